@@ -1,0 +1,56 @@
+# Everything a developer or a newcomer types. `make` alone lists it.
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+
+# The first Python that is new enough; `make PYTHON=/path/to/python3.12 ...` chooses another.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { command -v $$p; break; }; done)
+UV_VERSION := 0.13.9
+UV := .tools/bin/uv
+BIN := .venv/bin
+# uv must use the Python found above, and fetch none of its own.
+export UV_PYTHON_DOWNLOADS := never
+
+.PHONY: help setup up check unit test bench docs clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+setup: .venv/.synced ## make the virtual environment (every other target does it by itself)
+
+up: .venv/.synced ## run Hifi on this machine: Kafka, gateway, delivery, retrier, a sample destination (ARGS="--help")
+	@$(BIN)/hifi up $(ARGS)
+
+check: .venv/.synced ## format, lint, types, import contracts, tidy tests
+	@$(BIN)/ruff format --check --quiet . || { echo 'run: .venv/bin/ruff format .'; exit 1; }
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/pytest -q tests/tidy
+
+unit: .venv/.synced ## the pure core, with its coverage
+	@$(BIN)/coverage run -m pytest -q tests/unit
+	@$(BIN)/coverage report
+
+test: check unit ## all tests: real Kafka, real Spark, real HTTP
+	@$(BIN)/pytest tests/component tests/contract tests/integration $(ARGS)
+
+bench: .venv/.synced ## every benchmark; figures and caveats are in docs/benchmarks.md
+	@$(BIN)/python -m benchmarks
+
+docs: .venv/.synced ## write the generated pages anew
+	@$(BIN)/python docs/generate.py
+
+clean: ## remove what make has made here; data/ stays
+	rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
+
+.venv/.synced: pyproject.toml uv.lock $(UV)
+	@$(UV) sync --quiet --frozen --extra local --python '$(PYTHON)'
+	@touch $@
+
+$(UV):
+	@test -n '$(PYTHON)' || { echo 'Hifi needs Python 3.11 or newer: install it (Debian: apt install python3 python3-venv), or name it with make PYTHON=...'; exit 1; }
+	@echo 'Setting up the virtual environment (once; Spark is 450 MB) ...'
+	@'$(PYTHON)' -m venv .tools || { echo 'The venv module is missing: apt install python3-venv'; exit 1; }
+	@.tools/bin/pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+	@touch $@

@@ -1,0 +1,1 @@
+"""Kafka in, HTTP out, outcome to Kafka: one Spark query (lane) per destination."""

@@ -1,0 +1,243 @@
+"""Decides how a task's rows become HTTP calls, and turns what comes of them into rows again.
+
+`deliver` is a plain generator over Arrow batches with no Spark in it. It opens the records, groups
+them by destination, sends batches side by side, asks `decide` after each attempt, and yields the
+outcomes: receipts, retries, dead letters. It never drops a row, and it raises only for our own
+mistakes, so that the task fails and Spark reads the same rows again.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, assert_never
+
+import pyarrow as pa
+
+from delivery.outcomes import Exchange, Final, Tried, hop, outcomes_of
+from delivery.sender import Sender
+from shared.attempt import Attempt
+from shared.batch import CONTENT_TYPES, batch_id, chunks, join_body
+from shared.configuration import Destination
+from shared.decision import (
+    DESTINATION_GONE,
+    DeadLetter,
+    Decision,
+    Hop,
+    Policy,
+    RetryLocally,
+    Send,
+    Situation,
+    Split,
+    admit,
+    decide,
+)
+from shared.envelope import Envelope, History, Malformed, open_retry_record, open_stream_record
+from shared.record import RecordIn, RecordOut
+from shared.routing import route_malformed
+from shared.runtime.arrow_rows import batch_of, records_of
+from shared.runtime.clock import now_ms
+from shared.schedule import RetrySchedule
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a lane's tasks need to know; it travels to the workers with the query."""
+
+    reads: Literal["stream", "retry"]
+    destinations: Mapping[str, Destination]
+    schedule: RetrySchedule = field(default_factory=RetrySchedule)
+    # Local retries end here, so that the length of a micro-batch does not hang on the
+    # destination's moods; a first attempt is always made.
+    time_box_s: float = 5.0
+    # Offsets below these may have been sent by a micro-batch that died before its checkpoint.
+    replay_until: Mapping[tuple[str, int], int] = field(default_factory=dict)
+
+
+def deliver(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
+    """Send every row of a task to its destination; yield one row per outcome."""
+    worker = _worker()
+    task = _Task(plan, worker.sender)
+    for batch in batches:
+        outcomes = worker.runner.run(task.settle(list(records_of(batch))))
+        if outcomes:
+            yield batch_of(outcomes)
+
+
+class _Task:
+    """The rows of one Spark task, from open record to outcome."""
+
+    def __init__(self, plan: Plan, sender: Sender) -> None:
+        self._plan = plan
+        self._sender = sender
+        self._time_box_end_s = time.monotonic() + plan.time_box_s
+        # The spread of delays needs no secrecy.
+        self._dice = random.Random()  # noqa: S311
+        self._gates = {
+            destination.id: asyncio.Semaphore(destination.parallel_max)
+            for destination in plan.destinations.values()
+        }
+
+    async def settle(self, records: Sequence[RecordIn]) -> list[RecordOut]:
+        """Bring every record to an outcome that Kafka can hold."""
+        match self._plan.reads:
+            case "stream":
+                outcomes, to_send = self._open_stream(records)
+            case "retry":
+                outcomes, to_send = self._open_retries(records)
+            case _:
+                assert_never(self._plan.reads)
+        # A group, so that our own mistake in one batch leaves no other one running behind us.
+        async with asyncio.TaskGroup() as group:
+            sends = [
+                group.create_task(self._send_batch(self._plan.destinations[name], batch))
+                for name, tried in to_send.items()
+                for batch in _cut(self._plan.destinations[name], tried)
+            ]
+        for send in sends:
+            outcomes += send.result()
+        return outcomes
+
+    def _open_stream(
+        self, records: Sequence[RecordIn]
+    ) -> tuple[list[RecordOut], dict[str, list[Tried]]]:
+        """First attempts: every event goes to every destination of the lane, which has one."""
+        fresh = History.fresh(now_ms=now_ms(), deadline_s=self._plan.schedule.deadline_s)
+        tried = [Tried(open_stream_record(record), fresh) for record in records]
+        return [], dict.fromkeys(self._plan.destinations, tried)
+
+    def _open_retries(
+        self, records: Sequence[RecordIn]
+    ) -> tuple[list[RecordOut], dict[str, list[Tried]]]:
+        """Waiting events: those that are not to be sent now have their outcome at once."""
+        outcomes: list[RecordOut] = []
+        to_send: dict[str, list[Tried]] = {}
+        for record in records:
+            opened = open_retry_record(record)
+            if isinstance(opened, Malformed):
+                outcomes.append(route_malformed(opened, now_ms=now_ms()))
+                continue
+            name, history = opened.travel
+            match self._admit(name, history):
+                case Send(history=current):
+                    to_send.setdefault(name, []).append(Tried(opened, current))
+                case Hop() as decision:
+                    outcomes.append(hop(opened, decision, name, now_ms=now_ms()))
+                case DeadLetter() as decision:
+                    outcomes += _give_up(opened, decision, name)
+        return outcomes, to_send
+
+    def _admit(self, destination_id: str, history: History) -> Send | Hop | DeadLetter:
+        if destination_id not in self._plan.destinations:
+            return DeadLetter(DESTINATION_GONE, history)
+        return admit(history, self._plan.schedule, now_ms=now_ms())
+
+    async def _send_batch(
+        self, destination: Destination, batch: Sequence[Tried]
+    ) -> list[RecordOut]:
+        """Try a batch until each of its events has an outcome; `decide` bounds the rounds."""
+        local_attempt_count = 0
+        while True:
+            attempt, exchange = await self._attempt(destination, batch)
+            local_attempt_count += 1
+            decided = self._decide(destination, batch, attempt, local_attempt_count)
+            # Only histories differ within a batch, so all of it goes on, or none.
+            match decided[0]:
+                case RetryLocally(delay_s=delay_s):
+                    batch = [
+                        Tried(tried.envelope, decision.history)
+                        for tried, decision in zip(batch, decided, strict=True)
+                        if isinstance(decision, RetryLocally)
+                    ]
+                    await asyncio.sleep(delay_s)
+                case Split():
+                    half = len(batch) // 2
+                    first = await self._send_batch(destination, batch[:half])
+                    return first + await self._send_batch(destination, batch[half:])
+                case _:
+                    final = [d for d in decided if isinstance(d, Final)]
+                    pairs = list(zip(batch, final, strict=True))
+                    return outcomes_of(destination.id, pairs, exchange)
+
+    async def _attempt(
+        self, destination: Destination, batch: Sequence[Tried]
+    ) -> tuple[Attempt, Exchange]:
+        envelopes = [tried.envelope for tried in batch]
+        name = batch_id(destination.id, envelopes)
+        headers = {
+            "content-type": CONTENT_TYPES[destination.body_format],
+            "user-agent": "hifi",
+            "webhook-id": name,
+            "hifi-stream": destination.stream,
+            "hifi-events": str(len(batch)),
+            "hifi-attempt": str(max(tried.history.attempt_count for tried in batch) + 1),
+        }
+        if any(self._may_be_duplicate(tried) for tried in batch):
+            headers["hifi-maybe-duplicate"] = "1"
+        async with self._gates[destination.id]:
+            started_at_ms = now_ms()
+            headers["webhook-timestamp"] = str(started_at_ms // 1000)
+            body = join_body(envelopes, destination.body_format)
+            attempt = await self._sender.send(destination, body, headers)
+        return attempt, Exchange(name, started_at_ms, now_ms())
+
+    def _may_be_duplicate(self, tried: Tried) -> bool:
+        origin = tried.envelope.origin
+        replay_end = self._plan.replay_until.get((origin.topic, origin.partition), 0)
+        return tried.history.is_ambiguous or origin.offset < replay_end
+
+    def _decide(
+        self,
+        destination: Destination,
+        batch: Sequence[Tried],
+        attempt: Attempt,
+        local_attempt_count: int,
+    ) -> list[Decision]:
+        policy = Policy(schedule=self._plan.schedule, retry_on=destination.retry_on)
+        situation = Situation(
+            batch_count=len(batch),
+            local_attempt_count=local_attempt_count,
+            budget_s=self._time_box_end_s - time.monotonic(),
+            now_ms=now_ms(),
+            roll=self._dice.random(),
+        )
+        return [decide(tried.history, attempt, policy, situation) for tried in batch]
+
+
+def _cut(destination: Destination, tried: Sequence[Tried]) -> Iterator[Sequence[Tried]]:
+    """Batches of a destination's size; `chunks` decides where, by the events alone."""
+    at = 0
+    for chunk in chunks(
+        [each.envelope for each in tried],
+        count_max=destination.batch_count_max,
+        bytes_max=destination.batch_bytes_max,
+        body_format=destination.body_format,
+    ):
+        yield tried[at : at + len(chunk)]
+        at += len(chunk)
+
+
+def _give_up(envelope: Envelope, dead: DeadLetter, destination_id: str) -> list[RecordOut]:
+    """A waiting event that is not tried again; its receipt tells of no exchange."""
+    at_ms = now_ms()
+    exchange = Exchange(batch_id="", started_at_ms=at_ms, ended_at_ms=at_ms)
+    return outcomes_of(destination_id, [(Tried(envelope, dead.history), dead)], exchange)
+
+
+class _Worker:
+    """What lives as long as the worker process: its loop and its connection pools."""
+
+    def __init__(self) -> None:
+        self.runner = asyncio.Runner()
+        self.sender = Sender()
+
+
+_workers: list[_Worker] = []
+
+
+def _worker() -> _Worker:
+    """The worker of the process, made at its first task: Spark forks processes before that."""
+    if not _workers:
+        _workers.append(_Worker())
+    return _workers[0]

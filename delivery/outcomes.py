@@ -1,0 +1,75 @@
+"""Decides which rows a decided batch leaves behind: the undelivered events, and the receipts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shared.decision import DeadLetter, Delivered, Hop, Park, RetryLater
+from shared.envelope import Envelope, History
+from shared.receipt import ReceiptOutcome, make_receipt
+from shared.record import RecordOut
+from shared.routing import route, route_receipt
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """An event with its history on the way to one destination."""
+
+    envelope: Envelope
+    history: History
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What the receipt says of the attempt: which batch, from when to when."""
+
+    batch_id: str
+    started_at_ms: int
+    ended_at_ms: int
+
+
+# The decisions after which nothing more happens to an event in this task.
+Final = Delivered | RetryLater | Park | DeadLetter
+
+
+def outcomes_of(
+    destination_id: str,
+    decided: Sequence[tuple[Tried, Final]],
+    exchange: Exchange,
+) -> list[RecordOut]:
+    """A row for each event that was not delivered, and one receipt for each kind of outcome."""
+    outcomes: list[RecordOut] = []
+    kinds: dict[tuple[ReceiptOutcome, str, int], list[Envelope]] = {}
+    for tried, decision in decided:
+        kinds.setdefault(_kind(tried, decision), []).append(tried.envelope)
+        if not isinstance(decision, Delivered):
+            outcomes.append(
+                route(decision, tried.envelope, destination_id, now_ms=exchange.ended_at_ms)
+            )
+    for (outcome, reason, attempt_count), envelopes in kinds.items():
+        receipt = make_receipt(
+            envelopes,
+            destination_id=destination_id,
+            outcome=outcome,
+            reason=reason,
+            batch_id=exchange.batch_id,
+            attempt=attempt_count,
+            started_at_ms=exchange.started_at_ms,
+            ended_at_ms=exchange.ended_at_ms,
+        )
+        outcomes.append(route_receipt(receipt))
+    return outcomes
+
+
+def hop(envelope: Envelope, decision: Hop, destination_id: str, *, now_ms: int) -> RecordOut:
+    """An event that only changes its tier: its earlier receipt already says that it waits."""
+    return route(decision, envelope, destination_id, now_ms=now_ms)
+
+
+def _kind(tried: Tried, decision: Final) -> tuple[ReceiptOutcome, str, int]:
+    match decision:
+        case Delivered():
+            return ReceiptOutcome.DELIVERED, decision.reason, tried.history.attempt_count + 1
+        case DeadLetter():
+            return ReceiptOutcome.DEAD, decision.reason, decision.history.attempt_count
+        case RetryLater() | Park():
+            return ReceiptOutcome.WAITING, decision.history.cause, decision.history.attempt_count

@@ -1,0 +1,1 @@
+"""The `hifi` command: one file per subcommand."""

@@ -1,0 +1,223 @@
+"""Starts child processes so that none outlives us, and stops them within a bounded time."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import subprocess
+import sys
+import time
+import weakref
+from concurrent.futures import Future
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Lock, Thread
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+# A log larger than this is set aside (one old copy is kept) before the child starts again.
+LOG_BYTES_MAX = 10 * 1024 * 1024
+# SIGKILL cannot be refused; only a process stuck in the kernel (a dead disk) takes longer.
+_KILL_TIMEOUT_S = 10.0
+# How often a group is looked at while it ends: 10 ms is well under what a person notices.
+_POLL_S = 0.01
+
+# Run by a fresh interpreter between us and the child: it asks Linux to kill it when the thread
+# that started it ends, and then becomes the child (the request survives exec). Doing the same in
+# `preexec_fn` would run Python in a forked copy of a process with threads, which can deadlock.
+_EXEC = """
+import ctypes, os, signal, sys
+if sys.platform == "linux":
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1 is PR_SET_PDEATHSIG
+    if os.getppid() != int(sys.argv[1]):
+        os._exit(1)  # the parent was gone before the request was made
+os.execvp(sys.argv[2], sys.argv[2:])
+"""
+
+_Process: TypeAlias = "subprocess.Popen[bytes]"
+_live: weakref.WeakSet[Child] = weakref.WeakSet()
+
+
+class Child:
+    """One running child in a session of its own; its output goes to `log`.
+
+    On Linux the kernel kills it when we die, however we die. Elsewhere it is killed when the
+    interpreter ends in any way that Python notices.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        argv: Sequence[str | Path],
+        *,
+        log: Path,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+    ) -> None:
+        self.name = name
+        self.log = log
+        log.parent.mkdir(parents=True, exist_ok=True)
+        if log.exists() and log.stat().st_size > LOG_BYTES_MAX:
+            log.replace(log.with_name(log.name + ".1"))
+        wrapped = [sys.executable, "-I", "-S", "-c", _EXEC, str(os.getpid()), *map(str, argv)]
+        with log.open("ab") as out:
+            self._log_start = out.tell()
+            self._process = _spawner.spawn(
+                lambda: subprocess.Popen(
+                    wrapped,
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=subprocess.STDOUT,
+                    env=dict(env) if env is not None else None,
+                    cwd=cwd,
+                    start_new_session=True,
+                )
+            )
+        _live.add(self)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs; minus the signal's number when a signal ended it."""
+        return self._process.poll()
+
+    def send(self, what: signal.Signals) -> None:
+        """Send a signal to the child itself, if it still runs."""
+        self._process.send_signal(what)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Whether the child ended within the time."""
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def stop(self, timeout_s: float) -> bool:
+        """SIGTERM, then SIGKILL for all that is left; True when the child ended by itself.
+
+        SIGTERM goes to the child alone: it knows in which order to end what it started itself
+        (a Spark driver must outlive neither its Python nor its Java half).
+        """
+        self.send(signal.SIGTERM)
+        # A process that was paused sees SIGTERM only when it runs again.
+        self.send(signal.SIGCONT)
+        ended = self.wait(timeout_s)
+        self.kill()
+        return ended
+
+    def kill(self) -> None:
+        """SIGKILL for the child and everything it started; waits until all of it is gone."""
+        deadline = time.monotonic() + _KILL_TIMEOUT_S
+        while True:
+            # Before the child is reaped its number cannot be given to another process.
+            left = _session(self.pid)
+            for pid in left:
+                _kill(pid)
+            if not left or time.monotonic() > deadline:
+                break
+            self._process.poll()
+            time.sleep(_POLL_S)
+        self._process.wait(_KILL_TIMEOUT_S)
+        _live.discard(self)
+
+    def tail_log(self, count: int) -> list[str]:
+        """The last lines written since this start."""
+        with self.log.open("rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            # 1 KB a line is generous: the longest lines are Java stack frames of 200.
+            file.seek(max(self._log_start, end - count * 1024))
+            text = file.read().decode(errors="replace")
+        return text.splitlines()[-count:]
+
+
+class _Spawner:
+    """Starts processes on one thread that lives as long as we do.
+
+    The kernel's "kill me when my parent ends" means the parent *thread*: a child started from a
+    short-lived worker thread would die with that worker.
+    """
+
+    def __init__(self) -> None:
+        self._wishes: SimpleQueue[tuple[_Start, Future[_Process]]] = SimpleQueue()
+        self._lock = Lock()
+        self._thread: Thread | None = None
+
+    def spawn(self, start: _Start) -> _Process:
+        with self._lock:
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = Thread(target=self._run, name="spawner", daemon=True)
+                self._thread.start()
+        future: Future[_Process] = Future()
+        self._wishes.put((start, future))
+        return future.result()
+
+    def _run(self) -> None:
+        while True:
+            start, future = self._wishes.get()
+            try:
+                future.set_result(start())
+            except BaseException as error:  # noqa: BLE001 - the caller's thread raises it
+                future.set_exception(error)
+
+
+def _session(leader: int) -> list[int]:
+    """Everything of the leader's session that still runs.
+
+    The session and not only the process group: Spark's Python workers leave their group.
+    """
+    processes = Path("/proc")
+    if not processes.is_dir():
+        return _group(leader)
+    found = []
+    for entry in processes.iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            stat = (entry / "stat").read_text(errors="replace")
+        except OSError:
+            continue  # it ended between the listing and the reading
+        # After the name, which stands in brackets: state, parent, group, session.
+        state, _, _, session = stat.rpartition(")")[2].split()[:4]
+        if int(session) == leader and state != "Z":
+            found.append(int(entry.name))
+    return found
+
+
+def _group(leader: int) -> list[int]:
+    try:
+        os.killpg(leader, 0)
+    except (ProcessLookupError, PermissionError):  # macOS says the second of a zombie
+        return []
+    return [-leader]
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    _Start: TypeAlias = Callable[[], _Process]
+
+_spawner = _Spawner()
+
+
+@atexit.register
+def _kill_all() -> None:
+    for child in list(_live):
+        child.kill()

@@ -1,0 +1,350 @@
+"""The embedded Kafka cluster: formats, starts, stops, kills and restarts one or three brokers."""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import json
+import os
+import re
+import signal
+import subprocess
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Literal, Self
+
+from deploy.local import ports as loopback
+from deploy.local.broker_properties import Broker, log4j2_properties, server_properties
+from deploy.local.children import Child
+from deploy.local.class_archive import ClassArchive
+from deploy.local.cluster_ready import wait_for_brokers, wait_for_replicas
+from shared.runtime.jars import ensure_jars
+from shared.runtime.java import find_java
+from shared.runtime.setup_error import SetupError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+    from typing import TextIO
+
+    from shared.runtime.java import Java
+
+# Heaps: one broker stays under 512 MB resident; three fit beside Spark on a laptop of 8 GB.
+HEAP_MB_SINGLE = 512
+HEAP_MB_OF_THREE = 320
+# Up in 2 to 5 s here; a minute is a machine that is busy with something else.
+READY_TIMEOUT_S = 60.0
+# Stops in order within 1 s, and within 4 s when it writes the class archive. After that SIGKILL
+# is safe: what was acknowledged is on disk or on the other brokers.
+STOP_TIMEOUT_S = 15.0
+_FORMAT_TIMEOUT_S = 60.0
+
+
+class Cluster:
+    """One or three Kafka brokers on loopback, with their data in `folder`."""
+
+    def __init__(
+        self,
+        *,
+        folder: Path,
+        cache: Path,
+        brokers: Literal[1, 3] = 1,
+        ports: Sequence[int] = (),
+        controller_ports: Sequence[int] = (),
+        heap_mb: int | None = None,
+        ivy_settings: Path | None = None,
+    ) -> None:
+        """Port 0, or none given: the port of the last start, or a free one the first time."""
+        self._folder = folder.absolute()
+        self._cache = cache
+        self._count = brokers
+        self._wanted = (_padded(ports, brokers), _padded(controller_ports, brokers))
+        self._heap_mb = heap_mb or (HEAP_MB_SINGLE if brokers == 1 else HEAP_MB_OF_THREE)
+        self._ivy_settings = ivy_settings
+        self._brokers: dict[int, Broker] = {}
+        self._children: dict[int, Child] = {}
+        self._paused: set[int] = set()
+        self._lock_file: TextIO | None = None
+        self._java: Java
+        self._class_path: str
+        self._archive: ClassArchive
+
+    def start(self) -> None:
+        """Start every broker and wait until the cluster is ready; SetupError leaves nothing."""
+        assert not self._children, "the cluster is already started"
+        try:
+            self._prepare()
+            for broker in self._brokers.values():
+                self._spawn(broker)
+            self._wait_ready()
+        except BaseException:
+            self._end_all(timeout_s=0)
+            raise
+
+    def stop(self) -> None:
+        """Stop every broker in order; whatever does not stop in time is killed."""
+        self._end_all(timeout_s=STOP_TIMEOUT_S)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return ",".join(f"{loopback.HOST}:{one.port}" for one in self._brokers.values())
+
+    @property
+    def broker_ids(self) -> list[int]:
+        return list(self._brokers)
+
+    @property
+    def running(self) -> list[int]:
+        """The brokers whose process runs, paused ones included."""
+        return [broker_id for broker_id, child in self._children.items() if child.alive]
+
+    def pid(self, broker_id: int) -> int:
+        return self._children[broker_id].pid
+
+    def log_path(self, broker_id: int) -> Path:
+        return self._folder / f"broker-{broker_id}" / "broker.log"
+
+    def kill(self, broker_id: int) -> None:
+        """As `kill -9`: the broker has no chance to say goodbye."""
+        self._children[broker_id].kill()
+        self._paused.discard(broker_id)
+
+    def stop_broker(self, broker_id: int, *, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """Stop one broker in order: it hands its leaderships over first."""
+        by_itself = self._children[broker_id].stop(timeout_s)
+        self._paused.discard(broker_id)
+        if by_itself:
+            self._archive.publish()
+
+    def restart(self, broker_id: int, *, wait: bool = True) -> None:
+        """Start a broker that was stopped or killed, or stop it first if it still runs.
+
+        Two of three brokers are needed before any can be ready, so `wait=False` starts the
+        first of them.
+        """
+        if self._children[broker_id].alive:
+            self.stop_broker(broker_id)
+        self._spawn(self._brokers[broker_id])
+        if wait:
+            self._wait_ready()
+
+    def pause(self, broker_id: int) -> None:
+        """Freeze a broker with SIGSTOP: it keeps its connections and answers nothing."""
+        self._children[broker_id].send(signal.SIGSTOP)
+        self._paused.add(broker_id)
+
+    def resume(self, broker_id: int) -> None:
+        self._children[broker_id].send(signal.SIGCONT)
+        self._paused.discard(broker_id)
+
+    def wait_in_sync(self, timeout_s: float = READY_TIMEOUT_S) -> None:
+        """Wait until every Kafka partition has all its replicas in sync."""
+        ports = {broker_id: self._brokers[broker_id].port for broker_id in self.running}
+        if not wait_for_replicas(ports, timeout_s=timeout_s):
+            raise SetupError(f"Kafka's replicas are not in sync after {timeout_s:.0f} s.")
+
+    def _prepare(self) -> None:
+        """Everything that can go wrong without a broker running."""
+        self._java = find_java()
+        jars = ensure_jars("broker", cache=self._cache, ivy_settings=self._ivy_settings)
+        self._class_path = os.pathsep.join(map(str, jars))
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._lock_file = _lock(self._folder)
+        cluster_id = self._decide_ports()
+        for broker in self._brokers.values():
+            loopback.require_free(broker.port, what=f"Kafka broker {broker.broker_id}")
+            loopback.require_free(
+                broker.controller_port, what=f"Kafka controller {broker.broker_id}"
+            )
+        draft = self._folder / "classes.jsa"
+        self._archive = ClassArchive(cache=self._cache, java=self._java, jars=jars, draft=draft)
+        self._write_properties()
+        with ThreadPoolExecutor(self._count) as pool:
+            list(pool.map(lambda one: self._format(one, cluster_id), self._brokers))
+
+    def _decide_ports(self) -> str:
+        """Take the ports and the id of the last start from the folder, or make them and keep them.
+
+        The file is small and written by rename, so a crash leaves the old one or the new one.
+        """
+        path = self._folder / "cluster.json"
+        kept = json.loads(path.read_text()) if path.exists() else {}
+        count = kept.get("brokers", self._count)
+        if count != self._count:
+            raise SetupError(
+                f"{self._folder} holds the data of {count} Kafka broker(s), and {self._count} "
+                "are wanted: choose another data folder, or the same number of brokers."
+            )
+        free = iter(loopback.pick_free(2 * self._count))
+        unknown = [0] * self._count
+        pairs = zip(self._wanted, ("ports", "controller_ports"), strict=True)
+        ports, controller_ports = (
+            [
+                want or old or next(free)
+                for want, old in zip(wanted, kept.get(key, unknown), strict=True)
+            ]
+            for wanted, key in pairs
+        )
+        cluster_id = kept.get("cluster_id") or _new_cluster_id()
+        draft = path.with_suffix(".new")
+        draft.write_text(
+            json.dumps(
+                {
+                    "cluster_id": cluster_id,
+                    "brokers": self._count,
+                    "ports": ports,
+                    "controller_ports": controller_ports,
+                },
+                indent=2,
+            )
+        )
+        draft.replace(path)
+        self._brokers = {
+            broker_id: Broker(broker_id, port, controller_port)
+            for broker_id, (port, controller_port) in enumerate(
+                zip(ports, controller_ports, strict=True), start=1
+            )
+        }
+        return str(cluster_id)
+
+    def _write_properties(self) -> None:
+        for broker_id, broker in self._brokers.items():
+            folder = self._broker_folder(broker_id)
+            folder.mkdir(exist_ok=True)
+            text = server_properties(
+                broker, all_brokers=list(self._brokers.values()), data=folder / "data"
+            )
+            (folder / "server.properties").write_text(text)
+            (folder / "log4j2.properties").write_text(log4j2_properties())
+
+    def _format(self, broker_id: int, cluster_id: str) -> None:
+        """Kafka's own format step, once in the life of a folder."""
+        folder = self._broker_folder(broker_id)
+        if (folder / "data" / "meta.properties").exists():
+            return
+        archive = self._archive.options(may_make=False)
+        argv = [*self._java_argv(broker_id, archive), "kafka.tools.StorageTool", "format"]
+        argv += ["-t", cluster_id, "-c", str(folder / "server.properties")]
+        try:
+            answer = subprocess.run(
+                argv, capture_output=True, text=True, timeout=_FORMAT_TIMEOUT_S, check=False
+            )
+        except subprocess.TimeoutExpired as error:
+            raise SetupError(
+                f"Formatting {folder} for Kafka took over "
+                f"{_FORMAT_TIMEOUT_S:.0f} s: check the disk."
+            ) from error
+        if answer.returncode != 0:
+            why = useful_line((answer.stdout + answer.stderr).splitlines())
+            raise SetupError(f"{folder} could not be formatted for Kafka: {why}")
+
+    def _spawn(self, broker: Broker) -> None:
+        broker_id = broker.broker_id
+        options = [f"-Xmx{self._heap_mb}m", "-XX:+ExitOnOutOfMemoryError"]
+        # One broker is enough to write the archive, and it must not slow the others down.
+        options += self._archive.options(may_make=broker_id == 1)
+        properties = self._broker_folder(broker_id) / "server.properties"
+        self._children[broker_id] = Child(
+            f"broker-{broker_id}",
+            [*self._java_argv(broker_id, options), "kafka.Kafka", properties],
+            log=self.log_path(broker_id),
+        )
+
+    def _java_argv(self, broker_id: int, options: Sequence[str] = ()) -> list[str]:
+        logging = self._broker_folder(broker_id) / "log4j2.properties"
+        # Measured over Java's defaults: first compiler only and the serial collector, start 2.6 s
+        # instead of 3.1 s. The compiler costs nothing at laptop rates: the broker mostly copies.
+        fixed = [
+            "-XX:TieredStopAtLevel=1",
+            "-XX:+UseSerialGC",
+            f"-Dlog4j2.configurationFile={logging}",
+        ]
+        return [str(self._java.path), *options, *fixed, "-cp", self._class_path]
+
+    def _wait_ready(self) -> None:
+        waited_for = [one for one in self._children if one not in self._paused]
+        waited_for = [one for one in waited_for if one in self.running]
+        ports = {broker_id: self._brokers[broker_id].port for broker_id in waited_for}
+
+        def check() -> None:
+            for broker_id in waited_for:
+                if not self._children[broker_id].alive:
+                    raise SetupError(
+                        f"Kafka broker {broker_id} stopped while it started: "
+                        f"{useful_line(self._children[broker_id].tail_log(200))} "
+                        f"(its log is {self.log_path(broker_id)})."
+                    )
+
+        if not wait_for_brokers(ports, timeout_s=READY_TIMEOUT_S, check=check):
+            raise SetupError(
+                f"Kafka is not ready after {READY_TIMEOUT_S:.0f} s: "
+                f"see the logs under {self._folder}."
+            )
+
+    def _end_all(self, *, timeout_s: float) -> None:
+        for broker_id in list(self._paused):
+            self.resume(broker_id)
+        # All at once: the last of three alone has no quorum left, and would wait for one.
+        with ThreadPoolExecutor(self._count) as pool:
+            ends = [pool.submit(child.stop, timeout_s) for child in self._children.values()]
+        self._children.clear()
+        if ends and all(end.result() for end in ends):
+            # A broker that was killed may have left half an archive.
+            self._archive.publish()
+        if self._lock_file is not None:
+            self._lock_file.close()
+            self._lock_file = None
+
+    def _broker_folder(self, broker_id: int) -> Path:
+        return self._folder / f"broker-{broker_id}"
+
+
+def useful_line(lines: Sequence[str]) -> str:
+    """The line of a Kafka log that tells why it stopped."""
+    for cause in (r"Caused by:", r"[\w.$]+(Exception|Error)\b"):
+        for line in reversed(lines):
+            if re.match(cause, line):
+                return line
+    for line in lines:
+        if " ERROR " in line or " FATAL " in line or line.startswith(("Error", "Exception")):
+            return line
+    return next((line for line in reversed(lines) if line.strip()), "it wrote nothing")
+
+
+def _padded(ports: Sequence[int], count: int) -> list[int]:
+    assert len(ports) in (0, count), f"{count} ports are needed, or none"
+    return list(ports) or [0] * count
+
+
+def _new_cluster_id() -> str:
+    # Kafka's own form: 16 random bytes in URL-safe base64; a leading dash would read as an option.
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not text.startswith("-"):
+            return text
+
+
+def _lock(folder: Path) -> TextIO:
+    """One owner per data folder; the kernel frees it however the owner ends."""
+    file = (folder / "owner.lock").open("a+")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        file.seek(0)
+        owner = file.read().strip()
+        file.close()
+        raise SetupError(
+            f"{folder} is in use by another Kafka cluster (process {owner}): "
+            "stop that one, or choose another data folder."
+        ) from error
+    file.truncate(0)
+    file.write(str(os.getpid()))
+    file.flush()
+    return file

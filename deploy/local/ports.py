@@ -1,0 +1,48 @@
+"""Decides which loopback ports we listen on: those asked for, or free ones that stay free."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+
+from shared.runtime.setup_error import SetupError
+
+HOST = "127.0.0.1"
+# Below the range that systems give to outgoing connections (Linux from 32768, macOS from 49152):
+# a port that the system picked itself can be taken by any client while a broker restarts.
+_FREE_FIRST, _FREE_LAST = 20_000, 32_000
+_TRIES_MAX = 200
+
+
+def is_free(port: int) -> bool:
+    with socket.socket() as sock:
+        # As Java does: a connection that lingers from the last run does not count.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sock.bind((HOST, port))
+        except OSError:
+            return False
+    return True
+
+
+def pick_free(count: int) -> list[int]:
+    """Different free ports, drawn at random so that two clusters hardly ever draw the same."""
+    picked: list[int] = []
+    for _ in range(_TRIES_MAX):
+        if len(picked) == count:
+            return picked
+        port = _FREE_FIRST + secrets.randbelow(_FREE_LAST - _FREE_FIRST)
+        if port not in picked and is_free(port):
+            picked.append(port)
+    raise SetupError(
+        f"No free port was found between {_FREE_FIRST} and {_FREE_LAST} on {HOST}: "
+        "stop something that listens there, or name the ports yourself."
+    )
+
+
+def require_free(port: int, *, what: str) -> None:
+    if not is_free(port):
+        raise SetupError(
+            f"Port {port} on {HOST}, wanted for {what}, is in use: stop what listens there "
+            f"(`lsof -i :{port}` names it), or choose another port."
+        )

@@ -1,0 +1,87 @@
+"""Writes the documents that follow from the code: lifecycle.md and metrics.md.
+
+`python docs/generate.py` writes them; with `--check` it only says whether they are current.
+"""  # noqa: INP001 - documents are no package
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from shared import lifecycle, metric_names
+
+FOLDER = Path(__file__).parent
+
+LIFECYCLE = """\
+# The life of an event
+
+<!-- Written by docs/generate.py from shared/lifecycle.py: change that, then run it. -->
+
+Every event is in exactly one of these states, and moves only along these arrows. The table in
+`shared/lifecycle.py` is the only source: the code asks it, and this page is written from it.
+
+An event is ours from `stored` on: the caller has been told yes, and from then on it ends in
+`delivered` or rests in `dead`, with its reason, until somebody sends it again.
+
+```mermaid
+{chart}
+```
+
+| state | meaning | may move to |
+|---|---|---|
+{rows}
+"""
+
+METRICS = """\
+# Metrics
+
+<!-- Written by docs/generate.py from shared/metric_names.py: change that, then run it. -->
+
+Each process answers `GET /metrics` in the Prometheus text format. Names follow
+`hifi_<node>_<noun>_<unit>`, with `_total` for counters. Every label is a bounded set: a stream, a
+destination, a status, a reason; never an event id, a URL or a key.
+
+{table}
+"""
+
+
+def documents() -> Mapping[str, str]:
+    """Every generated document: file name and text."""
+    return {
+        "lifecycle.md": LIFECYCLE.format(chart=lifecycle.chart(), rows=_state_rows()),
+        "metrics.md": METRICS.format(table=metric_names.table()),
+    }
+
+
+def stale(folder: Path) -> list[str]:
+    """The documents in a folder that are not what the code says."""
+    return [name for name, text in documents().items() if _read(folder / name) != text]
+
+
+def main(arguments: Sequence[str], folder: Path = FOLDER) -> int:
+    if "--check" not in arguments:
+        for name, text in documents().items():
+            (folder / name).write_text(text, encoding="utf-8")
+        return 0
+    behind = stale(folder)
+    if behind:
+        names = " and ".join(f"docs/{name}" for name in behind)
+        sys.stderr.write(f"{names} differ from the code; run: python docs/generate.py\n")
+    return 1 if behind else 0
+
+
+def _state_rows() -> str:
+    rows = []
+    for state, moves in lifecycle.TABLE.items():
+        targets = dict.fromkeys(f"`{to.value}`" for to in moves.values())
+        rows.append(
+            f"| `{state.value}` | {lifecycle.MEANINGS[state]} | {', '.join(targets) or '-'} |"
+        )
+    return "\n".join(rows)
+
+
+def _read(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8") if path.exists() else None
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

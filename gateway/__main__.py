@@ -1,0 +1,46 @@
+"""Runs the gateway: settings from the environment, until SIGTERM or Ctrl-C."""
+
+import asyncio
+import signal
+import sys
+
+import uvloop
+from pydantic import ValidationError
+
+from gateway.server import serve
+from gateway.settings import Settings
+from shared.runtime.logs import configure_logs
+from shared.runtime.setup_error import SetupError
+
+
+def main() -> None:
+    """Start the gateway; exit 0 after a drain, 1 with one sentence when it cannot start."""
+    try:
+        settings = read_settings()
+        configure_logs(service="gateway", level=settings.log_level)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_run(settings))
+    except SetupError as error:
+        sys.exit(f"hifi gateway: {error}")
+
+
+def read_settings() -> Settings:
+    """The settings of the environment, or one sentence on the first that is wrong."""
+    try:
+        return Settings()
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = "HIFI_GATEWAY_" + "_".join(str(part) for part in first["loc"]).upper()
+        raise SetupError(f"{name} is {first['input']!r}: {first['msg']}.") from error
+
+
+async def _run(settings: Settings) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await serve(settings, stop=stop)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""Decides the status and the body of an answer, from what was rejected and what Kafka reported.
+
+A success covers exactly the events that Kafka reported stored. Anything unknown makes it a 504.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from gateway.events import Parsed
+from gateway.problems import Problem
+from gateway.report import Fate, Report
+
+# How each fate is told, and the code of the problem when it is every event's.
+_STATUS_WORDS = {Fate.STORED: "accepted", Fate.NOT_STORED: "retry", Fate.UNKNOWN: "unknown"}
+_CODES = {Fate.NOT_STORED: "not_stored", Fate.UNKNOWN: "outcome_unknown"}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    body: bytes
+
+
+def count_outcomes(parsed: Parsed, reports: Sequence[Report]) -> Counter[str]:
+    """Events of a request by what the caller is told of them."""
+    counts: Counter[str] = Counter()
+    for report in reports:
+        counts[_STATUS_WORDS[report.fate]] += len(report.positions)
+    counts["rejected"] = len(parsed.rejections)
+    assert counts.total() == len(parsed.events) + counts["rejected"], "one outcome for each event"
+    return counts
+
+
+def answer(
+    parsed: Parsed,
+    reports: Sequence[Report],
+    *,
+    counts: Counter[str],
+    request_id: str,
+    lists_all: bool,
+) -> Answer | Problem:
+    """Say what became of every event of a request."""
+    total = counts.total()
+    members: dict[str, Any] = {"accepted": counts["accepted"], "rejected": counts["rejected"]}
+    for word in ("retry", "unknown"):
+        if counts[word]:
+            members[word] = counts[word]
+    if counts["accepted"] == total and not lists_all:
+        body = b'{"request_id":"%b","accepted":%d,"rejected":0}' % (request_id.encode(), total)
+        return Answer(200, body)
+    members["results"] = _results(parsed, reports, lists_all=lists_all)
+    if counts["unknown"]:
+        return _problem(
+            "outcome_unknown",
+            "Kafka did not report in time on the events listed as unknown: they may be stored."
+            " Send those again with the same ids.",
+            members,
+        )
+    if counts["accepted"] or total == 0:
+        status = 200 if counts["accepted"] == total else 207
+        return Answer(status, msgspec.json.encode({"request_id": request_id, **members}))
+    if counts["retry"]:
+        return _problem(
+            "not_stored",
+            "Kafka took no event of this request. Send the events listed as retryable again.",
+            members,
+            headers=((b"retry-after", b"1"),),
+        )
+    return _problem("all_rejected", "Each event is rejected for a reason of its own.", members)
+
+
+def _problem(
+    code: str,
+    detail: str,
+    members: dict[str, Any],
+    headers: tuple[tuple[bytes, bytes], ...] = (),
+) -> Problem:
+    return Problem(code, detail, members=members, headers=headers)
+
+
+def _results(parsed: Parsed, reports: Sequence[Report], *, lists_all: bool) -> list[dict[str, Any]]:
+    """One entry for each event that was not accepted, or for all, in the order of the body."""
+    found: list[dict[str, Any]] = [
+        {
+            "index": rejection.index,
+            "id": rejection.id,
+            "status": "rejected",
+            "code": rejection.code,
+            "detail": rejection.detail,
+            "pointer": rejection.pointer,
+            "retryable": False,
+        }
+        for rejection in parsed.rejections
+    ]
+    for report in reports:
+        if report.fate is Fate.STORED and not lists_all:
+            continue
+        for nth, position in enumerate(report.positions):
+            entry: dict[str, Any] = {
+                "index": parsed.indexes[position],
+                "id": parsed.events[position].id,
+                "status": _STATUS_WORDS[report.fate],
+            }
+            if report.fate is Fate.STORED:
+                offset = None if report.first_offset is None else report.first_offset + nth
+                entry |= {"partition": report.partition, "offset": offset}
+            else:
+                entry |= {"code": _CODES[report.fate], "detail": report.reason, "retryable": True}
+            found.append(entry)
+    return sorted(found, key=lambda entry: int(entry["index"]))

@@ -1,0 +1,28 @@
+"""Decides how the fate of published events is told: stored, not stored, or not known.
+
+A report covers many events of one request, so that a batch of a thousand costs one value.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Fate(Enum):
+    STORED = "stored"
+    # Kafka certainly does not have the event: sending it again cannot make two of it.
+    NOT_STORED = "not_stored"
+    # Kafka may have the event or may still get it.
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What became of the events at `positions` of what was published."""
+
+    fate: Fate
+    positions: Sequence[int]
+    # Where the first of them rests; the others follow it one by one. Known for stored events only.
+    partition: int | None = None
+    first_offset: int | None = None
+    reason: str = ""

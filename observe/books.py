@@ -1,0 +1,86 @@
+"""Decides how the books are read from Kafka: receipts laid over the log, kept up to date.
+
+The only file of observe that knows the Kafka client.
+"""
+
+import contextlib
+from collections.abc import AsyncIterator
+
+import structlog
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from shared.audit import Balance, Coverage
+from shared.receipt import Receipt
+from shared.topics import RECEIPTS, stream_topic
+
+log = structlog.get_logger()
+
+_POLL_MS = 200
+
+
+class Books:
+    """What is proven of each destination so far. Made by `open_books`."""
+
+    def __init__(self, consumer: AIOKafkaConsumer, receipts: list[TopicPartition]) -> None:
+        self._consumer = consumer
+        self._receipts = receipts
+        self._coverage: dict[str, Coverage] = {}
+
+    async def catch_up(self) -> None:
+        """Read every receipt that is there now."""
+        ends = await self._consumer.end_offsets(self._receipts)
+        while True:
+            batches = await self._consumer.getmany(*self._receipts, timeout_ms=_POLL_MS)
+            for records in batches.values():
+                for record in records:
+                    self._enter(record.value)
+            positions = [await self._consumer.position(where) for where in self._receipts]
+            if all(at >= ends[w] for at, w in zip(positions, self._receipts, strict=True)):
+                return
+
+    async def balance(self, stream: str, destination_id: str) -> Balance:
+        """The books of one destination as of now. Ends first: what comes later is not missing."""
+        topic = stream_topic(stream)
+        partitions = await _partitions(self._consumer, topic)
+        starts = await self._consumer.beginning_offsets(partitions)
+        ends = await self._consumer.end_offsets(partitions)
+        await self.catch_up()
+        coverage = self._coverage.get(destination_id, Coverage())
+        return coverage.balance(
+            {(where.topic, where.partition): (starts[where], ends[where]) for where in partitions}
+        )
+
+    def _enter(self, value: bytes | None) -> None:
+        try:
+            receipt = Receipt.from_json(value or b"")
+        except (ValueError, TypeError, KeyError) as error:
+            log.warning("receipt.unreadable", error=str(error))
+            return
+        self._coverage.setdefault(receipt.destination_id, Coverage()).take(receipt)
+
+
+@contextlib.asynccontextmanager
+async def open_books(bootstrap_servers: str) -> AsyncIterator[Books]:
+    """The books, with a consumer that belongs to no group."""
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=bootstrap_servers,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+    )
+    await consumer.start()
+    try:
+        receipts = await _partitions(consumer, RECEIPTS)
+        consumer.assign(receipts)
+        await consumer.seek_to_beginning(*receipts)
+        yield Books(consumer, receipts)
+    finally:
+        await consumer.stop()
+
+
+async def _partitions(consumer: AIOKafkaConsumer, topic: str) -> list[TopicPartition]:
+    metadata = await consumer._client.fetch_all_metadata()  # noqa: SLF001 - the public call knows
+    # only topics that somebody subscribed to, and assigning is not subscribing.
+    return [
+        TopicPartition(topic, number)
+        for number in sorted(metadata.partitions_for_topic(topic) or ())
+    ]

@@ -1,0 +1,114 @@
+"""Decides which waiting events Spark may see: those whose tier's delay has passed, and no other.
+
+A streaming source of our own. Its newest offset is not the end of a tier's topic but the place
+where records stop being old enough, so nothing sleeps, nothing is rewritten while it waits, and
+Spark's checkpoint records the position. Records are stamped by the broker (LogAppendTime), so
+within a Kafka partition they become due in their order.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+
+from retrier.broker import broker
+from shared.runtime.arrow_rows import SCHEMA_IN, batch_in
+from shared.runtime.clock import now_ms
+
+# What Spark keeps in its checkpoint: {topic: {partition: offset}}, as its own Kafka source does.
+Position = dict[str, dict[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class DueRange(InputPartition):
+    """The due records of one Kafka partition: one Spark task."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+
+class DueGateSource(DataSource):
+    """Registered with Spark under its name; options are strings, as Spark has them."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "hifi_due_gate"
+
+    def schema(self) -> str:
+        return SCHEMA_IN
+
+    def streamReader(self, schema: object) -> "DueGate":  # noqa: ARG002, N802 - Spark's interface
+        return DueGate(
+            bootstrap_servers=self.options["bootstrap_servers"],
+            delays_s=json.loads(self.options["delays_s"]),
+            events_max=int(self.options["events_max"]),
+        )
+
+
+class DueGate(DataSourceStreamReader):
+    """Reads each tier's topic up to what is due, and not more than `events_max` at a time."""
+
+    def __init__(
+        self, *, bootstrap_servers: str, delays_s: Mapping[str, float], events_max: int
+    ) -> None:
+        self._bootstrap_servers = bootstrap_servers
+        self._delays_s = delays_s
+        self._events_max = events_max
+
+    def initialOffset(self) -> Position:  # noqa: N802 - Spark's interface
+        return _position(broker(self._bootstrap_servers).starts(list(self._delays_s)))
+
+    def latestOffset(self, start: Position, limit: object) -> Position:  # noqa: ARG002, N802
+        now = now_ms()
+        ends = broker(self._bootstrap_servers).due_ends(
+            {topic: now - round(delay_s * 1000) for topic, delay_s in self._delays_s.items()}
+        )
+        return bounded(start, _position(ends), events_max=self._events_max)
+
+    def partitions(self, start: Position, end: Position) -> list[DueRange]:
+        return due_ranges(start, end)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, DueRange), "Spark gives back what partitions() made"
+        where = broker(self._bootstrap_servers).read(
+            partition.topic, partition.partition, partition.start, partition.end
+        )
+        for records in where:
+            yield batch_in(records)
+
+
+def bounded(start: Position, due: Position, *, events_max: int) -> Position:
+    """How far the next micro-batch goes: never back, and not further than `events_max`."""
+    return {
+        topic: {
+            number: max(at, min(due.get(topic, {}).get(number, at), at + events_max))
+            for number, at in _from(start, due, topic).items()
+        }
+        for topic in {**start, **due}
+    }
+
+
+def due_ranges(start: Position, end: Position) -> list[DueRange]:
+    """The Kafka partitions that have something due between two positions."""
+    return [
+        DueRange(topic, int(number), from_offset, to_offset)
+        for topic, numbers in sorted(end.items())
+        for number, to_offset in sorted(numbers.items(), key=lambda item: int(item[0]))
+        if (from_offset := start.get(topic, {}).get(number, 0)) < to_offset
+    ]
+
+
+def _from(start: Position, due: Position, topic: str) -> dict[str, int]:
+    """Where each Kafka partition stands; one that is new since then starts at its beginning."""
+    return {**dict.fromkeys(due.get(topic, {}), 0), **start.get(topic, {})}
+
+
+def _position(offsets: Mapping[tuple[str, int], int]) -> Position:
+    position: Position = {}
+    for (topic, number), offset in offsets.items():
+        position.setdefault(topic, {})[str(number)] = offset
+    return position

@@ -1,0 +1,47 @@
+"""Decides what the retrier is to Spark: the due gate through delivery's own `deliver` to Kafka."""
+
+import json
+from collections.abc import Mapping
+from functools import partial
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from delivery.deliver import Plan, deliver
+from retrier.due_gate import DueGateSource
+from retrier.settings import RetrierSettings
+from shared.configuration import Destination
+from shared.runtime.arrow_rows import COLUMNS_IN, SCHEMA_OUT
+from shared.runtime.spark import map_arrow, write_outcomes
+from shared.topics import retry_topic
+
+LANE = "retrier"
+
+
+def start_lane(
+    spark: SparkSession, destinations: Mapping[str, Destination], settings: RetrierSettings
+) -> StreamingQuery:
+    """Start the one query over all tiers; destinations are looked up when an event is due."""
+    plan = Plan(
+        reads="retry",
+        destinations=destinations,
+        schedule=settings.schedule,
+        time_box_s=settings.time_box_s,
+    )
+    delays_s = {retry_topic(tier.name): tier.delay_s for tier in settings.schedule.tiers}
+    spark.dataSource.register(DueGateSource)
+    due = (
+        spark.readStream.format(DueGateSource.name())
+        .option("bootstrap_servers", settings.bootstrap_servers)
+        .option("delays_s", json.dumps(delays_s))
+        .option("events_max", settings.micro_batch_events_max)
+        .load()
+        .select(*COLUMNS_IN)
+    )
+    return write_outcomes(
+        map_arrow(due, partial(deliver, plan=plan), SCHEMA_OUT),
+        name=LANE,
+        bootstrap_servers=settings.bootstrap_servers,
+        checkpoint=settings.checkpoints / LANE,
+        trigger_interval=f"{round(settings.look_s * 1000)} milliseconds",
+    )

@@ -1,0 +1,23 @@
+"""Decides what may be set from outside for the retrier: HIFI_RETRIER_* and nothing else."""
+
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import SettingsConfigDict
+
+from shared.runtime.lane_driver import LaneDriverSettings
+
+
+class RetrierSettings(LaneDriverSettings):
+    """Read once, in __main__."""
+
+    model_config = SettingsConfigDict(env_prefix="HIFI_RETRIER_", frozen=True)
+
+    folder: Path = Path("data/retrier")
+    metrics_port: int = 8083
+    # Of two Kafka partitions in each of five tiers, seldom more than four have something due.
+    slots: int = Field(default=4, ge=1)
+    # How often each tier is asked what has become due: the most that an event is late by.
+    look_s: float = Field(default=0.5, gt=0)
+    # Per Kafka partition and micro-batch, so that one tier's crowd does not hold up another's few.
+    micro_batch_events_max: int = Field(default=5_000, ge=1)

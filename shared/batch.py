@@ -1,0 +1,89 @@
+"""Decides which events go into one HTTP call, what the call is named, and what its body is.
+
+The grouping is a function of the events alone, so a replay after a crash forms the same batches
+with the same ids, and a receiver can drop a repeated one by its header.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+
+from shared.configuration import BodyFormat
+from shared.envelope import Envelope
+
+CONTENT_TYPES: dict[BodyFormat, str] = {
+    "json": "application/json",
+    "cloudevents": "application/cloudevents-batch+json",
+}
+# 96 bits: no two batches of one destination meet in practice (2^48 batches for an even chance).
+_BATCH_ID_BYTES = 12
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def chunks(
+    envelopes: Sequence[Envelope],
+    *,
+    count_max: int,
+    bytes_max: int,
+    body_format: BodyFormat = "json",
+) -> Iterator[Sequence[Envelope]]:
+    """Cut events into batches in their order, each body within the size.
+
+    One event over the size goes alone.
+    """
+    start = 0
+    body_bytes = 1  # the opening bracket
+    for at, envelope in enumerate(envelopes):
+        # With the comma before the next, or the closing bracket.
+        event_bytes = len(_element(envelope, body_format)) + 1
+        if at > start and (at - start >= count_max or body_bytes + event_bytes > bytes_max):
+            yield envelopes[start:at]
+            start, body_bytes = at, 1
+        body_bytes += event_bytes
+    if start < len(envelopes):
+        yield envelopes[start:]
+
+
+def batch_id(destination_id: str, envelopes: Sequence[Envelope]) -> str:
+    """Name a batch after its destination and the coordinates of every event in it."""
+    digest = hashlib.blake2b(destination_id.encode(), digest_size=_BATCH_ID_BYTES)
+    for envelope in envelopes:
+        origin = envelope.origin
+        digest.update(b"\0%b\0%d\0%d" % (origin.topic.encode(), origin.partition, origin.offset))
+    return f"msg_{digest.hexdigest()}"
+
+
+def join_body(envelopes: Sequence[Envelope], body_format: BodyFormat) -> bytes:
+    """The request body: the events' own bytes, joined and never parsed."""
+    return b"[%b]" % b",".join([_element(envelope, body_format) for envelope in envelopes])
+
+
+def _element(envelope: Envelope, body_format: BodyFormat) -> bytes:
+    # A record without a value (written past the gateway) is null; nothing would break the array.
+    value = envelope.value or b"null"
+    return value if body_format == "json" else _cloud_event(envelope, value)
+
+
+def _cloud_event(envelope: Envelope, value: bytes) -> bytes:
+    """A CloudEvents 1.0 wrapper around the untouched bytes."""
+    facts = {
+        "specversion": "1.0",
+        "id": envelope.event_id,
+        "source": f"/streams/{envelope.stream}",
+        "type": "hifi.event",
+        "time": _rfc3339(envelope.event_time_ms),
+        "datacontenttype": "application/json",
+    }
+    if envelope.traceparent is not None:
+        facts["traceparent"] = envelope.traceparent
+    return b'%b,"data":%b}' % (json.dumps(facts).encode()[:-1], value)
+
+
+def _rfc3339(time_ms: int) -> str:
+    try:
+        time = _EPOCH + timedelta(milliseconds=time_ms)
+    except OverflowError:
+        # An event may claim a year that no calendar has; the epoch marks it as such.
+        time = _EPOCH
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")

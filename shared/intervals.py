@@ -1,0 +1,72 @@
+"""Decides how sets of log offsets are kept: as merged intervals, exact at any size."""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Offsets:
+    """A set of offsets of one Kafka partition. Adding one twice changes nothing."""
+
+    # Half-open, sorted, never touching: starts[i] <= x < ends[i].
+    _starts: list[int] = field(default_factory=list)
+    _ends: list[int] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, intervals: Iterable[tuple[int, int]]) -> "Offsets":
+        """The union of half-open intervals."""
+        offsets = cls()
+        for start, end in intervals:
+            offsets.add(start, end)
+        return offsets
+
+    def add(self, start: int, end: int) -> None:
+        """Take in every offset from `start` up to, but not including, `end`."""
+        if start >= end:
+            return
+        # The first interval that reaches `start`, and the first that begins beyond `end`.
+        low = bisect_right(self._ends, start - 1)
+        high = bisect_right(self._starts, end)
+        if low < high:
+            start = min(start, self._starts[low])
+            end = max(end, self._ends[high - 1])
+        self._starts[low:high] = [start]
+        self._ends[low:high] = [end]
+
+    def minus(self, other: "Offsets") -> "Offsets":
+        """What is here and not there."""
+        left = Offsets()
+        for start, end in self:
+            at = start
+            for gap_start, gap_end in other.within(start, end):
+                left.add(at, gap_start)
+                at = gap_end
+            left.add(at, end)
+        return left
+
+    def union(self, other: "Offsets") -> "Offsets":
+        return Offsets.of((*self, *other))
+
+    def within(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """The part of this set that lies in the given interval."""
+        if start >= end:
+            return
+        for at in range(bisect_right(self._ends, start), len(self._starts)):
+            if self._starts[at] >= end:
+                return
+            yield max(start, self._starts[at]), min(end, self._ends[at])
+
+    @property
+    def end(self) -> int:
+        """One past the highest offset; 0 for the empty set."""
+        return self._ends[-1] if self._ends else 0
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return zip(self._starts, self._ends, strict=True)
+
+    def __len__(self) -> int:
+        return sum(end - start for start, end in self)
+
+    def __contains__(self, offset: int) -> bool:
+        return any(True for _ in self.within(offset, offset + 1))

@@ -1,0 +1,40 @@
+"""What a Kafka record is to the core: the one coming in with its coordinates, the one going out.
+
+Only plain values live here; no Kafka client's own record class ever reaches the core.
+"""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+# Kafka keeps header order and allows a name twice; the last one counts (as in Kafka's lastHeader).
+Headers: TypeAlias = tuple[tuple[str, bytes], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where an event was first stored: the identity that no retry and no replay changes."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordIn:
+    """A record as it was read."""
+
+    origin: Origin
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes
+    headers: Headers
+
+
+@dataclass(frozen=True, slots=True)
+class RecordOut:
+    """A record to be written; the broker stamps its time (LogAppendTime)."""
+
+    topic: str
+    key: bytes | None
+    value: bytes
+    headers: Headers = ()

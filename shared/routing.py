@@ -1,0 +1,73 @@
+"""Decides which topic an outcome goes to, with which key and headers; the value stays as it is."""
+
+from typing import assert_never
+
+from shared.decision import (
+    MALFORMED_RETRY_RECORD,
+    DeadLetter,
+    Hop,
+    Park,
+    RetryLater,
+    Waiting,
+)
+from shared.envelope import (
+    Envelope,
+    Malformed,
+    dead_headers,
+    malformed_headers,
+    retry_headers,
+)
+from shared.receipt import Receipt
+from shared.record import RecordOut
+from shared.topics import DEAD, RECEIPTS, retry_key, retry_topic
+
+
+def route(
+    decision: Waiting | DeadLetter,
+    envelope: Envelope,
+    destination_id: str,
+    *,
+    now_ms: int,
+) -> RecordOut:
+    """The record that keeps an event which was not delivered."""
+    match decision:
+        case RetryLater() | Park() | Hop():
+            return RecordOut(
+                topic=retry_topic(decision.tier.name),
+                key=retry_key(destination_id, envelope.event_id),
+                value=envelope.value,
+                headers=retry_headers(envelope, destination_id, decision.history),
+            )
+        case DeadLetter():
+            return RecordOut(
+                topic=DEAD,
+                key=destination_id.encode(),
+                value=envelope.value,
+                headers=dead_headers(
+                    envelope,
+                    destination_id,
+                    decision.history,
+                    reason=decision.reason,
+                    dead_at_ms=now_ms,
+                ),
+            )
+        case _:
+            assert_never(decision)
+
+
+def route_malformed(malformed: Malformed, *, now_ms: int) -> RecordOut:
+    """The record that keeps what a retry tier held and nobody can open."""
+    return RecordOut(
+        topic=DEAD,
+        key=malformed.record.key,
+        value=malformed.record.value,
+        headers=malformed_headers(malformed, reason=MALFORMED_RETRY_RECORD, dead_at_ms=now_ms),
+    )
+
+
+def route_receipt(receipt: Receipt) -> RecordOut:
+    return RecordOut(
+        topic=RECEIPTS,
+        key=receipt.destination_id.encode(),
+        value=receipt.to_json(),
+    )

@@ -1,0 +1,135 @@
+"""Decides what a Spark process of ours does from start to drain: delivery and retrier alike.
+
+It owns its folder, checks its jars, starts Spark, follows the config topic, and keeps the lanes
+that the configuration asks for until it is told to stop.
+"""
+
+import asyncio
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import structlog
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from shared.configuration import Configuration
+from shared.runtime.config_topic import ConfigFeed
+from shared.runtime.jars import default_cache, ensure_jars
+from shared.runtime.lane_keeper import LaneKeeper, LaneObserver
+from shared.runtime.logs import configure_logs
+from shared.runtime.one_owner import own_folder
+from shared.runtime.setup_error import SetupError
+from shared.runtime.spark import SparkSettings, start_spark
+from shared.schedule import RetrySchedule
+
+log = structlog.get_logger()
+
+# A changed destination is live in well under the 5 s that we promise.
+_LOOK_S = 0.5
+
+W = TypeVar("W")
+
+
+class LaneDriverSettings(BaseSettings):
+    """What may be set for either process; a subclass gives the prefix and the defaults."""
+
+    model_config = SettingsConfigDict(frozen=True)
+
+    bootstrap_servers: str = "127.0.0.1:9092"
+    # Checkpoints and scratch space: on durable storage, and one writer only.
+    folder: Path
+    # None: the cache that every Hifi command shares.
+    jars_cache: Path | None = None
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int
+    # Spark waits for HTTP most of the time; 1 GB holds the lanes of a small machine.
+    heap_mb: int = Field(default=1024, ge=512)
+    # Tasks at the same time: at least the Kafka partitions of all lanes that must not wait.
+    slots: int = Field(default=8, ge=1)
+    # After so long in a micro-batch no local retry is started.
+    time_box_s: float = Field(default=5.0, gt=0)
+    # How long a stop waits for the gap between two micro-batches.
+    drain_s: float = Field(default=20.0, ge=0)
+    # Below 1, all waits of the retry schedule shrink alike; for tests and demonstrations.
+    time_scale: float = Field(default=1.0, gt=0)
+    log_level: str = "info"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.folder.absolute() / "checkpoints"
+
+    @property
+    def schedule(self) -> RetrySchedule:
+        return RetrySchedule().scaled(self.time_scale)
+
+
+class LaneMetrics(LaneObserver, Protocol):
+    """An observer with a port."""
+
+    def serve(self, *, host: str, port: int) -> None: ...
+
+
+def run_lanes(
+    service: str,
+    settings: LaneDriverSettings,
+    *,
+    start_lane: Callable[[SparkSession, W], StreamingQuery],
+    wanted_of: Callable[[Configuration], Mapping[str, W]],
+    metrics: LaneMetrics,
+) -> None:
+    """Run until SIGTERM or SIGINT, then drain. A mistake in the set-up ends with one sentence."""
+    configure_logs(service=service, level=settings.log_level)
+    try:
+        with own_folder(settings.folder, what=service):
+            jars = ensure_jars("spark", cache=settings.jars_cache or default_cache())
+            spark_settings = SparkSettings(
+                name=f"hifi-{service}",
+                folder=settings.folder.absolute(),
+                jars=jars,
+                slots=settings.slots,
+                heap_mb=settings.heap_mb,
+            )
+            metrics.serve(host=settings.metrics_host, port=settings.metrics_port)
+            spark = start_spark(spark_settings)
+            keeper = LaneKeeper[W](lambda _, wanted: start_lane(spark, wanted), metrics)
+            try:
+                asyncio.run(_keep(settings, keeper, wanted_of))
+            finally:
+                keeper.drain(drain_s=settings.drain_s)
+                spark.stop()
+    except SetupError as error:
+        sys.exit(f"hifi {service}: {error}")
+    log.info("service.stopped")
+
+
+async def _keep(
+    settings: LaneDriverSettings,
+    keeper: LaneKeeper[W],
+    wanted_of: Callable[[Configuration], Mapping[str, W]],
+) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    feed = ConfigFeed(settings.bootstrap_servers)
+    await feed.start()
+    log.info("service.started", metrics_port=settings.metrics_port)
+    try:
+        while not stop.is_set():
+            wanted = wanted_of(feed.configuration)
+            await asyncio.to_thread(keeper.keep, wanted, drain_s=settings.drain_s)
+            await _wait(stop, _LOOK_S)
+    finally:
+        await feed.stop()
+
+
+async def _wait(stop: asyncio.Event, timeout_s: float) -> None:
+    try:
+        async with asyncio.timeout(timeout_s):
+            await stop.wait()
+    except TimeoutError:
+        return

@@ -1,0 +1,30 @@
+"""Decides that a folder has one owner at a time: the one process that holds its lock."""
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from shared.runtime.setup_error import SetupError
+
+
+@contextlib.contextmanager
+def own_folder(folder: Path, *, what: str) -> Iterator[None]:
+    """Hold the folder; the kernel gives it back however the process ends, kill -9 included."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{what}.lock"
+    with path.open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            owner = file.read().strip() or "unknown"
+            raise SetupError(
+                f"The folder {folder} is in use by another {what} (process {owner}):"
+                " stop that one first, or choose another folder."
+            ) from None
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield

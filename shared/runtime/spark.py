@@ -1,0 +1,132 @@
+"""Decides how every Spark session of ours is set up: pins, quiet logs, slots, retries of tasks.
+
+The jars are given, not fetched by Spark: they come from the lock file and are checked.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import TypeAlias
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.functions import vectorized_udf  # type: ignore[attr-defined]
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.util import PythonEvalType
+
+from shared.topics import OUTCOME_BYTES_MAX
+
+ArrowFunction: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSettings:
+    """What differs between our sessions; everything else is decided here."""
+
+    name: str
+    # Scratch space; safe to delete while no session runs.
+    folder: Path
+    jars: Sequence[Path]
+    # One for each Kafka partition that is worked on at the same time. They wait for HTTP, not for
+    # the processor, so there may be more of them than cores.
+    slots: int = 8
+    heap_mb: int = 1024
+    is_ui_on: bool = False
+
+
+# Plain local mode never retries a task; with this, four tries as on a cluster.
+_TASK_TRIES = 4
+# Rows per Arrow batch: 20 requests of 500 events to send side by side.
+_ARROW_ROWS = 10_000
+# How often an idle query asks Kafka for new offsets. The default of 10 ms costs a tenth of a core
+# for each query; 50 ms adds 25 ms to the mean latency of an event that meets an idle lane.
+_POLLING_DELAY = "50ms"
+
+
+def start_spark(settings: SparkSettings) -> SparkSession:
+    """Start the session of this process."""
+    settings.folder.mkdir(parents=True, exist_ok=True)
+    # The workers must be the interpreter that has our packages, whatever PATH says.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    # Spark derives its address from the host name otherwise, which need not resolve.
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    builder = SparkSession.builder.appName(settings.name)
+    for name, value in options(settings).items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("WARN")
+    return session
+
+
+def options(settings: SparkSettings) -> dict[str, str]:
+    """Every option that we set, with its reason."""
+    log_options = files("shared.runtime").joinpath("log4j2.properties")
+    return {
+        "spark.master": f"local[{settings.slots},{_TASK_TRIES}]",
+        "spark.driver.memory": f"{settings.heap_mb}m",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": (f"-Dlog4j2.configurationFile=file:{log_options}"),
+        "spark.jars": ",".join(str(jar) for jar in settings.jars),
+        "spark.local.dir": str(settings.folder / "scratch"),
+        "spark.sql.warehouse.dir": str(settings.folder / "warehouse"),
+        "spark.ui.enabled": str(settings.is_ui_on).lower(),
+        "spark.ui.showConsoleProgress": "false",
+        # One query must not wait behind another's tasks.
+        "spark.scheduler.mode": "FAIR",
+        # A speculative twin would POST the same events a second time.
+        "spark.speculation": "false",
+        # A killed task must really end, or two would send.
+        "spark.task.reaper.enabled": "true",
+        # Connection pools live in the workers.
+        "spark.python.worker.reuse": "true",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": str(_ARROW_ROWS),
+        # Our plans are one stage without a shuffle: there is nothing to adapt.
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.streaming.pollingDelay": _POLLING_DELAY,
+        "spark.sql.streaming.stopTimeout": "30s",
+        # We look twice a second, and a lane makes at most ten micro-batches in that time.
+        "spark.sql.streaming.numRecentProgressUpdates": "20",
+        # Several micro-batches a second: the default of 100 would be a minute of history.
+        "spark.sql.streaming.minBatchesToRetain": "1000",
+    }
+
+
+def map_arrow(rows: DataFrame, function: ArrowFunction, schema: str) -> DataFrame:
+    """`DataFrame.mapInArrow` without its demand that pandas be installed, which it never uses.
+
+    The two steps are those of pyspark 4.2.0, to which we are pinned; ADR 0005 has the reasons.
+    """
+    udf = vectorized_udf(function, schema, PythonEvalType.SQL_MAP_ARROW_ITER_UDF, "pandas")
+    column = udf(*[rows[name] for name in rows.columns])
+    return DataFrame(rows._jdf.mapInArrow(column._jc, False, None), rows.sparkSession)  # noqa: SLF001
+
+
+def write_outcomes(
+    outcomes: DataFrame,
+    *,
+    name: str,
+    bootstrap_servers: str,
+    checkpoint: Path,
+    trigger_interval: str,
+) -> StreamingQuery:
+    """Write every outcome where its topic column says; the one action of the query."""
+    return (
+        outcomes.writeStream.format("kafka")
+        .queryName(name)
+        .option("kafka.bootstrap.servers", bootstrap_servers)
+        .option("kafka.acks", "all")
+        .option("kafka.enable.idempotence", "true")
+        .option("kafka.compression.type", "lz4")
+        .option("kafka.max.request.size", str(OUTCOME_BYTES_MAX))
+        # A producer of its own: a flush waits for nobody else's records.
+        .option("kafka.client.id", f"hifi-{name}")
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(processingTime=trigger_interval)
+        .start()
+    )

@@ -1,0 +1,120 @@
+"""Decides when an event may be tried again: local delays, retry tiers, deadline, Retry-After.
+
+Every number is literal and every wait is additive: an event is never tried earlier than the
+schedule or the destination asked. Nothing here reads a clock or rolls dice.
+"""
+
+import re
+from dataclasses import dataclass, replace
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+
+# 0 to 20 % on top, as Hook0 and Svix spread theirs; never below the delay itself.
+JITTER_FRACTION = 0.2
+# A destination that asks for no wait at all still gets a second of peace.
+RETRY_AFTER_S_MIN = 1.0
+# A day: longer than any maintenance window that peers honour (EventBridge: 24 h).
+RETRY_AFTER_S_MAX = 86_400.0
+
+# Of any length: whoever asks for 10^15 seconds is to get the longest wait, not none.
+_SECONDS = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """One fixed delay, one topic. The name stays when time is scaled; the delay does not."""
+
+    name: str
+    delay_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RetrySchedule:
+    """When to try again. The defaults span what Standard Webhooks and Stripe promise (3 days)."""
+
+    # Within the micro-batch; together with their jitter they stay under its time budget.
+    local_delays_s: tuple[float, ...] = (0.2, 1.0)
+    tiers: tuple[Tier, ...] = (
+        Tier("30s", 30.0),
+        Tier("5m", 300.0),
+        Tier("30m", 1_800.0),
+        Tier("2h", 7_200.0),
+        Tier("8h", 28_800.0),
+    )
+    # How many times each tier is walked, in order: 12 waits, 66 h 35 m 30 s in all.
+    tier_rounds: tuple[int, ...] = (1, 1, 1, 1, 8)
+    deadline_s: float = 259_200.0
+
+    def __post_init__(self) -> None:
+        delays = [tier.delay_s for tier in self.tiers]
+        if not delays or delays != sorted(delays) or delays[0] <= 0:
+            raise ValueError("tiers must be there, above zero, and from short to long")
+        if len(self.tier_rounds) != len(self.tiers) or min(self.tier_rounds) < 0:
+            raise ValueError("tier_rounds must name a count for each tier")
+
+    def scaled(self, time_scale: float) -> "RetrySchedule":
+        """The same schedule in faster time, so that a test lives through 72 h in seconds."""
+        return replace(
+            self,
+            local_delays_s=tuple(delay * time_scale for delay in self.local_delays_s),
+            tiers=tuple(replace(tier, delay_s=tier.delay_s * time_scale) for tier in self.tiers),
+            deadline_s=self.deadline_s * time_scale,
+        )
+
+    def local_delay_s(self, local_attempt_count: int, *, roll: float) -> float | None:
+        """The wait after so many attempts in this micro-batch; None when no local try is left."""
+        if local_attempt_count > len(self.local_delays_s):
+            return None
+        return jittered(self.local_delays_s[local_attempt_count - 1], roll=roll)
+
+    def tier_after(self, attempt_count: int) -> Tier | None:
+        """The tier after so many rounds of attempts; None when the walk is over."""
+        passed = 0
+        for tier, rounds in zip(self.tiers, self.tier_rounds, strict=True):
+            passed += rounds
+            if attempt_count <= passed:
+                return tier
+        return None
+
+    def tier_for_wait(self, wait_s: float) -> Tier:
+        """The longest tier that fits into the wait, so that an event may hop on but is not late."""
+        fitting = [tier for tier in self.tiers if tier.delay_s <= wait_s]
+        return fitting[-1] if fitting else self.tiers[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """How long a destination asked us to wait; negative means: do not come back."""
+
+    delay_s: float
+
+    @property
+    def is_refusal(self) -> bool:
+        return self.delay_s < 0
+
+    @property
+    def clamped_s(self) -> float:
+        return min(max(self.delay_s, RETRY_AFTER_S_MIN), RETRY_AFTER_S_MAX)
+
+
+def jittered(delay_s: float, *, roll: float) -> float:
+    """Spread a delay upwards; `roll` is in [0, 1)."""
+    return delay_s * (1 + JITTER_FRACTION * roll)
+
+
+def parse_retry_after(text: str | None, *, now_ms: int) -> Wait | None:
+    """Read a Retry-After header: seconds, fractions and HTTP dates; None for what says nothing.
+
+    A date that has passed is a wait of nothing (clocks differ), not a refusal.
+    """
+    if text is None:
+        return None
+    stripped = text.strip()
+    if _SECONDS.fullmatch(stripped):
+        return Wait(float(stripped))
+    try:
+        date = parsedate_to_datetime(stripped)
+        at_s = date.replace(tzinfo=date.tzinfo or UTC).timestamp()
+    except (ValueError, OverflowError):
+        return None
+    return Wait(max(0.0, at_s - now_ms / 1000))

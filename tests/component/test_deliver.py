@@ -1,0 +1,307 @@
+"""`deliver` without Spark: Arrow batches in, a real HTTP destination, Arrow batches out."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+
+from delivery.deliver import Plan, deliver
+from shared.configuration import Destination
+from shared.envelope import (
+    History,
+    event_headers,
+    open_retry_record,
+    open_stream_record,
+    retry_headers,
+)
+from shared.intervals import Offsets
+from shared.receipt import Receipt, ReceiptOutcome
+from shared.record import Origin, RecordIn, RecordOut
+from shared.runtime.arrow_rows import batch_in
+from shared.runtime.clock import now_ms
+from shared.schedule import RetrySchedule
+from shared.topics import DEAD, RECEIPTS, retry_topic, stream_topic
+from tests.scripted_destination import (
+    Reply,
+    Request,
+    ScriptedDestination,
+    always,
+    in_turn,
+    scripted_destination,
+)
+
+# Local retries in milliseconds, tiers in tenths of a second.
+QUICK = RetrySchedule().scaled(0.005)
+TOPIC = stream_topic("demo")
+
+
+def events(count: int, *, first: int = 0) -> list[RecordIn]:
+    return [
+        RecordIn(
+            origin=Origin(TOPIC, 0, offset),
+            timestamp_ms=1_000,
+            key=b"k",
+            value=json.dumps({"id": f"e{offset}"}).encode(),
+            headers=event_headers(
+                event_id=f"e{offset}", event_time_ms=60_000 + offset, accepted_at_ms=61_000
+            ),
+        )
+        for offset in range(first, first + count)
+    ]
+
+
+def run(records: Sequence[RecordIn], plan: Plan) -> list[RecordOut]:
+    rows = [row for batch in deliver(iter([batch_in(records)]), plan) for row in batch.to_pylist()]
+    return [
+        RecordOut(
+            topic=row["topic"],
+            key=row["key"],
+            value=row["value"],
+            headers=tuple((header["key"], header["value"]) for header in row["headers"]),
+        )
+        for row in rows
+    ]
+
+
+def sample(destination: ScriptedDestination, **settings: object) -> Destination:
+    return Destination(
+        stream="demo",
+        name="sample",
+        url=destination.url,
+        **settings,  # type: ignore[arg-type]
+    )
+
+
+def plan_for(to: Destination, **settings: object) -> Plan:
+    return Plan(
+        reads="stream",
+        destinations={to.id: to},
+        schedule=QUICK,
+        **settings,  # type: ignore[arg-type]
+    )
+
+
+def receipts(outcomes: Sequence[RecordOut]) -> list[Receipt]:
+    return [Receipt.from_json(one.value) for one in outcomes if one.topic == RECEIPTS]
+
+
+def covered(outcomes: Sequence[RecordOut], outcome: ReceiptOutcome) -> Offsets:
+    return Offsets.of(
+        (part.first, part.end)
+        for receipt in receipts(outcomes)
+        if receipt.outcome is outcome
+        for part in receipt.covered
+    )
+
+
+def opened(record: RecordOut) -> History:
+    back = open_retry_record(
+        RecordIn(Origin(record.topic, 0, 0), 0, record.key, record.value, record.headers)
+    )
+    return back.travel[1]  # type: ignore[union-attr]
+
+
+def test_every_event_arrives_once_in_batches_of_the_chosen_size() -> None:
+    with scripted_destination() as destination:
+        outcomes = run(events(1_050), plan_for(sample(destination, batch_count_max=100)))
+        assert destination.accepted_ids == Counter(f"e{n}" for n in range(1_050))
+        assert sorted(len(request.events) for request in destination.requests) == [50] + [100] * 10
+    assert {one.topic for one in outcomes} == {RECEIPTS}
+    assert list(covered(outcomes, ReceiptOutcome.DELIVERED)) == [(0, 1_050)]
+    assert sum(receipt.event_count for receipt in receipts(outcomes)) == 1_050
+
+
+def test_the_body_is_the_events_own_bytes() -> None:
+    odd = b'{ "id":"a",\n "n": 1.50, "s":"\\u00e9" }'
+    record = RecordIn(Origin(TOPIC, 0, 0), 0, None, odd, ())
+    with scripted_destination() as destination:
+        run([record], plan_for(sample(destination)))
+        assert destination.requests[0].body == b"[" + odd + b"]"
+
+
+def test_a_batch_is_named_alike_when_it_is_sent_again() -> None:
+    with scripted_destination() as destination:
+        to = sample(destination)
+        run(events(3), plan_for(to))
+        run(events(3), plan_for(to, replay_until={(TOPIC, 0): 2}))
+        first, second = destination.requests
+    assert first.headers["webhook-id"] == second.headers["webhook-id"]
+    assert "hifi-maybe-duplicate" not in first.headers
+    assert second.headers["hifi-maybe-duplicate"] == "1"
+
+
+def test_500_twice_then_200_is_delivered_by_local_retries() -> None:
+    with scripted_destination(in_turn(500, 500, 200)) as destination:
+        outcomes = run(events(5), plan_for(sample(destination)))
+        assert len(destination.requests) == 3
+    assert [one.topic for one in outcomes] == [RECEIPTS]
+    assert list(covered(outcomes, ReceiptOutcome.DELIVERED)) == [(0, 5)]
+
+
+def test_500_for_ever_goes_to_the_first_tier_with_its_story() -> None:
+    with scripted_destination(always(503)) as destination:
+        outcomes = run(events(5), plan_for(sample(destination)))
+        assert len(destination.requests) == 3
+    waiting = [one for one in outcomes if one.topic == retry_topic("30s")]
+    assert [json.loads(one.value)["id"] for one in waiting] == [f"e{n}" for n in range(5)]
+    story = opened(waiting[0])
+    assert (story.attempt_count, story.cause, story.last_status) == (1, "status_503", 503)
+    assert not story.is_ambiguous
+    assert list(covered(outcomes, ReceiptOutcome.WAITING)) == [(0, 5)]
+
+
+def test_a_4xx_is_a_dead_letter_at_once() -> None:
+    with scripted_destination(always(401)) as destination:
+        outcomes = run(events(5), plan_for(sample(destination)))
+        assert len(destination.requests) == 1
+    dead = [one for one in outcomes if one.topic == DEAD]
+    assert len(dead) == 5
+    assert dict(dead[0].headers)["reason"] == b"status_401"
+    assert list(covered(outcomes, ReceiptOutcome.DEAD)) == [(0, 5)]
+
+
+def test_one_bad_event_does_not_condemn_the_batch() -> None:
+    def refuse_seven(_: int, request: Request) -> Reply:
+        return Reply(400 if any(event["id"] == "e7" for event in request.events) else 200)
+
+    with scripted_destination(refuse_seven) as destination:
+        outcomes = run(events(20), plan_for(sample(destination)))
+        assert destination.accepted_ids == Counter(f"e{n}" for n in range(20) if n != 7)
+    assert list(covered(outcomes, ReceiptOutcome.DEAD)) == [(7, 8)]
+    assert list(covered(outcomes, ReceiptOutcome.DELIVERED)) == [(0, 7), (8, 20)]
+
+
+def test_a_reply_that_never_comes_is_ambiguous() -> None:
+    with scripted_destination(lambda _, __: Reply(breaks_off=True)) as destination:
+        outcomes = run(events(2), plan_for(sample(destination)))
+        labels = [request.headers.get("hifi-maybe-duplicate") for request in destination.requests]
+    # The first try is clean; every later one follows a try whose end we do not know.
+    assert labels == [None, "1", "1"]
+    waiting = [one for one in outcomes if one.topic == retry_topic("30s")]
+    assert all(opened(one).is_ambiguous for one in waiting)
+
+
+def test_nobody_listening_is_recoverable_and_not_ambiguous() -> None:
+    with scripted_destination() as destination:
+        url = destination.url
+    to = Destination(stream="demo", name="sample", url=url)
+    outcomes = run(events(2), plan_for(to))
+    waiting = [one for one in outcomes if one.topic == retry_topic("30s")]
+    assert [opened(one).cause for one in waiting] == ["connect_refused"] * 2
+    assert not any(opened(one).is_ambiguous for one in waiting)
+
+
+def test_a_slow_reply_ends_at_the_deadline_of_the_exchange() -> None:
+    with scripted_destination(lambda _, __: Reply(delay_s=1.0)) as destination:
+        to = sample(destination, timeout_s=0.05)
+        outcomes = run(events(1), plan_for(to, time_box_s=0.01))
+    (waiting,) = [one for one in outcomes if one.topic == retry_topic("30s")]
+    assert opened(waiting).cause == "read_timeout"
+
+
+def test_retry_after_sends_straight_to_a_tier_that_is_long_enough() -> None:
+    with scripted_destination(always(429, retry_after="1800")) as destination:
+        outcomes = run(
+            events(1), Plan("stream", {"demo/sample": sample(destination)}, RetrySchedule())
+        )
+        assert len(destination.requests) == 1
+    assert [one.topic for one in outcomes if one.topic != RECEIPTS] == [retry_topic("30m")]
+
+
+def test_a_redirect_is_not_followed() -> None:
+    with scripted_destination() as other:
+        redirect = always(307, location=other.url)
+        with scripted_destination(redirect) as destination:
+            outcomes = run(events(1), plan_for(sample(destination)))
+        assert other.requests == []
+    assert [one.topic for one in outcomes if one.topic != RECEIPTS] == [retry_topic("30s")]
+
+
+# --- waiting events, as the retrier's lane reads them ---
+
+
+def waiting_record(
+    destination_id: str, *, attempt_count: int = 1, not_before_ms: int = 0, deadline_s: float = 60
+) -> RecordIn:
+    with_value = events(1)[0]
+
+    history = History(
+        attempt_count=attempt_count,
+        park_count=0,
+        first_attempt_at_ms=0,
+        deadline_at_ms=now_ms() + round(deadline_s * 1000),
+        not_before_ms=not_before_ms,
+    )
+    headers = retry_headers(open_stream_record(with_value), destination_id, history)
+    return RecordIn(Origin(retry_topic("30s"), 1, 9), 0, b"k", with_value.value, headers)
+
+
+def retry_plan(to: Destination) -> Plan:
+    return Plan(reads="retry", destinations={to.id: to}, schedule=QUICK)
+
+
+def test_a_waiting_event_is_delivered_and_its_receipt_names_its_origin() -> None:
+    with scripted_destination() as destination:
+        outcomes = run([waiting_record("demo/sample")], retry_plan(sample(destination)))
+        assert destination.accepted_ids == Counter(["e0"])
+        assert destination.requests[0].headers["hifi-attempt"] == "2"
+    (receipt,) = receipts(outcomes)
+    assert receipt.outcome is ReceiptOutcome.DELIVERED
+    assert (receipt.covered[0].topic, receipt.covered[0].first) == (TOPIC, 0)
+
+
+@pytest.mark.parametrize(
+    ("attempt_count", "topic"),
+    [(1, "hifi.retry.5m"), (2, "hifi.retry.30m"), (3, "hifi.retry.2h"), (4, "hifi.retry.8h")],
+)
+def test_a_waiting_event_that_fails_again_goes_one_tier_up(attempt_count: int, topic: str) -> None:
+    with scripted_destination(always(500)) as destination:
+        record = waiting_record("demo/sample", attempt_count=attempt_count, deadline_s=1e6)
+        outcomes = run([record], retry_plan(sample(destination)))
+    assert [one.topic for one in outcomes if one.topic != RECEIPTS] == [topic]
+
+
+def test_the_thirteenth_failure_is_the_last() -> None:
+    with scripted_destination(always(500)) as destination:
+        record = waiting_record("demo/sample", attempt_count=12, deadline_s=1e6)
+        outcomes = run([record], retry_plan(sample(destination)))
+    (dead,) = [one for one in outcomes if one.topic == DEAD]
+    assert dict(dead.headers)["reason"] == b"retries_exhausted"
+
+
+def test_a_waiting_event_past_its_deadline_is_not_sent() -> None:
+    with scripted_destination() as destination:
+        record = waiting_record("demo/sample", deadline_s=-1)
+        outcomes = run([record], retry_plan(sample(destination)))
+        assert destination.requests == []
+    (dead,) = [one for one in outcomes if one.topic == DEAD]
+    assert dict(dead.headers)["reason"] == b"deadline_passed"
+    assert receipts(outcomes)[0].outcome is ReceiptOutcome.DEAD
+
+
+def test_a_waiting_event_that_asked_for_longer_hops_on_unsent() -> None:
+    with scripted_destination() as destination:
+        record = waiting_record("demo/sample", not_before_ms=now_ms() + 30_000)
+        outcomes = run([record], retry_plan(sample(destination)))
+        assert destination.requests == []
+    # QUICK tiers last 0.15, 1.5, 9, 36 and 144 s: the longest that fits into 30 s.
+    assert [one.topic for one in outcomes] == [retry_topic("30m")]
+
+
+def test_a_waiting_event_whose_destination_is_gone_rests_in_dead_letters() -> None:
+    with scripted_destination() as destination:
+        outcomes = run([waiting_record("demo/other")], retry_plan(sample(destination)))
+        assert destination.requests == []
+    (dead,) = [one for one in outcomes if one.topic == DEAD]
+    assert dict(dead.headers)["reason"] == b"destination_gone"
+
+
+def test_a_retry_record_that_cannot_be_opened_is_kept_with_its_problem() -> None:
+    record = RecordIn(Origin(retry_topic("30s"), 0, 4), 0, b"k", b"{}", (("attempt", b"x"),))
+    with scripted_destination() as destination:
+        outcomes = run([record], retry_plan(sample(destination)))
+    (dead,) = outcomes
+    assert dead.topic == DEAD
+    assert dict(dead.headers)["reason"] == b"malformed_retry_record"
+    assert b"is missing" in dict(dead.headers)["last-detail"]

@@ -1,0 +1,127 @@
+"""What the gateway's tests stand on: a publisher in memory, and a real server on a free port."""
+
+import asyncio
+import contextlib
+import threading
+import zlib
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import httpx
+import uvicorn
+
+from gateway.app import create_app
+from gateway.events import Event
+from gateway.publisher import Publisher
+from gateway.report import Fate, Report
+from gateway.settings import Settings
+from shared.configuration import Configuration, Stream
+from shared.runtime.metrics import Metrics
+
+PARTITION_COUNT = 4
+
+
+class FakePublisher:
+    """Kafka in memory. `fates` and `fate` decide what becomes of events; `held` makes them wait."""
+
+    def __init__(self, topics: Sequence[str]) -> None:
+        self.logs: dict[str, list[list[Event]]] = {
+            topic: [[] for _ in range(PARTITION_COUNT)] for topic in topics
+        }
+        self.fate = Fate.STORED
+        self.fates: dict[str, Fate] = {}
+        self.problem: str | None = None
+        self.overdue_bytes = 0
+        self.published = threading.Event()
+        self._released = threading.Event()
+        self._released.set()
+        self._turn = 0
+
+    def hold(self) -> None:
+        """From now on a publish waits for `release`."""
+        self.published.clear()
+        self._released.clear()
+
+    def release(self) -> None:
+        self._released.set()
+
+    def stored(self, topic: str) -> list[Event]:
+        return [event for log in self.logs[topic] for event in log]
+
+    async def publish(self, topic: str, events: Sequence[Event]) -> Sequence[Report]:
+        self.published.set()
+        if not self._released.is_set():
+            await asyncio.to_thread(self._released.wait, 10)
+        if topic not in self.logs:
+            return [Report(Fate.NOT_STORED, range(len(events)), reason="no such topic")]
+        self._turn += 1
+        reports = []
+        for (fate, partition), positions in self._sort(events).items():
+            if fate is not Fate.STORED:
+                reports.append(Report(fate, positions, reason=f"{fate.value} by the test"))
+                continue
+            log = self.logs[topic][partition]
+            reports.append(Report(fate, positions, partition, len(log)))
+            log.extend(events[position] for position in positions)
+        return reports
+
+    def _sort(self, events: Sequence[Event]) -> dict[tuple[Fate, int], list[int]]:
+        found: dict[tuple[Fate, int], list[int]] = defaultdict(list)
+        for position, event in enumerate(events):
+            hashed = self._turn if event.key is None else zlib.crc32(event.key)
+            fate = self.fates.get(event.id, self.fate)
+            found[fate, hashed % PARTITION_COUNT].append(position)
+        return found
+
+
+@dataclass
+class FixedConfig:
+    configuration: Configuration = field(default_factory=Configuration)
+
+
+def config_with(*streams: str) -> FixedConfig:
+    return FixedConfig(Configuration(streams={name: Stream(name) for name in streams}))
+
+
+@dataclass
+class RunningGateway:
+    """A gateway that answers real HTTP on a port."""
+
+    url: str
+    port: int
+    metrics: Metrics
+    client: httpx.Client
+
+    def sample(self, name: str, **labels: str) -> float:
+        """A metric's value; 0 while nothing was counted."""
+        return self.metrics.registry.get_sample_value(name, labels) or 0.0
+
+
+@contextlib.contextmanager
+def running_gateway(
+    publisher: Publisher, config: FixedConfig, settings: Settings | None = None
+) -> Iterator[RunningGateway]:
+    """Serve the application with uvicorn in a thread, as the real process does."""
+    metrics = Metrics()
+    app = create_app(settings or Settings(), publisher=publisher, config=config, metrics=metrics)
+    server = uvicorn.Server(
+        uvicorn.Config(
+            app, port=0, http="httptools", ws="none", lifespan="off", log_config=None, loop="uvloop"
+        )
+    )
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        deadline = threading.Event()
+        while not server.started:
+            assert thread.is_alive(), "the server ended instead of starting"
+            deadline.wait(0.005)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        url = f"http://127.0.0.1:{port}"
+        with httpx.Client(base_url=url, timeout=20) as client:
+            yield RunningGateway(url=url, port=port, metrics=metrics, client=client)
+    finally:
+        server.should_exit = True
+        thread.join(timeout=10)
+        assert not thread.is_alive(), "the server did not stop"

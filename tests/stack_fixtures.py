@@ -1,0 +1,154 @@
+"""Gives tests the whole of Hifi, started as `hifi up` starts it: real Kafka, Spark and HTTP."""
+
+import asyncio
+import os
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+
+from deploy.local.ports import pick_free
+from deploy.local.stack import Stack, StackSettings
+from observe.books import open_books
+from shared.audit import Balance
+from shared.configuration import Destination, Stream
+from shared.runtime.config_topic import write_config
+from shared.runtime.topic_admin import topic_admin
+from shared.topics import stream_spec
+
+# The 30 s tier lasts 0.6 s, the deadline of 72 h an hour and a half.
+TIME_SCALE = 0.02
+# Spark starts in 10 s on two idle cores; tests never meet idle ones.
+PATIENCE_S = 90.0
+
+
+@dataclass
+class RunningHifi:
+    stack: Stack
+
+    @property
+    def kafka(self) -> str:
+        return self.stack.bootstrap_servers
+
+    @property
+    def gateway(self) -> str:
+        return f"http://127.0.0.1:{self.stack.settings.gateway_port}"
+
+    def add(self, destination: Destination) -> None:
+        """Create a stream with one destination and wait until its lane runs."""
+        asyncio.run(self._add(destination))
+        self.wait_for_lane(destination.id)
+
+    def wait_for_lane(self, destination_id: str) -> None:
+        metrics = f"http://127.0.0.1:{self.stack.settings.delivery_metrics_port}/metrics"
+        line = f'hifi_delivery_lane_up{{destination="{destination_id}"}} 1.0'
+        wait_until(lambda: line in fetch(metrics), what=f"the lane {destination_id} is up")
+
+    def post(self, stream: str, events: Sequence[object]) -> httpx.Response:
+        return httpx.post(f"{self.gateway}/v1/streams/{stream}/events", json=events, timeout=30)
+
+    def balance(self, destination_id: str) -> Balance:
+        async def ask() -> Balance:
+            async with open_books(self.kafka) as books:
+                return await books.balance(destination_id.split("/", maxsplit=1)[0], destination_id)
+
+        return asyncio.run(ask())
+
+    def wait_for_balance(
+        self, destination_id: str, holds: Callable[[Balance], bool], *, what: str
+    ) -> Balance:
+        """The books once they are as wanted."""
+        last: list[Balance] = []
+
+        def look() -> bool:
+            last.append(self.balance(destination_id))
+            return holds(last[-1])
+
+        wait_until(look, what=lambda: f"{what}; the books say {last[-1]}")
+        return last[-1]
+
+    def records(self, topic: str) -> list[ConsumerRecord]:
+        """Everything a topic holds now."""
+        return asyncio.run(self._records(topic))
+
+    async def _add(self, destination: Destination) -> None:
+        async with topic_admin(self.kafka) as admin:
+            await admin.create_missing([stream_spec(destination.stream)])
+        await write_config(self.kafka, [Stream(destination.stream), destination])
+
+    async def _records(self, topic: str) -> list[ConsumerRecord]:
+        async with topic_admin(self.kafka) as admin:
+            spans = await admin.spans([topic])
+        consumer = AIOKafkaConsumer(bootstrap_servers=self.kafka, enable_auto_commit=False)
+        await consumer.start()
+        found: list[ConsumerRecord] = []
+        try:
+            for (name, number), (start, end) in spans.items():
+                where = TopicPartition(name, number)
+                consumer.assign([where])
+                consumer.seek(where, start)
+                while await consumer.position(where) < end:
+                    for records in (await consumer.getmany(where, timeout_ms=500)).values():
+                        found += records
+        finally:
+            await consumer.stop()
+        return found
+
+
+def stack_settings(folder: Path, cache: Path) -> StackSettings:
+    """Free ports, small heaps, fast retries."""
+    kafka, gateway, sample, *metrics = pick_free(6)
+    return StackSettings(
+        folder=folder,
+        cache=cache,
+        kafka_port=kafka,
+        gateway_port=gateway,
+        gateway_metrics_port=metrics[0],
+        delivery_metrics_port=metrics[1],
+        retrier_metrics_port=metrics[2],
+        sample_port=sample,
+        spark_heap_mb=512,
+        time_scale=TIME_SCALE,
+    )
+
+
+@pytest.fixture(scope="module")
+def hifi(tmp_path_factory: pytest.TempPathFactory, jars_cache: Path) -> Iterator[RunningHifi]:
+    settings = stack_settings(tmp_path_factory.mktemp("hifi"), jars_cache)
+    stack = Stack(settings, environ=os.environ, say=lambda _: None)
+    stack.start(lambda _: None)
+    try:
+        yield RunningHifi(stack)
+    finally:
+        stack.stop()
+
+
+def fetch(url: str) -> str:
+    """What a page says; nothing while nobody answers."""
+    try:
+        with urllib.request.urlopen(url, timeout=5) as response:
+            text: str = response.read().decode()
+            return text
+    except OSError:
+        return ""
+
+
+def wait_until(
+    holds: Callable[[], bool],
+    *,
+    what: str | Callable[[], str],
+    timeout_s: float = PATIENCE_S,
+    look_s: float = 0.1,
+) -> None:
+    """Wait for a condition, and say which one never came."""
+    until_s = time.monotonic() + timeout_s
+    while not holds():
+        if time.monotonic() > until_s:
+            says = what if isinstance(what, str) else what()
+            raise AssertionError(f"after {timeout_s:.0f} s still not so: {says}")
+        time.sleep(look_s)

@@ -1,0 +1,218 @@
+"""Decides whether a source file keeps the rules of the house; each finding is file:line and rule.
+
+Every rule is a function of a file's path and text, so that it can be shown to bite.
+"""
+
+import ast
+import re
+import sys
+from collections.abc import Iterator, Mapping
+
+FUNCTION_LINES_MAX = 60
+FILE_LINES_MAX = 400
+LINE_CHARS_MAX = 100
+
+# Such a name says where code was put, not what it does.
+BANNED_NAMES = frozenset({"utils", "util", "common", "helpers", "models", "types", "base", "misc"})
+
+# What would make the core depend on the moment or the machine.
+IMPURE = frozenset(
+    {
+        "asyncio",
+        "concurrent",
+        "http",
+        "importlib",
+        "logging",
+        "multiprocessing",
+        "os",
+        "pathlib",
+        "random",
+        "secrets",
+        "socket",
+        "ssl",
+        "subprocess",
+        "tempfile",
+        "threading",
+        "time",
+        "urllib.request",
+        "uuid",
+    }
+)
+IMPURE_CALLS = frozenset({"open", "print", "input", "exec", "eval", "__import__", "now", "utcnow"})
+
+METRIC_LIKE = re.compile(r"\bhifi_")
+TOPIC_LIKE = re.compile(r"\bhifi\.(stream|retry|dead|receipts|config|state)\b")
+# A word to a tool at the end of a line; ruff does not count it either.
+PRAGMA = re.compile(r"\s*# (noqa|type: ignore|pragma)\b.*$")
+# Homes and work folders of somebody's machine.
+MACHINE_PATH = re.compile(r"(?<![\w.~$}])/(?:root|work|home/\w+)/|/tmp/bash")
+
+
+def findings(path: str, text: str) -> Iterator[str]:
+    """Everything that any Python file of ours must keep to."""
+    yield from name_is_a_concept(path)
+    yield from starts_with_a_sentence(path, text)
+    yield from is_short_enough(path, text)
+    yield from has_short_functions(path, text)
+    yield from has_no_double_underscores(path, text)
+
+
+def name_is_a_concept(path: str) -> Iterator[str]:
+    *folders, file = path.split("/")
+    for name in (*folders, file.removesuffix(".py")):
+        if name in BANNED_NAMES:
+            yield f"{path}:1: {name!r} names no concept; call it after what it decides or does"
+
+
+def starts_with_a_sentence(path: str, text: str) -> Iterator[str]:
+    docstring = ast.get_docstring(ast.parse(text)) or ""
+    first = docstring.split("\n\n")[0]
+    if not re.match(r"[A-Z`].*[.:;](\s|$)", first, re.DOTALL):
+        yield f"{path}:1: the module starts with a docstring whose first sentence says what it does"
+
+
+def is_short_enough(path: str, text: str) -> Iterator[str]:
+    lines = text.splitlines()
+    if len(lines) > FILE_LINES_MAX:
+        yield f"{path}:{FILE_LINES_MAX + 1}: a file has at most {FILE_LINES_MAX} lines"
+    for number, line in enumerate(lines, start=1):
+        if len(PRAGMA.sub("", line)) > LINE_CHARS_MAX:
+            yield f"{path}:{number}: a line has at most {LINE_CHARS_MAX} characters"
+
+
+def has_short_functions(path: str, text: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or node.lineno) - node.lineno + 1 - _docstring_lines(node)
+            if length > FUNCTION_LINES_MAX:
+                yield (
+                    f"{path}:{node.lineno}: {node.name} has {length} lines without its docstring,"
+                    f" a function has at most {FUNCTION_LINES_MAX}"
+                )
+
+
+def has_no_double_underscores(path: str, text: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                pass
+            case ast.ClassDef(name=name) | ast.Attribute(attr=name) | ast.Name(id=name):
+                pass
+            case _:
+                continue
+        if name.startswith("__") and not name.endswith("__"):
+            yield f"{path}:{node.lineno}: {name} is private with one underscore, never two"
+
+
+def is_pure(path: str, text: str) -> Iterator[str]:
+    """The core: standard library only, and nothing of it that touches the world."""
+    tree = ast.parse(text)
+    for line, module in imports(tree):
+        top = module.partition(".")[0]
+        if top == "shared" and not module.startswith("shared.runtime"):
+            continue
+        if top not in sys.stdlib_module_names:
+            yield f"{path}:{line}: the core imports the standard library only, not {module}"
+        elif any(module == impure or module.startswith(impure + ".") for impure in IMPURE):
+            yield f"{path}:{line}: the core has no clock, dice, socket or file: {module}"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and _called(node) in IMPURE_CALLS:
+            yield f"{path}:{node.lineno}: the core touches nothing outside: {_called(node)}()"
+
+
+def reads_no_environment(path: str, text: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Attribute(attr="environ" | "environb" | "getenv" | "getenvb"):
+                pass
+            case ast.ImportFrom(module="os", names=names) if any(
+                alias.name in {"environ", "environb", "getenv", "getenvb"} for alias in names
+            ):
+                pass
+            case _:
+                continue
+        yield f"{path}:{node.lineno}: only settings files read the environment"
+
+
+def spells_no_topic(path: str, text: str) -> Iterator[str]:
+    for line, literal in literals(ast.parse(text)):
+        if TOPIC_LIKE.search(literal):
+            yield f"{path}:{line}: only shared/topics.py spells a topic name: {literal!r}"
+
+
+def spells_no_metric(path: str, text: str, *, except_for: Mapping[str, str]) -> Iterator[str]:
+    for line, literal in literals(ast.parse(text)):
+        if METRIC_LIKE.search(literal) and literal not in except_for:
+            yield f"{path}:{line}: only shared/metric_names.py spells a metric: {literal!r}"
+
+
+def imports_only_shared(path: str, text: str, *, packages: frozenset[str]) -> Iterator[str]:
+    """The load tests look at Hifi from outside."""
+    for line, module in imports(ast.parse(text)):
+        if module.partition(".")[0] in packages - {"shared"}:
+            yield f"{path}:{line}: load tests import nothing of ours but shared, not {module}"
+
+
+def names_no_machine(path: str, text: str) -> Iterator[str]:
+    for number, line in enumerate(text.splitlines(), start=1):
+        if found := MACHINE_PATH.search(line):
+            yield f"{path}:{number}: no path of somebody's machine: {found.group()!r}"
+
+
+def imports(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Line and full name of each module that is imported, also within functions."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                yield from ((node.lineno, alias.name) for alias in names)
+            case ast.ImportFrom(module=str(module), names=names, level=0):
+                # `from shared import runtime` imports shared.runtime.
+                yield from ((node.lineno, f"{module}.{alias.name}") for alias in names)
+            case ast.ImportFrom():
+                yield node.lineno, "a relative import"
+            case _:
+                continue
+
+
+def literals(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Line and text of each string and bytes literal, f-strings too, but no docstring."""
+    docstrings = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.body
+        and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and id(node) not in docstrings:
+            match node.value:
+                case str(text):
+                    yield node.lineno, text
+                case bytes(raw):
+                    yield node.lineno, raw.decode(errors="replace")
+                case _:
+                    continue
+
+
+def names_used(text: str) -> frozenset[str]:
+    """Every name and attribute that a file mentions, except in its imports."""
+    return frozenset(
+        node.id if isinstance(node, ast.Name) else node.attr
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Name | ast.Attribute)
+    )
+
+
+def _docstring_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    if ast.get_docstring(node, clean=False) is None:
+        return 0
+    first = node.body[0]
+    return (first.end_lineno or first.lineno) - first.lineno + 1
+
+
+def _called(node: ast.Call) -> str:
+    match node.func:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+        case _:
+            return ""

@@ -1,0 +1,46 @@
+"""Finds the files of the repository, as git sees them: what is ignored is not ours."""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PRODUCT = ("shared", "gateway", "delivery", "retrier", "observe", "deploy")
+
+
+def tracked() -> Iterator[tuple[str, str]]:
+    """Path and text of each text file, new ones too."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+        timeout=60,
+    )
+    for path in sorted(set(listed.stdout.decode().split("\0"))):
+        # A file may be listed and already deleted; a picture is no text.
+        if path and (ROOT / path).is_file():
+            try:
+                yield path, (ROOT / path).read_text(encoding="utf-8")
+            except UnicodeDecodeError:
+                continue
+
+
+def python_files() -> dict[str, str]:
+    return {path: text for path, text in tracked() if path.endswith(".py")}
+
+
+def product_files() -> dict[str, str]:
+    return {path: text for path, text in python_files().items() if path.startswith(PRODUCT_PATHS)}
+
+
+def core_files() -> dict[str, str]:
+    """The modules of shared/ outside its impure corner."""
+    return {
+        path: text
+        for path, text in python_files().items()
+        if path.startswith("shared/") and path.count("/") == 1
+    }
+
+
+PRODUCT_PATHS = tuple(f"{package}/" for package in PRODUCT)

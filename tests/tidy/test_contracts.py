@@ -1,0 +1,102 @@
+"""The import contracts are kept, and speak of every module there is."""
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+from tests.tidy import sources
+
+
+def pyproject() -> str:
+    return (sources.ROOT / "pyproject.toml").read_text()
+
+
+def contracts() -> dict[str, dict[str, object]]:
+    listed = tomllib.loads(pyproject())["tool"]["importlinter"]["contracts"]
+    return {contract["id"]: contract for contract in listed}
+
+
+def test_the_list_of_core_modules_is_the_folder() -> None:
+    listed = contracts()["pure-core"]["source_modules"]
+    folder = sorted(
+        path.removesuffix(".py").replace("/", ".")
+        for path in sources.core_files()
+        if not path.endswith("__init__.py")
+    )
+    assert listed == folder, "pyproject.toml: pure-core must list every module of shared/, sorted"
+
+
+def test_every_package_is_under_contract() -> None:
+    tool = tomllib.loads(pyproject())["tool"]
+    shipped = tool["hatch"]["build"]["targets"]["wheel"]["packages"]
+    assert set(tool["importlinter"]["root_packages"]) == set(shipped)
+    assert set(shipped) == set(sources.PRODUCT)
+
+
+def test_every_contract_has_a_sentence_for_its_name() -> None:
+    for contract in contracts().values():
+        name = str(contract["name"])
+        assert len(name.split()) >= 5, f"pyproject.toml: {name!r} is no sentence"
+
+
+def test_the_import_contracts_are_kept() -> None:
+    status, said = lint(sources.ROOT)
+    assert status == 0, said
+
+
+# a file, the line that breaks a contract, and how the linter reports it
+BREACHES = [
+    ("gateway/breach.py", "import delivery.sender", "gateway.breach -> delivery.sender"),
+    ("retrier/breach.py", "import delivery.sender", "retrier.breach -> delivery.sender"),
+    ("shared/runtime/breach.py", "import observe", "shared.runtime.breach -> observe"),
+    ("delivery/breach.py", "import deploy.local", "delivery.breach -> deploy.local"),
+    ("shared/envelope.py", "import shared.decision", "shared.envelope -> shared.decision"),
+    ("shared/decision.py", "import random", "shared.decision -> random"),
+    ("shared/audit.py", "import shared.runtime.clock", "shared.audit -> shared.runtime.clock"),
+    ("observe/breach.py", "import aiokafka", "observe.breach -> aiokafka"),
+    ("observe/breach.py", "import httpx", "observe.breach -> httpx"),
+    ("observe/breach.py", "import pyspark", "observe.breach -> pyspark"),
+    ("observe/breach.py", "import pyarrow", "observe.breach -> pyarrow"),
+    ("observe/breach.py", "import prometheus_client", "observe.breach -> prometheus_client"),
+    ("observe/breach.py", "import fastapi", "observe.breach -> fastapi"),
+]
+
+
+def test_a_breach_of_each_contract_is_found(tmp_path: Path) -> None:
+    copy_sources(tmp_path)
+    for path, line, _ in BREACHES:
+        with (tmp_path / path).open("a") as file:
+            file.write(f"\n{line}\n")
+    status, said = lint(tmp_path)
+    assert status == 1
+    assert [row for row in BREACHES if row[2] not in said] == [], said
+    assert f"{len(contracts())} broken" in said, said
+
+
+def test_a_core_module_without_a_layer_is_found(tmp_path: Path) -> None:
+    copy_sources(tmp_path)
+    (tmp_path / "shared" / "stray.py").write_text("")
+    status, said = lint(tmp_path)
+    assert status == 1
+    assert "- shared.stray" in said, said
+
+
+def lint(folder: Path) -> tuple[int, str]:
+    ended = subprocess.run(
+        [Path(sys.executable).with_name("lint-imports"), "--no-logo", "--no-cache"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder), "COLUMNS": "200"},
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=120,
+    )
+    return ended.returncode, ended.stdout + ended.stderr
+
+
+def copy_sources(folder: Path) -> None:
+    for path, text in {**sources.product_files(), "pyproject.toml": pyproject()}.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text, encoding="utf-8")

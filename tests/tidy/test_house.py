@@ -1,0 +1,149 @@
+"""The rules of the house hold in every file of the repository."""
+
+import tomllib
+from collections.abc import Iterable
+from importlib import util
+from pathlib import Path
+
+from shared import metric_names
+from shared.metric_names import Metric
+from tests.tidy import house_rules, sources
+
+# Who else may read the environment, and why.
+ENVIRONMENT_READERS = {
+    "shared/runtime/java.py": "JAVA_HOME and PATH are where every program looks for Java",
+    "shared/runtime/jars.py": "the cache's place is asked for before there are any settings",
+    "shared/runtime/spark.py": "it writes: Spark reads its Python and its address from there",
+    "deploy/cli/up.py": "it hands its own environment on to the services that it starts",
+    "deploy/local/sample_destination.py": "it plays a customer's program, which has one setting",
+}
+# What begins like a metric and is none.
+NO_METRICS = {"hifi_due_gate": "the name of the retrier's source within Spark"}
+EXTRAS = {"runtime", "gateway", "spark", "delivery", "retrier", "local"}
+
+
+def assert_none(found: Iterable[str]) -> None:
+    listed = list(found)
+    assert not listed, "\n" + "\n".join(listed)
+
+
+def test_the_rules_look_at_the_whole_repository() -> None:
+    product = sources.product_files()
+    assert {path.split("/")[0] for path in product} == set(sources.PRODUCT)
+    assert {"shared/decision.py", "shared/runtime/clock.py", "gateway/publisher.py"} <= set(product)
+    assert "tests/tidy/test_house.py" in sources.python_files()
+
+
+def test_every_file_is_short_named_after_a_concept_and_says_what_it_does() -> None:
+    assert_none(
+        finding
+        for path, text in sources.python_files().items()
+        for finding in house_rules.findings(path, text)
+    )
+
+
+def test_the_core_is_pure() -> None:
+    assert_none(
+        finding
+        for path, text in sources.core_files().items()
+        for finding in house_rules.is_pure(path, text)
+    )
+
+
+def test_only_settings_files_read_the_environment() -> None:
+    assert_none(
+        finding
+        for path, text in sources.product_files().items()
+        if not path.endswith("/settings.py") and path not in ENVIRONMENT_READERS
+        for finding in house_rules.reads_no_environment(path, text)
+    )
+
+
+def test_each_exception_for_the_environment_is_still_needed() -> None:
+    product = sources.product_files()
+    assert_none(
+        f"{path}:1: reads no environment (any more): take it off the list"
+        for path in ENVIRONMENT_READERS
+        if not list(house_rules.reads_no_environment(path, product.get(path, "")))
+    )
+
+
+def test_only_topics_spells_a_topic() -> None:
+    assert_none(
+        finding
+        for path, text in sources.product_files().items()
+        if path != "shared/topics.py"
+        for finding in house_rules.spells_no_topic(path, text)
+    )
+
+
+def test_only_the_catalogue_spells_a_metric() -> None:
+    assert_none(
+        finding
+        for path, text in sources.product_files().items()
+        if path != "shared/metric_names.py"
+        for finding in house_rules.spells_no_metric(path, text, except_for=NO_METRICS)
+    )
+
+
+def test_every_metric_of_the_catalogue_is_used() -> None:
+    used: set[str] = set()
+    for path, text in sources.product_files().items():
+        if path != "shared/metric_names.py":
+            used |= house_rules.names_used(text)
+    assert_none(
+        f"shared/metric_names.py:1: {name} is in the catalogue and nobody uses it"
+        for name, value in vars(metric_names).items()
+        if isinstance(value, Metric) and name not in used
+    )
+
+
+def test_load_tests_import_only_shared() -> None:
+    packages = frozenset(sources.PRODUCT) | {"tests"}
+    assert_none(
+        finding
+        for path, text in sources.python_files().items()
+        if path.startswith("loadtests/")
+        for finding in house_rules.imports_only_shared(path, text, packages=packages)
+    )
+
+
+def test_no_file_names_a_path_of_somebodys_machine() -> None:
+    # The rule itself and the test that it bites have to spell them.
+    spelt = {"tests/tidy/house_rules.py", "tests/tidy/test_rules_bite.py"}
+    assert_none(
+        finding
+        for path, text in sources.tracked()
+        if path not in spelt
+        for finding in house_rules.names_no_machine(path, text)
+    )
+
+
+def test_each_service_has_its_extra_and_the_core_needs_nothing() -> None:
+    project = tomllib.loads((sources.ROOT / "pyproject.toml").read_text())["project"]
+    assert project["dependencies"] == [], "pyproject.toml: the core needs the standard library only"
+    missing = EXTRAS - set(project["optional-dependencies"])
+    assert not missing, f"pyproject.toml: no extra for {sorted(missing)}"
+
+
+def test_generated_documents_are_current() -> None:
+    path = sources.ROOT / "docs" / "generate.py"
+    assert generator(path).main(["--check"]) == 0, "docs/: run python docs/generate.py"
+
+
+def test_a_document_that_is_behind_is_found_and_written_anew(tmp_path: Path) -> None:
+    generate = generator(sources.ROOT / "docs" / "generate.py")
+    assert generate.main(["--check"], tmp_path) == 1
+    assert generate.main([], tmp_path) == 0
+    assert generate.main(["--check"], tmp_path) == 0
+    (tmp_path / "metrics.md").write_text("an older catalogue")
+    assert generate.stale(tmp_path) == ["metrics.md"]
+
+
+def generator(path: Path):  # type: ignore[no-untyped-def]  # noqa: ANN201 - a module made on the spot
+    spec = util.spec_from_file_location("docs_generate", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

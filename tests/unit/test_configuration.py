@@ -1,0 +1,177 @@
+"""Config objects refuse what cannot work, and the fold of the config topic never breaks."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.configuration import BODY_FORMATS, ConfigError, Configuration, Destination, Stream
+from shared.topics import NAME_PATTERN
+
+ORDERS = Stream("orders")
+SHOP = Destination("orders", "shop", "https://shop.example/in")
+
+names = st.from_regex(NAME_PATTERN, fullmatch=True)
+destinations = st.builds(
+    Destination,
+    stream=names,
+    name=names,
+    url=st.sampled_from(["http://a", "https://[::1]:8443/x?y=z", "https://b\u00fccher.example/"]),
+    body_format=st.sampled_from(BODY_FORMATS),
+    batch_count_max=st.integers(1, 10_000),
+    batch_bytes_max=st.integers(1, 64 * 1_048_576),
+    parallel_max=st.integers(1, 256),
+    timeout_s=st.floats(0.001, 300),
+    retry_on=st.frozensets(st.integers(400, 499), max_size=4),
+)
+
+
+@given(destinations)
+def test_a_destination_is_the_same_after_the_config_topic(destination: Destination) -> None:
+    read = Configuration().apply(destination.config_key, destination.to_json())
+    assert read.destinations == {destination.id: destination}
+
+
+@given(names, st.integers(1, 1000))
+def test_a_stream_is_the_same_after_the_config_topic(name: str, partition_count: int) -> None:
+    stream = Stream(name, partition_count)
+    read = Configuration().apply(stream.config_key, stream.to_json())
+    assert read.streams == {name: stream}
+
+
+def test_a_destination_is_written_like_this() -> None:
+    assert replace(SHOP, retry_on=frozenset({425, 408})).to_json() == (
+        b'{"batch_bytes_max": 1048576, "batch_count_max": 500, "body_format": "json",'
+        b' "name": "shop", "parallel_max": 4, "retry_on": [408, 425], "stream": "orders",'
+        b' "timeout_s": 15.0, "url": "https://shop.example/in"}'
+    )
+
+
+def test_of_one_key_the_last_value_counts() -> None:
+    slower = replace(SHOP, timeout_s=30.0)
+    read = Configuration()
+    for each in (SHOP, slower):
+        read = read.apply(each.config_key, each.to_json())
+    assert read.destinations == {"orders/shop": slower}
+
+
+@pytest.mark.parametrize("empty", [None, b""])
+def test_an_empty_value_removes_the_object_and_no_other(empty: bytes | None) -> None:
+    full = Configuration({"orders": ORDERS, "hits": Stream("hits")}, {SHOP.id: SHOP})
+    assert set(full.apply(b"stream:orders", empty).streams) == {"hits"}
+    assert full.apply(SHOP.config_key, empty).destinations == {}
+    assert full.apply(b"stream:unheard-of", empty) == full
+
+
+@pytest.mark.parametrize("key", [b"", b"key:1", b"stream", b"\xff\xfe"])
+def test_a_key_of_an_unknown_kind_changes_nothing(key: bytes) -> None:
+    full = Configuration({"orders": ORDERS})
+    assert full.apply(key, None if key == b"stream" else b"{}") == full
+
+
+def test_a_configuration_knows_the_destinations_of_a_stream() -> None:
+    other = Destination("hits", "shop", "https://shop.example/hits")
+    full = Configuration({}, {SHOP.id: SHOP, other.id: other})
+    assert list(full.destinations_of("orders")) == [SHOP]
+    assert list(full.destinations_of("nothing")) == []
+
+
+BROKEN_VALUES = [
+    b"{",
+    b"\xff",
+    b"null",
+    b"[]",
+    b'"orders"',
+    b"{}",
+    b"[" * 100_000,
+    b'{"name": 5}',
+    b'{"name": "other"}',
+    b'{"name": "orders", "partition_count": "4"}',
+    b'{"name": "orders", "partition_count": 4.0}',
+    b'{"name": "orders", "partition_count": true}',
+    b'{"name": "orders", "partition_count": 0}',
+    b'{"name": "orders", "partition_count": 1001}',
+    b'{"name": "orders", "retry_on": []}',
+    b'{"name": "orders", "colour": "red"}',
+]
+
+
+@pytest.mark.parametrize("value", BROKEN_VALUES, ids=lambda value: repr(value[:40]))
+def test_a_broken_value_is_a_config_error_and_nothing_else(value: bytes) -> None:
+    with pytest.raises(ConfigError):
+        Configuration().apply(b"stream:orders", value)
+
+
+@pytest.mark.parametrize("retry_on", ["5", "null", "[[408]]", '["408"]', "[408.0]", "[429.5]"])
+@pytest.mark.parametrize("url", ['"https://shop.example"', "5", "null"])
+def test_a_broken_destination_is_a_config_error_and_nothing_else(retry_on: str, url: str) -> None:
+    value = f'{{"stream": "orders", "name": "shop", "url": {url}, "retry_on": {retry_on}}}'
+    with pytest.raises(ConfigError):
+        Configuration().apply(SHOP.config_key, value.encode())
+
+
+def test_an_object_under_another_ones_key_is_refused() -> None:
+    with pytest.raises(ConfigError, match="the value is that of b'destination:orders/shop'"):
+        Configuration().apply(b"destination:orders/shopp", SHOP.to_json())
+
+
+@given(st.binary(max_size=40), st.none() | st.binary(max_size=60))
+def test_no_record_can_break_the_fold(rest: bytes, value: bytes | None) -> None:
+    for kind in (b"stream:", b"destination:", b""):
+        try:
+            Configuration().apply(kind + rest, value)
+        except ConfigError as error:
+            assert str(error)  # noqa: PT017 - any record, refused or not, is fine
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"stream": "Orders"}, "stream: 'Orders' is not a name"),
+    ({"name": ""}, "destination: '' is not a name"),
+    ({"url": ""}, "url: "),
+    ({"url": "shop.example/in"}, "url: "),
+    ({"url": "ftp://shop.example"}, "url: "),
+    ({"url": "https://"}, "url: "),
+    ({"url": "https://:443/in"}, "url: "),
+    ({"url": "https://[::1"}, "url: "),
+    ({"url": "https://shop.example:99999"}, "url: "),
+    ({"url": "https://shop.example:0"}, "url: "),
+    ({"url": "https://shop.example:http"}, "url: "),
+    ({"url": "https://shop.example/a b"}, "url: "),
+    ({"url": "https://shop.example/\n"}, "url: "),
+    ({"url": "https://sh\u00a0op.example/"}, "url: "),
+    ({"body_format": "xml"}, "body_format: 'xml' is none of"),
+    ({"batch_count_max": 0}, "batch_count_max: 0 is not from 1 to 10000"),
+    ({"batch_count_max": 10_001}, "batch_count_max"),
+    ({"batch_count_max": 2.5}, "batch_count_max: 2.5 is not a whole number"),
+    ({"batch_bytes_max": 0}, "batch_bytes_max"),
+    ({"batch_bytes_max": 64 * 1_048_576 + 1}, "batch_bytes_max"),
+    ({"parallel_max": 0}, "parallel_max"),
+    ({"parallel_max": 257}, "parallel_max"),
+    ({"timeout_s": 0.0}, "timeout_s"),
+    ({"timeout_s": 300.1}, "timeout_s"),
+    ({"timeout_s": float("nan")}, "timeout_s"),
+    ({"retry_on": frozenset({399})}, "retry_on: only statuses from 400 to 499"),
+    ({"retry_on": frozenset({500})}, "retry_on: only statuses from 400 to 499"),
+]
+
+
+@pytest.mark.parametrize(("changed", "text"), REFUSED, ids=str)
+def test_a_setting_that_cannot_work_is_refused_by_name(changed: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        replace(SHOP, **changed)
+    assert str(caught.value).startswith(text)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1:8080",
+        "https://user:pass@shop.example:8443/in?a=b",
+        "http://[::1]:9/",
+        "HTTPS://SHOP.EXAMPLE",
+    ],
+)
+def test_an_address_that_can_work_is_taken(url: str) -> None:
+    assert replace(SHOP, url=url).url == url

@@ -1,0 +1,126 @@
+"""A receipt says which offsets, minutes and times its events have, and survives its JSON."""
+
+import json
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.receipt import (
+    Covered,
+    Receipt,
+    ReceiptOutcome,
+    cover,
+    make_receipt,
+    minute_of,
+)
+from shared.record import Origin
+from tests.unit.samples import NOW_MS, an_envelope
+
+TOPIC = "hifi.stream.orders"
+
+origins = st.builds(
+    Origin, st.sampled_from([TOPIC, "hifi.stream.hits"]), st.integers(0, 2), st.integers(0, 30)
+)
+
+
+def a_receipt() -> Receipt:
+    minute_ms = minute_of(NOW_MS)
+    return make_receipt(
+        [
+            an_envelope(4, event_time_ms=minute_ms, accepted_at_ms=NOW_MS + 9),
+            an_envelope(5, event_time_ms=minute_ms + 59_999, accepted_at_ms=NOW_MS + 7),
+            an_envelope(9, event_time_ms=minute_ms + 60_000, accepted_at_ms=NOW_MS + 8),
+        ],
+        destination_id="orders/shop",
+        outcome=ReceiptOutcome.DELIVERED,
+        reason="status_200",
+        batch_id="msg_1",
+        attempt=1,
+        started_at_ms=NOW_MS + 20,
+        ended_at_ms=NOW_MS + 30,
+    )
+
+
+def test_a_receipt_adds_up_its_events() -> None:
+    assert a_receipt() == Receipt(
+        destination_id="orders/shop",
+        outcome=ReceiptOutcome.DELIVERED,
+        reason="status_200",
+        batch_id="msg_1",
+        event_count=3,
+        covered=(Covered(TOPIC, 0, 4, 6), Covered(TOPIC, 0, 9, 10)),
+        minutes={1_699_999_980_000: 2, 1_700_000_040_000: 1},
+        event_time_ms_min=1_699_999_980_000,
+        accepted_at_ms_min=NOW_MS + 7,
+        attempt=1,
+        started_at_ms=NOW_MS + 20,
+        ended_at_ms=NOW_MS + 30,
+    )
+
+
+def test_a_receipt_is_written_like_this() -> None:
+    assert json.loads(a_receipt().to_json()) == {
+        "destination_id": "orders/shop",
+        "outcome": "delivered",
+        "reason": "status_200",
+        "batch_id": "msg_1",
+        "event_count": 3,
+        "covered": [[TOPIC, 0, 4, 6], [TOPIC, 0, 9, 10]],
+        "minutes": {"1699999980000": 2, "1700000040000": 1},
+        "event_time_ms_min": 1_699_999_980_000,
+        "accepted_at_ms_min": 1_700_000_000_007,
+        "attempt": 1,
+        "started_at_ms": 1_700_000_000_020,
+        "ended_at_ms": 1_700_000_000_030,
+    }
+
+
+@given(
+    st.lists(origins, min_size=1, max_size=20),
+    st.sampled_from(ReceiptOutcome),
+    st.lists(st.integers(-(10**15), 10**15), min_size=1, max_size=5),
+    st.text(),
+)
+def test_a_receipt_is_the_same_after_its_json(
+    drawn: list[Origin], outcome: ReceiptOutcome, times_ms: list[int], reason: str
+) -> None:
+    envelopes = [
+        replace(an_envelope(), origin=origin, event_time_ms=times_ms[at % len(times_ms)])
+        for at, origin in enumerate(drawn)
+    ]
+    receipt = replace(
+        a_receipt(),
+        outcome=outcome,
+        reason=reason,
+        covered=cover(envelopes),
+        minutes=dict(Counter(minute_of(envelope.event_time_ms) for envelope in envelopes)),
+    )
+    assert Receipt.from_json(receipt.to_json()) == receipt
+
+
+@given(st.lists(origins, max_size=40))
+def test_what_is_covered_is_exactly_the_events(drawn: list[Origin]) -> None:
+    covered = cover([replace(an_envelope(), origin=origin) for origin in drawn])
+    unfolded = [
+        Origin(c.topic, c.partition, offset) for c in covered for offset in range(c.first, c.end)
+    ]
+    assert len(unfolded) == len(set(unfolded))
+    assert set(unfolded) == set(drawn)
+
+
+@given(st.lists(origins, max_size=40))
+def test_no_two_intervals_of_a_receipt_could_be_one(drawn: list[Origin]) -> None:
+    covered = cover([replace(an_envelope(), origin=origin) for origin in drawn])
+    ends = {(c.topic, c.partition, c.end) for c in covered}
+    assert not any((c.topic, c.partition, c.first) in ends for c in covered)
+
+
+@pytest.mark.parametrize(
+    ("time_ms", "minute_ms"),
+    [(0, 0), (59_999, 0), (60_000, 60_000), (-1, -60_000), (-60_000, -60_000)],
+)
+def test_a_minute_starts_at_or_before_its_times(time_ms: int, minute_ms: int) -> None:
+    assert minute_of(time_ms) == minute_ms
