@@ -24,6 +24,7 @@ from shared.decision import (
     DESTINATION_GONE,
     DeadLetter,
     Decision,
+    Delivered,
     Hop,
     Policy,
     RetryLocally,
@@ -33,10 +34,10 @@ from shared.decision import (
     admit,
     decide,
 )
-from shared.envelope import Envelope, History, Malformed, open_retry_record, open_stream_record
+from shared.envelope import Envelope, History, Malformed, open_retry_record
 from shared.record import RecordIn, RecordOut
 from shared.routing import route_malformed
-from shared.runtime.arrow_rows import batch_of, records_of
+from shared.runtime.arrow_rows import batch_of, envelopes_of, records_of
 from shared.runtime.clock import now_ms
 from shared.schedule import RetrySchedule
 
@@ -60,7 +61,7 @@ def deliver(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.Record
     worker = _worker()
     task = _Task(plan, worker.sender)
     for batch in batches:
-        outcomes = worker.runner.run(task.settle(list(records_of(batch))))
+        outcomes = worker.runner.run(task.settle(batch))
         if outcomes:
             yield batch_of(outcomes)
 
@@ -79,13 +80,14 @@ class _Task:
             for destination in plan.destinations.values()
         }
 
-    async def settle(self, records: Sequence[RecordIn]) -> list[RecordOut]:
+    async def settle(self, batch: pa.RecordBatch) -> list[RecordOut]:
         """Bring every record to an outcome that Kafka can hold."""
+        outcomes: list[RecordOut] = []
         match self._plan.reads:
             case "stream":
-                outcomes, to_send = self._open_stream(records)
+                to_send = self._open_stream(envelopes_of(batch))
             case "retry":
-                outcomes, to_send = self._open_retries(records)
+                outcomes, to_send = self._open_retries(records_of(batch))
             case _:
                 assert_never(self._plan.reads)
         # A group, so that our own mistake in one batch leaves no other one running behind us.
@@ -99,16 +101,14 @@ class _Task:
             outcomes += send.result()
         return outcomes
 
-    def _open_stream(
-        self, records: Sequence[RecordIn]
-    ) -> tuple[list[RecordOut], dict[str, list[Tried]]]:
+    def _open_stream(self, envelopes: Iterable[Envelope]) -> dict[str, list[Tried]]:
         """First attempts: every event goes to every destination of the lane, which has one."""
         fresh = History.fresh(now_ms=now_ms(), deadline_s=self._plan.schedule.deadline_s)
-        tried = [Tried(open_stream_record(record), fresh) for record in records]
-        return [], dict.fromkeys(self._plan.destinations, tried)
+        tried = [Tried(envelope, fresh) for envelope in envelopes]
+        return dict.fromkeys(self._plan.destinations, tried)
 
     def _open_retries(
-        self, records: Sequence[RecordIn]
+        self, records: Iterable[RecordIn]
     ) -> tuple[list[RecordOut], dict[str, list[Tried]]]:
         """Waiting events: those that are not to be sent now have their outcome at once."""
         outcomes: list[RecordOut] = []
@@ -202,6 +202,10 @@ class _Task:
             now_ms=now_ms(),
             roll=self._dice.random(),
         )
+        first = decide(batch[0].history, attempt, policy, situation)
+        if isinstance(first, Delivered):
+            # A success is one whatever came before it; asking 500 times costs a fifth of the task.
+            return [first] * len(batch)
         return [decide(tried.history, attempt, policy, situation) for tried in batch]
 
 

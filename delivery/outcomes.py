@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from shared.decision import DeadLetter, Delivered, Hop, Park, RetryLater
 from shared.envelope import Envelope, History
+from shared.lifecycle import MOVE_OF, State, next_state
 from shared.receipt import ReceiptOutcome, make_receipt
 from shared.record import RecordOut
 from shared.routing import route, route_receipt
@@ -39,8 +40,12 @@ def outcomes_of(
     """A row for each event that was not delivered, and one receipt for each kind of outcome."""
     outcomes: list[RecordOut] = []
     kinds: dict[tuple[ReceiptOutcome, str, int], list[Envelope]] = {}
+    # First attempts share one history, and successes one decision: their kind is worked out once.
+    known: dict[tuple[int, int], tuple[ReceiptOutcome, str, int]] = {}
     for tried, decision in decided:
-        kinds.setdefault(_kind(tried, decision), []).append(tried.envelope)
+        same = (id(tried.history), id(decision))
+        kind = known.get(same) or known.setdefault(same, _kind(tried, decision))
+        kinds.setdefault(kind, []).append(tried.envelope)
         if not isinstance(decision, Delivered):
             outcomes.append(
                 route(decision, tried.envelope, destination_id, now_ms=exchange.ended_at_ms)
@@ -66,10 +71,13 @@ def hop(envelope: Envelope, decision: Hop, destination_id: str, *, now_ms: int) 
 
 
 def _kind(tried: Tried, decision: Final) -> tuple[ReceiptOutcome, str, int]:
+    """What the receipt says of an event; where it goes is for the lifecycle's table to say."""
+    came_from = State.STORED if tried.envelope.history is None else State.WAITING
+    outcome = ReceiptOutcome(next_state(came_from, MOVE_OF[type(decision)]).value)
     match decision:
         case Delivered():
-            return ReceiptOutcome.DELIVERED, decision.reason, tried.history.attempt_count + 1
+            return outcome, decision.reason, tried.history.attempt_count + 1
         case DeadLetter():
-            return ReceiptOutcome.DEAD, decision.reason, decision.history.attempt_count
+            return outcome, decision.reason, decision.history.attempt_count
         case RetryLater() | Park():
-            return ReceiptOutcome.WAITING, decision.history.cause, decision.history.attempt_count
+            return outcome, decision.history.cause, decision.history.attempt_count

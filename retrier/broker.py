@@ -43,6 +43,12 @@ class Broker:
             if records:
                 yield records
 
+    def close(self) -> None:
+        """Let go of the connections; a worker process just ends, and they with it."""
+        if self._consumer is not None:
+            self._runner.run(self._consumer.stop())
+        self._runner.close()
+
     async def _connected(self) -> AIOKafkaConsumer:
         if self._consumer is None:
             consumer = AIOKafkaConsumer(

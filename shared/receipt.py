@@ -102,13 +102,15 @@ def minute_of(time_ms: int) -> int:
 def cover(envelopes: Sequence[Envelope]) -> tuple[Covered, ...]:
     """Fold the events' coordinates into as few intervals as they make."""
     covered: list[Covered] = []
-    origins = sorted(
-        {(e.origin.topic, e.origin.partition, e.origin.offset) for e in envelopes},
-    )
-    for topic, partition, offset in origins:
-        last = covered[-1] if covered else None
-        if last and (last.topic, last.partition, last.end) == (topic, partition, offset):
-            covered[-1] = Covered(topic, partition, last.first, offset + 1)
-        else:
-            covered.append(Covered(topic, partition, offset, offset + 1))
+    topic, partition, first, end = "", 0, 0, 0
+    for origin in sorted(
+        [(e.origin.topic, e.origin.partition, e.origin.offset) for e in envelopes]
+    ):
+        if origin[:2] != (topic, partition) or origin[2] > end:
+            if end > first:
+                covered.append(Covered(topic, partition, first, end))
+            topic, partition, first = origin
+        end = origin[2] + 1
+    if end > first:
+        covered.append(Covered(topic, partition, first, end))
     return tuple(covered)

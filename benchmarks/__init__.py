@@ -1,0 +1,1 @@
+"""Speed and memory, measured as ratios to a limit in the same run; never part of the tests."""

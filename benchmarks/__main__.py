@@ -1,0 +1,19 @@
+"""Runs every benchmark there is, one after the other; `python -m benchmarks.NAME` runs one."""
+
+import importlib
+import pkgutil
+
+import benchmarks
+
+_NOT_BENCHMARKS = {"__main__", "machine", "sink"}
+
+
+def main() -> None:
+    for module in pkgutil.iter_modules(benchmarks.__path__):
+        if module.name not in _NOT_BENCHMARKS:
+            print(f"\n== {module.name}")
+            importlib.import_module(f"benchmarks.{module.name}").main()
+
+
+if __name__ == "__main__":
+    main()
