@@ -19,7 +19,8 @@ help: ## list the targets
 setup: .venv/.synced ## make the virtual environment (every other target does it by itself)
 
 up: .venv/.synced ## run Hifi on this machine: Kafka, gateway, delivery, retrier, a sample destination (ARGS="--help")
-	@$(BIN)/hifi up $(ARGS)
+	@# 130: somebody pressed Ctrl-C while it started, which is no error of make's.
+	@trap : INT; $(BIN)/hifi up $(ARGS) || [ $$? -eq 130 ]
 
 check: .venv/.synced ## format, lint, types, import contracts, tidy tests
 	@$(BIN)/ruff format --check --quiet . || { echo 'run: .venv/bin/ruff format .'; exit 1; }

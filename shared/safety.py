@@ -16,6 +16,8 @@ Holder = Literal["nobody", "hifi", "somebody"]
 # without loss, and without a pause.
 REPLICAS_SAFE = 3
 IN_SYNC_MIN_SAFE = 2
+# Settings of which more is fine; -1 is Kafka's word for "without end".
+_AT_LEAST = frozenset({"retention.ms", "max.message.bytes"})
 # What pyproject.toml asks for: tomllib, TaskGroup and asyncio.timeout came with it.
 PYTHON_SAFE = (3, 11)
 _GB = 10**9
@@ -77,18 +79,17 @@ def examine_jars(jar_set: str, *, total: int, missing_bytes: Sequence[int]) -> F
 
 
 def examine_port(port: int, *, option: str, holder: Holder) -> Finding:
-    match holder:
-        case "nobody":
-            return Finding(f"port {port}", "good", f"free for {option}")
-        case "hifi":
-            return Finding(f"port {port}", "good", f"held by our own {option} while Hifi is up")
-        case "somebody":
-            return Finding(
-                f"port {port}",
-                "unsafe",
-                f"wanted for {option}, and something else listens there: `hifi up` cannot start",
-                f"stop it (`lsof -i :{port}` names it), or choose another port with {option}",
-            )
+    subject = f"port {port}"
+    if holder == "nobody":
+        return Finding(subject, "good", f"free for {option}")
+    if holder == "hifi":
+        return Finding(subject, "good", f"held by Hifi itself, which is up ({option})")
+    return Finding(
+        subject,
+        "unsafe",
+        f"wanted for {option}, and something else listens there: `hifi up` cannot start",
+        f"stop it (`lsof -i :{port}` names it), or choose another port with {option}",
+    )
 
 
 def examine_disk(folder: str, *, free_bytes: int) -> Finding:
@@ -166,10 +167,10 @@ def _examine_settings(spec: TopicSpec, state: TopicState) -> Iterator[Finding]:
 
 
 def _is_enough(setting: str, found: str | None, wanted: str) -> bool:
-    """Whether a setting does what we need; more retention than that is nobody's harm."""
+    """Whether a setting does what we need; more time or room than that is nobody's harm."""
     if found is None:
         return False
-    if setting == "retention.ms":
+    if setting in _AT_LEAST:
         return int(found) == -1 or int(found) >= int(wanted)
     return found == wanted
 
@@ -194,8 +195,7 @@ def _examine_losses(spec: TopicSpec, state: TopicState) -> Iterator[Finding]:
 
 
 def _examine_partitions(spec: TopicSpec, state: TopicState) -> Iterator[Finding]:
-    """More Kafka partitions than planned are somebody's wish; fewer are slow, and too many of one
-    are out of order: the topics with a single one are read as one sequence."""
+    """More than planned are somebody's wish, fewer are slow; one is there to be read in order."""
     if spec.partition_count == 1 < state.partition_count:
         yield Finding(
             state.name,
@@ -260,4 +260,7 @@ def _examine_copies(state: TopicState, *, broker_count: int) -> Iterator[Finding
 
 
 def _alter(topic: str, setting: str, wanted: str) -> str:
-    return f"kafka-configs.sh --alter --topic {topic} --add-config {setting}={wanted}"
+    return (
+        f"kafka-configs.sh --bootstrap-server HOST:PORT --alter --topic {topic}"
+        f" --add-config {setting}={wanted}"
+    )

@@ -13,7 +13,8 @@ import pytest
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from deploy.local.ports import pick_free
-from deploy.local.stack import Stack, StackSettings
+from deploy.local.services import StackSettings
+from deploy.local.stack import Stack
 from observe.books import open_books
 from shared.audit import Balance
 from shared.configuration import Destination, Stream

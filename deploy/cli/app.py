@@ -1,33 +1,26 @@
-"""The `hifi` command: gathers its subcommands, and turns a set-up mistake into one sentence."""
+"""The `hifi` command: runs a subcommand, and turns a set-up mistake into one sentence."""
 
 import sys
 
-import typer
-from rich.console import Console
-
-from deploy.cli import up
 from shared.runtime.setup_error import SetupError
 
-app = typer.Typer(
-    name="hifi",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-app.command("up")(up.up)
-
-
-@app.callback()
-def _hifi() -> None:
-    """High-fidelity data streams: HTTP in, Kafka, Spark, HTTP out, nothing lost."""
+# What shells report of a command that Ctrl-C ended: 128 and the signal's number.
+_INTERRUPTED = 130
 
 
 def main() -> None:
     """Run a subcommand. Exit 1 with one sentence when something outside the code is wrong."""
     try:
+        # Here, because it takes most of a second, in which Ctrl-C must not end in a traceback.
+        from deploy.cli.commands import app  # noqa: PLC0415
+
         app()
+    except KeyboardInterrupt:
+        sys.exit(_INTERRUPTED)
     except SetupError as error:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(f"hifi: {error}", style="red")
+        from deploy.cli.printing import talk  # noqa: PLC0415 - as above
+
+        talk.print(f"hifi: {error}", style="red")
         sys.exit(1)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from deploy.local.stack import StackSettings
+from deploy.local.services import StackSettings
 
 _DEFAULT = StackSettings(folder=Path("data"), cache=Path())
 

@@ -1,70 +1,69 @@
 """`hifi up`: runs the embedded stack in the foreground until Ctrl-C, with one live status line."""
 
 import asyncio
+import contextlib
 import os
 import signal
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 from typing import Annotated, Literal, Self
 
 import typer
-from rich.console import Console
+from aiokafka.errors import KafkaError
 from rich.live import Live
 from rich.text import Text
 
-from deploy.local.stack import DEMO_DESTINATION, DEMO_STREAM, Stack, StackSettings
-from observe.books import Books, open_books
+from deploy.cli import options
+from deploy.cli.printing import out
+from deploy.local.services import StackSettings
+from deploy.local.stack import DEMO_DESTINATION, DEMO_STREAM, Stack
+from observe.books import open_books
 from shared.audit import Balance
 from shared.runtime.jars import Progress, default_cache
 from shared.topics import destination_id
 
 # A person sees a second's change; the books cost a few round trips to Kafka.
 _STATUS_S = 1.0
-
-_console = Console(highlight=False, soft_wrap=True)
-
-
-def _port(name: str, what: str) -> object:
-    return typer.Option(envvar=f"HIFI_UP_{name}", help=what, min=1, max=65_535)
+# How soon a signal or a dead process is noticed.
+_LOOK_S = 0.1
+# What shells report of a command that Ctrl-C ended: 128 and the signal's number.
+_INTERRUPTED = 130
 
 
 def up(  # noqa: PLR0917 - typer makes an option of each
-    data: Annotated[
-        Path, typer.Option(envvar="HIFI_UP_DATA", help="Where everything is kept.")
-    ] = Path("data"),
-    brokers: Annotated[
-        int,
-        typer.Option(envvar="HIFI_UP_BROKERS", help="1, or 3: replicated, survives a broker."),
-    ] = 1,
-    kafka_port: Annotated[int, _port("KAFKA_PORT", "First Kafka port.")] = 9092,
-    gateway_port: Annotated[int, _port("GATEWAY_PORT", "Where to POST events.")] = 8080,
-    gateway_metrics_port: Annotated[int, _port("GATEWAY_METRICS_PORT", "Probes, metrics.")] = 8081,
-    delivery_metrics_port: Annotated[int, _port("DELIVERY_METRICS_PORT", "Metrics.")] = 8082,
-    retrier_metrics_port: Annotated[int, _port("RETRIER_METRICS_PORT", "Metrics.")] = 8083,
-    sample_port: Annotated[int, _port("SAMPLE_PORT", "Shows what arrives.")] = 8090,
+    data: options.Data = options.DATA_DEFAULT,
+    brokers: options.Brokers = 1,
+    kafka_port: options.KafkaPort = options.KAFKA_PORT_DEFAULT,
+    gateway_port: options.GatewayPort = options.GATEWAY_PORT_DEFAULT,
+    gateway_metrics_port: options.GatewayMetricsPort = options.GATEWAY_METRICS_PORT_DEFAULT,
+    delivery_metrics_port: options.DeliveryMetricsPort = options.DELIVERY_METRICS_PORT_DEFAULT,
+    retrier_metrics_port: options.RetrierMetricsPort = options.RETRIER_METRICS_PORT_DEFAULT,
+    sample_port: options.SamplePort = options.SAMPLE_PORT_DEFAULT,
     kafka_heap_mb: Annotated[
-        int | None, typer.Option(envvar="HIFI_UP_KAFKA_HEAP_MB", help="Each broker's heap.")
+        int | None,
+        typer.Option(envvar="HIFI_UP_KAFKA_HEAP_MB", help="Each broker's heap.", min=128),
     ] = None,
     spark_heap_mb: Annotated[
         int, typer.Option(envvar="HIFI_UP_SPARK_HEAP_MB", help="Each Spark driver's heap.", min=512)
     ] = 1024,
     time_scale: Annotated[
         float,
-        typer.Option(envvar="HIFI_UP_TIME_SCALE", help="0.01: retry delays 100 times as fast."),
+        typer.Option(
+            envvar="HIFI_UP_TIME_SCALE", help="0.01: retry delays 100 times as fast.", min=0.0001
+        ),
     ] = 1.0,
 ) -> None:
     """Run Hifi on this machine: Kafka, gateway, delivery, retrier, a sample destination.
 
-    Ctrl-C drains and stops all of it; the data stays and the next start finds it again.
+    Ctrl-C drains and stops all of it, a second Ctrl-C at once. The data stays, and the next start
+    finds it again.
     """
     settings = StackSettings(
         folder=data.absolute(),
         cache=default_cache(),
-        brokers=_brokers(brokers),
+        brokers=brokers_of(brokers),
         kafka_port=kafka_port,
         gateway_port=gateway_port,
         gateway_metrics_port=gateway_metrics_port,
@@ -75,43 +74,68 @@ def up(  # noqa: PLR0917 - typer makes an option of each
         spark_heap_mb=spark_heap_mb,
         time_scale=time_scale,
     )
-    started_s = time.monotonic()
     steps = _Steps()
-    stack = Stack(settings, environ=os.environ, say=steps.say)
-    with _signals() as stop:
+    run(Stack(settings, environ=os.environ, say=steps.say), steps)
+
+
+def run(stack: Stack, steps: "_Steps") -> None:
+    """Start, serve until a signal, stop: whatever happens, nothing is left running."""
+    started_s = time.monotonic()
+    with _signals(stack.stop_at_once) as stop:
         try:
             with steps:
                 stack.start(steps.fetched)
-            _console.print(f"Hifi is up after {time.monotonic() - started_s:.0f} s.\n")
-            _console.print(_where(settings))
             stop.is_serving = True
-            _watch(stack, stop)
+            steps.tell(f"Hifi is up after {time.monotonic() - started_s:.0f} s.\n")
+            steps.tell(_where(stack.settings))
+            asyncio.run(_serve(stack, stop))
         except KeyboardInterrupt:
-            _console.print("interrupted while starting")
+            steps.tell("Interrupted while starting: everything has stopped.")
+            raise typer.Exit(_INTERRUPTED) from None
         finally:
-            stop.is_serving = True
+            stop.set()
             with steps:
                 stack.stop()
-            _console.print("Everything has stopped; the data is in", str(settings.folder))
+        steps.tell(f"Everything has stopped; the data is in {stack.settings.folder}.")
 
 
-class _Stop(threading.Event):
-    """Set by the first signal. While nothing is served yet, it also interrupts the start."""
+def brokers_of(count: int) -> Literal[1, 3]:
+    match count:
+        case 1:
+            return 1
+        case 3:
+            return 3
+        case _:
+            raise typer.BadParameter(f"{count}: 1 or 3 brokers can be run", param_hint="--brokers")
 
-    is_serving = False
+
+class _Stop:
+    """Set by the first signal, which interrupts the start while nothing is served yet.
+
+    The second signal means: do not wait for anything.
+    """
+
+    def __init__(self, at_once: Callable[[], None]) -> None:
+        self.is_serving = False
+        self.is_set = False
+        self._at_once = at_once
+
+    def set(self) -> None:
+        self.is_set = True
 
     def take(self, _number: int, _frame: FrameType | None) -> None:
-        if self.is_set():
+        if self.is_set:
+            self._at_once()
             return
-        self.set()
+        self.is_set = True
         if not self.is_serving:
             raise KeyboardInterrupt
 
 
 @contextmanager
-def _signals() -> Iterator[_Stop]:
+def _signals(at_once: Callable[[], None]) -> Iterator[_Stop]:
     """Ctrl-C, a stop by a service manager and a closed terminal all mean: drain and stop."""
-    stop = _Stop()
+    stop = _Stop(at_once)
     before = {
         number: signal.signal(number, stop.take)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -124,27 +148,38 @@ def _signals() -> Iterator[_Stop]:
 
 
 class _Steps:
-    """One line that says what is being done; on something that is no terminal, a line for each."""
+    """One line that says what is being done; on something that is no terminal, a line for each.
+
+    The terminal may be closed at any time: then there is nobody to tell, and that stops nothing.
+    """
 
     def __init__(self) -> None:
         self._live: Live | None = None
 
     def __enter__(self) -> Self:
-        if _console.is_terminal:
-            self._live = Live(console=_console, transient=True)
-            self._live.start()
+        if out.is_terminal:
+            self._live = Live(console=out, transient=True)
+            with contextlib.suppress(OSError):
+                self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._live is not None:
-            self._live.stop()
+            with contextlib.suppress(OSError):
+                self._live.stop()
             self._live = None
 
     def say(self, what: str) -> None:
         if self._live is not None:
-            self._live.update(Text(f"  {what} ...", style="dim"))
+            with contextlib.suppress(OSError):
+                self._live.update(Text(f"  {what} ...", style="dim"), refresh=True)
         else:
-            _console.print(f"  {what} ...")
+            self.tell(f"  {what} ...")
+
+    def tell(self, text: str) -> None:
+        """A line that stays."""
+        with contextlib.suppress(OSError):
+            out.print(text)
 
     def fetched(self, progress: Progress) -> None:
         mb, mb_total = progress.size_bytes / 1e6, progress.size_bytes_total / 1e6
@@ -156,20 +191,17 @@ class _Steps:
 
 def _where(settings: StackSettings) -> str:
     events = f"http://127.0.0.1:{settings.gateway_port}/v1/streams/{DEMO_STREAM}/events"
+    metrics_ports = (
+        settings.gateway_metrics_port,
+        settings.delivery_metrics_port,
+        settings.retrier_metrics_port,
+    )
+    metrics = "\n               ".join(f"http://127.0.0.1:{port}/metrics" for port in metrics_ports)
     return f"""\
   events in    {events}
   events out   http://127.0.0.1:{settings.sample_port}/  (sample destination, shows what arrives)
-  kafka        127.0.0.1:{settings.kafka_port}
-  metrics      {
-        ", ".join(
-            f"http://127.0.0.1:{port}/metrics"
-            for port in (
-                settings.gateway_metrics_port,
-                settings.delivery_metrics_port,
-                settings.retrier_metrics_port,
-            )
-        )
-    }
+  kafka        {",".join(f"127.0.0.1:{port}" for port in settings.kafka_ports)}
+  metrics      {metrics}
   data, logs   {settings.folder}
 
 Try it:
@@ -180,23 +212,53 @@ Ctrl-C drains and stops everything.
 """
 
 
-def _watch(stack: Stack, stop: _Stop) -> None:
-    """Keep the status line true until a signal comes."""
-    with asyncio.Runner() as runner, Live(console=_console, transient=True) as live:
-        books_context = open_books(stack.bootstrap_servers)
-        books = runner.run(books_context.__aenter__())
-        try:
-            while not stop.wait(_STATUS_S):
-                stack.look_after()
-                balance = runner.run(_balance(books))
-                if _console.is_terminal:
-                    live.update(status_line(balance))
-        finally:
-            runner.run(books_context.__aexit__(None, None, None))
+async def _serve(stack: Stack, stop: _Stop) -> None:
+    """Look after the stack until a signal comes; the status line lives beside it."""
+    showing = asyncio.create_task(_show_books(stack.bootstrap_servers))
+    try:
+        while not stop.is_set:
+            stack.look_after()
+            if showing.done():
+                showing.result()
+            await asyncio.sleep(_LOOK_S)
+    finally:
+        showing.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await showing
 
 
-async def _balance(books: Books) -> Balance:
-    return await books.balance(DEMO_STREAM, destination_id(DEMO_STREAM, DEMO_DESTINATION))
+async def _show_books(bootstrap_servers: str) -> None:
+    """Keep the status line true; nothing is read for a terminal that is not there."""
+    if not out.is_terminal:
+        await asyncio.Event().wait()
+    with _status() as show:
+        while True:
+            try:
+                async with open_books(bootstrap_servers) as books:
+                    while True:
+                        demo = destination_id(DEMO_STREAM, DEMO_DESTINATION)
+                        show(status_line(await books.balance(DEMO_STREAM, demo)))
+                        await asyncio.sleep(_STATUS_S)
+            except KafkaError as error:
+                show(Text(f"  the books cannot be read now ({type(error).__name__})", style="red"))
+                await asyncio.sleep(_STATUS_S)
+
+
+@contextmanager
+def _status() -> Iterator[Callable[[Text], None]]:
+    live = Live(console=out, transient=True, auto_refresh=False)
+
+    def show(line: Text) -> None:
+        with contextlib.suppress(OSError):
+            live.update(line, refresh=True)
+
+    with contextlib.suppress(OSError):
+        live.start()
+    try:
+        yield show
+    finally:
+        with contextlib.suppress(OSError):
+            live.stop()
 
 
 def status_line(balance: Balance) -> Text:
@@ -213,13 +275,3 @@ def status_line(balance: Balance) -> Text:
     style = "bold red" if balance.unaccounted else "green"
     line.append(f"{balance.unaccounted:,} unaccounted", style=style)
     return line
-
-
-def _brokers(count: int) -> Literal[1, 3]:
-    match count:
-        case 1:
-            return 1
-        case 3:
-            return 3
-        case _:
-            raise typer.BadParameter(f"{count}: 1 or 3 brokers can be run", param_hint="--brokers")

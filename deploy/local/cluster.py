@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-import fcntl
+import contextlib
 import json
 import os
 import re
@@ -20,12 +20,12 @@ from deploy.local.class_archive import ClassArchive
 from deploy.local.cluster_ready import wait_for_brokers, wait_for_replicas
 from shared.runtime.jars import ensure_jars
 from shared.runtime.java import find_java
+from shared.runtime.one_owner import own_folder
 from shared.runtime.setup_error import SetupError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
-    from typing import TextIO
 
     from shared.runtime.java import Java
 
@@ -64,7 +64,7 @@ class Cluster:
         self._brokers: dict[int, Broker] = {}
         self._children: dict[int, Child] = {}
         self._paused: set[int] = set()
-        self._lock_file: TextIO | None = None
+        self._held = contextlib.ExitStack()
         self._java: Java
         self._class_path: str
         self._archive: ClassArchive
@@ -107,6 +107,9 @@ class Cluster:
 
     def pid(self, broker_id: int) -> int:
         return self._children[broker_id].pid
+
+    def child(self, broker_id: int) -> Child:
+        return self._children[broker_id]
 
     def log_path(self, broker_id: int) -> Path:
         return self._folder / f"broker-{broker_id}" / "broker.log"
@@ -155,8 +158,7 @@ class Cluster:
         self._java = find_java()
         jars = ensure_jars("broker", cache=self._cache, ivy_settings=self._ivy_settings)
         self._class_path = os.pathsep.join(map(str, jars))
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._lock_file = _lock(self._folder)
+        self._held.enter_context(own_folder(self._folder, what="Kafka cluster"))
         cluster_id = self._decide_ports()
         for broker in self._brokers.values():
             loopback.require_free(broker.port, what=f"Kafka broker {broker.broker_id}")
@@ -298,9 +300,7 @@ class Cluster:
         if ends and all(end.result() for end in ends):
             # A broker that was killed may have left half an archive.
             self._archive.publish()
-        if self._lock_file is not None:
-            self._lock_file.close()
-            self._lock_file = None
+        self._held.close()
 
     def _broker_folder(self, broker_id: int) -> Path:
         return self._folder / f"broker-{broker_id}"
@@ -329,22 +329,3 @@ def _new_cluster_id() -> str:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         if not text.startswith("-"):
             return text
-
-
-def _lock(folder: Path) -> TextIO:
-    """One owner per data folder; the kernel frees it however the owner ends."""
-    file = (folder / "owner.lock").open("a+")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        file.seek(0)
-        owner = file.read().strip()
-        file.close()
-        raise SetupError(
-            f"{folder} is in use by another Kafka cluster (process {owner}): "
-            "stop that one, or choose another data folder."
-        ) from error
-    file.truncate(0)
-    file.write(str(os.getpid()))
-    file.flush()
-    return file

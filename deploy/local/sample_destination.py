@@ -7,6 +7,7 @@ POST answers with that status, to see what Hifi makes of it.
 import html
 import json
 import os
+import re
 import time
 from collections import deque
 from dataclasses import asdict, dataclass
@@ -17,6 +18,8 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
+
+from deploy.local.services import SAMPLE_TITLE
 
 # What fits on a page that somebody reads.
 _KEPT = 100
@@ -42,15 +45,11 @@ class Sample:
 
     async def take(self, request: Request) -> Response:
         body = await request.body()
-        wanted = parse_qs(request.url.query).get("status")
-        if wanted:
-            return PlainTextResponse("as you asked", status_code=int(wanted[0]))
-        try:
-            events = json.loads(body)
-        except ValueError:
-            return PlainTextResponse("this is not JSON", status_code=400)
+        wanted = parse_qs(request.url.query).get("status", [""])[0]
+        if re.fullmatch(r"[2-5]\d\d", wanted):
+            return PlainTextResponse("as you asked", status_code=int(wanted))
         headers = request.headers
-        for event in events if isinstance(events, list) else [events]:
+        for event in _events(body):
             self.count += 1
             self.last.appendleft(
                 Arrived(
@@ -58,41 +57,102 @@ class Sample:
                     batch_id=headers.get("webhook-id", ""),
                     attempt=headers.get("hifi-attempt", ""),
                     maybe_duplicate="hifi-maybe-duplicate" in headers,
-                    event=json.dumps(event, ensure_ascii=False),
+                    event=event,
                 )
             )
         return PlainTextResponse("ok")
 
     async def show(self, _: Request) -> Response:
-        rows = "".join(
-            f"<tr><td>{one.at}<td>{html.escape(one.batch_id)}<td>{html.escape(one.attempt)}"
-            f"<td>{'maybe' if one.maybe_duplicate else ''}"
-            f"<td><code>{html.escape(one.event)}</code>"
-            for one in self.last
+        table = f"<table>{_HEADS}{''.join(map(_row, self.last))}</table>" if self.last else _NONE
+        events = "event arrived" if self.count == 1 else "events arrived"
+        return HTMLResponse(
+            _PAGE.format(
+                title=SAMPLE_TITLE, kept=_KEPT, count=self.count, events=events, table=table
+            )
         )
-        return HTMLResponse(_PAGE.format(count=self.count, rows=rows))
 
     async def list(self, _: Request) -> Response:
         return JSONResponse({"count": self.count, "last": [asdict(one) for one in self.last]})
 
 
-_PAGE = """<!doctype html><html lang="en"><meta charset="utf-8">
-<meta http-equiv="refresh" content="2">
+def _events(body: bytes) -> list[str]:
+    """Each event as text that can be shown; what Python cannot read is shown as it came."""
+    try:
+        events = json.loads(body)
+        texts = [
+            json.dumps(event, ensure_ascii=False)
+            for event in (events if isinstance(events, list) else [events])
+        ]
+    except (ValueError, RecursionError):
+        texts = [body.decode(errors="replace")]
+    # Half a surrogate pair is fine JSON, and no UTF-8 page can hold it.
+    return [text.encode(errors="replace").decode() for text in texts]
+
+
+# Refreshing by script keeps the reader's place; without scripts the page asks every 2 s.
+_PAGE = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
 <meta name="viewport" content="width=device-width">
-<title>{count} events arrived</title>
+<meta name="color-scheme" content="light dark">
+<link rel="icon" href="data:,">
+<noscript><meta http-equiv="refresh" content="2"></noscript>
+<title>{title}</title>
 <style>
- :root {{ color-scheme: light dark }}
- body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 70rem;
-         margin: 2rem auto; padding: 0 1rem }}
- h1 {{ font-size: 1.3rem; font-weight: 600 }}
- table {{ border-collapse: collapse; width: 100% }}
- th, td {{ text-align: left; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid #8884;
-           vertical-align: top }}
- code {{ overflow-wrap: anywhere }}
+  :root {{ --ink: #1c2024; --quiet: #60646c; --line: #e4e5e9; --paper: #fcfcfd; --card: #fff;
+          --maybe: #8f5b00; --maybe-paper: #fff3d6 }}
+  @media (prefers-color-scheme: dark) {{
+    :root {{ --ink: #edeef0; --quiet: #a5a9b1; --line: #2e3135; --paper: #111113; --card: #18191b;
+            --maybe: #ffca16; --maybe-paper: #302008 }} }}
+  * {{ box-sizing: border-box }}
+  body {{ margin: 0 auto; max-width: 72rem; padding: 2.5rem 1.5rem; background: var(--paper);
+         color: var(--ink); font: 15px/1.5 system-ui, sans-serif }}
+  h1 {{ margin: 0; font-size: 1.05rem; font-weight: 600 }}
+  p {{ margin: .25rem 0 0; color: var(--quiet) }}
+  .count {{ margin: 1.5rem 0 1.25rem; font-size: 2.75rem; line-height: 1; font-weight: 650;
+           letter-spacing: -.02em; font-variant-numeric: tabular-nums }}
+  .count span {{ font-size: 1rem; font-weight: 400; letter-spacing: 0; color: var(--quiet) }}
+  .card {{ overflow-x: auto; background: var(--card); border: 1px solid var(--line);
+          border-radius: 8px }}
+  table {{ border-collapse: collapse; width: 100% }}
+  th, td {{ padding: .5rem 1rem; text-align: left; vertical-align: top; white-space: nowrap }}
+  th {{ color: var(--quiet); font-size: .8rem; font-weight: 500 }}
+  td {{ border-top: 1px solid var(--line); font-variant-numeric: tabular-nums }}
+  td:last-child {{ width: 100%; white-space: normal }}
+  td.quiet {{ color: var(--quiet) }}
+  code {{ font: 13px/1.55 ui-monospace, SFMono-Regular, Menlo, monospace;
+         overflow-wrap: anywhere }}
+  .maybe {{ padding: .1rem .45rem; border-radius: 4px; font-size: .8rem;
+           background: var(--maybe-paper); color: var(--maybe) }}
+  .none {{ padding: 2.5rem 1rem; text-align: center; color: var(--quiet) }}
 </style>
-<h1>{count} events arrived at the sample destination</h1>
-<table><tr><th>time<th>batch<th>attempt<th>duplicate<th>event</tr>{rows}</table>
+<h1>Sample destination</h1>
+<p>What Hifi has delivered here since this process started. Newest first, the last {kept}.</p>
+<main id="news">
+<div class="count">{count:,} <span>{events}</span></div>
+<div class="card">{table}</div>
+</main>
+<script>
+  setInterval(async () => {{
+    try {{
+      const text = await (await fetch(location.href)).text();
+      const page = new DOMParser().parseFromString(text, "text/html");
+      document.getElementById("news").innerHTML = page.getElementById("news").innerHTML;
+    }} catch {{ /* it stops while Hifi is down, and goes on when it is up again */ }}
+  }}, 1000);
+</script>
+</html>
 """
+_NONE = '<div class="none">Nothing has arrived yet. Send an event, and it shows up here.</div>'
+_HEADS = "<tr><th>Time<th>Batch<th>Attempt<th>Event"
+
+
+def _row(one: Arrived) -> str:
+    maybe = ' <span class="maybe">may be a duplicate</span>' if one.maybe_duplicate else ""
+    return (
+        f'<tr><td class="quiet">{one.at}<td class="quiet"><code>{html.escape(one.batch_id)}</code>'
+        f"<td>{html.escape(one.attempt)}{maybe}<td><code>{html.escape(one.event)}</code>"
+    )
 
 
 def create_app() -> Starlette:

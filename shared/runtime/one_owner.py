@@ -13,7 +13,7 @@ from shared.runtime.setup_error import SetupError
 def own_folder(folder: Path, *, what: str) -> Iterator[None]:
     """Hold the folder; the kernel gives it back however the process ends, kill -9 included."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{what}.lock"
+    path = folder / "owner.lock"
     with path.open("a+") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,0 +1,26 @@
+"""Gathers the subcommands of `hifi`, one file each."""
+
+import logging
+
+import typer
+
+from deploy.cli import doctor, send, status, tail, up
+from shared.runtime.logs import configure_logs
+
+app = typer.Typer(
+    name="hifi",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+for command in (up.up, doctor.doctor, status.status, send.send, tail.tail):
+    app.command()(command)
+
+
+@app.callback()
+def _hifi() -> None:
+    """High-fidelity data streams: HTTP in, Kafka, Spark, HTTP out, nothing lost."""
+    configure_logs(service="hifi", level="warning")
+    # What the client has to say of a broker that is away, we say in one sentence.
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)

@@ -1,0 +1,204 @@
+"""`hifi doctor`: looks at the machine and at Kafka, says what is unsafe, and how to mend it.
+
+What is looked at is decided here; what it means is decided in shared/safety.py.
+"""
+
+import asyncio
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from deploy.cli import options
+from deploy.cli.kafka_features import finalized_features
+from deploy.cli.printing import out, print_json
+from deploy.cli.up import brokers_of
+from deploy.local.ports import HOST, is_free
+from deploy.local.services import StackSettings, services_of
+from shared.runtime.config_topic import read_config
+from shared.runtime.jars import LOCK_PATH, default_cache, missing_jars, read_lock
+from shared.runtime.java import find_java
+from shared.runtime.setup_error import SetupError
+from shared.runtime.topic_admin import topic_admin
+from shared.safety import (
+    Finding,
+    Holder,
+    examine_cluster,
+    examine_disk,
+    examine_elr,
+    examine_jars,
+    examine_port,
+    examine_python,
+    examine_topic,
+    is_safe,
+)
+from shared.schedule import RetrySchedule
+from shared.topics import CONFIG, fixed_specs, stream_spec
+
+_ELR = "eligible.leader.replicas.version"
+_STYLES = {"good": "green", "note": "yellow", "unsafe": "bold red"}
+_GRADE_WIDTH = max(map(len, _STYLES)) + 2
+
+
+def doctor(  # noqa: PLR0917 - typer makes an option of each
+    kafka: Annotated[
+        str | None,
+        typer.Option(
+            envvar="HIFI_KAFKA",
+            metavar="HOST:PORT",
+            help="Look at this Kafka, which must answer; else at that of `hifi up`, if it runs.",
+        ),
+    ] = None,
+    data: options.Data = options.DATA_DEFAULT,
+    brokers: options.Brokers = 1,
+    kafka_port: options.KafkaPort = options.KAFKA_PORT_DEFAULT,
+    gateway_port: options.GatewayPort = options.GATEWAY_PORT_DEFAULT,
+    gateway_metrics_port: options.GatewayMetricsPort = options.GATEWAY_METRICS_PORT_DEFAULT,
+    delivery_metrics_port: options.DeliveryMetricsPort = options.DELIVERY_METRICS_PORT_DEFAULT,
+    retrier_metrics_port: options.RetrierMetricsPort = options.RETRIER_METRICS_PORT_DEFAULT,
+    sample_port: options.SamplePort = options.SAMPLE_PORT_DEFAULT,
+    as_json: options.AsJson = False,
+) -> None:
+    """Look for what is unsafe: Java, jars, ports, disk, Kafka and its topics; say how to mend it.
+
+    Exit code 0 when nothing is unsafe, else 1.
+
+        hifi doctor
+
+        hifi doctor --kafka broker-1:9092,broker-2:9092 --json
+    """
+    settings = StackSettings(
+        folder=data.absolute(),
+        cache=default_cache(),
+        brokers=brokers_of(brokers),
+        kafka_port=kafka_port,
+        gateway_port=gateway_port,
+        gateway_metrics_port=gateway_metrics_port,
+        delivery_metrics_port=delivery_metrics_port,
+        retrier_metrics_port=retrier_metrics_port,
+        sample_port=sample_port,
+    )
+    findings = [*_machine(settings)]
+    if kafka is None:
+        findings += _ports_and_kafka(settings)
+    else:
+        # Another Kafka than that of `hifi up`: this machine's ports are not its matter.
+        findings += _kafka(kafka, subject=f"kafka {kafka}")
+    if as_json:
+        print_json({"safe": is_safe(findings), "findings": [asdict(one) for one in findings]})
+    else:
+        _print(findings)
+    raise typer.Exit(0 if is_safe(findings) else 1)
+
+
+def _machine(settings: StackSettings) -> Iterator[Finding]:
+    yield examine_python(sys.version_info[:3], path=sys.executable)
+    try:
+        java = find_java()
+        yield Finding("java", "good", f"{java.version} ({java.path})")
+    except SetupError as error:
+        yield _finding("java", error, mark=": ")
+    for jar_set, locked in read_lock(LOCK_PATH.read_text()).items():
+        folder = settings.cache / "jars" / jar_set
+        try:
+            missing = missing_jars(locked, folder=folder)
+        except SetupError as error:
+            yield _finding(f"{jar_set} jars", error, mark="; ")
+        else:
+            sizes = [jar.size_bytes for jar in missing]
+            yield examine_jars(jar_set, total=len(locked), missing_bytes=sizes)
+    yield _disk(settings.folder)
+
+
+def _disk(folder: Path) -> Finding:
+    """The folder, or where it would be made."""
+    there = next(one for one in (folder, *folder.parents) if one.is_dir())
+    if not os.access(there, os.W_OK):
+        mend = "choose another folder with --data, or change its owner"
+        return Finding("disk", "unsafe", f"{there} cannot be written to", mend)
+    return examine_disk(str(folder), free_bytes=shutil.disk_usage(there).free)
+
+
+def _ports_and_kafka(settings: StackSettings) -> Iterator[Finding]:
+    holders: dict[int, Holder] = {
+        port: "hifi"
+        for service in services_of(settings)
+        if service.is_ready()
+        for port in service.ports.values()
+    }
+    address = ",".join(f"{HOST}:{port}" for port in settings.kafka_ports)
+    if any(not is_free(port) for port in settings.kafka_ports):
+        found = _kafka(address, subject=f"kafka {address}")
+        if found[0].grade == "good":
+            holders |= dict.fromkeys(settings.kafka_ports, "hifi")
+    else:
+        found = [Finding("kafka", "note", f"none runs at {address}", "`hifi up` starts one")]
+    for option, port in settings.ports():
+        holder = "nobody" if is_free(port) else holders.get(port, "somebody")
+        yield examine_port(port, option=option, holder=holder)
+    yield from found
+
+
+def _kafka(address: str, *, subject: str) -> list[Finding]:
+    """That it answers, then what it is like."""
+    try:
+        return asyncio.run(_ask(address, subject=subject))
+    except SetupError as error:
+        return [_finding(subject, error, mark=": ")]
+
+
+async def _ask(address: str, *, subject: str) -> list[Finding]:
+    tiers = [tier.name for tier in RetrySchedule().tiers]
+    specs = [*fixed_specs(tiers)]
+    async with topic_admin(address) as admin:
+        broker_count = await admin.broker_count()
+        if CONFIG in await admin.names():
+            configured = (await read_config(address)).streams.values()
+            specs += [
+                stream_spec(stream.name, partition_count=stream.partition_count)
+                for stream in configured
+            ]
+        states = await admin.states(spec.name for spec in specs)
+    features = await finalized_features(address)
+    return [
+        Finding(subject, "good", "answers"),
+        examine_cluster(broker_count=broker_count),
+        examine_elr(None if features is None else features.get(_ELR, 0)),
+        *(
+            finding
+            for spec in specs
+            for finding in examine_topic(spec, states.get(spec.name), broker_count=broker_count)
+        ),
+    ]
+
+
+def _finding(subject: str, error: SetupError, *, mark: str) -> Finding:
+    """A set-up error says first what is wrong, and after its last mark what to do."""
+    says, _, mend = str(error).rpartition(mark)
+    return Finding(subject, "unsafe", says, mend.removesuffix("."))
+
+
+def _print(findings: list[Finding]) -> None:
+    width = max(len(finding.subject) for finding in findings) + 2
+    for finding in findings:
+        line = Text(finding.grade.ljust(_GRADE_WIDTH), style=_STYLES[finding.grade])
+        line.append(finding.subject.ljust(width), style="not bold default")
+        line.append(finding.says, style="not bold default")
+        out.print(line)
+        if finding.mend:
+            mend = Text(" " * (_GRADE_WIDTH + width) + "mend: ", style="dim")
+            out.print(mend.append(finding.mend))
+    grades = [finding.grade for finding in findings]
+    out.print()
+    unsafe, notes = grades.count("unsafe"), grades.count("note")
+    out.print(
+        f"{len(findings)} looked at: {unsafe or 'none'} unsafe,"
+        f" {notes} note{'' if notes == 1 else 's'}.",
+        style=_STYLES["unsafe" if unsafe else "good"],
+    )

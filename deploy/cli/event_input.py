@@ -1,0 +1,72 @@
+"""Decides where the events of `hifi send` come from; each keeps its bytes and knows its place."""
+
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO, NoReturn
+
+from shared.runtime.setup_error import SetupError
+
+_STANDARD_INPUT = Path("-")
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """One event's bytes, and how to tell a person which one it is."""
+
+    place: str
+    raw: bytes
+
+
+def read_arguments(texts: Iterable[str]) -> Iterator[Given]:
+    for number, text in enumerate(texts, start=1):
+        yield _checked(f"argument {number}", text.encode(errors="surrogateescape"))
+
+
+def read_lines(path: Path) -> Iterator[Given]:
+    """An event on each line; empty lines are nobody's."""
+    if path == _STANDARD_INPUT:
+        yield from _lines(sys.stdin.buffer, "standard input")
+        return
+    try:
+        with path.open("rb") as file:
+            yield from _lines(file, str(path))
+    except OSError as error:
+        raise SetupError(f"{path} cannot be read ({error.strerror}): name another file.") from error
+
+
+def synthetic(count: int) -> Iterator[Given]:
+    """Made-up events with ids that no other run has."""
+    run = f"{time.time_ns():x}"
+    for number in range(1, count + 1):
+        event = {"id": f"{run}-{number}", "number": number, "time_ms": time.time_ns() // 1_000_000}
+        yield Given(f"event {number}", json.dumps(event).encode())
+
+
+def batches(given: Iterator[Given], *, count_max: int) -> Iterator[list[Given]]:
+    while batch := list(islice(given, count_max)):
+        yield batch
+
+
+def _lines(file: BinaryIO, name: str) -> Iterator[Given]:
+    for number, line in enumerate(file, start=1):
+        raw = line.strip()
+        if raw:
+            yield _checked(f"line {number} of {name}", raw)
+
+
+def _checked(place: str, raw: bytes) -> Given:
+    """One bad event would make the whole request unreadable, so it is found before."""
+    try:
+        json.loads(raw, parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        raise SetupError(f"{place} is not JSON ({error}): mend it, and send from there.") from error
+    return Given(place, raw)
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not in the JSON standard")

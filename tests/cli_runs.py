@@ -1,0 +1,112 @@
+"""Runs the `hifi` command in tests as a person does: a process, its output, its exit code."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+
+from deploy.local.services import StackSettings
+
+# Inherited by whatever a command starts, so that what it leaves behind can be found.
+_MARK = "HIFI_TEST_MARK"
+
+
+class Run:
+    """One run of the command with its output in files; everything it starts carries its mark."""
+
+    def __init__(
+        self, *arguments: str, folder: Path, env: Mapping[str, str] | None = None, stdin: str = ""
+    ) -> None:
+        self.mark = uuid.uuid4().hex
+        folder.mkdir(parents=True, exist_ok=True)
+        self._out, self._err = folder / f"{self.mark}.out", folder / f"{self.mark}.err"
+        given = folder / f"{self.mark}.in"
+        given.write_text(stdin)
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith("HIFI_")}
+        cache = {"HIFI_CACHE": os.environ["HIFI_CACHE"]} if "HIFI_CACHE" in os.environ else {}
+        with self._out.open("wb") as out, self._err.open("wb") as err, given.open("rb") as source:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "deploy.cli.app", *arguments],
+                stdin=source,
+                stdout=out,
+                stderr=err,
+                env={**inherited, **cache, **(env or {}), _MARK: self.mark},
+            )
+
+    @property
+    def out(self) -> str:
+        return self._out.read_text()
+
+    @property
+    def err(self) -> str:
+        return self._err.read_text()
+
+    def wait(self, timeout_s: float = 60) -> int:
+        return self.process.wait(timeout_s)
+
+    def says(self, text: str, *, timeout_s: float = 60) -> None:
+        """Wait until a text is in the output."""
+        until_s = time.monotonic() + timeout_s
+        while text not in self.out + self.err:
+            left = self.process.poll() is None and time.monotonic() < until_s
+            assert left, f"{text!r} was not said in:\n{self.out}{self.err}"
+            time.sleep(0.02)
+
+    def send(self, what: signal.Signals) -> None:
+        self.process.send_signal(what)
+
+    def children(self) -> dict[int, str]:
+        """Everything alive that this run has started, with its command line; itself not."""
+        found = {}
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit() or int(entry.name) == self.process.pid:
+                continue
+            try:
+                environ = (entry / "environ").read_bytes()
+                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+            except OSError:
+                continue
+            if f"{_MARK}={self.mark}".encode() in environ and state != "Z":
+                found[int(entry.name)] = line
+        return found
+
+    def child(self, what: str) -> int:
+        """The one child whose command line holds a text."""
+        (pid,) = [pid for pid, line in self.children().items() if what in line]
+        return pid
+
+    def leaves_nothing(self, *, timeout_s: float = 0) -> None:
+        """Nothing that it started is alive, at the latest after so long."""
+        until_s = time.monotonic() + timeout_s
+        while left := self.children():
+            assert time.monotonic() < until_s, f"still running: {left}"
+            time.sleep(0.02)
+
+    def end(self) -> None:
+        """For a test that failed half-way: kill it and all it started."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(10)
+        for pid in self.children():
+            os.kill(pid, signal.SIGKILL)
+
+
+def port_options(settings: StackSettings) -> list[str]:
+    return [text for option, port in settings.ports() for text in (option, str(port))]
+
+
+def run(
+    *arguments: str, folder: Path, env: Mapping[str, str] | None = None, stdin: str = ""
+) -> Run:
+    """Run to the end."""
+    started = Run(*arguments, folder=folder, env=env, stdin=stdin)
+    try:
+        started.wait()
+    finally:
+        started.end()
+    return started

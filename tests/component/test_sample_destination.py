@@ -1,0 +1,79 @@
+"""The sample destination takes everything and shows it as text, whatever it holds."""
+
+import asyncio
+from collections.abc import Sequence
+
+import httpx
+import pytest
+
+from deploy.local.sample_destination import create_app
+from deploy.local.services import SAMPLE_TITLE
+
+
+def after(
+    *bodies: bytes, headers: dict[str, str] | None = None, path: str = "/"
+) -> tuple[Sequence[int], httpx.Response, str]:
+    """Statuses of the POSTs, then what GET /events and GET / say."""
+
+    async def talk() -> tuple[Sequence[int], httpx.Response, str]:
+        transport = httpx.ASGITransport(create_app())
+        async with httpx.AsyncClient(transport=transport, base_url="http://sample") as client:
+            statuses = [
+                (await client.post(path, content=body, headers=headers)).status_code
+                for body in bodies
+            ]
+            return statuses, await client.get("/events"), (await client.get("/")).text
+
+    return asyncio.run(talk())
+
+
+def test_it_counts_and_shows_what_came_newest_first() -> None:
+    headers = {"webhook-id": "msg_1", "hifi-attempt": "2", "hifi-maybe-duplicate": "1"}
+    statuses, events, page = after(b'[{"id":"a"},{"id":"b"}]', b'{"id":"c"}', headers=headers)
+    assert statuses == [200, 200]
+    assert events.json()["count"] == 3
+    assert [one["event"] for one in events.json()["last"]] == [
+        '{"id": "c"}',
+        '{"id": "b"}',
+        '{"id": "a"}',
+    ]
+    assert "3 <span>events arrived" in page
+    assert page.index("msg_1") < page.index("may be a duplicate")
+    assert f"<title>{SAMPLE_TITLE}</title>" in page
+
+
+def test_an_empty_page_says_what_to_expect() -> None:
+    _, events, page = after()
+    assert events.json() == {"count": 0, "last": []}
+    assert "Nothing has arrived yet" in page
+    assert "<table>" not in page
+
+
+def test_one_event_is_not_several() -> None:
+    assert "1 <span>event arrived" in after(b"{}")[2]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'[{"a":"<script>alert(1)</script>"}]',
+        b"<script>not JSON</script>",
+        b'[{"a":"\\ud800"}]',
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b"",
+    ],
+)
+def test_nothing_breaks_the_page(body: bytes) -> None:
+    statuses, events, page = after(body, b'{"id":"next"}')
+    assert statuses == [200, 200]
+    assert events.json()["count"] == 2
+    assert page.count("<script>") == 1, "our own only"
+    assert "next" in page
+
+
+@pytest.mark.parametrize(("path", "status"), [("/?status=503", 503), ("/?status=abc", 200)])
+def test_it_answers_with_the_status_that_is_asked_for(path: str, status: int) -> None:
+    statuses, events, _ = after(b"{}", path=path)
+    assert statuses == [status]
+    assert events.json()["count"] == int(status == 200)
