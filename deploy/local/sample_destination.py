@@ -1,17 +1,16 @@
 """A destination to try Hifi with: it takes everything and shows what arrived.
 
-POST anything to it; GET / is a page for people, GET /events the same as JSON. `?status=503` on a
-POST answers with that status, to see what Hifi makes of it.
+POST anything to it; GET / is a page for people, GET /events the same as JSON. To see what Hifi
+makes of a refusal, an event can ask for one: `"answer_once": 503` is refused on its first attempt,
+`"answer_always": 400` on every one.
 """
 
 import html
 import json
 import os
-import re
 import time
 from collections import deque
 from dataclasses import asdict, dataclass
-from urllib.parse import parse_qs
 
 import uvicorn
 from starlette.applications import Starlette
@@ -45,10 +44,10 @@ class Sample:
 
     async def take(self, request: Request) -> Response:
         body = await request.body()
-        wanted = parse_qs(request.url.query).get("status", [""])[0]
-        if re.fullmatch(r"[2-5]\d\d", wanted):
-            return PlainTextResponse("as you asked", status_code=int(wanted))
         headers = request.headers
+        wanted = _wanted_status(body, is_first=headers.get("hifi-attempt", "1") == "1")
+        if wanted is not None:
+            return PlainTextResponse("an event asked for this answer", status_code=wanted)
         for event in _events(body):
             self.count += 1
             self.last.appendleft(
@@ -73,6 +72,21 @@ class Sample:
 
     async def list(self, _: Request) -> Response:
         return JSONResponse({"count": self.count, "last": [asdict(one) for one in self.last]})
+
+
+def _wanted_status(body: bytes, *, is_first: bool) -> int | None:
+    """The refusal that the first event to ask for one asks for."""
+    try:
+        events = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    for event in events if isinstance(events, list) else [events]:
+        if not isinstance(event, dict):
+            continue
+        wanted = event.get("answer_always") or (event.get("answer_once") if is_first else None)
+        if isinstance(wanted, int) and 300 <= wanted <= 599:  # noqa: PLR2004 - RFC 9110's classes
+            return wanted
+    return None
 
 
 def _events(body: bytes) -> list[str]:

@@ -11,7 +11,7 @@ from deploy.local.services import SAMPLE_TITLE
 
 
 def after(
-    *bodies: bytes, headers: dict[str, str] | None = None, path: str = "/"
+    *bodies: bytes, headers: dict[str, str] | None = None
 ) -> tuple[Sequence[int], httpx.Response, str]:
     """Statuses of the POSTs, then what GET /events and GET / say."""
 
@@ -19,7 +19,7 @@ def after(
         transport = httpx.ASGITransport(create_app())
         async with httpx.AsyncClient(transport=transport, base_url="http://sample") as client:
             statuses = [
-                (await client.post(path, content=body, headers=headers)).status_code
+                (await client.post("/", content=body, headers=headers)).status_code
                 for body in bodies
             ]
             return statuses, await client.get("/events"), (await client.get("/")).text
@@ -72,8 +72,19 @@ def test_nothing_breaks_the_page(body: bytes) -> None:
     assert "next" in page
 
 
-@pytest.mark.parametrize(("path", "status"), [("/?status=503", 503), ("/?status=abc", 200)])
-def test_it_answers_with_the_status_that_is_asked_for(path: str, status: int) -> None:
-    statuses, events, _ = after(b"{}", path=path)
+@pytest.mark.parametrize(
+    ("event", "attempt", "status"),
+    [
+        (b'{"answer_always":400}', "1", 400),
+        (b'{"answer_always":400}', "2", 400),
+        (b'{"answer_once":503}', "1", 503),
+        (b'{"answer_once":503}', "2", 200),
+        (b'{"answer_once":99}', "1", 200),
+        (b'{"answer_always":"400"}', "1", 200),
+        (b'[[{"answer_always":400}]]', "1", 200),
+        (b"7", "1", 200),
+    ],
+)
+def test_an_event_can_ask_for_the_answer(event: bytes, attempt: str, status: int) -> None:
+    statuses, _, _ = after(b'[{"id":"a"},' + event + b"]", headers={"hifi-attempt": attempt})
     assert statuses == [status]
-    assert events.json()["count"] == int(status == 200)
