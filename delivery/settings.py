@@ -15,5 +15,6 @@ class DeliverySettings(LaneDriverSettings):
 
     folder: Path = Path("data/delivery")
     metrics_port: int = 8082
+    makes_class_archive: bool = True
     # Forty requests of 500 events: about a second's work for one destination on a small machine.
     micro_batch_events_max: int = Field(default=20_000, ge=1)

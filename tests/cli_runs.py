@@ -45,7 +45,7 @@ class Run:
     def err(self) -> str:
         return self._err.read_text()
 
-    def wait(self, timeout_s: float = 60) -> int:
+    def wait(self, timeout_s: float = 120) -> int:
         return self.process.wait(timeout_s)
 
     def says(self, text: str, *, timeout_s: float = 60) -> None:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Literal, Self
 from deploy.local import ports as loopback
 from deploy.local.broker_properties import Broker, log4j2_properties, server_properties
 from deploy.local.children import Child
-from deploy.local.class_archive import ClassArchive
 from deploy.local.cluster_ready import wait_for_brokers, wait_for_replicas
+from shared.runtime.class_archive import ClassArchive
 from shared.runtime.jars import ensure_jars
 from shared.runtime.java import find_java
 from shared.runtime.one_owner import own_folder
@@ -166,7 +166,9 @@ class Cluster:
                 broker.controller_port, what=f"Kafka controller {broker.broker_id}"
             )
         draft = self._folder / "classes.jsa"
-        self._archive = ClassArchive(cache=self._cache, java=self._java, jars=jars, draft=draft)
+        self._archive = ClassArchive(
+            "broker", cache=self._cache, java=self._java, jars=jars, draft=draft
+        )
         self._write_properties()
         with ThreadPoolExecutor(self._count) as pool:
             list(pool.map(lambda one: self._format(one, cluster_id), self._brokers))

@@ -32,8 +32,9 @@ DEMO_DESTINATION = "sample"
 # more on the same two cores it took 94 s.
 _READY_TIMEOUT_S = 180.0
 _READY_LOOK_S = 0.1
-# What a service may take to drain: its own limit, and a little.
-_STOP_TIMEOUT_S = 30.0
+# What a service may take: 20 s to drain, 20 s for its JVM to end (once, it writes its archive),
+# and a little.
+_STOP_TIMEOUT_S = 60.0
 # What dies more often than this within ten minutes is not mended by another start.
 _RESTARTS_MAX = 3
 _RESTARTS_SPAN_S = 600.0

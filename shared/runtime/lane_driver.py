@@ -18,13 +18,15 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from shared.configuration import Configuration
+from shared.runtime.class_archive import ClassArchive
 from shared.runtime.config_topic import ConfigFeed
 from shared.runtime.jars import default_cache, ensure_jars
+from shared.runtime.java import find_java
 from shared.runtime.lane_keeper import LaneKeeper, LaneObserver
 from shared.runtime.logs import configure_logs
 from shared.runtime.one_owner import own_folder
 from shared.runtime.setup_error import SetupError
-from shared.runtime.spark import SparkSettings, start_spark
+from shared.runtime.spark import SparkSettings, spark_class_path, start_spark, stop_spark
 from shared.schedule import RetrySchedule
 
 log = structlog.get_logger()
@@ -57,6 +59,8 @@ class LaneDriverSettings(BaseSettings):
     drain_s: float = Field(default=20.0, ge=0)
     # Below 1, all waits of the retry schedule shrink alike; for tests and demonstrations.
     time_scale: float = Field(default=1.0, gt=0)
+    # One process of a machine is enough to write the archive that speeds up the next starts.
+    makes_class_archive: bool = False
     log_level: str = "info"
 
     @property
@@ -86,13 +90,22 @@ def run_lanes(
     configure_logs(service=service, level=settings.log_level)
     try:
         with own_folder(settings.folder, what=service):
-            jars = ensure_jars("spark", cache=settings.jars_cache or default_cache())
+            cache = settings.jars_cache or default_cache()
+            jars = ensure_jars("spark", cache=cache)
+            archive = ClassArchive(
+                "spark",
+                cache=cache,
+                java=find_java(),
+                jars=[*spark_class_path(), *jars],
+                draft=settings.folder.absolute() / "classes.jsa",
+            )
             spark_settings = SparkSettings(
                 name=f"hifi-{service}",
                 folder=settings.folder.absolute(),
                 jars=jars,
                 slots=settings.slots,
                 heap_mb=settings.heap_mb,
+                jvm_options=archive.options(may_make=settings.makes_class_archive),
             )
             metrics.serve(host=settings.metrics_host, port=settings.metrics_port)
             spark = start_spark(spark_settings)
@@ -101,7 +114,8 @@ def run_lanes(
                 asyncio.run(_keep(settings, keeper, wanted_of))
             finally:
                 keeper.drain(drain_s=settings.drain_s)
-                spark.stop()
+                if stop_spark(spark):
+                    archive.publish()
     except SetupError as error:
         sys.exit(f"hifi {service}: {error}")
     log.info("service.stopped")

@@ -158,7 +158,7 @@ def test_a_lane_goes_on_where_it_was_after_an_orderly_restart(hifi: RunningHifi)
         hifi.wait_for_balance("again/to", lambda b: b.delivered == 10, what="10 delivered")
         delivery = next(one for one in hifi.stack.services if one.name == "delivery")
         assert delivery.child is not None
-        assert delivery.child.stop(timeout_s=30), "delivery had to be killed"
+        assert delivery.child.stop(timeout_s=60), "delivery had to be killed"
         assert delivery.child.exit_code == 0
         more = [{"id": f"more-{n}"} for n in range(10)]
         assert hifi.post("again", more).status_code == 200

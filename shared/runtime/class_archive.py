@@ -1,7 +1,9 @@
-"""Decides where the JVM's class archive of the broker lives, and when a new one is made.
+"""Decides where a JVM's class archive lives, and when a new one is made.
 
-With the archive (class data sharing) a broker is up in 1.2 s instead of 2.6 s and takes 50 MB
-less memory, measured with Java 17 on 2 cores. A JVM to which an archive does not fit ignores it.
+With an archive (class data sharing) a broker is up in 1.2 s instead of 2.6 s and takes 50 MB less
+memory, and Spark has its first micro-batches done in 12 s instead of 33 s on two busy cores
+(measured with Java 17). A JVM to which an archive does not fit ignores it. An archive is written
+when a JVM ends in order, so the first run of all pays for it: 3 s for a broker, 8 s for Spark.
 """
 
 from __future__ import annotations
@@ -18,21 +20,24 @@ if TYPE_CHECKING:
 
 
 class ClassArchive:
-    """The archive for one Java and one list of jars, made by a broker when it stops in order."""
+    """The archive for one Java and one list of jars; the kind names the file."""
 
-    def __init__(self, *, cache: Path, java: Java, jars: Sequence[Path], draft: Path) -> None:
+    def __init__(
+        self, kind: str, *, cache: Path, java: Java, jars: Sequence[Path], draft: Path
+    ) -> None:
         facts = [str(java.path), java.version]
         for jar in jars:
             # The JVM compares these too, and would refuse the archive for any other jar.
             stat = jar.stat()
             facts.append(f"{jar} {stat.st_size} {stat.st_mtime_ns}")
         digest = hashlib.sha256("\n".join(facts).encode()).hexdigest()[:12]
-        self._path = cache / "classes" / f"broker-{digest}.jsa"
+        self._kind = kind
+        self._path = cache / "classes" / f"{kind}-{digest}.jsa"
         self._draft = draft
 
     def options(self, *, may_make: bool) -> list[str]:
         """JVM options: use the archive, or make one at the end of this run, or neither."""
-        # A draft that is still here was left by a broker that was killed.
+        # A draft that is still here was left by a JVM that was killed.
         self._draft.unlink(missing_ok=True)
         quiet = ["-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
         if self._path.is_file():
@@ -49,6 +54,6 @@ class ClassArchive:
         # Data folder and cache may be on two file systems; only a rename within one is atomic.
         copy = self._path.with_name(f"{self._path.name}.{self._draft.stat().st_ino}")
         shutil.move(self._draft, copy)
-        for old in self._path.parent.glob("broker-*.jsa"):
+        for old in self._path.parent.glob(f"{self._kind}-*.jsa"):
             old.unlink(missing_ok=True)
         copy.replace(self._path)
