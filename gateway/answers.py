@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from gateway.events import Parsed
+from gateway.partitions import partition_of
 from gateway.problems import Problem
 from gateway.report import Fate, Report
 
@@ -23,6 +24,11 @@ _CODES = {Fate.NOT_STORED: "not_stored", Fate.UNKNOWN: "outcome_unknown"}
 class Answer:
     status: int
     body: bytes
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+    def minimal(self) -> "Answer":
+        """The answer without what the caller did not want to read: success needs no body."""
+        return Answer(204, b"", self.headers) if self.status == 200 else self  # noqa: PLR2004
 
 
 def count_outcomes(parsed: Parsed, reports: Sequence[Report]) -> Counter[str]:
@@ -71,6 +77,38 @@ def answer(
             headers=((b"retry-after", b"1"),),
         )
     return _problem("all_rejected", "Each event is rejected for a reason of its own.", members)
+
+
+def strict_refusal(parsed: Parsed) -> Problem:
+    """One event is wrong and the caller wants all or nothing: the others were not sent."""
+    members: dict[str, Any] = {
+        "accepted": 0,
+        "rejected": len(parsed.rejections),
+        "aborted": len(parsed.events),
+        "results": _results(parsed, (), lists_all=False),
+    }
+    detail = "With handling=strict no event is stored unless each of them can be."
+    return _problem("strict_rejected", detail, members)
+
+
+def dry_answer(parsed: Parsed, *, partition_count: int, request_id: str) -> Answer:
+    """What would happen to each event, if it were sent without ?dry_run."""
+    entries = _results(parsed, (), lists_all=False)
+    for index, event in zip(parsed.indexes, parsed.events, strict=True):
+        entry: dict[str, Any] = {"index": index, "id": event.id, "status": "valid"}
+        if event.key is not None:
+            entry["key"] = event.key.decode(errors="replace")
+            entry["partition"] = partition_of(event.key, partition_count)
+        entries.append(entry)
+    members = {
+        "request_id": request_id,
+        "dry_run": True,
+        "accepted": 0,
+        "valid": len(parsed.events),
+        "rejected": len(parsed.rejections),
+        "results": sorted(entries, key=lambda entry: int(entry["index"])),
+    }
+    return Answer(200, msgspec.json.encode(members))
 
 
 def _problem(

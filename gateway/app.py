@@ -1,13 +1,27 @@
 """Decides what the gateway's HTTP application is made of."""
 
+import structlog
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
-from starlette.routing import Route
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from gateway.admission import echoed_request_id
+from gateway.callers import Callers, ConfigSource
+from gateway.control import Control
+from gateway.control_store import ControlStore
+from gateway.ingest import Ingest
+from gateway.openapi import document
+from gateway.problems import Problem
 from gateway.publisher import Publisher
-from gateway.routes import ConfigSource, EventsRoute, fail, list_streams, refuse
+from gateway.routes import EventPaths, new_request_id, problem_answer
 from gateway.settings import Settings
+from gateway.tokens import TokenReader
+from shared.metric_names import GATEWAY_REQUESTS
 from shared.runtime.metrics import Metrics
+
+log = structlog.get_logger()
 
 
 def create_app(
@@ -15,16 +29,87 @@ def create_app(
     *,
     publisher: Publisher,
     config: ConfigSource,
+    store: ControlStore,
     metrics: Metrics,
-) -> FastAPI:
+) -> ASGIApp:
     """Put the parts together. Who made the parts also starts and stops them."""
-    # The pages of the framework load scripts from elsewhere; the document itself is ours.
-    app = FastAPI(title="Hifi gateway", docs_url=None, redoc_url=None)
-    app.state.config = config
-    app.state.metrics = metrics
-    events = EventsRoute(settings=settings, publisher=publisher, config=config, metrics=metrics)
-    app.router.routes.insert(0, Route("/v1/streams/{stream}/events", events))
-    app.add_route("/v1/streams", list_streams, methods=["GET"])
-    app.add_exception_handler(HTTPException, refuse)
-    app.add_exception_handler(Exception, fail)
-    return app
+    callers = Callers(config, is_on=settings.asks_for_keys, tokens=_token_reader(settings))
+    # The pages of the framework load scripts from elsewhere; the document is our own.
+    others = FastAPI(title="Hifi gateway", docs_url=None, redoc_url=None, openapi_url=None)
+    described = document(settings)
+
+    async def describe(_: Request) -> Response:
+        return JSONResponse(described)
+
+    others.add_route("/openapi.json", describe, methods=["GET"])
+    control = Control(settings=settings, config=config, callers=callers, store=store)
+    others.router.routes.extend(control.routes())
+    others.add_exception_handler(HTTPException, _refuse)
+    others.add_exception_handler(Problem, _tell)
+    others.add_exception_handler(Exception, _fail)
+    ingest = Ingest(
+        settings=settings, publisher=publisher, config=config, callers=callers, metrics=metrics
+    )
+    return EventPaths(_Counted(others, metrics), ingest=ingest, callers=callers, metrics=metrics)
+
+
+class _Counted:
+    """An application whose answers are counted, and carry the number of their request."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._requests = metrics.counter(GATEWAY_REQUESTS)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request_id = new_request_id()
+        scope.setdefault("state", {})["request_id"] = request_id
+        given = dict(scope.get("headers", ())).get(b"x-request-id")
+        echoed = echoed_request_id(given.decode("latin-1") if given else None, otherwise=request_id)
+
+        async def counted(message: dict[str, object]) -> None:
+            if message["type"] == "http.response.start":
+                self._requests.labels("other", str(message["status"])).inc()
+                headers = message.setdefault("headers", [])
+                assert isinstance(headers, list)
+                headers.append((b"x-request-id", echoed.encode()))
+            await send(message)
+
+        await self._app(scope, receive, counted)  # type: ignore[arg-type]  # a narrower Send
+
+
+async def _refuse(request: Request, error: Exception) -> Response:
+    """What the framework refuses (no such path, wrong method), told as every other problem."""
+    assert isinstance(error, HTTPException), "registered for nothing else"
+    headers = tuple((n.lower().encode(), v.encode()) for n, v in (error.headers or {}).items())
+    if error.status_code == 405:  # noqa: PLR2004 - Method Not Allowed
+        detail = f"{request.method} does not work here."
+        return _response(request, Problem("method_not_allowed", detail, headers=headers))
+    detail = f"{request.url.path[:200]!r} is not a path of this API."
+    return _response(request, Problem("not_found", detail, headers=headers))
+
+
+async def _tell(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Problem), "registered for nothing else"
+    return _response(request, error)
+
+
+async def _fail(request: Request, error: Exception) -> Response:
+    """A bug of ours: the caller gets a number to ask about, the log gets the story."""
+    log.error("request.failed", path=request.url.path, exc_info=error)
+    return _response(request, Problem("internal_error", "The request was not understood by us."))
+
+
+def _response(request: Request, problem: Problem) -> Response:
+    found = problem_answer(problem, request.state.request_id)
+    response = Response(found.body, status_code=found.status)
+    for name, value in found.headers:
+        response.headers[name.decode("latin-1")] = value.decode("latin-1")
+    return response
+
+
+def _token_reader(settings: Settings) -> TokenReader | None:
+    if settings.jwt_keys_file is None:
+        return None
+    return TokenReader(
+        settings.jwt_keys_file, issuer=settings.jwt_issuer, audience=settings.jwt_audience
+    )

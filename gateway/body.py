@@ -1,10 +1,13 @@
 """Decides how much of a body is read, how long we wait for it, and whose bytes it holds."""
 
 import asyncio
+from dataclasses import dataclass
+from time import monotonic
 
 from starlette.types import Receive
 
 from gateway.admission import InFlight, body_too_large
+from gateway.encodings import opened
 from gateway.problems import Problem
 
 _CLOSE = ((b"connection", b"close"),)
@@ -12,6 +15,16 @@ _CLOSE = ((b"connection", b"close"),)
 
 class ClientGoneError(Exception):
     """The client left before its body was complete; nobody is there to answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class BodyLimits:
+    body_bytes_max: int
+    decompressed_bytes_max: int
+    ratio_max: int
+    # Between two pieces, and from the head to the last piece.
+    stall_s: float
+    total_s: float
 
 
 class Body:
@@ -22,56 +35,77 @@ class Body:
         receive: Receive,
         *,
         in_flight: InFlight,
+        tenant: str,
         overdue_bytes: int,
-        body_bytes_max: int,
-        deadline_s: float,
+        limits: BodyLimits,
     ) -> None:
         self._receive = receive
         self._in_flight = in_flight
+        self._tenant = tenant
         self._overdue_bytes = overdue_bytes
-        self._body_bytes_max = body_bytes_max
-        self._deadline_s = deadline_s
+        self._limits = limits
+        self._until_s = 0.0
         self._held = 0
 
     async def read(self, content_length: str | None) -> bytes:
         """The whole body, or a Problem: too large, too slow, or no room for it."""
         # The HTTP parser has made sure that the header is a number.
         announced = 0 if content_length is None else int(content_length)
-        if announced > self._body_bytes_max:
+        self._until_s = monotonic() + self._limits.total_s
+        if announced > self._limits.body_bytes_max:
             raise await self._too_large()
         self._hold(announced)
-        chunks: list[bytes] = []
-        byte_count = 0
+        chunk, has_more = await self._chunk()
+        if not has_more and len(chunk) <= announced:
+            return chunk
+        chunks = bytearray(chunk)
         while True:
-            chunk, has_more = await self._chunk()
-            chunks.append(chunk)
-            byte_count += len(chunk)
-            if byte_count > self._body_bytes_max:
+            if len(chunks) > self._limits.body_bytes_max:
                 raise await self._too_large(has_more=has_more)
-            self._hold(byte_count)
+            self._hold(len(chunks))
             if not has_more:
-                return chunk if len(chunks) == 1 else b"".join(chunks)
+                return bytes(chunks)
+            chunk, has_more = await self._chunk()
+            chunks += chunk
+
+    def decompress(self, encoding: str, wire: bytes) -> bytes:
+        """The body without its encoding; what it grows to is held besides what came."""
+        if encoding == "identity":
+            return wire
+        return opened(
+            encoding,
+            wire,
+            bytes_max=self._limits.decompressed_bytes_max,
+            ratio_max=self._limits.ratio_max,
+            hold=lambda byte_count: self._hold(len(wire) + byte_count),
+        )
 
     def release(self) -> None:
-        self._in_flight.leave(self._held)
-        self._held = 0
+        if self._held:
+            self._in_flight.leave(self._held, tenant=self._tenant)
+            self._held = 0
 
     def _hold(self, byte_count: int) -> None:
         """Count so many bytes as ours; those that were announced are counted already."""
         if byte_count > self._held:
-            self._in_flight.enter(byte_count - self._held, overdue_bytes=self._overdue_bytes)
+            self._in_flight.enter(
+                byte_count - self._held, tenant=self._tenant, overdue_bytes=self._overdue_bytes
+            )
             self._held = byte_count
 
     async def _chunk(self) -> tuple[bytes, bool]:
+        left_s = self._until_s - monotonic()
+        wait_s = min(self._limits.stall_s, left_s)
         try:
-            async with asyncio.timeout(self._deadline_s):
+            async with asyncio.timeout(wait_s):
                 message = await self._receive()
         except TimeoutError as error:
-            raise Problem(
-                "body_timeout",
-                f"No byte of the body came for {self._deadline_s:g} s.",
-                headers=_CLOSE,
-            ) from error
+            detail = (
+                f"No byte of the body came for {self._limits.stall_s:g} s."
+                if wait_s < left_s
+                else f"The body did not end within {self._limits.total_s:g} s."
+            )
+            raise Problem("body_timeout", detail, headers=_CLOSE) from error
         if message["type"] == "http.disconnect":
             raise ClientGoneError
         return message.get("body", b""), message.get("more_body", False)
@@ -79,7 +113,7 @@ class Body:
     async def _too_large(self, *, has_more: bool = True) -> Problem:
         """Read on up to one cap: a client that is still sending would not see our answer."""
         byte_count = 0
-        while has_more and byte_count <= self._body_bytes_max:
+        while has_more and byte_count <= self._limits.body_bytes_max:
             chunk, has_more = await self._chunk()
             byte_count += len(chunk)
-        return body_too_large(self._body_bytes_max, closes=has_more)
+        return body_too_large(self._limits.body_bytes_max, closes=has_more)

@@ -1,18 +1,20 @@
-"""Decides how a request body becomes events: each event's bytes untouched, its facts found.
+"""Decides what an event is: each event's bytes untouched, its facts found, its faults told.
 
-The body is an object (one event), an array, or {"events": [...]} and nothing else. What is wrong
-with the body as a whole is a Problem; what is wrong with one event rejects that event alone.
+What is wrong with one event rejects that event alone. Of a member that stands twice the last one
+counts, as it does for every common parser; both stay in the stored bytes.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
-from gateway.problems import Problem
+from gateway.bodies import Found
+from gateway.cloud_events import fault
+from gateway.json_depth import is_deeper
 from shared.envelope import event_headers
 from shared.record import Headers
 
@@ -23,13 +25,13 @@ ID_LENGTH_MAX = 256
 KEY_BYTES_MAX = 1_024
 
 T = TypeVar("T")
+KeyFinder = Callable[[bytes], str | None]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 # The years 1 to 9999 of RFC 3339; a number beyond them is no time, and no reader could take it.
 _TIME_MS_MIN = -62_135_596_800_000
 _TIME_MS_MAX = 253_402_300_799_999
-_JSON_SPACE = b" \t\r\n"
 _WHOLE_NUMBER = re.compile(rb"-?\d+")
 
 
@@ -57,6 +59,7 @@ class Rejection:
 class Limits:
     events_max: int
     event_bytes_max: int
+    json_depth_max: int = 100
 
 
 @dataclass(slots=True)
@@ -66,17 +69,25 @@ class Parsed:
     events: list[Event] = field(default_factory=list)
     indexes: Sequence[int] = ()
     rejections: list[Rejection] = field(default_factory=list)
+    # What stands before an event's index in a JSON pointer into the body; empty for a lone one.
+    prefix: str = ""
+
+    def where(self, index: int) -> str:
+        return f"{self.prefix}{index}" if self.prefix else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
     """What the request says of all its events."""
 
-    # Unique, so that an event without an id gets one that everybody can derive: request_id-index.
-    request_id: str
+    # Unique, so that an event without an id gets one that everybody can derive: id_base-index.
+    id_base: str
     accepted_at_ms: int
     key: bytes | None = None
     traceparent: str | None = None
+    # Where the stream's events hold their ordering key.
+    find_key: KeyFinder | None = None
+    are_cloud_events: bool = False
 
 
 class _Facts(msgspec.Struct):
@@ -95,17 +106,6 @@ class _RawFacts(msgspec.Struct):
     partitionkey: msgspec.Raw = msgspec.Raw()
 
 
-class _Wrapped(msgspec.Struct, forbid_unknown_fields=True):
-    events: list[msgspec.Raw]
-
-
-class _MaybeWrapped(msgspec.Struct):
-    events: msgspec.Raw = msgspec.Raw()
-
-
-_ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
-_WRAPPED = msgspec.json.Decoder(_Wrapped)
-_MAYBE_WRAPPED = msgspec.json.Decoder(_MaybeWrapped)
 _FACTS = msgspec.json.Decoder(_Facts)
 _RAW_FACTS = msgspec.json.Decoder(_RawFacts)
 _TEXT = msgspec.json.Decoder(str)
@@ -113,105 +113,65 @@ _TIME = msgspec.json.Decoder(datetime)
 _WHOLE = msgspec.json.Decoder(int)
 
 
-def parse(body: bytes, *, context: Context, limits: Limits) -> Parsed:
-    """Read a JSON body. Raises Problem when the body as a whole cannot be taken."""
-    try:
-        # msgspec does not look into strings that it skips: this does, for every byte.
-        body.decode()
-        raws, prefix = _split(body)
-    except UnicodeDecodeError as error:
-        raise Problem(
-            "invalid_utf8", f"Byte {error.start} is not UTF-8: {error.reason}."
-        ) from error
-    except RecursionError as error:
-        raise Problem("too_deep", "Send JSON with fewer levels of [ and {.") from error
-    except msgspec.ValidationError as error:
-        raise Problem(
-            "not_events", "Send an object (one event), an array, or an object with only `events`."
-        ) from error
-    except msgspec.DecodeError as error:
-        raise Problem("invalid_json", f"{error}.") from error
-    if len(raws) > limits.events_max:
-        raise Problem(
-            "too_many_events",
-            f"{len(raws)} events came in one request; send at most {limits.events_max}.",
-            members={"limit": "events_max", "limit_value": limits.events_max},
-        )
-    return _read_events(raws, prefix=prefix, context=context, limits=limits)
-
-
-def _split(body: bytes) -> tuple[Sequence[bytes | msgspec.Raw], str]:
-    """Find the events and the JSON pointer before each one's index (none for a lone object)."""
-    if not body.lstrip(_JSON_SPACE).startswith(b"{"):
-        return _ARRAY.decode(body), "/"
-    try:
-        wrapped = _WRAPPED.decode(body)
-    except msgspec.ValidationError:
-        pass
-    else:
-        if body.count(b'"events"') > 1 and _has_twin(body):
-            raise Problem("ambiguous_body", "`events` stands in the object twice; send it once.")
-        return wrapped.events, "/events/"
-    if bytes(_MAYBE_WRAPPED.decode(body).events).startswith(b"["):
-        raise Problem(
-            "ambiguous_body",
-            "The object has an array `events` and other members. Send `events` alone, or, if the"
-            " object is one event, send it in an array: [{...}].",
-        )
-    return [body.strip(_JSON_SPACE)], ""
-
-
-def _has_twin(body: bytes) -> bool:
-    """Whether `events` is twice a member of the outer object, so that one would be lost."""
-    found = _WRAPPED.decode(body).events
-    inside = sum(bytes(raw).count(b'"events"') for raw in found)
-    return body.count(b'"events"') - inside > 1
-
-
-def _read_events(
-    raws: Sequence[bytes | msgspec.Raw], *, prefix: str, context: Context, limits: Limits
-) -> Parsed:
-    parsed = Parsed()
+def read_events(found: Found, *, context: Context, limits: Limits) -> Parsed:
+    """Read every event that was found in a body."""
+    parsed = Parsed(prefix=found.prefix)
     events, rejections = parsed.events, parsed.rejections
     indexes: list[int] = []
-    for index, raw in enumerate(raws):
+    for index, raw in enumerate(found.raws):
         value = bytes(raw)
-        where = f"{prefix}{index}" if prefix else ""
+        read: Event | tuple[str, str, str, str | None]
         if len(value) > limits.event_bytes_max:
             detail = f"{len(value)} bytes; an event has at most {limits.event_bytes_max}"
-            rejections.append(Rejection(index, None, "event_too_large", detail, where))
-            continue
-        try:
-            facts = _FACTS.decode(value)
-        except msgspec.ValidationError:
-            if not value.startswith(b"{"):
-                detail = "an event is a JSON object"
-                rejections.append(Rejection(index, None, "not_an_object", detail, where))
-                continue
-            facts = _loose_facts(value)
-        read = _read_event(value, facts, index=index, where=where, context=context)
+            read = "event_too_large", detail, "", None
+        elif is_deeper(value, limits.json_depth_max):
+            detail = f"an event has at most {limits.json_depth_max} levels of [ and {{"
+            read = "too_deep", detail, "", None
+        else:
+            read = _read_event(value, index=index, context=context)
         if isinstance(read, Event):
             events.append(read)
             indexes.append(index)
         else:
-            rejections.append(read)
+            code, detail, member, event_id = read
+            pointer = parsed.where(index) + member
+            rejections.append(Rejection(index, event_id, code, detail, pointer))
     parsed.indexes = indexes if rejections else range(len(events))
     return parsed
 
 
-def _read_event(
-    value: bytes, facts: _Facts, *, index: int, where: str, context: Context
-) -> Event | Rejection:
-    event_id = str(facts.id) if facts.id not in (None, "") else f"{context.request_id}-{index}"
+def _read_event(  # noqa: PLR0911 - one for each way in which an event can be wrong
+    value: bytes, *, index: int, context: Context
+) -> Event | tuple[str, str, str, str | None]:
+    """The event, or what is wrong with it: code, detail, the pointer within it, and its id."""
+    try:
+        facts = _FACTS.decode(value)
+    except msgspec.ValidationError:
+        if not value.startswith(b"{"):
+            return "not_an_object", "an event is a JSON object", "", None
+        try:
+            facts = _loose_facts(value)
+        except msgspec.DecodeError as error:
+            return "invalid_json", str(error), "", None
+    except msgspec.DecodeError as error:
+        # On a line of its own, or a text that no UTF-8 can hold (half a surrogate pair).
+        return "invalid_json", str(error), "", None
+    if context.are_cloud_events and (found := fault(value)) is not None:
+        detail, name = found
+        return "bad_cloud_event", detail, f"/{name}" if name else "", None
+    event_id = str(facts.id) if facts.id not in (None, "") else f"{context.id_base}-{index}"
     if len(event_id) > ID_LENGTH_MAX or not event_id.isprintable():
         detail = f"an id has at most {ID_LENGTH_MAX} characters, all of them printable"
-        return Rejection(index, None, "bad_id", detail, f"{where}/id")
+        return "bad_id", detail, "/id", None
     key = context.key
     if facts.partitionkey not in (None, ""):
         key = str(facts.partitionkey).encode()
-        if len(key) > KEY_BYTES_MAX:
-            detail = f"{len(key)} bytes; an ordering key has at most {KEY_BYTES_MAX}"
-            return Rejection(index, event_id, "bad_key", detail, f"{where}/partitionkey")
+    elif key is None and context.find_key is not None:
+        named = context.find_key(value)
+        key = named.encode() if named else None
+    if key is not None and len(key) > KEY_BYTES_MAX:
+        detail = f"{len(key)} bytes; an ordering key has at most {KEY_BYTES_MAX}"
+        return "bad_key", detail, "/partitionkey" if facts.partitionkey else "", event_id
     headers = event_headers(
         event_id=event_id,
         event_time_ms=_event_time_ms(facts, otherwise=context.accepted_at_ms),
@@ -219,6 +179,28 @@ def _read_event(
         traceparent=context.traceparent,
     )
     return Event(id=event_id, key=key, value=value, headers=headers)
+
+
+def key_finder(pointer: str) -> KeyFinder | None:
+    """A function that finds the text or whole number at a JSON pointer in an event."""
+    if not pointer:
+        return None
+    members = [m.replace("~1", "/").replace("~0", "~") for m in pointer[1:].split("/")]
+    wanted: type = msgspec.Raw
+    for member in reversed(members):
+        wanted = msgspec.defstruct("At", [("at", wanted)], rename={"at": member})
+    decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(wanted)
+
+    def find(value: bytes) -> str | None:
+        try:
+            found = decoder.decode(value)
+        except msgspec.DecodeError:
+            return None
+        while not isinstance(found, msgspec.Raw):
+            found = found.at
+        return _name(found)
+
+    return find
 
 
 def _event_time_ms(facts: _Facts, *, otherwise: int) -> int:

@@ -8,33 +8,46 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from gateway.callers import ConfigSource
 from gateway.publisher import Publisher
+from shared.metric_names import GATEWAY_CONFIG_AGE_SECONDS, GATEWAY_UP
 from shared.runtime.metrics import Metrics
 
 
 class Readiness:
-    """Whether requests should be sent here: Kafka answers, and we are not on our way out."""
+    """Whether requests should be sent here: Kafka stores, and we are not on our way out.
 
-    def __init__(self, publisher: Publisher) -> None:
+    Old configuration is no reason to stop taking events: it would take every gateway out at once.
+    The probe says it nevertheless, for people, and the metric does, for alerts.
+    """
+
+    def __init__(self, publisher: Publisher, config: ConfigSource) -> None:
         self._publisher = publisher
+        self._config = config
         self.is_draining = False
 
     @property
     def problem(self) -> str | None:
         return "the gateway is stopping" if self.is_draining else self._publisher.problem
 
+    @property
+    def worry(self) -> str | None:
+        return self._config.problem
 
-def create_probes(readiness: Readiness, *, metrics: Metrics) -> Starlette:
+
+def create_probes(readiness: Readiness, *, metrics: Metrics, config: ConfigSource) -> Starlette:
     """The application of the second port: /livez, /readyz, /metrics."""
+    metrics.gauge(GATEWAY_UP).set_function(lambda: float(readiness.problem is None))
+    metrics.gauge(GATEWAY_CONFIG_AGE_SECONDS).set_function(lambda: config.age_s)
 
     async def live(_: Request) -> Response:
         return PlainTextResponse("alive\n")
 
     async def ready(_: Request) -> Response:
-        problem = readiness.problem
-        if problem is None:
-            return PlainTextResponse("ready\n")
-        return PlainTextResponse(f"{problem}\n", status_code=HTTPStatus.SERVICE_UNAVAILABLE)
+        problem, worry = readiness.problem, readiness.worry
+        if problem is not None:
+            return PlainTextResponse(f"{problem}\n", status_code=HTTPStatus.SERVICE_UNAVAILABLE)
+        return PlainTextResponse("ready\n" if worry is None else f"ready, but {worry}\n")
 
     async def scrape(_: Request) -> Response:
         return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)

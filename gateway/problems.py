@@ -20,27 +20,55 @@ class Kind:
     title: str
 
 
+_QUOTA = Kind(429, "The tenant's quota is used up")
+
 CATALOGUE: Mapping[str, Kind] = {
+    "invalid_http": Kind(400, "This is not HTTP/1.1"),
     "invalid_json": Kind(400, "The body is not valid JSON"),
     "invalid_utf8": Kind(400, "The body is not valid UTF-8"),
+    "invalid_encoding": Kind(400, "The body is not encoded as it says"),
     "too_deep": Kind(400, "The JSON is nested too deeply"),
     "not_events": Kind(400, "The body holds no events"),
     "ambiguous_body": Kind(400, "The body can be read in two ways"),
     "bad_header": Kind(400, "A request header is not usable"),
+    "bad_query": Kind(400, "The query is not usable"),
+    "bad_object": Kind(400, "The object cannot be what it says"),
+    "unauthenticated": Kind(401, "The caller is not known"),
+    "bad_signature": Kind(401, "The signature is not right"),
+    "scope_missing": Kind(403, "The caller may not do this"),
+    "stream_forbidden": Kind(403, "The caller may not use this stream"),
+    "origin_forbidden": Kind(403, "The page may not use this key"),
     "unknown_stream": Kind(404, "There is no such stream"),
+    "unknown_key": Kind(404, "There is no such key"),
+    "unknown_tenant": Kind(404, "There is no such tenant"),
     "not_found": Kind(404, "There is nothing at this path"),
     "method_not_allowed": Kind(405, "This path does not take this method"),
+    "head_timeout": Kind(408, "The headers did not arrive in time"),
     "body_timeout": Kind(408, "The body did not arrive in time"),
+    "idempotency_key_in_use": Kind(409, "The first request with this key is not answered yet"),
+    "stream_in_use": Kind(409, "The stream is still in use"),
+    "key_in_use": Kind(409, "The key is there already"),
     "body_too_large": Kind(413, "The body is too large"),
+    "decompressed_too_large": Kind(413, "The decompressed body is too large"),
     "too_many_events": Kind(413, "The request holds too many events"),
     "unsupported_media_type": Kind(415, "This content type is not taken"),
     "unsupported_encoding": Kind(415, "This content encoding is not taken"),
     "all_rejected": Kind(422, "No event was accepted"),
+    "strict_rejected": Kind(422, "One event is wrong, and so none was accepted"),
+    "idempotency_key_reused": Kind(422, "The key was used for another request"),
+    "quota_requests": _QUOTA,
+    "quota_events": _QUOTA,
+    "quota_bytes": _QUOTA,
+    "tenant_in_flight": Kind(429, "The tenant has too much under way"),
+    "head_too_large": Kind(431, "The headers are too large"),
     "internal_error": Kind(500, "The gateway made a mistake"),
     "overloaded": Kind(503, "The gateway holds as much as it may"),
     "not_stored": Kind(503, "No event was stored"),
+    "kafka_unavailable": Kind(503, "Kafka does not answer"),
     "outcome_unknown": Kind(504, "It is not known whether the events were stored"),
 }
+# Registered with IANA (draft-ietf-httpapi-ratelimit-headers).
+_QUOTA_TYPE = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 
 
 class Problem(Exception):  # noqa: N818 - RFC 9457 calls it a problem
@@ -66,9 +94,13 @@ class Problem(Exception):  # noqa: N818 - RFC 9457 calls it a problem
     def status(self) -> int:
         return CATALOGUE[self.code].status
 
+    @property
+    def type(self) -> str:
+        return _QUOTA_TYPE if CATALOGUE[self.code] is _QUOTA else f"urn:hifi:problem:{self.code}"
+
     def to_json(self, request_id: str) -> bytes:
         document: dict[str, Any] = {
-            "type": f"urn:hifi:problem:{self.code}",
+            "type": self.type,
             "title": CATALOGUE[self.code].title,
             "status": self.status,
             "detail": self.detail,

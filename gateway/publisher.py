@@ -7,7 +7,6 @@ each event whether it is stored, not stored, or not known; nothing else leaves t
 import asyncio
 import contextlib
 from collections.abc import Sequence
-from functools import lru_cache
 from time import monotonic
 from typing import Protocol
 
@@ -20,28 +19,28 @@ from aiokafka.errors import (
     RecordListTooLargeError,
     TopicAuthorizationFailedError,
 )
-from aiokafka.partitioner import murmur2
 
 from gateway.accumulator import Accumulator, BatchBuilder, NotStoredError, Slice, UnknownFateError
 from gateway.events import Event
+from gateway.partitions import partition_of
 from gateway.report import Fate, Report
 from shared.runtime.clock import now_ms
 from shared.runtime.setup_error import SetupError
+from shared.topics import PROBE
 
 log = structlog.get_logger()
 
 # Deadlines are told this late at most; a fortieth of the shorter one.
 _SWEEP_S = 0.05
-# How often we ask Kafka for its metadata, and how long an answer is news (three missed in a row).
+# How often we probe Kafka when nobody sends, and how long an answer is news (three missed).
 _PROBE_S = 2.0
 _PROBE_AGE_S_MAX = 6.0
 # Between attempts to reach a Kafka that is not there.
 _CONNECT_PAUSE_S = 0.5
 # How long a given-up producer may take to close its connections.
 _STOP_S = 5.0
-# 64 Ki keys of 100 bytes are 10 MB; a hash in pure Python costs as much as the rest of an event.
-_KEYS_REMEMBERED = 65_536
 
+_PROBE_EVENT = Event(id="probe", key=None, value=b"{}", headers=())
 # The broker looked at the batch and refused it, so it is certainly not in the log.
 _REFUSALS = (
     InvalidTopicError,
@@ -86,6 +85,7 @@ class KafkaPublisher:
         self._has_producer = asyncio.Event()
         self._heard_at_s = float("-inf")
         self._is_broken = False
+        self._is_probing = False
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self, *, deadline_s: float) -> None:
@@ -129,7 +129,7 @@ class KafkaPublisher:
         if self._producer is None:
             return "there is no connection to Kafka"
         if monotonic() - self._heard_at_s > _PROBE_AGE_S_MAX:
-            return f"Kafka has not answered for {_PROBE_AGE_S_MAX:g} s"
+            return f"Kafka has stored nothing for {_PROBE_AGE_S_MAX:g} s"
         return None
 
     async def publish(self, topic: str, events: Sequence[Event]) -> Sequence[Report]:
@@ -248,20 +248,34 @@ class KafkaPublisher:
                     )
 
     async def _probe(self) -> None:
-        """Keep the news of Kafka fresh, also when nobody sends."""
+        """Keep the news of Kafka fresh: when nobody sends, we send a record of no meaning."""
         while True:
             await asyncio.sleep(_PROBE_S)
             producer = self._producer
             if producer is None:
                 continue
             with contextlib.suppress(KafkaError):
-                if await producer.client.force_metadata_update():
-                    self._heard_at_s = monotonic()
+                has_answered = await producer.client.force_metadata_update()
+                cluster = producer.client.cluster
+                if PROBE not in cluster.topics(exclude_internal_topics=False):
+                    # Made before there were probes: an answer about metadata has to do.
+                    if has_answered and cluster.brokers():
+                        self._heard_at_s = monotonic()
+                elif monotonic() - self._heard_at_s >= _PROBE_S and not self._is_probing:
+                    self._spawn(self._send_probe())
                 for name, topic in self._topics.items():
-                    partitions = producer.client.cluster.partitions_for_topic(name) or ()
+                    partitions = cluster.partitions_for_topic(name) or ()
                     if len(partitions) > len(topic.accumulators):
                         grown = self._new_topic(name, len(partitions)).accumulators
                         topic.accumulators.extend(grown[len(topic.accumulators) :])
+
+    async def _send_probe(self) -> None:
+        """One record, by the way of every other; its report is the news."""
+        self._is_probing = True
+        try:
+            await self.publish(PROBE, [_PROBE_EVENT])
+        finally:
+            self._is_probing = False
 
     def _spawn(self, work: "asyncio._CoroutineLike[None]") -> None:
         task = asyncio.create_task(work)
@@ -289,7 +303,7 @@ class _Topic:
         count = len(self.accumulators)
         by_partition: dict[int | None, list[int]] = {}
         for position, event in enumerate(events):
-            partition = None if event.key is None else _hash(event.key) % count
+            partition = None if event.key is None else partition_of(event.key, count)
             by_partition.setdefault(partition, []).append(position)
         for partition, positions in by_partition.items():
             part: Sequence[Event] = events
@@ -317,13 +331,6 @@ class _Topic:
 
 def _refused(events: Sequence[Event], reason: str) -> Sequence[Report]:
     return [Report(Fate.NOT_STORED, range(len(events)), reason=reason)]
-
-
-@lru_cache(maxsize=_KEYS_REMEMBERED)
-def _hash(key: bytes) -> int:
-    """As Kafka's own clients do it, so that a key's events meet whoever wrote them."""
-    positive: int = murmur2(key) & 0x7FFFFFFF
-    return positive
 
 
 async def _give_up(producer: AIOKafkaProducer) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import socket
+import ssl
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
@@ -11,7 +12,9 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from gateway.app import create_app
+from gateway.control_store import KafkaControlStore
 from gateway.probes import Readiness, create_probes
+from gateway.protocol import bounded
 from gateway.publisher import KafkaPublisher
 from gateway.settings import Settings
 from shared.runtime.config_topic import ConfigFeed
@@ -32,7 +35,7 @@ async def serve(
 ) -> None:
     """Run a gateway until `stop` is set, then drain it. `on_started` gets the two ports."""
     with (
-        _bound(settings.host, settings.port, "HIFI_GATEWAY_PORT") as front,
+        _front(settings) as front,
         _bound(settings.host, settings.metrics_port, "HIFI_GATEWAY_METRICS_PORT") as back,
     ):
         publisher = KafkaPublisher(
@@ -86,14 +89,26 @@ async def _serve_until(
     front, back = sockets
     ports = front.getsockname()[1], back.getsockname()[1]
     metrics = Metrics()
-    readiness = Readiness(publisher)
-    app = create_app(settings, publisher=publisher, config=feed, metrics=metrics)
-    api = _server(app, drain_s=settings.drain_s)
-    probes = _server(create_probes(readiness, metrics=metrics), drain_s=1)
+    readiness = Readiness(publisher, feed)
+    app = create_app(
+        settings,
+        publisher=publisher,
+        config=feed,
+        store=KafkaControlStore(settings.bootstrap_servers),
+        metrics=metrics,
+    )
+    api = _Server(api_config(app, settings))
+    probes = _Server(_config(create_probes(readiness, metrics=metrics, config=feed), drain_s=1))
     async with asyncio.TaskGroup() as group:
         probing = group.create_task(probes.serve(sockets=[back]))
         serving = group.create_task(api.serve(sockets=[front]))
         await asyncio.gather(probes.listens.wait(), api.listens.wait())
+        if not settings.asks_for_keys:
+            log.warning(
+                "authentication.off",
+                host=settings.host,
+                meaning="whoever reaches this address may send and administer",
+            )
         log.info("gateway.started", host=settings.host, port=ports[0], metrics_port=ports[1])
         on_started(*ports)
         await stop.wait()
@@ -123,8 +138,33 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _server(app: ASGIApp, *, drain_s: int) -> _Server:
-    config = uvicorn.Config(
+def api_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
+    """How the API is served: with deadlines for slow heads, and TLS if there is a certificate."""
+    if (settings.tls_cert_file is None) != (settings.tls_key_file is None):
+        raise SetupError(
+            "TLS needs two files: set both HIFI_GATEWAY_TLS_CERT_FILE and"
+            " HIFI_GATEWAY_TLS_KEY_FILE, or neither."
+        )
+    if settings.tls_client_ca_file is not None and settings.tls_cert_file is None:
+        raise SetupError(
+            "HIFI_GATEWAY_TLS_CLIENT_CA_FILE asks clients for certificates, which needs TLS:"
+            " set HIFI_GATEWAY_TLS_CERT_FILE and HIFI_GATEWAY_TLS_KEY_FILE too."
+        )
+    config = _config(app, drain_s=settings.drain_s)
+    config.http = bounded(
+        head_deadline_s=settings.head_deadline_s, head_bytes_max=settings.head_bytes_max
+    )
+    config.ssl_certfile = settings.tls_cert_file
+    config.ssl_keyfile = settings.tls_key_file
+    if settings.tls_client_ca_file is not None:
+        config.ssl_ca_certs = str(settings.tls_client_ca_file)
+        # A key or a token will do as well; what a certificate says is checked if there is one.
+        config.ssl_cert_reqs = ssl.CERT_OPTIONAL
+    return config
+
+
+def _config(app: ASGIApp, *, drain_s: int) -> uvicorn.Config:
+    return uvicorn.Config(
         app,
         http="httptools",
         ws="none",
@@ -132,10 +172,28 @@ def _server(app: ASGIApp, *, drain_s: int) -> _Server:
         log_config=None,
         access_log=False,
         server_header=False,
+        date_header=False,
         backlog=_BACKLOG,
         timeout_graceful_shutdown=drain_s,
     )
-    return _Server(config)
+
+
+@contextlib.contextmanager
+def _front(settings: Settings) -> Iterator[socket.socket]:
+    """The socket that takes events: our own, or one that a supervisor shares among workers."""
+    if settings.listen_fd is None:
+        with _bound(settings.host, settings.port, "HIFI_GATEWAY_PORT") as bound:
+            yield bound
+        return
+    try:
+        inherited = socket.socket(fileno=settings.listen_fd)
+    except OSError as error:
+        raise SetupError(
+            f"HIFI_GATEWAY_LISTEN_FD is {settings.listen_fd}, which is no open socket"
+            f" ({error.strerror}): only `hifi gateway --workers` sets it."
+        ) from error
+    with inherited:
+        yield inherited
 
 
 @contextlib.contextmanager

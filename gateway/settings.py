@@ -3,6 +3,8 @@
 Each number says where it comes from.
 """
 
+import ipaddress
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -23,30 +25,75 @@ class Settings(BaseSettings):
     # 0 takes any free port.
     port: Port = 8080
     metrics_port: Port = 8081
+    # A socket that listens already, inherited from `hifi gateway`, which shares it among workers.
+    listen_fd: Annotated[int, Field(ge=0)] | None = None
+    # How many workers share the quotas of tenants.
+    worker_count: Count = 1
     bootstrap_servers: str = "127.0.0.1:9092"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+
+    # `keys` asks every caller for an API key, a token or a certificate. By default it is off on
+    # loopback, where only this machine can call, and on everywhere else.
+    auth: Literal["off", "keys"] | None = None
+    # TLS, and with a client authority mTLS: a certificate's common name is the client's tenant.
+    tls_cert_file: Path | None = None
+    tls_key_file: Path | None = None
+    tls_client_ca_file: Path | None = None
+    # Tokens of one issuer for one audience; its public keys as a JSON Web Key Set.
+    jwt_keys_file: Path | None = None
+    jwt_issuer: str = ""
+    jwt_audience: str = "hifi"
 
     # Kafka itself is up in 4 s (measured); a broker that restarts beside us takes longer.
     start_deadline_s: Seconds = 60.0
     # Under the 30 s after which HTTP clients commonly give up by themselves.
     ack_deadline_s: Seconds = 10.0
     # When Kafka has stored nothing for so long, an event that was not handed to it yet goes back to
-    # the caller, who still owns it (issue 4: an answer within 2 s when Kafka is dead).
-    queue_deadline_s: Seconds = 2.0
-    # A body that stalls for so long is a slow-loris or a lost peer (nginx: 60 s, Heroku: 30 s).
+    # the caller, who still owns it (an answer within 2 s when Kafka is dead, with its sweep).
+    queue_deadline_s: Seconds = 1.5
+    # Headers that take longer, or a body that stalls for so long, are a slow-loris or a lost peer
+    # (nginx: 60 s, Heroku: 30 s); on a usable line no body of 5 MB takes longer than 30 s.
+    head_deadline_s: Seconds = 10.0
     receive_deadline_s: Seconds = 10.0
+    receive_total_s: Seconds = 30.0
     # After SIGTERM, readiness says no while requests are still taken: as long as a load balancer
     # needs to notice. Nobody watches a gateway on a laptop, so nothing by default.
     drain_notice_s: Annotated[float, Field(ge=0)] = 0.0
     # Then every request gets its answer: the receive and the ack deadline, and a little.
-    drain_s: Count = 25
+    drain_s: Count = 45
 
+    # Headers of peers: nginx takes 4 of 8 KiB, Node 16 KiB, most proxies no more than 32.
+    head_bytes_max: Count = 32_768
     # What peers take: PutRecords 5 MB and 500 records, PostHog 20 MB, Cloudflare Pipelines 5 MB.
     body_bytes_max: Count = 5_000_000
-    events_max: Count = 5_000
+    decompressed_bytes_max: Count = 20_000_000
+    # Events compress 5 to 20 times; what goes beyond 100 is a bomb.
+    ratio_max: Count = 100
+    # What browsers let a page send while it closes.
+    beacon_bytes_max: Count = 65_536
+    events_max: Annotated[int, Field(gt=0, le=50_000)] = 5_000
     # With its key and our headers an event stays under the 1,048,588 bytes of message.max.bytes.
     event_bytes_max: Annotated[int, Field(gt=0, le=1_040_000)] = 1_000_000
+    # Deeper than people nest by hand; parsers of receivers give up between 100 and 1,000 levels.
+    json_depth_max: Annotated[int, Field(gt=0, le=500)] = 100
     # Six requests of full size. A byte in flight is held about three times (body, event, batch).
     in_flight_bytes_max: Count = 32_000_000
+    # With keys, one tenant alone leaves a quarter for the others.
+    tenant_in_flight_share: Annotated[float, Field(gt=0, le=1)] = 0.75
+    # Ten thousand answers of the usual size.
+    idempotency_bytes_max: Count = 8_000_000
     # Big enough that a batch's fixed costs vanish; the broker's default limit is 1,048,588.
     batch_bytes_max: Annotated[int, Field(gt=0, le=1_048_588)] = 524_288
+
+    @property
+    def is_loopback(self) -> bool:
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    @property
+    def asks_for_keys(self) -> bool:
+        return self.auth == "keys" or (self.auth is None and not self.is_loopback)

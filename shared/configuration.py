@@ -5,11 +5,13 @@ The config topic is compacted: the last value of a key counts, an empty one remo
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
+from shared.access import DEFAULT_TENANT, ApiKey, Tenant
 from shared.topics import (
     STREAM_PARTITIONS,
     destination_config_key,
@@ -22,6 +24,12 @@ BodyFormat = Literal["json", "cloudevents"]
 BODY_FORMATS: tuple[BodyFormat, ...] = ("json", "cloudevents")
 
 
+# Members only: the order of an array is no name for an entity.
+_POINTER = re.compile(r"(/([^/~]|~0|~1)+){0,8}")
+# A schema travels to every gateway through the config topic, under Kafka's limit for a record.
+SCHEMA_CHARS_MAX = 262_144
+
+
 class ConfigError(ValueError):
     """A setting is wrong; the text names it and says what it takes."""
 
@@ -30,10 +38,22 @@ class ConfigError(ValueError):
 class Stream:
     name: str
     partition_count: int = STREAM_PARTITIONS
+    # Whose keys may use it.
+    tenant: str = DEFAULT_TENANT
+    # Where an event holds its ordering key, as a JSON pointer; empty when it has none.
+    key_pointer: str = ""
+    # The JSON Schema that each event must fit, as JSON text; empty when any object will do.
+    json_schema: str = ""
 
     def __post_init__(self) -> None:
         _check_name("stream", self.name)
         _check_count("partition_count", self.partition_count, 1, 1000)
+        _check_name("tenant", self.tenant)
+        if type(self.key_pointer) is not str or not _POINTER.fullmatch(self.key_pointer):
+            raise ConfigError(
+                f"key_pointer: {self.key_pointer!r} is not a pointer such as /user/id"
+            )
+        _check_schema(self.json_schema)
 
     @property
     def config_key(self) -> bytes:
@@ -86,15 +106,17 @@ class Destination:
         return _dump({**asdict(self), "retry_on": sorted(self.retry_on)})
 
 
-Configured = TypeVar("Configured", Stream, Destination)
+Configured = TypeVar("Configured", Stream, Destination, ApiKey, Tenant)
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """Every stream and destination there is, as of the config records read so far."""
+    """Every object there is, as of the config records read so far."""
 
     streams: Mapping[str, Stream] = field(default_factory=dict)
     destinations: Mapping[str, Destination] = field(default_factory=dict)
+    keys: Mapping[str, ApiKey] = field(default_factory=dict)
+    tenants: Mapping[str, Tenant] = field(default_factory=dict)
 
     def apply(self, key: bytes, value: bytes | None) -> "Configuration":
         """The configuration after one more record; ConfigError when the record makes no sense.
@@ -109,6 +131,12 @@ class Configuration:
             case "destination":
                 destination = _open(Destination, key, value) if value else None
                 return replace(self, destinations=_with(self.destinations, name, destination))
+            case "key":
+                api_key = _open(ApiKey, key, value) if value else None
+                return replace(self, keys=_with(self.keys, name, api_key))
+            case "tenant":
+                tenant = _open(Tenant, key, value) if value else None
+                return replace(self, tenants=_with(self.tenants, name, tenant))
             case _:
                 return self
 
@@ -122,7 +150,7 @@ def _open(kind: type[Configured], key: bytes, value: bytes) -> Configured:
         fields = json.loads(value)
         if isinstance(fields, dict) and "retry_on" in fields:
             fields["retry_on"] = frozenset(fields["retry_on"])
-        opened = kind(**fields)
+        opened = ApiKey.of(fields) if kind is ApiKey else kind(**fields)
     except ConfigError:
         raise
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
@@ -147,6 +175,19 @@ def _check_name(what: str, name: str) -> None:
             f"{what}: {name!r} is not a name; use 1 to 100 of a-z, 0-9, _ and -,"
             " starting with a letter or digit"
         )
+
+
+def _check_schema(text: str) -> None:
+    if type(text) is not str or len(text) > SCHEMA_CHARS_MAX:
+        raise ConfigError(f"json_schema: it is not a text of at most {SCHEMA_CHARS_MAX} characters")
+    if not text:
+        return
+    try:
+        schema = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"json_schema: it is not JSON: {error}") from error
+    if not isinstance(schema, dict | bool):
+        raise ConfigError("json_schema: a schema is an object")
 
 
 def _is_web_address(text: str) -> bool:

@@ -33,13 +33,13 @@ GATEWAY_REQUESTS = Metric(
 GATEWAY_EVENTS = Metric(
     "hifi_gateway_events_total",
     "counter",
-    "Events by what the caller was told: accepted, rejected, retry or unknown.",
+    "Events by what the caller was told: accepted, rejected, retry, unknown or aborted.",
     labels=("stream", "result"),
 )
 GATEWAY_BODY_BYTES = Metric(
     "hifi_gateway_body_bytes_total",
     "counter",
-    "Request body bytes received.",
+    "Request body bytes received, as they came: compressed ones compressed.",
     labels=("stream",),
 )
 GATEWAY_ACK_SECONDS = Metric(
@@ -52,7 +52,18 @@ GATEWAY_ACK_SECONDS = Metric(
 GATEWAY_IN_FLIGHT_BYTES = Metric(
     "hifi_gateway_in_flight_bytes",
     "gauge",
-    "Body bytes of requests that have no answer yet.",
+    "Body bytes held: of requests without an answer yet, and of events reported unknown that"
+    " Kafka has not answered for.",
+)
+GATEWAY_UP = Metric(
+    "hifi_gateway_up",
+    "gauge",
+    "1 while /readyz says so: Kafka stores records and the gateway is not stopping.",
+)
+GATEWAY_CONFIG_AGE_SECONDS = Metric(
+    "hifi_gateway_config_age_seconds",
+    "gauge",
+    "Since Kafka last said that the gateway's configuration is the newest.",
 )
 DELIVERY_LANE_UP = Metric(
     "hifi_delivery_lane_up",

@@ -14,6 +14,7 @@ DEAD = "hifi.dead"
 RECEIPTS = "hifi.receipts"
 CONFIG = "hifi.config"
 STATE = "hifi.state"
+PROBE = "hifi.probe"
 
 # No dot: Kafka's own metrics cannot tell a.b from a_b, and a stream is one word of the topic name.
 # 100 characters leave room for the prefix in Kafka's 249.
@@ -30,6 +31,9 @@ DEAD_RETENTION_MS = 30 * DAY_MS
 # As long as dead letters, so that an audit can always explain one.
 RECEIPTS_RETENTION_MS = 30 * DAY_MS
 
+# Nobody reads a probe; an hour shows a person when it last worked.
+PROBE_RETENTION_MS = HOUR_MS
+
 # Twice Kafka's default limit for a record: the largest event there can be, with a retry's headers
 # around it, must still fit, or its lane would stop for ever.
 OUTCOME_BYTES_MAX = 2_097_152
@@ -38,6 +42,8 @@ OUTCOME_BYTES_MAX = 2_097_152
 STREAM_PARTITIONS = 4
 # Waiting events move at the pace of their delays, so two are enough to spread them.
 RETRY_PARTITIONS = 2
+# With three, on a cluster of three, a probe finds a leader also when one broker is away.
+PROBE_PARTITIONS = 3
 # A destination's waiting events spread over this many keys, and so over the Kafka partitions.
 RETRY_BUCKETS = 16
 
@@ -92,6 +98,14 @@ def destination_config_key(destination: str) -> bytes:
     return f"destination:{destination}".encode()
 
 
+def key_config_key(key_id: str) -> bytes:
+    return f"key:{key_id}".encode()
+
+
+def tenant_config_key(tenant: str) -> bytes:
+    return f"tenant:{tenant}".encode()
+
+
 def stream_spec(
     stream: str,
     *,
@@ -113,6 +127,8 @@ def fixed_specs(tiers: Sequence[str]) -> tuple[TopicSpec, ...]:
         # One partition: whoever reads the configuration sees its changes in the order of writing.
         TopicSpec(CONFIG, 1, _COMPACTED),
         TopicSpec(STATE, 1, _COMPACTED),
+        # Where idle gateways ask whether records are still taken; nobody reads it.
+        TopicSpec(PROBE, PROBE_PARTITIONS, _log(PROBE_RETENTION_MS)),
     )
 
 

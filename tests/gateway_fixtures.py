@@ -13,11 +13,14 @@ import uvicorn
 
 from gateway.app import create_app
 from gateway.events import Event
+from gateway.problems import Problem
 from gateway.publisher import Publisher
 from gateway.report import Fate, Report
+from gateway.server import api_config
 from gateway.settings import Settings
 from shared.configuration import Configuration, Stream
 from shared.runtime.metrics import Metrics
+from shared.topics import stream_topic
 
 PARTITION_COUNT = 4
 
@@ -78,6 +81,34 @@ class FakePublisher:
 @dataclass
 class FixedConfig:
     configuration: Configuration = field(default_factory=Configuration)
+    problem: str | None = None
+    age_s: float = 0.0
+
+
+@dataclass
+class FakeStore:
+    """A config topic in memory that everybody follows at once."""
+
+    config: FixedConfig
+    publisher: Publisher
+    problem: Problem | None = None
+    topics: dict[str, int] = field(default_factory=dict)
+
+    async def write(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
+        if self.problem is not None:
+            raise self.problem
+        for key, value in records:
+            self.config.configuration = self.config.configuration.apply(key, value)
+
+    async def make_topic(self, stream: Stream) -> None:
+        if self.problem is not None:
+            raise self.problem
+        if self.topics.get(stream.name, 0) > stream.partition_count:
+            raise Problem("bad_object", "there are more partitions")
+        self.topics[stream.name] = stream.partition_count
+        if isinstance(self.publisher, FakePublisher):
+            log: list[list[Event]] = [[] for _ in range(PARTITION_COUNT)]
+            self.publisher.logs.setdefault(stream_topic(stream.name), log)
 
 
 def config_with(*streams: str) -> FixedConfig:
@@ -92,6 +123,7 @@ class RunningGateway:
     port: int
     metrics: Metrics
     client: httpx.Client
+    store: FakeStore
 
     def sample(self, name: str, **labels: str) -> float:
         """A metric's value; 0 while nothing was counted."""
@@ -104,12 +136,12 @@ def running_gateway(
 ) -> Iterator[RunningGateway]:
     """Serve the application with uvicorn in a thread, as the real process does."""
     metrics = Metrics()
-    app = create_app(settings or Settings(), publisher=publisher, config=config, metrics=metrics)
-    server = uvicorn.Server(
-        uvicorn.Config(
-            app, port=0, http="httptools", ws="none", lifespan="off", log_config=None, loop="uvloop"
-        )
-    )
+    settings = settings or Settings()
+    store = FakeStore(config, publisher)
+    app = create_app(settings, publisher=publisher, config=config, store=store, metrics=metrics)
+    serving = api_config(app, settings)
+    serving.port, serving.loop = 0, "uvloop"
+    server = uvicorn.Server(serving)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
@@ -120,7 +152,7 @@ def running_gateway(
         port = server.servers[0].sockets[0].getsockname()[1]
         url = f"http://127.0.0.1:{port}"
         with httpx.Client(base_url=url, timeout=20) as client:
-            yield RunningGateway(url=url, port=port, metrics=metrics, client=client)
+            yield RunningGateway(url, port, metrics, client, store)
     finally:
         server.should_exit = True
         thread.join(timeout=10)

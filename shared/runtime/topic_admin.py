@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
 from aiokafka import TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.consumer import AIOKafkaConsumer
 from aiokafka.errors import KafkaError, for_code
@@ -83,6 +83,16 @@ class TopicAdmin:
                 )
         await self._wait_for_leaders({spec.name for spec in missing})
         return [spec.name for spec in missing]
+
+    async def grow(self, name: str, partition_count: int) -> None:
+        """Give a topic that many Kafka partitions; it keeps those it has."""
+        response = await self._client.create_partitions({name: NewPartitions(partition_count)})
+        for topic, code, message in response.topic_errors:
+            if code != 0:
+                raise SetupError(
+                    f"Kafka refused to grow the topic {topic}: {message or for_code(code)}"
+                )
+        await self._wait_for_leaders({name})
 
     async def states(self, names: Iterable[str]) -> dict[str, TopicState]:
         """How the topics that exist are set up."""

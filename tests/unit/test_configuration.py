@@ -57,6 +57,11 @@ def test_of_one_key_the_last_value_counts() -> None:
     assert read.destinations == {"orders/shop": slower}
 
 
+def test_a_stream_says_where_its_key_is_and_what_its_events_are() -> None:
+    stream = Stream("orders", tenant="acme", key_pointer="/a~1b/c", json_schema='{"type":"object"}')
+    assert Configuration().apply(stream.config_key, stream.to_json()).streams == {"orders": stream}
+
+
 @pytest.mark.parametrize("empty", [None, b""])
 def test_an_empty_value_removes_the_object_and_no_other(empty: bytes | None) -> None:
     full = Configuration({"orders": ORDERS, "hits": Stream("hits")}, {SHOP.id: SHOP})
@@ -65,7 +70,7 @@ def test_an_empty_value_removes_the_object_and_no_other(empty: bytes | None) -> 
     assert full.apply(b"stream:unheard-of", empty) == full
 
 
-@pytest.mark.parametrize("key", [b"", b"key:1", b"stream", b"\xff\xfe"])
+@pytest.mark.parametrize("key", [b"", b"colour:1", b"stream", b"\xff\xfe"])
 def test_a_key_of_an_unknown_kind_changes_nothing(key: bytes) -> None:
     full = Configuration({"orders": ORDERS})
     assert full.apply(key, None if key == b"stream" else b"{}") == full
@@ -94,6 +99,13 @@ BROKEN_VALUES = [
     b'{"name": "orders", "partition_count": 0}',
     b'{"name": "orders", "partition_count": 1001}',
     b'{"name": "orders", "retry_on": []}',
+    b'{"name": "orders", "tenant": "No"}',
+    b'{"name": "orders", "key_pointer": "user"}',
+    b'{"name": "orders", "key_pointer": 5}',
+    b'{"name": "orders", "json_schema": {}}',
+    b'{"name": "orders", "json_schema": "{"}',
+    b'{"name": "orders", "json_schema": "5"}',
+    b'{"name": "orders", "json_schema": "%s"}' % (b" " * 262_145),
     b'{"name": "orders", "colour": "red"}',
 ]
 

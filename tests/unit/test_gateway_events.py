@@ -6,17 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.events import Context, Event, Limits, Parsed, parse
+from gateway.admission import Format
+from gateway.bodies import find_events
+from gateway.events import Context, Event, Limits, Parsed, read_events
 from gateway.problems import Problem
 from shared.envelope import EVENT_ID, EVENT_TIME
 
 ACCEPTED_AT_MS = 1_750_000_000_000
 LIMITS = Limits(events_max=100, event_bytes_max=100_000)
-CONTEXT = Context(request_id="req", accepted_at_ms=ACCEPTED_AT_MS)
+CONTEXT = Context(id_base="req", accepted_at_ms=ACCEPTED_AT_MS)
 
 
 def read(body: bytes, context: Context = CONTEXT, limits: Limits = LIMITS) -> Parsed:
-    return parse(body, context=context, limits=limits)
+    found = find_events(body, Format.JSON, events_max=limits.events_max)
+    return read_events(found, context=context, limits=limits)
 
 
 def one(body: bytes, context: Context = CONTEXT) -> Event:
@@ -176,7 +179,7 @@ def test_the_event_time(member: str, time_ms: int) -> None:
     ],
 )
 def test_the_ordering_key(member: str, key: bytes) -> None:
-    context = Context(request_id="req", accepted_at_ms=1, key=b"header")
+    context = Context(id_base="req", accepted_at_ms=1, key=b"header")
     assert one(f"{{{member}}}".encode(), context).key == key
 
 

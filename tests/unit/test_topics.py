@@ -48,12 +48,15 @@ def test_topics_are_spelled_like_this() -> None:
     assert topics.stream_of("somebody.elses") == "somebody.elses"
     assert (topics.DEAD, topics.RECEIPTS) == ("hifi.dead", "hifi.receipts")
     assert (topics.CONFIG, topics.STATE) == ("hifi.config", "hifi.state")
+    assert topics.PROBE == "hifi.probe"
 
 
 def test_keys_are_spelled_like_this() -> None:
     assert topics.destination_id("orders", "shop") == "orders/shop"
     assert topics.stream_config_key("orders") == b"stream:orders"
     assert topics.destination_config_key("orders/shop") == b"destination:orders/shop"
+    assert topics.key_config_key("shop-writer") == b"key:shop-writer"
+    assert topics.tenant_config_key("acme") == b"tenant:acme"
     assert topics.retry_key("orders/shop", "evt-1") == b"orders/shop:9"
 
 
@@ -85,6 +88,7 @@ SPECS = [
     ("hifi.receipts", 2, "delete", 30),
     ("hifi.config", 1, "compact", None),
     ("hifi.state", 1, "compact", None),
+    ("hifi.probe", 3, "delete", 0),
 ]
 
 

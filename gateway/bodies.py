@@ -1,0 +1,154 @@
+"""Decides where in a body the events are, for each format; each event's bytes stay untouched.
+
+JSON is an object (one event), an array, or {"events": [...]} and nothing else. What is wrong with
+a body as a whole is a Problem; what is wrong with one event is for gateway.events to say.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from gateway.admission import Format
+from gateway.problems import Problem
+
+Raws = Sequence[bytes | msgspec.Raw]
+
+_JSON_SPACE = b" \t\r\n"
+# With fewer commas than this an array cannot have so many elements that it fills the memory
+# (80 bytes for each); with more, they are counted by a decoder that stops in time.
+_COMMAS_HARMLESS = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The events of a body, and the JSON pointer before each one's index ("" for a lone one)."""
+
+    raws: Raws
+    prefix: str
+
+
+class _Wrapped(msgspec.Struct, forbid_unknown_fields=True):
+    events: list[msgspec.Raw]
+
+
+class _MaybeWrapped(msgspec.Struct):
+    events: msgspec.Raw = msgspec.Raw()
+
+
+_ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
+_WRAPPED = msgspec.json.Decoder(_Wrapped)
+_MAYBE_WRAPPED = msgspec.json.Decoder(_MaybeWrapped)
+
+
+def find_events(body: bytes, body_format: Format, *, events_max: int) -> Found:
+    """Find the events of a text body. Raises Problem when the body as a whole cannot be taken."""
+    try:
+        # msgspec does not look into strings that it skips: this does, for every byte.
+        if not body.isascii():
+            body.decode()
+        match body_format:
+            case Format.NDJSON:
+                found = _lines(body, events_max)
+            case Format.CLOUD_EVENT:
+                found = Found([body.strip(_JSON_SPACE)], "")
+            case Format.CLOUD_EVENTS:
+                found = Found(_array(body, events_max), "/")
+            case _:
+                found = _json(body, events_max)
+    except UnicodeDecodeError as error:
+        raise Problem(
+            "invalid_utf8", f"Byte {error.start} is not UTF-8: {error.reason}."
+        ) from error
+    except RecursionError as error:
+        raise Problem("too_deep", "Send JSON with fewer levels of [ and {.") from error
+    except msgspec.ValidationError as error:
+        raise Problem(
+            "not_events", "Send an object (one event), an array, or an object with only `events`."
+        ) from error
+    except msgspec.DecodeError as error:
+        raise Problem("invalid_json", f"{error}.") from error
+    if len(found.raws) > events_max:
+        raise _too_many(events_max)
+    return found
+
+
+def _json(body: bytes, events_max: int) -> Found:
+    if not body.lstrip(_JSON_SPACE).startswith(b"{"):
+        return Found(_array(body, events_max), "/")
+    if body.count(b",") > _COMMAS_HARMLESS:
+        _check_count(_counting_wrapped(events_max), body, events_max)
+    try:
+        wrapped = _WRAPPED.decode(body)
+    except msgspec.ValidationError:
+        pass
+    else:
+        if body.count(b'"events"') > 1 and _has_twin(body):
+            raise Problem("ambiguous_body", "`events` stands in the object twice; send it once.")
+        return Found(wrapped.events, "/events/")
+    if bytes(_MAYBE_WRAPPED.decode(body).events).startswith(b"["):
+        raise Problem(
+            "ambiguous_body",
+            "The object has an array `events` and other members. Send `events` alone, or, if the"
+            " object is one event, send it in an array: [{...}].",
+        )
+    return Found([body.strip(_JSON_SPACE)], "")
+
+
+def _array(body: bytes, events_max: int) -> list[msgspec.Raw]:
+    if body.count(b",") > _COMMAS_HARMLESS:
+        _check_count(_counting(events_max), body, events_max)
+    return _ARRAY.decode(body)
+
+
+def _lines(body: bytes, events_max: int) -> Found:
+    """One event on each line; blank lines at the end are no events."""
+    body = body.rstrip()
+    if body.count(b"\n") >= events_max:
+        raise _too_many(events_max)
+    if not body:
+        return Found([], "/")
+    return Found([line.strip(_JSON_SPACE) for line in body.split(b"\n")], "/")
+
+
+def _has_twin(body: bytes) -> bool:
+    """Whether `events` is twice a member of the outer object, so that one would be lost."""
+    found = _WRAPPED.decode(body).events
+    inside = sum(bytes(raw).count(b'"events"') for raw in found)
+    return body.count(b'"events"') - inside > 1
+
+
+def _check_count(decoder: msgspec.json.Decoder[Any], body: bytes, events_max: int) -> None:
+    try:
+        decoder.decode(body)
+    except msgspec.ValidationError as error:
+        if "at most length" in str(error):
+            raise _too_many(events_max) from error
+
+
+@lru_cache
+def _counting(events_max: int) -> msgspec.json.Decoder[Any]:
+    """A decoder of arrays that stops at the first element too many, before any is kept."""
+    fields = [(f"e{n}", msgspec.Raw, msgspec.Raw()) for n in range(events_max)]
+    return msgspec.json.Decoder(
+        msgspec.defstruct("Counted", fields, array_like=True, forbid_unknown_fields=True)
+    )
+
+
+@lru_cache
+def _counting_wrapped(events_max: int) -> msgspec.json.Decoder[Any]:
+    counted = _counting(events_max).type
+    fields = [("events", counted)]
+    return msgspec.json.Decoder(
+        msgspec.defstruct("CountedEvents", fields, forbid_unknown_fields=True)
+    )
+
+
+def _too_many(events_max: int) -> Problem:
+    return Problem(
+        "too_many_events",
+        f"More than {events_max} events came in one request; send them in several.",
+        members={"limit": "events_max", "limit_value": events_max},
+    )

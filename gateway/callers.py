@@ -1,0 +1,179 @@
+"""Decides who calls: by API key, JWT or client certificate; and whether they may do this here.
+
+With authentication off everybody is the default tenant and may do everything. Keys come from the
+config topic, so one that is written or removed there counts on the next request.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from gateway.problems import Problem
+from gateway.tokens import TokenReader
+from shared.access import (
+    DEFAULT_TENANT,
+    SCOPES,
+    ApiKey,
+    Scope,
+    is_signed,
+    read_text,
+)
+from shared.configuration import Configuration, Stream
+from shared.topics import is_name
+
+_CHALLENGE = ((b"www-authenticate", b'Bearer realm="hifi"'),)
+
+
+class ConfigSource(Protocol):
+    """Where the newest configuration is; shared.runtime's ConfigFeed in a running gateway."""
+
+    @property
+    def configuration(self) -> Configuration: ...
+
+    @property
+    def problem(self) -> str | None:
+        """Why the configuration may be old; None while it is fresh."""
+
+    @property
+    def age_s(self) -> float:
+        """How long ago it was last known to be the newest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who calls, and what they may do."""
+
+    tenant: str
+    scopes: frozenset[str]
+    # Empty: every stream of the tenant.
+    streams: frozenset[str] = frozenset()
+    # Only from pages of these origins; None: from anywhere, and from no page.
+    origins: frozenset[str] | None = None
+    # What a signature of the body must be made with; empty when none is asked for.
+    signing_key: str = ""
+
+    def check(self, scope: Scope, *, origin: str | None = None) -> None:
+        """Refuse what the caller may not do."""
+        if scope not in self.scopes:
+            raise Problem("scope_missing", f"This needs the scope {scope!r}, which is not granted.")
+        if self.origins is not None and origin not in self.origins:
+            raise Problem("origin_forbidden", "This key works only in pages of its own origins.")
+
+    def stream(self, name: str, configuration: Configuration) -> Stream:
+        """The stream of that name; what is another tenant's is not there for the caller."""
+        found = configuration.streams.get(name)
+        if found is None or found.tenant != self.tenant:
+            raise Problem(
+                "unknown_stream",
+                f"There is no stream {name[:100]!r}; GET /v1/streams lists the ones there are.",
+            )
+        if self.streams and name not in self.streams:
+            raise Problem("stream_forbidden", f"This key does not work for the stream {name!r}.")
+        return found
+
+    def check_signature(self, header: str | None, *, body: bytes, now_ms: int) -> None:
+        """Refuse a body whose signature is missing, old or wrong, if this caller must sign."""
+        if not self.signing_key:
+            return
+        if not header or not is_signed(
+            header, signing_key=self.signing_key, body=body, now_ms=now_ms
+        ):
+            raise Problem(
+                "bad_signature",
+                "Hifi-Signature must be t=SECONDS,v1=HEX: HMAC-SHA256 over SECONDS.BODY as sent,"
+                " not older than 5 minutes.",
+                headers=_CHALLENGE,
+            )
+
+
+EVERYBODY = Caller(tenant=DEFAULT_TENANT, scopes=SCOPES)
+
+
+class Callers:
+    """Tells callers apart."""
+
+    def __init__(
+        self, config: ConfigSource, *, is_on: bool, tokens: TokenReader | None = None
+    ) -> None:
+        self._config = config
+        self._is_on = is_on
+        self._tokens = tokens
+
+    @property
+    def is_on(self) -> bool:
+        return self._is_on
+
+    def of_request(
+        self, headers: Mapping[bytes, str], *, state: Mapping[str, Any], now_ms: int
+    ) -> Caller:
+        """Who sent the headers; Problem when we do not know or believe them."""
+        if not self._is_on:
+            return EVERYBODY
+        authorization = headers.get(b"authorization")
+        if authorization is None:
+            certificate = state.get("peer_certificate")
+            if certificate:
+                return _of_certificate(certificate)
+            raise Problem(
+                "unauthenticated",
+                "Send an API key: Authorization: Bearer hifisk_...",
+                headers=_CHALLENGE,
+            )
+        scheme, _, credential = authorization.partition(" ")
+        if scheme.lower() != "bearer":
+            raise _bad_key("Authorization must be: Bearer KEY.")
+        if self._tokens is not None and credential.count(".") == 2:  # noqa: PLR2004 - a JWT's dots
+            claims = self._tokens.read(credential.strip())
+            return Caller(tenant=claims.tenant, scopes=claims.scopes)
+        return self.of_key(credential.strip(), now_ms=now_ms)
+
+    def of_key(self, text: str, *, now_ms: int) -> Caller:
+        """Whose key it is."""
+        shown = read_text(text)
+        if shown is None:
+            raise _bad_key("This is no key, or not all of one: its checksum is wrong.")
+        key = self._config.configuration.keys.get(shown.key_id)
+        secret = key.secret_of(shown) if key is not None else None
+        # One text for both: nobody learns from us which ids there are.
+        if key is None or secret is None:
+            raise _bad_key("There is no such key (any more).")
+        if not key.is_live(now_ms):
+            raise _bad_key("The key has expired.")
+        return Caller(
+            tenant=key.tenant,
+            scopes=key.scopes,
+            streams=key.streams,
+            origins=key.origins or None,
+            signing_key=secret.signing_key if key.must_sign else "",
+        )
+
+    def allowed_origin(self, origin: str, stream: str) -> bool:
+        """Whether some key lets pages of this origin send to the stream (asked before a key is)."""
+        found = self._config.configuration.streams.get(stream)
+        return found is not None and any(
+            _is_for(key, stream=found, origin=origin)
+            for key in self._config.configuration.keys.values()
+        )
+
+
+def _is_for(key: ApiKey, *, stream: Stream, origin: str) -> bool:
+    is_streams = not key.streams or stream.name in key.streams
+    return origin in key.origins and key.tenant == stream.tenant and is_streams
+
+
+def _of_certificate(certificate: Mapping[str, Any]) -> Caller:
+    """A client whose certificate our own authority has signed: its common name is the tenant."""
+    names = [
+        value
+        for group in certificate.get("subject", ())
+        for name, value in group
+        if name == "commonName"
+    ]
+    if len(names) != 1 or not is_name(names[0]):
+        raise _bad_key("The common name of the client certificate is not the name of a tenant.")
+    return Caller(tenant=names[0], scopes=frozenset({"write", "read"}))
+
+
+def _bad_key(detail: str) -> Problem:
+    challenge = ((b"www-authenticate", b'Bearer realm="hifi", error="invalid_token"'),)
+    return Problem("unauthenticated", detail, headers=challenge)

@@ -1,0 +1,85 @@
+"""Decides what makes a CloudEvent (version 1.0), and how one in headers becomes one JSON object.
+
+Binary mode is stored as the structured event it stands for: JSON data byte for byte within it,
+other data as base64. So every stored event is JSON, whichever way it came.
+"""
+
+import base64
+from collections.abc import Mapping
+from urllib.parse import unquote
+
+import msgspec
+
+from gateway.problems import Problem
+
+_PREFIX = b"ce-"
+_REQUIRED = ("specversion", "id", "source", "type")
+# Each is a header of its own in HTTP; the specification asks for short names of a-z and 0-9.
+_NAME_LENGTH_MAX = 64
+# Nested JSON data is checked here, before it becomes part of the event.
+_RAW = msgspec.json.Decoder(msgspec.Raw)
+
+
+class _Required(msgspec.Struct):
+    specversion: str
+    id: str
+    source: str
+    type: str
+
+
+_DECODER = msgspec.json.Decoder(_Required)
+
+
+def fault(value: bytes) -> tuple[str, str] | None:
+    """What keeps an event from being a CloudEvent, and the name of the attribute at fault."""
+    try:
+        found = _DECODER.decode(value)
+    except msgspec.DecodeError as error:
+        text = str(error)
+        name = next((n for n in _REQUIRED if f"`{n}`" in text or f"$.{n}`" in text), "")
+        return f"a CloudEvent has the texts {', '.join(_REQUIRED)}: {text}", name
+    if found.specversion != "1.0":
+        return "only specversion 1.0 is known", "specversion"
+    for name in _REQUIRED:
+        if not getattr(found, name):
+            return f"{name} is empty", name
+    return None
+
+
+def is_binary(headers: Mapping[bytes, str]) -> bool:
+    return b"ce-specversion" in headers
+
+
+def from_headers(headers: Mapping[bytes, str], body: bytes) -> bytes:
+    """The structured event that a request in binary mode stands for."""
+    attributes: dict[str, str] = {}
+    for header, value in headers.items():
+        if not header.startswith(_PREFIX):
+            continue
+        name = header.removeprefix(_PREFIX).decode("latin-1")
+        if not name.isalnum() or not name.isascii() or len(name) > _NAME_LENGTH_MAX:
+            raise Problem("bad_header", f"ce-{name[:100]} is not the name of an attribute.")
+        if name in {"data", "database64", "datacontenttype"}:
+            raise Problem("bad_header", f"{name} is not an attribute in binary mode.")
+        # The HTTP binding percent-encodes what is not printable ASCII.
+        attributes[name] = unquote(value, errors="replace")
+    content_type = headers.get(b"content-type", "")
+    if content_type:
+        attributes["datacontenttype"] = content_type
+    facts = msgspec.json.encode(attributes)
+    if not body:
+        return facts
+    return b'%b,"%b":%b}' % (facts[:-1], *_data(content_type, body))
+
+
+def _data(content_type: str, body: bytes) -> tuple[bytes, bytes]:
+    media_type = content_type.split(";", maxsplit=1)[0].strip().lower()
+    if media_type in {"", "application/json", "text/json"} or media_type.endswith("+json"):
+        try:
+            body.decode()
+            return b"data", bytes(_RAW.decode(body)).strip()
+        except RecursionError as error:
+            raise Problem("too_deep", "Send JSON with fewer levels of [ and {.") from error
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise Problem("invalid_json", f"The data is not JSON: {error}.") from error
+    return b"data_base64", b'"%b"' % base64.b64encode(body)

@@ -1,0 +1,141 @@
+"""Decides how a compressed body is opened: piece by piece, under a cap on size and on ratio.
+
+A bomb is noticed after one piece too many, never after it has filled the memory.
+"""
+
+import zlib
+from collections.abc import Callable, Iterator
+
+import brotli
+from backports import zstd
+
+from gateway.problems import Problem
+
+# What a piece costs in time (0.2 ms) and memory; the caps are looked at between two of them.
+_PIECE_BYTES = 131_072
+# How much of the body is given to the decoder at once: it copies what it has not used.
+_WINDOW_BYTES = 16_384
+# `cat *.gz` makes one member of each file; more than this is meant to keep us busy.
+_MEMBERS_MAX = 1_000
+# What a decoder of RFC 8878 must support; more lets a frame of 20 bytes ask for 2 GB.
+_ZSTD_WINDOW_LOG_MAX = 23
+_ZSTD_OPTIONS: dict[int, int] = {zstd.DecompressionParameter.window_log_max: _ZSTD_WINDOW_LOG_MAX}
+# Under this size no ratio is suspicious: a small body of blanks compresses a thousand times.
+_RATIO_FREE_BYTES = 1_048_576
+
+ENCODINGS = ("gzip", "zstd", "br", "identity")
+
+
+def opened(
+    encoding: str,
+    wire: bytes,
+    *,
+    bytes_max: int,
+    ratio_max: int,
+    hold: Callable[[int], None],
+) -> bytes:
+    """The body as it was before its encoding. `hold` hears of every size it grows to."""
+    if encoding == "identity":
+        return wire
+    pieces: list[bytes] = []
+    byte_count = 0
+    try:
+        for piece in _PIECES[encoding](wire):
+            pieces.append(piece)
+            byte_count += len(piece)
+            if byte_count > bytes_max:
+                raise _too_large("decompressed_bytes_max", bytes_max)
+            if byte_count > _RATIO_FREE_BYTES and byte_count > ratio_max * len(wire):
+                raise _too_large("ratio_max", ratio_max)
+            hold(byte_count)
+    except (zlib.error, zstd.ZstdError, brotli.error, EOFError) as error:
+        raise Problem(
+            "invalid_encoding",
+            f"The body is not {encoding} from its first to its last byte: {error}.",
+        ) from error
+    return b"".join(pieces)
+
+
+def _gzip(wire: bytes) -> Iterator[bytes]:
+    at, members = 0, 0
+    decoder = zlib.decompressobj(wbits=31)
+    given = b""
+    while True:
+        if not given:
+            given = wire[at : at + _WINDOW_BYTES]
+            at += len(given)
+        piece = decoder.decompress(given, _PIECE_BYTES)
+        if piece:
+            yield piece
+        if not decoder.eof:
+            if not piece and not given:
+                raise EOFError("it ends too early")
+            given = decoder.unconsumed_tail
+            continue
+        members += 1
+        if members > _MEMBERS_MAX:
+            raise EOFError(f"it has more than {_MEMBERS_MAX} members")
+        # After a member comes another, or nothing, or zeros that pad a block.
+        given = decoder.unused_data.lstrip(b"\0")
+        while not given and at < len(wire):
+            given = wire[at : at + _WINDOW_BYTES].lstrip(b"\0")
+            at += _WINDOW_BYTES
+        if not given:
+            return
+        decoder = zlib.decompressobj(wbits=31)
+
+
+def _zstd(wire: bytes) -> Iterator[bytes]:
+    at, members = 0, 0
+    decoder = zstd.ZstdDecompressor(options=_ZSTD_OPTIONS)
+    while True:
+        given = b""
+        if decoder.needs_input:
+            given = wire[at : at + _WINDOW_BYTES]
+            at += len(given)
+            if not given:
+                raise EOFError("it ends too early")
+        piece = decoder.decompress(given, _PIECE_BYTES)
+        if piece:
+            yield piece
+        if decoder.eof:
+            members += 1
+            at -= len(decoder.unused_data)
+            if at >= len(wire):
+                return
+            if members > _MEMBERS_MAX:
+                raise EOFError(f"it has more than {_MEMBERS_MAX} frames")
+            decoder = zstd.ZstdDecompressor(options=_ZSTD_OPTIONS)
+
+
+def _brotli(wire: bytes) -> Iterator[bytes]:
+    at = 0
+    decoder = brotli.Decompressor()
+    while not decoder.is_finished():
+        given = b""
+        if decoder.can_accept_more_data():
+            given = wire[at : at + _WINDOW_BYTES]
+            at += len(given)
+            if not given:
+                raise EOFError("it ends too early")
+        piece = decoder.process(given, output_buffer_limit=_PIECE_BYTES)
+        if piece:
+            yield piece
+    if at < len(wire):
+        raise EOFError("something follows its end")
+
+
+_PIECES: dict[str, Callable[[bytes], Iterator[bytes]]] = {
+    "gzip": _gzip,
+    "zstd": _zstd,
+    "br": _brotli,
+}
+
+
+def _too_large(limit: str, value: int) -> Problem:
+    detail = (
+        f"Decompressed, a body has at most {value} bytes; send the events in several requests."
+        if limit == "decompressed_bytes_max"
+        else f"The body grows to more than {value} times its size when it is decompressed."
+    )
+    return Problem("decompressed_too_large", detail, members={"limit": limit, "limit_value": value})

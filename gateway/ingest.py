@@ -1,0 +1,266 @@
+"""Decides the order in which a request is judged, stored and answered.
+
+Who, where, what format, how much: all from the headers, before a byte of the body is read. Then
+the body, then every event; only when all of them are judged is the first one sent to Kafka.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from time import monotonic, time_ns
+from typing import Any
+
+from starlette.types import Receive
+
+from gateway import admission, cloud_events
+from gateway.admission import Format, InFlight
+from gateway.answers import Answer, answer, count_outcomes, dry_answer, strict_refusal
+from gateway.bodies import Found, find_events
+from gateway.body import Body, BodyLimits
+from gateway.callers import Caller, Callers, ConfigSource
+from gateway.events import Context, Limits, Parsed, key_finder, read_events
+from gateway.idempotency import Replays, id_base
+from gateway.problems import Problem
+from gateway.publisher import Publisher
+from gateway.quota import Quotas
+from gateway.report import Report
+from gateway.schemas import SchemaError, keep_fitting
+from gateway.settings import Settings
+from gateway.wishes import Wishes, read_wishes
+from shared.configuration import Stream
+from shared.metric_names import (
+    GATEWAY_ACK_SECONDS,
+    GATEWAY_BODY_BYTES,
+    GATEWAY_EVENTS,
+    GATEWAY_IN_FLIGHT_BYTES,
+)
+from shared.runtime.metrics import Metrics
+from shared.topics import stream_topic
+
+_find_key = lru_cache(maxsize=1_000)(key_finder)
+_REPLAYED = ((b"idempotency-replayed", b"true"),)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A request whose body is still to be read."""
+
+    stream: str
+    headers: Mapping[bytes, str]
+    query_string: bytes
+    state: Mapping[str, Any]
+    receive: Receive
+    request_id: str
+
+
+class Ingest:
+    """Takes events in."""
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        publisher: Publisher,
+        config: ConfigSource,
+        callers: Callers,
+        metrics: Metrics,
+    ) -> None:
+        self._publisher = publisher
+        self._config = config
+        self._callers = callers
+        self._metrics = metrics
+        self._limits = Limits(
+            events_max=settings.events_max,
+            event_bytes_max=settings.event_bytes_max,
+            json_depth_max=settings.json_depth_max,
+        )
+        self._body_limits = _body_limits(settings, settings.body_bytes_max)
+        self._beacon_limits = _body_limits(settings, settings.beacon_bytes_max)
+        share = settings.tenant_in_flight_share if callers.is_on else 1.0
+        self._in_flight = InFlight(
+            settings.in_flight_bytes_max,
+            tenant_bytes_max=int(share * settings.in_flight_bytes_max),
+        )
+        self._quotas = Quotas(settings.worker_count)
+        self._replays = Replays(settings.idempotency_bytes_max)
+        metrics.gauge(GATEWAY_IN_FLIGHT_BYTES).set_function(
+            lambda: self._in_flight.byte_count + publisher.overdue_bytes
+        )
+
+    async def take(self, arrival: Arrival) -> Answer:
+        """POST .../events. Raises Problem for what is refused as a whole."""
+        now_ms = time_ns() // 1_000_000
+        headers = arrival.headers
+        caller = self._callers.of_request(headers, state=arrival.state, now_ms=now_ms)
+        caller.check("write", origin=headers.get(b"origin"))
+        body_format = admission.read_format(
+            headers.get(b"content-type", ""), is_cloud_event=cloud_events.is_binary(headers)
+        )
+        wishes = read_wishes(headers, arrival.query_string)
+        plan = _Plan(body_format, wishes, self._body_limits, now_ms)
+        found = await self._serve(arrival, caller, plan)
+        return found.minimal() if wishes.is_minimal else found
+
+    async def take_beacon(self, arrival: Arrival, *, key: str) -> Answer:
+        """POST .../beacon: what a page sends while it closes, as a type that needs no preflight."""
+        now_ms = time_ns() // 1_000_000
+        if self._callers.is_on:
+            caller = self._callers.of_key(key, now_ms=now_ms)
+            if caller.origins is None:
+                raise Problem("scope_missing", "A beacon takes only keys made for browsers.")
+        else:
+            caller = self._callers.of_request(arrival.headers, state={}, now_ms=now_ms)
+        caller.check("write", origin=arrival.headers.get(b"origin"))
+        media_type = arrival.headers.get(b"content-type", "").split(";")[0].strip().lower()
+        if media_type not in {"text/plain", "application/json"}:
+            raise Problem("unsupported_media_type", "A beacon is JSON, as text/plain or as JSON.")
+        plan = _Plan(Format.JSON, Wishes(), self._beacon_limits, now_ms)
+        found = await self._serve(arrival, caller, plan)
+        return found.minimal()
+
+    async def _serve(self, arrival: Arrival, caller: Caller, plan: "_Plan") -> Answer:
+        headers, wishes = arrival.headers, plan.wishes
+        configuration = self._config.configuration
+        stream = caller.stream(arrival.stream, configuration)
+        encoding = admission.read_encoding(headers.get(b"content-encoding"))
+        tenant = configuration.tenants.get(caller.tenant) if configuration.tenants else None
+        if tenant is not None:
+            self._quotas.admit(tenant, now_s=monotonic())
+        body = Body(
+            arrival.receive,
+            in_flight=self._in_flight,
+            tenant=caller.tenant,
+            overdue_bytes=self._publisher.overdue_bytes,
+            limits=plan.limits,
+        )
+        try:
+            wire = await body.read(headers.get(b"content-length"))
+            self._metrics.counter(GATEWAY_BODY_BYTES).labels(stream.name).inc(len(wire))
+            if caller.signing_key:
+                given_signature = headers.get(b"hifi-signature")
+                caller.check_signature(given_signature, body=wire, now_ms=plan.now_ms)
+            raw = body.decompress(encoding, wire)
+            job = _Job(arrival, stream, plan)
+            if wishes.idempotency_key is None or wishes.is_dry_run:
+                given = await self._judge_and_store(job, raw, arrival.request_id)
+            else:
+                given = await self._once(job, raw, caller.tenant)
+        finally:
+            body.release()
+        limit_headers: tuple[tuple[bytes, bytes], ...] = ()
+        if tenant is not None:
+            now_s = monotonic()
+            self._quotas.use(tenant, events=job.event_count, byte_count=len(raw), now_s=now_s)
+            limit_headers = self._quotas.headers(tenant, now_s=now_s)
+        return Answer(given.status, given.body, given.headers + limit_headers + wishes.applied)
+
+    async def _once(self, job: "_Job", raw: bytes, tenant: str) -> Answer:
+        """Serve a request with an Idempotency-Key, or repeat the answer it had."""
+        scope = f"{tenant}\0{job.stream.name}\0{job.plan.wishes.idempotency_key}"
+        remembered = self._replays.begin(scope, raw, now_s=monotonic())
+        if remembered is not None:
+            return Answer(remembered.status, remembered.body, remembered.headers + _REPLAYED)
+        given: Answer | None = None
+        try:
+            given = await self._judge_and_store(job, raw, id_base(scope))
+        except Problem as problem:
+            body = problem.to_json(job.arrival.request_id)
+            given = Answer(problem.status, body, (*problem.headers, _PROBLEM_TYPE))
+            raise
+        finally:
+            self._replays.end(scope, given)
+        return given
+
+    async def _judge_and_store(self, job: "_Job", raw: bytes, base: str) -> Answer:
+        wishes = job.plan.wishes
+        parsed = self._judge(job, raw, base)
+        job.event_count = len(parsed.events)
+        if wishes.is_strict and parsed.rejections:
+            self._count(job, {"rejected": len(parsed.rejections), "aborted": len(parsed.events)})
+            raise strict_refusal(parsed)
+        request_id = job.arrival.request_id
+        if wishes.is_dry_run:
+            return dry_answer(
+                parsed, partition_count=job.stream.partition_count, request_id=request_id
+            )
+        reports = await self._publish(job.stream.name, parsed)
+        counts = count_outcomes(parsed, reports)
+        self._count(job, counts)
+        found = answer(
+            parsed, reports, counts=counts, request_id=request_id, lists_all=wishes.lists_all
+        )
+        if isinstance(found, Problem):
+            raise found
+        return found
+
+    def _judge(self, job: "_Job", raw: bytes, base: str) -> Parsed:
+        """Every event of the body, or why not."""
+        headers, stream, plan = job.arrival.headers, job.stream, job.plan
+        are_cloud_events = True
+        if plan.body_format is Format.CLOUD_EVENT_BINARY:
+            found = Found([cloud_events.from_headers(headers, raw)], "")
+        else:
+            found = find_events(raw, plan.body_format, events_max=self._limits.events_max)
+            are_cloud_events = plan.body_format in {Format.CLOUD_EVENT, Format.CLOUD_EVENTS}
+        context = Context(
+            id_base=base,
+            accepted_at_ms=plan.now_ms,
+            key=plan.wishes.ordering_key,
+            traceparent=admission.traceparent(headers.get(b"traceparent")),
+            find_key=_find_key(stream.key_pointer) if stream.key_pointer else None,
+            are_cloud_events=are_cloud_events,
+        )
+        parsed = read_events(found, context=context, limits=self._limits)
+        if stream.json_schema and parsed.events:
+            try:
+                keep_fitting(parsed, stream.json_schema)
+            except SchemaError as error:
+                detail = f"The schema of the stream cannot be used: {error}"
+                raise Problem("not_stored", detail, headers=((b"retry-after", b"10"),)) from error
+        return parsed
+
+    async def _publish(self, stream: str, parsed: Parsed) -> list[Report]:
+        if not parsed.events:
+            return []
+        begun_s = monotonic()
+        reports = await self._publisher.publish(stream_topic(stream), parsed.events)
+        took_s = monotonic() - begun_s
+        self._metrics.histogram(GATEWAY_ACK_SECONDS).labels(stream).observe(took_s)
+        return list(reports)
+
+    def _count(self, job: "_Job", counts: Mapping[str, int]) -> None:
+        for word, count in counts.items():
+            self._metrics.counter(GATEWAY_EVENTS).labels(job.stream.name, word).inc(count)
+
+
+_PROBLEM_TYPE = (b"content-type", b"application/problem+json")
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """How a request is to be read, as its head says."""
+
+    body_format: Format
+    wishes: Wishes
+    limits: BodyLimits
+    now_ms: int
+
+
+@dataclass(slots=True)
+class _Job:
+    """What is known of a request when its body is there."""
+
+    arrival: Arrival
+    stream: Stream
+    plan: _Plan
+    event_count: int = 0
+
+
+def _body_limits(settings: Settings, body_bytes_max: int) -> BodyLimits:
+    return BodyLimits(
+        body_bytes_max=body_bytes_max,
+        decompressed_bytes_max=settings.decompressed_bytes_max,
+        ratio_max=settings.ratio_max,
+        stall_s=settings.receive_deadline_s,
+        total_s=settings.receive_total_s,
+    )

@@ -1,0 +1,349 @@
+"""Decides how the API is described: an OpenAPI 3.1 document with an example for every status.
+
+Written by hand from the catalogue of problems and the settings, and held against the running
+application by a property-based test, because a description that is not true is worse than none.
+"""
+
+from typing import Any
+
+from gateway.openapi_objects import KEY, LIMITS, NEW_KEY, NEW_STREAM, RESULT, STREAM, TENANT
+from gateway.problems import CATALOGUE
+from gateway.settings import Settings
+
+Json = dict[str, Any]
+
+_REQUEST_ID = "01939f2e-7b1c-7cc3-98c4-dc0c0c07398f"
+_NAME = {"type": "string", "pattern": "^[a-z0-9][a-z0-9_-]{0,99}$"}
+_REF_PROBLEM = {"$ref": "#/components/schemas/Problem"}
+# What can happen on every path: a head that is no HTTP, too slow or too large, and bugs.
+_EVERYWHERE = ("invalid_http", "head_timeout", "head_too_large", "internal_error")
+_KNOWN_CALLER = ("unauthenticated", "scope_missing", "method_not_allowed")
+
+
+_EVENTS = (
+    "invalid_json",
+    "invalid_utf8",
+    "invalid_encoding",
+    "too_deep",
+    "not_events",
+    "ambiguous_body",
+    "bad_header",
+    "bad_query",
+    "bad_signature",
+    "stream_forbidden",
+    "origin_forbidden",
+    "unknown_stream",
+    "body_timeout",
+    "idempotency_key_in_use",
+    "body_too_large",
+    "decompressed_too_large",
+    "too_many_events",
+    "unsupported_media_type",
+    "unsupported_encoding",
+    "all_rejected",
+    "strict_rejected",
+    "idempotency_key_reused",
+    "quota_requests",
+    "quota_events",
+    "quota_bytes",
+    "tenant_in_flight",
+    "overloaded",
+    "not_stored",
+    "outcome_unknown",
+)
+_BEACON = (
+    "invalid_json",
+    "invalid_utf8",
+    "invalid_encoding",
+    "too_deep",
+    "not_events",
+    "ambiguous_body",
+    "bad_query",
+    "stream_forbidden",
+    "origin_forbidden",
+    "unknown_stream",
+    "body_timeout",
+    "body_too_large",
+    "decompressed_too_large",
+    "too_many_events",
+    "unsupported_media_type",
+    "unsupported_encoding",
+    "all_rejected",
+    "quota_requests",
+    "quota_events",
+    "quota_bytes",
+    "tenant_in_flight",
+    "overloaded",
+    "not_stored",
+    "outcome_unknown",
+)
+
+
+def document(settings: Settings) -> Json:
+    """The whole document."""
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Hifi gateway",
+            "version": "1",
+            "description": "Events in over HTTP. A 2xx means that Kafka has reported every"
+            " accepted event stored; `results` says what became of the others.",
+        },
+        "paths": {
+            "/v1/streams/{stream}/events": {
+                "parameters": [_path("stream")],
+                "post": _post_events(),
+            },
+            "/v1/streams/{stream}/beacon": {
+                "parameters": [_path("stream")],
+                "post": _post_beacon(),
+            },
+            **_control_paths(),
+        },
+        "components": {
+            "schemas": {
+                "Event": {"type": "object", "description": "Any JSON object."},
+                "Accepted": _accepted(),
+                "Result": RESULT,
+                "Problem": _problem_schema(),
+                "Stream": STREAM,
+                "Key": KEY,
+                "Tenant": TENANT,
+                "Limits": LIMITS,
+            },
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{"key": []}] if settings.asks_for_keys else [],
+    }
+
+
+def _post_events() -> Json:
+    event = {"$ref": "#/components/schemas/Event"}
+    batch = {"type": "array", "items": event}
+    content = {
+        "application/json": {
+            "schema": {"anyOf": [event, batch]},
+            "examples": {
+                "one": {"value": {"id": "e-1", "price": 5}},
+                "batch": {"value": [{"id": "e-1"}, {"id": "e-2"}]},
+            },
+        },
+        "application/x-ndjson": {"schema": {"type": "string"}, "example": '{"id":"e-1"}\n'},
+        "application/cloudevents+json": {"schema": event},
+        "application/cloudevents-batch+json": {"schema": batch},
+    }
+    responses = _problems(*_KNOWN_CALLER, *_EVENTS)
+    all_in = {"request_id": _REQUEST_ID, "accepted": 2, "rejected": 0}
+    entry = {
+        "index": 1,
+        "id": "e-2",
+        "status": "rejected",
+        "code": "schema_violation",
+        "detail": '"x" is not of type "number"',
+        "pointer": "/1/price",
+        "retryable": False,
+    }
+    mixed = {"request_id": _REQUEST_ID, "accepted": 1, "rejected": 1, "results": [entry]}
+    responses["200"] = _answer("Accepted", "Every event is stored.", all_in)
+    responses["204"] = {"description": "Every event is stored, and no body was asked for."}
+    responses["207"] = _answer("Accepted", "Some events are stored; see results.", mixed)
+    return {
+        "operationId": "sendEvents",
+        "summary": "Send events",
+        "parameters": [
+            _query("dry_run", ["true", "false"], "Judge the events and store none."),
+            _query("results", ["all", "failed"], "List every event, or those not accepted."),
+            _header("Idempotency-Key", 255, "The same key and body get the same answer again."),
+            _header("X-Partition-Key", 255, "The ordering key of events without their own."),
+            _header("Prefer", 100, "handling=strict, handling=lenient, return=minimal"),
+            _header("Hifi-Signature", 500, "t=SECONDS,v1=HEX, for keys that must sign."),
+        ],
+        "requestBody": {"required": True, "content": content},
+        "responses": responses,
+    }
+
+
+def _post_beacon() -> Json:
+    responses = _problems(*_KNOWN_CALLER, *_BEACON)
+    responses["204"] = {"description": "Every event is stored."}
+    mixed = {"request_id": _REQUEST_ID, "accepted": 1, "rejected": 1, "results": []}
+    responses["207"] = _answer("Accepted", "Some events are stored.", mixed)
+    text = {"schema": {"type": "string"}, "example": '{"id":"e-1"}'}
+    key = {
+        "name": "key",
+        "in": "query",
+        "schema": {"type": "string"},
+        "description": "A key of kind browser.",
+    }
+    return {
+        "operationId": "sendBeacon",
+        "summary": "Send events from a page that closes",
+        "security": [],
+        "parameters": [key],
+        "requestBody": {"required": True, "content": {"text/plain": text}},
+        "responses": responses,
+    }
+
+
+def _control_paths() -> Json:
+    stream, key, tenant = "Stream", "Key", "Tenant"
+    stream_paths = _object_path(
+        "stream", stream, NEW_STREAM, more=("stream_in_use", "unknown_stream")
+    )
+    key_paths = _object_path("key", key, NEW_KEY, more=("key_in_use", "unknown_key"))
+    tenant_paths = _object_path("tenant", tenant, TENANT, more=("unknown_tenant",))
+    names = {"type": "object", "required": ["streams"]}
+    keys = {"type": "object", "required": ["keys"]}
+    limits = {"$ref": "#/components/schemas/Limits"}
+    return {
+        "/v1/limits": {"get": _get("showLimits", limits)},
+        "/v1/streams": {"get": _get("listStreams", names)},
+        "/v1/streams/{stream}": stream_paths,
+        "/v1/keys": {"get": _get("listKeys", keys)},
+        "/v1/keys/{key}": key_paths,
+        "/v1/keys/{key}/rotate": {"parameters": [_path("key")], "post": _change("rotateKey")},
+        "/v1/keys/{key}/retire": {"parameters": [_path("key")], "post": _change("retireKey")},
+        "/v1/tenants/{tenant}": tenant_paths,
+        "/openapi.json": {
+            "get": {
+                "operationId": "describe",
+                "security": [],
+                "responses": {
+                    **_problems("method_not_allowed"),
+                    "200": {
+                        "description": "This document.",
+                        "content": {"application/json": {"schema": {"type": "object"}}},
+                    },
+                },
+            }
+        },
+    }
+
+
+def _get(operation: str, schema: Json) -> Json:
+    content = {"application/json": {"schema": schema}}
+    return {
+        "operationId": operation,
+        "responses": {
+            **_problems(*_KNOWN_CALLER),
+            "200": {"description": "What there is.", "content": content},
+        },
+    }
+
+
+def _change(operation: str) -> Json:
+    found = _problems(*_KNOWN_CALLER, "origin_forbidden", "unknown_key", "kafka_unavailable")
+    return {
+        "operationId": operation,
+        "responses": {**found, "200": _answer("Key", "The key as it is now.", None)},
+    }
+
+
+def _object_path(name: str, schema: str, body: Json, *, more: tuple[str, ...]) -> Json:
+    found = _problems(*_KNOWN_CALLER, "origin_forbidden", "stream_forbidden", *more)
+    changing = _problems(
+        *_KNOWN_CALLER,
+        *more,
+        "bad_object",
+        "invalid_json",
+        "invalid_utf8",
+        "body_too_large",
+        "body_timeout",
+        "overloaded",
+        "kafka_unavailable",
+        "origin_forbidden",
+    )
+    shown = _answer(schema, "As it is now.", None)
+    return {
+        "parameters": [_path(name)],
+        "get": {"operationId": f"show{schema}", "responses": {**found, "200": shown}},
+        "put": {
+            "operationId": f"put{schema}",
+            "requestBody": {"content": {"application/json": {"schema": body}}},
+            "responses": {**changing, "200": shown, "201": shown},
+        },
+        "delete": {
+            "operationId": f"delete{schema}",
+            "responses": {**changing, "204": {"description": "It is gone."}},
+        },
+    }
+
+
+def _problems(*codes: str) -> Json:
+    """The responses of so many problems, by status, each with its example."""
+    responses: Json = {}
+    for code in (*codes, *_EVERYWHERE):
+        kind = CATALOGUE[code]
+        response = responses.setdefault(
+            str(kind.status),
+            {
+                "description": kind.title,
+                "content": {"application/problem+json": {"schema": _REF_PROBLEM, "examples": {}}},
+            },
+        )
+        example = {
+            "type": f"urn:hifi:problem:{code}",
+            "title": kind.title,
+            "status": kind.status,
+            "detail": f"{kind.title}.",
+            "code": code,
+            "request_id": _REQUEST_ID,
+        }
+        response["content"]["application/problem+json"]["examples"][code] = {"value": example}
+    return responses
+
+
+def _answer(schema: str, description: str, example: Json | None) -> Json:
+    content: Json = {"schema": {"$ref": f"#/components/schemas/{schema}"}}
+    if example is not None:
+        content["example"] = example
+    return {"description": description, "content": {"application/json": content}}
+
+
+def _accepted() -> Json:
+    count = {"type": "integer", "minimum": 0}
+    return {
+        "type": "object",
+        "required": ["request_id", "accepted", "rejected"],
+        "properties": {
+            "request_id": {"type": "string"},
+            "accepted": count,
+            "rejected": count,
+            "retry": count,
+            "valid": count,
+            "dry_run": {"const": True},
+            "results": {"type": "array", "items": {"$ref": "#/components/schemas/Result"}},
+        },
+        "additionalProperties": False,
+    }
+
+
+def _problem_schema() -> Json:
+    return {
+        "type": "object",
+        "required": ["type", "title", "status", "detail", "code", "request_id"],
+        "properties": {
+            "type": {"type": "string"},
+            "title": {"type": "string"},
+            "status": {"type": "integer"},
+            "detail": {"type": "string"},
+            "code": {"enum": sorted(CATALOGUE)},
+            "request_id": {"type": "string"},
+            "pointer": {"type": "string"},
+            "results": {"type": "array", "items": {"$ref": "#/components/schemas/Result"}},
+        },
+    }
+
+
+def _path(name: str) -> Json:
+    return {"name": name, "in": "path", "required": True, "schema": _NAME}
+
+
+def _query(name: str, values: list[str], description: str) -> Json:
+    schema = {"type": "string", "enum": values}
+    return {"name": name, "in": "query", "schema": schema, "description": description}
+
+
+def _header(name: str, length_max: int, description: str) -> Json:
+    schema = {"type": "string", "maxLength": length_max}
+    return {"name": name, "in": "header", "schema": schema, "description": description}

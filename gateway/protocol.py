@@ -1,0 +1,108 @@
+"""Decides how long a client may take to send a request's head, and how large that head may be.
+
+uvicorn has no deadline before the application is called: a client that sends a byte now and then
+would hold its connection for ever. The body's deadlines are in gateway.body.
+"""
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from gateway.problems import CONTENT_TYPE, Problem
+
+_REASONS = {400: b"Bad Request", 408: b"Request Timeout", 431: b"Request Header Fields Too Large"}
+
+
+class DeadlineProtocol(HttpToolsProtocol):
+    """uvicorn's HTTP/1.1 with an end to waiting. `bounded` sets the two limits."""
+
+    head_deadline_s = 10.0
+    head_bytes_max = 32_768
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)  # type: ignore[arg-type]  # uvicorn narrows it as well
+        self._is_in_head = False
+        self._head_bytes = 0
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_came()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._is_in_head or self._is_idle():
+            self._head_bytes += len(data)
+            if self._head_timer is None:
+                self._await_head()
+            if self._head_bytes > self.head_bytes_max:
+                detail = f"A request's line and headers have at most {self.head_bytes_max} bytes."
+                self._refuse(Problem("head_too_large", detail))
+        elif self._head_timer is not None:
+            self._head_came()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._is_in_head = True
+
+    def on_headers_complete(self) -> None:
+        self._is_in_head = False
+        self._head_bytes = 0
+        if self.scheme == "https":
+            # The application may ask who is at the other end.
+            tls = self.transport.get_extra_info("ssl_object")
+            self.scope["state"]["peer_certificate"] = tls.getpeercert() if tls else None
+        super().on_headers_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """What uvicorn answers to what is no HTTP, told as every other problem."""
+        self._refuse(Problem("invalid_http", msg))
+
+    def _is_idle(self) -> bool:
+        """No request is under way and uvicorn's own timer does not run: blank lines stop it."""
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is None:
+            return True
+        return cycle.response_complete and self.timeout_keep_alive_task is None
+
+    def _await_head(self) -> None:
+        self._head_timer = self.loop.call_later(self.head_deadline_s, self._head_is_late)
+
+    def _head_came(self) -> None:
+        self._head_bytes = 0
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _head_is_late(self) -> None:
+        self._head_timer = None
+        if self._head_bytes == 0:
+            # Nothing was asked, so there is nothing to answer.
+            self.transport.close()
+            return
+        detail = f"The request's headers did not arrive within {self.head_deadline_s:g} s."
+        self._refuse(Problem("head_timeout", detail))
+
+    def _refuse(self, problem: Problem) -> None:
+        """Answer outside of any request, and close."""
+        self._head_came()
+        if self.transport is None or self.transport.is_closing():
+            return
+        body = problem.to_json("none")
+        self.transport.write(
+            b"HTTP/1.1 %d %b\r\ncontent-type: %b\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
+            % (problem.status, _REASONS[problem.status], CONTENT_TYPE, len(body))
+            + body
+        )
+        self.transport.close()
+
+
+def bounded(*, head_deadline_s: float, head_bytes_max: int) -> type[DeadlineProtocol]:
+    """The protocol with limits of its own."""
+    members: dict[str, Any] = {
+        "head_deadline_s": head_deadline_s,
+        "head_bytes_max": head_bytes_max,
+    }
+    return type("BoundedProtocol", (DeadlineProtocol,), members)
