@@ -13,7 +13,7 @@ export UV_PYTHON_DOWNLOADS := never
 # Some images set it; every start of Python then compiles hundreds of modules anew (measured: 4 s).
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup up check unit coverage test bench docs clean
+.PHONY: help setup up check unit coverage test bench bench-gateway docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -43,6 +43,10 @@ test: check coverage ## all tests: real Kafka, real Spark, real HTTP
 
 bench: .venv/.synced ## every benchmark; figures and caveats are in docs/benchmarks.md
 	@$(BIN)/python -m benchmarks
+
+bench-gateway: .venv/.synced ## the gateway against raw librdkafka and a bare FastAPI route (needs wrk)
+	@$(UV) sync --quiet --frozen --extra local --group bench --python '$(PYTHON)'
+	@$(BIN)/python -m benchmarks.gateway $(ARGS)
 
 docs: .venv/.synced ## write the generated pages anew
 	@$(BIN)/python docs/generate.py

@@ -10,24 +10,18 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from gateway.events import Event
+from gateway.record_batch import Record
 from gateway.report import Fate, Report
 
 
 class BatchBuilder(Protocol):
-    """What we use of aiokafka's batch builder."""
+    """A Kafka record batch that is being filled."""
 
-    def append(
-        self,
-        *,
-        timestamp: int | None,
-        key: bytes | None,
-        value: bytes | None,
-        headers: list[tuple[str, bytes]],
-    ) -> Any:
-        """None when the batch is full."""
+    def fill(self, records: Sequence[Record], now_ms: int) -> int:
+        """Append records until the batch is full; say how many went in."""
 
 
 class NotStoredError(Exception):
@@ -66,15 +60,9 @@ class _Batch:
 
     def fill(self, events: Sequence[Event], now_ms: int) -> int:
         """Append events until the batch is full; say how many went in."""
-        append = self.builder.append
-        for count, event in enumerate(events):
-            # A list, because aiokafka's builder is C and takes nothing else.
-            headers = list(event.headers)
-            put = append(timestamp=now_ms, key=event.key, value=event.value, headers=headers)
-            if put is None:
-                self.is_full = True
-                return count
-        return len(events)
+        count = self.builder.fill(events, now_ms)
+        self.is_full = count < len(events)
+        return count
 
 
 class Accumulator:

@@ -4,6 +4,7 @@ JSON is an object (one event), an array, or {"events": [...]} and nothing else. 
 a body as a whole is a Problem; what is wrong with one event is for gateway.events to say.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,9 +18,9 @@ from gateway.problems import Problem
 Raws = Sequence[bytes | msgspec.Raw]
 
 _JSON_SPACE = b" \t\r\n"
-# With fewer commas than this an array cannot have so many elements that it fills the memory
-# (80 bytes for each); with more, they are counted by a decoder that stops in time.
-_COMMAS_HARMLESS = 50_000
+# An array of so many bytes cannot have so many elements that it fills the memory (two bytes for
+# each here, 80 there); in a larger one they are read by a decoder that stops in time.
+_HARMLESS_BYTES = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +79,17 @@ def find_events(body: bytes, body_format: Format, *, events_max: int) -> Found:
 def _json(body: bytes, events_max: int) -> Found:
     if not body.lstrip(_JSON_SPACE).startswith(b"{"):
         return Found(_array(body, events_max), "/")
-    if body.count(b",") > _COMMAS_HARMLESS:
-        _check_count(_counting_wrapped(events_max), body, events_max)
     try:
-        wrapped = _WRAPPED.decode(body)
-    except msgspec.ValidationError:
-        pass
+        if len(body) > _HARMLESS_BYTES:
+            raws = _kept(_counting_wrapped(events_max).decode(body).events)
+        else:
+            raws = _WRAPPED.decode(body).events
+    except msgspec.ValidationError as error:
+        _check_length(error, events_max)
     else:
-        if body.count(b'"events"') > 1 and _has_twin(body):
+        if body.count(b'"events"') > 1 and _has_twin(body, raws):
             raise Problem("ambiguous_body", "`events` stands in the object twice; send it once.")
-        return Found(wrapped.events, "/events/")
+        return Found(raws, "/events/")
     if bytes(_MAYBE_WRAPPED.decode(body).events).startswith(b"["):
         raise Problem(
             "ambiguous_body",
@@ -97,10 +99,14 @@ def _json(body: bytes, events_max: int) -> Found:
     return Found([body.strip(_JSON_SPACE)], "")
 
 
-def _array(body: bytes, events_max: int) -> list[msgspec.Raw]:
-    if body.count(b",") > _COMMAS_HARMLESS:
-        _check_count(_counting(events_max), body, events_max)
-    return _ARRAY.decode(body)
+def _array(body: bytes, events_max: int) -> Raws:
+    if len(body) <= _HARMLESS_BYTES:
+        return _ARRAY.decode(body)
+    try:
+        return _kept(_counting(events_max).decode(body))
+    except msgspec.ValidationError as error:
+        _check_length(error, events_max)
+        raise
 
 
 def _lines(body: bytes, events_max: int) -> Found:
@@ -113,19 +119,21 @@ def _lines(body: bytes, events_max: int) -> Found:
     return Found([line.strip(_JSON_SPACE) for line in body.split(b"\n")], "/")
 
 
-def _has_twin(body: bytes) -> bool:
+def _has_twin(body: bytes, raws: Raws) -> bool:
     """Whether `events` is twice a member of the outer object, so that one would be lost."""
-    found = _WRAPPED.decode(body).events
-    inside = sum(bytes(raw).count(b'"events"') for raw in found)
+    inside = sum(bytes(raw).count(b'"events"') for raw in raws)
     return body.count(b'"events"') - inside > 1
 
 
-def _check_count(decoder: msgspec.json.Decoder[Any], body: bytes, events_max: int) -> None:
-    try:
-        decoder.decode(body)
-    except msgspec.ValidationError as error:
-        if "at most length" in str(error):
-            raise _too_many(events_max) from error
+def _check_length(error: msgspec.ValidationError, events_max: int) -> None:
+    if "at most length" in str(error):
+        raise _too_many(events_max) from error
+
+
+def _kept(counted: Any) -> Raws:
+    """The elements that were there: the fields of a counting decoder up to the first empty one."""
+    fields: tuple[msgspec.Raw, ...] = msgspec.structs.astuple(counted)
+    return fields[: bisect_left(fields, True, key=lambda raw: not bytes(raw))]
 
 
 @lru_cache

@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import dataclass
 from time import monotonic
 
-from starlette.types import Receive
+from starlette.types import Message, Receive
 
 from gateway.admission import InFlight, body_too_large
 from gateway.encodings import opened
@@ -47,7 +47,7 @@ class Body:
         self._until_s = 0.0
         self._held = 0
 
-    async def read(self, content_length: str | None) -> bytes:
+    async def read(self, content_length: str | None, *, is_whole: bool = False) -> bytes:
         """The whole body, or a Problem: too large, too slow, or no room for it."""
         # The HTTP parser has made sure that the header is a number.
         announced = 0 if content_length is None else int(content_length)
@@ -55,7 +55,11 @@ class Body:
         if announced > self._limits.body_bytes_max:
             raise await self._too_large()
         self._hold(announced)
-        chunk, has_more = await self._chunk()
+        if is_whole:
+            # It came together with the head: no deadline can pass.
+            chunk, has_more = _content(await self._receive())
+        else:
+            chunk, has_more = await self._chunk()
         if not has_more and len(chunk) <= announced:
             return chunk
         chunks = bytearray(chunk)
@@ -106,9 +110,7 @@ class Body:
                 else f"The body did not end within {self._limits.total_s:g} s."
             )
             raise Problem("body_timeout", detail, headers=_CLOSE) from error
-        if message["type"] == "http.disconnect":
-            raise ClientGoneError
-        return message.get("body", b""), message.get("more_body", False)
+        return _content(message)
 
     async def _too_large(self, *, has_more: bool = True) -> Problem:
         """Read on up to one cap: a client that is still sending would not see our answer."""
@@ -117,3 +119,9 @@ class Body:
             chunk, has_more = await self._chunk()
             byte_count += len(chunk)
         return body_too_large(self._limits.body_bytes_max, closes=has_more)
+
+
+def _content(message: Message) -> tuple[bytes, bool]:
+    if message["type"] == "http.disconnect":
+        raise ClientGoneError
+    return message.get("body", b""), message.get("more_body", False)

@@ -15,6 +15,7 @@ import msgspec
 from gateway.bodies import Found
 from gateway.cloud_events import fault
 from gateway.json_depth import is_deeper
+from gateway.record_batch import pack_count, pack_headers, unpack_headers
 from shared.envelope import event_headers
 from shared.record import Headers
 
@@ -41,7 +42,16 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     id: str
     key: bytes | None
     value: bytes
-    headers: Headers
+    # As they stand in a Kafka record: most of them are the same for all events of a request.
+    packed_headers: bytes
+
+    @property
+    def headers(self) -> Headers:
+        return unpack_headers(self.packed_headers)
+
+    @classmethod
+    def of(cls, *, id: str, key: bytes | None, value: bytes, headers: Headers) -> "Event":  # noqa: A002 - as the field
+        return cls(id, key, value, pack_headers(headers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +86,7 @@ class Parsed:
         return f"{self.prefix}{index}" if self.prefix else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(msgspec.Struct):
     """What the request says of all its events."""
 
     # Unique, so that an event without an id gets one that everybody can derive: id_base-index.
@@ -88,6 +97,23 @@ class Context:
     # Where the stream's events hold their ordering key.
     find_key: KeyFinder | None = None
     are_cloud_events: bool = False
+    # What stands before and after the id in the headers, for the event time it was packed for.
+    _packed: dict[int, tuple[bytes, bytes]] = msgspec.field(default_factory=dict)
+
+    def packed(self, time_ms: int) -> tuple[bytes, bytes]:
+        found = self._packed.get(time_ms)
+        if found is None:
+            headers = event_headers(
+                event_id="",
+                event_time_ms=time_ms,
+                accepted_at_ms=self.accepted_at_ms,
+                traceparent=self.traceparent,
+            )
+            packed = pack_headers(headers)
+            # The id is the first header, and empty here: one byte for its length.
+            at = len(pack_headers(headers[:1])) - 1
+            found = self._packed[time_ms] = packed[:at], packed[at + 1 :]
+        return found
 
 
 class _Facts(msgspec.Struct):
@@ -106,6 +132,8 @@ class _RawFacts(msgspec.Struct):
     partitionkey: msgspec.Raw = msgspec.Raw()
 
 
+# The lengths of ids: of UTF-8, up to four bytes a character.
+_SHORT = [pack_count(length) for length in range(4 * ID_LENGTH_MAX + 1)]
 _FACTS = msgspec.json.Decoder(_Facts)
 _RAW_FACTS = msgspec.json.Decoder(_RawFacts)
 _TEXT = msgspec.json.Decoder(str)
@@ -118,13 +146,19 @@ def read_events(found: Found, *, context: Context, limits: Limits) -> Parsed:
     parsed = Parsed(prefix=found.prefix)
     events, rejections = parsed.events, parsed.rejections
     indexes: list[int] = []
-    for index, raw in enumerate(found.raws):
-        value = bytes(raw)
+    values = [bytes(raw) for raw in found.raws]
+    # Each level takes two bytes.
+    shallow_max = 2 * limits.json_depth_max
+    for index, value in enumerate(values):
         read: Event | tuple[str, str, str, str | None]
         if len(value) > limits.event_bytes_max:
             detail = f"{len(value)} bytes; an event has at most {limits.event_bytes_max}"
             read = "event_too_large", detail, "", None
-        elif is_deeper(value, limits.json_depth_max):
+        elif (
+            len(value) > shallow_max
+            and value.count(b"{") + value.count(b"[") > limits.json_depth_max
+            and is_deeper(value, limits.json_depth_max)
+        ):
             detail = f"an event has at most {limits.json_depth_max} levels of [ and {{"
             read = "too_deep", detail, "", None
         else:
@@ -172,13 +206,10 @@ def _read_event(  # noqa: PLR0911 - one for each way in which an event can be wr
     if key is not None and len(key) > KEY_BYTES_MAX:
         detail = f"{len(key)} bytes; an ordering key has at most {KEY_BYTES_MAX}"
         return "bad_key", detail, "/partitionkey" if facts.partitionkey else "", event_id
-    headers = event_headers(
-        event_id=event_id,
-        event_time_ms=_event_time_ms(facts, otherwise=context.accepted_at_ms),
-        accepted_at_ms=context.accepted_at_ms,
-        traceparent=context.traceparent,
-    )
-    return Event(id=event_id, key=key, value=value, headers=headers)
+    time_ms = _event_time_ms(facts, otherwise=context.accepted_at_ms)
+    raw_id = event_id.encode()
+    before, after = context.packed(time_ms)
+    return Event(event_id, key, value, b"%b%b%b%b" % (before, _SHORT[len(raw_id)], raw_id, after))
 
 
 def key_finder(pointer: str) -> KeyFinder | None:

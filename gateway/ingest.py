@@ -5,11 +5,11 @@ the body, then every event; only when all of them are judged is the first one se
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from time import monotonic, time_ns
 from typing import Any
 
+import msgspec
 from starlette.types import Receive
 
 from gateway import admission, cloud_events
@@ -18,6 +18,7 @@ from gateway.answers import Answer, answer, count_outcomes, dry_answer, strict_r
 from gateway.bodies import Found, find_events
 from gateway.body import Body, BodyLimits
 from gateway.callers import Caller, Callers, ConfigSource
+from gateway.counts import Counts
 from gateway.events import Context, Limits, Parsed, key_finder, read_events
 from gateway.idempotency import Replays, id_base
 from gateway.problems import Problem
@@ -28,12 +29,7 @@ from gateway.schemas import SchemaError, keep_fitting
 from gateway.settings import Settings
 from gateway.wishes import Wishes, read_wishes
 from shared.configuration import Stream
-from shared.metric_names import (
-    GATEWAY_ACK_SECONDS,
-    GATEWAY_BODY_BYTES,
-    GATEWAY_EVENTS,
-    GATEWAY_IN_FLIGHT_BYTES,
-)
+from shared.metric_names import GATEWAY_IN_FLIGHT_BYTES
 from shared.runtime.metrics import Metrics
 from shared.topics import stream_topic
 
@@ -41,8 +37,7 @@ _find_key = lru_cache(maxsize=1_000)(key_finder)
 _REPLAYED = ((b"idempotency-replayed", b"true"),)
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(msgspec.Struct, frozen=True):
     """A request whose body is still to be read."""
 
     stream: str
@@ -68,7 +63,7 @@ class Ingest:
         self._publisher = publisher
         self._config = config
         self._callers = callers
-        self._metrics = metrics
+        self._counts = Counts(metrics)
         self._limits = Limits(
             events_max=settings.events_max,
             event_bytes_max=settings.event_bytes_max,
@@ -134,8 +129,10 @@ class Ingest:
             limits=plan.limits,
         )
         try:
-            wire = await body.read(headers.get(b"content-length"))
-            self._metrics.counter(GATEWAY_BODY_BYTES).labels(stream.name).inc(len(wire))
+            cycle = arrival.state.get("cycle")
+            is_whole = cycle is not None and not cycle.more_body
+            wire = await body.read(headers.get(b"content-length"), is_whole=is_whole)
+            self._counts.bytes_of(stream.name).inc(len(wire))
             if caller.signing_key:
                 given_signature = headers.get(b"hifi-signature")
                 caller.check_signature(given_signature, body=wire, now_ms=plan.now_ms)
@@ -225,19 +222,18 @@ class Ingest:
         begun_s = monotonic()
         reports = await self._publisher.publish(stream_topic(stream), parsed.events)
         took_s = monotonic() - begun_s
-        self._metrics.histogram(GATEWAY_ACK_SECONDS).labels(stream).observe(took_s)
+        self._counts.seconds_of(stream).observe(took_s)
         return list(reports)
 
     def _count(self, job: "_Job", counts: Mapping[str, int]) -> None:
         for word, count in counts.items():
-            self._metrics.counter(GATEWAY_EVENTS).labels(job.stream.name, word).inc(count)
+            self._counts.events_of(job.stream.name, word).inc(count)
 
 
 _PROBLEM_TYPE = (b"content-type", b"application/problem+json")
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
+class _Plan(msgspec.Struct, frozen=True):
     """How a request is to be read, as its head says."""
 
     body_format: Format
@@ -246,8 +242,7 @@ class _Plan:
     now_ms: int
 
 
-@dataclass(slots=True)
-class _Job:
+class _Job(msgspec.Struct):
     """What is known of a request when its body is there."""
 
     arrival: Arrival

@@ -25,6 +25,7 @@ class DeadlineProtocol(HttpToolsProtocol):
         self._is_in_head = False
         self._head_bytes = 0
         self._head_timer: asyncio.TimerHandle | None = None
+        self._one_write = _OneWrite(self.transport)
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -50,11 +51,16 @@ class DeadlineProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._is_in_head = False
         self._head_bytes = 0
+        state = self.scope["state"]
         if self.scheme == "https":
             # The application may ask who is at the other end.
             tls = self.transport.get_extra_info("ssl_object")
-            self.scope["state"]["peer_certificate"] = tls.getpeercert() if tls else None
+            state["peer_certificate"] = tls.getpeercert() if tls else None
         super().on_headers_complete()
+        cycle: RequestResponseCycle = self.cycle
+        cycle.transport = self._one_write  # type: ignore[assignment]  # all that a cycle uses
+        # Nobody has to wait, with a deadline, for a body that came together with its head.
+        state["cycle"] = cycle
 
     def send_400_response(self, msg: str) -> None:
         """What uvicorn answers to what is no HTTP, told as every other problem."""
@@ -97,6 +103,28 @@ class DeadlineProtocol(HttpToolsProtocol):
             + body
         )
         self.transport.close()
+
+
+class _OneWrite:
+    """A transport that sends the head of an answer together with its body: one system call."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._head = b""
+        self.is_closing = transport.is_closing
+
+    def write(self, data: bytes) -> None:
+        if self._head:
+            data, self._head = self._head + data, b""
+        elif data.startswith(b"HTTP/1.1 ") and not data.startswith(b"HTTP/1.1 1"):
+            self._head = data
+            return
+        self._transport.write(data)
+
+    def close(self) -> None:
+        if self._head:
+            self.write(b"")
+        self._transport.close()
 
 
 def bounded(*, head_deadline_s: float, head_bytes_max: int) -> type[DeadlineProtocol]:

@@ -4,8 +4,9 @@ A report covers many events of one request, so that a batch of a thousand costs 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 
 class Fate(Enum):
@@ -16,8 +17,7 @@ class Fate(Enum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(msgspec.Struct, frozen=True):
     """What became of the events at `positions` of what was published."""
 
     fate: Fate

@@ -16,10 +16,10 @@ from gateway import admission, cors, problems
 from gateway.answers import Answer
 from gateway.body import ClientGoneError
 from gateway.callers import Callers
+from gateway.counts import Counts
 from gateway.ingest import Arrival, Ingest
 from gateway.problems import Problem
 from gateway.wishes import read_query
-from shared.metric_names import GATEWAY_REQUESTS
 from shared.runtime.metrics import Metrics
 
 log = structlog.get_logger()
@@ -41,7 +41,7 @@ class EventPaths:
         self._others = others
         self._ingest = ingest
         self._callers = callers
-        self._requests = metrics.counter(GATEWAY_REQUESTS)
+        self._requests_of = Counts(metrics).requests_of
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         found = _PATH.fullmatch(scope["path"]) if scope["type"] == "http" else None
@@ -61,9 +61,9 @@ class EventPaths:
         )
         answer = await self._answer(scope["method"], what, arrival)
         if answer is None:
-            self._requests.labels(what, str(_CLIENT_GONE)).inc()
+            self._requests_of(what, str(_CLIENT_GONE)).inc()
             return
-        self._requests.labels(what, str(answer.status)).inc()
+        self._requests_of(what, str(int(answer.status))).inc()
         echoed = admission.echoed_request_id(headers.get(b"x-request-id"), otherwise=request_id)
         more: tuple[tuple[bytes, bytes], ...] = ((b"x-request-id", echoed.encode()),)
         origin = headers.get(b"origin")

@@ -172,6 +172,8 @@ def _config(app: ASGIApp, *, drain_s: int) -> uvicorn.Config:
         log_config=None,
         access_log=False,
         server_header=False,
+        # What a proxy says of its clients decides nothing here, and the wrapper costs.
+        proxy_headers=False,
         date_header=False,
         backlog=_BACKLOG,
         timeout_graceful_shutdown=drain_s,

@@ -1,13 +1,14 @@
 """Accumulators against a scripted broker: what travels together, and what becomes of it."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import pytest
 
 from gateway.accumulator import Accumulator, NotStoredError, Slice, UnknownFateError
 from gateway.events import Event
+from gateway.record_batch import Record
 from gateway.report import Fate, Report
 
 BATCH_EVENTS_MAX = 4
@@ -17,12 +18,11 @@ class Builder:
     def __init__(self) -> None:
         self.ids: list[str] = []
 
-    def append(self, *, timestamp: int | None, key: Any, value: Any, headers: Any) -> Any:
-        del key, headers, timestamp
-        if len(self.ids) == BATCH_EVENTS_MAX:
-            return None
-        self.ids.append(value.decode())
-        return True
+    def fill(self, records: Sequence[Record], now_ms: int) -> int:
+        del now_ms
+        taken = records[: BATCH_EVENTS_MAX - len(self.ids)]
+        self.ids += [record.value.decode() for record in taken]
+        return len(taken)
 
 
 class Broker:
@@ -39,7 +39,7 @@ class Broker:
 
     def take(self, ids: str, *, now_s: float = 0) -> list[Slice]:
         """Publish one event for each letter."""
-        events = [Event(id=i, key=None, value=i.encode(), headers=()) for i in ids]
+        events = [Event.of(id=i, key=None, value=i.encode(), headers=()) for i in ids]
         slices = []
         done = 0
         while done < len(events):

@@ -86,7 +86,7 @@ def events(count: int, *, key: Callable[[int], bytes | None] = lambda _: None) -
     found = []
     for n in range(count):
         headers = event_headers(event_id=f"e{n}", event_time_ms=n, accepted_at_ms=n)
-        found.append(Event(id=f"e{n}", key=key(n), value=b'{"n":%d}' % n, headers=headers))
+        found.append(Event.of(id=f"e{n}", key=key(n), value=b'{"n":%d}' % n, headers=headers))
     return found
 
 
@@ -228,7 +228,7 @@ async def read_topic(servers: str, topic: str) -> Rows:
             while len(rows) < sum(ends.values()):
                 for records in (await consumer.getmany(timeout_ms=500)).values():
                     for r in records:
-                        value = Event(
+                        value = Event.of(
                             id=dict(r.headers)["event-id"].decode(),
                             key=r.key,
                             value=r.value,

@@ -23,7 +23,7 @@ def ask(*outcomes: str, lists_all: bool = False) -> tuple[int, dict[str, object]
             parsed.rejections.append(Rejection(index, None, "bad_id", "why", f"/{index}/id"))
             continue
         position = len(parsed.events)
-        parsed.events.append(Event(id=f"e{index}", key=None, value=b"{}", headers=()))
+        parsed.events.append(Event.of(id=f"e{index}", key=None, value=b"{}", headers=()))
         indexes.append(index)
         reports.append(Report(FATES[outcome], [position], 3, 100 + position, reason="why"))
     parsed.indexes = indexes
@@ -93,7 +93,7 @@ def test_results_are_in_the_order_of_the_body_and_say_what_to_do() -> None:
 
 
 def test_a_slice_gives_each_event_its_own_offset() -> None:
-    parsed = Parsed([Event(id=i, key=None, value=b"{}", headers=()) for i in "ab"], range(2), [])
+    parsed = Parsed([Event.of(id=i, key=None, value=b"{}", headers=()) for i in "ab"], range(2), [])
     reports = [Report(Fate.STORED, range(2), 1, 50)]
     counts = count_outcomes(parsed, reports)
     found = answer(parsed, reports, counts=counts, request_id="r", lists_all=True)
@@ -102,7 +102,7 @@ def test_a_slice_gives_each_event_its_own_offset() -> None:
 
 
 def test_an_event_without_a_report_is_a_broken_invariant_and_never_a_success() -> None:
-    parsed = Parsed([Event(id="a", key=None, value=b"{}", headers=())], range(1), [])
+    parsed = Parsed([Event.of(id="a", key=None, value=b"{}", headers=())], range(1), [])
     with pytest.raises(AssertionError):
         count_outcomes(parsed, [])
 

@@ -1,0 +1,237 @@
+"""Measures the gateway against what its two halves can do at best, interleaved, in one run.
+
+(a) raw: one loop of librdkafka produces the same events to the same broker, acks=all, idempotent.
+(b) read: a FastAPI route that reads its body and answers.
+(c) the gateway with one worker: requests of 1, 100 and 1,000 events of 500 bytes.
+Generator, broker and gateway share the machine. `python -m benchmarks.gateway [rounds] [seconds]`.
+"""
+
+import asyncio
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+
+from benchmarks import machine
+from benchmarks.wrk import Load, load, require_wrk
+from deploy.local.cluster import Cluster
+from shared.configuration import Stream
+from shared.runtime.config_topic import write_config
+from shared.runtime.jars import default_cache
+from shared.runtime.topic_admin import topic_admin
+from shared.topics import fixed_specs, stream_spec, stream_topic
+
+_EVENT_BYTES = 500
+_CONNECTIONS = 32
+_SIZES = (1, 100, 1_000)
+_ROUNDS, _DURATION_S = 5, 4.0
+_STREAM, _RAW_STREAM = "bench", "bench-raw"
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass
+class Figures:
+    """What the rounds gave."""
+
+    raw_events_per_s: list[float] = field(default_factory=list)
+    read: list[Load] = field(default_factory=list)
+    gateway: dict[int, list[Load]] = field(default_factory=lambda: {size: [] for size in _SIZES})
+    cores_busy: dict[int, list[float]] = field(
+        default_factory=lambda: {size: [] for size in _SIZES}
+    )
+    rss_mb: float = 0.0
+    errors: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A process that serves the events path."""
+
+    pid: int
+    url: str
+
+
+def main() -> None:
+    require_wrk()
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else _ROUNDS
+    duration_s = float(sys.argv[2]) if len(sys.argv) > 2 else _DURATION_S  # noqa: PLR2004
+    with (
+        tempfile.TemporaryDirectory() as name,
+        Cluster(folder=Path(name) / "kafka", cache=default_cache()) as cluster,
+    ):
+        asyncio.run(_prepare(cluster.bootstrap_servers))
+        with _gateway(cluster.bootstrap_servers) as gateway, _reader() as reader:
+            figures = Figures()
+            # A round whose figures are thrown away: connections, caches, the JVM's compiler.
+            _round(Figures(), cluster, gateway, reader, duration_s=2, folder=Path(name))
+            for nth in range(rounds):
+                _round(figures, cluster, gateway, reader, duration_s, folder=Path(name))
+                print(f"round {nth + 1} of {rounds} is done", file=sys.stderr)
+            figures.rss_mb = _peak_rss_mb(gateway.pid)
+    _print(figures)
+
+
+def _round(
+    figures: Figures,
+    cluster: Cluster,
+    gateway: Served,
+    reader: Served,
+    duration_s: float,
+    *,
+    folder: Path,
+) -> None:
+    raw = [sys.executable, "-m", "benchmarks.raw_produce", cluster.bootstrap_servers]
+    argv = [*raw, stream_topic(_RAW_STREAM), str(_EVENT_BYTES), str(duration_s)]
+    said = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=120).stdout
+    figures.raw_events_per_s.append(float(said))
+
+    def run(served: Served, size: int) -> Load:
+        body = json.dumps([_event(number) for number in range(size)], separators=(",", ":"))
+        return load(
+            served.url,
+            body.encode(),
+            connections=_CONNECTIONS,
+            duration_s=duration_s,
+            folder=folder,
+        )
+
+    figures.read.append(run(reader, 1))
+    for size in _SIZES:
+        begun_s, begun_ticks = time.perf_counter(), _cpu_ticks(gateway.pid)
+        found = run(gateway, size)
+        took_s = time.perf_counter() - begun_s
+        figures.cores_busy[size].append(
+            (_cpu_ticks(gateway.pid) - begun_ticks) / _TICKS_PER_S / took_s
+        )
+        figures.gateway[size].append(found)
+        figures.errors += found.errors
+
+
+def _event(number: int) -> dict[str, str]:
+    event = {"id": f"event-{number:06d}", "type": "play.paused", "pad": ""}
+    length = len(json.dumps(event, separators=(",", ":")))
+    return event | {"pad": "x" * (_EVENT_BYTES - length)}
+
+
+async def _prepare(servers: str) -> None:
+    async with topic_admin(servers) as admin:
+        streams = [stream_spec(_STREAM), stream_spec(_RAW_STREAM)]
+        await admin.create_missing([*fixed_specs(["30s"]), *streams])
+    await write_config(servers, [Stream(_STREAM)])
+
+
+@contextmanager
+def _gateway(servers: str) -> Iterator[Served]:
+    environment = {
+        **os.environ,
+        "HIFI_GATEWAY_BOOTSTRAP_SERVERS": servers,
+        "HIFI_GATEWAY_PORT": "0",
+        "HIFI_GATEWAY_METRICS_PORT": "0",
+    }
+
+    def port_of(process: subprocess.Popen[str]) -> int:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if '"gateway.started"' in line:
+                return int(json.loads(line)["port"])
+        raise RuntimeError("the gateway ended instead of starting")
+
+    with _served([sys.executable, "-m", "gateway"], environment, port_of) as served:
+        yield served
+
+
+@contextmanager
+def _reader() -> Iterator[Served]:
+    def port_of(process: subprocess.Popen[str]) -> int:
+        assert process.stdout is not None
+        return int(process.stdout.readline())
+
+    argv = [sys.executable, "-m", "benchmarks.read_body"]
+    with _served(argv, dict(os.environ), port_of) as served:
+        yield served
+
+
+@contextmanager
+def _served(
+    argv: list[str], environment: dict[str, str], port_of: Callable[[subprocess.Popen[str]], int]
+) -> Iterator[Served]:
+    process = subprocess.Popen(
+        argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        url = f"http://127.0.0.1:{port_of(process)}/v1/streams/{_STREAM}/events"
+        httpx.post(url, json=[], timeout=10).raise_for_status()
+        yield Served(process.pid, url)
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+
+
+def _cpu_ticks(pid: int) -> int:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def _peak_rss_mb(pid: int) -> float:
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert found is not None, "Linux says the peak of every process"
+    return int(found[1]) / 1_000
+
+
+def _print(figures: Figures) -> None:
+    raw, read = figures.raw_events_per_s, [found.requests_per_s for found in figures.read]
+    print(f"\n| what | events/s | requests/s | p50 ms | p99 ms | cores |\n|{'---|' * 6}")
+    print(f"| (a) raw librdkafka | {_median(raw):,.0f} | | | | |")
+    print(f"| (b) reads its body | | {_median(read):,.0f} | {_p(figures.read)} | |")
+    ratios: dict[int, float] = {}
+    for size, runs in figures.gateway.items():
+        rates = [found.requests_per_s for found in runs]
+        events, cores = size * _median(rates), _median(figures.cores_busy[size])
+        print(
+            f"| (c) batch {size} | {events:,.0f} | {_median(rates):,.0f}"
+            f" | {_p(runs)} | {cores:.2f} |"
+        )
+        # Of each round by itself: what disturbs the machine disturbs both sides of a ratio.
+        limits = read if size == 1 else raw
+        ratios[size] = _median(
+            [rate * size / limit for rate, limit in zip(rates, limits, strict=True)]
+        )
+    result = {
+        **{f"ratio_batch_{size}": round(ratio, 3) for size, ratio in ratios.items()},
+        "p99_ms_batch_100": round(_median([found.p99_ms for found in figures.gateway[100]]), 1),
+        "errors": figures.errors,
+        "rss_mb": round(figures.rss_mb, 1),
+        "raw_events_per_s": round(_median(raw)),
+        "read_requests_per_s": round(_median(read)),
+        **{
+            f"events_per_s_batch_{size}": round(size * _median([f.requests_per_s for f in runs]))
+            for size, runs in figures.gateway.items()
+        },
+        "rounds": len(raw),
+        **machine.describe(),
+    }
+    print()
+    print(json.dumps(result))
+
+
+def _p(runs: list[Load]) -> str:
+    p50, p99 = ([f.p50_ms for f in runs], [f.p99_ms for f in runs])
+    return f"{_median(p50):.1f} | {_median(p99):.1f}"
+
+
+def _median(values: list[float]) -> float:
+    return statistics.median(values)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,30 @@
+"""Decides how a request's counts reach the metrics: each stream's counters are looked up once."""
+
+from functools import lru_cache
+from typing import Any
+
+from shared.metric_names import (
+    GATEWAY_ACK_SECONDS,
+    GATEWAY_BODY_BYTES,
+    GATEWAY_EVENTS,
+    GATEWAY_REQUESTS,
+)
+from shared.runtime.metrics import Metrics
+
+# More than a deployment has streams; a forgotten one is looked up again.
+_REMEMBERED = 10_000
+
+
+class Counts:
+    """The counters of requests, by what they are labelled with."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        events = metrics.counter(GATEWAY_EVENTS)
+        byte_count = metrics.counter(GATEWAY_BODY_BYTES)
+        seconds = metrics.histogram(GATEWAY_ACK_SECONDS)
+        requests = metrics.counter(GATEWAY_REQUESTS)
+        remember = lru_cache(maxsize=_REMEMBERED)
+        self.events_of: Any = remember(events.labels)
+        self.bytes_of: Any = remember(byte_count.labels)
+        self.seconds_of: Any = remember(seconds.labels)
+        self.requests_of: Any = remember(requests.labels)
