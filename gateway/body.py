@@ -62,15 +62,17 @@ class Body:
             chunk, has_more = await self._chunk()
         if not has_more and len(chunk) <= announced:
             return chunk
-        chunks = bytearray(chunk)
+        chunks = [chunk]
+        byte_count = len(chunk)
         while True:
-            if len(chunks) > self._limits.body_bytes_max:
+            if byte_count > self._limits.body_bytes_max:
                 raise await self._too_large(has_more=has_more)
-            self._hold(len(chunks))
+            self._hold(byte_count)
             if not has_more:
-                return bytes(chunks)
+                return chunk if len(chunks) == 1 else b"".join(chunks)
             chunk, has_more = await self._chunk()
-            chunks += chunk
+            chunks.append(chunk)
+            byte_count += len(chunk)
 
     def decompress(self, encoding: str, wire: bytes) -> bytes:
         """The body without its encoding; what it grows to is held besides what came."""

@@ -15,7 +15,7 @@ import msgspec
 from gateway.bodies import Found
 from gateway.cloud_events import fault
 from gateway.json_depth import is_deeper
-from gateway.record_batch import pack_count, pack_headers, unpack_headers
+from gateway.record_batch import pack_count, pack_header, pack_headers, unpack_headers
 from shared.envelope import event_headers
 from shared.record import Headers
 
@@ -97,23 +97,33 @@ class Context(msgspec.Struct):
     # Where the stream's events hold their ordering key.
     find_key: KeyFinder | None = None
     are_cloud_events: bool = False
-    # What stands before and after the id in the headers, for the event time it was packed for.
-    _packed: dict[int, tuple[bytes, bytes]] = msgspec.field(default_factory=dict)
 
-    def packed(self, time_ms: int) -> tuple[bytes, bytes]:
-        found = self._packed.get(time_ms)
-        if found is None:
-            headers = event_headers(
-                event_id="",
-                event_time_ms=time_ms,
-                accepted_at_ms=self.accepted_at_ms,
-                traceparent=self.traceparent,
-            )
-            packed = pack_headers(headers)
-            # The id is the first header, and empty here: one byte for its length.
-            at = len(pack_headers(headers[:1])) - 1
-            found = self._packed[time_ms] = packed[:at], packed[at + 1 :]
-        return found
+
+class _Packer:
+    """Packs the headers of a request's events: all but two values are the same for each."""
+
+    def __init__(self, context: Context) -> None:
+        headers = event_headers(
+            event_id="",
+            event_time_ms=0,
+            accepted_at_ms=context.accepted_at_ms,
+            traceparent=context.traceparent,
+        )
+        (id_name, _), (time_name, _), *others = headers
+        self._before_id = pack_count(len(headers)) + pack_header(id_name)
+        self._before_time = pack_header(time_name)
+        # Without its count, which stands before the first.
+        self._after_time = pack_headers(tuple(others))[1:]
+        # For events that say nothing of their time.
+        self._after_id = self._with_time(context.accepted_at_ms)
+
+    def pack(self, raw_id: bytes, time_ms: int | None) -> bytes:
+        after = self._after_id if time_ms is None else self._with_time(time_ms)
+        return b"%b%b%b%b" % (self._before_id, _SHORT[len(raw_id)], raw_id, after)
+
+    def _with_time(self, time_ms: int) -> bytes:
+        raw = b"%d" % time_ms
+        return b"%b%b%b%b" % (self._before_time, _SHORT[len(raw)], raw, self._after_time)
 
 
 class _Facts(msgspec.Struct):
@@ -146,70 +156,96 @@ def read_events(found: Found, *, context: Context, limits: Limits) -> Parsed:
     parsed = Parsed(prefix=found.prefix)
     events, rejections = parsed.events, parsed.rejections
     indexes: list[int] = []
-    values = [bytes(raw) for raw in found.raws]
+    pack = _Packer(context).pack
     # Each level takes two bytes.
-    shallow_max = 2 * limits.json_depth_max
-    for index, value in enumerate(values):
-        read: Event | tuple[str, str, str, str | None]
+    depth_max, shallow_max = limits.json_depth_max, 2 * limits.json_depth_max
+    for index, raw in enumerate(found.raws):
+        value = bytes(raw)
+        read: Event | _Fault
         if len(value) > limits.event_bytes_max:
             detail = f"{len(value)} bytes; an event has at most {limits.event_bytes_max}"
-            read = "event_too_large", detail, "", None
+            read = _Fault("event_too_large", detail)
         elif (
             len(value) > shallow_max
-            and value.count(b"{") + value.count(b"[") > limits.json_depth_max
-            and is_deeper(value, limits.json_depth_max)
+            and value.count(b"{") + value.count(b"[") > depth_max
+            and is_deeper(value, depth_max)
         ):
-            detail = f"an event has at most {limits.json_depth_max} levels of [ and {{"
-            read = "too_deep", detail, "", None
+            read = _Fault("too_deep", f"an event has at most {depth_max} levels of [ and {{")
         else:
-            read = _read_event(value, index=index, context=context)
-        if isinstance(read, Event):
+            read = _read_event(value, index, context, pack)
+        if type(read) is Event:
             events.append(read)
             indexes.append(index)
         else:
-            code, detail, member, event_id = read
-            pointer = parsed.where(index) + member
-            rejections.append(Rejection(index, event_id, code, detail, pointer))
+            assert isinstance(read, _Fault), "there is nothing else"
+            where = parsed.where(index) + read.member
+            rejections.append(Rejection(index, read.id, read.code, read.detail, where))
     parsed.indexes = indexes if rejections else range(len(events))
     return parsed
 
 
-def _read_event(  # noqa: PLR0911 - one for each way in which an event can be wrong
-    value: bytes, *, index: int, context: Context
-) -> Event | tuple[str, str, str, str | None]:
-    """The event, or what is wrong with it: code, detail, the pointer within it, and its id."""
+@dataclass(frozen=True, slots=True)
+class _Fault:
+    """What is wrong with an event, where in it, and its id if that is known."""
+
+    code: str
+    detail: str
+    member: str = ""
+    id: str | None = None
+
+
+def _read_event(
+    value: bytes, index: int, context: Context, pack: Callable[[bytes, int | None], bytes]
+) -> Event | _Fault:
     try:
         facts = _FACTS.decode(value)
-    except msgspec.ValidationError:
-        if not value.startswith(b"{"):
-            return "not_an_object", "an event is a JSON object", "", None
-        try:
-            facts = _loose_facts(value)
-        except msgspec.DecodeError as error:
-            return "invalid_json", str(error), "", None
-    except msgspec.DecodeError as error:
-        # On a line of its own, or a text that no UTF-8 can hold (half a surrogate pair).
-        return "invalid_json", str(error), "", None
+    except (msgspec.DecodeError, RecursionError) as error:
+        looked = _look_again(value, error)
+        if isinstance(looked, _Fault):
+            return looked
+        facts = looked
     if context.are_cloud_events and (found := fault(value)) is not None:
-        detail, name = found
-        return "bad_cloud_event", detail, f"/{name}" if name else "", None
-    event_id = str(facts.id) if facts.id not in (None, "") else f"{context.id_base}-{index}"
+        return _Fault("bad_cloud_event", found[0], f"/{found[1]}" if found[1] else "")
+    event_id = facts.id
+    if event_id is None or event_id == "":
+        event_id = f"{context.id_base}-{index}"
+    elif type(event_id) is int:
+        event_id = str(event_id)
+    assert type(event_id) is str, "of three kinds, two are gone"
     if len(event_id) > ID_LENGTH_MAX or not event_id.isprintable():
         detail = f"an id has at most {ID_LENGTH_MAX} characters, all of them printable"
-        return "bad_id", detail, "/id", None
+        return _Fault("bad_id", detail, "/id")
     key = context.key
+    if facts.partitionkey is not None or context.find_key is not None:
+        key = _key(value, facts, context)
+        if key is not None and len(key) > KEY_BYTES_MAX:
+            detail = f"{len(key)} bytes; an ordering key has at most {KEY_BYTES_MAX}"
+            member = "/partitionkey" if facts.partitionkey else ""
+            return _Fault("bad_key", detail, member, event_id)
+    return Event(event_id, key, value, pack(event_id.encode(), _event_time_ms(facts)))
+
+
+def _look_again(value: bytes, error: Exception) -> _Facts | _Fault:
+    """Facts of an event in which something is not what we hoped, or what is wrong with it."""
+    if not isinstance(error, msgspec.ValidationError):
+        # On a line of its own, or a text that no UTF-8 can hold (half a surrogate pair).
+        return _Fault("invalid_json", str(error))
+    if not value.startswith(b"{"):
+        return _Fault("not_an_object", "an event is a JSON object")
+    try:
+        return _loose_facts(value)
+    except msgspec.DecodeError as other:
+        return _Fault("invalid_json", str(other))
+
+
+def _key(value: bytes, facts: _Facts, context: Context) -> bytes | None:
+    """The event's own ordering key, the request's, or the one where the stream has it."""
     if facts.partitionkey not in (None, ""):
-        key = str(facts.partitionkey).encode()
-    elif key is None and context.find_key is not None:
-        named = context.find_key(value)
-        key = named.encode() if named else None
-    if key is not None and len(key) > KEY_BYTES_MAX:
-        detail = f"{len(key)} bytes; an ordering key has at most {KEY_BYTES_MAX}"
-        return "bad_key", detail, "/partitionkey" if facts.partitionkey else "", event_id
-    time_ms = _event_time_ms(facts, otherwise=context.accepted_at_ms)
-    raw_id = event_id.encode()
-    before, after = context.packed(time_ms)
-    return Event(event_id, key, value, b"%b%b%b%b" % (before, _SHORT[len(raw_id)], raw_id, after))
+        return str(facts.partitionkey).encode()
+    if context.key is not None or context.find_key is None:
+        return context.key
+    found = context.find_key(value)
+    return found.encode() if found else None
 
 
 def key_finder(pointer: str) -> KeyFinder | None:
@@ -234,7 +270,7 @@ def key_finder(pointer: str) -> KeyFinder | None:
     return find
 
 
-def _event_time_ms(facts: _Facts, *, otherwise: int) -> int:
+def _event_time_ms(facts: _Facts) -> int | None:
     """The event's own time; how far off it is is not ours to judge, it goes into a header only."""
     time = facts.time
     if time is not None:
@@ -243,7 +279,7 @@ def _event_time_ms(facts: _Facts, *, otherwise: int) -> int:
         return (aware - _EPOCH) // _MILLISECOND
     time_ms = facts.time_ms
     if time_ms is None or not _TIME_MS_MIN <= time_ms <= _TIME_MS_MAX:
-        return otherwise
+        return None
     return time_ms
 
 

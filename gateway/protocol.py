@@ -11,6 +11,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from gateway.problems import CONTENT_TYPE, Problem
 
+# How much of a body may wait before its reader has come: what uvloop reads at a time.
+_HIGH_WATER_BYTES = 262_144
 _REASONS = {400: b"Bad Request", 408: b"Request Timeout", 431: b"Request Header Fields Too Large"}
 
 
@@ -62,6 +64,19 @@ class DeadlineProtocol(HttpToolsProtocol):
         # Nobody has to wait, with a deadline, for a body that came together with its head.
         state["cycle"] = cycle
 
+    def on_body(self, body: bytes) -> None:
+        """As uvicorn does it, but the pieces are kept as they are and joined by who reads them."""
+        cycle = self.cycle
+        if cycle.response_complete:
+            return
+        held: Any = cycle.body
+        if type(held) is not _Pieces:
+            held = cycle.body = _Pieces()  # type: ignore[assignment]  # all that a cycle uses
+        held.take(body)
+        if held.byte_count > _HIGH_WATER_BYTES:
+            self.flow.pause_reading()
+        cycle.message_event.set()
+
     def send_400_response(self, msg: str) -> None:
         """What uvicorn answers to what is no HTTP, told as every other problem."""
         self._refuse(Problem("invalid_http", msg))
@@ -103,6 +118,24 @@ class DeadlineProtocol(HttpToolsProtocol):
             + body
         )
         self.transport.close()
+
+
+class _Pieces:
+    """What has come of a body and was not read yet."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self.byte_count = 0
+
+    def take(self, piece: bytes) -> None:
+        self._pieces.append(piece)
+        self.byte_count += len(piece)
+
+    def __len__(self) -> int:
+        return self.byte_count
+
+    def __bytes__(self) -> bytes:
+        return self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
 
 
 class _OneWrite:

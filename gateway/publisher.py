@@ -21,6 +21,7 @@ from aiokafka.errors import (
 )
 from aiokafka.record.util import calc_crc32c
 
+from gateway import produce_encoding
 from gateway.accumulator import Accumulator, BatchBuilder, NotStoredError, Slice, UnknownFateError
 from gateway.events import Event
 from gateway.partitions import partition_of
@@ -98,6 +99,7 @@ class KafkaPublisher:
 
     async def start(self, *, deadline_s: float) -> None:
         """Connect, or say in one sentence that Kafka is not there."""
+        produce_encoding.install()
         try:
             async with asyncio.timeout(deadline_s):
                 await self._connect()
