@@ -7,6 +7,7 @@ import sys
 import uvloop
 from pydantic import ValidationError
 
+from gateway.memory import settle
 from gateway.server import serve
 from gateway.settings import Settings
 from shared.runtime.logs import configure_logs
@@ -18,6 +19,7 @@ def main() -> None:
     try:
         settings = read_settings()
         configure_logs(service="gateway", level=settings.log_level)
+        settle()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_run(settings))
     except SetupError as error:
