@@ -227,4 +227,4 @@ class Accumulator:
 
 
 def _size(events: Sequence[Event]) -> int:
-    return sum(len(event.value) for event in events)
+    return sum([len(event.value) for event in events])

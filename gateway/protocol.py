@@ -5,6 +5,7 @@ would hold its connection for ever. The body's deadlines are in gateway.body.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
@@ -13,6 +14,8 @@ from gateway.problems import CONTENT_TYPE, Problem
 
 # How much of a body may wait before its reader has come: what uvloop reads at a time.
 _HIGH_WATER_BYTES = 262_144
+# How long a refused client may go on sending (nginx: lingering_timeout 5 s, for silence).
+_LINGER_S = 2.0
 _REASONS = {400: b"Bad Request", 408: b"Request Timeout", 431: b"Request Header Fields Too Large"}
 
 
@@ -27,7 +30,7 @@ class DeadlineProtocol(HttpToolsProtocol):
         self._is_in_head = False
         self._head_bytes = 0
         self._head_timer: asyncio.TimerHandle | None = None
-        self._one_write = _OneWrite(self.transport)
+        self._one_write = _OneWrite(self.transport, self._close_kindly)
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -80,6 +83,18 @@ class DeadlineProtocol(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         """What uvicorn answers to what is no HTTP, told as every other problem."""
         self._refuse(Problem("invalid_http", msg))
+
+    def _close_kindly(self) -> None:
+        """Close, but let a client that still sends finish or tire: what comes is dropped.
+
+        It would otherwise see a reset in place of the answer.
+        """
+        if not self.cycle.more_body or not self.transport.can_write_eof():
+            self.transport.close()
+            return
+        self.transport.write_eof()
+        self.flow.resume_reading()
+        self.loop.call_later(_LINGER_S, self.transport.close)
 
     def _is_idle(self) -> bool:
         """No request is under way and uvicorn's own timer does not run: blank lines stop it."""
@@ -141,8 +156,9 @@ class _Pieces:
 class _OneWrite:
     """A transport that sends the head of an answer together with its body: one system call."""
 
-    def __init__(self, transport: asyncio.Transport) -> None:
+    def __init__(self, transport: asyncio.Transport, close: Callable[[], None]) -> None:
         self._transport = transport
+        self._close = close
         self._head = b""
         self.is_closing = transport.is_closing
 
@@ -157,7 +173,7 @@ class _OneWrite:
     def close(self) -> None:
         if self._head:
             self.write(b"")
-        self._transport.close()
+        self._close()
 
 
 def bounded(*, head_deadline_s: float, head_bytes_max: int) -> type[DeadlineProtocol]:

@@ -325,7 +325,7 @@ class _Topic:
 
     def _sort(self, events: Sequence[Event]) -> dict[int | None, Sequence[int]]:
         """The positions of events by their Kafka partition; None for those that may go anywhere."""
-        if all(event.key is None for event in events):
+        if not [event for event in events if event.key is not None]:
             return {None: range(len(events))}
         count = len(self.accumulators)
         found: dict[int | None, list[int]] = {}

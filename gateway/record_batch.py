@@ -146,7 +146,7 @@ class RecordBatch:
             if size > bytes_max and count:
                 size -= len(packed) + length
                 break
-            parts += (packed, _NO_ATTRIBUTES, at, packed_key, packed_length, value, headers)
+            parts += (packed + _NO_ATTRIBUTES + at + packed_key + packed_length, value, headers)
             count += 1
         self._count, self._size = count, size
         return count - begun
