@@ -97,8 +97,8 @@ class Control:
             headers = {name: value.decode("latin-1") for name, value in request.scope["headers"]}
             state = request.scope.get("state", {})
             caller = self._callers.of_request(headers, state=state, now_ms=_now_ms())
-            if scope == "read" and "write" in caller.scopes and caller.origins is None:
-                # Who may send to a stream may also see what there is to send to.
+            if scope == "read" and caller.scopes & {"write", "admin"} and caller.origins is None:
+                # Who may send, or set up, may also see what there is.
                 return await handle(request, caller)
             caller.check(scope, origin=headers.get(b"origin"))
             return await handle(request, caller)
@@ -170,7 +170,8 @@ class Control:
             raise Problem("scope_missing", "Keys are made for one's own tenant.")
         kind = fields.get("kind", "secret")
         text = new_text(
-            kind=kind if kind in {"secret", "browser"} else "secret",
+            # Whatever else it may be is refused below, where the key is built.
+            kind="browser" if kind == "browser" else "secret",
             key_id=key_id,
             entropy=os.urandom(ENTROPY_BYTES),
         )

@@ -76,7 +76,7 @@ class ApiKey:
     def __post_init__(self) -> None:
         _check(is_name(self.id), "id", self.id, "a name")
         _check(is_name(self.tenant), "tenant", self.tenant, "a name")
-        _check(self.kind in _MARK_OF, "kind", self.kind, "secret or browser")
+        _check(self.kind in _MARKS.values(), "kind", self.kind, "secret or browser")
         _check(self.scopes <= SCOPES and bool(self.scopes), "scopes", set(self.scopes), "scopes")
         _check(all(map(is_name, self.streams)), "streams", set(self.streams), "names of streams")
         are_origins = all(_ORIGIN.fullmatch(origin) for origin in self.origins)
