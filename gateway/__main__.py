@@ -5,11 +5,10 @@ import signal
 import sys
 
 import uvloop
-from pydantic import ValidationError
 
 from gateway.memory import settle
 from gateway.server import serve
-from gateway.settings import Settings
+from gateway.settings import Settings, read_settings
 from shared.runtime.logs import configure_logs
 from shared.runtime.setup_error import SetupError
 
@@ -21,22 +20,13 @@ def main() -> None:
         configure_logs(service="gateway", level=settings.log_level)
         settle()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_run(settings))
+            runner.run(serve_until_told(settings))
     except SetupError as error:
         sys.exit(f"hifi gateway: {error}")
 
 
-def read_settings() -> Settings:
-    """The settings of the environment, or one sentence on the first that is wrong."""
-    try:
-        return Settings()
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = "HIFI_GATEWAY_" + "_".join(str(part) for part in first["loc"]).upper()
-        raise SetupError(f"{name} is {first['input']!r}: {first['msg']}.") from error
-
-
-async def _run(settings: Settings) -> None:
+async def serve_until_told(settings: Settings) -> None:
+    """Serve until SIGTERM or Ctrl-C."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

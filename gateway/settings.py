@@ -7,8 +7,10 @@ import ipaddress
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from shared.runtime.setup_error import SetupError
 
 Seconds = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(gt=0)]
@@ -97,3 +99,13 @@ class Settings(BaseSettings):
     @property
     def asks_for_keys(self) -> bool:
         return self.auth == "keys" or (self.auth is None and not self.is_loopback)
+
+
+def read_settings() -> Settings:
+    """The settings of the environment, or one sentence on the first that is wrong."""
+    try:
+        return Settings()
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = "HIFI_GATEWAY_" + "_".join(str(part) for part in first["loc"]).upper()
+        raise SetupError(f"{name} is {first['input']!r}: {first['msg']}.") from error

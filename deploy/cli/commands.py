@@ -4,7 +4,7 @@ import logging
 
 import typer
 
-from deploy.cli import doctor, send, status, tail, up
+from deploy.cli import doctor, gateway, send, status, tail, up
 from shared.runtime.logs import configure_logs
 
 app = typer.Typer(
@@ -14,7 +14,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-for command in (up.up, doctor.doctor, status.status, send.send, tail.tail):
+for command in (up.up, doctor.doctor, status.status, send.send, tail.tail, gateway.gateway):
     app.command()(command)
 
 
