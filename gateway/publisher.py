@@ -45,8 +45,8 @@ _STOP_S = 5.0
 
 # A batch of this size is sent at hardly more cost than a smaller one, so small requests share it.
 _SHARED_BYTES = 65_536
-# After so much the next Kafka partition has its turn: all are read at the same pace.
-_TURN_BYTES = 1_048_576
+# After so many full batches the next Kafka partition has its turn: all are read at one pace.
+_TURN_BATCHES = 2
 # A healthy Kafka reports a batch within 20 ms here (p99 under load).
 _MOVING_S = 0.1
 _PROBE_EVENT = Event.of(id="probe", key=None, value=b"{}", headers=())
@@ -177,7 +177,8 @@ class KafkaPublisher:
                     gate=self._has_producer.wait,
                 )
                 for partition in range(partition_count)
-            ]
+            ],
+            turn_bytes=_TURN_BATCHES * self._batch_bytes_max,
         )
 
     def _new_builder(self) -> BatchBuilder:
@@ -301,8 +302,9 @@ class KafkaPublisher:
 class _Topic:
     """The accumulators of one topic, and which of them an event goes to."""
 
-    def __init__(self, accumulators: list[Accumulator]) -> None:
+    def __init__(self, accumulators: list[Accumulator], *, turn_bytes: int) -> None:
         self.accumulators = accumulators
+        self._turn_bytes = turn_bytes
         self._sticky = accumulators[0]
         self._sticky_from_bytes = 0
 
@@ -346,7 +348,7 @@ class _Topic:
         if sticky.is_filling and is_moving:
             return sticky
         is_small = sticky.held_bytes < _SHARED_BYTES
-        is_its_turn = sticky.assigned_bytes - self._sticky_from_bytes < _TURN_BYTES
+        is_its_turn = sticky.assigned_bytes - self._sticky_from_bytes < self._turn_bytes
         if not (is_moving and is_small and is_its_turn):
             self._sticky = sticky = min(
                 self.accumulators, key=lambda found: (found.held_bytes, found.assigned_bytes)

@@ -141,8 +141,9 @@ def test_events_of_one_key_rest_in_one_partition_in_their_order(opened: Opened) 
 
 def test_events_without_a_key_spread_over_the_partitions(opened: Opened) -> None:
     async def test(ground: Ground) -> None:
-        for _ in range(20):
-            await ground.publisher.publish(ground.topic, events(5))
+        # Several turns of two batches of 2,000 bytes for each of the partitions.
+        for _ in range(100):
+            await ground.publisher.publish(ground.topic, events(50))
         used = {partition for partition, _ in await ground.read()}
         assert used == set(range(PARTITION_COUNT))
 
