@@ -28,6 +28,7 @@ class DeadlineProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)  # type: ignore[arg-type]  # uvicorn narrows it as well
         self._is_in_head = False
+        self._is_in_body = False
         self._head_bytes = 0
         self._head_timer: asyncio.TimerHandle | None = None
         self._one_write = _OneWrite(self.transport, self._close_kindly)
@@ -38,9 +39,12 @@ class DeadlineProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        cycle, was_in_body = self.cycle, self._is_in_body
         super().data_received(data)
         if self._is_in_head or self._is_idle():
-            self._head_bytes += len(data)
+            if self.cycle is cycle and not was_in_body:
+                # Else some of it, we do not know how much, was a request before this head.
+                self._head_bytes += len(data)
             if self._head_timer is None:
                 self._await_head()
             if self._head_bytes > self.head_bytes_max:
@@ -55,6 +59,7 @@ class DeadlineProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._is_in_head = False
+        self._is_in_body = True
         self._head_bytes = 0
         state = self.scope["state"]
         if self.scheme == "https":
@@ -66,6 +71,10 @@ class DeadlineProtocol(HttpToolsProtocol):
         cycle.transport = self._one_write  # type: ignore[assignment]  # all that a cycle uses
         # Nobody has to wait, with a deadline, for a body that came together with its head.
         state["cycle"] = cycle
+
+    def on_message_complete(self) -> None:
+        self._is_in_body = False
+        super().on_message_complete()
 
     def on_body(self, body: bytes) -> None:
         """As uvicorn does it, but the pieces are kept as they are and joined by who reads them."""
@@ -89,7 +98,7 @@ class DeadlineProtocol(HttpToolsProtocol):
 
         It would otherwise see a reset in place of the answer.
         """
-        if not self.cycle.more_body or not self.transport.can_write_eof():
+        if not self._is_in_body or not self.transport.can_write_eof():
             self.transport.close()
             return
         self.transport.write_eof()
@@ -101,7 +110,9 @@ class DeadlineProtocol(HttpToolsProtocol):
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is None:
             return True
-        return cycle.response_complete and self.timeout_keep_alive_task is None
+        # After an answer, the rest of a body may still come, to be dropped.
+        is_answered = cycle.response_complete and not self._is_in_body
+        return is_answered and self.timeout_keep_alive_task is None
 
     def _await_head(self) -> None:
         self._head_timer = self.loop.call_later(self.head_deadline_s, self._head_is_late)

@@ -132,6 +132,26 @@ def test_a_head_that_is_too_large_is_431(gateway: RunningGateway) -> None:
     assert told.startswith(b"HTTP/1.1 431 ")
 
 
+def test_a_body_that_is_refused_by_its_head_is_dropped_and_the_connection_goes_on(
+    gateway: RunningGateway,
+) -> None:
+    body = b" " * 300_000
+    head = f"POST {PATH} HTTP/1.1\r\nhost: a\r\ncontent-length: {len(body)}\r\n\r\n".encode()
+    with (
+        socket.create_connection(("127.0.0.1", gateway.port), timeout=5) as wire,
+        wire.makefile("rb") as reader,
+    ):
+        for _ in range(3):
+            wire.sendall(head)
+            assert reader.readline().startswith(b"HTTP/1.1 415 ")
+            length = 0
+            for line in iter(reader.readline, b"\r\n"):
+                if line.lower().startswith(b"content-length:"):
+                    length = int(line.split(b":")[1])
+            reader.read(length)
+            wire.sendall(body)
+
+
 def drip(port: int, first: bytes, then: bytes) -> tuple[bytes, float]:
     """Send a byte now and then until the gateway has had enough: what it said, and when."""
     begun_s = time.monotonic()
