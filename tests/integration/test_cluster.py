@@ -113,7 +113,7 @@ def test_a_failed_start_says_why_and_leaves_nothing(tmp_path: Path, jars_cache: 
     with pytest.raises(SetupError, match=r"Kafka broker 1 stopped while it started: .*node"):
         cluster.start()
     assert cluster.running == []
-    assert _processes_naming(tmp_path) == []
+    assert _processes_naming(tmp_path) == {}
 
 
 def test_one_owner_per_data_folder(tmp_path: Path, jars_cache: Path) -> None:
@@ -156,20 +156,26 @@ def test_ctrl_c_during_the_start_leaves_nothing(tmp_path: Path, jars_cache: Path
         "import sys; from pathlib import Path\n"
         "from deploy.local.cluster import Cluster\n"
         "Cluster(folder=Path(sys.argv[1]), cache=Path(sys.argv[2])).start()\n"
+        "print('started', flush=True)\n"
     )
     with subprocess.Popen(
         [sys.executable, "-c", code, tmp_path, jars_cache],
         cwd=Path(__file__).parents[2],
+        stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
+        text=True,
     ) as parent:
         try:
-            # The log is made when the broker is started; it is ready a second later.
-            assert _eventually((tmp_path / "broker-1" / "broker.log").exists)
+            assert _eventually(lambda: bool(_brokers_of(tmp_path)))
+            # Frozen, the broker can never be ready: the start is under way for as long as we like.
+            os.kill(_brokers_of(tmp_path)[0], signal.SIGSTOP)
             parent.send_signal(signal.SIGINT)
-            assert parent.wait(timeout=20) != 0
+            assert parent.wait(timeout=60) != 0
+            assert parent.stdout is not None
+            assert parent.stdout.read() == ""
         finally:
             parent.kill()
-    assert _processes_naming(tmp_path) == []
+    assert _processes_naming(tmp_path) == {}
 
 
 def test_a_child_takes_along_what_it_started_itself(tmp_path: Path) -> None:
@@ -257,13 +263,22 @@ def _runs(pid: int) -> bool:
     return state != "Z"
 
 
-def _processes_naming(folder: Path) -> list[str]:
-    found = []
+def _processes_naming(folder: Path) -> dict[int, str]:
+    found = {}
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             command = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except OSError:
             continue
         if str(folder) in command:
-            found.append(command)
+            found[int(path.parent.name)] = command
     return found
+
+
+def _brokers_of(folder: Path) -> list[int]:
+    """Brokers proper: not the Python that becomes one, nor Kafka's format step."""
+    return [
+        pid
+        for pid, command in _processes_naming(folder).items()
+        if command.split(" ")[0].endswith("java") and " kafka.Kafka " in command
+    ]
