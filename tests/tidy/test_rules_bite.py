@@ -112,9 +112,7 @@ def test_a_load_test_that_looks_inside_is_found() -> None:
     assert [finding.partition(": ")[0] for finding in found] == ["a.py:2"]
 
 
-@pytest.mark.parametrize(
-    "text", ["cd /root/hifi", "x = '/work/main'", "see /tmp/bash_jobs.0/1", "(/home/ann/x)"]
-)
+@pytest.mark.parametrize("text", ["cd /root/hifi", "x = '/work/shop'", "(/home/ann/x)"])
 def test_a_path_of_a_machine_is_found(text: str) -> None:
     found = list(house_rules.names_no_machine("README.md", "\n" + text))
     assert found[0].startswith("README.md:2: no path of somebody's machine")
