@@ -166,3 +166,23 @@ def test_a_lane_goes_on_where_it_was_after_an_orderly_restart(hifi: RunningHifi)
         wait_until(lambda: len(destination.accepted_ids) == 20, what="20 arrived")
         hifi.wait_for_balance("again/to", lambda b: b.delivered == 20, what="20 delivered")
         assert max(destination.accepted_ids.values()) == 1
+
+
+def test_waiting_events_outlive_the_kill_of_the_retrier(hifi: RunningHifi) -> None:
+    def fail_first(_: int, request: Request) -> Reply:
+        return Reply(503 if request.headers["hifi-attempt"] == "1" else 200)
+
+    with scripted_destination(fail_first) as destination:
+        hifi.add(Destination(stream="patient", name="to", url=destination.url))
+        retrier = next(one for one in hifi.stack.services if one.name == "retrier")
+        assert retrier.child is not None
+        retrier.child.kill()
+        assert hifi.post("patient", events(40)).status_code == 200
+        hifi.wait_for_balance("patient/to", lambda b: b.waiting == 40, what="40 waiting")
+        # With nobody to take them out they stay, long past the 0.6 s of their tier.
+        assert destination.accepted == []
+        hifi.stack.look_after()
+        wait_until(lambda: len(destination.accepted_ids) == 40, what="40 arrived")
+        hifi.wait_for_balance("patient/to", lambda b: b.delivered == 40, what="40 delivered")
+        assert max(destination.accepted_ids.values()) == 1
+    assert hifi.balance("patient/to").unaccounted == 0
