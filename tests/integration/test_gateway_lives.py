@@ -85,8 +85,10 @@ class Clients:
                     self._stop.wait(0.02)
                     continue
                 self.statuses.append(response.status_code)
-                if response.status_code == 200:
-                    self.accepted += ids
+                if response.status_code in {200, 207}:
+                    # A 207 lists what was not accepted; the rest is promised like a 200.
+                    left_out = {one["index"] for one in response.json().get("results", ())}
+                    self.accepted += [one for at, one in enumerate(ids) if at not in left_out]
                 elif response.status_code == 503:
                     self.refused_s.append(time.monotonic() - begun_s)
 
@@ -152,7 +154,8 @@ def test_a_hundred_kills_under_load_lose_nothing_that_was_answered(kafka: Cluste
                 os.kill(victim, signal.SIGKILL)
                 killed.add(victim)
                 wait_until(partial(load.has_answers, answers), timeout_s=60)
-        assert set(load.statuses) <= {200, 503, 504}
+        # 207: the request's Kafka partitions met the broker's death at different moments.
+        assert set(load.statuses) <= {200, 207, 503, 504}
         assert load.broken >= KILLS / 10, "the kills hit nobody"
         assert len(load.accepted) >= 3 * KILLS
         wait_until(lambda: len(children(supervisor.pid)) == WORKERS, timeout_s=30)
@@ -196,7 +199,8 @@ def test_with_kafka_dead_under_load_memory_stays_bounded_and_all_comes_back(
                 kafka.restart(broker)
             accepted = len(load.accepted)
             wait_until(lambda: len(load.accepted) > accepted + 5_000, timeout_s=60)
-        assert set(load.statuses) <= {200, 503, 504}
+        # 207: the request's Kafka partitions met the broker's death at different moments.
+        assert set(load.statuses) <= {200, 207, 503, 504}
         assert peak_rss_mb(gateway.process.pid) < RSS_MB_MAX
         wait_until(gateway.is_ready, timeout_s=30)
         assert not set(load.accepted) - set(stored_ids(kafka.bootstrap_servers, stream))
