@@ -13,10 +13,10 @@ export UV_PYTHON_DOWNLOADS := never
 # Some images set it; every start of Python then compiles hundreds of modules anew (measured: 4 s).
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup up check unit coverage test bench bench-gateway docs clean
+.PHONY: help setup up check unit coverage test bench bench-gateway bench-deliver docs clean
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
 setup: .venv/.synced ## make the virtual environment (every other target does it by itself)
 
@@ -41,12 +41,14 @@ coverage: .venv/.synced ## the same, and every branch of the core must have been
 test: check coverage ## all tests: real Kafka, real Spark, real HTTP
 	@$(BIN)/pytest tests/component tests/contract tests/integration $(ARGS)
 
-bench: .venv/.synced ## every benchmark; figures and caveats are in docs/benchmarks.md
+bench: .venv/.bench-synced ## every benchmark; figures and caveats are in docs/benchmarks.md
 	@$(BIN)/python -m benchmarks
 
-bench-gateway: .venv/.synced ## the gateway against raw librdkafka and a bare FastAPI route (needs wrk)
-	@$(UV) sync --quiet --frozen --extra local --group bench --python '$(PYTHON)'
+bench-gateway: .venv/.bench-synced ## the gateway against raw librdkafka and a bare FastAPI route (needs wrk)
 	@$(BIN)/python -m benchmarks.gateway $(ARGS)
+
+bench-deliver: .venv/.bench-synced ## deliver, without Spark, against ready-made bodies
+	@$(BIN)/python -m benchmarks.deliver
 
 docs: .venv/.synced ## write the generated pages anew
 	@$(BIN)/python docs/generate.py
@@ -56,6 +58,10 @@ clean: ## remove what make has made here; data/ stays
 
 .venv/.synced: pyproject.toml uv.lock $(UV)
 	@$(UV) sync --quiet --frozen --compile-bytecode --extra local --python '$(PYTHON)'
+	@touch $@
+
+.venv/.bench-synced: .venv/.synced
+	@$(UV) sync --quiet --frozen --extra local --group bench --python '$(PYTHON)'
 	@touch $@
 
 $(UV):
