@@ -51,32 +51,15 @@ _EVENTS = (
     "not_stored",
     "outcome_unknown",
 )
-_BEACON = (
-    "invalid_json",
-    "invalid_utf8",
-    "invalid_encoding",
-    "too_deep",
-    "not_events",
-    "ambiguous_body",
-    "bad_query",
-    "stream_forbidden",
-    "origin_forbidden",
-    "unknown_stream",
-    "body_timeout",
-    "body_too_large",
-    "decompressed_too_large",
-    "too_many_events",
-    "unsupported_media_type",
-    "unsupported_encoding",
-    "all_rejected",
-    "quota_requests",
-    "quota_events",
-    "quota_bytes",
-    "tenant_in_flight",
-    "overloaded",
-    "not_stored",
-    "outcome_unknown",
-)
+# A beacon comes from a page, which can send neither a signature nor any header of its choice.
+_NOT_FOR_BEACONS = {
+    "bad_header",
+    "bad_signature",
+    "idempotency_key_in_use",
+    "strict_rejected",
+    "idempotency_key_reused",
+}
+_BEACON = tuple(code for code in _EVENTS if code not in _NOT_FOR_BEACONS)
 
 
 def document(settings: Settings) -> Json:
