@@ -88,7 +88,12 @@ class ScriptedDestination:
             disable_nagle_algorithm = True
 
             def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
+                length = int(self.headers["content-length"])
+                body = self.rfile.read(length)
+                if len(body) < length:
+                    # Whoever sent this died in the middle; no destination takes half a request.
+                    self.close_connection = True
+                    return
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 request = Request(headers, body, time.monotonic())
                 with destination._lock:

@@ -5,7 +5,7 @@ import os
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
@@ -18,7 +18,7 @@ from deploy.local.stack import Stack
 from observe.books import open_books
 from shared.audit import Balance
 from shared.configuration import Destination, Stream
-from shared.runtime.config_topic import write_config
+from shared.runtime.config_topic import write_config, write_records
 from shared.runtime.topic_admin import topic_admin
 from shared.topics import stream_spec
 
@@ -31,6 +31,8 @@ PATIENCE_S = 90.0
 @dataclass
 class RunningHifi:
     stack: Stack
+    # What this test has added; its lanes go when the test ends.
+    added: list[Destination] = field(default_factory=list)
 
     @property
     def kafka(self) -> str:
@@ -43,7 +45,14 @@ class RunningHifi:
     def add(self, destination: Destination) -> None:
         """Create a stream with one destination and wait until its lane runs."""
         asyncio.run(self._add(destination))
+        self.added.append(destination)
         self.wait_for_lane(destination.id)
+
+    def remove_added(self) -> None:
+        """Take the test's destinations away, so that the next test has the cores for itself."""
+        if self.added:
+            keys = [destination.config_key for destination in self.added]
+            asyncio.run(write_records(self.kafka, [(key, None) for key in keys]))
 
     def wait_for_lane(self, destination_id: str) -> None:
         metrics = f"http://127.0.0.1:{self.stack.settings.delivery_metrics_port}/metrics"
@@ -118,15 +127,26 @@ def stack_settings(folder: Path, cache: Path) -> StackSettings:
     )
 
 
-@pytest.fixture(scope="module")
-def hifi(tmp_path_factory: pytest.TempPathFactory, jars_cache: Path) -> Iterator[RunningHifi]:
+@pytest.fixture(scope="session")
+def hifi_stack(tmp_path_factory: pytest.TempPathFactory, jars_cache: Path) -> Iterator[Stack]:
+    """One Hifi for all tests that need the whole of it: each start costs two Spark drivers."""
     settings = stack_settings(tmp_path_factory.mktemp("hifi"), jars_cache)
     stack = Stack(settings, environ=os.environ, say=lambda _: None)
     stack.start(lambda _: None)
     try:
-        yield RunningHifi(stack)
+        yield stack
     finally:
         stack.stop()
+
+
+@pytest.fixture
+def hifi(hifi_stack: Stack) -> Iterator[RunningHifi]:
+    """The whole of Hifi; a test names its own stream, and what it adds is taken away after it."""
+    running = RunningHifi(hifi_stack)
+    try:
+        yield running
+    finally:
+        running.remove_added()
 
 
 def fetch(url: str) -> str:
