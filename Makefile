@@ -13,7 +13,7 @@ export UV_PYTHON_DOWNLOADS := never
 # Some images set it; every start of Python then compiles hundreds of modules anew (measured: 4 s).
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup up check unit coverage test bench bench-gateway bench-deliver docs clean
+.PHONY: help setup up check unit coverage test test-long bench bench-gateway bench-deliver docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -40,6 +40,9 @@ coverage: .venv/.synced ## the same, and every branch of the core must have been
 
 test: check coverage ## all tests: real Kafka, real Spark, real HTTP
 	@$(BIN)/pytest tests/component tests/contract tests/integration $(ARGS)
+
+test-long: .venv/.bench-synced ## the proofs that take minutes each, such as Kafka dead for 60 s under load (ARGS="-k gateway")
+	@$(BIN)/pytest tests -m long $(ARGS)
 
 bench: .venv/.bench-synced ## every benchmark; figures and caveats are in docs/benchmarks.md
 	@$(BIN)/python -m benchmarks
