@@ -9,7 +9,7 @@ mistakes, so that the task fails and Spark reads the same rows again.
 import asyncio
 import random
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, assert_never
 
@@ -54,6 +54,8 @@ class Plan:
     time_box_s: float = 5.0
     # Offsets below these may have been sent by a micro-batch that died before its checkpoint.
     replay_until: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    # What time it is; the retrier asks the broker, whose clock stamps what waits.
+    clock: Callable[[], int] = now_ms
 
 
 def deliver(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
@@ -103,7 +105,7 @@ class _Task:
 
     def _open_stream(self, envelopes: Iterable[Envelope]) -> dict[str, list[Tried]]:
         """First attempts: every event goes to every destination of the lane, which has one."""
-        fresh = History.fresh(now_ms=now_ms(), deadline_s=self._plan.schedule.deadline_s)
+        fresh = History.fresh(now_ms=self._plan.clock(), deadline_s=self._plan.schedule.deadline_s)
         tried = [Tried(envelope, fresh) for envelope in envelopes]
         return dict.fromkeys(self._plan.destinations, tried)
 
@@ -116,22 +118,22 @@ class _Task:
         for record in records:
             opened = open_retry_record(record)
             if isinstance(opened, Malformed):
-                outcomes.append(route_malformed(opened, now_ms=now_ms()))
+                outcomes.append(route_malformed(opened, now_ms=self._plan.clock()))
                 continue
             name, history = opened.travel
             match self._admit(name, history):
                 case Send(history=current):
                     to_send.setdefault(name, []).append(Tried(opened, current))
                 case Hop() as decision:
-                    outcomes.append(hop(opened, decision, name, now_ms=now_ms()))
+                    outcomes.append(hop(opened, decision, name, now_ms=self._plan.clock()))
                 case DeadLetter() as decision:
-                    outcomes += _give_up(opened, decision, name)
+                    outcomes += _give_up(opened, decision, name, now_ms=self._plan.clock())
         return outcomes, to_send
 
     def _admit(self, destination_id: str, history: History) -> Send | Hop | DeadLetter:
         if destination_id not in self._plan.destinations:
             return DeadLetter(DESTINATION_GONE, history)
-        return admit(history, self._plan.schedule, now_ms=now_ms())
+        return admit(history, self._plan.schedule, now_ms=self._plan.clock())
 
     async def _send_batch(
         self, destination: Destination, batch: Sequence[Tried]
@@ -176,11 +178,11 @@ class _Task:
         if any(self._may_be_duplicate(tried) for tried in batch):
             headers["hifi-maybe-duplicate"] = "1"
         async with self._gates[destination.id]:
-            started_at_ms = now_ms()
+            started_at_ms = self._plan.clock()
             headers["webhook-timestamp"] = str(started_at_ms // 1000)
             body = join_body(envelopes, destination.body_format)
             attempt = await self._sender.send(destination, body, headers)
-        return attempt, Exchange(name, started_at_ms, now_ms())
+        return attempt, Exchange(name, started_at_ms, self._plan.clock())
 
     def _may_be_duplicate(self, tried: Tried) -> bool:
         origin = tried.envelope.origin
@@ -199,7 +201,7 @@ class _Task:
             batch_count=len(batch),
             local_attempt_count=local_attempt_count,
             budget_s=self._time_box_end_s - time.monotonic(),
-            now_ms=now_ms(),
+            now_ms=self._plan.clock(),
             roll=self._dice.random(),
         )
         first = decide(batch[0].history, attempt, policy, situation)
@@ -222,10 +224,11 @@ def _cut(destination: Destination, tried: Sequence[Tried]) -> Iterator[Sequence[
         at += len(chunk)
 
 
-def _give_up(envelope: Envelope, dead: DeadLetter, destination_id: str) -> list[RecordOut]:
+def _give_up(
+    envelope: Envelope, dead: DeadLetter, destination_id: str, *, now_ms: int
+) -> list[RecordOut]:
     """A waiting event that is not tried again; its receipt tells of no exchange."""
-    at_ms = now_ms()
-    exchange = Exchange(batch_id="", started_at_ms=at_ms, ended_at_ms=at_ms)
+    exchange = Exchange(batch_id="", started_at_ms=now_ms, ended_at_ms=now_ms)
     return outcomes_of(destination_id, [(Tried(envelope, dead.history), dead)], exchange)
 
 

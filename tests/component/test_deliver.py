@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -278,6 +279,21 @@ def test_a_waiting_event_past_its_deadline_is_not_sent() -> None:
     (dead,) = [one for one in outcomes if one.topic == DEAD]
     assert dict(dead.headers)["reason"] == b"deadline_passed"
     assert receipts(outcomes)[0].outcome is ReceiptOutcome.DEAD
+
+
+@pytest.mark.parametrize("ahead_ms", [-3_600_000, 0, 3_600_000])
+def test_what_is_waited_for_is_told_by_the_clock_of_the_plan(ahead_ms: int) -> None:
+    """The machine's own clock may be an hour off in either direction: the broker's decides."""
+    there_ms = now_ms() + ahead_ms
+    with scripted_destination() as destination:
+        plan = replace(retry_plan(sample(destination)), clock=lambda: there_ms)
+        early = waiting_record("demo/sample", not_before_ms=there_ms + 1, deadline_s=1e6)
+        late = waiting_record("demo/sample", not_before_ms=there_ms, deadline_s=1e6)
+        (waits,) = run([early], plan)
+        assert waits.topic == retry_topic("30s")
+        (receipt,) = receipts(run([late], plan))
+    assert receipt.outcome is ReceiptOutcome.DELIVERED
+    assert receipt.started_at_ms == receipt.ended_at_ms == there_ms
 
 
 def test_a_waiting_event_that_asked_for_longer_hops_on_unsent() -> None:
