@@ -33,6 +33,10 @@ Kafka = Annotated[
 Gateway = Annotated[
     str, typer.Option("--gateway", envvar="HIFI_GATEWAY", metavar="URL", help="The gateway.")
 ]
+ApiKey = Annotated[
+    str | None,
+    typer.Option("--api-key", envvar="HIFI_API_KEY", help="For a gateway that asks for keys."),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="For programs: JSON on standard output.")]
 Data = Annotated[Path, typer.Option(envvar="HIFI_UP_DATA", help="Where everything is kept.")]
 Brokers = Annotated[

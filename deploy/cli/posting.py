@@ -73,6 +73,7 @@ class Poster:
         gateway: str,
         stream: str,
         key: str | None,
+        api_key: str | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._client = client
@@ -81,6 +82,8 @@ class Poster:
         self._headers = {b"content-type": b"application/json"}
         if key is not None:
             self._headers[b"x-partition-key"] = key.encode()
+        if api_key is not None:
+            self._headers[b"authorization"] = f"Bearer {api_key}".encode()
         self._sleep = sleep
         self._has_answered = False
 

@@ -42,6 +42,7 @@ def send(  # noqa: PLR0917 - typer makes an option of each
     rate: Annotated[
         float | None, typer.Option(help="Events per second at most.", min=0.001)
     ] = None,
+    api_key: options.ApiKey = None,
 ) -> None:
     """Send events to a stream, and wait until each is stored.
 
@@ -57,7 +58,7 @@ def send(  # noqa: PLR0917 - typer makes an option of each
     """
     given = _given(events or [], file, count)
     with httpx.Client(timeout=httpx.Timeout(60)) as client:
-        poster = Poster(client, gateway=gateway, stream=stream, key=key)
+        poster = Poster(client, gateway=gateway, stream=stream, key=key, api_key=api_key)
         total, took_s = _send_all(poster, given, batch=batch, rate=rate)
     out.print(
         f"{total.accepted:,} accepted, {total.rejected:,} rejected, {total.unsure:,} not known"

@@ -58,9 +58,10 @@ class Gateway:
 
 
 @contextlib.contextmanager
-def running(bootstrap_servers: str) -> Iterator[Gateway]:
+def running(bootstrap_servers: str, **more: object) -> Iterator[Gateway]:
     """A gateway in a process of its own, on free ports."""
-    environment = settings(bootstrap_servers, HIFI_GATEWAY_PORT=0, HIFI_GATEWAY_METRICS_PORT=0)
+    ports_free: dict[str, object] = {"HIFI_GATEWAY_PORT": 0, "HIFI_GATEWAY_METRICS_PORT": 0}
+    environment = settings(bootstrap_servers, **ports_free, **more)
     with started(environment) as process:
         lines: list[str] = []
         reader = threading.Thread(target=_keep_lines, args=(process, lines))

@@ -18,7 +18,9 @@ from pathlib import Path
 
 import httpx
 import pytest
+from typer.testing import CliRunner
 
+from deploy.cli.commands import app
 from deploy.local.cluster import Cluster
 from gateway.events import Event
 from gateway.publisher import KafkaPublisher
@@ -312,3 +314,23 @@ def test_streams_and_keys_made_over_http_are_live_on_another_gateway(kafka: Clus
         assert shrunk.status_code == 400
         assert httpx.delete(f"{one.url}/v1/streams/{name}", timeout=30).status_code == 204
         wait_until(lambda: other.post(name, ["c"]).status_code == 404, timeout_s=2)
+
+
+def test_the_first_key_of_a_locked_gateway_goes_past_it(kafka: Cluster) -> None:
+    servers = kafka.bootstrap_servers
+    stream = new_stream(servers)
+    name = f"root-{uuid.uuid4().hex}"
+    made = ["keys", "create", name, "--bootstrap", "--kafka", servers, "--scope", "admin"]
+    with running(servers, HIFI_GATEWAY_AUTH="keys") as gateway:
+        assert gateway.post(stream, ["a"]).status_code == 401
+        given = CliRunner().invoke(app, [*made, "--scope", "write"])
+        assert given.exit_code == 0, given.stderr
+        headers = {"authorization": f"Bearer {given.stdout.strip()}"}
+        url = f"{gateway.url}/v1/streams/{stream}/events"
+
+        def takes() -> bool:
+            return httpx.post(url, json=[{}], headers=headers, timeout=30).status_code == 200
+
+        wait_until(takes, timeout_s=30)
+        again = CliRunner().invoke(app, made)
+        assert "There is a key" in str(again.exception)
