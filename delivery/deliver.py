@@ -9,16 +9,17 @@ mistakes, so that the task fails and Spark reads the same rows again.
 import asyncio
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, assert_never
 
 import pyarrow as pa
 
-from delivery.outcomes import Exchange, Final, Tried, hop, outcomes_of
+from delivery.batches import Batch, Tried, fresh_batches, halves, tried_batches
+from delivery.outcomes import Exchange, Final, hop, outcomes_of, receipt_of
 from delivery.sender import Sender
 from shared.attempt import Attempt
-from shared.batch import CONTENT_TYPES, batch_id, chunks, join_body
+from shared.batch import CONTENT_TYPES, batch_id
 from shared.configuration import Destination
 from shared.decision import (
     DESTINATION_GONE,
@@ -35,8 +36,10 @@ from shared.decision import (
     decide,
 )
 from shared.envelope import Envelope, History, Malformed, open_retry_record
+from shared.receipt import Covered
 from shared.record import RecordIn, RecordOut
 from shared.routing import route_malformed
+from shared.runtime.arrow_events import columns_of
 from shared.runtime.arrow_rows import batch_of, envelopes_of, records_of
 from shared.runtime.clock import now_ms
 from shared.schedule import RetrySchedule
@@ -87,7 +90,7 @@ class _Task:
         outcomes: list[RecordOut] = []
         match self._plan.reads:
             case "stream":
-                to_send = self._open_stream(envelopes_of(batch))
+                to_send = self._open_stream(batch)
             case "retry":
                 outcomes, to_send = self._open_retries(records_of(batch))
             case _:
@@ -96,25 +99,32 @@ class _Task:
         async with asyncio.TaskGroup() as group:
             sends = [
                 group.create_task(self._send_batch(self._plan.destinations[name], batch))
-                for name, tried in to_send.items()
-                for batch in _cut(self._plan.destinations[name], tried)
+                for name, batches in to_send.items()
+                for batch in batches
             ]
         for send in sends:
             outcomes += send.result()
         return outcomes
 
-    def _open_stream(self, envelopes: Iterable[Envelope]) -> dict[str, list[Tried]]:
+    def _open_stream(self, batch: pa.RecordBatch) -> dict[str, Iterable[Batch]]:
         """First attempts: every event goes to every destination of the lane, which has one."""
         fresh = History.fresh(now_ms=self._plan.clock(), deadline_s=self._plan.schedule.deadline_s)
-        tried = [Tried(envelope, fresh) for envelope in envelopes]
-        return dict.fromkeys(self._plan.destinations, tried)
+        to_send: dict[str, Iterable[Batch]] = {}
+        for name, destination in self._plan.destinations.items():
+            columns = columns_of(batch) if destination.body_format == "json" else None
+            if columns is not None:
+                to_send[name] = fresh_batches(columns, fresh, destination)
+            else:
+                tried = [Tried(envelope, fresh) for envelope in envelopes_of(batch)]
+                to_send[name] = tried_batches(tried, destination)
+        return to_send
 
     def _open_retries(
         self, records: Iterable[RecordIn]
-    ) -> tuple[list[RecordOut], dict[str, list[Tried]]]:
+    ) -> tuple[list[RecordOut], dict[str, Iterable[Batch]]]:
         """Waiting events: those that are not to be sent now have their outcome at once."""
         outcomes: list[RecordOut] = []
-        to_send: dict[str, list[Tried]] = {}
+        due: dict[str, list[Tried]] = {}
         for record in records:
             opened = open_retry_record(record)
             if isinstance(opened, Malformed):
@@ -123,21 +133,21 @@ class _Task:
             name, history = opened.travel
             match self._admit(name, history):
                 case Send(history=current):
-                    to_send.setdefault(name, []).append(Tried(opened, current))
+                    due.setdefault(name, []).append(Tried(opened, current))
                 case Hop() as decision:
                     outcomes.append(hop(opened, decision, name, now_ms=self._plan.clock()))
                 case DeadLetter() as decision:
                     outcomes += _give_up(opened, decision, name, now_ms=self._plan.clock())
-        return outcomes, to_send
+        return outcomes, {
+            name: tried_batches(tried, self._plan.destinations[name]) for name, tried in due.items()
+        }
 
     def _admit(self, destination_id: str, history: History) -> Send | Hop | DeadLetter:
         if destination_id not in self._plan.destinations:
             return DeadLetter(DESTINATION_GONE, history)
         return admit(history, self._plan.schedule, now_ms=self._plan.clock())
 
-    async def _send_batch(
-        self, destination: Destination, batch: Sequence[Tried]
-    ) -> list[RecordOut]:
+    async def _send_batch(self, destination: Destination, batch: Batch) -> list[RecordOut]:
         """Try a batch until each of its events has an outcome; `decide` bounds the rounds."""
         local_attempt_count = 0
         while True:
@@ -146,82 +156,73 @@ class _Task:
             decided = self._decide(destination, batch, attempt, local_attempt_count)
             # Only histories differ within a batch, so all of it goes on, or none.
             match decided[0]:
+                case Delivered() as delivered:
+                    return receipt_of(destination.id, batch, delivered, exchange)
                 case RetryLocally(delay_s=delay_s):
-                    batch = [
-                        Tried(tried.envelope, decision.history)
-                        for tried, decision in zip(batch, decided, strict=True)
-                        if isinstance(decision, RetryLocally)
-                    ]
+                    batch = batch.with_histories(
+                        [one.history for one in decided if isinstance(one, RetryLocally)]
+                    )
                     await asyncio.sleep(delay_s)
                 case Split():
-                    half = len(batch) // 2
-                    first = await self._send_batch(destination, batch[:half])
-                    return first + await self._send_batch(destination, batch[half:])
+                    first, second = halves(batch)
+                    outcomes = await self._send_batch(destination, first)
+                    return outcomes + await self._send_batch(destination, second)
                 case _:
-                    final = [d for d in decided if isinstance(d, Final)]
-                    pairs = list(zip(batch, final, strict=True))
-                    return outcomes_of(destination.id, pairs, exchange)
+                    tried = batch.tried()
+                    final = [one for one in decided if isinstance(one, Final)]
+                    # One history, one decision; otherwise one of each for each event.
+                    final = final if len(final) == len(tried) else final * len(tried)
+                    return outcomes_of(
+                        destination.id, list(zip(tried, final, strict=True)), exchange
+                    )
 
-    async def _attempt(
-        self, destination: Destination, batch: Sequence[Tried]
-    ) -> tuple[Attempt, Exchange]:
-        envelopes = [tried.envelope for tried in batch]
-        name = batch_id(destination.id, envelopes)
+    async def _attempt(self, destination: Destination, batch: Batch) -> tuple[Attempt, Exchange]:
+        covered = batch.facts.covered
+        name = batch_id(destination.id, covered)
         headers = {
             "content-type": CONTENT_TYPES[destination.body_format],
             "user-agent": "hifi",
             "webhook-id": name,
             "hifi-stream": destination.stream,
-            "hifi-events": str(len(batch)),
-            "hifi-attempt": str(max(tried.history.attempt_count for tried in batch) + 1),
+            "hifi-events": str(batch.event_count),
+            "hifi-attempt": str(max(history.attempt_count for history in batch.histories) + 1),
         }
-        if any(self._may_be_duplicate(tried) for tried in batch):
+        if self._may_be_duplicate(batch, covered):
             headers["hifi-maybe-duplicate"] = "1"
         async with self._gates[destination.id]:
             started_at_ms = self._plan.clock()
             headers["webhook-timestamp"] = str(started_at_ms // 1000)
-            body = join_body(envelopes, destination.body_format)
+            body = batch.body(destination.body_format)
             attempt = await self._sender.send(destination, body, headers)
         return attempt, Exchange(name, started_at_ms, self._plan.clock())
 
-    def _may_be_duplicate(self, tried: Tried) -> bool:
-        origin = tried.envelope.origin
-        replay_end = self._plan.replay_until.get((origin.topic, origin.partition), 0)
-        return tried.history.is_ambiguous or origin.offset < replay_end
+    def _may_be_duplicate(self, batch: Batch, covered: Iterable[Covered]) -> bool:
+        replay_until = self._plan.replay_until
+        return any(history.is_ambiguous for history in batch.histories) or any(
+            part.first < replay_until.get((part.topic, part.partition), 0) for part in covered
+        )
 
     def _decide(
         self,
         destination: Destination,
-        batch: Sequence[Tried],
+        batch: Batch,
         attempt: Attempt,
         local_attempt_count: int,
     ) -> list[Decision]:
+        """A decision for each history; when the batch is delivered, one for all."""
         policy = Policy(schedule=self._plan.schedule, retry_on=destination.retry_on)
         situation = Situation(
-            batch_count=len(batch),
+            batch_count=batch.event_count,
             local_attempt_count=local_attempt_count,
             budget_s=self._time_box_end_s - time.monotonic(),
             now_ms=self._plan.clock(),
             roll=self._dice.random(),
         )
-        first = decide(batch[0].history, attempt, policy, situation)
+        first = decide(batch.histories[0], attempt, policy, situation)
         if isinstance(first, Delivered):
-            # A success is one whatever came before it; asking 500 times costs a fifth of the task.
-            return [first] * len(batch)
-        return [decide(tried.history, attempt, policy, situation) for tried in batch]
-
-
-def _cut(destination: Destination, tried: Sequence[Tried]) -> Iterator[Sequence[Tried]]:
-    """Batches of a destination's size; `chunks` decides where, by the events alone."""
-    at = 0
-    for chunk in chunks(
-        [each.envelope for each in tried],
-        count_max=destination.batch_count_max,
-        bytes_max=destination.batch_bytes_max,
-        body_format=destination.body_format,
-    ):
-        yield tried[at : at + len(chunk)]
-        at += len(chunk)
+            # A success is one whatever came before it.
+            return [first]
+        return [decide(history, attempt, policy, situation) for history in batch.histories]
 
 
 def _give_up(

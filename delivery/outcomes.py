@@ -3,20 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from delivery.batches import Batch, Tried
 from shared.decision import DeadLetter, Delivered, Hop, Park, RetryLater
-from shared.envelope import Envelope, History
+from shared.envelope import Envelope
 from shared.lifecycle import MOVE_OF, State, next_state
-from shared.receipt import ReceiptOutcome, make_receipt
+from shared.receipt import Facts, ReceiptOutcome, facts_of, make_receipt
 from shared.record import RecordOut
 from shared.routing import route, route_receipt
-
-
-@dataclass(frozen=True, slots=True)
-class Tried:
-    """An event with its history on the way to one destination."""
-
-    envelope: Envelope
-    history: History
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +43,22 @@ def outcomes_of(
             outcomes.append(
                 route(decision, tried.envelope, destination_id, now_ms=exchange.ended_at_ms)
             )
-    for (outcome, reason, attempt_count), envelopes in kinds.items():
-        receipt = make_receipt(
-            envelopes,
-            destination_id=destination_id,
-            outcome=outcome,
-            reason=reason,
-            batch_id=exchange.batch_id,
-            attempt=attempt_count,
-            started_at_ms=exchange.started_at_ms,
-            ended_at_ms=exchange.ended_at_ms,
-        )
-        outcomes.append(route_receipt(receipt))
+    outcomes += [
+        _receipt(destination_id, kind, facts_of(envelopes), exchange)
+        for kind, envelopes in kinds.items()
+    ]
     return outcomes
+
+
+def receipt_of(
+    destination_id: str, batch: Batch, delivered: Delivered, exchange: Exchange
+) -> list[RecordOut]:
+    """The receipts of a batch that was delivered as a whole: one, unless its attempts differ."""
+    attempts = {history.attempt_count for history in batch.histories}
+    if len(attempts) > 1:
+        return outcomes_of(destination_id, [(t, delivered) for t in batch.tried()], exchange)
+    kind = (ReceiptOutcome.DELIVERED, delivered.reason, attempts.pop() + 1)
+    return [_receipt(destination_id, kind, batch.facts, exchange)]
 
 
 def hop(envelope: Envelope, decision: Hop, destination_id: str, *, now_ms: int) -> RecordOut:
@@ -81,3 +77,20 @@ def _kind(tried: Tried, decision: Final) -> tuple[ReceiptOutcome, str, int]:
             return outcome, decision.reason, decision.history.attempt_count
         case RetryLater() | Park():
             return outcome, decision.history.cause, decision.history.attempt_count
+
+
+def _receipt(
+    destination_id: str, kind: tuple[ReceiptOutcome, str, int], facts: Facts, exchange: Exchange
+) -> RecordOut:
+    outcome, reason, attempt_count = kind
+    receipt = make_receipt(
+        facts,
+        destination_id=destination_id,
+        outcome=outcome,
+        reason=reason,
+        batch_id=exchange.batch_id,
+        attempt=attempt_count,
+        started_at_ms=exchange.started_at_ms,
+        ended_at_ms=exchange.ended_at_ms,
+    )
+    return route_receipt(receipt)

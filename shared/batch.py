@@ -6,11 +6,12 @@ with the same ids, and a receiver can drop a repeated one by its header.
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
 from shared.configuration import BodyFormat
 from shared.envelope import Envelope
+from shared.receipt import Covered
 
 CONTENT_TYPES: dict[BodyFormat, str] = {
     "json": "application/json",
@@ -45,12 +46,12 @@ def chunks(
         yield envelopes[start:]
 
 
-def batch_id(destination_id: str, envelopes: Sequence[Envelope]) -> str:
+def batch_id(destination_id: str, covered: Iterable[Covered]) -> str:
     """Name a batch after its destination and the coordinates of every event in it."""
     digest = hashlib.blake2b(destination_id.encode(), digest_size=_BATCH_ID_BYTES)
-    for envelope in envelopes:
-        origin = envelope.origin
-        digest.update(b"\0%b\0%d\0%d" % (origin.topic.encode(), origin.partition, origin.offset))
+    for part in covered:
+        where = part.topic.encode(), part.partition, part.first, part.end
+        digest.update(b"\0%b\0%d\0%d\0%d" % where)
     return f"msg_{digest.hexdigest()}"
 
 

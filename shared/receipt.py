@@ -6,7 +6,7 @@ receipts, laid over the stream topic, shows what is delivered, waiting, dead, or
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import Enum
 
@@ -66,8 +66,27 @@ class Receipt:
         return cls(**fields)
 
 
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a receipt tells of its events: where they are in the log, and when they were."""
+
+    covered: tuple[Covered, ...]
+    event_times_ms: Sequence[int]
+    accepted_ats_ms: Sequence[int]
+
+
+def facts_of(envelopes: Sequence[Envelope]) -> Facts:
+    """The facts of events that were opened one by one."""
+    origins = [(e.origin.topic, e.origin.partition, e.origin.offset) for e in envelopes]
+    return Facts(
+        covered=cover(origins),
+        event_times_ms=[envelope.event_time_ms for envelope in envelopes],
+        accepted_ats_ms=[envelope.accepted_at_ms for envelope in envelopes],
+    )
+
+
 def make_receipt(
-    envelopes: Sequence[Envelope],
+    facts: Facts,
     *,
     destination_id: str,
     outcome: ReceiptOutcome,
@@ -83,11 +102,11 @@ def make_receipt(
         outcome=outcome,
         reason=reason,
         batch_id=batch_id,
-        event_count=len(envelopes),
-        covered=cover(envelopes),
-        minutes=dict(Counter(minute_of(envelope.event_time_ms) for envelope in envelopes)),
-        event_time_ms_min=min(envelope.event_time_ms for envelope in envelopes),
-        accepted_at_ms_min=min(envelope.accepted_at_ms for envelope in envelopes),
+        event_count=len(facts.event_times_ms),
+        covered=facts.covered,
+        minutes=_minutes(facts.event_times_ms),
+        event_time_ms_min=min(facts.event_times_ms),
+        accepted_at_ms_min=min(facts.accepted_ats_ms),
         attempt=attempt,
         started_at_ms=started_at_ms,
         ended_at_ms=ended_at_ms,
@@ -99,13 +118,11 @@ def minute_of(time_ms: int) -> int:
     return time_ms - time_ms % MINUTE_MS
 
 
-def cover(envelopes: Sequence[Envelope]) -> tuple[Covered, ...]:
-    """Fold the events' coordinates into as few intervals as they make."""
+def cover(origins: Iterable[tuple[str, int, int]]) -> tuple[Covered, ...]:
+    """Fold coordinates (topic, partition, offset) into as few intervals as they make."""
     covered: list[Covered] = []
     topic, partition, first, end = "", 0, 0, 0
-    for origin in sorted(
-        [(e.origin.topic, e.origin.partition, e.origin.offset) for e in envelopes]
-    ):
+    for origin in sorted(origins):
         if origin[:2] != (topic, partition) or origin[2] > end:
             if end > first:
                 covered.append(Covered(topic, partition, first, end))
@@ -114,3 +131,11 @@ def cover(envelopes: Sequence[Envelope]) -> tuple[Covered, ...]:
     if end > first:
         covered.append(Covered(topic, partition, first, end))
     return tuple(covered)
+
+
+def _minutes(times_ms: Sequence[int]) -> dict[int, int]:
+    """Events per minute; mostly they are all of one, and then nothing is counted."""
+    first = minute_of(min(times_ms))
+    if first == minute_of(max(times_ms)):
+        return {first: len(times_ms)}
+    return dict(Counter(minute_of(time_ms) for time_ms in times_ms))

@@ -13,6 +13,7 @@ from shared.receipt import (
     Receipt,
     ReceiptOutcome,
     cover,
+    facts_of,
     make_receipt,
     minute_of,
 )
@@ -29,11 +30,13 @@ origins = st.builds(
 def a_receipt() -> Receipt:
     minute_ms = minute_of(NOW_MS)
     return make_receipt(
-        [
-            an_envelope(4, event_time_ms=minute_ms, accepted_at_ms=NOW_MS + 9),
-            an_envelope(5, event_time_ms=minute_ms + 59_999, accepted_at_ms=NOW_MS + 7),
-            an_envelope(9, event_time_ms=minute_ms + 60_000, accepted_at_ms=NOW_MS + 8),
-        ],
+        facts_of(
+            [
+                an_envelope(4, event_time_ms=minute_ms, accepted_at_ms=NOW_MS + 9),
+                an_envelope(5, event_time_ms=minute_ms + 59_999, accepted_at_ms=NOW_MS + 7),
+                an_envelope(9, event_time_ms=minute_ms + 60_000, accepted_at_ms=NOW_MS + 8),
+            ]
+        ),
         destination_id="orders/shop",
         outcome=ReceiptOutcome.DELIVERED,
         reason="status_200",
@@ -59,6 +62,22 @@ def test_a_receipt_adds_up_its_events() -> None:
         started_at_ms=NOW_MS + 20,
         ended_at_ms=NOW_MS + 30,
     )
+
+
+@pytest.mark.parametrize("times_ms", [[5], [0, 59_999, 3], [60_000, 59_999], [-1, 0, -60_000]])
+def test_each_event_is_counted_in_its_minute(times_ms: list[int]) -> None:
+    events = [an_envelope(at, event_time_ms=time_ms) for at, time_ms in enumerate(times_ms)]
+    receipt = make_receipt(
+        facts_of(events),
+        destination_id="orders/shop",
+        outcome=ReceiptOutcome.DELIVERED,
+        reason="status_200",
+        batch_id="msg_1",
+        attempt=1,
+        started_at_ms=0,
+        ended_at_ms=0,
+    )
+    assert receipt.minutes == Counter(minute_of(time_ms) for time_ms in times_ms)
 
 
 def test_a_receipt_is_written_like_this() -> None:
@@ -95,7 +114,7 @@ def test_a_receipt_is_the_same_after_its_json(
         a_receipt(),
         outcome=outcome,
         reason=reason,
-        covered=cover(envelopes),
+        covered=facts_of(envelopes).covered,
         minutes=dict(Counter(minute_of(envelope.event_time_ms) for envelope in envelopes)),
     )
     assert Receipt.from_json(receipt.to_json()) == receipt
@@ -103,7 +122,7 @@ def test_a_receipt_is_the_same_after_its_json(
 
 @given(st.lists(origins, max_size=40))
 def test_what_is_covered_is_exactly_the_events(drawn: list[Origin]) -> None:
-    covered = cover([replace(an_envelope(), origin=origin) for origin in drawn])
+    covered = cover((origin.topic, origin.partition, origin.offset) for origin in drawn)
     unfolded = [
         Origin(c.topic, c.partition, offset) for c in covered for offset in range(c.first, c.end)
     ]
@@ -113,7 +132,7 @@ def test_what_is_covered_is_exactly_the_events(drawn: list[Origin]) -> None:
 
 @given(st.lists(origins, max_size=40))
 def test_no_two_intervals_of_a_receipt_could_be_one(drawn: list[Origin]) -> None:
-    covered = cover([replace(an_envelope(), origin=origin) for origin in drawn])
+    covered = cover((origin.topic, origin.partition, origin.offset) for origin in drawn)
     ends = {(c.topic, c.partition, c.end) for c in covered}
     assert not any((c.topic, c.partition, c.first) in ends for c in covered)
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from shared.audit import Coverage
 from shared.decision import DeadLetter, Hop, Park, RetryLater, Waiting
 from shared.envelope import Envelope, Malformed, open_retry_record
-from shared.receipt import Receipt, ReceiptOutcome, make_receipt
+from shared.receipt import Receipt, ReceiptOutcome, facts_of, make_receipt
 from shared.record import Origin, RecordIn, RecordOut
 from shared.routing import route, route_malformed, route_receipt
 from shared.schedule import Tier
@@ -64,7 +64,7 @@ def test_what_cannot_be_opened_is_kept_as_it_is(key: bytes | None) -> None:
 
 def test_a_receipt_goes_to_the_receipts_and_proves_what_it_says() -> None:
     receipt = make_receipt(
-        [an_envelope(4), replace(an_envelope(5), event_time_ms=0)],
+        facts_of([an_envelope(4), replace(an_envelope(5), event_time_ms=0)]),
         destination_id="orders/shop",
         outcome=ReceiptOutcome.DELIVERED,
         reason="status_200",
