@@ -14,7 +14,7 @@ from benchmarks.machine import describe
 from benchmarks.sink import running_sink
 from delivery.deliver import Plan, deliver
 from delivery.sender import Sender
-from shared.configuration import Destination
+from shared.destination import Destination
 from shared.envelope import event_headers
 from shared.record import Origin, RecordIn
 from shared.runtime.arrow_rows import batch_in

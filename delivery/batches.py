@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from shared.batch import chunks, join_body
-from shared.configuration import BodyFormat, Destination
+from shared.destination import Destination
 from shared.envelope import Envelope, History
 from shared.receipt import Facts, facts_of
 from shared.runtime.arrow_events import EventColumns
@@ -36,7 +36,7 @@ class Batch(Protocol):
     def histories(self) -> Sequence[History]:
         """Those of its events; one, if they all have the same."""
 
-    def body(self, body_format: BodyFormat) -> bytes: ...
+    def body(self, destination: Destination) -> bytes: ...
 
     def tried(self) -> Sequence[Tried]: ...
 
@@ -65,10 +65,9 @@ class FreshBatch:
     def histories(self) -> Sequence[History]:
         return (self.history,)
 
-    def body(self, body_format: BodyFormat) -> bytes:
-        if body_format == "json":
-            return self.columns.json_body(self.first, self.end)
-        return join_body(self.columns.envelopes(self.first, self.end), body_format)
+    def body(self, destination: Destination) -> bytes:
+        assert is_joined(destination), "other bodies need their events opened"
+        return self.columns.json_body(self.first, self.end)
 
     def tried(self) -> Sequence[Tried]:
         envelopes = self.columns.envelopes(self.first, self.end)
@@ -96,8 +95,9 @@ class TriedBatch:
     def histories(self) -> Sequence[History]:
         return [tried.history for tried in self.events]
 
-    def body(self, body_format: BodyFormat) -> bytes:
-        return join_body([tried.envelope for tried in self.events], body_format)
+    def body(self, destination: Destination) -> bytes:
+        envelopes = [tried.envelope for tried in self.events]
+        return join_body(envelopes, destination.body_format, fields=destination.fields)
 
     def tried(self) -> Sequence[Tried]:
         return self.events
@@ -108,6 +108,11 @@ class TriedBatch:
             for tried, history in zip(self.events, histories, strict=True)
         ]
         return TriedBatch(events)
+
+
+def is_joined(destination: Destination) -> bool:
+    """Whether a body is nothing but the events' bytes joined, so that columns will do."""
+    return destination.body_format == "json" and not destination.fields
 
 
 def fresh_batches(

@@ -14,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from delivery.checkpoint import replay_until
 from delivery.deliver import Plan, deliver
 from delivery.settings import DeliverySettings
-from shared.configuration import Destination
+from shared.destination import Destination
 from shared.runtime.arrow_rows import COLUMNS_IN, SCHEMA_OUT
 from shared.runtime.spark import map_arrow, write_outcomes
 from shared.topics import stream_topic
@@ -40,6 +40,7 @@ def start_lane(
         schedule=settings.schedule,
         time_box_s=settings.time_box_s,
         replay_until=replay_until(checkpoint),
+        allows_private=settings.allow_private,
     )
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", destination.id)
     events = _read(spark, destination, settings)

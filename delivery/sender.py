@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import httpx
 
 from shared.attempt import Attempt, Failed, Failure, Responded
-from shared.configuration import Destination
+from shared.destination import Destination
 
 # Enough to reuse the connection after any sensible reply; more is not read.
 RESPONSE_BYTES_MAX = 65_536

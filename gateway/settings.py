@@ -46,6 +46,9 @@ class Settings(BaseSettings):
     jwt_issuer: str = ""
     jwt_audience: str = "hifi"
 
+    # Whether destinations may be set to private addresses; delivery and retrier have it as well.
+    allow_private: bool = False
+
     # Kafka itself is up in 4 s (measured); a broker that restarts beside us takes longer.
     start_deadline_s: Seconds = 60.0
     # Under the 30 s after which HTTP clients commonly give up by themselves.

@@ -10,7 +10,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from delivery.deliver import Plan, deliver
 from retrier.due_gate import DueGateSource
 from retrier.settings import RetrierSettings
-from shared.configuration import Destination
+from shared.destination import Destination
 from shared.runtime.arrow_rows import COLUMNS_IN, SCHEMA_OUT
 from shared.runtime.spark import map_arrow, write_outcomes
 from shared.topics import retry_topic
@@ -27,6 +27,7 @@ def start_lane(
         destinations=destinations,
         schedule=settings.schedule,
         time_box_s=settings.time_box_s,
+        allows_private=settings.allow_private,
     )
     delays_s = {retry_topic(tier.name): tier.delay_s for tier in settings.schedule.tiers}
     spark.dataSource.register(DueGateSource)

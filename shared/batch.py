@@ -8,14 +8,18 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import assert_never
 
-from shared.configuration import BodyFormat
+from shared.destination import BodyFormat
 from shared.envelope import Envelope
 from shared.receipt import Covered
+from shared.selection import keep
 
 CONTENT_TYPES: dict[BodyFormat, str] = {
     "json": "application/json",
     "cloudevents": "application/cloudevents-batch+json",
+    "ndjson": "application/x-ndjson",
+    "single": "application/json",
 }
 # 96 bits: no two batches of one destination meet in practice (2^48 batches for an even chance).
 _BATCH_ID_BYTES = 12
@@ -31,16 +35,19 @@ def chunks(
 ) -> Iterator[Sequence[Envelope]]:
     """Cut events into batches in their order, each body within the size.
 
-    One event over the size goes alone.
+    One event over the size goes alone. Members that are left out later only make a body smaller.
     """
+    if body_format == "single":
+        count_max = 1
     start = 0
-    body_bytes = 1  # the opening bracket
+    opening_bytes = 0 if body_format == "ndjson" else 1
+    body_bytes = opening_bytes
     for at, envelope in enumerate(envelopes):
-        # With the comma before the next, or the closing bracket.
+        # With the comma or line break before the next, or the closing bracket.
         event_bytes = len(_element(envelope, body_format)) + 1
         if at > start and (at - start >= count_max or body_bytes + event_bytes > bytes_max):
             yield envelopes[start:at]
-            start, body_bytes = at, 1
+            start, body_bytes = at, opening_bytes
         body_bytes += event_bytes
     if start < len(envelopes):
         yield envelopes[start:]
@@ -55,15 +62,37 @@ def batch_id(destination_id: str, covered: Iterable[Covered]) -> str:
     return f"msg_{digest.hexdigest()}"
 
 
-def join_body(envelopes: Sequence[Envelope], body_format: BodyFormat) -> bytes:
-    """The request body: the events' own bytes, joined and never parsed."""
-    return b"[%b]" % b",".join([_element(envelope, body_format) for envelope in envelopes])
+def join_body(
+    envelopes: Sequence[Envelope], body_format: BodyFormat, *, fields: Sequence[str] = ()
+) -> bytes:
+    """The request body: the events' own bytes, joined and never parsed.
+
+    Only a destination that wants some `fields` has its events cut down to those.
+    """
+    elements = [_element(envelope, body_format, fields) for envelope in envelopes]
+    match body_format:
+        case "json" | "cloudevents":
+            return b"[%b]" % b",".join(elements)
+        case "ndjson":
+            return b"".join([element + b"\n" for element in elements])
+        case "single":
+            assert len(elements) == 1, "chunks() cuts single events"
+            return elements[0]
+        case _:
+            assert_never(body_format)
 
 
-def _element(envelope: Envelope, body_format: BodyFormat) -> bytes:
+def _element(envelope: Envelope, body_format: BodyFormat, fields: Sequence[str] = ()) -> bytes:
     # A record without a value (written past the gateway) is null; nothing would break the array.
     value = envelope.value or b"null"
-    return value if body_format == "json" else _cloud_event(envelope, value)
+    if fields:
+        value = keep(value, fields)
+    if body_format == "cloudevents":
+        return _cloud_event(envelope, value)
+    if body_format == "ndjson" and (b"\n" in value or b"\r" in value):
+        # JSON has line breaks between its tokens only, where a blank does as well.
+        return value.replace(b"\n", b" ").replace(b"\r", b" ")
+    return value
 
 
 def _cloud_event(envelope: Envelope, value: bytes) -> bytes:

@@ -1,37 +1,21 @@
-"""Decides what a stream and a destination are, and how the config topic's records become them.
+"""Decides what a stream is, and how the config topic's records become all that is configured.
 
 The config topic is compacted: the last value of a key counts, an empty one removes the object.
 `Configuration` is the pure fold of those records; a service keeps the newest and asks it.
 """
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, TypeVar
-from urllib.parse import urlsplit
+from typing import Any, TypeVar
 
 from shared.access import DEFAULT_TENANT, ApiKey, Tenant
-from shared.topics import (
-    STREAM_PARTITIONS,
-    destination_config_key,
-    destination_id,
-    is_name,
-    stream_config_key,
-)
+from shared.checks import ConfigError, check_count, check_name, check_pointer
+from shared.destination import Destination
+from shared.topics import STREAM_PARTITIONS, stream_config_key
 
-BodyFormat = Literal["json", "cloudevents"]
-BODY_FORMATS: tuple[BodyFormat, ...] = ("json", "cloudevents")
-
-
-# Members only: the order of an array is no name for an entity.
-_POINTER = re.compile(r"(/([^/~]|~0|~1)+){0,8}")
 # A schema travels to every gateway through the config topic, under Kafka's limit for a record.
 SCHEMA_CHARS_MAX = 262_144
-
-
-class ConfigError(ValueError):
-    """A setting is wrong; the text names it and says what it takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +30,10 @@ class Stream:
     json_schema: str = ""
 
     def __post_init__(self) -> None:
-        _check_name("stream", self.name)
-        _check_count("partition_count", self.partition_count, 1, 1000)
-        _check_name("tenant", self.tenant)
-        if type(self.key_pointer) is not str or not _POINTER.fullmatch(self.key_pointer):
-            raise ConfigError(
-                f"key_pointer: {self.key_pointer!r} is not a pointer such as /user/id"
-            )
+        check_name("stream", self.name)
+        check_count("partition_count", self.partition_count, 1, 1000)
+        check_name("tenant", self.tenant)
+        check_pointer("key_pointer", self.key_pointer)
         _check_schema(self.json_schema)
 
     @property
@@ -61,49 +42,6 @@ class Stream:
 
     def to_json(self) -> bytes:
         return _dump(asdict(self))
-
-
-@dataclass(frozen=True, slots=True)
-class Destination:
-    """Where a stream's events go, and how they are sent there."""
-
-    stream: str
-    name: str
-    url: str
-    body_format: BodyFormat = "json"
-    # What batch receivers take without asking: 500 events (Mixpanel), 1 MiB (Event Grid).
-    batch_count_max: int = 500
-    batch_bytes_max: int = 1_048_576
-    # Requests under way at once, for each Kafka partition of the stream.
-    parallel_max: int = 4
-    # The whole exchange, from connect to the last byte that we read (Svix: 15 s; spec: 15-30 s).
-    timeout_s: float = 15.0
-    retry_on: frozenset[int] = frozenset()
-
-    def __post_init__(self) -> None:
-        _check_name("stream", self.stream)
-        _check_name("destination", self.name)
-        if not _is_web_address(self.url):
-            raise ConfigError(f"url: {self.url!r} is not an http or https address with a host")
-        if self.body_format not in BODY_FORMATS:
-            raise ConfigError(f"body_format: {self.body_format!r} is none of {BODY_FORMATS}")
-        _check_count("batch_count_max", self.batch_count_max, 1, 10_000)
-        _check_count("batch_bytes_max", self.batch_bytes_max, 1, 64 * 1_048_576)
-        _check_count("parallel_max", self.parallel_max, 1, 256)
-        _check_range("timeout_s", self.timeout_s, 0.001, 300)
-        if not all(type(status) is int and 400 <= status <= 499 for status in self.retry_on):  # noqa: PLR2004 - RFC 9110
-            raise ConfigError("retry_on: only statuses from 400 to 499 can be added")
-
-    @property
-    def id(self) -> str:
-        return destination_id(self.stream, self.name)
-
-    @property
-    def config_key(self) -> bytes:
-        return destination_config_key(self.id)
-
-    def to_json(self) -> bytes:
-        return _dump({**asdict(self), "retry_on": sorted(self.retry_on)})
 
 
 Configured = TypeVar("Configured", Stream, Destination, ApiKey, Tenant)
@@ -148,9 +86,7 @@ def _open(kind: type[Configured], key: bytes, value: bytes) -> Configured:
     """Read one object; whatever is wrong with it comes out as a ConfigError."""
     try:
         fields = json.loads(value)
-        if isinstance(fields, dict) and "retry_on" in fields:
-            fields["retry_on"] = frozenset(fields["retry_on"])
-        opened = ApiKey.of(fields) if kind is ApiKey else kind(**fields)
+        opened = kind.of(fields) if kind in (ApiKey, Destination) else kind(**fields)
     except ConfigError:
         raise
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
@@ -169,14 +105,6 @@ def _dump(fields: Mapping[str, Any]) -> bytes:
     return json.dumps(fields, sort_keys=True).encode()
 
 
-def _check_name(what: str, name: str) -> None:
-    if not is_name(name):
-        raise ConfigError(
-            f"{what}: {name!r} is not a name; use 1 to 100 of a-z, 0-9, _ and -,"
-            " starting with a letter or digit"
-        )
-
-
 def _check_schema(text: str) -> None:
     if type(text) is not str or len(text) > SCHEMA_CHARS_MAX:
         raise ConfigError(f"json_schema: it is not a text of at most {SCHEMA_CHARS_MAX} characters")
@@ -188,26 +116,3 @@ def _check_schema(text: str) -> None:
         raise ConfigError(f"json_schema: it is not JSON: {error}") from error
     if not isinstance(schema, dict | bool):
         raise ConfigError("json_schema: a schema is an object")
-
-
-def _is_web_address(text: str) -> bool:
-    # What urlsplit would silently drop (line breaks) or let pass (blanks) no client can send to.
-    if not text.isprintable() or " " in text:
-        return False
-    try:
-        url = urlsplit(text)
-        return url.scheme in {"http", "https"} and bool(url.hostname) and url.port != 0
-    except ValueError:
-        return False
-
-
-def _check_count(what: str, number: int, low: int, high: int) -> None:
-    # From JSON it may be anything: 2.5 is within a range and no count.
-    if type(number) is not int:
-        raise ConfigError(f"{what}: {number!r} is not a whole number")
-    _check_range(what, number, low, high)
-
-
-def _check_range(what: str, number: float, low: float, high: float) -> None:
-    if not low <= number <= high:
-        raise ConfigError(f"{what}: {number} is not from {low} to {high}")

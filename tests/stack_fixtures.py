@@ -17,7 +17,8 @@ from deploy.local.services import StackSettings
 from deploy.local.stack import Stack
 from observe.books import open_books
 from shared.audit import Balance
-from shared.configuration import Destination, Stream
+from shared.configuration import Stream
+from shared.destination import Destination
 from shared.runtime.config_topic import write_config, write_records
 from shared.runtime.topic_admin import topic_admin
 from shared.topics import stream_spec

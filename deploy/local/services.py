@@ -91,6 +91,7 @@ def services_of(settings: StackSettings) -> Iterator[Service]:
         env={
             "HIFI_GATEWAY_PORT": str(settings.gateway_port),
             "HIFI_GATEWAY_METRICS_PORT": str(settings.gateway_metrics_port),
+            **_allow_private("gateway"),
         },
         ports={
             "--gateway-port": settings.gateway_port,
@@ -113,6 +114,7 @@ def services_of(settings: StackSettings) -> Iterator[Service]:
                 f"{prefix}METRICS_PORT": str(port),
                 f"{prefix}HEAP_MB": str(settings.spark_heap_mb),
                 f"{prefix}TIME_SCALE": str(settings.time_scale),
+                **_allow_private(name),
             },
             ports={f"--{name}-metrics-port": port},
             ready_url=f"http://{HOST}:{port}/metrics",
@@ -127,6 +129,11 @@ def services_of(settings: StackSettings) -> Iterator[Service]:
         ready_url=f"http://{HOST}:{settings.sample_port}/",
         ready_line=("<title>", f"{SAMPLE_TITLE}</title>"),
     )
+
+
+def _allow_private(service: str) -> dict[str, str]:
+    """On one's own machine destinations are on loopback, as the sample destination is."""
+    return {f"HIFI_{service.upper()}_ALLOW_PRIVATE": "true"}
 
 
 def how_it_ended(exit_code: int | None) -> str:

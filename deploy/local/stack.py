@@ -16,7 +16,8 @@ from deploy.local.children import Child
 from deploy.local.cluster import Cluster
 from deploy.local.ports import HOST, require_free
 from deploy.local.services import Service, StackSettings, how_it_ended, services_of
-from shared.configuration import Destination, Stream
+from shared.configuration import Stream
+from shared.destination import Destination
 from shared.runtime.config_topic import read_config, write_config
 from shared.runtime.jars import OnProgress, ensure_jars
 from shared.runtime.java import find_java

@@ -10,7 +10,8 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from shared.access import ApiKey, Tenant
-from shared.configuration import Configuration, Destination, Stream
+from shared.configuration import Configuration, Stream
+from shared.destination import Destination
 from shared.runtime.setup_error import SetupError
 from shared.topics import CONFIG
 

@@ -59,6 +59,9 @@ class LaneDriverSettings(BaseSettings):
     drain_s: float = Field(default=20.0, ge=0)
     # Below 1, all waits of the retry schedule shrink alike; for tests and demonstrations.
     time_scale: float = Field(default=1.0, gt=0)
+    # Whether destinations may be at private addresses (loopback, RFC 1918, ...): no customer's
+    # setting may reach into the network that Hifi runs in, unless whoever runs it says so.
+    allow_private: bool = False
     # One process of a machine is enough to write the archive that speeds up the next starts.
     makes_class_archive: bool = False
     log_level: str = "info"

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from delivery.deliver import Plan, deliver
-from shared.configuration import Destination
+from shared.destination import Destination
 from shared.envelope import (
     History,
     event_headers,

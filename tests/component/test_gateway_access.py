@@ -15,7 +15,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from gateway.settings import Settings
 from shared.access import ApiKey, Tenant, new_text, secret_from, signature, signing_key_of
-from shared.configuration import Configuration, Destination, Stream
+from shared.configuration import Configuration, Stream
+from shared.destination import Destination
 from shared.topics import stream_topic
 from tests.gateway_fixtures import FakePublisher, FixedConfig, RunningGateway, running_gateway
 

@@ -11,7 +11,7 @@ import pytest
 
 from delivery.sender import EXCERPT_CHARS_MAX, RESPONSE_BYTES_MAX, Sender
 from shared.attempt import Attempt, Failed, Failure, Responded
-from shared.configuration import Destination
+from shared.destination import Destination
 from tests.scripted_destination import Reply, always, scripted_destination
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"

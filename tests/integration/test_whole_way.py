@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from delivery.checkpoint import replay_until
-from shared.configuration import Destination
+from shared.destination import Destination
 from shared.topics import DEAD, retry_topic, stream_topic
 from tests.scripted_destination import Reply, Request, always, in_turn, scripted_destination
 from tests.stack_fixtures import PATIENCE_S, TIME_SCALE, RunningHifi, wait_until

@@ -24,7 +24,8 @@ from shared.access import (
     signature,
     signing_key_of,
 )
-from shared.configuration import ConfigError, Configuration
+from shared.checks import ConfigError
+from shared.configuration import Configuration
 from shared.topics import NAME_PATTERN
 
 NOW_MS = 1_750_000_000_000

@@ -9,11 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.batch import CONTENT_TYPES, batch_id, chunks, join_body
-from shared.configuration import BODY_FORMATS, BodyFormat
+from shared.destination import BODY_FORMATS, BodyFormat
 from shared.envelope import Envelope
 from shared.receipt import cover, facts_of
 from shared.record import Origin
 from tests.unit.samples import NOW_MS, an_envelope
+
+# Bodies that hold several events; a single one is its own body.
+JOINED: tuple[BodyFormat, ...] = ("json", "cloudevents", "ndjson")
 
 values = st.integers(0, 30).map(lambda size: b'"' + b"x" * size + b'"') | st.just(b"")
 
@@ -35,7 +38,7 @@ def test_chunks_keep_the_order_lose_nothing_and_keep_to_the_size(
         assert len(chunk) == 1 or len(join_body(chunk, body_format)) <= bytes_max
 
 
-@given(events(), st.integers(1, 10), st.integers(1, 400), st.sampled_from(BODY_FORMATS))
+@given(events(), st.integers(1, 10), st.integers(1, 400), st.sampled_from(JOINED))
 def test_no_chunk_is_cut_before_it_must_be(
     envelopes: list[Envelope], count_max: int, bytes_max: int, body_format: BodyFormat
 ) -> None:
@@ -91,12 +94,45 @@ def test_a_json_body_is_the_bytes_as_they_came() -> None:
     assert join_body(pair, "json") == b"[" + untouched + b",7]"
 
 
-@pytest.mark.parametrize("body_format", BODY_FORMATS)
+@pytest.mark.parametrize("body_format", JOINED)
 def test_a_record_without_a_value_does_not_break_its_neighbours(body_format: BodyFormat) -> None:
     body = join_body([an_envelope(0), an_envelope(1, value=b""), an_envelope(2)], body_format)
+    if body_format == "ndjson":
+        assert body == b'{"a":1}\nnull\n{"a":1}\n'
+        return
     found = json.loads(body)
     data = found if body_format == "json" else [event["data"] for event in found]
     assert data == [{"a": 1}, None, {"a": 1}]
+
+
+def test_a_single_event_is_its_own_body() -> None:
+    envelopes = [an_envelope(0, value=b'{"a": 1.0}'), an_envelope(1, value=b"7")]
+    cut = list(chunks(envelopes, count_max=500, bytes_max=10_000, body_format="single"))
+    assert [join_body(chunk, "single") for chunk in cut] == [b'{"a": 1.0}', b"7"]
+
+
+def test_a_line_holds_one_event_however_it_was_written() -> None:
+    value = b'{\r\n  "a": "x\\ny"\n}'
+    body = join_body([an_envelope(0, value=value), an_envelope(1)], "ndjson")
+    lines = body.splitlines()
+    assert [json.loads(line) for line in lines] == [{"a": "x\ny"}, {"a": 1}]
+
+
+@pytest.mark.parametrize(
+    ("body_format", "body"),
+    [
+        ("json", b'[{"a":1.10},{}]'),
+        ("ndjson", b'{"a":1.10}\n{}\n'),
+    ],
+)
+def test_only_the_wanted_members_are_sent(body_format: BodyFormat, body: bytes) -> None:
+    pair = [an_envelope(0, value=b'{"b":2, "a":1.10}'), an_envelope(1, value=b'{"b": 5}')]
+    assert join_body(pair, body_format, fields=("/a",)) == body
+
+
+def test_only_the_wanted_members_are_in_a_cloud_event() -> None:
+    body = join_body([an_envelope(0, value=b'{"b":2,"a":1}')], "cloudevents", fields=("/a",))
+    assert json.loads(body)[0]["data"] == {"a": 1}
 
 
 def test_a_cloud_event_wraps_the_bytes_as_they_came() -> None:
@@ -150,5 +186,7 @@ def test_each_body_format_has_its_content_type() -> None:
     assert CONTENT_TYPES == {
         "json": "application/json",
         "cloudevents": "application/cloudevents-batch+json",
+        "ndjson": "application/x-ndjson",
+        "single": "application/json",
     }
     assert set(CONTENT_TYPES) == set(BODY_FORMATS)
