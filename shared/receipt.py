@@ -7,10 +7,12 @@ receipts, laid over the stream topic, shows what is delivered, waiting, dead, or
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field, fields
 from enum import Enum
+from typing import Any
 
 from shared.envelope import Envelope
+from shared.log_buckets import LogBuckets
 
 MINUTE_MS = 60_000
 
@@ -49,21 +51,37 @@ class Receipt:
     attempt: int
     started_at_ms: int
     ended_at_ms: int
+    # Whether the retrier wrote it; otherwise delivery did.
+    is_retry: bool = False
+    # How late each event was: at the end since its own time, at the end and at the start since the
+    # gateway had it.
+    out_from_event: LogBuckets = field(default_factory=LogBuckets)
+    out_from_accepted: LogBuckets = field(default_factory=LogBuckets)
+    in_from_accepted: LogBuckets = field(default_factory=LogBuckets)
 
     def to_json(self) -> bytes:
-        fields = asdict(self)
-        fields["outcome"] = self.outcome.value
-        fields["covered"] = [[c.topic, c.partition, c.first, c.end] for c in self.covered]
-        fields["minutes"] = {str(minute): count for minute, count in self.minutes.items()}
-        return json.dumps(fields, separators=(",", ":")).encode()
+        found: dict[str, Any] = {name: getattr(self, name) for name in _NAMES}
+        found["outcome"] = self.outcome.value
+        found["covered"] = [[c.topic, c.partition, c.first, c.end] for c in self.covered]
+        found["minutes"] = {str(minute): count for minute, count in self.minutes.items()}
+        for name in _BUCKETS:
+            found[name] = found[name].to_list()
+        return json.dumps(found, separators=(",", ":")).encode()
 
     @classmethod
     def from_json(cls, value: bytes) -> "Receipt":
-        fields = json.loads(value)
-        fields["outcome"] = ReceiptOutcome(fields["outcome"])
-        fields["covered"] = tuple(Covered(*covered) for covered in fields["covered"])
-        fields["minutes"] = {int(minute): count for minute, count in fields["minutes"].items()}
-        return cls(**fields)
+        found = json.loads(value)
+        found["outcome"] = ReceiptOutcome(found["outcome"])
+        found["covered"] = tuple(Covered(*covered) for covered in found["covered"])
+        found["minutes"] = {int(minute): count for minute, count in found["minutes"].items()}
+        for name in _BUCKETS:
+            found[name] = LogBuckets.from_list(found.get(name, ()))
+        # One that a newer version wrote may say more.
+        return cls(**{name: found[name] for name in _NAMES if name in found})
+
+
+_NAMES = tuple(one.name for one in fields(Receipt))
+_BUCKETS = ("out_from_event", "out_from_accepted", "in_from_accepted")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +91,8 @@ class Facts:
     covered: tuple[Covered, ...]
     event_times_ms: Sequence[int]
     accepted_ats_ms: Sequence[int]
+    # Whether they came out of a retry tier.
+    is_retry: bool = False
 
 
 def facts_of(envelopes: Sequence[Envelope]) -> Facts:
@@ -82,6 +102,7 @@ def facts_of(envelopes: Sequence[Envelope]) -> Facts:
         covered=cover(origins),
         event_times_ms=[envelope.event_time_ms for envelope in envelopes],
         accepted_ats_ms=[envelope.accepted_at_ms for envelope in envelopes],
+        is_retry=envelopes[0].history is not None,
     )
 
 
@@ -97,6 +118,9 @@ def make_receipt(
     ended_at_ms: int,
 ) -> Receipt:
     """Write down what became of these events; there is at least one."""
+    # Many events share their times: what is costly is done once for each time.
+    event_times = Counter(facts.event_times_ms)
+    accepted_ats = Counter(facts.accepted_ats_ms)
     return Receipt(
         destination_id=destination_id,
         outcome=outcome,
@@ -104,12 +128,16 @@ def make_receipt(
         batch_id=batch_id,
         event_count=len(facts.event_times_ms),
         covered=facts.covered,
-        minutes=_minutes(facts.event_times_ms),
-        event_time_ms_min=min(facts.event_times_ms),
-        accepted_at_ms_min=min(facts.accepted_ats_ms),
+        minutes=_minutes(event_times),
+        event_time_ms_min=min(event_times),
+        accepted_at_ms_min=min(accepted_ats),
         attempt=attempt,
         started_at_ms=started_at_ms,
         ended_at_ms=ended_at_ms,
+        is_retry=facts.is_retry,
+        out_from_event=LogBuckets.of_counts(event_times, until_ms=ended_at_ms),
+        out_from_accepted=LogBuckets.of_counts(accepted_ats, until_ms=ended_at_ms),
+        in_from_accepted=LogBuckets.of_counts(accepted_ats, until_ms=started_at_ms),
     )
 
 
@@ -133,9 +161,10 @@ def cover(origins: Iterable[tuple[str, int, int]]) -> tuple[Covered, ...]:
     return tuple(covered)
 
 
-def _minutes(times_ms: Sequence[int]) -> dict[int, int]:
-    """Events per minute; mostly they are all of one, and then nothing is counted."""
-    first = minute_of(min(times_ms))
-    if first == minute_of(max(times_ms)):
-        return {first: len(times_ms)}
-    return dict(Counter(minute_of(time_ms) for time_ms in times_ms))
+def _minutes(times_ms: Mapping[int, int]) -> dict[int, int]:
+    """Events per minute, from how many there are of each time."""
+    minutes: dict[int, int] = {}
+    for time_ms, count in times_ms.items():
+        minute = minute_of(time_ms)
+        minutes[minute] = minutes.get(minute, 0) + count
+    return minutes

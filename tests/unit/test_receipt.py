@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared.log_buckets import LogBuckets
 from shared.receipt import (
     Covered,
     Receipt,
@@ -94,6 +95,10 @@ def test_a_receipt_is_written_like_this() -> None:
         "attempt": 1,
         "started_at_ms": 1_700_000_000_020,
         "ended_at_ms": 1_700_000_000_030,
+        "is_retry": False,
+        "out_from_event": LogBuckets.of([20_030, 0, 0]).to_list(),
+        "out_from_accepted": LogBuckets.of([21, 22, 23]).to_list(),
+        "in_from_accepted": LogBuckets.of([11, 12, 13]).to_list(),
     }
 
 
