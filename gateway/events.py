@@ -163,10 +163,12 @@ def read_events(found: Found, *, context: Context, limits: Limits) -> Parsed:
     # Most events have an id and no time or key of their own, so these few lines decide the speed.
     is_plain = context.find_key is None and not context.are_cloud_events
     for index, raw in enumerate(found.raws):
-        value = bytes(raw)
+        is_small = len(raw) <= bytes_max
+        # What is too large is not even copied.
+        value = bytes(raw) if is_small else b""
         # No [ at all and no { but the first: as flat as can be.
-        is_flat = _ARRAY_BEGINS not in value and _OBJECT_BEGINS not in value[1:]
-        if is_plain and is_flat and len(value) <= bytes_max:
+        is_flat = is_small and _ARRAY_BEGINS not in value and _OBJECT_BEGINS not in value[1:]
+        if is_plain and is_flat:
             try:
                 facts = _FACTS.decode(value)
             except (msgspec.DecodeError, RecursionError):
@@ -182,8 +184,10 @@ def read_events(found: Found, *, context: Context, limits: Limits) -> Parsed:
                 packed = b"".join((before_id, _SHORT[len(raw_id)], raw_id, after_id))
                 events.append(Event(event_id, context.key, value, packed))
                 continue
-        if len(value) > bytes_max:
-            detail = f"{len(value)} bytes; an event has at most {bytes_max}"
+        if not is_small:
+            detail = f"{len(raw)} bytes; an event has at most {bytes_max}"
+            if not found.prefix:
+                detail += " (several may be more: in an array, or in an object of only `events`)"
             read: Event | _Fault = _Fault("event_too_large", detail)
         elif not is_flat and len(value) > 2 * depth_max and is_deeper(value, depth_max):
             read = _Fault("too_deep", f"an event has at most {depth_max} levels of [ and {{")

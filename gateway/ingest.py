@@ -197,7 +197,12 @@ class Ingest:
         if plan.body_format is Format.CLOUD_EVENT_BINARY:
             found = Found([cloud_events.from_headers(headers, raw)], "")
         else:
-            found = find_events(raw, plan.body_format, events_max=self._limits.events_max)
+            found = find_events(
+                raw,
+                plan.body_format,
+                events_max=self._limits.events_max,
+                event_bytes_max=self._limits.event_bytes_max,
+            )
             are_cloud_events = plan.body_format in {Format.CLOUD_EVENT, Format.CLOUD_EVENTS}
         context = Context(
             id_base=base,

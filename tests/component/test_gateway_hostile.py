@@ -1,24 +1,27 @@
 """Input that is meant to hurt: never a 5xx, never a stack trace, and an answer in 50 ms."""
 
-import gzip
 import json
 import socket
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-import brotli
 import pytest
-from backports import zstd
 
+from gateway.memory import settle
 from gateway.settings import Settings
 from shared.topics import stream_topic
 from tests.gateway_fixtures import FakePublisher, RunningGateway, config_with, running_gateway
+from tests.hostile_bodies import BOMBS, COSTLY, ENCODED, PLAIN
 
 PATH = "/v1/streams/orders/events"
-# What is promised. Two busy cores can lose a turn, so each request has three.
+# What is promised, on a machine that has nothing else to do; and what a busy one must keep to.
 ANSWER_S_MAX = 0.05
+ANSWER_S_MAX_BUSY = 0.5
 TRIES = 3
-MB = 1_000_000
+TRIES_LONG = 5
+HOSTILE = PLAIN | ENCODED | BOMBS
+ALL = HOSTILE | COSTLY
 
 
 @pytest.fixture(scope="module")
@@ -29,63 +32,58 @@ def gateway() -> Iterator[RunningGateway]:
         yield running
 
 
-def zipped(size: int) -> bytes:
-    """A bomb of any size in a little memory."""
-    packer = zstd.ZstdCompressor()
-    block = b"[" * MB
-    return b"".join([*(packer.compress(block) for _ in range(size // MB)), packer.flush()])
-
-
-BODIES: dict[str, Callable[[], tuple[bytes, str]]] = {
-    "ten million opening brackets": lambda: (b"[" * 10_000_000, ""),
-    "five million less one": lambda: (b"[" * 4_999_999, ""),
-    "the same within a string that does not end": lambda: (b'["' + b"[" * 4_900_000, ""),
-    "deep objects": lambda: (b'{"a":' * 900_000 + b"1" + b"}" * 400_000, ""),
-    "an event just too deep": lambda: (b"[" + b'{"a":' + b"[" * 101 + b"]" * 101 + b"}]", ""),
-    "two million elements": lambda: (b"[" + b"1," * 2_400_000 + b"1]", ""),
-    "two million elements in events": lambda: (b'{"events":[' + b"1," * 2_400_000 + b"1]}", ""),
-    "nothing but commas": lambda: (b"[" + b"," * 4_900_000 + b"]", ""),
-    "nothing but blanks": lambda: (b" " * 4_900_000, ""),
-    "NaN": lambda: (b'[{"a":NaN},{"a":-Infinity}]', ""),
-    "a number of four million digits": lambda: (b'{"a":' + b"9" * 4_000_000 + b"}", ""),
-    "a huge id": lambda: (b'{"id":' + b"9" * 900_000 + b"}", ""),
-    "a huge exponent": lambda: (b'{"id":1e999999999,"time_ms":1e400}', ""),
-    "half a surrogate pair in an id": lambda: (b'[{"id":"\\ud800"}]', ""),
-    "half a surrogate pair in a value": lambda: (b'[{"id":"a","v":"\\udfff\\ud800"}]', ""),
-    "half a surrogate pair in a name": lambda: (b'[{"\\ud800":1}]', ""),
-    "the same member twice": lambda: (b'{"id":"a","id":"b","id":7}', ""),
-    "events twice": lambda: (b'{"events":[],"events":[{}]}', ""),
-    "a control character": lambda: (b'[{"id":"a\x00b"}]', ""),
-    "an escaped control character": lambda: (b'[{"id":"a\\u0000b"}]', ""),
-    "latin-1": lambda: ('[{"id":"caf\u00e9"}]'.encode("latin-1"), ""),
-    "utf-16": lambda: ('[{"id":"a"}]'.encode("utf-16"), ""),
-    "a byte order mark": lambda: (b"\xef\xbb\xbf[]", ""),
-    "overlong utf-8": lambda: (b'["\xc0\xaf"]', ""),
-    "not gzip": lambda: (b"[]", "gzip"),
-    "gzip cut off": lambda: (gzip.compress(b"[]" * 1_000)[:-9], "gzip"),
-    "gzip of 10 MB": lambda: (gzip.compress(b"[" * 10 * MB), "gzip"),
-    "brotli of 10 MB": lambda: (brotli.compress(b"[" * 10 * MB, quality=1), "br"),
-    "zstd of 1 GB": lambda: (zipped(1_000 * MB), "zstd"),
-    "a hundred thousand members": lambda: (gzip.compress(b"") * 100_000, "gzip"),
-}
-
-
-@pytest.mark.parametrize("name", BODIES)
+@pytest.mark.parametrize("name", HOSTILE)
 def test_bad_input_is_refused_at_once(gateway: RunningGateway, name: str) -> None:
-    body, encoding = BODIES[name]()
+    took_s = try_hostile(gateway, name, tries=TRIES)
+    assert min(took_s) < ANSWER_S_MAX_BUSY, f"{name}: {took_s}"
+
+
+@pytest.mark.long
+def test_every_bad_input_is_answered_in_50_ms(
+    gateway: RunningGateway, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # As in the real process, which keeps the memory that it frees.
+    settle()
+    slow = {}
+    with capsys.disabled():
+        tell(f"\n| what | bytes | best of {TRIES_LONG}, ms |\n|---|---|---|")
+        for name in ALL:
+            best_s = min(try_hostile(gateway, name, tries=TRIES_LONG))
+            tell(f"| {name} | {len(ALL[name]()[0]):,} | {best_s * 1_000:.1f} |")
+            if best_s >= ANSWER_S_MAX and name in HOSTILE:
+                slow[name] = best_s
+    assert not slow
+
+
+@pytest.mark.parametrize("name", COSTLY)
+def test_what_is_only_costly_is_taken(gateway: RunningGateway, name: str) -> None:
+    try_hostile(gateway, name, tries=1)
+
+
+def tell(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+
+
+def try_hostile(gateway: RunningGateway, name: str, *, tries: int) -> list[float]:
+    """Send a body several times: how long each answer took. None is a 5xx, none tells of us."""
+    body, encoding = ALL[name]()
     headers = {"content-type": "application/json"}
-    if encoding:
+    if encoding == "ndjson":
+        headers["content-type"] = "application/x-ndjson"
+    elif encoding:
         headers["content-encoding"] = encoding
     took_s = []
-    for _ in range(TRIES):
+    for _ in range(tries):
         # What loopback needs for so many bytes is no work of ours: the time runs from the last one.
         status, text, spent_s = exchange(gateway.port, headers, body)
         took_s.append(spent_s)
         assert status < 500, text
         assert "Traceback" not in text
         assert status in {200, 207} or json.loads(text)["code"], text
-    assert min(took_s) < ANSWER_S_MAX, f"{name}: {took_s}"
+        assert status == 413 or name not in BOMBS, text
+        assert status == 200 or name not in COSTLY, text
     assert gateway.sample("hifi_gateway_in_flight_bytes") == 0
+    return took_s
 
 
 def exchange(port: int, headers: dict[str, str], body: bytes) -> tuple[int, str, float]:

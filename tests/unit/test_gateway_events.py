@@ -18,7 +18,12 @@ CONTEXT = Context(id_base="req", accepted_at_ms=ACCEPTED_AT_MS)
 
 
 def read(body: bytes, context: Context = CONTEXT, limits: Limits = LIMITS) -> Parsed:
-    found = find_events(body, Format.JSON, events_max=limits.events_max)
+    found = find_events(
+        body,
+        Format.JSON,
+        events_max=limits.events_max,
+        event_bytes_max=limits.event_bytes_max,
+    )
     return read_events(found, context=context, limits=limits)
 
 

@@ -183,3 +183,16 @@ values = st.recursive(
 @given(values, st.integers(0, 8))
 def test_depth_is_counted_in_brackets_outside_of_texts(value: Any, depth_max: int) -> None:
     assert is_deeper(json.dumps(value).encode(), depth_max) == (nested(value) > depth_max)
+
+
+@pytest.mark.parametrize("height", [1, 11, 12, 13, 63, 64, 65, 100, 200])
+@pytest.mark.parametrize(
+    "filler", ["", "[],", '"[[",', "[[[],[]],[]],", r'"\\","\"{[",', '{"[":1},']
+)
+def test_depth_is_exact_whatever_lies_beside_it(height: int, filler: str) -> None:
+    value = "1"
+    for _ in range(height):
+        value = f"[{filler * 3}{value}]"
+    deepest = nested(json.loads(value))
+    assert not is_deeper(value.encode(), deepest)
+    assert is_deeper(value.encode(), deepest - 1)
