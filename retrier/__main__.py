@@ -1,7 +1,5 @@
 """Starts the retrier process: one lane over all retry tiers, for every destination there is."""
 
-from functools import partial
-
 from retrier.lane import LANE, start_lane
 from retrier.metrics import RetrierMetrics
 from retrier.settings import RetrierSettings
@@ -13,9 +11,9 @@ def main() -> None:
     run_lanes(
         "retrier",
         settings,
-        start_lane=partial(start_lane, settings=settings),
-        # A changed destination changes the lane, which then starts again from its checkpoint.
-        wanted_of=lambda configuration: {LANE: dict(configuration.destinations)},
+        start_lane=start_lane,
+        # Always the same: a changed destination is no reason to start the lane again.
+        wanted_of=lambda _: {LANE: settings},
         metrics=RetrierMetrics(),
     )
 

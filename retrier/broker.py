@@ -1,21 +1,50 @@
-"""Decides nothing: asks Kafka what has become due, and reads it.
+"""Decides what time it is for the retrier, asks Kafka what has become due, and reads it.
 
 The only file of the retrier that knows the Kafka client. Spark calls a data source from ordinary
-functions in worker processes, so each process keeps one loop and one consumer for as long as it
-lives.
+functions in worker processes, so each process keeps one loop, one consumer and one producer for as
+long as it lives.
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.errors import KafkaError
 
 from shared.record import Origin, RecordIn
+from shared.topics import PROBE
 
 # A broker that does not answer for so long is down: the task fails, and Spark tries again.
 _FETCH_TIMEOUT_S = 30.0
 # One fetch's worth of records is handed on at a time.
 _RECORDS_MAX = 5_000
+# A leader that is there answers within milliseconds; one that is away must not hold up the others.
+_STAMP_TIMEOUT_S = 2.0
+# Brokers under one time service differ by a millisecond or so; this allows for a bad day.
+_SKEW_MS = 100
+# How long a task may count on from a stamp: quartz drifts by less than a millisecond in it.
+_STAMP_AGE_S_MAX = 10.0
+
+T = TypeVar("T")
+
+
+class BrokerAwayError(Exception):
+    """Kafka did not answer: nothing is known to be due."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerTime:
+    """The broker's clock as of a stamp, counted on by what no step of our own clock can touch."""
+
+    stamp_ms: int
+    seen_s: float
+
+    def __call__(self) -> int:
+        """At most the broker's time: the stamp was older when we saw it."""
+        return self.stamp_ms + int((time.monotonic() - self.seen_s) * 1000)
 
 
 class Broker:
@@ -25,14 +54,26 @@ class Broker:
         self._bootstrap_servers = bootstrap_servers
         self._runner = asyncio.Runner()
         self._consumer: AIOKafkaConsumer | None = None
+        self._producer: AIOKafkaProducer | None = None
+        self._time: BrokerTime | None = None
+
+    def now_ms(self) -> int:
+        """The time by the clock that stamps what waits, as of this very question."""
+        return self._ask(self._stamp())
+
+    def clock(self) -> BrokerTime:
+        """The same for a task's while; asked for anew when it has become old."""
+        if self._time is None or time.monotonic() - self._time.seen_s > _STAMP_AGE_S_MAX:
+            self._time = BrokerTime(self.now_ms(), time.monotonic())
+        return self._time
 
     def starts(self, topics: Sequence[str]) -> Mapping[tuple[str, int], int]:
         """The first offset that each Kafka partition still has."""
-        return self._runner.run(self._starts(topics))
+        return self._ask(self._starts(topics))
 
     def due_ends(self, due_by_ms: Mapping[str, int]) -> Mapping[tuple[str, int], int]:
         """Where each topic's records stop being older than the given time."""
-        return self._runner.run(self._due_ends(due_by_ms))
+        return self._ask(self._due_ends(due_by_ms))
 
     def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[list[RecordIn]]:
         """The records from `start` up to, but not including, `end`."""
@@ -47,7 +88,45 @@ class Broker:
         """Let go of the connections; a worker process just ends, and they with it."""
         if self._consumer is not None:
             self._runner.run(self._consumer.stop())
+        if self._producer is not None:
+            self._runner.run(self._producer.stop())
         self._runner.close()
+
+    def _ask(self, question: Coroutine[None, None, T]) -> T:
+        try:
+            return self._runner.run(question)
+        except (KafkaError, TimeoutError) as error:
+            raise BrokerAwayError(repr(error)) from error
+
+    async def _stamp(self) -> int:
+        """The earliest of the times that the brokers stamp on a record each.
+
+        Kafka has no question for the time, but its answer to a record says when it was taken. A
+        waiting event was stamped by the leader it had then; whichever broker that was, by its
+        clock it is at least as late as by the slowest.
+        """
+        producer = await self._writing()
+        numbers = await producer.partitions_for(PROBE)
+        reports = [await producer.send(PROBE, b"", partition=number) for number in numbers]
+        done, _ = await asyncio.wait(reports, timeout=_STAMP_TIMEOUT_S)
+        stamps = [report.result().timestamp for report in done if report.exception() is None]
+        if not stamps:
+            raise BrokerAwayError(f"no broker has stamped a record within {_STAMP_TIMEOUT_S:g} s")
+        skew_ms = _SKEW_MS if len(producer.client.cluster.brokers()) > 1 else 0
+        earliest: int = min(stamps)
+        return earliest - skew_ms
+
+    async def _writing(self) -> AIOKafkaProducer:
+        if self._producer is None:
+            # The stamp is the leader's own: no replica need have the record.
+            producer = AIOKafkaProducer(bootstrap_servers=self._bootstrap_servers, acks=1)
+            try:
+                await producer.start()
+            except BaseException:
+                await producer.stop()
+                raise
+            self._producer = producer
+        return self._producer
 
     async def _connected(self) -> AIOKafkaConsumer:
         if self._consumer is None:
@@ -58,7 +137,11 @@ class Broker:
                 auto_offset_reset="none",
                 max_poll_records=_RECORDS_MAX,
             )
-            await consumer.start()
+            try:
+                await consumer.start()
+            except BaseException:
+                await consumer.stop()
+                raise
             self._consumer = consumer
         return self._consumer
 

@@ -3,19 +3,24 @@
 A streaming source of our own. Its newest offset is not the end of a tier's topic but the place
 where records stop being old enough, so nothing sleeps, nothing is rewritten while it waits, and
 Spark's checkpoint records the position. Records are stamped by the broker (LogAppendTime), so
-within a Kafka partition they become due in their order.
+within a Kafka partition they become due in their order; and the broker is asked what time it is,
+so that no clock of ours can make an event early.
 """
 
 import json
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
-from retrier.broker import broker
+from retrier.broker import BrokerAwayError, broker
 from shared.runtime.arrow_rows import SCHEMA_IN, batch_in
-from shared.runtime.clock import now_ms
+
+# An election takes seconds. A Kafka that is away for longer than this is a failure to be seen: the
+# query ends, and its keeper says so and starts it again.
+_AWAY_S_MAX = 30.0
 
 # What Spark keeps in its checkpoint: {topic: {partition: offset}}, as its own Kafka source does.
 Position = dict[str, dict[str, int]]
@@ -58,15 +63,24 @@ class DueGate(DataSourceStreamReader):
         self._bootstrap_servers = bootstrap_servers
         self._delays_s = delays_s
         self._events_max = events_max
+        self._heard_s = time.monotonic()
 
     def initialOffset(self) -> Position:  # noqa: N802 - Spark's interface
         return _position(broker(self._bootstrap_servers).starts(list(self._delays_s)))
 
     def latestOffset(self, start: Position, limit: object) -> Position:  # noqa: ARG002, N802
-        now = now_ms()
-        ends = broker(self._bootstrap_servers).due_ends(
-            {topic: now - round(delay_s * 1000) for topic, delay_s in self._delays_s.items()}
-        )
+        kafka = broker(self._bootstrap_servers)
+        try:
+            now_ms = kafka.now_ms()
+            ends = kafka.due_ends(
+                {topic: now_ms - round(delay_s * 1000) for topic, delay_s in self._delays_s.items()}
+            )
+        except BrokerAwayError:
+            if time.monotonic() - self._heard_s > _AWAY_S_MAX:
+                raise
+            # An election: nothing is known to be due, and the query need not die of it.
+            return start
+        self._heard_s = time.monotonic()
         return bounded(start, _position(ends), events_max=self._events_max)
 
     def partitions(self, start: Position, end: Position) -> list[DueRange]:

@@ -1,16 +1,15 @@
 """Decides what the retrier is to Spark: the due gate through delivery's own `deliver` to Kafka."""
 
 import json
-from collections.abc import Mapping
 from functools import partial
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from delivery.deliver import Plan, deliver
+from delivery.deliver import Plan
 from retrier.due_gate import DueGateSource
 from retrier.settings import RetrierSettings
-from shared.destination import Destination
+from retrier.task import deliver_due
 from shared.runtime.arrow_rows import COLUMNS_IN, SCHEMA_OUT
 from shared.runtime.spark import map_arrow, write_outcomes
 from shared.topics import retry_topic
@@ -18,13 +17,11 @@ from shared.topics import retry_topic
 LANE = "retrier"
 
 
-def start_lane(
-    spark: SparkSession, destinations: Mapping[str, Destination], settings: RetrierSettings
-) -> StreamingQuery:
+def start_lane(spark: SparkSession, settings: RetrierSettings) -> StreamingQuery:
     """Start the one query over all tiers; destinations are looked up when an event is due."""
     plan = Plan(
         reads="retry",
-        destinations=destinations,
+        destinations={},
         schedule=settings.schedule,
         time_box_s=settings.time_box_s,
         allows_private=settings.allow_private,
@@ -39,8 +36,9 @@ def start_lane(
         .load()
         .select(*COLUMNS_IN)
     )
+    send = partial(deliver_due, plan=plan, bootstrap_servers=settings.bootstrap_servers)
     return write_outcomes(
-        map_arrow(due, partial(deliver, plan=plan), SCHEMA_OUT),
+        map_arrow(due, send, SCHEMA_OUT),
         name=LANE,
         bootstrap_servers=settings.bootstrap_servers,
         checkpoint=settings.checkpoints / LANE,

@@ -21,7 +21,7 @@ from shared.configuration import Stream
 from shared.destination import Destination
 from shared.runtime.config_topic import write_config, write_records
 from shared.runtime.topic_admin import topic_admin
-from shared.topics import stream_spec
+from shared.topics import DEAD, stream_spec
 
 # The 30 s tier lasts 0.6 s, the deadline of 72 h an hour and a half.
 TIME_SCALE = 0.02
@@ -48,6 +48,14 @@ class RunningHifi:
         asyncio.run(self._add(destination))
         self.added.append(destination)
         self.wait_for_lane(destination.id)
+
+    def change(self, destination: Destination) -> None:
+        """Store a destination as it is to be from now on."""
+        asyncio.run(write_config(self.kafka, [destination]))
+
+    def dead_letters(self, destination_id: str) -> list[ConsumerRecord]:
+        """What rests of one destination."""
+        return [one for one in self.records(DEAD) if one.key == destination_id.encode()]
 
     def remove_added(self) -> None:
         """Take the test's destinations away, so that the next test has the cores for itself."""

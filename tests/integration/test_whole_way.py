@@ -69,13 +69,19 @@ def test_a_failed_first_attempt_comes_back_through_a_tier_and_not_early(
             lambda: len(destination.accepted_ids) == 40, timeout_s=PATIENCE_S
         )
         assert destination.accepted_ids == Counter(event["id"] for event in events(40))
-        last_failed_s = max(
-            request.received_s
+        failed_s = {
+            event["id"]: request.received_s
             for request in destination.requests
             if request.headers["hifi-attempt"] == "1"
-        )
-        first_again_s = min(request.received_s for request in destination.accepted)
-    assert first_again_s - last_failed_s >= 30 * TIME_SCALE
+            for event in request.events
+        }
+        again_s = {
+            event["id"]: request.received_s
+            for request in destination.accepted
+            for event in request.events
+        }
+    # Each event by itself: on a busy machine one batch may be back before another has gone out.
+    assert min(again_s[event] - failed_s[event] for event in again_s) >= 30 * TIME_SCALE
     balance = hifi.wait_for_balance(
         "later/to", lambda books: books.delivered == 40, what="40 delivered"
     )

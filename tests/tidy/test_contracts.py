@@ -50,6 +50,7 @@ def test_the_import_contracts_are_kept() -> None:
 BREACHES = [
     ("gateway/breach.py", "import delivery.sender", "gateway.breach -> delivery.sender"),
     ("retrier/breach.py", "import delivery.sender", "retrier.breach -> delivery.sender"),
+    ("retrier/breach.py", "import shared.runtime.clock", "retrier.breach -> shared.runtime.clock"),
     ("shared/runtime/breach.py", "import observe", "shared.runtime.breach -> observe"),
     ("delivery/breach.py", "import deploy.local", "delivery.breach -> deploy.local"),
     ("shared/envelope.py", "import shared.decision", "shared.envelope -> shared.decision"),
