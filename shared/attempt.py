@@ -29,8 +29,11 @@ class Failure(Enum):
     TOO_LARGE = "too_large"
     PAUSED = "paused"
     BREAKER_OPEN = "breaker_open"
+    HELD = "held"
     OVER_RATE = "over_rate"
     BUDGET_USED_UP = "budget_used_up"
+    KEY_WAITS = "key_waits"
+    DISABLED = "endpoint_disabled"
     RESOLVER_DOWN = "resolver_down"
     PROXY_DOWN = "proxy_down"
     SECRET_UNAVAILABLE = "secret_unavailable"  # noqa: S105 - a cause, not a secret
@@ -145,15 +148,17 @@ def _classify_failure(failure: Failure) -> Verdict:
             | Failure.RESPONSE_UNREADABLE
         ):
             return Verdict(Outcome.RECOVERABLE, reason, is_ambiguous=True, is_breaker_failure=True)
-        case Failure.REQUEST_UNBUILDABLE | Failure.POLICY_BLOCKED:
+        case Failure.REQUEST_UNBUILDABLE | Failure.POLICY_BLOCKED | Failure.DISABLED:
             return Verdict(Outcome.NON_RECOVERABLE, reason, is_config_fault=True)
         case Failure.TOO_LARGE:
             return Verdict(Outcome.NON_RECOVERABLE, reason, is_splittable=True)
         case (
             Failure.PAUSED
             | Failure.BREAKER_OPEN
+            | Failure.HELD
             | Failure.OVER_RATE
             | Failure.BUDGET_USED_UP
+            | Failure.KEY_WAITS
             | Failure.RESOLVER_DOWN
             | Failure.PROXY_DOWN
             | Failure.SECRET_UNAVAILABLE

@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias, assert_never
 
-from shared.attempt import Attempt, Outcome, Responded, Verdict, classify
+from shared.attempt import Attempt, Failed, Failure, Outcome, Responded, Verdict, classify
 from shared.envelope import History
 from shared.schedule import RetrySchedule, Tier, Wait, parse_retry_after
 
@@ -27,6 +27,8 @@ class Policy:
     schedule: RetrySchedule = field(default_factory=RetrySchedule)
     # Statuses to treat as recoverable besides 429 and what is not 4xx.
     retry_on: AbstractSet[int] = frozenset()
+    # The destination refuses everything and its events are to wait, not to die, until it is well.
+    is_held: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,8 @@ def decide(history: History, attempt: Attempt, policy: Policy, situation: Situat
         case Outcome.NON_RECOVERABLE:
             if verdict.is_splittable and situation.batch_count > 1:
                 return Split(verdict.reason)
+            if policy.is_held:
+                return _park(seen, policy.schedule, now_ms=situation.now_ms)
             return DeadLetter(verdict.reason, replace(seen, attempt_count=seen.attempt_count + 1))
         case Outcome.RECOVERABLE:
             return _retry(seen, _asked_wait(attempt, situation.now_ms), policy.schedule, situation)
@@ -122,6 +126,19 @@ def decide(history: History, attempt: Attempt, policy: Policy, situation: Situat
             return _park(seen, policy.schedule, now_ms=situation.now_ms)
         case _:
             assert_never(verdict.outcome)
+
+
+def refuse(
+    history: History, failure: Failure, schedule: RetrySchedule, *, until_ms: int, now_ms: int
+) -> Park | DeadLetter:
+    """Say what happens to an event that is not tried now; `until_ms` is when it may be again."""
+    verdict = classify(Failed(failure))
+    seen = replace(history, cause=verdict.reason)
+    if verdict.outcome is Outcome.NON_RECOVERABLE:
+        return DeadLetter(verdict.reason, seen)
+    # Only what the destination asked for is a promise; else it is tried when its tier is over.
+    not_before_ms = until_ms if failure is Failure.OVER_RATE else now_ms
+    return _park(seen, schedule, now_ms=now_ms, until_ms=until_ms, not_before_ms=not_before_ms)
 
 
 def admit(history: History, schedule: RetrySchedule, *, now_ms: int) -> Admission:
@@ -191,8 +208,22 @@ def _wait(
     return RetryLater(chosen, replace(history, not_before_ms=not_before_ms))
 
 
-def _park(history: History, schedule: RetrySchedule, *, now_ms: int) -> Park | DeadLetter:
-    tier = schedule.tiers[0]
-    if now_ms + tier.delay_s * 1000 >= history.deadline_at_ms:
+def _park(
+    history: History,
+    schedule: RetrySchedule,
+    *,
+    now_ms: int,
+    until_ms: int = 0,
+    not_before_ms: int = 0,
+) -> Park | DeadLetter:
+    """Wait in the tier nearest to the time, as far as the deadline allows."""
+    left_s = (history.deadline_at_ms - now_ms) / 1000
+    tier = schedule.tier_nearest((until_ms - now_ms) / 1000, below_s=left_s)
+    if tier is None:
         return DeadLetter(DEADLINE_PASSED, history)
-    return Park(tier, replace(history, park_count=history.park_count + 1, not_before_ms=now_ms))
+    # As after a failure, one last try before the deadline.
+    last_ms = history.deadline_at_ms - round(2000 * schedule.tiers[0].delay_s)
+    not_before_ms = max(now_ms, min(not_before_ms, last_ms))
+    return Park(
+        tier, replace(history, park_count=history.park_count + 1, not_before_ms=not_before_ms)
+    )

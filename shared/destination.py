@@ -117,6 +117,8 @@ class Destination:
     # After so long without one success the destination is disabled (Svix: 5 days).
     disable_after_s: float = 5 * _DAY_S
     is_disabled: bool = False
+    # When a person last said to try again; what was held or disabled before that is no longer.
+    resumed_at_ms: int = 0
 
     def __post_init__(self) -> None:
         check_name("stream", self.stream)
@@ -129,6 +131,7 @@ class Destination:
         check_flag("is_paused", self.is_paused)
         check_flag("is_disabled", self.is_disabled)
         check_flag("hold_on_rejects", self.hold_on_rejects)
+        check_count("resumed_at_ms", self.resumed_at_ms, 0, 10**15)
         # No longer than dead letters are kept.
         check_range("disable_after_s", self.disable_after_s, 1, 30 * _DAY_S)
 

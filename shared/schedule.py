@@ -81,6 +81,11 @@ class RetrySchedule:
         fitting = [tier for tier in self.tiers if tier.delay_s <= wait_s]
         return fitting[-1] if fitting else self.tiers[0]
 
+    def tier_nearest(self, wait_s: float, *, below_s: float) -> Tier | None:
+        """The tier that comes closest to the wait; None if none is shorter than `below_s`."""
+        fitting = [tier for tier in self.tiers if tier.delay_s < below_s]
+        return min(fitting, key=lambda tier: abs(tier.delay_s - wait_s), default=None)
+
 
 @dataclass(frozen=True, slots=True)
 class Wait:

@@ -65,6 +65,7 @@ destinations = st.builds(
     hold_on_rejects=st.booleans(),
     disable_after_s=st.floats(1, 2_592_000),
     is_disabled=st.booleans(),
+    resumed_at_ms=st.integers(0, 10**15),
 )
 
 
@@ -115,6 +116,7 @@ def test_a_destination_is_written_like_this() -> None:
         "hold_on_rejects": False,
         "disable_after_s": 432_000.0,
         "is_disabled": False,
+        "resumed_at_ms": 0,
     }
 
 
