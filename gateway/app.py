@@ -12,6 +12,7 @@ from gateway.callers import Callers, ConfigSource
 from gateway.control import Control
 from gateway.control_store import ControlStore
 from gateway.ingest import Ingest
+from gateway.ledger import AckLedger
 from gateway.openapi import document
 from gateway.problems import Problem
 from gateway.publisher import Publisher
@@ -31,6 +32,7 @@ def create_app(
     config: ConfigSource,
     store: ControlStore,
     metrics: Metrics,
+    ledger: AckLedger | None = None,
 ) -> ASGIApp:
     """Put the parts together. Who made the parts also starts and stops them."""
     callers = Callers(config, is_on=settings.asks_for_keys, tokens=_token_reader(settings))
@@ -48,7 +50,12 @@ def create_app(
     others.add_exception_handler(Problem, _tell)
     others.add_exception_handler(Exception, _fail)
     ingest = Ingest(
-        settings=settings, publisher=publisher, config=config, callers=callers, metrics=metrics
+        settings=settings,
+        publisher=publisher,
+        config=config,
+        callers=callers,
+        metrics=metrics,
+        ledger=ledger,
     )
     return EventPaths(_Counted(others, metrics), ingest=ingest, callers=callers, metrics=metrics)
 

@@ -44,6 +44,8 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     value: bytes
     # As they stand in a Kafka record: most of them are the same for all events of a request.
     packed_headers: bytes
+    # When it happened, as its headers say.
+    time_ms: int = 0
 
     @property
     def headers(self) -> Headers:
@@ -182,7 +184,7 @@ def read_events(found: Found, *, context: Context, limits: Limits) -> Parsed:
             ):
                 raw_id = event_id.encode()
                 packed = b"".join((before_id, _SHORT[len(raw_id)], raw_id, after_id))
-                events.append(Event(event_id, context.key, value, packed))
+                events.append(Event(event_id, context.key, value, packed, context.accepted_at_ms))
                 continue
         if not is_small:
             detail = f"{len(raw)} bytes; an event has at most {bytes_max}"
@@ -243,7 +245,11 @@ def _read_event(
             detail = f"{len(key)} bytes; an ordering key has at most {KEY_BYTES_MAX}"
             member = "/partitionkey" if facts.partitionkey else ""
             return _Fault("bad_key", detail, member, event_id)
-    return Event(event_id, key, value, pack(event_id.encode(), _event_time_ms(facts)))
+    time_ms = _event_time_ms(facts)
+    packed = pack(event_id.encode(), time_ms)
+    return Event(
+        event_id, key, value, packed, context.accepted_at_ms if time_ms is None else time_ms
+    )
 
 
 def _look_again(value: bytes, error: Exception) -> _Facts | _Fault:

@@ -21,6 +21,7 @@ from gateway.callers import Caller, Callers, ConfigSource
 from gateway.counts import Counts
 from gateway.events import Context, Limits, Parsed, key_finder, read_events
 from gateway.idempotency import Replays, id_base
+from gateway.ledger import AckLedger
 from gateway.problems import Problem
 from gateway.publisher import Publisher
 from gateway.quota import Quotas
@@ -59,8 +60,10 @@ class Ingest:
         config: ConfigSource,
         callers: Callers,
         metrics: Metrics,
+        ledger: AckLedger | None = None,
     ) -> None:
         self._publisher = publisher
+        self._ledger = ledger
         self._config = config
         self._callers = callers
         self._counts = Counts(metrics)
@@ -180,7 +183,7 @@ class Ingest:
             return dry_answer(
                 parsed, partition_count=job.stream.partition_count, request_id=request_id
             )
-        reports = await self._publish(job.stream.name, parsed)
+        reports = await self._publish(job, parsed)
         counts = count_outcomes(parsed, reports)
         self._count(job, counts)
         found = answer(
@@ -221,13 +224,23 @@ class Ingest:
                 raise Problem("not_stored", detail, headers=((b"retry-after", b"10"),)) from error
         return parsed
 
-    async def _publish(self, stream: str, parsed: Parsed) -> list[Report]:
+    async def _publish(self, job: "_Job", parsed: Parsed) -> list[Report]:
         if not parsed.events:
             return []
         begun_s = monotonic()
-        reports = await self._publisher.publish(stream_topic(stream), parsed.events)
+        stream, topic = job.stream.name, stream_topic(job.stream.name)
+        reports = await self._publisher.publish(topic, parsed.events)
         took_s = monotonic() - begun_s
         self._counts.seconds_of(stream).observe(took_s)
+        if self._ledger is not None:
+            accepted_at_ms = job.plan.now_ms
+            self._ledger.note(
+                topic,
+                parsed.events,
+                reports,
+                accepted_at_ms=accepted_at_ms,
+                now_ms=time_ns() // 1_000_000,
+            )
         return list(reports)
 
     def _count(self, job: "_Job", counts: Mapping[str, int]) -> None:

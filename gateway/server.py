@@ -13,6 +13,7 @@ from starlette.types import ASGIApp
 
 from gateway.app import create_app
 from gateway.control_store import KafkaControlStore
+from gateway.ledger import AckLedger
 from gateway.probes import Readiness, create_probes
 from gateway.protocol import bounded
 from gateway.publisher import KafkaPublisher
@@ -90,18 +91,21 @@ async def _serve_until(
     ports = front.getsockname()[1], back.getsockname()[1]
     metrics = Metrics()
     readiness = Readiness(publisher, feed)
+    ledger = AckLedger(publisher)
     app = create_app(
         settings,
         publisher=publisher,
         config=feed,
         store=KafkaControlStore(settings.bootstrap_servers),
         metrics=metrics,
+        ledger=ledger if settings.is_ledger_on else None,
     )
     api = _Server(api_config(app, settings))
     probes = _Server(_config(create_probes(readiness, metrics=metrics, config=feed), drain_s=1))
     async with asyncio.TaskGroup() as group:
         probing = group.create_task(probes.serve(sockets=[back]))
         serving = group.create_task(api.serve(sockets=[front]))
+        writing = group.create_task(ledger.run())
         await asyncio.gather(probes.listens.wait(), api.listens.wait())
         if not settings.asks_for_keys:
             log.warning(
@@ -117,6 +121,8 @@ async def _serve_until(
         await asyncio.sleep(settings.drain_notice_s)
         api.should_exit = True
         await serving
+        writing.cancel()
+        await ledger.flush()
         # The probes answer to the last, so that whoever asks sees us drain rather than vanish.
         probes.should_exit = True
         await probing

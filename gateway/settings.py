@@ -34,6 +34,9 @@ class Settings(BaseSettings):
     bootstrap_servers: str = "127.0.0.1:9092"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
+    # The ledger of what was acknowledged, from which the audit proves that nothing is missing.
+    is_ledger_on: bool = True
+
     # `keys` asks every caller for an API key, a token or a certificate. By default it is off on
     # loopback, where only this machine can call, and on everywhere else.
     auth: Literal["off", "keys"] | None = None

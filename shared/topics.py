@@ -12,6 +12,10 @@ STREAM_PREFIX = "hifi.stream."
 RETRY_PREFIX = "hifi.retry."
 DEAD = "hifi.dead"
 RECEIPTS = "hifi.receipts"
+ACKED = "hifi.acked"
+MINUTES = "hifi.minutes"
+STATEMENTS = "hifi.statements"
+LANE_GROUP_PREFIX = "hifi.lane."
 CONFIG = "hifi.config"
 STATE = "hifi.state"
 PROBE = "hifi.probe"
@@ -30,6 +34,11 @@ RETRY_RETENTION_MS = 4 * DAY_MS
 DEAD_RETENTION_MS = 30 * DAY_MS
 # As long as dead letters, so that an audit can always explain one.
 RECEIPTS_RETENTION_MS = 30 * DAY_MS
+
+# The audit reads the ledger within minutes; as long as waiting events, to find out why it did not.
+ACKED_RETENTION_MS = 4 * DAY_MS
+# A year, as audits of people go; a statement has a few hundred bytes.
+STATEMENTS_RETENTION_MS = 365 * DAY_MS
 
 # Nobody reads a probe; an hour shows a person when it last worked.
 PROBE_RETENTION_MS = HOUR_MS
@@ -90,6 +99,11 @@ def retry_key(destination: str, event_id: str) -> bytes:
     return f"{destination}:{bucket}".encode()
 
 
+def lane_group(destination: str) -> str:
+    """The consumer group that shows ordinary lag tools how far a lane is; nobody joins it."""
+    return LANE_GROUP_PREFIX + destination.replace("/", ".")
+
+
 def stream_config_key(stream: str) -> bytes:
     return f"stream:{stream}".encode()
 
@@ -124,6 +138,13 @@ def fixed_specs(tiers: Sequence[str]) -> tuple[TopicSpec, ...]:
         ),
         TopicSpec(DEAD, RETRY_PARTITIONS, _outcome_log(DEAD_RETENTION_MS)),
         TopicSpec(RECEIPTS, RETRY_PARTITIONS, _outcome_log(RECEIPTS_RETENTION_MS)),
+        # Ids are half their size once compressed, and nobody waits for the broker to do it.
+        TopicSpec(
+            ACKED, RETRY_PARTITIONS, {**_log(ACKED_RETENTION_MS), "compression.type": "zstd"}
+        ),
+        TopicSpec(MINUTES, 1, _log(RECEIPTS_RETENTION_MS)),
+        # One partition: a statement names the one before it.
+        TopicSpec(STATEMENTS, 1, _log(STATEMENTS_RETENTION_MS)),
         # One partition: whoever reads the configuration sees its changes in the order of writing.
         TopicSpec(CONFIG, 1, _COMPACTED),
         TopicSpec(STATE, 1, _COMPACTED),

@@ -49,6 +49,9 @@ def test_topics_are_spelled_like_this() -> None:
     assert (topics.DEAD, topics.RECEIPTS) == ("hifi.dead", "hifi.receipts")
     assert (topics.CONFIG, topics.STATE) == ("hifi.config", "hifi.state")
     assert topics.PROBE == "hifi.probe"
+    assert (topics.ACKED, topics.MINUTES) == ("hifi.acked", "hifi.minutes")
+    assert topics.STATEMENTS == "hifi.statements"
+    assert topics.lane_group("orders/shop") == "hifi.lane.orders.shop"
 
 
 def test_keys_are_spelled_like_this() -> None:
@@ -86,6 +89,9 @@ SPECS = [
     ("hifi.retry.5m", 2, "delete", 4),
     ("hifi.dead", 2, "delete", 30),
     ("hifi.receipts", 2, "delete", 30),
+    ("hifi.acked", 2, "delete", 4),
+    ("hifi.minutes", 1, "delete", 30),
+    ("hifi.statements", 1, "delete", 365),
     ("hifi.config", 1, "compact", None),
     ("hifi.state", 1, "compact", None),
     ("hifi.probe", 3, "delete", 0),
