@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from delivery.batches import Batch, Tried
 from shared.decision import DeadLetter, Delivered, Hop, Park, RetryLater
@@ -24,6 +25,9 @@ class Exchange:
 # The decisions after which nothing more happens to an event in this task.
 Final = Delivered | RetryLater | Park | DeadLetter
 
+# What one receipt can say of many events: outcome, reason, attempts, how often they were re-driven.
+Kind: TypeAlias = tuple[ReceiptOutcome, str, int, int]
+
 
 def outcomes_of(
     destination_id: str,
@@ -32,9 +36,9 @@ def outcomes_of(
 ) -> list[RecordOut]:
     """A row for each event that was not delivered, and one receipt for each kind of outcome."""
     outcomes: list[RecordOut] = []
-    kinds: dict[tuple[ReceiptOutcome, str, int], list[Envelope]] = {}
+    kinds: dict[Kind, list[Envelope]] = {}
     # First attempts share one history, and successes one decision: their kind is worked out once.
-    known: dict[tuple[int, int], tuple[ReceiptOutcome, str, int]] = {}
+    known: dict[tuple[int, int], Kind] = {}
     for tried, decision in decided:
         same = (id(tried.history), id(decision))
         kind = known.get(same) or known.setdefault(same, _kind(tried, decision))
@@ -54,10 +58,11 @@ def receipt_of(
     destination_id: str, batch: Batch, delivered: Delivered, exchange: Exchange
 ) -> list[RecordOut]:
     """The receipts of a batch that was delivered as a whole: one, unless its attempts differ."""
-    attempts = {history.attempt_count for history in batch.histories}
-    if len(attempts) > 1:
+    counts = {(one.attempt_count, one.redrive_count) for one in batch.histories}
+    if len(counts) > 1:
         return outcomes_of(destination_id, [(t, delivered) for t in batch.tried()], exchange)
-    kind = (ReceiptOutcome.DELIVERED, delivered.reason, attempts.pop() + 1)
+    attempt_count, redrive_count = counts.pop()
+    kind = (ReceiptOutcome.DELIVERED, delivered.reason, attempt_count + 1, redrive_count)
     return [_receipt(destination_id, kind, batch.facts, exchange)]
 
 
@@ -66,23 +71,23 @@ def hop(envelope: Envelope, decision: Hop, destination_id: str, *, now_ms: int) 
     return route(decision, envelope, destination_id, now_ms=now_ms)
 
 
-def _kind(tried: Tried, decision: Final) -> tuple[ReceiptOutcome, str, int]:
+def _kind(tried: Tried, decision: Final) -> Kind:
     """What the receipt says of an event; where it goes is for the lifecycle's table to say."""
     came_from = State.STORED if tried.envelope.history is None else State.WAITING
     outcome = ReceiptOutcome(next_state(came_from, MOVE_OF[type(decision)]).value)
+    redrive_count = tried.history.redrive_count
     match decision:
         case Delivered():
-            return outcome, decision.reason, tried.history.attempt_count + 1
+            return outcome, decision.reason, tried.history.attempt_count + 1, redrive_count
         case DeadLetter():
-            return outcome, decision.reason, decision.history.attempt_count
+            return outcome, decision.reason, decision.history.attempt_count, redrive_count
         case RetryLater() | Park():
-            return outcome, decision.history.cause, decision.history.attempt_count
+            cause = decision.history.cause
+            return outcome, cause, decision.history.attempt_count, redrive_count
 
 
-def _receipt(
-    destination_id: str, kind: tuple[ReceiptOutcome, str, int], facts: Facts, exchange: Exchange
-) -> RecordOut:
-    outcome, reason, attempt_count = kind
+def _receipt(destination_id: str, kind: Kind, facts: Facts, exchange: Exchange) -> RecordOut:
+    outcome, reason, attempt_count, redrive_count = kind
     receipt = make_receipt(
         facts,
         destination_id=destination_id,
@@ -90,6 +95,7 @@ def _receipt(
         reason=reason,
         batch_id=exchange.batch_id,
         attempt=attempt_count,
+        redrive_count=redrive_count,
         started_at_ms=exchange.started_at_ms,
         ended_at_ms=exchange.ended_at_ms,
     )

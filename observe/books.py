@@ -66,6 +66,8 @@ async def open_books(bootstrap_servers: str) -> AsyncIterator[Books]:
         bootstrap_servers=bootstrap_servers,
         enable_auto_commit=False,
         auto_offset_reset="earliest",
+        # A re-drive writes in transactions: what was taken back must not be in the books.
+        isolation_level="read_committed",
     )
     await consumer.start()
     try:

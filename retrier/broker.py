@@ -136,6 +136,8 @@ class Broker:
                 # An offset that is gone is a loss: fail and say so.
                 auto_offset_reset="none",
                 max_poll_records=_RECORDS_MAX,
+                # A re-drive that broke off has written nothing.
+                isolation_level="read_committed",
             )
             try:
                 await consumer.start()

@@ -38,19 +38,40 @@ class Balance:
 class Coverage:
     """What the receipts of one destination prove, by Kafka partition of the stream topic."""
 
-    _offsets: dict[ReceiptOutcome, dict[tuple[str, int], Offsets]] = field(
-        default_factory=lambda: {outcome: {} for outcome in ReceiptOutcome},
+    # By outcome and by how often the events had been sent again out of dead letters.
+    _offsets: dict[tuple[ReceiptOutcome, int], dict[tuple[str, int], Offsets]] = field(
+        default_factory=dict,
     )
 
     def take(self, receipt: Receipt) -> None:
         """Enter one receipt; entering it twice changes nothing."""
-        by_partition = self._offsets[receipt.outcome]
+        by_partition = self._offsets.setdefault((receipt.outcome, receipt.redrive_count), {})
         for covered in receipt.covered:
             where = (covered.topic, covered.partition)
             by_partition.setdefault(where, Offsets()).add(covered.first, covered.end)
 
     def offsets(self, outcome: ReceiptOutcome, topic: str, partition: int) -> Offsets:
-        return self._offsets[outcome].get((topic, partition), Offsets())
+        """The events with that outcome, less those whose outcome has been overtaken.
+
+        An event that was sent again is no longer dead, whatever the receipt of its death says;
+        what the later receipts say counts. What was delivered once is delivered.
+        """
+        found = Offsets()
+        for (kind, redrive_count), by_partition in self._offsets.items():
+            if kind is outcome and (topic, partition) in by_partition:
+                ours = by_partition[topic, partition]
+                if outcome is not ReceiptOutcome.DELIVERED:
+                    ours = ours.minus(self._after(redrive_count, topic, partition))
+                found = ours if not found else found.union(ours)
+        return found
+
+    def _after(self, redrive_count: int, topic: str, partition: int) -> Offsets:
+        """Events of which something is known from after a later re-drive."""
+        found = Offsets()
+        for (_, later), by_partition in self._offsets.items():
+            if later > redrive_count and (topic, partition) in by_partition:
+                found = found.union(by_partition[topic, partition])
+        return found
 
     def balance(self, acked: Mapping[tuple[str, int], tuple[int, int]]) -> Balance:
         """Lay the receipts over the log; `acked` gives each Kafka partition's [first, end).

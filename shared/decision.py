@@ -110,7 +110,7 @@ Waiting: TypeAlias = RetryLater | Park | Hop
 def decide(history: History, attempt: Attempt, policy: Policy, situation: Situation) -> Decision:
     """Say what happens to an event after an attempt."""
     verdict = classify(attempt, retry_on=policy.retry_on)
-    seen = _with_attempt(history, attempt, verdict)
+    seen = _with_attempt(history, attempt, verdict, now_ms=situation.now_ms)
     match verdict.outcome:
         case Outcome.OK:
             return Delivered(verdict.reason)
@@ -151,15 +151,17 @@ def admit(history: History, schedule: RetrySchedule, *, now_ms: int) -> Admissio
     return Send(history)
 
 
-def _with_attempt(history: History, attempt: Attempt, verdict: Verdict) -> History:
+def _with_attempt(history: History, attempt: Attempt, verdict: Verdict, *, now_ms: int) -> History:
     """Note down what the attempt showed."""
     answered = attempt if isinstance(attempt, Responded) else None
+    was_sent = verdict.outcome is not Outcome.PARK
     return replace(
         history,
         cause=verdict.reason,
         last_status=answered.status if answered else history.last_status,
         last_detail=answered.excerpt if answered else getattr(attempt, "detail", ""),
         is_ambiguous=history.is_ambiguous or verdict.is_ambiguous,
+        last_attempt_at_ms=now_ms if was_sent else history.last_attempt_at_ms,
     )
 
 

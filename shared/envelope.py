@@ -34,6 +34,9 @@ CAUSE = "cause"
 LAST_STATUS = "last-status"
 LAST_DETAIL = "last-detail"
 AMBIGUOUS = "ambiguous"
+LAST_ATTEMPT_AT = "last-attempt-at-ms"
+REDRIVE_ID = "redrive-id"
+REDRIVES = "redrives"
 
 REASON = "reason"
 DEAD_AT = "dead-at-ms"
@@ -63,6 +66,11 @@ class History:
     last_detail: str = ""
     # True once any attempt ended without our knowing whether the destination took the event.
     is_ambiguous: bool = False
+    # None until something was sent: a park is no attempt.
+    last_attempt_at_ms: int | None = None
+    # How often somebody has sent it again out of dead letters, and which such order was the last.
+    redrive_count: int = 0
+    redrive_id: str = ""
 
     @classmethod
     def fresh(cls, *, now_ms: int, deadline_s: float) -> "History":
@@ -172,6 +180,7 @@ def retry_headers(envelope: Envelope, destination_id: str, history: History) -> 
         # A foreign error's text may hold what UTF-8 cannot; that must not stop the event.
         (LAST_DETAIL, history.last_detail.encode(errors="replace")),
         (AMBIGUOUS, b"1" if history.is_ambiguous else b"0"),
+        *_rare_headers(history),
     )
 
 
@@ -238,10 +247,27 @@ def _open_history(found: Mapping[str, bytes]) -> History:
         deadline_at_ms=_need(found, DEADLINE_AT, _integer),
         not_before_ms=_need(found, NOT_BEFORE, _integer),
         cause=_text(found.get(CAUSE)),
-        last_status=None if LAST_STATUS not in found else _need(found, LAST_STATUS, _integer),
+        last_status=_if_there(found, LAST_STATUS, _integer),
         last_detail=_text(found.get(LAST_DETAIL)),
         is_ambiguous=_need(found, AMBIGUOUS, _flag),
+        last_attempt_at_ms=_if_there(found, LAST_ATTEMPT_AT, _integer),
+        redrive_count=_if_there(found, REDRIVES, _natural) or 0,
+        redrive_id=_text(found.get(REDRIVE_ID)),
     )
+
+
+def _rare_headers(history: History) -> Headers:
+    """What most waiting events have nothing to say of."""
+    last_ms, redrives = history.last_attempt_at_ms, history.redrive_count
+    return (
+        *(() if last_ms is None else ((LAST_ATTEMPT_AT, b"%d" % last_ms),)),
+        *(() if not redrives else ((REDRIVES, b"%d" % redrives),)),
+        *(() if not redrives else ((REDRIVE_ID, history.redrive_id.encode()),)),
+    )
+
+
+def _if_there(found: Mapping[str, bytes], name: str, read: Callable[[bytes], T]) -> T | None:
+    return _need(found, name, read) if name in found else None
 
 
 def _need(found: Mapping[str, bytes], name: str, read: Callable[[bytes], T]) -> T:

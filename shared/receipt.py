@@ -53,6 +53,9 @@ class Receipt:
     ended_at_ms: int
     # Whether the retrier wrote it; otherwise delivery did.
     is_retry: bool = False
+    # How often its events had been sent again out of dead letters: what is said of them since then
+    # counts before what was said of them earlier.
+    redrive_count: int = 0
     # How late each event was: at the end since its own time, at the end and at the start since the
     # gateway had it.
     out_from_event: LogBuckets = field(default_factory=LogBuckets)
@@ -116,6 +119,7 @@ def make_receipt(
     attempt: int,
     started_at_ms: int,
     ended_at_ms: int,
+    redrive_count: int = 0,
 ) -> Receipt:
     """Write down what became of these events; there is at least one."""
     # Many events share their times: what is costly is done once for each time.
@@ -135,6 +139,7 @@ def make_receipt(
         started_at_ms=started_at_ms,
         ended_at_ms=ended_at_ms,
         is_retry=facts.is_retry,
+        redrive_count=redrive_count,
         out_from_event=LogBuckets.of_counts(event_times, until_ms=ended_at_ms),
         out_from_accepted=LogBuckets.of_counts(accepted_ats, until_ms=ended_at_ms),
         in_from_accepted=LogBuckets.of_counts(accepted_ats, until_ms=started_at_ms),

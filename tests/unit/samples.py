@@ -1,5 +1,7 @@
 """Makes the events, histories and records that the unit tests are about."""
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 
 from shared.envelope import Envelope, History
@@ -77,6 +79,11 @@ histories = st.builds(
     last_status=st.none() | st.integers(-1, 1000),
     last_detail=texts,
     is_ambiguous=st.booleans(),
+    last_attempt_at_ms=st.none() | times_ms,
+)
+# Those of events that somebody has sent again out of dead letters.
+redriven_histories = st.builds(
+    replace, histories, redrive_count=counts.filter(bool), redrive_id=texts
 )
 envelopes = st.builds(
     Envelope,
@@ -89,5 +96,5 @@ envelopes = st.builds(
     accepted_at_ms=times_ms,
     traceparent=st.none() | names,
     destination_id=names,
-    history=histories,
+    history=histories | redriven_histories,
 )

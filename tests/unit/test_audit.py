@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from typing import TypeAlias
 
 import pytest
 from hypothesis import given
@@ -20,7 +21,12 @@ DELIVERED, WAITING, DEAD = (
 RANKS = (DELIVERED, DEAD, WAITING)
 
 
-def a_receipt(outcome: ReceiptOutcome, *covered: tuple[int, int], partition: int = 0) -> Receipt:
+def a_receipt(
+    outcome: ReceiptOutcome,
+    *covered: tuple[int, int],
+    partition: int = 0,
+    redrive_count: int = 0,
+) -> Receipt:
     return Receipt(
         destination_id="orders/shop",
         outcome=outcome,
@@ -34,6 +40,7 @@ def a_receipt(outcome: ReceiptOutcome, *covered: tuple[int, int], partition: int
         attempt=1,
         started_at_ms=0,
         ended_at_ms=0,
+        redrive_count=redrive_count,
     )
 
 
@@ -72,6 +79,25 @@ BOOKS: list[tuple[str, list[Receipt], Balance]] = [
     (
         "a dead letter that was re-driven and delivered",
         [a_receipt(DEAD, (0, 10)), a_receipt(DELIVERED, (0, 10))],
+        Balance(10, 10, 0, 0, 0, 0),
+    ),
+    (
+        "a dead letter that was re-driven and waits",
+        [a_receipt(WAITING, (0, 4), redrive_count=1), a_receipt(DEAD, (0, 10))],
+        Balance(10, 0, 4, 6, 0, 0),
+    ),
+    (
+        "a dead letter that was re-driven and died again",
+        [
+            a_receipt(DEAD, (0, 10)),
+            a_receipt(WAITING, (0, 4), redrive_count=1),
+            a_receipt(DEAD, (0, 3), redrive_count=1),
+        ],
+        Balance(10, 0, 1, 9, 0, 0),
+    ),
+    (
+        "what was delivered before somebody re-drove it is delivered",
+        [a_receipt(DELIVERED, (0, 10)), a_receipt(WAITING, (0, 10), redrive_count=2)],
         Balance(10, 10, 0, 0, 0, 0),
     ),
     (
@@ -114,31 +140,43 @@ def test_a_balance_says_whether_it_is_settled_and_whether_it_is_balanced() -> No
     assert Balance(3, 2, 1, 0, 0, 0).is_balanced
 
 
-# A receipt as the model sees it: an outcome, a Kafka partition, an interval of offsets.
+# A receipt as the model sees it: outcome, Kafka partition, interval of offsets, re-drives.
+Entry: TypeAlias = tuple[ReceiptOutcome, int, int, int, int]
 entries = st.lists(
     st.tuples(
-        st.sampled_from(ReceiptOutcome), st.integers(0, 1), st.integers(0, 30), st.integers(0, 30)
+        st.sampled_from(ReceiptOutcome),
+        st.integers(0, 1),
+        st.integers(0, 30),
+        st.integers(0, 30),
+        st.integers(0, 2),
     ),
     max_size=12,
 )
 logs = st.tuples(st.integers(0, 30), st.integers(0, 30)).map(lambda pair: (min(pair), max(pair)))
 
 
-def brute_force(
-    taken: list[tuple[ReceiptOutcome, int, int, int]], acked: dict[int, tuple[int, int]]
-) -> Counter[str]:
+def best_of(taken: list[Entry], partition: int, offset: int) -> ReceiptOutcome | None:
+    """What counts of all that was said of one event."""
+    said = [
+        (entry[0], entry[4])
+        for entry in taken
+        if entry[1] == partition and entry[2] <= offset < entry[3]
+    ]
+    if any(outcome is DELIVERED for outcome, _ in said):
+        return DELIVERED
+    latest = max((redrives for _, redrives in said), default=0)
+    return min((o for o, redrives in said if redrives == latest), key=RANKS.index, default=None)
+
+
+def brute_force(taken: list[Entry], acked: dict[int, tuple[int, int]]) -> Counter[str]:
     """Every offset on its own, without an interval in sight."""
     sums: Counter[str] = Counter()
     for partition, (first, end) in acked.items():
-        best: dict[int, ReceiptOutcome] = {}
-        for outcome in reversed(RANKS):
-            for entry in taken:
-                if entry[:2] == (outcome, partition):
-                    best |= dict.fromkeys(range(entry[2], entry[3]), outcome)
-        seen = [offset for offset in range(first, end) if offset in best]
-        for offset in range(first, end):
-            if offset in best:
-                sums[best[offset].value] += 1
+        best = {offset: best_of(taken, partition, offset) for offset in range(first, end)}
+        seen = [offset for offset in range(first, end) if best[offset] is not None]
+        for offset, outcome in best.items():
+            if outcome is not None:
+                sums[outcome.value] += 1
             else:
                 sums["unaccounted" if seen and offset < seen[-1] else "pending"] += 1
     return sums
@@ -146,13 +184,14 @@ def brute_force(
 
 @given(entries.flatmap(lambda drawn: st.permutations(drawn + drawn[:5])), logs, logs)
 def test_the_books_agree_with_counting_every_offset(
-    taken: list[tuple[ReceiptOutcome, int, int, int]],
+    taken: list[Entry],
     log_0: tuple[int, int],
     log_1: tuple[int, int],
 ) -> None:
     coverage = Coverage()
-    for outcome, partition, first, end in taken:
-        coverage.take(a_receipt(outcome, (first, end), partition=partition))
+    for outcome, partition, first, end, redrives in taken:
+        receipt = a_receipt(outcome, (first, end), partition=partition, redrive_count=redrives)
+        coverage.take(receipt)
     found = coverage.balance({(TOPIC, 0): log_0, (TOPIC, 1): log_1})
     expected = brute_force(taken, {0: log_0, 1: log_1})
     assert found == Balance(

@@ -62,8 +62,18 @@ def test_a_4xx_is_dead_and_its_attempt_is_counted() -> None:
             cause="status_404",
             last_status=404,
             last_detail="no such path",
+            last_attempt_at_ms=a_situation().now_ms,
         ),
     )
+
+
+def test_only_what_was_sent_is_an_attempt_with_a_time() -> None:
+    parked = after(Failed(Failure.BREAKER_OPEN))
+    assert isinstance(parked, Park)
+    assert parked.history.last_attempt_at_ms is None
+    sent = after(Failed(Failure.READ_TIMEOUT))
+    assert isinstance(sent, RetryLater)
+    assert sent.history.last_attempt_at_ms == a_situation().now_ms
 
 
 @pytest.mark.parametrize("status", [400, 413, 415, 422])

@@ -107,6 +107,7 @@ def test_a_receipt_is_written_like_this() -> None:
         "started_at_ms": 1_700_000_000_020,
         "ended_at_ms": 1_700_000_000_030,
         "is_retry": False,
+        "redrive_count": 0,
         "out_from_event": LogBuckets.of([20_030, 0, 0]).to_list(),
         "out_from_accepted": LogBuckets.of([21, 22, 23]).to_list(),
         "in_from_accepted": LogBuckets.of([11, 12, 13]).to_list(),
