@@ -23,6 +23,7 @@ from shared.runtime.config_topic import ConfigFeed
 from shared.runtime.jars import default_cache, ensure_jars
 from shared.runtime.java import find_java
 from shared.runtime.lane_keeper import LaneKeeper, LaneObserver
+from shared.runtime.lane_positions import LanePositions
 from shared.runtime.logs import configure_logs
 from shared.runtime.one_owner import own_folder
 from shared.runtime.setup_error import SetupError
@@ -112,9 +113,12 @@ def run_lanes(
             )
             metrics.serve(host=settings.metrics_host, port=settings.metrics_port)
             spark = start_spark(spark_settings)
-            keeper = LaneKeeper[W](lambda _, wanted: start_lane(spark, wanted), metrics)
+            positions = LanePositions(settings.bootstrap_servers)
+            keeper = LaneKeeper[W](
+                lambda _, wanted: start_lane(spark, wanted), metrics, on_progress=positions.note
+            )
             try:
-                asyncio.run(_keep(settings, keeper, wanted_of))
+                asyncio.run(_keep(settings, keeper, wanted_of, positions))
             finally:
                 keeper.drain(drain_s=settings.drain_s)
                 if stop_spark(spark):
@@ -128,6 +132,7 @@ async def _keep(
     settings: LaneDriverSettings,
     keeper: LaneKeeper[W],
     wanted_of: Callable[[Configuration], Mapping[str, W]],
+    positions: LanePositions,
 ) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -139,8 +144,10 @@ async def _keep(
         while not stop.is_set():
             wanted = wanted_of(feed.configuration)
             await asyncio.to_thread(keeper.keep, wanted, drain_s=settings.drain_s)
+            await positions.commit()
             await _wait(stop, _LOOK_S)
     finally:
+        await positions.close()
         await feed.stop()
 
 

@@ -50,9 +50,17 @@ class _Lane(Generic[W]):
 class LaneKeeper(Generic[W]):
     """Keeps one query per wanted lane. Called from one thread, twice a second."""
 
-    def __init__(self, start: Callable[[str, W], StreamingQuery], observer: LaneObserver) -> None:
+    def __init__(
+        self,
+        start: Callable[[str, W], StreamingQuery],
+        observer: LaneObserver,
+        *,
+        on_progress: Callable[[str, Mapping[str, Any]], None] = lambda _, __: None,
+    ) -> None:
         self._start = start
         self._observer = observer
+        # Told of the newest micro-batch of a lane, as Spark describes it.
+        self._on_progress = on_progress
         self._lanes: dict[str, _Lane[W]] = {}
 
     def keep(self, wanted: Mapping[str, W], *, drain_s: float) -> None:
@@ -123,6 +131,7 @@ class LaneKeeper(Generic[W]):
                         duration_s=progress["batchDuration"] / 1000,
                     )
             lane.micro_batch_seen = last["batchId"]
+            self._on_progress(name, last)
         elif not _status(query)["isTriggerActive"]:
             # Idle, which is progress as well: there is nothing to do.
             lane.progress_s = now_s

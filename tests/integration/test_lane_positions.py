@@ -1,0 +1,42 @@
+"""A lane's position is where ordinary Kafka lag tools look for it."""
+
+import asyncio
+
+from aiokafka import TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+
+from deploy.local.cluster import Cluster
+from shared.runtime.lane_positions import LaneGroups, LanePositions
+
+
+def test_positions_are_those_of_a_consumer_group(kafka: Cluster) -> None:
+    async def scenario() -> None:
+        positions = LanePositions(kafka.bootstrap_servers)
+        # As Spark's own source says it, and as a source of ours does.
+        positions.note(
+            "places/to", {"sources": [{"endOffset": '{"hifi.stream.places": {"0": 5, "3": 7}}'}]}
+        )
+        positions.note("places/too", {"sources": [{"endOffset": {"t": {"1": 2}}}]})
+        positions.note("places/new", {"sources": [{"endOffset": None}]})
+        async with asyncio.timeout(60):
+            # The first group ever makes Kafka create its topic for them.
+            while positions.has_news:
+                await positions.commit()
+                await asyncio.sleep(0.1)
+        await positions.close()
+        async with LaneGroups(kafka.bootstrap_servers) as groups:
+            assert await groups.position("places/to") == {
+                ("hifi.stream.places", 0): 5,
+                ("hifi.stream.places", 3): 7,
+            }
+            assert await groups.position("places/too") == {("t", 1): 2}
+            assert await groups.position("places/never") == {}
+        admin = AIOKafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)
+        await admin.start()
+        try:
+            seen = await admin.list_consumer_group_offsets("hifi.lane.places.to")
+        finally:
+            await admin.close()
+        assert seen[TopicPartition("hifi.stream.places", 3)].offset == 7
+
+    asyncio.run(scenario())
