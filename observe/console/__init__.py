@@ -1,0 +1,1 @@
+"""The console: what Hifi is doing, in a browser, server-rendered."""

@@ -1,0 +1,121 @@
+"""Decides what the console's HTTP application is made of, and what every answer of it carries."""
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from urllib.parse import quote
+
+import structlog
+from starlette.applications import Starlette
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from observe.console.doors import SignedOut
+from observe.console.headers import EVERY_ANSWER
+from observe.console.hosts import is_ours
+from observe.console.layout import render_bare
+from observe.console.plain_pages import notice
+from observe.console.posts import Posts
+from observe.console.views import Views
+
+log = structlog.get_logger()
+
+_STATIC = Path(__file__).with_name("static")
+_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_TITLES = {403: "Refused", 404: "Not here", 405: "Not so", 429: "Slowly", 503: "Not now"}
+
+
+def create_app(views: Views, posts: Posts, *, hosts: Collection[str] = ()) -> ASGIApp:
+    """Put the parts together. `hosts`: under which names, besides loopback, it may be called."""
+    app = Starlette(
+        routes=[
+            *views.routes(),
+            *posts.routes(),
+            Route("/static/{name}", _Static(_STATIC), methods=["GET"]),
+        ],
+        exception_handlers={
+            SignedOut: _to_sign_in,
+            HTTPException: _refuse,
+            Exception: _fail,
+        },
+    )
+    return _Guarded(app, hosts)
+
+
+class _Guarded:
+    """Answers only to our own names, and puts our headers on every answer."""
+
+    def __init__(self, app: ASGIApp, hosts: Collection[str]) -> None:
+        self._app = app
+        self._hosts = frozenset(host.lower() for host in hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in EVERY_ANSWER.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        if is_ours(Headers(scope=scope).get("host", ""), self._hosts):
+            await self._app(scope, receive, with_headers)
+            return
+        refusal = PlainTextResponse(
+            "This console does not answer to that name: call it by 127.0.0.1 or localhost, or"
+            " list the name in HIFI_OBSERVE_CONSOLE_HOSTS.\n",
+            status_code=421,
+        )
+        await refusal(scope, receive, with_headers)
+
+
+class _Static:
+    """Our own files, read once: nothing in a request names a path."""
+
+    def __init__(self, folder: Path) -> None:
+        self._files: Mapping[str, tuple[bytes, str]] = {
+            path.name: (path.read_bytes(), _TYPES[path.suffix])
+            for path in folder.iterdir()
+            if path.suffix in _TYPES
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        found = self._files.get(scope["path_params"]["name"])
+        if found is None:
+            raise HTTPException(404, "There is no such file.")
+        content, media_type = found
+        # Checked anew each time: after an upgrade old scripts must not meet new pages.
+        headers = {"Cache-Control": "no-cache"}
+        await Response(content, media_type=media_type, headers=headers)(scope, receive, send)
+
+
+async def _to_sign_in(request: Request, _: Exception) -> Response:
+    if request.url.path.startswith(("/api/", "/live")):
+        return PlainTextResponse(
+            "Sign in, or send a key: Authorization: Bearer hifisk_...\n",
+            status_code=401,
+            headers={"WWW-Authenticate": 'Bearer realm="hifi"'},
+        )
+    asked = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    return RedirectResponse(f"/sign-in?next={quote(asked, safe='')}", status_code=303)
+
+
+async def _refuse(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException), "registered for nothing else"
+    if request.url.path.startswith("/api/"):
+        return PlainTextResponse(f"{error.detail}\n", status_code=error.status_code)
+    title = _TITLES.get(error.status_code, "Not possible")
+    says = error.detail if error.status_code != 404 or len(error.detail) > 9 else "No such page."  # noqa: PLR2004 - Starlette's own "Not Found"
+    return HTMLResponse(render_bare(title, notice(title, says)), status_code=error.status_code)
+
+
+async def _fail(request: Request, error: Exception) -> Response:
+    log.error("console.failed", path=request.url.path, exc_info=error)
+    says = "The console has met a mistake of its own; its log has the story."
+    return HTMLResponse(render_bare("Failed", notice("Failed", says)), status_code=500)

@@ -1,0 +1,182 @@
+"""The pages of one stream and of one destination, and the list of all destinations."""
+
+from observe.console import wording
+from observe.console.lag_pieces import lag_section
+from observe.console.layout import Page, Region
+from observe.console.loss_pieces import loss_section, minutes_table
+from observe.console.markup import NOTHING, Child, Safe, fragment, tag
+from observe.console.overview_page import destinations_table
+from observe.console.pieces import badge, books, code, facts_list, nothing_yet, section, table
+from observe.console.scene import Flow, Scene, worst_first
+from shared.overview import DestinationView, StreamVerdict
+
+
+def stream_page(name: str, scene: Scene) -> Page | None:
+    """All destinations of one stream; None when there is no such stream."""
+    stream = scene.stream(name)
+    if stream is None:
+        return None
+    ones = worst_first(list(stream.destinations))
+    crumbs = tag("p", tag("a", "Overview", href="/"), " / stream", class_="crumbs")
+    top = tag(
+        "section",
+        crumbs,
+        tag("h1", name, " ", badge(stream.verdict)),
+        tag("p", stream.reason, class_="lead") if stream.reason else NOTHING,
+        books(ones),
+        class_="hero",
+    )
+    late = wording.duration(stream.ingest.p95_ms / 1000 if stream.ingest else None)
+    facts: list[tuple[str, Child]] = [
+        ("Acknowledged", f"{stream.events_per_s:,.1f} events/s over the last minute"),
+        ("Late when they come to us", f"{late} (p95, since their own time)"),
+    ]
+    listed = (
+        destinations_table(ones, caption=f"Destinations of {name}")
+        if ones
+        else nothing_yet("Nobody wants this stream yet: it has no destination.")
+    )
+    return Page(
+        title=name,
+        here="",
+        status=f"{name}: {stream.verdict.value}",
+        regions=(
+            Region("top", top),
+            Region("now", section("Now", facts_list(facts))),
+            Region("destinations", section("Destinations", listed)),
+            Region("lag", lag_section(ones, scene) if ones else NOTHING),
+            Region("loss", loss_section(ones, now_ms=scene.overview.at_ms)),
+            Region("find", _find(name), is_live=False),
+        ),
+    )
+
+
+def destination_page(destination_id: str, scene: Scene) -> Page | None:
+    """One destination: verdict, books, flow, lag, loss; None when there is none of that name."""
+    one = scene.destination(destination_id)
+    if one is None:
+        return None
+    return Page(
+        title=destination_id,
+        here="/destinations",
+        status=f"{destination_id}: {one.verdict.value}. {one.reason}",
+        regions=(
+            Region("top", _top(one, scene)),
+            Region("flow", _flow(one, scene.flows.get(destination_id))),
+            Region("lag", lag_section([one], scene)),
+            Region("loss", loss_section([one], now_ms=scene.overview.at_ms)),
+            Region("minutes", minutes_table(one)),
+            Region("find", _find(one.stream), is_live=False),
+        ),
+    )
+
+
+def destinations_page(scene: Scene) -> Page:
+    ones = sorted(scene.destinations, key=lambda one: one.destination_id)
+    heads = ("Destination", "Verdict", "Breaker", "At once", "p95", "Backlog", "Waiting", "Address")
+    rows: list[list[Child]] = [
+        [
+            tag("a", one.destination_id, href=f"/streams/{one.destination_id}"),
+            badge(one.verdict),
+            _breaker(scene.flows.get(one.destination_id)),
+            _at_once(scene.flows.get(one.destination_id)),
+            wording.duration(one.end_to_end.p95_ms / 1000 if one.end_to_end else None),
+            wording.size(one.backlog_bytes),
+            wording.count(one.balance.waiting),
+            code(_address(one, scene)),
+        ]
+        for one in ones
+    ]
+    listed = (
+        table(heads, rows, caption="Destinations", numbers_from=3)
+        if rows
+        else nothing_yet("No stream has a destination yet.")
+    )
+    bad = [one.destination_id for one in ones if one.verdict is not StreamVerdict.OK]
+    said = f"{', '.join(bad)} in trouble" if bad else "All destinations are well."
+    top = fragment(tag("h1", "Destinations"), tag("p", said, class_="lead"), listed)
+    return Page(
+        title="Destinations",
+        here="/destinations",
+        status=said,
+        regions=(Region("list", top),),
+    )
+
+
+def _top(one: DestinationView, scene: Scene) -> Safe:
+    crumbs = tag(
+        "p",
+        tag("a", "Overview", href="/"),
+        " / ",
+        tag("a", one.stream, href=f"/streams/{one.stream}"),
+        " / destination",
+        class_="crumbs",
+    )
+    return tag(
+        "section",
+        crumbs,
+        tag("h1", one.destination_id, " ", badge(one.verdict)),
+        tag("p", one.reason, class_="lead") if one.reason else NOTHING,
+        tag("p", "to ", code(_address(one, scene)), class_="quiet"),
+        books([one]),
+        class_="hero",
+    )
+
+
+def _flow(one: DestinationView, flow: Flow | None) -> Safe:
+    causes = ", ".join(
+        f"{wording.count(number)} {cause}" for cause, number in one.waiting_by_cause.items()
+    )
+    backlog = wording.plural(one.backlog_events, "event")
+    facts: list[tuple[str, Child]] = [
+        ("Breaker", _breaker(flow)),
+        ("Requests at once, at most", _at_once(flow)),
+        ("Backlog", f"{backlog}, about {wording.size(one.backlog_bytes)}"),
+        ("Oldest event on its way", wording.duration(one.oldest_age_s)),
+        ("Waiting, by cause", causes or "none"),
+    ]
+    if one.silent_s:
+        facts.append(("No sign of the lane for", wording.duration(one.silent_s)))
+    if one.balance.dead:
+        path = f"/dead?stream={one.stream}&destination={one.name}"
+        said = wording.plural(one.balance.dead, "event")
+        facts.append(("Dead letters", tag("a", said, href=path)))
+    return section("Now", facts_list(facts))
+
+
+def _breaker(flow: Flow | None) -> Safe:
+    if flow is None:
+        return tag("span", "no news yet", class_="quiet")
+    said = flow.breaker
+    if flow.reopens_at_ms is not None:
+        said += f", tried again at {wording.clock(flow.reopens_at_ms)}"
+    why = tag("span", f" ({flow.why})", class_="quiet") if flow.why else NOTHING
+    return fragment(tag("span", said, class_="good" if flow.breaker == "closed" else "warn"), why)
+
+
+def _at_once(flow: Flow | None) -> str:
+    return (
+        wording.NONE
+        if flow is None or flow.concurrency is None
+        else wording.count(flow.concurrency)
+    )
+
+
+def _address(one: DestinationView, scene: Scene) -> str:
+    found = scene.configured(one.destination_id)
+    return found.url if found else "(removed)"
+
+
+def _find(stream: str) -> Safe:
+    return section(
+        "One event",
+        tag(
+            "form",
+            tag("label", "Event id ", tag("input", name="id", required=True, autocomplete="off")),
+            tag("input", type="hidden", name="stream", value=stream),
+            tag("button", "Show its way", type="submit"),
+            method="get",
+            action="/events",
+            class_="row card pad",
+        ),
+    )

@@ -1,0 +1,117 @@
+"""Draws lag: over time stacked by node, as a pie of where time goes, and as numbers beside it."""
+
+from collections.abc import Sequence
+
+from observe.console import charts, wording
+from observe.console.markup import NOTHING, Child, Safe, fragment, tag
+from observe.console.past import Moment
+from observe.console.pieces import nothing_yet, section, table
+from observe.console.scene import Scene, slowest
+from shared.overview import DestinationView, Node, Quantiles
+
+# In the order of the way; the place is the colour.
+_NODES = tuple(node.value for node in Node)
+
+
+def lag_section(destinations: list[DestinationView], scene: Scene) -> Safe:
+    """Everything there is to see of the lag of one destination, or of the slowest of several."""
+    shown = slowest(destinations)
+    moments = scene.past.of([one.destination_id for one in destinations])
+    if shown is None and not any(moment.nodes for moment in moments):
+        return section("Lag", nothing_yet("Lag shows here once an event has been delivered."))
+    is_one = len(destinations) == 1
+    there = {node for moment in moments for node, _ in moment.nodes}
+    over_time = tag(
+        "figure",
+        _columns(moments),
+        tag(
+            "figcaption",
+            "Mean time at each node"
+            if is_one
+            else "Mean time at each node, of the slowest destination at each moment",
+        ),
+        _legend([node for node in _NODES if node in there]),
+    )
+    return fragment(
+        section("Lag over the last half hour", over_time),
+        _shares(shown, is_one=is_one) if shown else NOTHING,
+    )
+
+
+def _shares(shown: DestinationView, *, is_one: bool) -> Safe:
+    timed = [(lag.node.value, lag.process) for lag in shown.nodes if lag.process]
+    if not timed:
+        return NOTHING
+    total_ms = sum(process.mean_ms for _, process in timed)
+    parts = [charts.Part(name, process.mean_ms, _series(name)) for name, process in timed]
+    says = ", ".join(f"{part.name} {_percent(part.value, total_ms)}" for part in parts)
+    middle = wording.duration(shown.end_to_end.mean_ms / 1000 if shown.end_to_end else None)
+    drawn = charts.pie(parts, middle=middle, title="Where an event's time goes", says=says)
+    figure = tag("figure", drawn, _times(timed, shown, total_ms), class_="beside")
+    note = "" if is_one else f"Of the slowest destination now, {shown.destination_id}."
+    return section("Where time goes", figure, note=note)
+
+
+def _times(timed: Sequence[tuple[str, Quantiles]], shown: DestinationView, total_ms: float) -> Safe:
+    """What the pie shows, as numbers."""
+    rows: list[list[Child]] = [
+        [
+            fragment(_swatch(name), name),
+            *_quantiles(process),
+            _percent(process.mean_ms, total_ms),
+        ]
+        for name, process in timed
+    ]
+    for name, whole in (
+        ("since accepted", shown.since_accepted),
+        ("since the event's own time", shown.end_to_end),
+    ):
+        if whole is not None:
+            rows.append([name, *_quantiles(whole), ""])
+    heads = ("Node", "Mean", "p50", "p95", "p99", "Share")
+    return table(heads, rows, caption="Time at each node", numbers_from=1)
+
+
+def _quantiles(found: Quantiles) -> list[str]:
+    times_ms = (found.mean_ms, found.p50_ms, found.p95_ms, found.p99_ms)
+    return [wording.duration(time_ms / 1000) for time_ms in times_ms]
+
+
+def _columns(moments: Sequence[Moment]) -> Safe:
+    top_ms = max((moment.total_ms for moment in moments), default=0.0)
+    shown = [
+        charts.Column(
+            f"{wording.clock(moment.at_ms)}: {wording.duration(moment.total_ms / 1000)}"
+            + (f", {moment.destination_id}" if moment.destination_id else ""),
+            tuple(charts.Part(node, mean_ms, _series(node)) for node, mean_ms in moment.nodes),
+        )
+        for moment in moments
+    ]
+    newest_ms = moments[-1].total_ms if moments else 0.0
+    says = f"now {wording.duration(newest_ms / 1000)}, highest {wording.duration(top_ms / 1000)}"
+    drawn = charts.columns(shown, top=top_ms, title="Lag by node over time", says=says)
+    scale = [tag("span", wording.duration(top_ms / 1000)), tag("span", "0")]
+    begin = wording.clock(moments[0].at_ms) if moments else ""
+    under = [tag("span", begin), tag("span", "now")]
+    return tag(
+        "div",
+        tag("div", scale, class_="scale", aria_hidden="true"),
+        tag("div", drawn, tag("div", under, class_="under", aria_hidden="true"), class_="drawn"),
+        class_="over-time",
+    )
+
+
+def _legend(nodes: Sequence[str]) -> Safe:
+    return tag("ul", [tag("li", _swatch(node), node) for node in nodes], class_="legend")
+
+
+def _swatch(node: str) -> Safe:
+    return tag("span", class_=f"swatch s{_series(node)}", aria_hidden="true")
+
+
+def _series(node: str) -> int:
+    return _NODES.index(node)
+
+
+def _percent(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.0f} %" if whole > 0 else wording.NONE

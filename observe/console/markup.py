@@ -1,0 +1,69 @@
+"""Builds HTML and SVG of values, so that nothing reaches a page without being escaped.
+
+`tag("p", text)` escapes every text it is given; only another tag's result goes in as it is. Links
+lead to our own paths and nowhere else, so no event and no setting can smuggle in a `javascript:`.
+"""
+
+import html
+from collections.abc import Iterable
+from typing import TypeAlias
+
+
+class Safe(str):
+    """Markup that is finished; only this module makes it."""
+
+    __slots__ = ()
+
+
+Child: TypeAlias = Safe | str | int | Iterable["Child"] | None
+Attribute: TypeAlias = str | int | float | bool | None
+
+# Elements that have no content and no end.
+_VOID = frozenset({"br", "hr", "img", "input", "link", "meta"})
+# Attributes that a browser would follow or load.
+_PATHS = frozenset({"href", "src", "action"})
+NOTHING = Safe("")
+
+
+def tag(name: str, /, *children: Child, **attributes: Attribute) -> Safe:
+    """An element. `class_` is class, `aria_label` is aria-label; None and False leave it out."""
+    opened = f"<{name}{''.join(_attribute(key, value) for key, value in attributes.items())}>"
+    if name in _VOID:
+        assert not children, f"<{name}> has no content"
+        return Safe(opened)
+    return Safe(f"{opened}{fragment(*children)}</{name}>")
+
+
+def fragment(*children: Child) -> Safe:
+    """Several things, one after the other."""
+    return Safe("".join(map(_text, children)))
+
+
+def document(*children: Child) -> bytes:
+    # Half a surrogate pair is fine JSON, and no UTF-8 page can hold it.
+    return f"<!doctype html>{fragment(*children)}".encode(errors="replace")
+
+
+def _text(child: Child) -> str:
+    match child:
+        case None:
+            return ""
+        case Safe():
+            return child
+        case str() | int():
+            return html.escape(str(child))
+        case _:
+            return "".join(map(_text, child))
+
+
+def _attribute(key: str, value: Attribute) -> str:
+    name = key.rstrip("_").replace("_", "-")
+    if value is None or value is False:
+        return ""
+    if value is True:
+        return f" {name}"
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    if name in _PATHS:
+        assert text.startswith(("/", "#")), "links stay in here"
+        assert not text.startswith("//"), "links stay in here"
+    return f' {name}="{html.escape(text)}"'

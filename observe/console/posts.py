@@ -1,0 +1,138 @@
+"""Answers the POSTs: signing in and out, re-drive, revoking a key, showing what an event says.
+
+Each checks the session, that the form is from that session, the scope; then it writes down who did
+it, and only then does it.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+from urllib.parse import urlencode
+
+import structlog
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from observe.console.dead_page import DeadDesk
+from observe.console.doors import COOKIE, Doors, Visit, form_of, local_path
+from observe.console.event_page import EventFinder, event_page
+from observe.console.layout import render, render_bare
+from observe.console.plain_pages import sign_in_page
+from observe.console.scene import Scene
+from observe.console.views import key_of, require_admin, stream_names, wanted_of
+from shared.schedule import RetrySchedule
+
+log = structlog.get_logger()
+
+
+class KeyRemover(Protocol):
+    async def remove(self, config_key: bytes) -> None:
+        """Take a key off the configuration; SetupError when Kafka does not take it."""
+
+
+class Posts:
+    def __init__(
+        self,
+        *,
+        doors: Doors,
+        scene: Callable[[], Scene],
+        events: EventFinder,
+        dead: DeadDesk,
+        keys: KeyRemover,
+        schedule: RetrySchedule,
+    ) -> None:
+        self._doors = doors
+        self._scene = scene
+        self._events = events
+        self._dead = dead
+        self._keys = keys
+        self._schedule = schedule
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/sign-in", self.sign_in, methods=["POST"]),
+            Route("/sign-out", self.sign_out, methods=["POST"]),
+            Route("/events/payload", self.show_payload, methods=["POST"]),
+            Route("/dead/redrive", self.redrive, methods=["POST"]),
+            Route("/keys/revoke", self.revoke, methods=["POST"]),
+        ]
+
+    async def sign_in(self, request: Request) -> Response:
+        fields = await form_of(request)
+        session, _ = self._doors.stranger(request)
+        next_path = local_path(fields.get("next", "/"))
+        self._doors.check_post(request, session, fields)
+        try:
+            cookie = self._doors.try_key(fields.get("key", ""))
+        except HTTPException as refusal:
+            form = sign_in_page(
+                csrf=self._doors.csrf(session), next_path=next_path, problem=refusal.detail
+            )
+            return HTMLResponse(render_bare("Sign in", form), status_code=refusal.status_code)
+        response = RedirectResponse(next_path, status_code=303)
+        self._doors.set_cookie(response, cookie)
+        return response
+
+    async def sign_out(self, request: Request) -> Response:
+        await self._checked(request)
+        response = RedirectResponse("/sign-in", status_code=303)
+        response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
+        return response
+
+    async def show_payload(self, request: Request) -> Response:
+        visit, fields = await self._checked(request)
+        require_admin(visit.viewer)
+        names = stream_names(self._scene(), visit.viewer)
+        stream, event_id = fields.get("stream", ""), fields.get("id", "")
+        if stream not in names:
+            raise HTTPException(404, "There is no such stream, or it is not yours.")
+        log.info("payload.shown", key_id=visit.viewer.key_id, stream=stream, event_id=event_id)
+        result = await self._events.find(stream, event_id)
+        page = event_page(
+            names,
+            stream=stream,
+            event_id=event_id,
+            result=result,
+            around=visit.around,
+            may_reveal=True,
+            shows_payload=True,
+            schedule=self._schedule,
+        )
+        return HTMLResponse(render(page, visit.around))
+
+    async def redrive(self, request: Request) -> Response:
+        visit, fields = await self._checked(request)
+        require_admin(visit.viewer)
+        names = frozenset(stream_names(self._scene(), visit.viewer))
+        wanted = wanted_of(fields)
+        counted = fields.get("confirmed", "")
+        letters = await self._dead.look(wanted, streams=names)
+        if counted != str(letters.redrivable):
+            # More have died since, or somebody else was faster: nobody re-drives the unseen.
+            return RedirectResponse(f"/dead/redrive?{wanted.query}", status_code=303)
+        log.info(
+            "dead_letters.redriven",
+            key_id=visit.viewer.key_id,
+            filters=wanted.fields(),
+            count=letters.redrivable,
+        )
+        sent = await self._dead.redrive(wanted, streams=names)
+        query = urlencode({**wanted.fields(), "sent": sent})
+        return RedirectResponse(f"/dead?{query}", status_code=303)
+
+    async def revoke(self, request: Request) -> Response:
+        visit, fields = await self._checked(request)
+        require_admin(visit.viewer)
+        key = key_of(self._scene(), visit.viewer, fields.get("id", ""))
+        if key.id == visit.viewer.key_id:
+            raise HTTPException(403, "A key cannot revoke itself: sign in with another.")
+        log.info("key.revoked", key_id=visit.viewer.key_id, revoked=key.id)
+        await self._keys.remove(key.config_key)
+        return RedirectResponse("/keys?done=revoked", status_code=303)
+
+    async def _checked(self, request: Request) -> tuple[Visit, dict[str, str]]:
+        visit = self._doors.visit(request)
+        fields = await form_of(request)
+        self._doors.check_post(request, visit.session, fields)
+        return visit, fields

@@ -1,0 +1,78 @@
+"""Says what pages are made from: the newest overview, the configuration, flow, and lag lately."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from observe.console.past import Past
+from observe.console.viewers import Viewer
+from shared.configuration import Configuration
+from shared.destination import Destination
+from shared.overview import DestinationView, Overview, StreamVerdict, StreamView
+
+# As shared.overview ranks them, the other way round: the reader's eye starts at the top.
+WORST_FIRST = (
+    StreamVerdict.LOSING,
+    StreamVerdict.STALLED,
+    StreamVerdict.CANNOT_TELL,
+    StreamVerdict.SLOW,
+    StreamVerdict.OK,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """How fast a destination is being sent to, and what holds it back."""
+
+    breaker: str
+    concurrency: int | None = None
+    reopens_at_ms: int | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    overview: Overview
+    configuration: Configuration
+    flows: Mapping[str, Flow] = field(default_factory=dict)
+    past: Past = field(default_factory=Past)
+
+    def seen_by(self, viewer: Viewer) -> "Scene":
+        """The same with only those streams that somebody may see."""
+        streams = tuple(
+            stream
+            for stream in self.overview.streams
+            if viewer.sees(stream.name, tenant=self.tenant_of(stream.name))
+        )
+        return replace(self, overview=replace(self.overview, streams=streams))
+
+    def tenant_of(self, stream: str) -> str:
+        """Whose stream it is; one that is not configured (any more) is nobody's."""
+        found = self.configuration.streams.get(stream)
+        return found.tenant if found else ""
+
+    @property
+    def destinations(self) -> list[DestinationView]:
+        return [one for stream in self.overview.streams for one in stream.destinations]
+
+    def destination(self, destination_id: str) -> DestinationView | None:
+        return next((o for o in self.destinations if o.destination_id == destination_id), None)
+
+    def stream(self, name: str) -> StreamView | None:
+        return next((s for s in self.overview.streams if s.name == name), None)
+
+    def configured(self, destination_id: str) -> Destination | None:
+        return self.configuration.destinations.get(destination_id)
+
+
+def worst_first(
+    destinations: Iterator[DestinationView] | list[DestinationView],
+) -> list[DestinationView]:
+    return sorted(
+        destinations, key=lambda one: (WORST_FIRST.index(one.verdict), one.destination_id)
+    )
+
+
+def slowest(destinations: list[DestinationView]) -> DestinationView | None:
+    """Whose events are under way longest, of those that had any lately."""
+    timed = [one for one in destinations if one.end_to_end is not None]
+    return max(timed, key=lambda o: o.end_to_end.mean_ms if o.end_to_end else 0, default=None)

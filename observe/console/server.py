@@ -1,0 +1,135 @@
+"""Serves the console within the process that observes: starts it, keeps lag's past, stops it."""
+
+import asyncio
+import contextlib
+import secrets
+import socket
+from collections.abc import Callable, Iterator, Mapping
+
+import structlog
+import uvicorn
+
+from observe.console.app import create_app
+from observe.console.dead_page import DeadDesk
+from observe.console.doors import ConfigSource, Doors
+from observe.console.event_page import EventFinder
+from observe.console.live import Live
+from observe.console.past import STEP_MS, Past
+from observe.console.posts import KeyRemover, Posts
+from observe.console.scene import Flow, Scene
+from observe.console.settings import ConsoleSettings
+from observe.console.views import Views
+from observe.state import Observed
+from shared.runtime.clock import now_ms
+from shared.runtime.setup_error import SetupError
+from shared.schedule import RetrySchedule
+
+log = structlog.get_logger()
+
+# Live pages end at once when they are told; what else is under way is a page.
+_DRAIN_S = 5
+_SECRET_BYTES = 32
+
+
+async def serve_console(
+    settings: ConsoleSettings,
+    *,
+    observed: Observed,
+    config: ConfigSource,
+    events: EventFinder,
+    dead: DeadDesk,
+    keys: KeyRemover,
+    flows: Callable[[], Mapping[str, Flow]],
+    schedule: RetrySchedule,
+    stop: asyncio.Event,
+    on_started: Callable[[int], None] = lambda _port: None,
+) -> None:
+    """Serve until `stop` is set. `on_started` gets the port."""
+    past = Past()
+    live = Live()
+    doors = Doors(
+        config,
+        is_open=not settings.asks_for_keys,
+        # A new one each time: who was signed in signs in again, and no secret lies on a disk.
+        secret=secrets.token_bytes(_SECRET_BYTES),
+        is_https=settings.https,
+        now_ms=now_ms,
+    )
+
+    def scene() -> Scene:
+        return Scene(observed.snapshot(), config.configuration, flows(), past)
+
+    views = Views(
+        doors=doors, scene=scene, events=events, dead=dead, live=live, schedule=schedule,
+        now_ms=now_ms,
+    )  # fmt: skip
+    posts = Posts(doors=doors, scene=scene, events=events, dead=dead, keys=keys, schedule=schedule)
+    app = create_app(views, posts, hosts=settings.host_names)
+    with _bound(settings) as bound:
+        server = _Server(_uvicorn(app))
+        async with asyncio.TaskGroup() as group:
+            serving = group.create_task(server.serve(sockets=[bound]))
+            remembering = group.create_task(_remember(observed, past))
+            await server.listens.wait()
+            port = bound.getsockname()[1]
+            if doors.is_open:
+                log.warning("console.open", host=settings.host, port=port)
+            log.info("console.started", host=settings.host, port=port)
+            on_started(port)
+            await stop.wait()
+            live.stop()
+            server.should_exit = True
+            await serving
+            remembering.cancel()
+
+
+async def _remember(observed: Observed, past: Past) -> None:
+    while True:
+        past.take(observed.snapshot())
+        await asyncio.sleep(STEP_MS / 4000)
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves signals to the process."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listens = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.listens.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _uvicorn(app: object) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,  # type: ignore[arg-type]  # an ASGI application
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=_DRAIN_S,
+    )
+
+
+@contextlib.contextmanager
+def _bound(settings: ConsoleSettings) -> Iterator[socket.socket]:
+    """A socket on the port, or one sentence that says who else may have it."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as bound:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            bound.bind((settings.host, settings.port))
+        except OSError as error:
+            raise SetupError(
+                f"The console cannot listen on {settings.host}:{settings.port} ({error.strerror}):"
+                " stop what uses that port, or set HIFI_OBSERVE_CONSOLE_PORT."
+            ) from error
+        yield bound

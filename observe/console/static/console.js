@@ -1,0 +1,100 @@
+// Keeps the open page true: takes what has changed from the server and patches it in, so that the
+// reader's place, focus and selection stay. Without it every page works, and stands still.
+"use strict";
+
+(() => {
+  const button = document.getElementById("live");
+  const status = document.getElementById("status");
+  if (!button) return;
+  const text = button.querySelector(".live-text");
+  let source = null;
+  let isPaused = false;
+
+  // Makes `now` what `next` is, touching only what differs.
+  const patch = (now, next) => {
+    if (now.nodeType !== next.nodeType || now.nodeName !== next.nodeName) {
+      now.replaceWith(next.cloneNode(true));
+      return;
+    }
+    if (now.nodeType === Node.TEXT_NODE) {
+      if (now.data !== next.data) now.data = next.data;
+      return;
+    }
+    if (now.nodeType !== Node.ELEMENT_NODE) return;
+    for (const { name } of [...now.attributes]) {
+      // Whether somebody has opened it is theirs to say.
+      if (!next.hasAttribute(name) && !(name === "open" && now.nodeName === "DETAILS"))
+        now.removeAttribute(name);
+    }
+    for (const { name, value } of [...next.attributes]) {
+      if (now.getAttribute(name) !== value) now.setAttribute(name, value);
+    }
+    patchChildren(now, next);
+  };
+
+  const patchChildren = (now, next) => {
+    const olds = [...now.childNodes];
+    const news = [...next.childNodes];
+    news.forEach((child, at) => {
+      if (at < olds.length) patch(olds[at], child);
+      else now.appendChild(child.cloneNode(true));
+    });
+    olds.slice(news.length).forEach((child) => child.remove());
+  };
+
+  const show = (what, word) => {
+    button.dataset.state = what;
+    if (text.textContent !== word) text.textContent = word;
+    button.setAttribute("aria-pressed", String(what !== "paused"));
+  };
+
+  const take = (event) => {
+    const { regions, status: said } = JSON.parse(event.data);
+    for (const [id, html] of Object.entries(regions)) {
+      const region = document.getElementById(id);
+      if (!region) continue;
+      const parsed = new DOMParser().parseFromString(html, "text/html");
+      patchChildren(region, parsed.body);
+    }
+    if (status.textContent !== said) status.textContent = said;
+    show("live", "Live");
+  };
+
+  const open = () => {
+    const path = encodeURIComponent(location.pathname);
+    source = new EventSource(`/live?path=${path}`);
+    source.addEventListener("open", () => show("live", "Live"));
+    source.addEventListener("news", take);
+    source.addEventListener("gone", () => location.reload());
+    source.addEventListener("error", () => {
+      show("away", "Reconnecting");
+      // The browser tries again by itself, unless the server has said no.
+      if (source.readyState === EventSource.CLOSED) setTimeout(reopen, 3000);
+    });
+  };
+
+  const close = () => {
+    if (source) source.close();
+    source = null;
+  };
+
+  const reopen = () => {
+    if (isPaused || document.hidden) return;
+    close();
+    open();
+  };
+
+  button.addEventListener("click", () => {
+    isPaused = !isPaused;
+    if (isPaused) {
+      close();
+      show("paused", "Paused");
+    } else {
+      reopen();
+    }
+  });
+  // Nobody looks: nothing need be sent.
+  document.addEventListener("visibilitychange", () => (document.hidden ? close() : reopen()));
+  button.hidden = false;
+  open();
+})();

@@ -1,0 +1,216 @@
+"""Answers the GETs: pages, their live changes, and the overview as JSON for programs."""
+
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from observe.console.dead_page import DeadDesk, Wanted, confirm_page, dead_page
+from observe.console.destination_pages import destination_page, destinations_page, stream_page
+from observe.console.doors import Doors, SignedOut, Visit, local_path
+from observe.console.event_page import EventFinder, event_page
+from observe.console.keys_page import keys_page, revoke_page
+from observe.console.layout import Page, render, render_bare
+from observe.console.live import STREAMS_MAX, Live
+from observe.console.overview_json import as_json
+from observe.console.overview_page import overview_page
+from observe.console.plain_pages import sign_in_page
+from observe.console.scene import Scene
+from observe.console.viewers import Viewer
+from shared.access import ApiKey
+from shared.schedule import RetrySchedule
+
+# What came of a post, by the word that its redirect carries.
+_DONE = {"revoked": "The key is revoked.", "nothing": "There was nothing to send again."}
+
+
+class Views:
+    def __init__(
+        self,
+        *,
+        doors: Doors,
+        scene: Callable[[], Scene],
+        events: EventFinder,
+        dead: DeadDesk,
+        live: Live,
+        schedule: RetrySchedule,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._doors = doors
+        self._scene = scene
+        self._events = events
+        self._dead = dead
+        self._live = live
+        self._schedule = schedule
+        self._now_ms = now_ms
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/", self.page),
+            Route("/destinations", self.page),
+            Route("/streams/{stream}", self.page),
+            Route("/streams/{stream}/{destination}", self.page),
+            Route("/live", self.live),
+            Route("/api/overview", self.overview),
+            Route("/events", self.find_event),
+            Route("/dead", self.dead_letters),
+            Route("/dead/redrive", self.confirm_redrive, methods=["GET"]),
+            Route("/keys", self.keys),
+            Route("/keys/revoke", self.confirm_revoke, methods=["GET"]),
+            Route("/sign-in", self.sign_in, methods=["GET"]),
+        ]
+
+    async def page(self, request: Request) -> Response:
+        """A page that is made of the scene alone."""
+        visit = self._doors.visit(request)
+        page = self._page_at(request.url.path, visit.viewer)
+        if page is None:
+            raise HTTPException(404, "There is no such stream or destination, or it is not yours.")
+        return self.answer(visit, page)
+
+    async def live(self, request: Request) -> Response:
+        """Changes of the page at `path`, for as long as the viewer may see it."""
+        self._doors.visit(request)
+        if self._live.count >= STREAMS_MAX:
+            raise HTTPException(503, "Too many pages are live; this one stays as it is.")
+        path = urlsplit(request.query_params.get("path", "/")).path
+
+        def make() -> Page | None:
+            try:
+                # Each time: a key that is revoked sees nothing more.
+                viewer = self._doors.visit(request).viewer
+            except SignedOut:
+                return None
+            return self._page_at(path, viewer)
+
+        return StreamingResponse(self._live.follow(make), media_type="text/event-stream")
+
+    async def overview(self, request: Request) -> Response:
+        visit = self._doors.visit_of_program(request)
+        scene = self._scene().seen_by(visit.viewer)
+        return JSONResponse(as_json(scene.overview))
+
+    async def find_event(self, request: Request) -> Response:
+        visit = self._doors.visit(request)
+        names = stream_names(self._scene(), visit.viewer)
+        stream = request.query_params.get("stream", "")
+        event_id = request.query_params.get("id", "").strip()
+        before = request.query_params.get("before", "")
+        result = None
+        if event_id and stream in names:
+            before_ms = int(before) if before.isdigit() and len(before) < 16 else None  # noqa: PLR2004 - no year has more digits
+            result = await self._events.find(stream, event_id, before_ms=before_ms)
+        page = event_page(
+            names,
+            stream=stream,
+            event_id=event_id,
+            result=result,
+            around=visit.around,
+            may_reveal=visit.viewer.may_change,
+            schedule=self._schedule,
+        )
+        return self.answer(visit, page)
+
+    async def dead_letters(self, request: Request) -> Response:
+        visit = self._doors.visit(request)
+        names = stream_names(self._scene(), visit.viewer)
+        wanted = wanted_of(dict(request.query_params))
+        letters = await self._dead.look(wanted, streams=frozenset(names))
+        done = request.query_params.get("sent", "")
+        page = dead_page(
+            wanted,
+            letters,
+            may_redrive=visit.viewer.may_change,
+            streams=names,
+            done=f"{int(done):,} sent again." if done.isdigit() and len(done) < 16 else "",  # noqa: PLR2004 - as above
+        )
+        return self.answer(visit, page)
+
+    async def confirm_redrive(self, request: Request) -> Response:
+        visit = self._doors.visit(request)
+        require_admin(visit.viewer)
+        names = stream_names(self._scene(), visit.viewer)
+        wanted = wanted_of(dict(request.query_params))
+        letters = await self._dead.look(wanted, streams=frozenset(names))
+        return self.answer(visit, confirm_page(wanted, letters, around=visit.around))
+
+    async def keys(self, request: Request) -> Response:
+        visit = self._doors.visit(request)
+        page = keys_page(
+            keys_seen(self._scene(), visit.viewer),
+            around=visit.around,
+            may_revoke=visit.viewer.may_change,
+            now_ms=self._now_ms(),
+            done=_DONE.get(request.query_params.get("done", ""), ""),
+        )
+        return self.answer(visit, page)
+
+    async def confirm_revoke(self, request: Request) -> Response:
+        visit = self._doors.visit(request)
+        require_admin(visit.viewer)
+        key = key_of(self._scene(), visit.viewer, request.query_params.get("id", ""))
+        return self.answer(visit, revoke_page(key, around=visit.around))
+
+    async def sign_in(self, request: Request) -> Response:
+        session, cookie = self._doors.stranger(request)
+        next_path = local_path(request.query_params.get("next", "/"))
+        form = sign_in_page(csrf=self._doors.csrf(session), next_path=next_path)
+        response = HTMLResponse(render_bare("Sign in", form))
+        if cookie:
+            self._doors.set_cookie(response, cookie)
+        return response
+
+    def answer(self, visit: Visit, page: Page) -> Response:
+        response = HTMLResponse(render(page, visit.around))
+        if visit.new_cookie:
+            self._doors.set_cookie(response, visit.new_cookie)
+        return response
+
+    def _page_at(self, path: str, viewer: Viewer) -> Page | None:
+        scene = self._scene().seen_by(viewer)
+        match path.strip("/").split("/"):
+            case [""]:
+                return overview_page(scene)
+            case ["destinations"]:
+                return destinations_page(scene)
+            case ["streams", stream]:
+                return stream_page(stream, scene)
+            case ["streams", stream, destination]:
+                return destination_page(f"{stream}/{destination}", scene)
+            case _:
+                return None
+
+
+def stream_names(scene: Scene, viewer: Viewer) -> list[str]:
+    """The streams that somebody may look into."""
+    streams = scene.configuration.streams.values()
+    return sorted(one.name for one in streams if viewer.sees(one.name, tenant=one.tenant))
+
+
+def keys_seen(scene: Scene, viewer: Viewer) -> list[ApiKey]:
+    keys = scene.configuration.keys.values()
+    return [key for key in keys if viewer.tenant is None or key.tenant == viewer.tenant]
+
+
+def key_of(scene: Scene, viewer: Viewer, key_id: str) -> ApiKey:
+    key = next((key for key in keys_seen(scene, viewer) if key.id == key_id), None)
+    if key is None:
+        raise HTTPException(404, "There is no such key (any more).")
+    return key
+
+
+def wanted_of(fields: dict[str, str]) -> Wanted:
+    return Wanted(
+        stream=fields.get("stream", "").strip(),
+        destination=fields.get("destination", "").strip(),
+        reason=fields.get("reason", "").strip(),
+        event_id=fields.get("id", "").strip(),
+    )
+
+
+def require_admin(viewer: Viewer) -> None:
+    if not viewer.may_change:
+        raise HTTPException(403, "This needs a key with the scope admin.")

@@ -1,0 +1,69 @@
+"""Decides how times, durations, counts and sizes are written: short, exact, always the same way."""
+
+import time
+
+# Where there is nothing to write.
+NONE = "\u2013"
+_MINUTE_S, _HOUR_S, _DAY_S = 60, 3_600, 86_400
+
+
+def duration(seconds: float | None) -> str:
+    """Two figures at most: 340 ms, 2.1 s, 4 min 10 s, 3 h 5 min, 2 d 4 h."""
+    if seconds is None:
+        return NONE
+    if seconds < 0:
+        return f"-{duration(-seconds)}"
+    if seconds < 0.9995:  # noqa: PLR2004 - what rounds to a second is one
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 9.95:  # noqa: PLR2004 - what rounds to ten needs no tenth
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    for unit_s, unit, next_s, next_unit in (
+        (_DAY_S, "d", _HOUR_S, "h"),
+        (_HOUR_S, "h", _MINUTE_S, "min"),
+        (_MINUTE_S, "min", 1, "s"),
+    ):
+        if whole >= unit_s:
+            rest = whole % unit_s // next_s
+            return f"{whole // unit_s} {unit}" + (f" {rest} {next_unit}" if rest else "")
+    return f"{whole} s"
+
+
+def count(number: int) -> str:
+    return f"{number:,}"
+
+
+def size(size_bytes: int | None) -> str:
+    """Three figures at most: 999 B, 9.5 kB, 120 MB."""
+    if size_bytes is None:
+        return NONE
+    if size_bytes < 1000:  # noqa: PLR2004 - kilo
+        return f"{size_bytes} B"
+    amount = float(size_bytes)
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if amount < 999.5 or unit == "TB":  # noqa: PLR2004 - rounds to a thousand: the next unit's
+            return f"{amount:.{0 if amount >= 99.5 else 1}f} {unit}"  # noqa: PLR2004 - as above
+        amount /= 1000
+    raise AssertionError("a unit was found above")
+
+
+def clock(at_ms: int) -> str:
+    """Hours, minutes, seconds, UTC."""
+    return time.strftime("%H:%M:%S", time.gmtime(at_ms / 1000))
+
+
+def minute(at_ms: int) -> str:
+    return time.strftime("%H:%M", time.gmtime(at_ms / 1000))
+
+
+def moment(at_ms: int) -> str:
+    """Day and time to the millisecond, UTC, as it can be pasted elsewhere."""
+    try:
+        day = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(at_ms // 1000))
+    except (ValueError, OverflowError, OSError):
+        return f"{at_ms} ms"
+    return f"{day}.{at_ms % 1000:03d}Z"
+
+
+def plural(number: int, one: str, many: str | None = None) -> str:
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
