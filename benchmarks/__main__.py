@@ -5,7 +5,16 @@ import pkgutil
 
 import benchmarks
 
-_NOT_BENCHMARKS = {"__main__", "machine", "raw_produce", "read_body", "sink", "wrk"}
+_NOT_BENCHMARKS = {
+    "__main__",
+    "lag_sink",
+    "machine",
+    "paced",
+    "raw_produce",
+    "read_body",
+    "sink",
+    "wrk",
+}
 
 
 def main() -> None:

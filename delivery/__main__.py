@@ -1,10 +1,13 @@
 """Starts the delivery process: one lane for each destination in the configuration."""
 
+from collections.abc import Mapping
 from functools import partial
 
-from delivery.lane import start_lane
+from delivery.lane import hold_lane, start_lane, warm_up
 from delivery.metrics import DeliveryMetrics
 from delivery.settings import DeliverySettings
+from shared.configuration import Configuration
+from shared.destination import Destination
 from shared.runtime.lane_driver import run_lanes
 
 
@@ -14,9 +17,21 @@ def main() -> None:
         "delivery",
         settings,
         start_lane=partial(start_lane, settings=settings),
-        wanted_of=lambda configuration: configuration.destinations,
+        wanted_of=wanted,
         metrics=DeliveryMetrics(),
+        worker_daemon="delivery.worker_daemon",
+        warm_up=partial(warm_up, settings=settings),
+        hold_lane=partial(hold_lane, settings=settings),
     )
+
+
+def wanted(configuration: Configuration) -> Mapping[str, Destination]:
+    """The lanes that should run; a paused one keeps its position."""
+    return {
+        name: destination
+        for name, destination in configuration.destinations.items()
+        if not destination.is_paused
+    }
 
 
 if __name__ == "__main__":

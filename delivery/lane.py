@@ -5,8 +5,13 @@ twice. The sink flushes before the task succeeds, so the checkpoint moves only a
 has its outcome in Kafka.
 """
 
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from functools import partial
+from math import ceil
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -14,19 +19,31 @@ from pyspark.sql.streaming.query import StreamingQuery
 from delivery.checkpoint import replay_until
 from delivery.deliver import Plan, deliver
 from delivery.settings import DeliverySettings
-from shared.destination import Destination
+from shared.destination import Destination, Start
 from shared.runtime.arrow_rows import COLUMNS_IN, SCHEMA_OUT
+from shared.runtime.one_owner import own_folder
 from shared.runtime.spark import map_arrow, write_outcomes
-from shared.topics import stream_topic
+from shared.topics import CONFIG, STREAM_PARTITIONS, stream_topic
 
 # How long the broker may hold a fetch that finds nothing; the default of 500 ms is felt by the
 # first event after a pause.
 _FETCH_WAIT_MS = 50
+# A micro-batch is to last about a second: so many requests one after the other if each takes 50 ms.
+_ROUNDS = 20
+# And no more than so many seconds' worth of what a destination's rate lets through.
+_RATE_SPAN_S = 2.0
+# A cold JVM with a class archive needs 5 s for its first micro-batch, and far longer on a busy one.
+_WARM_UP_TIMEOUT_S = 60
 
 
 def checkpoint_of(settings: DeliverySettings, destination_id: str) -> Path:
     """Where a lane's position is kept. A destination that comes back goes on where it was."""
     return settings.checkpoints / destination_id
+
+
+def hold_lane(destination_id: str, settings: DeliverySettings) -> AbstractContextManager[None]:
+    """One writer for each checkpoint, whatever processes there are."""
+    return own_folder(settings.checkpoints / f"{destination_id}.owner", what="lane")
 
 
 def start_lane(
@@ -54,19 +71,82 @@ def start_lane(
     )
 
 
-def _read(spark: SparkSession, destination: Destination, settings: DeliverySettings) -> DataFrame:
-    return (
+def warm_up(spark: SparkSession, settings: DeliverySettings) -> None:
+    """Run a micro-batch that sends nothing, so that the first event finds everything loaded.
+
+    It reads the configuration, which is never empty when there is a lane, and drops it in Python.
+    """
+    folder = settings.home / "warm-up"
+    shutil.rmtree(folder, ignore_errors=True)
+    records = (
         spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", settings.bootstrap_servers)
-        .option("subscribe", stream_topic(destination.stream))
-        # A new destination gets what the log still has, not only what comes after its birth.
+        .option("subscribe", CONFIG)
         .option("startingOffsets", "earliest")
-        # Offsets that are gone are a loss: stop and say so.
-        .option("failOnDataLoss", "true")
         .option("includeHeaders", "true")
-        .option("maxOffsetsPerTrigger", settings.micro_batch_events_max)
-        .option("groupIdPrefix", f"hifi-{destination.stream}-{destination.name}")
-        .option("kafka.fetch.max.wait.ms", _FETCH_WAIT_MS)
         .load()
         .select(*COLUMNS_IN)
     )
+    query = (
+        map_arrow(records, _drop, SCHEMA_OUT)
+        .writeStream.format("kafka")
+        .option("kafka.bootstrap.servers", settings.bootstrap_servers)
+        .option("checkpointLocation", str(folder))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination(_WARM_UP_TIMEOUT_S)
+    query.stop()
+
+
+def source_options(destination: Destination, settings: DeliverySettings) -> dict[str, str]:
+    """How the Kafka source reads for a destination."""
+    options = {
+        "kafka.bootstrap.servers": settings.bootstrap_servers,
+        "subscribe": stream_topic(destination.stream),
+        # Offsets that are gone are a loss: stop and say so.
+        "failOnDataLoss": "true",
+        "includeHeaders": "true",
+        "maxOffsetsPerTrigger": str(events_max(destination, settings.micro_batch_events_max)),
+        "groupIdPrefix": f"hifi-{destination.stream}-{destination.name}",
+        "kafka.fetch.max.wait.ms": str(_FETCH_WAIT_MS),
+        **_start_options(destination.start),
+    }
+    if destination.linger_s:
+        # Whatever comes first: enough for a batch, or the wait is over.
+        options["minOffsetsPerTrigger"] = str(destination.batch_count_max)
+        options["maxTriggerDelay"] = f"{ceil(destination.linger_s * 1000)}ms"
+    return options
+
+
+def events_max(destination: Destination, events_max: int) -> int:
+    """The most events of a micro-batch: about a second's work for what the destination takes."""
+    batch_count = 1 if destination.body_format == "single" else destination.batch_count_max
+    limits = [events_max, batch_count * destination.parallel_max * STREAM_PARTITIONS * _ROUNDS]
+    if destination.rate_per_s is not None:
+        limits.append(ceil(destination.rate_per_s * _RATE_SPAN_S))
+    return min(limits)
+
+
+def _start_options(start: Start) -> dict[str, str]:
+    """Where a lane without a checkpoint begins; one that has a checkpoint goes on from there."""
+    match start:
+        case "earliest" | "latest":
+            return {"startingOffsets": start}
+        case since_ms:
+            return {
+                "startingTimestamp": str(since_ms),
+                # A Kafka partition without a record that young begins with the next one.
+                "startingOffsetsByTimestampStrategy": "latest",
+            }
+
+
+def _read(spark: SparkSession, destination: Destination, settings: DeliverySettings) -> DataFrame:
+    options = source_options(destination, settings)
+    return spark.readStream.format("kafka").options(**options).load().select(*COLUMNS_IN)
+
+
+def _drop(batches: Iterable[Any]) -> Iterator[Any]:
+    for _ in batches:
+        pass
+    yield from ()

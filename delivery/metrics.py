@@ -3,6 +3,7 @@
 from shared.metric_names import (
     DELIVERY_EVENTS_READ,
     DELIVERY_LANE_RESTARTS,
+    DELIVERY_LANE_STALLED_SECONDS,
     DELIVERY_LANE_UP,
     DELIVERY_MICRO_BATCH_SECONDS,
     DELIVERY_PROGRESS_AGE_SECONDS,
@@ -25,3 +26,6 @@ class DeliveryMetrics(Metrics):
 
     def progress_age(self, lane: str, *, age_s: float) -> None:
         self.gauge(DELIVERY_PROGRESS_AGE_SECONDS).labels(lane).set(age_s)
+
+    def lane_stalled(self, lane: str, *, for_s: float) -> None:
+        self.gauge(DELIVERY_LANE_STALLED_SECONDS).labels(lane).set(for_s)

@@ -3,6 +3,7 @@
 from shared.metric_names import (
     RETRIER_EVENTS_RELEASED,
     RETRIER_LANE_RESTARTS,
+    RETRIER_LANE_STALLED_SECONDS,
     RETRIER_LANE_UP,
     RETRIER_MICRO_BATCH_SECONDS,
     RETRIER_PROGRESS_AGE_SECONDS,
@@ -31,3 +32,6 @@ class RetrierMetrics(Metrics):
 
     def progress_age(self, lane: str, *, age_s: float) -> None:  # noqa: ARG002 - there is one lane
         self.gauge(RETRIER_PROGRESS_AGE_SECONDS).set(age_s)
+
+    def lane_stalled(self, lane: str, *, for_s: float) -> None:  # noqa: ARG002 - as above
+        self.gauge(RETRIER_LANE_STALLED_SECONDS).set(for_s)

@@ -77,6 +77,12 @@ DELIVERY_LANE_RESTARTS = Metric(
     "Times a lane's query died and was started again.",
     labels=("destination",),
 )
+DELIVERY_LANE_STALLED_SECONDS = Metric(
+    "hifi_delivery_lane_stalled_seconds",
+    "gauge",
+    "How long a lane that has something to do has made no progress, once it is too long; else 0.",
+    labels=("destination",),
+)
 DELIVERY_EVENTS_READ = Metric(
     "hifi_delivery_events_read_total",
     "counter",
@@ -110,6 +116,11 @@ RETRIER_PROGRESS_AGE_SECONDS = Metric(
     "hifi_retrier_progress_age_seconds",
     "gauge",
     "Since the retrier's lane last reported progress; if it hangs, it shows here.",
+)
+RETRIER_LANE_STALLED_SECONDS = Metric(
+    "hifi_retrier_lane_stalled_seconds",
+    "gauge",
+    "How long the lane that has something to do has made no progress, once it is too long; else 0.",
 )
 RETRIER_EVENTS_RELEASED = Metric(
     "hifi_retrier_events_released_total",

@@ -7,6 +7,7 @@ that the configuration asks for until it is told to stop.
 import asyncio
 import signal
 import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -22,7 +23,7 @@ from shared.runtime.class_archive import ClassArchive
 from shared.runtime.config_topic import ConfigFeed
 from shared.runtime.jars import default_cache, ensure_jars
 from shared.runtime.java import find_java
-from shared.runtime.lane_keeper import LaneKeeper, LaneObserver
+from shared.runtime.lane_keeper import HoldLane, LaneKeeper, LaneObserver, hold_nothing
 from shared.runtime.lane_positions import LanePositions
 from shared.runtime.logs import configure_logs
 from shared.runtime.one_owner import own_folder
@@ -53,11 +54,17 @@ class LaneDriverSettings(BaseSettings):
     # Spark waits for HTTP most of the time; 1 GB holds the lanes of a small machine.
     heap_mb: int = Field(default=1024, ge=512)
     # Tasks at the same time: at least the Kafka partitions of all lanes that must not wait.
-    slots: int = Field(default=8, ge=1)
+    # They wait for HTTP, and a slot that nobody needs costs nothing.
+    slots: int = Field(default=32, ge=1)
     # After so long in a micro-batch no local retry is started.
     time_box_s: float = Field(default=5.0, gt=0)
-    # How long a stop waits for the gap between two micro-batches.
+    # How long a stop of the process waits for the micro-batches under way.
     drain_s: float = Field(default=20.0, ge=0)
+    # The same for a lane that is paused, changed or taken away, which is promised within 5 s; what
+    # is cut off is sent again, and labelled.
+    change_drain_s: float = Field(default=3.0, ge=0)
+    # A lane that has something to do and reports nothing for so long is called stalled.
+    stalled_after_s: float = Field(default=60.0, gt=0)
     # Below 1, all waits of the retry schedule shrink alike; for tests and demonstrations.
     time_scale: float = Field(default=1.0, gt=0)
     # Whether destinations may be at private addresses (loopback, RFC 1918, ...): no customer's
@@ -66,6 +73,11 @@ class LaneDriverSettings(BaseSettings):
     # One process of a machine is enough to write the archive that speeds up the next starts.
     makes_class_archive: bool = False
     log_level: str = "info"
+
+    @property
+    def home(self) -> Path:
+        """What this process owns alone: its lock and its scratch space."""
+        return self.folder.absolute()
 
     @property
     def checkpoints(self) -> Path:
@@ -89,11 +101,15 @@ def run_lanes(
     start_lane: Callable[[SparkSession, W], StreamingQuery],
     wanted_of: Callable[[Configuration], Mapping[str, W]],
     metrics: LaneMetrics,
+    worker_daemon: str = "pyspark.daemon",
+    spark_options: Mapping[str, str] | None = None,
+    warm_up: Callable[[SparkSession], None] = lambda _: None,
+    hold_lane: HoldLane = hold_nothing,
 ) -> None:
     """Run until SIGTERM or SIGINT, then drain. A mistake in the set-up ends with one sentence."""
     configure_logs(service=service, level=settings.log_level)
     try:
-        with own_folder(settings.folder, what=service):
+        with own_folder(settings.home, what=service):
             cache = settings.jars_cache or default_cache()
             jars = ensure_jars("spark", cache=cache)
             archive = ClassArchive(
@@ -101,23 +117,31 @@ def run_lanes(
                 cache=cache,
                 java=find_java(),
                 jars=[*spark_class_path(), *jars],
-                draft=settings.folder.absolute() / "classes.jsa",
+                draft=settings.home / "classes.jsa",
             )
             spark_settings = SparkSettings(
                 name=f"hifi-{service}",
-                folder=settings.folder.absolute(),
+                folder=settings.home,
                 jars=jars,
                 slots=settings.slots,
                 heap_mb=settings.heap_mb,
                 jvm_options=archive.options(may_make=settings.makes_class_archive),
+                worker_daemon=worker_daemon,
+                more=spark_options or {},
             )
             metrics.serve(host=settings.metrics_host, port=settings.metrics_port)
             spark = start_spark(spark_settings)
             positions = LanePositions(settings.bootstrap_servers)
             keeper = LaneKeeper[W](
-                lambda _, wanted: start_lane(spark, wanted), metrics, on_progress=positions.note
+                lambda _, wanted: start_lane(spark, wanted),
+                metrics,
+                on_progress=positions.note,
+                hold=hold_lane,
+                drain_s=settings.change_drain_s,
+                stalled_after_s=settings.stalled_after_s,
             )
             try:
+                _warm_up(spark, warm_up)
                 asyncio.run(_keep(settings, keeper, wanted_of, positions))
             finally:
                 keeper.drain(drain_s=settings.drain_s)
@@ -126,6 +150,16 @@ def run_lanes(
     except SetupError as error:
         sys.exit(f"hifi {service}: {error}")
     log.info("service.stopped")
+
+
+def _warm_up(spark: SparkSession, warm_up: Callable[[SparkSession], None]) -> None:
+    begun_s = time.monotonic()
+    try:
+        warm_up(spark)
+    except Exception as error:  # noqa: BLE001 - without it the first events are slower, no more
+        log.warning("service.warm_up_failed", error=str(error)[:300])
+    else:
+        log.info("service.warm", took_s=round(time.monotonic() - begun_s, 1))
 
 
 async def _keep(
@@ -143,7 +177,7 @@ async def _keep(
     try:
         while not stop.is_set():
             wanted = wanted_of(feed.configuration)
-            await asyncio.to_thread(keeper.keep, wanted, drain_s=settings.drain_s)
+            await asyncio.to_thread(keeper.keep, wanted)
             await positions.commit()
             await _wait(stop, _LOOK_S)
     finally:

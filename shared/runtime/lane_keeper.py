@@ -1,18 +1,21 @@
 """Decides how lanes are kept as they are wanted: started, changed, restarted, drained.
 
 A lane is one Spark query. One that dies is started again after a wait that doubles; one that is
-no longer wanted, or wanted otherwise, is stopped between two micro-batches if that can be had.
+no longer wanted, or wanted otherwise, is ended between two micro-batches if that can be had. Ends
+take their time in threads of their own, so that no lane waits for another.
 """
 
-import contextlib
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 import structlog
-from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
+
+from shared.runtime.query_end import end_query
 
 log = structlog.get_logger()
 
@@ -21,10 +24,23 @@ log = structlog.get_logger()
 RESTART_WAIT_S_MAX = 30.0
 # A lane that has run so long has recovered: its next death starts the waits anew.
 HEALTHY_AFTER_S = 60.0
-# Between two micro-batches a busy query is idle for some milliseconds only.
-_DRAIN_LOOK_S = 0.002
+# Ends at the same time; they only wait, and more lanes than this seldom change at once.
+_ENDS_MAX = 16
+# What Spark says when records that a lane has not read are gone, and what can be done about it.
+_DATA_LOSS = ("KAFKA_DATA_LOSS", "data may have been lost", "OffsetOutOfRange")
+_DATA_LOSS_ADVICE = (
+    "events that this lane had not read are gone from Kafka (retention, or the topic was made"
+    " anew); it does not skip them by itself: see 'A lane that stops' in docs/guarantees.md"
+)
 
 W = TypeVar("W")
+HoldLane = Callable[[str], AbstractContextManager[None]]
+
+
+@contextmanager
+def hold_nothing(_: str) -> Iterator[None]:
+    """For lanes that nobody else could run."""
+    yield
 
 
 class LaneObserver(Protocol):
@@ -34,17 +50,20 @@ class LaneObserver(Protocol):
     def lane_restarted(self, lane: str) -> None: ...
     def micro_batch_done(self, lane: str, *, events: int, duration_s: float) -> None: ...
     def progress_age(self, lane: str, *, age_s: float) -> None: ...
+    def lane_stalled(self, lane: str, *, for_s: float) -> None: ...
 
 
 @dataclass(slots=True)
 class _Lane(Generic[W]):
     wanted: W
     query: StreamingQuery | None = None
+    held: ExitStack = field(default_factory=ExitStack)
     deaths: int = 0
     started_s: float = 0.0
     start_again_s: float = 0.0
     progress_s: float = 0.0
     micro_batch_seen: int = -1
+    is_stalled: bool = False
 
 
 class LaneKeeper(Generic[W]):
@@ -55,27 +74,38 @@ class LaneKeeper(Generic[W]):
         start: Callable[[str, W], StreamingQuery],
         observer: LaneObserver,
         *,
+        drain_s: float,
+        stalled_after_s: float,
+        hold: HoldLane = hold_nothing,
         on_progress: Callable[[str, Mapping[str, Any]], None] = lambda _, __: None,
     ) -> None:
         self._start = start
         self._observer = observer
+        self._hold = hold
         # Told of the newest micro-batch of a lane, as Spark describes it.
         self._on_progress = on_progress
+        self._drain_s = drain_s
+        self._stalled_after_s = stalled_after_s
         self._lanes: dict[str, _Lane[W]] = {}
+        self._ends: dict[str, Future[None]] = {}
+        self._threads = ThreadPoolExecutor(_ENDS_MAX, thread_name_prefix="lane-end")
 
-    def keep(self, wanted: Mapping[str, W], *, drain_s: float) -> None:
-        """Bring what runs closer to what is wanted."""
+    def keep(self, wanted: Mapping[str, W]) -> None:
+        """Bring what runs closer to what is wanted; never waits for a lane to end."""
         for name in list(self._lanes):
             if name not in wanted or self._lanes[name].wanted != wanted[name]:
-                self._stop(name, drain_s=drain_s)
+                self._begin_end(name, drain_s=self._drain_s)
+        self._ends = {name: end for name, end in self._ends.items() if not end.done()}
         for name, lane_wanted in wanted.items():
-            lane = self._lanes.setdefault(name, _Lane(lane_wanted))
-            self._look_after(name, lane)
+            if name not in self._ends:
+                lane = self._lanes.setdefault(name, _Lane(lane_wanted))
+                self._look_after(name, lane)
 
     def drain(self, *, drain_s: float) -> None:
-        """Stop every lane, each between two micro-batches if that can be had in time."""
+        """End every lane, each between two micro-batches if that can be had in time."""
         for name in list(self._lanes):
-            self._stop(name, drain_s=drain_s)
+            self._begin_end(name, drain_s=drain_s)
+        self._threads.shutdown(wait=True)
 
     def _look_after(self, name: str, lane: _Lane[W]) -> None:
         now_s = time.monotonic()
@@ -89,12 +119,21 @@ class LaneKeeper(Generic[W]):
 
     def _start_lane(self, name: str, lane: _Lane[W], now_s: float) -> None:
         try:
+            lane.held.enter_context(self._hold(name))
             lane.query = self._start(name, lane.wanted)
-        except PySparkException as error:
+        except Exception as error:  # noqa: BLE001 - whatever one lane meets, the others go on
+            lane.held.close()
             self._set_back(lane, now_s)
-            log.warning("lane.start_failed", lane=name, error=_first_line(error))
+            log.warning(
+                "lane.start_failed",
+                lane=name,
+                kind=type(error).__name__,
+                restart_in_s=round(lane.start_again_s - now_s, 1),
+                error=_first_line(error),
+            )
             return
         lane.started_s = lane.progress_s = now_s
+        lane.micro_batch_seen = -1
         log.info("lane.started", lane=name)
         if lane.deaths:
             self._observer.lane_restarted(name)
@@ -105,12 +144,16 @@ class LaneKeeper(Generic[W]):
         if now_s - lane.started_s > HEALTHY_AFTER_S:
             lane.deaths = 0
         lane.query = None
+        lane.held.close()
         self._set_back(lane, now_s)
+        text = str(error) if error else "stopped"
+        is_data_loss = any(sign in text for sign in _DATA_LOSS)
         log.error(
-            "lane.died",
+            "lane.data_lost" if is_data_loss else "lane.died",
             lane=name,
             restart_in_s=round(lane.start_again_s - now_s, 1),
-            error=_first_line(error) if error else "stopped",
+            error=_first_line(text),
+            **({"advice": _DATA_LOSS_ADVICE} if is_data_loss else {}),
         )
 
     def _set_back(self, lane: _Lane[W], now_s: float) -> None:
@@ -135,23 +178,32 @@ class LaneKeeper(Generic[W]):
         elif not _status(query)["isTriggerActive"]:
             # Idle, which is progress as well: there is nothing to do.
             lane.progress_s = now_s
-        self._observer.progress_age(name, age_s=now_s - lane.progress_s)
+        age_s = now_s - lane.progress_s
+        self._observer.progress_age(name, age_s=age_s)
+        self._note_stall(name, lane, age_s)
 
-    def _stop(self, name: str, *, drain_s: float) -> None:
+    def _note_stall(self, name: str, lane: _Lane[W], age_s: float) -> None:
+        is_stalled = age_s > self._stalled_after_s
+        if is_stalled and not lane.is_stalled:
+            log.error("lane.stalled", lane=name, no_progress_for_s=round(age_s, 1))
+        elif lane.is_stalled and not is_stalled:
+            log.info("lane.goes_on", lane=name)
+        lane.is_stalled = is_stalled
+        self._observer.lane_stalled(name, for_s=age_s if is_stalled else 0)
+
+    def _begin_end(self, name: str, *, drain_s: float) -> None:
         lane = self._lanes.pop(name)
-        if lane.query is None:
-            return
-        until_s = time.monotonic() + drain_s
-        while (
-            lane.query.isActive
-            and _status(lane.query)["isTriggerActive"]
-            and time.monotonic() < until_s
-        ):
-            time.sleep(_DRAIN_LOOK_S)
-        with contextlib.suppress(PySparkException):
-            lane.query.stop()
+        if lane.query is not None:
+            self._ends[name] = self._threads.submit(
+                self._end, name, lane.query, lane.held, drain_s=drain_s
+            )
+
+    def _end(self, name: str, query: StreamingQuery, held: ExitStack, *, drain_s: float) -> None:
+        with held:
+            is_drained = end_query(query, drain_s=drain_s)
         self._observer.lane_up(name, is_up=False)
-        log.info("lane.stopped", lane=name)
+        self._observer.lane_stalled(name, for_s=0)
+        log.info("lane.stopped", lane=name, is_drained=is_drained)
 
 
 def _status(query: StreamingQuery) -> dict[str, Any]:

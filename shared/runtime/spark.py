@@ -6,8 +6,8 @@ The jars are given, not fetched by Spark: they come from the lock file and are c
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 from typing import TypeAlias
@@ -19,6 +19,7 @@ from pyspark.sql.pandas.functions import vectorized_udf  # type: ignore[attr-def
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.util import PythonEvalType
 
+from shared.runtime.quick_files import write_files_quickly
 from shared.topics import OUTCOME_BYTES_MAX
 
 ArrowFunction: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -34,11 +35,15 @@ class SparkSettings:
     jars: Sequence[Path]
     # One for each Kafka partition that is worked on at the same time. They wait for HTTP, not for
     # the processor, so there may be more of them than cores.
-    slots: int = 8
+    slots: int = 32
     heap_mb: int = 1024
+    # What the Python workers are copies of; Spark's own daemon has loaded nothing of ours.
+    worker_daemon: str = "pyspark.daemon"
     is_ui_on: bool = False
     # More for the JVM's command line, such as a class archive.
     jvm_options: Sequence[str] = ()
+    # Options of one kind of session; they win over those of all.
+    more: Mapping[str, str] = field(default_factory=dict)
 
 
 # A JVM that writes its class archive takes 8 s on two busy cores; any other one takes 1 s.
@@ -63,6 +68,7 @@ def start_spark(settings: SparkSettings) -> SparkSession:
     for name, value in options(settings).items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
+    write_files_quickly(session)
     session.sparkContext.setLogLevel("WARN")
     return session
 
@@ -111,6 +117,7 @@ def options(settings: SparkSettings) -> dict[str, str]:
         "spark.task.reaper.enabled": "true",
         # Connection pools live in the workers.
         "spark.python.worker.reuse": "true",
+        "spark.python.daemon.module": settings.worker_daemon,
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(_ARROW_ROWS),
         # Our plans are one stage without a shuffle: there is nothing to adapt.
         "spark.sql.adaptive.enabled": "false",
@@ -122,6 +129,7 @@ def options(settings: SparkSettings) -> dict[str, str]:
         "spark.sql.streaming.numRecentProgressUpdates": "20",
         # Several micro-batches a second: the default of 100 would be a minute of history.
         "spark.sql.streaming.minBatchesToRetain": "1000",
+        **settings.more,
     }
 
 

@@ -1,0 +1,149 @@
+"""A destination that says how old each event was on arrival, and four that misbehave.
+
+Run as a process of its own (`python -m benchmarks.lag_sink`); it prints its ports as one JSON line.
+An event holds the time of its making as `"made_ns":N`; sender and sink share a machine's clock.
+"""
+
+import asyncio
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import cast
+from urllib.request import urlopen
+
+import uvloop
+
+_MADE = re.compile(rb'"made_ns":(\d+)')
+_LENGTH = b"content-length:"
+_OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+_TOO_MANY = b"HTTP/1.1 429 Too Many Requests\r\nretry-after: 5\r\ncontent-length: 0\r\n\r\n"
+# Longer than any timeout of ours.
+_SLOW_S = 30.0
+# A byte of an endless answer now and then: each read succeeds, and the whole never ends.
+_DRIP_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class LagSink:
+    """Where the sink's manners are served, and where its figures are asked for."""
+
+    ports: dict[str, int]
+
+    def url(self, manner: str) -> str:
+        return f"http://127.0.0.1:{self.ports[manner]}/"
+
+    def take_lags_ms(self) -> list[float]:
+        """The age of each event since this was last asked."""
+        with urlopen(self.url("figures"), timeout=30) as answer:  # noqa: S310 - loopback, ours
+            lags_ms: list[float] = json.load(answer)
+        return lags_ms
+
+
+class _Requests(asyncio.Protocol):
+    """Enough of HTTP for senders that always give a content-length."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+        self._read = bytearray()
+        self._needed = 0
+
+    def data_received(self, data: bytes) -> None:
+        self._read += data
+        while self._read:
+            if not self._needed:
+                head_end = self._read.find(b"\r\n\r\n")
+                if head_end < 0:
+                    return
+                head = bytes(self._read[:head_end]).lower()
+                length = head.partition(_LENGTH)[2].split(b"\r\n", 1)[0]
+                self._needed = head_end + 4 + int(length or 0)
+            if len(self._read) < self._needed:
+                return
+            request = bytes(self._read[: self._needed])
+            del self._read[: self._needed]
+            self._needed = 0
+            self.answer(request)
+
+    def answer(self, request: bytes) -> None:
+        raise NotImplementedError
+
+
+class _Quick(_Requests):
+    lags_ms: list[float] = []  # noqa: RUF012 - one list for all connections is the point
+
+    def answer(self, request: bytes) -> None:
+        now_ns = time.time_ns()
+        self.transport.write(_OK)
+        self.lags_ms += [(now_ns - int(made)) / 1e6 for made in _MADE.findall(request)]
+
+
+class _Figures(_Requests):
+    def answer(self, request: bytes) -> None:  # noqa: ARG002 - whatever is asked
+        body = json.dumps(_Quick.lags_ms).encode()
+        _Quick.lags_ms.clear()
+        self.transport.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+
+
+class _Slow(_Requests):
+    def answer(self, request: bytes) -> None:  # noqa: ARG002 - each is answered late
+        asyncio.get_running_loop().call_later(_SLOW_S, self.transport.write, _OK)
+
+
+class _Limiting(_Requests):
+    def answer(self, request: bytes) -> None:  # noqa: ARG002 - each is one too many
+        self.transport.write(_TOO_MANY)
+
+
+class _Dripping(_Requests):
+    def answer(self, request: bytes) -> None:  # noqa: ARG002 - no answer is ever whole
+        self.transport.write(b"HTTP/1.1 200 OK\r\n")
+        self._drip()
+
+    def _drip(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.write(b"x-drip: 1\r\n")
+            asyncio.get_running_loop().call_later(_DRIP_S, self._drip)
+
+
+_MANNERS: dict[str, type[_Requests]] = {
+    "quick": _Quick,
+    "figures": _Figures,
+    "slow": _Slow,
+    "limiting": _Limiting,
+    "dripping": _Dripping,
+}
+
+
+async def _serve() -> None:
+    loop = asyncio.get_running_loop()
+    servers = {
+        manner: await loop.create_server(kind, "127.0.0.1", 0) for manner, kind in _MANNERS.items()
+    }
+    ports = {manner: server.sockets[0].getsockname()[1] for manner, server in servers.items()}
+    print(json.dumps(ports), flush=True)
+    await asyncio.Event().wait()
+
+
+@contextmanager
+def running_lag_sink() -> Iterator[LagSink]:
+    """The sink in a process of its own."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.lag_sink"], stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    try:
+        yield LagSink(json.loads(process.stdout.readline()))
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+if __name__ == "__main__":
+    with suppress(KeyboardInterrupt):
+        uvloop.run(_serve())
