@@ -65,7 +65,7 @@ class Plan:
 
 def deliver(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
     """Send every row of a task to its destination; yield one row per outcome."""
-    worker = _worker()
+    worker = _worker(plan)
     task = _Task(plan, worker.sender)
     for batch in batches:
         outcomes = worker.runner.run(task.settle(batch))
@@ -238,16 +238,17 @@ def _give_up(
 class _Worker:
     """What lives as long as the worker process: its loop and its connection pools."""
 
-    def __init__(self) -> None:
+    def __init__(self, plan: Plan) -> None:
         self.runner = asyncio.Runner()
-        self.sender = Sender()
+        # What a process may send to is the same for all of its lanes.
+        self.sender = Sender(allows_private=plan.allows_private)
 
 
 _workers: list[_Worker] = []
 
 
-def _worker() -> _Worker:
+def _worker(plan: Plan) -> _Worker:
     """The worker of the process, made at its first task: Spark forks processes before that."""
     if not _workers:
-        _workers.append(_Worker())
+        _workers.append(_Worker(plan))
     return _workers[0]

@@ -6,7 +6,7 @@ What was never the destination's doing is a park: it costs no attempt.
 """
 
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeAlias, assert_never
 
@@ -37,6 +37,7 @@ class Failure(Enum):
     RESOLVER_DOWN = "resolver_down"
     PROXY_DOWN = "proxy_down"
     SECRET_UNAVAILABLE = "secret_unavailable"  # noqa: S105 - a cause, not a secret
+    TOKEN_UNAVAILABLE = "token_unavailable"  # noqa: S105 - as above
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,8 @@ class Responded:
     retry_after: str | None = None
     # The first bytes of the body, for the people who read dead letters.
     excerpt: str = ""
+    # This answers a second copy of the request; of the first, nobody knows whether it arrived.
+    is_resent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +98,11 @@ TOO_MANY_REQUESTS = 429
 def classify(attempt: Attempt, *, retry_on: AbstractSet[int] = frozenset()) -> Verdict:
     """Say what an attempt amounts to. Total: every value of Attempt has its verdict."""
     match attempt:
-        case Responded(status=status):
-            return _classify_status(status, retry_on)
+        case Responded(status=status, is_resent=is_resent):
+            verdict = _classify_status(status, retry_on)
+            if is_resent and verdict.outcome is Outcome.RECOVERABLE:
+                return replace(verdict, is_ambiguous=True)
+            return verdict
         case Failed(failure=failure):
             return _classify_failure(failure)
         case _:
@@ -162,6 +168,7 @@ def _classify_failure(failure: Failure) -> Verdict:
             | Failure.RESOLVER_DOWN
             | Failure.PROXY_DOWN
             | Failure.SECRET_UNAVAILABLE
+            | Failure.TOKEN_UNAVAILABLE
         ):
             return Verdict(Outcome.PARK, reason)
         case _:

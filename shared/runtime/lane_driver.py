@@ -27,6 +27,7 @@ from shared.runtime.lane_keeper import HoldLane, LaneKeeper, LaneObserver, hold_
 from shared.runtime.lane_positions import LanePositions
 from shared.runtime.logs import configure_logs
 from shared.runtime.one_owner import own_folder
+from shared.runtime.secret_box import SecretBox
 from shared.runtime.setup_error import SetupError
 from shared.runtime.spark import SparkSettings, spark_class_path, start_spark, stop_spark
 from shared.schedule import RetrySchedule
@@ -109,6 +110,8 @@ def run_lanes(
     """Run until SIGTERM or SIGINT, then drain. A mistake in the set-up ends with one sentence."""
     configure_logs(service=service, level=settings.log_level)
     try:
+        # The workers read the keys themselves; a wrong one is said here, where somebody reads it.
+        SecretBox.of_environment()
         with own_folder(settings.home, what=service):
             cache = settings.jars_cache or default_cache()
             jars = ensure_jars("spark", cache=cache)

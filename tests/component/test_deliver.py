@@ -76,6 +76,7 @@ def sample(destination: ScriptedDestination, **settings: object) -> Destination:
 
 def plan_for(to: Destination, **settings: object) -> Plan:
     return Plan(
+        allows_private=True,
         reads="stream",
         destinations={to.id: to},
         schedule=QUICK,
@@ -204,7 +205,13 @@ def test_a_slow_reply_ends_at_the_deadline_of_the_exchange() -> None:
 def test_retry_after_sends_straight_to_a_tier_that_is_long_enough() -> None:
     with scripted_destination(always(429, retry_after="1800")) as destination:
         outcomes = run(
-            events(1), Plan("stream", {"demo/sample": sample(destination)}, RetrySchedule())
+            events(1),
+            Plan(
+                "stream",
+                {"demo/sample": sample(destination)},
+                RetrySchedule(),
+                allows_private=True,
+            ),
         )
         assert len(destination.requests) == 1
     assert [one.topic for one in outcomes if one.topic != RECEIPTS] == [retry_topic("30m")]
@@ -239,7 +246,7 @@ def waiting_record(
 
 
 def retry_plan(to: Destination) -> Plan:
-    return Plan(reads="retry", destinations={to.id: to}, schedule=QUICK)
+    return Plan(reads="retry", destinations={to.id: to}, schedule=QUICK, allows_private=True)
 
 
 def test_a_waiting_event_is_delivered_and_its_receipt_names_its_origin() -> None:

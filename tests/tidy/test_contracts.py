@@ -62,6 +62,8 @@ BREACHES = [
     ("observe/breach.py", "import pyarrow", "observe.breach -> pyarrow"),
     ("observe/breach.py", "import prometheus_client", "observe.breach -> prometheus_client"),
     ("observe/breach.py", "import fastapi", "observe.breach -> fastapi"),
+    ("observe/breach.py", "import httptools", "observe.breach -> httptools"),
+    ("observe/breach.py", "import cryptography", "observe.breach -> cryptography"),
 ]
 
 

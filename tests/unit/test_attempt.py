@@ -93,6 +93,7 @@ FAILURES = {
     Failure.RESOLVER_DOWN: (PARK, False, False, False, False),
     Failure.PROXY_DOWN: (PARK, False, False, False, False),
     Failure.SECRET_UNAVAILABLE: (PARK, False, False, False, False),
+    Failure.TOKEN_UNAVAILABLE: (PARK, False, False, False, False),
 }
 
 
@@ -175,3 +176,9 @@ def test_flags_only_stand_where_they_can_mean_something(attempt: Attempt) -> Non
         assert verdict.outcome is AGAIN
     if verdict.outcome in {OK, PARK}:
         assert not verdict.is_config_fault
+
+
+def test_of_a_first_copy_nobody_knows_unless_the_second_one_settles_it() -> None:
+    assert classify(Responded(503, is_resent=True)).is_ambiguous
+    assert not classify(Responded(200, is_resent=True)).is_ambiguous
+    assert not classify(Responded(400, is_resent=True)).is_ambiguous

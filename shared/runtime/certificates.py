@@ -1,0 +1,69 @@
+"""Decides how TLS is spoken to destinations, with a client certificate if they ask for one.
+
+A private key is never on disk in plain: OpenSSL takes keys from files only, so it gets one that is
+encrypted with a password which lives as long as the call.
+"""
+
+import secrets
+import ssl
+import tempfile
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+
+
+class CertificateError(ValueError):
+    """A certificate and its key cannot be used; the text says why, and nothing of the key."""
+
+
+def client_context() -> ssl.SSLContext:
+    """What every connection is checked with: the machine's authorities, TLS 1.2 or newer."""
+    context = ssl.create_default_context()
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def identified_context(certificate_pem: str, key_pem: str) -> ssl.SSLContext:
+    """The same, with a certificate that says who we are."""
+    key = _read_pair(certificate_pem, key_pem)
+    password = secrets.token_bytes(32)
+    encrypted = key.private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(password)
+    )
+    context = client_context()
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(certificate_pem.encode() + b"\n" + encrypted)
+        file.flush()
+        context.load_cert_chain(file.name, password=password)
+    return context
+
+
+def check_pair(certificate_pem: str, key_pem: str) -> None:
+    """CertificateError unless the key is that of the first certificate."""
+    _read_pair(certificate_pem, key_pem)
+
+
+def _read_pair(certificate_pem: str, key_pem: str) -> PrivateKeyTypes:
+    try:
+        certificate = x509.load_pem_x509_certificates(certificate_pem.encode())[0]
+    except (ValueError, IndexError) as error:
+        raise CertificateError("certificate_pem is not a certificate in PEM") from error
+    try:
+        key = load_pem_private_key(key_pem.encode(), password=None)
+    except (ValueError, TypeError) as error:
+        raise CertificateError("key_pem is not a private key in PEM without a password") from error
+    if _public_bytes(key.public_key()) != _public_bytes(certificate.public_key()):
+        raise CertificateError("key_pem is not the key of certificate_pem")
+    return key
+
+
+def _public_bytes(key: object) -> bytes:
+    found: bytes = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)  # type: ignore[attr-defined]  # every kind has it
+    return found

@@ -1,0 +1,85 @@
+"""Decides how secrets are kept: sealed with a key that only Hifi's own processes are given.
+
+HIFI_SECRET_KEYS holds one or more keys, separated by commas: the first one seals, all of them
+open. So a new key is put in front, `hifi secrets rotate` seals everything anew, and then the old
+key can go. A secret is sealed for its owner: put into another one's settings it does not open.
+"""
+
+import json
+from collections.abc import Sequence
+
+from cryptography.fernet import Fernet, InvalidToken, MultiFernet
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from shared.credentials import SEALED_PREFIX, Sealed
+from shared.runtime.setup_error import SetupError
+
+
+class SecretSettings(BaseSettings):
+    """HIFI_SECRET_KEYS, the same for every process of one Hifi."""
+
+    model_config = SettingsConfigDict(env_prefix="HIFI_", frozen=True, hide_input_in_errors=True)
+
+    secret_keys: str = ""
+
+
+class SecretUnavailableError(Exception):
+    """A secret cannot be opened; the text says why, and nothing of the secret."""
+
+
+class SecretBox:
+    """Seals and opens secrets. Without keys it can do neither, and says so when asked."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        try:
+            fernets = [Fernet(key) for key in keys]
+        except ValueError as error:
+            raise SetupError(
+                "HIFI_SECRET_KEYS holds something that is not a key: `hifi secrets new-key`"
+                " prints one; several are separated by commas."
+            ) from error
+        self._fernet = MultiFernet(fernets) if fernets else None
+        self._newest = fernets[0] if fernets else None
+
+    @classmethod
+    def of_environment(cls) -> "SecretBox":
+        listed = SecretSettings().secret_keys
+        return cls([key.strip() for key in listed.split(",") if key.strip()])
+
+    @property
+    def has_keys(self) -> bool:
+        return self._fernet is not None
+
+    def seal(self, secret: str, *, owner: str) -> Sealed:
+        if self._fernet is None:
+            raise SecretUnavailableError("this process has no HIFI_SECRET_KEYS")
+        token = self._fernet.encrypt(json.dumps([owner, secret]).encode())
+        return SEALED_PREFIX + token.decode()
+
+    def unseal(self, sealed: Sealed, *, owner: str) -> str:
+        if self._fernet is None:
+            raise SecretUnavailableError("this process has no HIFI_SECRET_KEYS")
+        try:
+            text = self._fernet.decrypt(sealed.removeprefix(SEALED_PREFIX).encode())
+        except InvalidToken as error:
+            raise SecretUnavailableError("none of HIFI_SECRET_KEYS opens the secret") from error
+        sealed_for, secret = json.loads(text)
+        if sealed_for != owner:
+            raise SecretUnavailableError("the secret was sealed for another destination")
+        assert isinstance(secret, str), "only texts are sealed"
+        return secret
+
+    def is_newest(self, sealed: Sealed) -> bool:
+        """Whether the first key has sealed it."""
+        if self._newest is None:
+            return False
+        try:
+            self._newest.decrypt(sealed.removeprefix(SEALED_PREFIX).encode())
+        except InvalidToken:
+            return False
+        return True
+
+
+def new_key() -> str:
+    """A key for HIFI_SECRET_KEYS."""
+    return Fernet.generate_key().decode()
