@@ -57,6 +57,17 @@ class Offsets:
                 return
             yield max(start, self._starts[at]), min(end, self._ends[at])
 
+    def from_offset(self, start: int) -> "Offsets":
+        """The part of this set that does not lie before `start`."""
+        return Offsets.of(self.within(start, self.end))
+
+    def reach(self, start: int) -> int:
+        """One past the last offset that can be reached from `start` without a gap."""
+        at = bisect_right(self._ends, start)
+        if at < len(self._starts) and self._starts[at] <= start:
+            return self._ends[at]
+        return start
+
     @property
     def end(self) -> int:
         """One past the highest offset; 0 for the empty set."""

@@ -133,6 +133,112 @@ RETRIER_MICRO_BATCH_SECONDS = Metric(
     "How long a micro-batch of the retrier with events took, from trigger to commit.",
     buckets=MICRO_BATCH_BUCKETS_S,
 )
+OBSERVE_UP = Metric(
+    "hifi_observe_up",
+    "gauge",
+    "1 while the sampler has read all receipts there are; 0 means that its figures may be old.",
+)
+OBSERVE_VERDICT = Metric(
+    "hifi_observe_verdict",
+    "gauge",
+    "1 for the one verdict that holds of a destination, 0 for the others.",
+    labels=("destination", "verdict"),
+)
+OBSERVE_LAG_SECONDS = Metric(
+    "hifi_observe_lag_seconds",
+    "gauge",
+    "How late events were in the last 5 minutes, out of a node or end to end, since their own time"
+    " (event) or since the gateway had them (accepted).",
+    labels=("destination", "node", "since", "quantile"),
+)
+OBSERVE_NODE_SECONDS = Metric(
+    "hifi_observe_node_seconds",
+    "gauge",
+    "How long events stayed in a node on the average; the nodes' means add up to the whole way.",
+    labels=("destination", "node"),
+)
+OBSERVE_INGEST_SECONDS = Metric(
+    "hifi_observe_ingest_seconds",
+    "gauge",
+    "How old events were when the gateway got them, in the last 5 minutes.",
+    labels=("stream", "quantile"),
+)
+OBSERVE_EVENTS_PER_SECOND = Metric(
+    "hifi_observe_events_per_second",
+    "gauge",
+    "Events acknowledged per second in the last minute, by the gateway's ledger.",
+    labels=("stream",),
+)
+OBSERVE_OLDEST_AGE_SECONDS = Metric(
+    "hifi_observe_oldest_age_seconds",
+    "gauge",
+    "Age of the oldest event that is neither delivered nor dead, since Kafka has it.",
+    labels=("destination",),
+)
+OBSERVE_BACKLOG_EVENTS = Metric(
+    "hifi_observe_backlog_events",
+    "gauge",
+    "Events on their way or waiting, parked and throttled ones included.",
+    labels=("destination",),
+)
+OBSERVE_BACKLOG_BYTES = Metric(
+    "hifi_observe_backlog_bytes",
+    "gauge",
+    "The same in bytes, estimated by the mean size of the stream's latest events.",
+    labels=("destination",),
+)
+OBSERVE_WAITING_EVENTS = Metric(
+    "hifi_observe_waiting_events",
+    "gauge",
+    "Events that wait for a retry, by why: parked, throttled, breaker or retry.",
+    labels=("destination", "cause"),
+)
+OBSERVE_DEAD_EVENTS = Metric(
+    "hifi_observe_dead_events",
+    "gauge",
+    "Events that rest in dead letters, by the receipts that are kept.",
+    labels=("destination",),
+)
+OBSERVE_UNACCOUNTED_EVENTS = Metric(
+    "hifi_observe_unaccounted_events",
+    "gauge",
+    "Events that their lane has passed and that have no outcome: a loss until explained.",
+    labels=("destination",),
+)
+OBSERVE_SILENT_SECONDS = Metric(
+    "hifi_observe_silent_seconds",
+    "gauge",
+    "How long a lane has given no sign although there is work, seen from outside of Spark.",
+    labels=("destination",),
+)
+OBSERVE_LOST_EVENTS = Metric(
+    "hifi_observe_lost_events",
+    "gauge",
+    "Events that the audit found lost in the minutes of the last hour, by the node that lost them.",
+    labels=("destination", "node"),
+)
+OBSERVE_LOST_RATIO = Metric(
+    "hifi_observe_lost_ratio",
+    "gauge",
+    "The worst minute of the last hour: lost events as a part of those acknowledged.",
+    labels=("destination",),
+)
+OBSERVE_BLIND_MINUTES = Metric(
+    "hifi_observe_blind_minutes",
+    "gauge",
+    "Minutes of the last hour that should be settled by now and of which it cannot be told.",
+    labels=("destination",),
+)
+OBSERVE_AUDIT_BEHIND_SECONDS = Metric(
+    "hifi_observe_audit_behind_seconds",
+    "gauge",
+    "Since the audit last finished a run, beyond the time between two runs.",
+)
+OBSERVE_AUDIT_RUN_SECONDS = Metric(
+    "hifi_observe_audit_run_seconds",
+    "gauge",
+    "How long the audit's last run took.",
+)
 
 CATALOGUE: tuple[Metric, ...] = tuple(
     found for found in tuple(globals().values()) if isinstance(found, Metric)

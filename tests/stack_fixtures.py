@@ -121,7 +121,7 @@ class RunningHifi:
 
 def stack_settings(folder: Path, cache: Path) -> StackSettings:
     """Free ports, small heaps, fast retries."""
-    kafka, gateway, sample, *metrics = pick_free(6)
+    kafka, gateway, sample, *metrics = pick_free(7)
     return StackSettings(
         folder=folder,
         cache=cache,
@@ -130,9 +130,12 @@ def stack_settings(folder: Path, cache: Path) -> StackSettings:
         gateway_metrics_port=metrics[0],
         delivery_metrics_port=metrics[1],
         retrier_metrics_port=metrics[2],
+        observe_metrics_port=metrics[3],
         sample_port=sample,
         spark_heap_mb=512,
         time_scale=TIME_SCALE,
+        # A minute is judged soon after its last event.
+        observe_env={"HIFI_OBSERVE_SETTLE_S": "2", "HIFI_OBSERVE_AUDIT_INTERVAL_S": "3"},
     )
 
 

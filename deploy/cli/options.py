@@ -20,6 +20,7 @@ GATEWAY_PORT_DEFAULT = _DEFAULT.gateway_port
 GATEWAY_METRICS_PORT_DEFAULT = _DEFAULT.gateway_metrics_port
 DELIVERY_METRICS_PORT_DEFAULT = _DEFAULT.delivery_metrics_port
 RETRIER_METRICS_PORT_DEFAULT = _DEFAULT.retrier_metrics_port
+OBSERVE_METRICS_PORT_DEFAULT = _DEFAULT.observe_metrics_port
 SAMPLE_PORT_DEFAULT = _DEFAULT.sample_port
 
 
@@ -47,4 +48,5 @@ GatewayPort = Annotated[int, _port("GATEWAY_PORT", "Where to POST events.")]
 GatewayMetricsPort = Annotated[int, _port("GATEWAY_METRICS_PORT", "Gateway's probes, metrics.")]
 DeliveryMetricsPort = Annotated[int, _port("DELIVERY_METRICS_PORT", "Delivery's metrics.")]
 RetrierMetricsPort = Annotated[int, _port("RETRIER_METRICS_PORT", "Retrier's metrics.")]
+ObserveMetricsPort = Annotated[int, _port("OBSERVE_METRICS_PORT", "Lag and loss as metrics.")]
 SamplePort = Annotated[int, _port("SAMPLE_PORT", "Shows what arrives.")]

@@ -40,6 +40,7 @@ def up(  # noqa: PLR0917 - typer makes an option of each
     gateway_metrics_port: options.GatewayMetricsPort = options.GATEWAY_METRICS_PORT_DEFAULT,
     delivery_metrics_port: options.DeliveryMetricsPort = options.DELIVERY_METRICS_PORT_DEFAULT,
     retrier_metrics_port: options.RetrierMetricsPort = options.RETRIER_METRICS_PORT_DEFAULT,
+    observe_metrics_port: options.ObserveMetricsPort = options.OBSERVE_METRICS_PORT_DEFAULT,
     sample_port: options.SamplePort = options.SAMPLE_PORT_DEFAULT,
     kafka_heap_mb: Annotated[
         int | None,
@@ -69,6 +70,7 @@ def up(  # noqa: PLR0917 - typer makes an option of each
         gateway_metrics_port=gateway_metrics_port,
         delivery_metrics_port=delivery_metrics_port,
         retrier_metrics_port=retrier_metrics_port,
+        observe_metrics_port=observe_metrics_port,
         sample_port=sample_port,
         kafka_heap_mb=kafka_heap_mb,
         spark_heap_mb=spark_heap_mb,
@@ -195,6 +197,7 @@ def _where(settings: StackSettings) -> str:
         settings.gateway_metrics_port,
         settings.delivery_metrics_port,
         settings.retrier_metrics_port,
+        settings.observe_metrics_port,
     )
     metrics = "\n               ".join(f"http://127.0.0.1:{port}/metrics" for port in metrics_ports)
     return f"""\

@@ -4,14 +4,14 @@ import signal
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
 from typing import Literal
 
 from deploy.local.children import Child
 from deploy.local.ports import HOST
-from shared.metric_names import DELIVERY_LANE_UP, RETRIER_LANE_UP
+from shared.metric_names import DELIVERY_LANE_UP, OBSERVE_UP, RETRIER_LANE_UP
 
 # Loopback answers in a few ms; a driver whose processors are all busy was seen to take 1 s.
 _ANSWER_TIMEOUT_S = 2.0
@@ -31,11 +31,14 @@ class StackSettings:
     gateway_metrics_port: int = 8081
     delivery_metrics_port: int = 8082
     retrier_metrics_port: int = 8083
+    observe_metrics_port: int = 8084
     sample_port: int = 8090
     kafka_heap_mb: int | None = None
     spark_heap_mb: int = 1024
     # Below 1 all retry delays shrink alike, to see hours of retrying in minutes.
     time_scale: float = 1.0
+    # More for the environment of observe, HIFI_OBSERVE_*: what a test or a demonstration hurries.
+    observe_env: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def kafka_ports(self) -> list[int]:
@@ -50,6 +53,7 @@ class StackSettings:
             ("--gateway-metrics-port", self.gateway_metrics_port),
             ("--delivery-metrics-port", self.delivery_metrics_port),
             ("--retrier-metrics-port", self.retrier_metrics_port),
+            ("--observe-metrics-port", self.observe_metrics_port),
             ("--sample-port", self.sample_port),
         ]
 
@@ -121,6 +125,19 @@ def services_of(settings: StackSettings) -> Iterator[Service]:
             # It answers long before it is ready: some lane must run.
             ready_line=(lane_up.name, " 1.0"),
         )
+    yield Service(
+        name="observe",
+        module="observe",
+        env={
+            "HIFI_OBSERVE_FOLDER": str(settings.folder / "observe"),
+            "HIFI_OBSERVE_JARS_CACHE": str(settings.cache),
+            "HIFI_OBSERVE_METRICS_PORT": str(settings.observe_metrics_port),
+            **settings.observe_env,
+        },
+        ports={"--observe-metrics-port": settings.observe_metrics_port},
+        ready_url=f"http://{HOST}:{settings.observe_metrics_port}/metrics",
+        ready_line=(OBSERVE_UP.name, " 1.0"),
+    )
     yield Service(
         name="sample",
         module="deploy.local.sample_destination",

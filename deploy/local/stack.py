@@ -104,7 +104,7 @@ class Stack:
         """Drain and stop everything, in order; safe to call at any point of a start."""
         # The two that work behind the gateway's back may drain at the same time.
         running = self.children
-        for names in (("gateway",), ("delivery", "retrier"), ("sample",)):
+        for names in (("gateway",), ("delivery", "retrier"), ("observe", "sample")):
             children = [running[name] for name in names if name in running]
             for child in children:
                 child.send(signal.SIGTERM)

@@ -111,6 +111,9 @@ class LaneGroups:
         """How far a lane is, as it last said; nothing of a lane that never said."""
         group = lane_group(lane)
         response = await self._ask(group, OffsetFetchRequest(group, None))
+        if getattr(response, "error_code", 0):
+            self._coordinators.pop(group, None)
+            raise for_code(response.error_code)
         return {
             (topic, number): offset
             for topic, partitions in response.topics

@@ -68,7 +68,13 @@ def test_status_without_kafka_still_tells_of_the_services(tmp_path: Path) -> Non
     assert result.exit_code == 1
     assert json.loads(result.stdout) == {
         "kafka": False,
-        "services": {"gateway": False, "delivery": False, "retrier": False, "sample": False},
+        "services": {
+            "gateway": False,
+            "delivery": False,
+            "retrier": False,
+            "observe": False,
+            "sample": False,
+        },
         "books": [],
     }
     assert "No Kafka broker answers at 127.0.0.1:1" in result.stderr

@@ -17,7 +17,7 @@ from tests import cli_runs
 
 @pytest.fixture
 def settings(tmp_path: Path) -> StackSettings:
-    kafka, gateway, sample, *metrics = pick_free(6)
+    kafka, gateway, sample, *metrics = pick_free(7)
     return StackSettings(
         folder=tmp_path / "data",
         cache=tmp_path / "cache",
@@ -26,6 +26,7 @@ def settings(tmp_path: Path) -> StackSettings:
         gateway_metrics_port=metrics[0],
         delivery_metrics_port=metrics[1],
         retrier_metrics_port=metrics[2],
+        observe_metrics_port=metrics[3],
         sample_port=sample,
     )
 
@@ -72,6 +73,7 @@ def test_a_port_in_use_is_one_sentence(
         "--gateway-metrics-port",
         "--delivery-metrics-port",
         "--retrier-metrics-port",
+        "--observe-metrics-port",
         "--sample-port",
     ],
 )

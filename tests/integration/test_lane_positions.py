@@ -7,16 +7,22 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from deploy.local.cluster import Cluster
 from shared.runtime.lane_positions import LaneGroups, LanePositions
+from shared.runtime.topic_admin import topic_admin
+from shared.topics import fixed_specs, stream_spec
 
 
 def test_positions_are_those_of_a_consumer_group(kafka: Cluster) -> None:
+    retry_spec = fixed_specs(["30s"])[0]
+
     async def scenario() -> None:
+        async with topic_admin(kafka.bootstrap_servers) as admin:
+            await admin.create_missing([stream_spec("places"), retry_spec])
         positions = LanePositions(kafka.bootstrap_servers)
         # As Spark's own source says it, and as a source of ours does.
         positions.note(
             "places/to", {"sources": [{"endOffset": '{"hifi.stream.places": {"0": 5, "3": 7}}'}]}
         )
-        positions.note("places/too", {"sources": [{"endOffset": {"t": {"1": 2}}}]})
+        positions.note("places/too", {"sources": [{"endOffset": {retry_spec.name: {"1": 2}}}]})
         positions.note("places/new", {"sources": [{"endOffset": None}]})
         async with asyncio.timeout(60):
             # The first group ever makes Kafka create its topic for them.
@@ -29,14 +35,14 @@ def test_positions_are_those_of_a_consumer_group(kafka: Cluster) -> None:
                 ("hifi.stream.places", 0): 5,
                 ("hifi.stream.places", 3): 7,
             }
-            assert await groups.position("places/too") == {("t", 1): 2}
+            assert await groups.position("places/too") == {(retry_spec.name, 1): 2}
             assert await groups.position("places/never") == {}
-        admin = AIOKafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)
-        await admin.start()
+        tool = AIOKafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)
+        await tool.start()
         try:
-            seen = await admin.list_consumer_group_offsets("hifi.lane.places.to")
+            seen = await tool.list_consumer_group_offsets("hifi.lane.places.to")
         finally:
-            await admin.close()
+            await tool.close()
         assert seen[TopicPartition("hifi.stream.places", 3)].offset == 7
 
     asyncio.run(scenario())

@@ -8,8 +8,14 @@ from shared.metric_names import CATALOGUE, Metric, table
 
 GRAMMAR = re.compile(r"hifi_(gateway|delivery|retrier|observe)(_[a-z]+)+")
 # A label takes a handful of values for each stream or destination, never one for each event.
-BOUNDED = {"route", "status", "stream", "result", "destination", "reason", "tier"}
-UNITS = ("_seconds", "_bytes", "_up", "_count", "_ratio")
+BOUNDED = {
+    *("route", "status", "stream", "result", "destination", "reason", "tier"),
+    *("verdict", "node", "since", "quantile", "cause"),
+}
+UNITS = (
+    *("_seconds", "_bytes", "_up", "_count", "_ratio"),
+    *("_events", "_minutes", "_per_second", "_verdict"),
+)
 
 
 @pytest.mark.parametrize("metric", CATALOGUE, ids=lambda metric: metric.name)

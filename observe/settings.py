@@ -1,0 +1,35 @@
+"""Decides what may be set from outside for observe: HIFI_OBSERVE_* and nothing else."""
+
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class ObserveSettings(BaseSettings):
+    """Read once, in __main__."""
+
+    model_config = SettingsConfigDict(env_prefix="HIFI_OBSERVE_", frozen=True)
+
+    bootstrap_servers: str = "127.0.0.1:9092"
+    # The audit's memory and the key that signs its statements: on durable storage, one owner.
+    folder: Path = Path("data/observe")
+    # None: the cache that every Hifi command shares.
+    jars_cache: Path | None = None
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int = 8084
+    log_level: str = "info"
+    # An event that is not delivered after so long makes its destination SLOW: half a minute is
+    # past every local retry and before the first tier's second round.
+    slow_after_s: float = Field(default=30.0, gt=0)
+
+    # The Spark job that proves completeness, minute by minute.
+    is_audit_on: bool = True
+    # A run has fixed costs of about a second of a core: once a minute they are under 2 %.
+    audit_interval_s: float = Field(default=60.0, gt=0)
+    # How long after a minute's last event it is judged: the gateway's ledger is written within a
+    # second or two, and clocks of machines differ by seconds.
+    settle_s: float = Field(default=120.0, ge=0)
+    # What is not settled so long after that raises an alarm: longer than a lane's restart.
+    blind_after_s: float = Field(default=600.0, gt=0)
+    heap_mb: int = Field(default=512, ge=384)
