@@ -37,7 +37,7 @@ class Wanted:
 
     @property
     def query(self) -> str:
-        return urlencode(self.fields())
+        return urlencode(self.fields(), errors="replace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +212,9 @@ def _rows(letters: Letters) -> Safe:
 
 
 def _event_path(letter: Letter) -> str:
-    return "/events?" + urlencode({"stream": letter.stream, "id": letter.event_id})
+    named = {"stream": letter.stream, "id": letter.event_id}
+    # Half a surrogate pair, which JSON can hold, has no place in an address.
+    return "/events?" + urlencode(named, errors="replace")
 
 
 def _path(wanted: Wanted) -> str:

@@ -23,6 +23,16 @@ _VOID = frozenset({"br", "hr", "img", "input", "link", "meta"})
 # Attributes that a browser would follow or load.
 _PATHS = frozenset({"href", "src", "action"})
 NOTHING = Safe("")
+# What would be invisible, or turn the text around it: browsers drop NUL, and one that turns can
+# make an id look like another. Blanks and line ends stay.
+_VISIBLE = {
+    **{code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\t\n\r"},
+    0x7F: "\u2421",
+    **{
+        code: f"\\u{code:04x}"
+        for code in (0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+    },
+}
 
 
 def tag(name: str, /, *children: Child, **attributes: Attribute) -> Safe:
@@ -51,7 +61,7 @@ def _text(child: Child) -> str:
         case Safe():
             return child
         case str() | int():
-            return html.escape(str(child))
+            return html.escape(str(child).translate(_VISIBLE))
         case _:
             return "".join(map(_text, child))
 

@@ -118,7 +118,7 @@ class Posts:
             count=letters.redrivable,
         )
         sent = await self._dead.redrive(wanted, streams=names)
-        query = urlencode({**wanted.fields(), "sent": sent})
+        query = urlencode({**wanted.fields(), "sent": sent}, errors="replace")
         return RedirectResponse(f"/dead?{query}", status_code=303)
 
     async def revoke(self, request: Request) -> Response:
