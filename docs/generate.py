@@ -1,4 +1,4 @@
-"""Writes the documents that follow from the code: lifecycle.md and metrics.md.
+"""Writes what follows from the code: lifecycle.md, metrics.md, alert rules, dashboards.
 
 `python docs/generate.py` writes them; with `--check` it only says whether they are current.
 """  # noqa: INP001 - documents are no package
@@ -7,6 +7,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from deploy.alerts.rule_file import rule_file
+from deploy.dashboards.boards import boards
 from shared import lifecycle, metric_names
 
 FOLDER = Path(__file__).parent
@@ -45,10 +47,12 @@ destination, a status, a reason; never an event id, a URL or a key.
 
 
 def documents() -> Mapping[str, str]:
-    """Every generated document: file name and text."""
+    """Every generated file: its path from docs/, and its text."""
     return {
         "lifecycle.md": LIFECYCLE.format(chart=lifecycle.chart(), rows=_state_rows()),
         "metrics.md": METRICS.format(table=metric_names.table()),
+        "../deploy/alerts/hifi.yaml": rule_file(),
+        **{f"../deploy/dashboards/{name}": text for name, text in boards().items()},
     }
 
 
@@ -60,6 +64,7 @@ def stale(folder: Path) -> list[str]:
 def main(arguments: Sequence[str], folder: Path = FOLDER) -> int:
     if "--check" not in arguments:
         for name, text in documents().items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(text, encoding="utf-8")
         return 0
     behind = stale(folder)

@@ -7,6 +7,7 @@ import sys
 
 import structlog
 
+from observe.kafka_health import watch_kafka
 from observe.metrics import ObserveMetrics
 from observe.sampler import AuditNews, Sampler
 from observe.settings import ObserveSettings
@@ -51,6 +52,7 @@ async def _run(settings: ObserveSettings) -> None:
     parts = [
         asyncio.create_task(sampler.run(), name="sampler"),
         asyncio.create_task(_show(observed, metrics), name="metrics"),
+        asyncio.create_task(watch_kafka(settings.bootstrap_servers, metrics), name="health"),
     ]
     stopping = asyncio.create_task(stop.wait())
     try:

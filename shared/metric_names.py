@@ -239,6 +239,17 @@ OBSERVE_AUDIT_RUN_SECONDS = Metric(
     "gauge",
     "How long the audit's last run took.",
 )
+OBSERVE_UNDER_MIN_ISR_TOPICS = Metric(
+    "hifi_observe_under_min_isr_topics",
+    "gauge",
+    "Topics of ours with too few replicas in sync, of some Kafka partition: it takes no writes.",
+)
+OBSERVE_CLOCK_SKEW_SECONDS = Metric(
+    "hifi_observe_clock_skew_seconds",
+    "gauge",
+    "How far a clock is ahead of the broker's: that of observe, or of the gateways.",
+    labels=("clock",),
+)
 
 CATALOGUE: tuple[Metric, ...] = tuple(
     found for found in tuple(globals().values()) if isinstance(found, Metric)

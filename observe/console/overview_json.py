@@ -4,14 +4,16 @@ from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any
 
-from shared.overview import Overview
+from observe.console.overview_page import headline
+from shared.overview import Overview, worst
 
 
 def as_json(overview: Overview) -> dict[str, Any]:
-    """Every field under its own name; enums as their words."""
+    """Every field under its own name, enums as their words; first what the console says first."""
     plain = _plain(overview)
     assert isinstance(plain, dict)
-    return plain
+    verdict = worst(tuple(stream.verdict for stream in overview.streams))
+    return {"verdict": verdict.value, "headline": headline(overview), **plain}
 
 
 def _plain(value: Any) -> Any:

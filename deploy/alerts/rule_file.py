@@ -1,0 +1,36 @@
+"""Writes the alert rules as the YAML that Prometheus loads."""
+
+import json
+
+from deploy.alerts.rules import GROUPS, Alert
+
+_HEAD = "# Written by docs/generate.py from deploy/alerts/rules.py: change that, then run it.\n"
+
+
+def rule_file() -> str:
+    """The whole file. JSON's strings are YAML's, so that no text can break out of its place."""
+    lines = [_HEAD + "groups:"]
+    for name, alerts in GROUPS.items():
+        lines += [f"  - name: {name}", "    rules:"]
+        for alert in alerts:
+            lines += _rule(alert)
+    return "\n".join(lines) + "\n"
+
+
+def _rule(alert: Alert) -> list[str]:
+    return [
+        f"      - alert: {alert.name}",
+        "        expr: |-",
+        f"          {alert.expr}",
+        f"        for: {alert.for_}",
+        "        labels:",
+        f"          severity: {alert.severity}",
+        "        annotations:",
+        f"          summary: {_text(alert.summary)}",
+        f"          description: {_text(alert.description)}",
+        f"          runbook: {_text(alert.runbook)}",
+    ]
+
+
+def _text(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,236 @@
+"""Decides what wakes a person, or opens a ticket: each alert's condition, words and runbook.
+
+`page`: somebody must look now, as events are lost, about to be, or nobody can tell. `ticket`: look
+today. deploy/alerts/hifi.yaml is written from here; docs/runbooks has a page for each alert.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from shared.metric_names import (
+    DELIVERY_LANE_UP,
+    GATEWAY_EVENTS,
+    GATEWAY_UP,
+    OBSERVE_AUDIT_BEHIND_SECONDS,
+    OBSERVE_BLIND_MINUTES,
+    OBSERVE_CLOCK_SKEW_SECONDS,
+    OBSERVE_DEAD_EVENTS,
+    OBSERVE_LAG_SECONDS,
+    OBSERVE_LOST_EVENTS,
+    OBSERVE_LOST_RATIO,
+    OBSERVE_OLDEST_AGE_SECONDS,
+    OBSERVE_SILENT_SECONDS,
+    OBSERVE_UNACCOUNTED_EVENTS,
+    OBSERVE_UNDER_MIN_ISR_TOPICS,
+    OBSERVE_UP,
+    OBSERVE_WAITING_EVENTS,
+    RETRIER_LANE_UP,
+)
+from shared.topics import STREAM_RETENTION_MS
+
+Severity = Literal["page", "ticket"]
+
+# What people can wait for: past every local retry, as what makes a destination SLOW.
+LAG_S_MAX = 30
+# The SRE workbook's burn rates (table 5-8) for an objective of 99 %: 2 % of a month's budget within
+# an hour, 5 % within six; the short window ends the alert soon after the trouble.
+_LAG_BUDGET = 0.01
+_ACK_BUDGET = 0.001
+_BURNS = ((14.4, "1h", "5m"), (6.0, "6h", "30m"))
+# Ten minutes with events: before that the hour says nothing, as after a start or in a quiet hour.
+_LATE_SAMPLES_MIN = 20
+# A single event that fails in a quiet hour is no burn.
+_EVENTS_MIN = 100
+# Half of the retention is left to act in, 3.5 days.
+RETENTION_S_MAX = STREAM_RETENTION_MS // 2000
+LOST_RATIO_MAX = 0.01
+_SKEW_S_MAX = 1
+# Two runs of the audit's ten-minute limit for blind minutes.
+_BEHIND_S_MAX = 600
+_DEAD_GROWTH_MAX = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    name: str
+    severity: Severity
+    expr: str
+    summary: str
+    # What it means and what to look at first; Prometheus fills in the labels.
+    description: str
+    for_: str = "0s"
+
+    @property
+    def runbook(self) -> str:
+        return f"docs/runbooks/{self.name}.md"
+
+
+def _lag_burn() -> str:
+    """The part of the time that a destination's p95 is too late, over both windows of a burn."""
+    late = (
+        f'({OBSERVE_LAG_SECONDS.name}{{node="end to end",since="accepted",quantile="0.95"}}'
+        f" > bool {LAG_S_MAX})"
+    )
+    burns = " or ".join(
+        f"(avg_over_time({late}[{long}:30s]) > {rate * _LAG_BUDGET:g}"
+        f" and avg_over_time({late}[{short}:30s]) > {rate * _LAG_BUDGET:g})"
+        for rate, long, short in _BURNS
+    )
+    return f"({burns}) and count_over_time({late}[1h:30s]) >= {_LATE_SAMPLES_MIN}"
+
+
+def _ack_burn() -> str:
+    """The part of events that the gateway could not say yes to, through no fault of the caller."""
+    name = GATEWAY_EVENTS.name
+
+    def part(window: str) -> str:
+        failed = f'sum(increase({name}{{result=~"retry|unknown|aborted"}}[{window}]))'
+        return f"{failed} / sum(increase({name}[{window}]))"
+
+    enough = f"sum(increase({name}[5m])) > {_EVENTS_MIN}"
+    burns = " or ".join(
+        f"({part(long)} > {rate * _ACK_BUDGET:g} and {part(short)} > {rate * _ACK_BUDGET:g})"
+        for rate, long, short in _BURNS
+    )
+    return f"({burns}) and {enough}"
+
+
+LOSS: tuple[Alert, ...] = (
+    Alert(
+        "HifiLossOverOnePercent",
+        "page",
+        f"max by (destination) ({OBSERVE_LOST_RATIO.name}) > {LOST_RATIO_MAX:g}",
+        "{{ $labels.destination }} has lost {{ $value | humanizePercentage }} of a minute",
+        "In some minute of the last hour more than 1 % of the acknowledged events were lost. The"
+        " console's page of the destination names them and the node that lost them.",
+    ),
+    Alert(
+        "HifiLoss",
+        "ticket",
+        f"sum by (destination) ({OBSERVE_LOST_EVENTS.name}) > 0",
+        "{{ $labels.destination }} has lost {{ $value }} events",
+        "The audit compared sets of ids and found events missing. Nothing is lost on purpose: find"
+        " out at which node, and send them again while the log still has them.",
+    ),
+    Alert(
+        "HifiUnaccounted",
+        "page",
+        f"max by (destination) ({OBSERVE_UNACCOUNTED_EVENTS.name}) > 0",
+        "{{ $value }} events of {{ $labels.destination }} have no outcome",
+        "Their lane has passed them, and neither a receipt nor a retry nor a dead letter names"
+        " them: a loss until explained.",
+        for_="2m",
+    ),
+    Alert(
+        "HifiCannotTell",
+        "page",
+        f"max by (destination) ({OBSERVE_BLIND_MINUTES.name}) > 0",
+        "It cannot be told whether {{ $labels.destination }} is complete",
+        "Minutes that should be settled by now are not. What is unknown must not pass for well.",
+        for_="10m",
+    ),
+    Alert(
+        "HifiAuditBehind",
+        "page",
+        f"max({OBSERVE_AUDIT_BEHIND_SECONDS.name}) > {_BEHIND_S_MAX}"
+        f" or max({OBSERVE_UP.name}) < 1 or absent({OBSERVE_UP.name})",
+        "Nobody looks for losses now",
+        "The audit has not finished a run for more than ten minutes, or the process that observes"
+        " is away. All other alerts about loss and lag are blind meanwhile.",
+        for_="5m",
+    ),
+)
+
+FLOW: tuple[Alert, ...] = (
+    Alert(
+        "HifiLagBurn",
+        "page",
+        _lag_burn(),
+        "{{ $labels.destination }} is late for too much of the time",
+        f"p95 from acceptance to delivery was over {LAG_S_MAX} s for so long that the month's"
+        " budget of 1 % of the time is being used up. The console shows which node takes the time.",
+    ),
+    Alert(
+        "HifiStreamStopped",
+        "page",
+        f"max by (destination) ({OBSERVE_SILENT_SECONDS.name}) > 120"
+        f" or max by (destination) ({DELIVERY_LANE_UP.name}) < 1",
+        "{{ $labels.destination }} makes no progress",
+        "There is work and its lane has given no sign for two minutes, or is down.",
+        for_="2m",
+    ),
+    Alert(
+        "HifiRetrierStopped",
+        "page",
+        f"max({RETRIER_LANE_UP.name}) < 1 or absent({RETRIER_LANE_UP.name})",
+        "The retrier is down: waiting events wait on",
+        "Nothing is lost while it is away, for as long as the tiers keep their records (4 days).",
+        for_="5m",
+    ),
+    Alert(
+        "HifiRetentionRisk",
+        "page",
+        f"max by (destination) ({OBSERVE_OLDEST_AGE_SECONDS.name}) > {RETENTION_S_MAX}",
+        "Events of {{ $labels.destination }} are {{ $value | humanizeDuration }} old",
+        "That is over half of what the log keeps. What is not delivered by its end is lost: mend"
+        " the destination, or raise retention.ms of its stream's topic now.",
+    ),
+    Alert(
+        "HifiDestinationDown",
+        "ticket",
+        f'max by (destination) ({OBSERVE_WAITING_EVENTS.name}{{cause="breaker"}}) > 0',
+        "{{ $labels.destination }} takes nothing: its breaker is open",
+        "Its events wait and are not charged an attempt. Whoever runs it should know.",
+        for_="5m",
+    ),
+    Alert(
+        "HifiDeadLetterGrowth",
+        "ticket",
+        f"max by (destination) (delta({OBSERVE_DEAD_EVENTS.name}[15m])) > {_DEAD_GROWTH_MAX}",
+        "{{ $labels.destination }} has {{ $value }} more dead letters in 15 minutes",
+        "The destination refuses events for good. The console lists them by reason; what was its"
+        " mistake can be sent again.",
+    ),
+)
+
+HOUSE: tuple[Alert, ...] = (
+    Alert(
+        "HifiGatewayDown",
+        "page",
+        f"max({GATEWAY_UP.name}) < 1 or absent({GATEWAY_UP.name})",
+        "No gateway takes events",
+        "Customers get 503 or no answer, and keep their events.",
+        for_="1m",
+    ),
+    Alert(
+        "HifiAckErrorBurn",
+        "page",
+        _ack_burn(),
+        "The gateway cannot say yes to too many events",
+        "503 and 504 use up the month's budget of 0.1 %. Usually Kafka is slow or short of"
+        " replicas in sync.",
+    ),
+    Alert(
+        "HifiUnderMinIsr",
+        "page",
+        f"max({OBSERVE_UNDER_MIN_ISR_TOPICS.name}) > 0",
+        "{{ $value }} topics have too few replicas in sync",
+        "Kafka refuses writes to them, so the gateway answers 503, and outcomes cannot be stored.",
+        for_="1m",
+    ),
+    Alert(
+        "HifiClockSkew",
+        "ticket",
+        f"max by (clock) (abs({OBSERVE_CLOCK_SKEW_SECONDS.name})) > {_SKEW_S_MAX}",
+        "The clock of {{ $labels.clock }} is {{ $value | humanizeDuration }} off the broker's",
+        "Nothing is lost, but lag and minutes are as wrong as the clock. Mend its time service.",
+        for_="5m",
+    ),
+)
+
+GROUPS: dict[str, tuple[Alert, ...]] = {
+    "hifi-loss": LOSS,
+    "hifi-flow": FLOW,
+    "hifi-house": HOUSE,
+}
+ALERTS: tuple[Alert, ...] = tuple(alert for group in GROUPS.values() for alert in group)

@@ -1,0 +1,400 @@
+"""The alert rules: promtool's own unit tests, and a real Prometheus that loads and fires them."""
+
+import json
+import re
+import subprocess
+import sys
+import urllib.parse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.alerts.rules import ALERTS
+from deploy.dashboards.boards import boards
+from deploy.local.ports import pick_free
+from observe.metrics import ObserveMetrics
+from shared import metric_names
+from shared.metric_names import CATALOGUE
+from tests.console_fixtures import overview
+from tests.prometheus_programs import program
+from tests.stack_fixtures import fetch, wait_until
+from tests.tidy import sources
+
+RULES = sources.ROOT / "deploy" / "alerts" / "hifi.yaml"
+BILLING = 'destination="orders/billing"'
+
+
+@dataclass(frozen=True)
+class Case:
+    """Series that make one alert fire, series that must not, and what the alert then says."""
+
+    alert: str
+    fires: dict[str, str]
+    quiet: dict[str, str]
+    at: str
+    summary: str
+    labels: dict[str, str]
+
+
+DESTINATION = {"destination": "orders/billing"}
+LAG = f'hifi_observe_lag_seconds{{{BILLING},node="end to end",since="accepted",quantile="0.95"}}'
+LAG_LABELS = {**DESTINATION, "node": "end to end", "since": "accepted", "quantile": "0.95"}
+CASES = [
+    Case(
+        "HifiLossOverOnePercent",
+        {f"hifi_observe_lost_ratio{{{BILLING}}}": "0 0.02x10"},
+        {f"hifi_observe_lost_ratio{{{BILLING}}}": "0.01x10"},
+        "1m",
+        "orders/billing has lost 2% of a minute",
+        DESTINATION,
+    ),
+    Case(
+        "HifiLoss",
+        {
+            f'hifi_observe_lost_events{{{BILLING},node="kafka"}}': "0 2x10",
+            f'hifi_observe_lost_events{{{BILLING},node="delivery"}}': "0 1x10",
+        },
+        {f'hifi_observe_lost_events{{{BILLING},node="kafka"}}': "0x10"},
+        "1m",
+        "orders/billing has lost 3 events",
+        DESTINATION,
+    ),
+    Case(
+        "HifiUnaccounted",
+        {f"hifi_observe_unaccounted_events{{{BILLING}}}": "7x20"},
+        {f"hifi_observe_unaccounted_events{{{BILLING}}}": "7 7 0x20"},
+        "4m",
+        "7 events of orders/billing have no outcome",
+        DESTINATION,
+    ),
+    Case(
+        "HifiCannotTell",
+        {f"hifi_observe_blind_minutes{{{BILLING}}}": "1x60"},
+        {f"hifi_observe_blind_minutes{{{BILLING}}}": "1x10 0x60"},
+        "12m",
+        "It cannot be told whether orders/billing is complete",
+        DESTINATION,
+    ),
+    Case(
+        "HifiAuditBehind",
+        {"hifi_observe_audit_behind_seconds": "700x40", "hifi_observe_up": "1x40"},
+        {"hifi_observe_audit_behind_seconds": "60x40", "hifi_observe_up": "1x40"},
+        "8m",
+        "Nobody looks for losses now",
+        {},
+    ),
+    Case(
+        "HifiAuditBehind",
+        {"hifi_gateway_up": "1x40"},
+        {"hifi_observe_up": "1x40"},
+        "8m",
+        "Nobody looks for losses now",
+        {},
+    ),
+    Case(
+        "HifiLagBurn",
+        {LAG: "1x60 45x60"},
+        # A quarter of a minute in an hour is within the budget.
+        {LAG: "1x90 45 45 1x40"},
+        "50m",
+        "orders/billing is late for too much of the time",
+        LAG_LABELS,
+    ),
+    Case(
+        "HifiLagBurn",
+        {LAG: "1x30 45x8"},
+        # As late, but within the first minutes of all: the hour says nothing yet.
+        {LAG: "_x30 45x8"},
+        "19m",
+        "orders/billing is late for too much of the time",
+        LAG_LABELS,
+    ),
+    Case(
+        "HifiStreamStopped",
+        {f"hifi_observe_silent_seconds{{{BILLING}}}": "0+30x30"},
+        {f"hifi_observe_silent_seconds{{{BILLING}}}": "0 30 60 90 0x30"},
+        "8m",
+        "orders/billing makes no progress",
+        DESTINATION,
+    ),
+    Case(
+        "HifiStreamStopped",
+        {f"hifi_delivery_lane_up{{{BILLING}}}": "0x30"},
+        {f"hifi_delivery_lane_up{{{BILLING}}}": "1 0 0 1x30"},
+        "4m",
+        "orders/billing makes no progress",
+        DESTINATION,
+    ),
+    Case(
+        "HifiRetrierStopped",
+        {"hifi_retrier_lane_up": "0x40"},
+        {"hifi_retrier_lane_up": "1x40"},
+        "8m",
+        "The retrier is down: waiting events wait on",
+        {},
+    ),
+    Case(
+        "HifiRetentionRisk",
+        {f"hifi_observe_oldest_age_seconds{{{BILLING}}}": "400000x10"},
+        {f"hifi_observe_oldest_age_seconds{{{BILLING}}}": "300000x10"},
+        "1m",
+        "Events of orders/billing are 4d 15h 6m 40s old",
+        DESTINATION,
+    ),
+    Case(
+        "HifiDestinationDown",
+        {f'hifi_observe_waiting_events{{{BILLING},cause="breaker"}}': "40x40"},
+        {f'hifi_observe_waiting_events{{{BILLING},cause="retry"}}': "40x40"},
+        "8m",
+        "orders/billing takes nothing: its breaker is open",
+        DESTINATION,
+    ),
+    Case(
+        "HifiDeadLetterGrowth",
+        {f"hifi_observe_dead_events{{{BILLING}}}": "100+10x60"},
+        {f"hifi_observe_dead_events{{{BILLING}}}": "100+1x60"},
+        "20m",
+        "orders/billing has 300 more dead letters in 15 minutes",
+        DESTINATION,
+    ),
+    Case(
+        "HifiGatewayDown",
+        {"hifi_gateway_up": "0x10"},
+        {"hifi_gateway_up": "1 0 1x10"},
+        "3m",
+        "No gateway takes events",
+        {},
+    ),
+    Case(
+        "HifiAckErrorBurn",
+        {
+            'hifi_gateway_events_total{stream="orders",result="accepted"}': "0+970x200",
+            'hifi_gateway_events_total{stream="orders",result="unknown"}': "0+30x200",
+        },
+        # One of a few events in a quiet hour.
+        {
+            'hifi_gateway_events_total{stream="orders",result="accepted"}': "0+1x200",
+            'hifi_gateway_events_total{stream="orders",result="unknown"}': "0 1x199",
+        },
+        "61m",
+        "The gateway cannot say yes to too many events",
+        {},
+    ),
+    Case(
+        "HifiUnderMinIsr",
+        {"hifi_observe_under_min_isr_topics": "2x10"},
+        {"hifi_observe_under_min_isr_topics": "2 0x10"},
+        "3m",
+        "2 topics have too few replicas in sync",
+        {},
+    ),
+    Case(
+        "HifiClockSkew",
+        {'hifi_observe_clock_skew_seconds{clock="gateway"}': "-4x40"},
+        {'hifi_observe_clock_skew_seconds{clock="gateway"}': "0.9x40"},
+        "8m",
+        "The clock of gateway is 4s off the broker's",
+        {"clock": "gateway"},
+    ),
+]
+
+
+def test_every_alert_has_a_case() -> None:
+    assert {case.alert for case in CASES} == {alert.name for alert in ALERTS}
+
+
+def test_promtool_agrees_with_every_case(tmp_path: Path) -> None:
+    alerts = {alert.name: alert for alert in ALERTS}
+    tests = []
+    for case in CASES:
+        alert = alerts[case.alert]
+        expected = {
+            "exp_labels": {"severity": alert.severity, **case.labels},
+            "exp_annotations": {
+                "summary": case.summary,
+                "description": alert.description,
+                "runbook": alert.runbook,
+            },
+        }
+        for series, found in ((case.fires, [expected]), (case.quiet, [])):
+            tests.append(
+                {
+                    "name": case.alert,
+                    "interval": "30s",
+                    "input_series": [{"series": s, "values": v} for s, v in series.items()],
+                    "alert_rule_test": [
+                        {"eval_time": case.at, "alertname": case.alert, "exp_alerts": found}
+                    ],
+                }
+            )
+    file = tmp_path / "cases.yaml"
+    file.write_text(json.dumps({"rule_files": [str(RULES)], "tests": tests}))
+    for arguments in (["check", "rules", str(RULES)], ["test", "rules", str(file)]):
+        ended = subprocess.run(
+            [program("promtool"), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_a_real_prometheus_loads_the_rules_scrapes_us_and_fires(tmp_path: Path) -> None:
+    metrics = ObserveMetrics()
+    port, own = pick_free(2)
+    metrics.serve(host="127.0.0.1", port=port)
+    metrics.show(overview(unaccounted=3))
+    with prometheus(tmp_path, own=own, scraped=port) as url:
+        wait_until(lambda: "ready" in fetch(f"{url}/-/ready").lower(), what="Prometheus is ready")
+        loaded = ask(url, "rules")["groups"]
+        names = {rule["name"] for group in loaded for rule in group["rules"]}
+        assert names == {alert.name for alert in ALERTS}
+
+        def firing() -> set[str]:
+            return {
+                one["labels"]["alertname"]
+                for one in ask(url, "alerts")["alerts"]
+                if one["state"] == "firing"
+            }
+
+        wait_until(lambda: "HifiLoss" in firing(), what=lambda: f"it fires; only {firing()} does")
+        query = urllib.parse.quote(f"{metric_names.OBSERVE_LOST_EVENTS.name} > 0")
+        found = ask(url, f"query?query={query}")["result"]
+        assert [one["value"][1] for one in found] == ["3"]
+        assert all(rule["health"] in {"ok", "unknown"}
+                   for group in ask(url, "rules")["groups"] for rule in group["rules"])  # fmt: skip
+
+
+@contextmanager
+def prometheus(folder: Path, *, own: int, scraped: int) -> Iterator[str]:
+    config = {
+        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        "rule_files": [str(RULES)],
+        "scrape_configs": [
+            {"job_name": "hifi", "static_configs": [{"targets": [f"127.0.0.1:{scraped}"]}]}
+        ],
+    }
+    file = folder / "prometheus.yml"
+    file.write_text(json.dumps(config))
+    with (folder / "log").open("w") as log:
+        running = subprocess.Popen(
+            [
+                program("prometheus"),
+                f"--config.file={file}",
+                f"--storage.tsdb.path={folder / 'data'}",
+                f"--web.listen-address=127.0.0.1:{own}",
+            ],
+            stdout=log,
+            stderr=log,
+        )
+        try:
+            yield f"http://127.0.0.1:{own}"
+        finally:
+            running.terminate()
+            running.wait(30)
+
+
+def ask(url: str, path: str) -> dict[str, Any]:
+    answer = json.loads(fetch(f"{url}/api/v1/{path}") or "{}")
+    data: dict[str, Any] = answer.get("data", {"alerts": [], "groups": [], "result": []})
+    return data
+
+
+# What follows needs no program: it holds wherever the tests run.
+
+
+def test_rules_name_only_metrics_and_labels_that_there_are() -> None:
+    suffixes = ("", "_bucket", "_sum", "_count")
+    known = {metric.name + suffix: metric for metric in CATALOGUE for suffix in suffixes}
+    for alert in ALERTS:
+        names = re.findall(r"\bhifi_\w+", alert.expr)
+        assert names, alert.name
+        assert [name for name in names if name not in known] == []
+        for name, matchers in re.findall(r"\b(hifi_\w+)\{([^}]*)\}", alert.expr):
+            labels = re.findall(r"(\w+)[=!]", matchers)
+            assert set(labels) <= set(known[name].labels), (alert.name, name)
+        assert alert.expr.count("(") == alert.expr.count(")")
+        assert alert.expr.count("[") == alert.expr.count("]")
+
+
+def test_each_alert_has_a_runbook_and_each_runbook_an_alert() -> None:
+    pages = {path.stem for path in (sources.ROOT / "docs" / "runbooks").glob("Hifi*.md")}
+    assert pages == {alert.name for alert in ALERTS}
+    for alert in ALERTS:
+        page = (sources.ROOT / alert.runbook).read_text()
+        assert page.startswith(f"# {alert.name}\n")
+        for part in ("## What it means", "## Look", "## Mend"):
+            assert part in page, (alert.name, part)
+
+
+def test_texts_name_only_labels_that_their_alert_has() -> None:
+    for alert in ALERTS:
+        for label in re.findall(r"\$labels\.(\w+)", alert.summary + alert.description):
+            assert (
+                re.search(rf"by \([^)]*\b{label}\b", alert.expr)
+                or label in alert.expr
+                or (alert.name == "HifiLagBurn" and label == "destination")
+            ), (alert.name, label)
+
+
+def test_pyyaml_reads_the_file_as_it_was_meant() -> None:
+    yaml = pytest.importorskip("yaml")
+    groups = yaml.safe_load(RULES.read_text())["groups"]
+    read = {rule["alert"]: rule for group in groups for rule in group["rules"]}
+    assert list(read) == [alert.name for alert in ALERTS]
+    for alert in ALERTS:
+        rule = read[alert.name]
+        assert rule["expr"] == alert.expr
+        assert rule["annotations"]["summary"] == alert.summary
+        assert rule["labels"] == {"severity": alert.severity}
+    assert sys.version_info >= (3, 11)
+
+
+def test_every_query_of_every_dashboard_is_promql(tmp_path: Path) -> None:
+    rules = [
+        {"record": f"query:{number}", "expr": expr.replace("$", "x")}
+        for number, expr in enumerate(queries())
+    ]
+    file = tmp_path / "queries.yaml"
+    file.write_text(json.dumps({"groups": [{"name": "queries", "rules": rules}]}))
+    ended = subprocess.run(
+        [program("promtool"), "check", "rules", str(file)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_dashboards_have_a_place_for_every_panel_and_a_title_for_each() -> None:
+    assert set(boards()) == {"overview.json", "stream.json", "destination.json", "lanes.json"}
+    assert len(queries()) > 30
+    for text in boards().values():
+        board = json.loads(text)
+        taken: set[tuple[int, int]] = set()
+        for panel in board["panels"]:
+            place = panel["gridPos"]
+            assert panel["title"]
+            assert place["x"] + place["w"] <= 24
+            cells = {
+                (place["x"] + x, place["y"] + y)
+                for x in range(place["w"])
+                for y in range(place["h"])
+            }
+            assert not cells & taken, panel["title"]
+            taken |= cells
+
+
+def queries() -> list[str]:
+    return [
+        target["expr"]
+        for text in boards().values()
+        for panel in json.loads(text)["panels"]
+        for target in panel["targets"]
+    ]
