@@ -19,6 +19,7 @@ LANE_GROUP_PREFIX = "hifi.lane."
 CONFIG = "hifi.config"
 STATE = "hifi.state"
 PROBE = "hifi.probe"
+REDRIVEN = "hifi.redriven"
 
 # No dot: Kafka's own metrics cannot tell a.b from a_b, and a stream is one word of the topic name.
 # 100 characters leave room for the prefix in Kafka's 249.
@@ -148,9 +149,20 @@ def fixed_specs(tiers: Sequence[str]) -> tuple[TopicSpec, ...]:
         # One partition: whoever reads the configuration sees its changes in the order of writing.
         TopicSpec(CONFIG, 1, _COMPACTED),
         TopicSpec(STATE, 1, _COMPACTED),
-        # Where idle gateways ask whether records are still taken; nobody reads it.
+        redriven_spec(),
+        # Where idle gateways ask whether records are still taken, and the retrier what time it is;
+        # nobody reads it.
         TopicSpec(PROBE, PROBE_PARTITIONS, _log(PROBE_RETENTION_MS)),
     )
+
+
+def redriven_spec() -> TopicSpec:
+    """Marks of dead letters that were sent again: one for each, and as long as they rest."""
+    settings = {
+        **_log(DEAD_RETENTION_MS + DAY_MS),
+        "cleanup.policy": "compact,delete",
+    }
+    return TopicSpec(REDRIVEN, 1, settings)
 
 
 def _log(retention_ms: int) -> Mapping[str, str]:

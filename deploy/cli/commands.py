@@ -4,7 +4,7 @@ import logging
 
 import typer
 
-from deploy.cli import doctor, gateway, keys, send, status, streams, tail, tenants, up
+from deploy.cli import dead, doctor, gateway, keys, send, status, streams, tail, tenants, up
 from shared.runtime.logs import configure_logs
 
 app = typer.Typer(
@@ -16,7 +16,12 @@ app = typer.Typer(
 )
 for command in (up.up, doctor.doctor, status.status, send.send, tail.tail, gateway.gateway):
     app.command()(command)
-for name, group in (("keys", keys.app), ("streams", streams.app), ("tenants", tenants.app)):
+for name, group in (
+    ("keys", keys.app),
+    ("streams", streams.app),
+    ("tenants", tenants.app),
+    ("dead", dead.app),
+):
     app.add_typer(group, name=name)
 
 

@@ -94,6 +94,7 @@ SPECS = [
     ("hifi.statements", 1, "delete", 365),
     ("hifi.config", 1, "compact", None),
     ("hifi.state", 1, "compact", None),
+    ("hifi.redriven", 1, "compact,delete", 31),
     ("hifi.probe", 3, "delete", 0),
 ]
 
