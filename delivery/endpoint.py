@@ -6,40 +6,32 @@ more when connected. Connections wait here for the next request.
 """
 
 import asyncio
-import socket
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from urllib.parse import quote, urlsplit
 
-import idna
-
 from delivery.connection import Connection, ExchangeError, Reply
-from shared.addresses import Address, HostError, judge_host, may_send, read_host
+from shared.addresses import Address, judge_host, may_send, read_host
 from shared.attempt import Failure
+from shared.runtime.resolver import (
+    NoSuchHostError,
+    Resolve,
+    ResolverDownError,
+    ascii_host,
+)
 
 # Shorter than the idle limits of common servers (uvicorn 5 s, nginx 75 s): we close first.
 KEEP_ALIVE_S = 4.0
 # Addresses of one host that are tried; a name with more spreads load, and two would do.
 _ADDRESSES_MAX = 4
-# A resolver that has answered within this time is taken to be up.
-_TRUST_S = 60.0
 _PORTS = {"http": 80, "https": 443}
 # What may stand in a path and a query as it is (RFC 3986), and what is escaped already.
 _TARGET_SAFE = "/?:@!$&'()*+,;=-._~%[]"
 
-Resolve = Callable[[str], Awaitable[Sequence[Address]]]
 # Given whether the request may have been sent before, its bytes.
 Build = Callable[[bool], bytes]
-
-
-class ResolverDownError(Exception):
-    """Nobody answers for names; that says nothing about the destination."""
-
-
-class NoSuchHostError(Exception):
-    """The name has no address."""
 
 
 @dataclass(slots=True)
@@ -181,9 +173,9 @@ def endpoint_of(
     """Where an URL leads; ExchangeError when no request can be made for it."""
     try:
         parts = urlsplit(url)
-        host = read_host(_ascii_host(parts.hostname or ""))
+        host = read_host(ascii_host(parts.hostname or ""))
         port = parts.port or _PORTS[parts.scheme]
-    except (ValueError, HostError, idna.IDNAError) as error:
+    except ValueError as error:
         raise ExchangeError(Failure.REQUEST_UNBUILDABLE, _said(error)) from error
     shown = f"[{host}]" if ":" in str(host) else str(host)
     path = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
@@ -197,32 +189,6 @@ def endpoint_of(
         allows_private=allows_private,
         connect_timeout_s=connect_timeout_s,
     )
-
-
-class Resolver:
-    """Asks the machine's resolver. When it fails for one name only, that is the name's doing."""
-
-    def __init__(self) -> None:
-        self._answered_at_s = float("-inf")
-
-    async def __call__(self, host: str) -> list[Address]:
-        loop = asyncio.get_running_loop()
-        try:
-            found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-        except socket.gaierror as error:
-            has_answered = loop.time() < self._answered_at_s + _TRUST_S
-            if error.errno == socket.EAI_AGAIN and not has_answered:
-                raise ResolverDownError(_said(error)) from error
-            # "Try again", but other names are answered: the name's own servers are at fault.
-            raise NoSuchHostError(_said(error)) from error
-        except UnicodeError as error:
-            raise NoSuchHostError(_said(error)) from error
-        self._answered_at_s = loop.time()
-        return [ip_address(str(info[4][0]).partition("%")[0]) for info in found]
-
-
-def _ascii_host(host: str) -> str:
-    return host if host.isascii() else idna.encode(host, uts46=True).decode()
 
 
 def _said(error: Exception) -> str:

@@ -9,10 +9,10 @@ import asyncio
 from collections.abc import Mapping
 
 from delivery.connection import ExchangeError
-from delivery.endpoint import Resolve, Resolver
 from delivery.way import Surroundings, Way
 from shared.attempt import Attempt, Failed, Responded
 from shared.destination import Destination
+from shared.runtime.resolver import Resolve, Resolver
 from shared.runtime.secret_box import SecretBox
 
 # What a dead letter shows of the reply: the first words of an error page.

@@ -16,12 +16,13 @@ from urllib.parse import unquote, urlsplit
 from backports import zstd
 
 from delivery.connection import ExchangeError, Reply
-from delivery.endpoint import Endpoint, Resolve, endpoint_of
+from delivery.endpoint import Endpoint, endpoint_of
 from delivery.tokens import TokenSource
 from shared.attempt import Failure
 from shared.credentials import Basic, Bearer, OAuth2
 from shared.destination import Destination
 from shared.runtime.certificates import CertificateError, client_context, identified_context
+from shared.runtime.resolver import Resolve
 from shared.runtime.secret_box import SecretBox, SecretUnavailableError
 from shared.signing import signatures, signing_key
 

@@ -10,7 +10,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gateway.admission import echoed_request_id
 from gateway.callers import Callers, ConfigSource
 from gateway.control import Control
+from gateway.control_requests import ControlRequests
 from gateway.control_store import ControlStore
+from gateway.destinations import Destinations
 from gateway.ingest import Ingest
 from gateway.ledger import AckLedger
 from gateway.openapi import document
@@ -21,6 +23,8 @@ from gateway.settings import Settings
 from gateway.tokens import TokenReader
 from shared.metric_names import GATEWAY_REQUESTS
 from shared.runtime.metrics import Metrics
+from shared.runtime.resolver import Resolver
+from shared.runtime.secret_box import SecretBox
 
 log = structlog.get_logger()
 
@@ -44,8 +48,10 @@ def create_app(
         return JSONResponse(described)
 
     others.add_route("/openapi.json", describe, methods=["GET"])
-    control = Control(settings=settings, config=config, callers=callers, store=store)
-    others.router.routes.extend(control.routes())
+    requests = ControlRequests(settings=settings, config=config, callers=callers, store=store)
+    others.router.routes.extend(Control(requests).routes())
+    box = SecretBox.of_environment()
+    others.router.routes.extend(Destinations(requests, box=box, resolve=Resolver()).routes())
     others.add_exception_handler(HTTPException, _refuse)
     others.add_exception_handler(Problem, _tell)
     others.add_exception_handler(Exception, _fail)

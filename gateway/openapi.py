@@ -6,6 +6,7 @@ application by a property-based test, because a description that is not true is 
 
 from typing import Any
 
+from gateway.openapi_destinations import DESTINATION, NEW_DESTINATION
 from gateway.openapi_objects import KEY, LIMITS, NEW_KEY, NEW_STREAM, RESULT, STREAM, TENANT
 from gateway.problems import CATALOGUE
 from gateway.settings import Settings
@@ -90,6 +91,7 @@ def document(settings: Settings) -> Json:
                 "Result": RESULT,
                 "Problem": _problem_schema(),
                 "Stream": STREAM,
+                "Destination": DESTINATION,
                 "Key": KEY,
                 "Tenant": TENANT,
                 "Limits": LIMITS,
@@ -182,6 +184,7 @@ def _control_paths() -> Json:
         "/v1/limits": {"get": _get("showLimits", limits)},
         "/v1/streams": {"get": _get("listStreams", names)},
         "/v1/streams/{stream}": stream_paths,
+        **_destination_paths(),
         "/v1/keys": {"get": _get("listKeys", keys)},
         "/v1/keys/{key}": key_paths,
         "/v1/keys/{key}/rotate": {"parameters": [_path("key")], "post": _change("rotateKey")},
@@ -203,12 +206,46 @@ def _control_paths() -> Json:
     }
 
 
-def _get(operation: str, schema: Json) -> Json:
+def _destination_paths() -> Json:
+    destination_paths = _object_path(
+        "destination",
+        "Destination",
+        NEW_DESTINATION,
+        more=("unknown_stream", "unknown_destination"),
+        put=("target_forbidden", "secrets_off", "secret_changed"),
+        within="stream",
+    )
+    destinations = {
+        "type": "object",
+        "required": ["destinations"],
+        "properties": {
+            "destinations": {
+                "type": "array",
+                "items": {"$ref": "#/components/schemas/Destination"},
+            }
+        },
+    }
+    return {
+        "/v1/streams/{stream}/destinations": {
+            "parameters": [_path("stream")],
+            "get": _get(
+                "listDestinations",
+                destinations,
+                "unknown_stream",
+                "stream_forbidden",
+                "origin_forbidden",
+            ),
+        },
+        "/v1/streams/{stream}/destinations/{destination}": destination_paths,
+    }
+
+
+def _get(operation: str, schema: Json, *more: str) -> Json:
     content = {"application/json": {"schema": schema}}
     return {
         "operationId": operation,
         "responses": {
-            **_problems(*_KNOWN_CALLER),
+            **_problems(*_KNOWN_CALLER, *more),
             "200": {"description": "What there is.", "content": content},
         },
     }
@@ -222,11 +259,20 @@ def _change(operation: str) -> Json:
     }
 
 
-def _object_path(name: str, schema: str, body: Json, *, more: tuple[str, ...]) -> Json:
+def _object_path(
+    name: str,
+    schema: str,
+    body: Json,
+    *,
+    more: tuple[str, ...],
+    put: tuple[str, ...] = (),
+    within: str | None = None,
+) -> Json:
     found = _problems(*_KNOWN_CALLER, "origin_forbidden", "stream_forbidden", *more)
     changing = _problems(
         *_KNOWN_CALLER,
         *more,
+        "stream_forbidden",
         "bad_object",
         "invalid_json",
         "invalid_utf8",
@@ -238,12 +284,12 @@ def _object_path(name: str, schema: str, body: Json, *, more: tuple[str, ...]) -
     )
     shown = _answer(schema, "As it is now.", None)
     return {
-        "parameters": [_path(name)],
+        "parameters": [_path(each) for each in (within, name) if each is not None],
         "get": {"operationId": f"show{schema}", "responses": {**found, "200": shown}},
         "put": {
             "operationId": f"put{schema}",
             "requestBody": {"content": {"application/json": {"schema": body}}},
-            "responses": {**changing, "200": shown, "201": shown},
+            "responses": {**changing, **_problems(*put), "200": shown, "201": shown},
         },
         "delete": {
             "operationId": f"delete{schema}",

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from ipaddress import ip_address
 from typing import Any
 
-from delivery.endpoint import Resolve
 from delivery.sender import Sender
 from shared.addresses import Address
 from shared.attempt import Attempt, Failed, Failure
 from shared.destination import Destination
 from shared.runtime.clock import now_ms
+from shared.runtime.resolver import Resolve
 from shared.runtime.secret_box import SecretBox, new_key
 
 BOX = SecretBox([new_key()])

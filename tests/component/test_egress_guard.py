@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from delivery.endpoint import NoSuchHostError, ResolverDownError
 from delivery.sender import Sender
 from shared.addresses import Address
 from shared.attempt import Failed, Failure, Responded
 from shared.credentials import ClientCertificate, OAuth2
 from shared.destination import Destination
+from shared.runtime.resolver import NoSuchHostError, ResolverDownError
 from tests.authority import Authority
 from tests.egress_sends import BOX, a_destination, answering, failure, seal, send
 from tests.scripted_destination import (
