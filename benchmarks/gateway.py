@@ -1,6 +1,7 @@
 """Measures the gateway against what its two halves can do at best, interleaved, in one run.
 
-(a) raw: one loop of librdkafka produces the same events to the same broker, acks=all, idempotent.
+(a) raw: one loop of librdkafka produces the same events to the same broker, acks=all, idempotent,
+    and waits for the report of each, as the gateway does. `blind` is the same without reports.
 (b) read: a FastAPI route that reads its body and answers.
 (c) the gateway with one worker: requests of 1, 100 and 1,000 events of 500 bytes.
 Generator, broker and gateway share the machine. `python -m benchmarks.gateway [rounds] [seconds]`.
@@ -23,6 +24,7 @@ from pathlib import Path
 import httpx
 
 from benchmarks import machine
+from benchmarks.events import body
 from benchmarks.wrk import Load, load, require_wrk
 from deploy.local.cluster import Cluster
 from shared.configuration import Stream
@@ -31,7 +33,6 @@ from shared.runtime.jars import default_cache
 from shared.runtime.topic_admin import topic_admin
 from shared.topics import fixed_specs, stream_spec, stream_topic
 
-_EVENT_BYTES = 500
 # Events in a request, and how many connections send such requests. Of the largest, 8 keep both
 # cores busy (4 MB under way); with 32 what is under way no longer fits into the cores' caches.
 _CONNECTIONS = {1: 32, 100: 32, 1_000: 8}
@@ -46,6 +47,7 @@ class Figures:
     """What the rounds gave."""
 
     raw_events_per_s: list[float] = field(default_factory=list)
+    blind_events_per_s: list[float] = field(default_factory=list)
     read: list[Load] = field(default_factory=list)
     gateway: dict[int, list[Load]] = field(default_factory=lambda: {size: [] for size in _SIZES})
     cores_busy: dict[int, list[float]] = field(
@@ -92,16 +94,13 @@ def _round(
     *,
     folder: Path,
 ) -> None:
-    raw = [sys.executable, "-m", "benchmarks.raw_produce", cluster.bootstrap_servers]
-    argv = [*raw, stream_topic(_RAW_STREAM), str(_EVENT_BYTES), str(duration_s)]
-    said = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=120).stdout
-    figures.raw_events_per_s.append(float(said))
+    figures.raw_events_per_s.append(_raw(cluster, duration_s, "reports"))
+    figures.blind_events_per_s.append(_raw(cluster, duration_s, "blind"))
 
     def run(served: Served, size: int) -> Load:
-        body = json.dumps([_event(number) for number in range(size)], separators=(",", ":"))
         return load(
             served.url,
-            body.encode(),
+            body(size),
             connections=_CONNECTIONS[size],
             duration_s=duration_s,
             folder=folder,
@@ -119,10 +118,11 @@ def _round(
         figures.errors += found.errors
 
 
-def _event(number: int) -> dict[str, str]:
-    event = {"id": f"event-{number:06d}", "type": "play.paused", "pad": ""}
-    length = len(json.dumps(event, separators=(",", ":")))
-    return event | {"pad": "x" * (_EVENT_BYTES - length)}
+def _raw(cluster: Cluster, duration_s: float, how: str) -> float:
+    argv = [cluster.bootstrap_servers, stream_topic(_RAW_STREAM), str(duration_s), how]
+    command = [sys.executable, "-m", "benchmarks.raw_produce", *argv]
+    said = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    return float(said)
 
 
 async def _prepare(servers: str) -> None:
@@ -193,7 +193,9 @@ def _peak_rss_mb(pid: int) -> float:
 def _print(figures: Figures) -> None:
     raw, read = figures.raw_events_per_s, [found.requests_per_s for found in figures.read]
     print(f"\n| what | events/s | requests/s | p50 ms | p99 ms | cores |\n|{'---|' * 6}")
+    blind = _median(figures.blind_events_per_s)
     print(f"| (a) raw librdkafka | {_median(raw):,.0f} | | | | |")
+    print(f"| the same without reports | {blind:,.0f} | | | | |")
     print(f"| (b) reads its body | | {_median(read):,.0f} | {_p(figures.read)} | |")
     ratios: dict[int, float] = {}
     for size, runs in figures.gateway.items():
@@ -214,6 +216,7 @@ def _print(figures: Figures) -> None:
         "errors": figures.errors,
         "rss_mb": round(figures.rss_mb, 1),
         "raw_events_per_s": round(_median(raw)),
+        "raw_blind_events_per_s": round(blind),
         "read_requests_per_s": round(_median(read)),
         **{
             f"events_per_s_batch_{size}": round(size * _median([f.requests_per_s for f in runs]))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from gateway.events import Event
-from gateway.record_batch import Record
+from gateway.record_batch import Columns, Record
 from gateway.report import Fate, Report
 
 
@@ -227,4 +227,6 @@ class Accumulator:
 
 
 def _size(events: Sequence[Event]) -> int:
+    if isinstance(events, Columns):
+        return events.byte_count
     return sum([len(event.value) for event in events])

@@ -15,7 +15,13 @@ import msgspec
 from gateway.bodies import Found
 from gateway.cloud_events import fault
 from gateway.json_depth import is_deeper
-from gateway.record_batch import pack_count, pack_header, pack_headers, unpack_headers
+from gateway.record_batch import (
+    pack_count,
+    pack_header,
+    pack_headers,
+    pack_value,
+    unpack_headers,
+)
 from shared.envelope import event_headers
 from shared.record import Headers
 
@@ -31,8 +37,8 @@ KeyFinder = Callable[[bytes], str | None]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 # The years 1 to 9999 of RFC 3339; a number beyond them is no time, and no reader could take it.
-_TIME_MS_MIN = -62_135_596_800_000
-_TIME_MS_MAX = 253_402_300_799_999
+TIME_MS_MIN = -62_135_596_800_000
+TIME_MS_MAX = 253_402_300_799_999
 _WHOLE_NUMBER = re.compile(rb"-?\d+")
 
 
@@ -78,7 +84,7 @@ class Limits:
 class Parsed:
     """A body that was read: its events, where each stood in the body, and what was rejected."""
 
-    events: list[Event] = field(default_factory=list)
+    events: Sequence[Event] = ()
     indexes: Sequence[int] = ()
     rejections: list[Rejection] = field(default_factory=list)
     # What stands before an event's index in a JSON pointer into the body; empty for a lone one.
@@ -101,7 +107,7 @@ class Context(msgspec.Struct):
     are_cloud_events: bool = False
 
 
-class _Packer:
+class Packer:
     """Packs the headers of a request's events: all but two values are the same for each."""
 
     def __init__(self, context: Context) -> None:
@@ -120,12 +126,15 @@ class _Packer:
         self.after_id = self._with_time(context.accepted_at_ms)
 
     def pack(self, raw_id: bytes, time_ms: int | None) -> bytes:
-        after = self.after_id if time_ms is None else self._with_time(time_ms)
-        return b"".join((self.before_id, _SHORT[len(raw_id)], raw_id, after))
+        return b"".join((self.before_id, pack_value(raw_id), self.after_id_at(time_ms)))
+
+    def after_id_at(self, time_ms: int | None) -> bytes:
+        """The headers after the id, of an event of that time."""
+        return self.after_id if time_ms is None else self._with_time(time_ms)
 
     def _with_time(self, time_ms: int) -> bytes:
         raw = b"%d" % time_ms
-        return b"".join((self._before_time, _SHORT[len(raw)], raw, self._after_time))
+        return b"".join((self._before_time, pack_value(raw), self._after_time))
 
 
 class _Facts(msgspec.Struct):
@@ -144,10 +153,6 @@ class _RawFacts(msgspec.Struct):
     partitionkey: msgspec.Raw = msgspec.Raw()
 
 
-# The lengths of ids: of UTF-8, up to four bytes a character.
-_SHORT = [pack_count(length) for length in range(4 * ID_LENGTH_MAX + 1)]
-_ARRAY_BEGINS, _OBJECT_BEGINS = b"[{"
-_NO_FACTS = _Facts()
 _FACTS = msgspec.json.Decoder(_Facts)
 _RAW_FACTS = msgspec.json.Decoder(_RawFacts)
 _TEXT = msgspec.json.Decoder(str)
@@ -156,45 +161,22 @@ _WHOLE = msgspec.json.Decoder(int)
 
 
 def read_events(found: Found, *, context: Context, limits: Limits) -> Parsed:
-    """Read every event that was found in a body."""
-    parsed = Parsed(prefix=found.prefix)
-    events = parsed.events
-    packer = _Packer(context)
-    before_id, after_id = packer.before_id, packer.after_id
+    """Read every event that was found in a body, one by one."""
+    events: list[Event] = []
+    parsed = Parsed(events, prefix=found.prefix)
+    pack = Packer(context).pack
     bytes_max, depth_max = limits.event_bytes_max, limits.json_depth_max
-    # Most events have an id and no time or key of their own, so these few lines decide the speed.
-    is_plain = context.find_key is None and not context.are_cloud_events
     for index, raw in enumerate(found.raws):
-        is_small = len(raw) <= bytes_max
-        # What is too large is not even copied.
-        value = bytes(raw) if is_small else b""
-        # No [ at all and no { but the first: as flat as can be.
-        is_flat = is_small and _ARRAY_BEGINS not in value and _OBJECT_BEGINS not in value[1:]
-        if is_plain and is_flat:
-            try:
-                facts = _FACTS.decode(value)
-            except (msgspec.DecodeError, RecursionError):
-                facts = _NO_FACTS
-            event_id = facts.id
-            if (
-                type(event_id) is str
-                and 0 < len(event_id) <= ID_LENGTH_MAX
-                and event_id.isprintable()
-                and (facts.time is None and facts.time_ms is None and facts.partitionkey is None)
-            ):
-                raw_id = event_id.encode()
-                packed = b"".join((before_id, _SHORT[len(raw_id)], raw_id, after_id))
-                events.append(Event(event_id, context.key, value, packed, context.accepted_at_ms))
-                continue
-        if not is_small:
+        read: Event | _Fault
+        if len(raw) > bytes_max:
             detail = f"{len(raw)} bytes; an event has at most {bytes_max}"
             if not found.prefix:
                 detail += " (several may be more: in an array, or in an object of only `events`)"
-            read: Event | _Fault = _Fault("event_too_large", detail)
-        elif not is_flat and len(value) > 2 * depth_max and is_deeper(value, depth_max):
+            read = _Fault("event_too_large", detail)
+        elif is_deeper(value := bytes(raw), depth_max):
             read = _Fault("too_deep", f"an event has at most {depth_max} levels of [ and {{")
         else:
-            read = _read_event(value, index, context, packer.pack)
+            read = _read_event(value, index, context, pack)
         if isinstance(read, Event):
             events.append(read)
         else:
@@ -245,7 +227,7 @@ def _read_event(
             detail = f"{len(key)} bytes; an ordering key has at most {KEY_BYTES_MAX}"
             member = "/partitionkey" if facts.partitionkey else ""
             return _Fault("bad_key", detail, member, event_id)
-    time_ms = _event_time_ms(facts)
+    time_ms = time_ms_of(facts.time, facts.time_ms)
     packed = pack(event_id.encode(), time_ms)
     return Event(
         event_id, key, value, packed, context.accepted_at_ms if time_ms is None else time_ms
@@ -297,15 +279,13 @@ def key_finder(pointer: str) -> KeyFinder | None:
     return find
 
 
-def _event_time_ms(facts: _Facts) -> int | None:
-    """The event's own time; how far off it is is not ours to judge, it goes into a header only."""
-    time = facts.time
+def time_ms_of(time: datetime | None, time_ms: int | None) -> int | None:
+    """An event's own time; how far off it is is not ours to judge, it goes into a header only."""
     if time is not None:
         # RFC 3339 asks for an offset; without one we take UTC, as everything here is.
         aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
         return (aware - _EPOCH) // _MILLISECOND
-    time_ms = facts.time_ms
-    if time_ms is None or not _TIME_MS_MIN <= time_ms <= _TIME_MS_MAX:
+    if time_ms is None or not TIME_MS_MIN <= time_ms <= TIME_MS_MAX:
         return None
     return time_ms
 

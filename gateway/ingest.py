@@ -22,6 +22,7 @@ from gateway.counts import Counts
 from gateway.events import Context, Limits, Parsed, key_finder, read_events
 from gateway.idempotency import Replays, id_base
 from gateway.ledger import AckLedger
+from gateway.plain_events import read_plain
 from gateway.problems import Problem
 from gateway.publisher import Publisher
 from gateway.quota import Quotas
@@ -215,7 +216,9 @@ class Ingest:
             find_key=_find_key(stream.key_pointer) if stream.key_pointer else None,
             are_cloud_events=are_cloud_events,
         )
-        parsed = read_events(found, context=context, limits=self._limits)
+        parsed = read_plain(found, raw, context=context, limits=self._limits) or read_events(
+            found, context=context, limits=self._limits
+        )
         if stream.json_schema and parsed.events:
             try:
                 keep_fitting(parsed, stream.json_schema)

@@ -13,6 +13,7 @@ import structlog
 
 from gateway.events import Event
 from gateway.publisher import Publisher
+from gateway.record_batch import Columns
 from gateway.report import Fate, Report
 from shared.acked import ROW_EVENTS_MAX, AckedRow, Slice, audited_minute, runs_of
 from shared.log_buckets import LogBuckets
@@ -72,7 +73,7 @@ class AckLedger:
             assert report.partition is not None, "what is stored is somewhere"
             positions, first = report.positions, report.first_offset
             for at in range(0, len(positions), ROW_EVENTS_MAX):
-                part = [events[position] for position in positions[at : at + ROW_EVENTS_MAX]]
+                part = _chosen(events, positions[at : at + ROW_EVENTS_MAX])
                 draft = self._draft(topic, report.partition, len(part))
                 _enter(draft, first + at, part, accepted_at_ms, now_ms)
 
@@ -117,10 +118,22 @@ class AckLedger:
             )
 
 
+def _chosen(events: Sequence[Event], positions: Sequence[int]) -> Sequence[Event]:
+    """The events at some positions, which mostly follow one another."""
+    if isinstance(positions, range) and positions.step == 1:
+        return events[positions.start : positions.stop]
+    return [events[position] for position in positions]
+
+
 def _enter(
     draft: _Draft, first: int, events: Sequence[Event], accepted_at_ms: int, now_ms: int
 ) -> None:
-    times_ms = [event.time_ms for event in events]
+    if isinstance(events, Columns):
+        times_ms, ids, value_bytes = events.times_ms, events.ids, events.byte_count
+    else:
+        times_ms = [event.time_ms for event in events]
+        ids = [event.id for event in events]
+        value_bytes = sum([len(event.value) for event in events])
     earliest, latest = min(times_ms), max(times_ms)
     minute = audited_minute(earliest, accepted_at_ms)
     if minute == audited_minute(latest, accepted_at_ms):
@@ -128,8 +141,8 @@ def _enter(
     else:
         runs = runs_of([audited_minute(time_ms, accepted_at_ms) for time_ms in times_ms])
     draft.slices.append(Slice(first, runs, accepted_at_ms))
-    draft.ids += [event.id for event in events]
-    draft.value_bytes += sum([len(event.value) for event in events])
+    draft.ids += ids
+    draft.value_bytes += value_bytes
     if earliest == latest:
         draft.ingest.add(accepted_at_ms - earliest, len(events))
     else:

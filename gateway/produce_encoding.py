@@ -54,7 +54,9 @@ def encode(request: Any) -> Unjoined:
     for topic, partitions in request.topics:
         parts += (_text(topic), _COUNT.pack(len(partitions)))
         for partition, batch in partitions:
-            parts += (_PARTITION.pack(partition, len(batch)), batch)
+            # Ours come in pieces, to be joined here for the first time.
+            pieces = batch if isinstance(batch, tuple) else (batch,)
+            parts += (_PARTITION.pack(partition, sum(map(len, pieces))), *pieces)
     return Unjoined(parts)
 
 

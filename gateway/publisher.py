@@ -19,13 +19,12 @@ from aiokafka.errors import (
     RecordListTooLargeError,
     TopicAuthorizationFailedError,
 )
-from aiokafka.record.util import calc_crc32c
 
 from gateway import produce_encoding
 from gateway.accumulator import Accumulator, BatchBuilder, NotStoredError, Slice, UnknownFateError
 from gateway.events import Event
 from gateway.partitions import partition_of
-from gateway.record_batch import RecordBatch
+from gateway.record_batch import Columns, RecordBatch
 from gateway.report import Fate, Report
 from shared.runtime.clock import now_ms
 from shared.runtime.setup_error import SetupError
@@ -182,7 +181,7 @@ class KafkaPublisher:
         )
 
     def _new_builder(self) -> BatchBuilder:
-        return RecordBatch(self._batch_bytes_max, calc_crc32c)
+        return RecordBatch(self._batch_bytes_max)
 
     async def _send(self, topic: str, partition: int, builder: BatchBuilder) -> int:
         """Hand one batch over and wait for Kafka's report on it, however long that takes."""
@@ -327,9 +326,12 @@ class _Topic:
 
     def _sort(self, events: Sequence[Event]) -> dict[int | None, Sequence[int]]:
         """The positions of events by their Kafka partition; None for those that may go anywhere."""
+        count = len(self.accumulators)
+        if isinstance(events, Columns):
+            only = None if events.key is None else partition_of(events.key, count)
+            return {only: range(len(events))}
         if not [event for event in events if event.key is not None]:
             return {None: range(len(events))}
-        count = len(self.accumulators)
         found: dict[int | None, list[int]] = {}
         for position, event in enumerate(events):
             partition = None if event.key is None else partition_of(event.key, count)

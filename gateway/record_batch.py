@@ -1,25 +1,30 @@
 """Decides how events become one Kafka record batch (format version 2), byte for byte.
 
 aiokafka has a builder of its own, but each record costs it more than all else that we do with an
-event. What is the same for all events of a request (most headers) is encoded once and joined.
+event. What is the same for all events of a request (most headers) is encoded once and joined. And
+its checksum runs at 1.4 GB/s; the one we take uses the processor's own instruction (20 GB/s).
 """
 
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Protocol
 
+import google_crc32c
+
 from shared.record import Headers
 
-# baseOffset, length, leaderEpoch, magic, crc, attributes, lastOffsetDelta, first and last
-# timestamp, producer id, epoch and sequence, record count: the head of a batch.
-_HEAD = struct.Struct(">qiibIhiqqqhii")
-# What is covered by the length, and by the checksum.
-_LENGTH_FROM, _CRC_AT, _CRC_FROM = 12, 17, 21
+# The head of a batch: baseOffset, length, leaderEpoch, magic and the checksum of what follows it;
+# attributes, lastOffsetDelta, first and last timestamp, producer id, epoch and sequence, count.
+_UNCHECKED, _CHECKED = struct.Struct(">qiibI"), struct.Struct(">hiqqqhii")
+_HEAD_BYTES = _UNCHECKED.size + _CHECKED.size
+# What the length does not count: the offset and itself.
+_LENGTH_FROM = 12
 _MAGIC = 2
-_NO_KEY = b"\x01"
+NO_KEY = b"\x01"
 # No attributes, and the same timestamp as the whole batch: the broker stamps its own anyway.
-_NO_ATTRIBUTES = b"\0\0"
+NO_ATTRIBUTES = b"\0\0"
 _SMALL_MAX = 16_384
 
 
@@ -36,10 +41,25 @@ class Record(Protocol):
     def packed_headers(self) -> bytes: ...
 
 
-class Checksum(Protocol):
-    """CRC-32C of some bytes."""
+class Columns(ABC):
+    """Events that lay themselves out as records, all at once."""
 
-    def __call__(self, data: bytes | memoryview, /) -> int: ...
+    # One for all of them.
+    key: bytes | None
+    ids: Sequence[str]
+    times_ms: Sequence[int]
+
+    @property
+    @abstractmethod
+    def byte_count(self) -> int:
+        """Of their values."""
+
+    @abstractmethod
+    def pack(self, *, first: int, room: int) -> tuple[list[bytes], int, int] | None:
+        """As many records as have room, the first at that offset: parts, how many, and their size.
+
+        None when they are to be packed one by one.
+        """
 
 
 def varint(number: int) -> bytes:
@@ -54,11 +74,11 @@ def varint(number: int) -> bytes:
 
 
 # Nearly all lengths and offsets there are.
-_SMALL = [varint(number) for number in range(_SMALL_MAX)]
+SMALL = [varint(number) for number in range(_SMALL_MAX)]
 
 
 def _length(number: int) -> bytes:
-    return _SMALL[number] if number < _SMALL_MAX else varint(number)
+    return SMALL[number] if number < _SMALL_MAX else varint(number)
 
 
 def pack_headers(headers: Headers) -> bytes:
@@ -115,15 +135,14 @@ class RecordBatch:
     From `record_count` on, the methods are those that aiokafka calls on a builder it is handed.
     """
 
-    def __init__(self, bytes_max: int, checksum: Checksum) -> None:
+    def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
-        self._checksum = checksum
         self._parts: list[bytes] = []
         self._count = 0
-        self._size = _HEAD.size
+        self._size = _HEAD_BYTES
         self._time_ms = 0
         self._producer_id = self._producer_epoch = self._base_sequence = -1
-        self._built: bytearray | None = None
+        self._built: tuple[bytes, bytes] | None = None
         self._is_closed = False
 
     def fill(self, records: Sequence[Record], now_ms: int) -> int:
@@ -132,11 +151,19 @@ class RecordBatch:
             return 0
         if not self._count:
             self._time_ms = now_ms
-        parts, size, bytes_max, small = self._parts, self._size, self._bytes_max, _SMALL
+        if isinstance(records, Columns):
+            columns = records.pack(first=self._count, room=self._bytes_max - self._size)
+            # The first record always fits, and that is seen to below.
+            if columns is not None and (columns[1] or self._count):
+                self._parts += columns[0]
+                self._count += columns[1]
+                self._size += columns[2]
+                return columns[1]
+        parts, size, bytes_max, small = self._parts, self._size, self._bytes_max, SMALL
         begun = count = self._count
         for record in records:
             key, value, headers = record.key, record.value, record.packed_headers
-            packed_key = _NO_KEY if key is None else _length(len(key)) + key
+            packed_key = NO_KEY if key is None else _length(len(key)) + key
             value_bytes = len(value)
             packed_length = small[value_bytes] if value_bytes < _SMALL_MAX else varint(value_bytes)
             at = small[count] if count < _SMALL_MAX else varint(count)
@@ -146,7 +173,7 @@ class RecordBatch:
             if size > bytes_max and count:
                 size -= len(packed) + length
                 break
-            parts += (packed + _NO_ATTRIBUTES + at + packed_key + packed_length, value, headers)
+            parts += (packed + NO_ATTRIBUTES + at + packed_key + packed_length, value, headers)
             count += 1
         self._count, self._size = count, size
         return count - begun
@@ -167,20 +194,13 @@ class RecordBatch:
         """Producer id, epoch and base sequence."""
         self._producer_id, self._producer_epoch, self._base_sequence = state
 
-    def _build(self) -> bytearray:
-        """The batch's bytes; the same ones at each retry."""
+    def _build(self) -> tuple[bytes, bytes]:
+        """The batch's bytes in two pieces, head and records; the same ones at each retry."""
         self._is_closed = True
         if self._built is None:
-            batch = bytearray().join([bytes(_HEAD.size), *self._parts])
+            records = b"".join(self._parts)
             self._parts.clear()
-            _HEAD.pack_into(
-                batch,
-                0,
-                0,
-                len(batch) - _LENGTH_FROM,
-                -1,
-                _MAGIC,
-                0,
+            checked = _CHECKED.pack(
                 0,
                 self._count - 1,
                 self._time_ms,
@@ -190,6 +210,7 @@ class RecordBatch:
                 self._base_sequence,
                 self._count,
             )
-            struct.pack_into(">I", batch, _CRC_AT, self._checksum(memoryview(batch)[_CRC_FROM:]))
-            self._built = batch
+            checksum = google_crc32c.extend(google_crc32c.value(checked), records)
+            length = _HEAD_BYTES - _LENGTH_FROM + len(records)
+            self._built = _UNCHECKED.pack(0, length, -1, _MAGIC, checksum) + checked, records
         return self._built

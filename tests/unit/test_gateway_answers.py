@@ -17,16 +17,17 @@ FATES = {OK: Fate.STORED, RETRY: Fate.NOT_STORED, UNKNOWN: Fate.UNKNOWN}
 def ask(*outcomes: str, lists_all: bool = False) -> tuple[int, dict[str, object]]:
     """The answer to a request whose events had these outcomes, in this order."""
     parsed = Parsed()
+    events: list[Event] = []
     indexes, reports = [], []
     for index, outcome in enumerate(outcomes):
         if outcome == REJECTED:
             parsed.rejections.append(Rejection(index, None, "bad_id", "why", f"/{index}/id"))
             continue
-        position = len(parsed.events)
-        parsed.events.append(Event.of(id=f"e{index}", key=None, value=b"{}", headers=()))
+        position = len(events)
+        events.append(Event.of(id=f"e{index}", key=None, value=b"{}", headers=()))
         indexes.append(index)
         reports.append(Report(FATES[outcome], [position], 3, 100 + position, reason="why"))
-    parsed.indexes = indexes
+    parsed.events, parsed.indexes = events, indexes
     counts = count_outcomes(parsed, reports)
     assert +counts == Counter(outcomes)
     found = answer(parsed, reports, counts=counts, request_id="r", lists_all=lists_all)
