@@ -43,10 +43,13 @@ class Batch(Protocol):
     def with_histories(self, histories: Sequence[History]) -> "Batch":
         """The same events, after one more attempt."""
 
+    def split_at(self, count: int) -> "tuple[Batch, Batch]":
+        """The first so many events, and the others."""
+
 
 @dataclass(frozen=True, slots=True)
 class FreshBatch:
-    """Consecutive events of a stream that are tried for the first time."""
+    """Consecutive events of a stream that are tried for the first time, as a JSON array."""
 
     columns: EventColumns
     first: int
@@ -66,7 +69,7 @@ class FreshBatch:
         return (self.history,)
 
     def body(self, destination: Destination) -> bytes:
-        assert is_joined(destination), "other bodies need their events opened"
+        assert is_plain(destination), "other destinations get their events opened"
         return self.columns.json_body(self.first, self.end)
 
     def tried(self) -> Sequence[Tried]:
@@ -75,6 +78,10 @@ class FreshBatch:
 
     def with_histories(self, histories: Sequence[History]) -> "FreshBatch":
         return replace(self, history=histories[0])
+
+    def split_at(self, count: int) -> "tuple[FreshBatch, FreshBatch]":
+        middle = self.first + count
+        return replace(self, end=middle), replace(self, first=middle)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +116,18 @@ class TriedBatch:
         ]
         return TriedBatch(events)
 
+    def split_at(self, count: int) -> "tuple[TriedBatch, TriedBatch]":
+        return TriedBatch(self.events[:count]), TriedBatch(self.events[count:])
 
-def is_joined(destination: Destination) -> bool:
-    """Whether a body is nothing but the events' bytes joined, so that columns will do."""
-    return destination.body_format == "json" and not destination.fields
+
+def is_plain(destination: Destination) -> bool:
+    """Whether a destination takes a stream's events as they are, so that none must be opened."""
+    return (
+        destination.body_format == "json"
+        and destination.order == "none"
+        and not destination.filter
+        and not destination.fields
+    )
 
 
 def fresh_batches(
@@ -136,10 +151,3 @@ def tried_batches(tried: Sequence[Tried], destination: Destination) -> Iterator[
     ):
         yield TriedBatch(tried[at : at + len(chunk)])
         at += len(chunk)
-
-
-def halves(batch: Batch) -> tuple[TriedBatch, TriedBatch]:
-    """Two batches of one that holds more than one event."""
-    events = batch.tried()
-    half = len(events) // 2
-    return TriedBatch(events[:half]), TriedBatch(events[half:])

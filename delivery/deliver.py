@@ -1,48 +1,50 @@
-"""Decides how a task's rows become HTTP calls, and turns what comes of them into rows again.
+"""Decides how a task's rows become queues of batches, and turns what comes of them into rows again.
 
-`deliver` is a plain generator over Arrow batches with no Spark in it. It opens the records, groups
-them by destination, sends batches side by side, asks `decide` after each attempt, and yields the
-outcomes: receipts, retries, dead letters. It never drops a row, and it raises only for our own
-mistakes, so that the task fails and Spark reads the same rows again.
+`deliver` is a plain generator over Arrow batches with no Spark in it. It opens the records, gives
+each destination its queue, and yields the outcomes: receipts, retries, dead letters, and now and
+then what is known of a destination. It never drops a row, and it raises only for our own mistakes,
+so that the task fails and Spark reads the same rows again.
 """
 
 import asyncio
+import os
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import zlib
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, assert_never
+from pathlib import Path
+from typing import Any, Literal, assert_never
 
 import pyarrow as pa
 
-from delivery.batches import Batch, Tried, fresh_batches, halves, is_joined, tried_batches
-from delivery.outcomes import Exchange, Final, hop, outcomes_of, receipt_of
+from delivery.batches import Batch, Tried, fresh_batches, is_plain, tried_batches
+from delivery.exchange import Courier
+from delivery.flow_store import FlowStore
+from delivery.outcomes import Exchange, hop, outcomes_of
+from delivery.queues import Queue
 from delivery.sender import Sender
-from shared.attempt import Attempt
-from shared.batch import CONTENT_TYPES, batch_id
+from delivery.settling import Settlement
 from shared.decision import (
     DESTINATION_GONE,
+    FILTERED,
     DeadLetter,
-    Decision,
     Delivered,
     Hop,
-    Policy,
-    RetryLocally,
     Send,
-    Situation,
-    Split,
     admit,
-    decide,
 )
 from shared.destination import Destination
 from shared.envelope import Envelope, History, Malformed, open_retry_record
-from shared.receipt import Covered
+from shared.flow import limits_of
+from shared.flow_record import FlowRecord
 from shared.record import RecordIn, RecordOut
-from shared.routing import route_malformed
+from shared.routing import route_malformed, route_state
 from shared.runtime.arrow_events import columns_of
 from shared.runtime.arrow_rows import batch_of, envelopes_of, records_of
 from shared.runtime.clock import now_ms
 from shared.schedule import RetrySchedule
+from shared.selection import is_wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,80 +54,119 @@ class Plan:
     reads: Literal["stream", "retry"]
     destinations: Mapping[str, Destination]
     schedule: RetrySchedule = field(default_factory=RetrySchedule)
-    # Local retries end here, so that the length of a micro-batch does not hang on the
-    # destination's moods; a first attempt is always made.
+    # What has not started by then is parked, so that the length of a micro-batch does not hang on
+    # the destination's moods: it is this and one request's deadline at the most.
     time_box_s: float = 5.0
+    # A task that lives as long as its query has a box for each Arrow batch.
+    is_realtime: bool = False
     # Offsets below these may have been sent by a micro-batch that died before its checkpoint.
     replay_until: Mapping[tuple[str, int], int] = field(default_factory=dict)
     # What time it is; the retrier asks the broker, whose clock stamps what waits.
     clock: Callable[[], int] = now_ms
     # Whether a destination may be at a private address, as in a test or on somebody's laptop.
     allows_private: bool = False
+    # Where the workers of this machine share what they know of destinations; without it each
+    # task begins anew.
+    flow_folder: Path | None = None
+    # What the state topic knows of them, for a machine that has no such folder yet.
+    flows: Mapping[str, FlowRecord] = field(default_factory=dict)
 
 
-def deliver(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
-    """Send every row of a task to its destination; yield one row per outcome."""
+def deliver(
+    batches: Iterable[pa.RecordBatch], plan: Plan, *, is_again: bool = False
+) -> Iterator[pa.RecordBatch]:
+    """Send every row of a task to its destination; yield one row per outcome.
+
+    `is_again` says that another try of this very task died, so that all of it may be a repeat.
+    """
     worker = _worker(plan)
-    task = _Task(plan, worker.sender)
-    for batch in batches:
-        outcomes = worker.runner.run(task.settle(batch))
-        if outcomes:
-            yield batch_of(outcomes)
+    task = _Task(plan, worker, is_again=is_again)
+    try:
+        for batch in batches:
+            outcomes = worker.run(task.settle(batch))
+            if outcomes:
+                yield batch_of(outcomes)
+    finally:
+        task.leave()
 
 
 class _Task:
     """The rows of one Spark task, from open record to outcome."""
 
-    def __init__(self, plan: Plan, sender: Sender) -> None:
+    def __init__(self, plan: Plan, worker: "_Worker", *, is_again: bool) -> None:
         self._plan = plan
-        self._sender = sender
-        self._time_box_end_s = time.monotonic() + plan.time_box_s
-        # The spread of delays needs no secrecy.
+        self._store = worker.store(plan)
+        self._courier = Courier(worker.sender, plan.clock, plan.replay_until, is_again)
+        self._box_end_s = time.monotonic() + plan.time_box_s
+        # The spread of delays, and names of tasks, need no secrecy.
         self._dice = random.Random()  # noqa: S311
-        self._gates = {
-            destination.id: asyncio.Semaphore(destination.parallel_max)
-            for destination in plan.destinations.values()
-        }
+        self._name = f"{os.getpid()}.{self._dice.getrandbits(32):x}"
+        self._queues: dict[str, Queue] = {}
 
     async def settle(self, batch: pa.RecordBatch) -> list[RecordOut]:
         """Bring every record to an outcome that Kafka can hold."""
         outcomes: list[RecordOut] = []
         match self._plan.reads:
             case "stream":
-                to_send = self._open_stream(batch)
+                to_send = self._open_stream(batch, outcomes)
             case "retry":
-                outcomes, to_send = self._open_retries(records_of(batch))
+                to_send = self._open_retries(records_of(batch), outcomes)
             case _:
                 assert_never(self._plan.reads)
-        # A group, so that our own mistake in one batch leaves no other one running behind us.
+        if self._plan.is_realtime:
+            self._box_end_s = time.monotonic() + self._plan.time_box_s
+        # A group, so that our own mistake in one queue leaves no other one running behind us.
         async with asyncio.TaskGroup() as group:
-            sends = [
-                group.create_task(self._send_batch(self._plan.destinations[name], batch))
-                for name, batches in to_send.items()
-                for batch in batches
+            drains = [
+                group.create_task(self._queue(name).drain(tracks, box_end_s=self._box_end_s))
+                for name, tracks in to_send.items()
             ]
-        for send in sends:
-            outcomes += send.result()
-        return outcomes
+        for drain in drains:
+            outcomes += drain.result()
+        return outcomes + self._news(to_send)
 
-    def _open_stream(self, batch: pa.RecordBatch) -> dict[str, Iterable[Batch]]:
+    def _news(self, names: Iterable[str]) -> list[RecordOut]:
+        """What others should hear of these destinations; what is not kept is not told either."""
+        if self._plan.flow_folder is None:
+            return []
+        news = [(name, self._queue(name).news()) for name in names]
+        return [route_state(name, record.to_json()) for name, record in news if record]
+
+    def leave(self) -> None:
+        for queue in self._queues.values():
+            queue.leave()
+
+    def _queue(self, name: str) -> Queue:
+        if name not in self._queues:
+            plan, destination = self._plan, self._plan.destinations[name]
+            self._queues[name] = Queue(
+                self._name,
+                self._courier,
+                self._store,
+                Settlement(destination, plan.schedule, plan.clock, self._dice),
+                limits_of(destination, plan.schedule),
+            )
+        return self._queues[name]
+
+    def _open_stream(
+        self, batch: pa.RecordBatch, outcomes: list[RecordOut]
+    ) -> dict[str, Sequence[Iterable[Batch]]]:
         """First attempts: every event goes to every destination of the lane, which has one."""
         fresh = History.fresh(now_ms=self._plan.clock(), deadline_s=self._plan.schedule.deadline_s)
-        to_send: dict[str, Iterable[Batch]] = {}
+        to_send: dict[str, Sequence[Iterable[Batch]]] = {}
         for name, destination in self._plan.destinations.items():
-            columns = columns_of(batch) if is_joined(destination) else None
+            columns = columns_of(batch) if is_plain(destination) else None
             if columns is not None:
-                to_send[name] = fresh_batches(columns, fresh, destination)
+                to_send[name] = [fresh_batches(columns, fresh, destination)]
             else:
                 tried = [Tried(envelope, fresh) for envelope in envelopes_of(batch)]
-                to_send[name] = tried_batches(tried, destination)
+                to_send[name] = self._tracks(destination, tried, outcomes)
         return to_send
 
     def _open_retries(
-        self, records: Iterable[RecordIn]
-    ) -> tuple[list[RecordOut], dict[str, Iterable[Batch]]]:
+        self, records: Iterable[RecordIn], outcomes: list[RecordOut]
+    ) -> dict[str, Sequence[Iterable[Batch]]]:
         """Waiting events: those that are not to be sent now have their outcome at once."""
-        outcomes: list[RecordOut] = []
         due: dict[str, list[Tried]] = {}
         for record in records:
             opened = open_retry_record(record)
@@ -139,9 +180,10 @@ class _Task:
                 case Hop() as decision:
                     outcomes.append(hop(opened, decision, name, now_ms=self._plan.clock()))
                 case DeadLetter() as decision:
-                    outcomes += _give_up(opened, decision, name, now_ms=self._plan.clock())
-        return outcomes, {
-            name: tried_batches(tried, self._plan.destinations[name]) for name, tried in due.items()
+                    outcomes += self._untried(name, [Tried(opened, history)], decision)
+        return {
+            name: self._tracks(self._plan.destinations[name], tried, outcomes)
+            for name, tried in due.items()
         }
 
     def _admit(self, destination_id: str, history: History) -> Send | Hop | DeadLetter:
@@ -149,99 +191,61 @@ class _Task:
             return DeadLetter(DESTINATION_GONE, history)
         return admit(history, self._plan.schedule, now_ms=self._plan.clock())
 
-    async def _send_batch(self, destination: Destination, batch: Batch) -> list[RecordOut]:
-        """Try a batch until each of its events has an outcome; `decide` bounds the rounds."""
-        local_attempt_count = 0
-        while True:
-            attempt, exchange = await self._attempt(destination, batch)
-            local_attempt_count += 1
-            decided = self._decide(destination, batch, attempt, local_attempt_count)
-            # Only histories differ within a batch, so all of it goes on, or none.
-            match decided[0]:
-                case Delivered() as delivered:
-                    return receipt_of(destination.id, batch, delivered, exchange)
-                case RetryLocally(delay_s=delay_s):
-                    batch = batch.with_histories(
-                        [one.history for one in decided if isinstance(one, RetryLocally)]
-                    )
-                    await asyncio.sleep(delay_s)
-                case Split():
-                    first, second = halves(batch)
-                    outcomes = await self._send_batch(destination, first)
-                    return outcomes + await self._send_batch(destination, second)
-                case _:
-                    tried = batch.tried()
-                    final = [one for one in decided if isinstance(one, Final)]
-                    # One history, one decision; otherwise one of each for each event.
-                    final = final if len(final) == len(tried) else final * len(tried)
-                    return outcomes_of(
-                        destination.id, list(zip(tried, final, strict=True)), exchange
-                    )
+    def _tracks(
+        self, destination: Destination, tried: Sequence[Tried], outcomes: list[RecordOut]
+    ) -> Sequence[Iterable[Batch]]:
+        """The batches of opened events, as many rows of them as may go side by side in order."""
+        if destination.filter:
+            wanted = [is_wanted(one.envelope.value, destination.filter) for one in tried]
+            others = [one for one, is_one in zip(tried, wanted, strict=True) if not is_one]
+            tried = [one for one, is_one in zip(tried, wanted, strict=True) if is_one]
+            outcomes += self._untried(destination.id, others, Delivered(FILTERED))
+        if destination.order == "none":
+            return [tried_batches(tried, destination)]
+        tracks: list[list[Tried]] = [[] for _ in range(destination.parallel_max)]
+        # As they came into the log; what waits comes from several tiers.
+        for one in sorted(tried, key=lambda each: _place(each.envelope)):
+            tracks[_track_of(one.envelope) % len(tracks)].append(one)
+        return [tried_batches(track, destination) for track in tracks]
 
-    async def _attempt(self, destination: Destination, batch: Batch) -> tuple[Attempt, Exchange]:
-        covered = batch.facts.covered
-        name = batch_id(destination.id, covered)
-        headers = {
-            "content-type": CONTENT_TYPES[destination.body_format],
-            "user-agent": "hifi",
-            "webhook-id": name,
-            "hifi-stream": destination.stream,
-            "hifi-events": str(batch.event_count),
-            "hifi-attempt": str(max(history.attempt_count for history in batch.histories) + 1),
-        }
-        if self._may_be_duplicate(batch, covered):
-            headers["hifi-maybe-duplicate"] = "1"
-        async with self._gates[destination.id]:
-            started_at_ms = self._plan.clock()
-            headers["webhook-timestamp"] = str(started_at_ms // 1000)
-            body = batch.body(destination)
-            attempt = await self._sender.send(destination, body, headers)
-        return attempt, Exchange(name, started_at_ms, self._plan.clock())
-
-    def _may_be_duplicate(self, batch: Batch, covered: Iterable[Covered]) -> bool:
-        replay_until = self._plan.replay_until
-        return any(history.is_ambiguous for history in batch.histories) or any(
-            part.first < replay_until.get((part.topic, part.partition), 0) for part in covered
-        )
-
-    def _decide(
-        self,
-        destination: Destination,
-        batch: Batch,
-        attempt: Attempt,
-        local_attempt_count: int,
-    ) -> list[Decision]:
-        """A decision for each history; when the batch is delivered, one for all."""
-        policy = Policy(schedule=self._plan.schedule, retry_on=destination.retry_on)
-        situation = Situation(
-            batch_count=batch.event_count,
-            local_attempt_count=local_attempt_count,
-            budget_s=self._time_box_end_s - time.monotonic(),
-            now_ms=self._plan.clock(),
-            roll=self._dice.random(),
-        )
-        first = decide(batch.histories[0], attempt, policy, situation)
-        if isinstance(first, Delivered):
-            # A success is one whatever came before it.
-            return [first]
-        return [decide(history, attempt, policy, situation) for history in batch.histories]
+    def _untried(
+        self, name: str, tried: Sequence[Tried], decision: DeadLetter | Delivered
+    ) -> list[RecordOut]:
+        """Events that are not sent at all; their receipts tell of no exchange."""
+        at_ms = self._plan.clock()
+        exchange = Exchange(batch_id="", started_at_ms=at_ms, ended_at_ms=at_ms)
+        return outcomes_of(name, [(one, decision) for one in tried], exchange)
 
 
-def _give_up(
-    envelope: Envelope, dead: DeadLetter, destination_id: str, *, now_ms: int
-) -> list[RecordOut]:
-    """A waiting event that is not tried again; its receipt tells of no exchange."""
-    exchange = Exchange(batch_id="", started_at_ms=now_ms, ended_at_ms=now_ms)
-    return outcomes_of(destination_id, [(Tried(envelope, dead.history), dead)], exchange)
+def _place(envelope: Envelope) -> tuple[str, int, int]:
+    return envelope.origin.topic, envelope.origin.partition, envelope.origin.offset
+
+
+def _track_of(envelope: Envelope) -> int:
+    """All events of a key are of one track; those without a key have no order to keep."""
+    if envelope.key is None:
+        return envelope.origin.offset
+    return zlib.crc32(envelope.key)
 
 
 class _Worker:
-    """What lives as long as the worker process: its loop and its connection pools."""
+    """What lives as long as the worker process: its loop, its connection pools, its open files."""
 
     def __init__(self, plan: Plan) -> None:
-        self.runner = asyncio.Runner()
+        self._loop = asyncio.new_event_loop()
         # What a process may send to is the same for all of its lanes.
         self.sender = Sender(allows_private=plan.allows_private)
+        self._stores: dict[Path, FlowStore] = {}
+
+    def run(self, settling: Coroutine[Any, Any, list[RecordOut]]) -> list[RecordOut]:
+        return self._loop.run_until_complete(settling)
+
+    def store(self, plan: Plan) -> FlowStore:
+        if plan.flow_folder is None:
+            return FlowStore(None, plan.flows)
+        store = self._stores.setdefault(plan.flow_folder, FlowStore(plan.flow_folder))
+        store.published = plan.flows
+        return store
 
 
 _workers: list[_Worker] = []

@@ -17,8 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from delivery.checkpoint import replay_until
-from delivery.deliver import Plan, deliver
+from delivery.deliver import Plan
 from delivery.settings import DeliverySettings
+from delivery.task import deliver_stream
 from shared.destination import Destination, Start
 from shared.runtime.arrow_rows import COLUMNS_IN, SCHEMA_OUT
 from shared.runtime.one_owner import own_folder
@@ -58,10 +59,11 @@ def start_lane(
         time_box_s=settings.time_box_s,
         replay_until=replay_until(checkpoint),
         allows_private=settings.allow_private,
+        flow_folder=settings.flows,
     )
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", destination.id)
     events = _read(spark, destination, settings)
-    outcomes = map_arrow(events, partial(deliver, plan=plan), SCHEMA_OUT)
+    outcomes = map_arrow(events, partial(deliver_stream, plan=plan), SCHEMA_OUT)
     return write_outcomes(
         outcomes,
         name=destination.id,

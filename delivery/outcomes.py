@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from delivery.batches import Batch, Tried
-from shared.decision import DeadLetter, Delivered, Hop, Park, RetryLater
+from shared.decision import FILTERED, DeadLetter, Delivered, Hop, Park, RetryLater
 from shared.envelope import Envelope
 from shared.lifecycle import MOVE_OF, State, next_state
 from shared.receipt import Facts, ReceiptOutcome, facts_of, make_receipt
@@ -77,6 +77,8 @@ def _kind(tried: Tried, decision: Final) -> Kind:
     outcome = ReceiptOutcome(next_state(came_from, MOVE_OF[type(decision)]).value)
     redrive_count = tried.history.redrive_count
     match decision:
+        case Delivered(reason=reason) if reason == FILTERED:
+            return outcome, reason, tried.history.attempt_count, redrive_count
         case Delivered():
             return outcome, decision.reason, tried.history.attempt_count + 1, redrive_count
         case DeadLetter():

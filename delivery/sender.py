@@ -12,6 +12,7 @@ from delivery.connection import ExchangeError
 from delivery.way import Surroundings, Way
 from shared.attempt import Attempt, Failed, Responded
 from shared.destination import Destination
+from shared.partial import MULTI_STATUS, PARTIAL_TYPE
 from shared.runtime.resolver import Resolve, Resolver
 from shared.runtime.secret_box import SecretBox
 
@@ -46,8 +47,14 @@ class Sender:
             reply, is_resent = await way.post(body, headers, until_s=until_s)
         except ExchangeError as error:
             return Failed(error.failure, error.detail[:EXCERPT_CHARS_MAX])
+        is_success = 200 <= reply.status <= 299  # noqa: PLR2004 - the success class of RFC 9110
+        is_report = reply.headers.get("content-type", "").startswith(PARTIAL_TYPE)
+        if is_success and (reply.status == MULTI_STATUS or is_report):
+            return Responded(
+                reply.status, report=reply.body, is_report=is_report, is_resent=is_resent
+            )
         excerpt = ""
-        if not 200 <= reply.status <= 299:  # noqa: PLR2004 - the success class of RFC 9110
+        if not is_success:
             # Four bytes make one character at the most.
             excerpt = reply.body[: 4 * EXCERPT_CHARS_MAX].decode(errors="replace")
         return Responded(

@@ -25,6 +25,7 @@ def start_lane(spark: SparkSession, settings: RetrierSettings) -> StreamingQuery
         schedule=settings.schedule,
         time_box_s=settings.time_box_s,
         allows_private=settings.allow_private,
+        flow_folder=settings.flows,
     )
     delays_s = {retry_topic(tier.name): tier.delay_s for tier in settings.schedule.tiers}
     spark.dataSource.register(DueGateSource)

@@ -12,6 +12,7 @@ import pyarrow as pa
 from delivery.deliver import Plan, deliver
 from retrier.broker import broker
 from shared.runtime.config_follower import configuration_as_of
+from shared.runtime.task_tries import is_another_try
 
 # A record has waited at least the shortest tier's delay since some lane knew its destination; a
 # configuration that is younger than that knows it too. In real time 30 s would be too lax.
@@ -25,4 +26,5 @@ def deliver_due(
     age_s_max = min(plan.schedule.tiers[0].delay_s, _CONFIG_AGE_S_MAX)
     known = configuration_as_of(bootstrap_servers, age_s_max=age_s_max)
     clock = broker(bootstrap_servers).clock()
-    yield from deliver(batches, replace(plan, destinations=known.destinations, clock=clock))
+    plan = replace(plan, destinations=known.destinations, clock=clock)
+    yield from deliver(batches, plan, is_again=is_another_try())

@@ -50,6 +50,10 @@ class Responded:
     excerpt: str = ""
     # This answers a second copy of the request; of the first, nobody knows whether it arrived.
     is_resent: bool = False
+    # Of a 2xx that may name events which failed (shared/partial.py): its body, else nothing.
+    report: bytes = b""
+    # Its media type says that it does.
+    is_report: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ RETRIES_EXHAUSTED = "retries_exhausted"
 DEADLINE_PASSED = "deadline_passed"
 DESTINATION_REFUSED_RETRY = "destination_refused_retry"
 DESTINATION_GONE = "destination_gone"
+FILTERED = "filtered"
 MALFORMED_RETRY_RECORD = "malformed_retry_record"
 
 

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from operator import mul
 
 # Each bucket ends at GAMMA times its beginning; its middle is off by (GAMMA - 1) / (GAMMA + 1) at
 # the most, which is 0.99 %.
@@ -45,6 +46,14 @@ class LogBuckets:
     @classmethod
     def of_counts(cls, values_ms: Mapping[int, int], *, until_ms: int) -> "LogBuckets":
         """The distances from many moments, each with how often it came, to one moment."""
+        if values_ms:
+            farthest_ms, nearest_ms = until_ms - min(values_ms), until_ms - max(values_ms)
+            bucket = bucket_of(nearest_ms)
+            if bucket == bucket_of(farthest_ms):
+                # As of a backlog, whose events are all about as old: nothing is gone through.
+                count = sum(values_ms.values())
+                moments = sum(map(mul, values_ms.keys(), values_ms.values()))
+                return cls({bucket: count}, until_ms * count - moments if bucket else 0)
         counts: dict[int, int] = {}
         sum_ms = 0
         for at_ms, count in values_ms.items():

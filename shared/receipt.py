@@ -168,6 +168,9 @@ def cover(origins: Iterable[tuple[str, int, int]]) -> tuple[Covered, ...]:
 
 def _minutes(times_ms: Mapping[int, int]) -> dict[int, int]:
     """Events per minute, from how many there are of each time."""
+    first = minute_of(min(times_ms))
+    if first == minute_of(max(times_ms)):
+        return {first: sum(times_ms.values())}
     minutes: dict[int, int] = {}
     for time_ms, count in times_ms.items():
         minute = minute_of(time_ms)

@@ -19,7 +19,7 @@ from shared.envelope import (
 )
 from shared.receipt import Receipt
 from shared.record import RecordOut
-from shared.topics import DEAD, RECEIPTS, retry_key, retry_topic
+from shared.topics import DEAD, RECEIPTS, STATE, retry_key, retry_topic
 
 
 def route(
@@ -71,3 +71,8 @@ def route_receipt(receipt: Receipt) -> RecordOut:
         key=receipt.destination_id.encode(),
         value=receipt.to_json(),
     )
+
+
+def route_state(destination_id: str, value: bytes) -> RecordOut:
+    """The record that tells others what is known of a destination; the newest one counts."""
+    return RecordOut(topic=STATE, key=destination_id.encode(), value=value)

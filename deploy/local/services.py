@@ -118,6 +118,8 @@ def services_of(settings: StackSettings) -> Iterator[Service]:
                 f"{prefix}METRICS_PORT": str(port),
                 f"{prefix}HEAP_MB": str(settings.spark_heap_mb),
                 f"{prefix}TIME_SCALE": str(settings.time_scale),
+                # Both learn from each other what a destination can take.
+                f"{prefix}FLOW_FOLDER": str(settings.folder / "flows"),
                 **_allow_private(name),
             },
             ports={f"--{name}-metrics-port": port},

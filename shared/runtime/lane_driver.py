@@ -57,7 +57,7 @@ class LaneDriverSettings(BaseSettings):
     # Tasks at the same time: at least the Kafka partitions of all lanes that must not wait.
     # They wait for HTTP, and a slot that nobody needs costs nothing.
     slots: int = Field(default=32, ge=1)
-    # After so long in a micro-batch no local retry is started.
+    # After so long in a micro-batch nothing is started any more, and what waits is parked.
     time_box_s: float = Field(default=5.0, gt=0)
     # How long a stop of the process waits for the micro-batches under way.
     drain_s: float = Field(default=20.0, ge=0)
@@ -66,6 +66,9 @@ class LaneDriverSettings(BaseSettings):
     change_drain_s: float = Field(default=3.0, ge=0)
     # A lane that has something to do and reports nothing for so long is called stalled.
     stalled_after_s: float = Field(default=60.0, gt=0)
+    # Where the workers of this machine share what they know of destinations; None: in `folder`. Two
+    # processes that are given the same one share it too.
+    flow_folder: Path | None = None
     # Below 1, all waits of the retry schedule shrink alike; for tests and demonstrations.
     time_scale: float = Field(default=1.0, gt=0)
     # Whether destinations may be at private addresses (loopback, RFC 1918, ...): no customer's
@@ -83,6 +86,10 @@ class LaneDriverSettings(BaseSettings):
     @property
     def checkpoints(self) -> Path:
         return self.folder.absolute() / "checkpoints"
+
+    @property
+    def flows(self) -> Path:
+        return (self.flow_folder or self.folder / "flows").absolute()
 
     @property
     def schedule(self) -> RetrySchedule:

@@ -2,106 +2,36 @@
 
 import json
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
-from delivery.deliver import Plan, deliver
+from delivery.deliver import Plan
 from shared.destination import Destination
-from shared.envelope import (
-    History,
-    event_headers,
-    open_retry_record,
-    open_stream_record,
-    retry_headers,
-)
-from shared.intervals import Offsets
-from shared.receipt import Receipt, ReceiptOutcome
-from shared.record import Origin, RecordIn, RecordOut
-from shared.runtime.arrow_rows import batch_in
+from shared.receipt import ReceiptOutcome
+from shared.record import Origin, RecordIn
 from shared.runtime.clock import now_ms
 from shared.schedule import RetrySchedule
-from shared.topics import DEAD, RECEIPTS, retry_topic, stream_topic
+from shared.topics import DEAD, RECEIPTS, retry_topic
+from tests.deliver_runs import (
+    QUICK,
+    TOPIC,
+    covered,
+    events,
+    opened,
+    plan_for,
+    receipts,
+    run,
+    sample,
+    waiting_record,
+)
 from tests.scripted_destination import (
     Reply,
     Request,
-    ScriptedDestination,
     always,
     in_turn,
     scripted_destination,
 )
-
-# Local retries in milliseconds, tiers in tenths of a second.
-QUICK = RetrySchedule().scaled(0.005)
-TOPIC = stream_topic("demo")
-
-
-def events(count: int, *, first: int = 0) -> list[RecordIn]:
-    return [
-        RecordIn(
-            origin=Origin(TOPIC, 0, offset),
-            timestamp_ms=1_000,
-            key=b"k",
-            value=json.dumps({"id": f"e{offset}"}).encode(),
-            headers=event_headers(
-                event_id=f"e{offset}", event_time_ms=60_000 + offset, accepted_at_ms=61_000
-            ),
-        )
-        for offset in range(first, first + count)
-    ]
-
-
-def run(records: Sequence[RecordIn], plan: Plan) -> list[RecordOut]:
-    rows = [row for batch in deliver(iter([batch_in(records)]), plan) for row in batch.to_pylist()]
-    return [
-        RecordOut(
-            topic=row["topic"],
-            key=row["key"],
-            value=row["value"],
-            headers=tuple((header["key"], header["value"]) for header in row["headers"]),
-        )
-        for row in rows
-    ]
-
-
-def sample(destination: ScriptedDestination, **settings: object) -> Destination:
-    return Destination(
-        stream="demo",
-        name="sample",
-        url=destination.url,
-        **settings,  # type: ignore[arg-type]
-    )
-
-
-def plan_for(to: Destination, **settings: object) -> Plan:
-    return Plan(
-        allows_private=True,
-        reads="stream",
-        destinations={to.id: to},
-        schedule=QUICK,
-        **settings,  # type: ignore[arg-type]
-    )
-
-
-def receipts(outcomes: Sequence[RecordOut]) -> list[Receipt]:
-    return [Receipt.from_json(one.value) for one in outcomes if one.topic == RECEIPTS]
-
-
-def covered(outcomes: Sequence[RecordOut], outcome: ReceiptOutcome) -> Offsets:
-    return Offsets.of(
-        (part.first, part.end)
-        for receipt in receipts(outcomes)
-        if receipt.outcome is outcome
-        for part in receipt.covered
-    )
-
-
-def opened(record: RecordOut) -> History:
-    back = open_retry_record(
-        RecordIn(Origin(record.topic, 0, 0), 0, record.key, record.value, record.headers)
-    )
-    return back.travel[1]  # type: ignore[union-attr]
 
 
 def test_every_event_arrives_once_in_batches_of_the_chosen_size() -> None:
@@ -196,7 +126,7 @@ def test_nobody_listening_is_recoverable_and_not_ambiguous() -> None:
 
 def test_a_slow_reply_ends_at_the_deadline_of_the_exchange() -> None:
     with scripted_destination(lambda _, __: Reply(delay_s=1.0)) as destination:
-        to = sample(destination, timeout_s=0.05)
+        to = sample(destination, timeout_s=0.5)
         outcomes = run(events(1), plan_for(to, time_box_s=0.01))
     (waiting,) = [one for one in outcomes if one.topic == retry_topic("30s")]
     assert opened(waiting).cause == "read_timeout"
@@ -227,22 +157,6 @@ def test_a_redirect_is_not_followed() -> None:
 
 
 # --- waiting events, as the retrier's lane reads them ---
-
-
-def waiting_record(
-    destination_id: str, *, attempt_count: int = 1, not_before_ms: int = 0, deadline_s: float = 60
-) -> RecordIn:
-    with_value = events(1)[0]
-
-    history = History(
-        attempt_count=attempt_count,
-        park_count=0,
-        first_attempt_at_ms=0,
-        deadline_at_ms=now_ms() + round(deadline_s * 1000),
-        not_before_ms=not_before_ms,
-    )
-    headers = retry_headers(open_stream_record(with_value), destination_id, history)
-    return RecordIn(Origin(retry_topic("30s"), 1, 9), 0, b"k", with_value.value, headers)
 
 
 def retry_plan(to: Destination) -> Plan:

@@ -47,7 +47,7 @@ def test_distances_of_counted_moments_are_those_of_each(moments: list[int], unti
 
 def test_nothing_is_zero_and_the_past_is_nothing() -> None:
     assert LogBuckets().quantile(0.95) == LogBuckets().mean_ms == 0.0
-    assert LogBuckets.from_list([]) == LogBuckets()
+    assert LogBuckets.from_list([]) == LogBuckets.of_counts({}, until_ms=5) == LogBuckets()
     ahead = LogBuckets.of([-5_000])
     assert (ahead.quantile(0.5), ahead.sum_ms) == (0.0, 0)
 

@@ -10,7 +10,7 @@ from shared.decision import DeadLetter, Hop, Park, RetryLater, Waiting
 from shared.envelope import Envelope, Malformed, open_retry_record
 from shared.receipt import Receipt, ReceiptOutcome, facts_of, make_receipt
 from shared.record import Origin, RecordIn, RecordOut
-from shared.routing import route, route_malformed, route_receipt
+from shared.routing import route, route_malformed, route_receipt, route_state
 from shared.schedule import Tier
 from shared.topics import retry_key
 from tests.unit.samples import NOW_MS, a_history, an_envelope, envelopes
@@ -78,3 +78,8 @@ def test_a_receipt_goes_to_the_receipts_and_proves_what_it_says() -> None:
     coverage = Coverage()
     coverage.take(Receipt.from_json(record.value))
     assert coverage.balance({("hifi.stream.orders", 0): (4, 6)}).delivered == 2
+
+
+def test_what_is_known_of_a_destination_goes_to_the_state_topic_under_its_name() -> None:
+    record = route_state("orders/shop", b"{}")
+    assert (record.topic, record.key, record.value) == ("hifi.state", b"orders/shop", b"{}")

@@ -1,0 +1,121 @@
+"""Decides where what is known of a destination lives: one small file each, shared by all workers.
+
+Workers are processes, one per Kafka partition that is worked on; those of delivery and those of the
+retrier may share a folder. Each looks and writes under the file's lock, for microseconds; a worker
+that is killed lets go of it. The file is advice, not truth: without it a destination starts anew.
+"""
+
+import fcntl
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from shared.destination import Destination
+from shared.flow import Flow, Limits
+from shared.flow_record import FlowRecord, newest, open_flow_record
+
+# A page is written as a whole, so that no reader meets half a record.
+_PAGE_BYTES = 4096
+# Far more than a record has: a foreign file of any size is not read whole.
+_RECORD_BYTES_MAX = 1_048_576
+
+
+@dataclass(slots=True)
+class Held:
+    """What is known of a destination while nobody else may change it. Set `flow` to change it."""
+
+    flow: Flow
+    limits: Limits
+    now_ms: int
+    _record: FlowRecord
+
+    @property
+    def record(self) -> FlowRecord:
+        """The flow as it is now, with its state and since when it is in it."""
+        if self.flow is not self._record.flow:
+            self._record = self._record.with_flow(self.flow, now_ms=self.now_ms)
+        return self._record
+
+    def to_publish(self) -> FlowRecord | None:
+        """What others should hear of, if anything: each piece of news is given out once."""
+        if not self.record.is_to_publish(now_ms=self.now_ms):
+            return None
+        self._record = replace(self.record, published_at_ms=self.now_ms)
+        return self._record
+
+
+@dataclass(slots=True)
+class _File:
+    descriptor: int
+    # What the file held when this process last saw it: mostly nobody else has written since.
+    raw: bytes = b""
+    record: FlowRecord | None = None
+
+
+@dataclass(slots=True)
+class FlowStore:
+    """The files of a folder, or without a folder the memory of one task."""
+
+    folder: Path | None
+    # From the state topic, for a machine that has not sent to the destination before.
+    published: Mapping[str, FlowRecord] = field(default_factory=dict)
+    _files: dict[str, _File] = field(default_factory=dict)
+    _memory: dict[str, FlowRecord] = field(default_factory=dict)
+
+    @contextmanager
+    def hold(self, destination: Destination, limits: Limits, *, now_ms: int) -> Iterator[Held]:
+        """Look at what is known of a destination, and change it, while nobody else does."""
+        if self.folder is None:
+            kept = self._memory.get(destination.id)
+            held = self._held(kept, destination, limits, now_ms)
+            yield held
+            self._memory[destination.id] = held.record
+            return
+        file = self._file(self.folder, destination)
+        fcntl.flock(file.descriptor, fcntl.LOCK_EX)
+        try:
+            held = self._held(_read(file), destination, limits, now_ms)
+            yield held
+            _write(file, held.record)
+        finally:
+            fcntl.flock(file.descriptor, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        for file in self._files.values():
+            os.close(file.descriptor)
+        self._files.clear()
+
+    def _held(
+        self, kept: FlowRecord | None, destination: Destination, limits: Limits, now_ms: int
+    ) -> Held:
+        published = self.published.get(destination.id)
+        record = newest(kept, published, limits, now_ms=now_ms)
+        return Held(record.flow, limits, now_ms, record)
+
+    def _file(self, folder: Path, destination: Destination) -> _File:
+        if destination.id not in self._files:
+            folder.mkdir(parents=True, exist_ok=True)
+            # A name has no dot, so that this one cannot be another destination's.
+            path = folder / f"{destination.stream}.{destination.name}.json"
+            self._files[destination.id] = _File(os.open(path, os.O_RDWR | os.O_CREAT, 0o644))
+        return self._files[destination.id]
+
+
+def _read(file: _File) -> FlowRecord | None:
+    raw = os.pread(file.descriptor, _RECORD_BYTES_MAX, 0)
+    if raw != file.raw:
+        file.raw, file.record = raw, open_flow_record(raw)
+    return file.record
+
+
+def _write(file: _File, record: FlowRecord) -> None:
+    if record is file.record:
+        return
+    raw = record.to_json()
+    raw = raw.ljust(-(-len(raw) // _PAGE_BYTES) * _PAGE_BYTES)
+    os.pwrite(file.descriptor, raw, 0)
+    if len(raw) != len(file.raw):
+        os.ftruncate(file.descriptor, len(raw))
+    file.raw, file.record = raw, record

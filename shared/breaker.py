@@ -1,0 +1,168 @@
+"""Decides whether a destination that keeps failing is left alone, and when it is tried again.
+
+Counted per request, so a failed batch is one failure. Closed, open, half open: while it is open
+nothing is sent; then one small request at a time probes, three answers close it, and a failure
+opens it for twice as long.
+"""
+
+from dataclasses import dataclass, replace
+from enum import Enum
+
+# Ten in a row, or as many as may be under way if that is more: where seventeen are one too many,
+# that one fails ten times while the others are answered slowly. Or seven tenths of at least twenty
+# requests within a minute.
+FAILURES_IN_ROW = 10
+REQUESTS_MIN = 20
+FAILED_FRACTION = 0.7
+# A minute in six steps, so that what is older falls out a sixth at a time.
+STEP_MS = 10_000
+STEPS = 6
+# It opens for as long as the first retry tier (30 s), and at most for thirty times that (15 min).
+OPEN_FACTOR_MAX = 30.0
+# Upwards only, so that many hosts do not probe at the same moment.
+JITTER_FRACTION = 0.2
+SUCCESSES_TO_CLOSE = 3
+# Closed for so long, a destination is well again, and its next outage begins with 30 s.
+WELL_AFTER_MS = 300_000
+# While another task's probe is under way, ask again after so long.
+ASK_AGAIN_MS = 250
+
+
+class BreakerState(Enum):
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half_open"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The requests of ten seconds."""
+
+    started_at_ms: int
+    request_count: int
+    failed_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Breaker:
+    state: BreakerState = BreakerState.CLOSED
+    failures_in_row: int = 0
+    steps: tuple[Step, ...] = ()
+    # Times it opened since the destination was last well.
+    open_count: int = 0
+    # When the next probe may go.
+    until_ms: int = 0
+    # A probe is under way, and given up for lost after this: its worker may have died.
+    probe_until_ms: int = 0
+    successes: int = 0
+    closed_at_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """Send it; a probe is to be as small as can be."""
+
+    is_probe: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Shut:
+    """Send nothing; ask again then."""
+
+    until_ms: int
+
+
+def asked(
+    breaker: Breaker, *, open_ms_min: float, probe_lease_ms: int, now_ms: int
+) -> tuple[Breaker, Pass | Shut]:
+    """Whether a request may go now. A probe counts as under way from here on."""
+    if breaker.state is BreakerState.CLOSED:
+        return breaker, Pass(is_probe=False)
+    # A clock that was set back must not keep it open for longer than it can be.
+    longest_ms = _open_ms(breaker.open_count, open_ms_min, roll=1.0)
+    wait_ms = min(breaker.until_ms - now_ms, longest_ms)
+    if wait_ms > 0:
+        return breaker, Shut(now_ms + wait_ms)
+    if now_ms < breaker.probe_until_ms <= now_ms + probe_lease_ms:
+        return breaker, Shut(now_ms + ASK_AGAIN_MS)
+    half_open = replace(
+        breaker, state=BreakerState.HALF_OPEN, probe_until_ms=now_ms + probe_lease_ms
+    )
+    return half_open, Pass(is_probe=True)
+
+
+def answered(
+    breaker: Breaker,
+    *,
+    is_failure: bool,
+    is_probe: bool,
+    parallel: int,
+    open_ms_min: float,
+    now_ms: int,
+    roll: float,
+) -> Breaker:
+    """The breaker after a request has ended, of `parallel` at once; `roll` is in [0, 1)."""
+    if breaker.state is BreakerState.CLOSED:
+        counted = _counted(breaker, is_failure=is_failure, now_ms=now_ms)
+        if not _is_too_much(counted, parallel):
+            return counted
+        return opened(counted, open_ms_min=open_ms_min, now_ms=now_ms, roll=roll)
+    if not is_probe:
+        # It was sent before the breaker opened, and says nothing of how things are now.
+        return breaker
+    if is_failure:
+        return opened(breaker, open_ms_min=open_ms_min, now_ms=now_ms, roll=roll)
+    if breaker.successes + 1 < SUCCESSES_TO_CLOSE:
+        return replace(breaker, successes=breaker.successes + 1, probe_until_ms=0)
+    return Breaker(open_count=breaker.open_count, closed_at_ms=now_ms)
+
+
+def opened(breaker: Breaker, *, open_ms_min: float, now_ms: int, roll: float) -> Breaker:
+    """Open it, for twice as long as the last time."""
+    is_new = breaker.state is BreakerState.CLOSED and now_ms - breaker.closed_at_ms >= WELL_AFTER_MS
+    count = 1 if is_new else breaker.open_count + 1
+    return Breaker(
+        state=BreakerState.OPEN,
+        open_count=count,
+        until_ms=now_ms + _open_ms(count, open_ms_min, roll=roll),
+    )
+
+
+def unanswered(breaker: Breaker, *, is_probe: bool) -> Breaker:
+    """A probe that was not sent after all, by no fault of the destination's."""
+    return replace(breaker, probe_until_ms=0) if is_probe else breaker
+
+
+def _open_ms(open_count: int, open_ms_min: float, *, roll: float) -> int:
+    # From the fifth doubling on it is the longest anyway; a power of hundreds is no float.
+    factor = min(2.0 ** min(open_count - 1, STEPS), OPEN_FACTOR_MAX)
+    return round(open_ms_min * factor * (1 + JITTER_FRACTION * roll))
+
+
+def _counted(breaker: Breaker, *, is_failure: bool, now_ms: int) -> Breaker:
+    begun_ms = now_ms - now_ms % STEP_MS
+    steps = tuple(
+        step
+        for step in breaker.steps
+        if begun_ms - STEPS * STEP_MS < step.started_at_ms <= begun_ms
+    )
+    last = steps[-1] if steps and steps[-1].started_at_ms == begun_ms else Step(begun_ms, 0, 0)
+    grown = Step(begun_ms, last.request_count + 1, last.failed_count + is_failure)
+    return replace(
+        breaker,
+        failures_in_row=breaker.failures_in_row + 1 if is_failure else 0,
+        steps=(*(step for step in steps if step is not last), grown),
+    )
+
+
+def _is_too_much(breaker: Breaker, parallel: int) -> bool:
+    if breaker.failures_in_row >= max(FAILURES_IN_ROW, parallel):
+        return True
+    requests = sum(step.request_count for step in breaker.steps)
+    failed = sum(step.failed_count for step in breaker.steps)
+    return (
+        # Only a failure opens it: the answers that follow it are good news.
+        breaker.failures_in_row > 0
+        and requests >= REQUESTS_MIN
+        and failed >= FAILED_FRACTION * requests
+    )

@@ -1,0 +1,126 @@
+"""Decides how many events per second a destination gets: what its owner set, what it asked for.
+
+A 429, or a Retry-After, closes the gate until the time that was asked for. Then it opens at nine
+tenths of the last good rate and gives a tenth more per window, until the cap has no meaning left.
+"""
+
+from dataclasses import dataclass, replace
+
+# Rate limits are counted per second or per minute; a rate over five seconds is seen by both.
+WINDOW_MS = 5_000
+REOPEN_FRACTION = 0.9
+GROWTH = 1.1
+# At twice what it began with, a cap is gone: eight windows without a 429.
+GONE_FACTOR = 2.0
+# After a 429 that asks for nothing: a second, doubled by each further one without a success.
+CLOSED_S_MIN = 1.0
+CLOSED_S_MAX = 60.0
+# Upwards only and by seconds at most: what was asked for is never cut short.
+JITTER_FRACTION = 0.2
+JITTER_S_MAX = 5.0
+# A second's worth may go at once; after that, the rate decides.
+BURST_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class RateGate:
+    closed_until_ms: int = 0
+    throttles_in_row: int = 0
+    # Events per second; 0 while nothing is known against more.
+    cap_per_s: float = 0.0
+    cap_gone_per_s: float = 0.0
+    # The bucket: below zero, a batch took more than was there, and the next one waits for it.
+    tokens: float = 0.0
+    tokens_at_ms: int = 0
+    window_started_at_ms: int = 0
+    window_events: int = 0
+    good_per_s: float = 0.0
+
+
+def rate_of(gate: RateGate, set_per_s: float | None) -> float | None:
+    """Events per second, by the stricter of owner and destination; None is no limit."""
+    if not gate.cap_per_s:
+        return set_per_s
+    return gate.cap_per_s if set_per_s is None else min(gate.cap_per_s, set_per_s)
+
+
+def opens_at_ms(gate: RateGate, set_per_s: float | None, *, now_ms: int) -> int:
+    """When the next request may go; now or earlier, if it may."""
+    if now_ms < gate.closed_until_ms:
+        return gate.closed_until_ms
+    rate = rate_of(gate, set_per_s)
+    if rate is None:
+        return now_ms
+    tokens = _filled(gate, rate, now_ms)
+    return now_ms if tokens > 0 else now_ms + max(1, round(-tokens / rate * 1000))
+
+
+def spent(gate: RateGate, set_per_s: float | None, *, event_count: int, now_ms: int) -> RateGate:
+    """The gate after these events have gone through it."""
+    rate = rate_of(gate, set_per_s)
+    if rate is None:
+        return gate
+    tokens = _filled(gate, rate, now_ms) - event_count
+    return replace(gate, tokens=tokens, tokens_at_ms=now_ms)
+
+
+def took(gate: RateGate, *, event_count: int, now_ms: int) -> RateGate:
+    """The gate after the destination has taken these events."""
+    rolled = _rolled(gate, now_ms)
+    return replace(rolled, window_events=rolled.window_events + event_count, throttles_in_row=0)
+
+
+def throttled(gate: RateGate, *, asked_s: float | None, now_ms: int, roll: float) -> RateGate:
+    """The gate after the destination has asked for less; `roll` is in [0, 1)."""
+    backoff_s = min(CLOSED_S_MIN * 2.0 ** min(gate.throttles_in_row, 6), CLOSED_S_MAX)
+    wait_s = backoff_s if asked_s is None else asked_s
+    jitter_s = min(JITTER_FRACTION * wait_s, JITTER_S_MAX) * roll
+    until_ms = max(gate.closed_until_ms, now_ms + round((wait_s + jitter_s) * 1000))
+    if now_ms < gate.closed_until_ms:
+        # Others that were under way hear the same; once is enough to slow down for.
+        return replace(gate, closed_until_ms=until_ms)
+    elapsed_s = max((now_ms - gate.window_started_at_ms) / 1000, BURST_S)
+    good_per_s = max(gate.good_per_s, gate.window_events / elapsed_s)
+    cap_per_s = max(REOPEN_FRACTION * good_per_s, 1.0)
+    return replace(
+        gate,
+        closed_until_ms=until_ms,
+        throttles_in_row=gate.throttles_in_row + 1,
+        cap_per_s=cap_per_s,
+        cap_gone_per_s=GONE_FACTOR * max(good_per_s, 1.0),
+        # Opens with a single batch, not with a second's worth.
+        tokens=1.0,
+        tokens_at_ms=until_ms,
+        window_started_at_ms=until_ms,
+        window_events=0,
+        good_per_s=good_per_s,
+    )
+
+
+def _filled(gate: RateGate, rate: float, now_ms: int) -> float:
+    """What is in the bucket now; full when it is first looked at."""
+    burst = max(rate * BURST_S, 1.0)
+    if not 0 < gate.tokens_at_ms <= now_ms:
+        # Never used, or used by a clock that has since been set back.
+        return burst if not gate.tokens_at_ms else min(gate.tokens, burst)
+    return min(burst, gate.tokens + rate * (now_ms - gate.tokens_at_ms) / 1000)
+
+
+def _rolled(gate: RateGate, now_ms: int) -> RateGate:
+    """The gate in the window of now; what a full window showed is kept."""
+    elapsed_ms = now_ms - gate.window_started_at_ms
+    if 0 <= elapsed_ms < WINDOW_MS:
+        return gate
+    cap_per_s = gate.cap_per_s * GROWTH
+    if cap_per_s >= gate.cap_gone_per_s:
+        cap_per_s = 0.0
+    return replace(
+        gate,
+        cap_per_s=cap_per_s,
+        # An idle destination has no rate to remember; a window that just ended has.
+        good_per_s=gate.window_events * 1000 / elapsed_ms
+        if WINDOW_MS <= elapsed_ms < 2 * WINDOW_MS
+        else 0.0,
+        window_started_at_ms=now_ms,
+        window_events=0,
+    )

@@ -1,0 +1,9 @@
+"""Decides whether a Spark task is another try of one that died, and nobody knows what that sent."""
+
+from pyspark import TaskContext
+
+
+def is_another_try() -> bool:
+    """False outside Spark, and for the first try of a task."""
+    context = TaskContext.get()
+    return context is not None and context.attemptNumber() > 0
