@@ -4,7 +4,20 @@ import logging
 
 import typer
 
-from deploy.cli import dead, doctor, gateway, keys, send, status, streams, tail, tenants, up
+from deploy.cli import (
+    dead,
+    destinations,
+    doctor,
+    gateway,
+    keys,
+    secrets,
+    send,
+    status,
+    streams,
+    tail,
+    tenants,
+    up,
+)
 from shared.runtime.logs import configure_logs
 
 app = typer.Typer(
@@ -19,6 +32,8 @@ for command in (up.up, doctor.doctor, status.status, send.send, tail.tail, gatew
 for name, group in (
     ("keys", keys.app),
     ("streams", streams.app),
+    ("destinations", destinations.app),
+    ("secrets", secrets.app),
     ("tenants", tenants.app),
     ("dead", dead.app),
 ):

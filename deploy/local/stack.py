@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from deploy.local.children import Child
 from deploy.local.cluster import Cluster
 from deploy.local.ports import HOST, require_free
+from deploy.local.secret_keys import VARIABLE, secret_keys
 from deploy.local.services import Service, StackSettings, how_it_ended, services_of
 from shared.configuration import Stream
 from shared.destination import Destination
@@ -52,6 +53,7 @@ class Stack:
         self._environ = environ
         self._say = say
         self._held = ExitStack()
+        self._secret_keys = ""
         self._deaths_s: dict[str, list[float]] = defaultdict(list)
         self._cluster = Cluster(
             folder=settings.folder / "kafka",
@@ -133,6 +135,7 @@ class Stack:
                 f"The folder {folder} cannot be used ({error.strerror}):"
                 " choose another data folder, or mend its rights."
             ) from error
+        self._secret_keys = secret_keys(folder, self._environ)
         find_java()
         for option, port in self.settings.ports():
             require_free(port, what=f"{option.removeprefix('--').replace('-', ' ')} ({option})")
@@ -156,11 +159,12 @@ class Stack:
     def _spawn(self, service: Service) -> None:
         prefix = f"HIFI_{service.name.upper()}_"
         kafka = {f"{prefix}BOOTSTRAP_SERVERS": self.bootstrap_servers}
+        keys = {VARIABLE: self._secret_keys} if service.keeps_secrets else {}
         service.child = Child(
             service.name,
             [sys.executable, "-m", service.module],
             log=self.settings.folder / "logs" / f"{service.name}.log",
-            env={**self._environ, **service.env, **kafka},
+            env={**self._environ, **service.env, **kafka, **keys},
         )
 
     def _note_death(self, name: str, child: Child) -> None:
