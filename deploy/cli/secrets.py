@@ -12,7 +12,7 @@ from deploy.local.secret_keys import VARIABLE, secret_keys
 from shared.credentials import Sealed, change_secrets, secrets_of
 from shared.destination import Destination
 from shared.runtime.config_topic import read_config, write_config
-from shared.runtime.secret_box import SecretBox, SecretUnavailableError, new_key
+from shared.runtime.secret_box import SecretBox, SecretSettings, SecretUnavailableError, new_key
 from shared.runtime.setup_error import SetupError
 from shared.signing import signing_secret
 
@@ -57,7 +57,8 @@ def rotate(
 
     3. Take the old key away: HIFI_SECRET_KEYS=NEW.
     """
-    keys = secret_keys(folder.absolute(), os.environ) if is_local else os.environ.get(VARIABLE, "")
+    given = SecretSettings().secret_keys
+    keys = secret_keys(folder.absolute(), {VARIABLE: given}) if is_local else given
     box = SecretBox([key.strip() for key in keys.split(",") if key.strip()])
     if not box.has_keys:
         raise SetupError(

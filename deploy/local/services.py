@@ -70,9 +70,12 @@ class Service:
     ready_url: str
     # The answer holds a line that begins and ends so.
     ready_line: tuple[str, str]
-    # It seals the secrets of destinations, or opens them.
-    keeps_secrets: bool = False
     child: Child | None = None
+
+    @property
+    def keeps_secrets(self) -> bool:
+        """Whether it seals the secrets of destinations, or opens them."""
+        return self.name in {"gateway", "delivery", "retrier"}
 
     def is_ready(self) -> bool:
         begin, end = self.ready_line
@@ -105,7 +108,6 @@ def services_of(settings: StackSettings) -> Iterator[Service]:
         },
         ready_url=f"http://{HOST}:{settings.gateway_metrics_port}/readyz",
         ready_line=("ready", ""),
-        keeps_secrets=True,
     )
     for name, port, lane_up in (
         ("delivery", settings.delivery_metrics_port, DELIVERY_LANE_UP),
@@ -129,7 +131,6 @@ def services_of(settings: StackSettings) -> Iterator[Service]:
             ready_url=f"http://{HOST}:{port}/metrics",
             # It answers long before it is ready: some lane must run.
             ready_line=(lane_up.name, " 1.0"),
-            keeps_secrets=True,
         )
     yield Service(
         name="observe",
