@@ -7,11 +7,14 @@ import sys
 
 import structlog
 
+from observe.auditor import Auditor
 from observe.kafka_health import watch_kafka
 from observe.metrics import ObserveMetrics
-from observe.sampler import AuditNews, Sampler
+from observe.news import AuditNews
+from observe.sampler import Sampler
 from observe.settings import ObserveSettings
 from observe.state import Observed
+from shared.runtime.clock import now_ms
 from shared.runtime.config_topic import ConfigFeed
 from shared.runtime.logs import configure_logs
 from shared.runtime.one_owner import own_folder
@@ -40,12 +43,18 @@ async def _run(settings: ObserveSettings) -> None:
     metrics.serve(host=settings.metrics_host, port=settings.metrics_port)
     feed = ConfigFeed(settings.bootstrap_servers)
     await feed.start()
-    observed, audit = Observed(), AuditNews()
+    observed = Observed()
+    news = AuditNews(
+        started_ms=now_ms(),
+        interval_s=settings.audit_interval_s,
+        blind_after_s=settings.blind_after_s,
+        is_on=settings.is_audit_on,
+    )
     sampler = Sampler(
         settings.bootstrap_servers,
         observed,
         configuration=lambda: feed.configuration,
-        audit=audit,
+        audit=news,
         slow_after_s=settings.slow_after_s,
     )
     log.info("service.started", metrics_port=settings.metrics_port)
@@ -54,6 +63,9 @@ async def _run(settings: ObserveSettings) -> None:
         asyncio.create_task(_show(observed, metrics), name="metrics"),
         asyncio.create_task(watch_kafka(settings.bootstrap_servers, metrics), name="health"),
     ]
+    if settings.is_audit_on:
+        auditor = Auditor(settings, news, configuration=lambda: feed.configuration)
+        parts.append(asyncio.create_task(auditor.run(), name="audit"))
     stopping = asyncio.create_task(stop.wait())
     try:
         await asyncio.wait([stopping, *parts], return_when=asyncio.FIRST_COMPLETED)

@@ -10,14 +10,15 @@ from dataclasses import dataclass, field
 import structlog
 
 from observe.follower import READ_ERRORS, Follower, Where, following
+from observe.news import AuditNews
 from observe.state import Observed
 from shared.acked import AckedRow
 from shared.configuration import Configuration
 from shared.judgement import Signs, judge
 from shared.overview import (
-    AuditHealth,
     DestinationView,
     MinuteBooks,
+    MinuteState,
     Node,
     NodeLag,
     Overview,
@@ -41,6 +42,7 @@ _SLOW_SAMPLE_S = 3.0
 _LEDGER_MS = 60_000
 _PACE_MS = 60_000
 _PAUSE_S = 2.0
+_NEWS_MS = 3_600_000
 
 
 @dataclass(slots=True)
@@ -52,14 +54,6 @@ class _Stream:
     # Events acknowledged, by second; and the mean size of an event.
     counts: dict[int, int] = field(default_factory=dict)
     event_bytes: float = 0.0
-
-
-class AuditNews:
-    """What the audit has found so far; the sampler shows it and judges by it."""
-
-    def __init__(self) -> None:
-        self.health = AuditHealth()
-        self.minutes: Mapping[str, tuple[MinuteBooks, ...]] = {}
 
 
 class Sampler:
@@ -188,7 +182,7 @@ class Sampler:
         views = tuple(
             self._stream_view(name, configuration, at_ms) for name in sorted(configuration.streams)
         )
-        self._observed.put(Overview(at_ms, views, self._audit.health, self._problem))
+        self._observed.put(Overview(at_ms, views, self._audit.health_at(at_ms), self._problem))
 
     def _stream_view(self, name: str, configuration: Configuration, at_ms: int) -> StreamView:
         stream = self._streams.setdefault(name, _Stream())
@@ -226,8 +220,8 @@ class Sampler:
             silent_s=silent_s,
             oldest_age_s=oldest_age_s,
             since_accepted=Quantiles.of(delivered),
-            minutes=minutes,
-            problem=self._problem,
+            minutes=[one for one in minutes if _counts_now(one, at_ms)],
+            problem=self._problem or self._audit.blindness(at_ms),
         )
         verdict, reason = judge(signs, slow_after_s=self._slow_after_s)
         backlog = balance.pending + balance.waiting
@@ -255,6 +249,12 @@ class Sampler:
             return 0.0
         since_ms = self._busy_since_ms.setdefault(destination_id, at_ms)
         return max(0.0, (at_ms - max(since_ms, heard_at_ms)) / 1000)
+
+
+def _counts_now(books: MinuteBooks, at_ms: int) -> bool:
+    """A loss is news for an hour; what cannot be told stays so until it can."""
+    is_recent = books.minute_ms is None or books.minute_ms > at_ms - _NEWS_MS
+    return is_recent or books.state is MinuteState.CANNOT_TELL
 
 
 def node_lags(progress: Progress, stream: _Stream, at_ms: int) -> tuple[NodeLag, ...]:

@@ -45,6 +45,10 @@ class Offsets:
             left.add(at, end)
         return left
 
+    def both(self, other: "Offsets") -> "Offsets":
+        """What is here and there."""
+        return Offsets.of(span for start, end in self for span in other.within(start, end))
+
     def union(self, other: "Offsets") -> "Offsets":
         return Offsets.of((*self, *other))
 

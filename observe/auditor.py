@@ -1,0 +1,120 @@
+"""Keeps the audit going: starts Spark once, runs at its interval, survives whatever Kafka does."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+import structlog
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from observe.audit import Audit, Outcome
+from observe.audit_job import AuditJob
+from observe.audit_kafka import KAFKA_ERRORS, audit_kafka
+from observe.audit_memory import Memory
+from observe.news import AuditNews
+from observe.settings import ObserveSettings
+from observe.signing import Signer
+from observe.statements import Stating
+from shared.configuration import Configuration
+from shared.minutes import Rules
+from shared.overview import AuditHealth
+from shared.runtime.clock import now_ms
+from shared.runtime.jars import default_cache, ensure_jars
+from shared.runtime.spark import SparkSettings, start_spark, stop_spark
+from shared.schedule import RetrySchedule
+from shared.topics import retry_topic, stream_topic
+
+log = structlog.get_logger()
+
+# The reading is bound by Kafka and Python: two tasks at a time leave the lanes their cores.
+_SLOTS = 2
+
+
+class Auditor:
+    """Runs until it is cancelled; `news` is what the sampler shows of it."""
+
+    def __init__(
+        self,
+        settings: ObserveSettings,
+        news: AuditNews,
+        *,
+        configuration: Callable[[], Configuration],
+    ) -> None:
+        self._settings = settings
+        self._news = news
+        self._configuration = configuration
+
+    async def run(self) -> None:
+        # The services that carry events start first.
+        await asyncio.sleep(self._settings.audit_interval_s)
+        spark = await asyncio.to_thread(self._start)
+        try:
+            while True:
+                try:
+                    await self._audit(spark)
+                except (*KAFKA_ERRORS, PySparkException) as error:
+                    log.warning("audit.failed", error=str(error).split("\n", 1)[0][:300])
+                    self._news.failed(f"the audit's last run failed: {type(error).__name__}")
+                    await asyncio.sleep(self._settings.audit_interval_s)
+        finally:
+            await asyncio.to_thread(stop_spark, spark)
+
+    def _start(self) -> SparkSession:
+        cache = self._settings.jars_cache or default_cache()
+        return start_spark(
+            SparkSettings(
+                name="hifi-audit",
+                folder=self._settings.folder.absolute() / "spark",
+                jars=ensure_jars("spark", cache=cache),
+                slots=_SLOTS,
+                heap_mb=self._settings.heap_mb,
+            )
+        )
+
+    async def _audit(self, spark: SparkSession) -> None:
+        """Run after run, until something goes wrong; then all of it is set up anew."""
+        settings = self._settings
+        rules = Rules(
+            settle_ms=round(settings.settle_s * 1000), blind_ms=round(settings.blind_after_s * 1000)
+        )
+        memory = Memory.load(settings.folder)
+        async with audit_kafka(settings.bootstrap_servers) as kafka:
+            audit = Audit(
+                job=AuditJob(spark, settings.bootstrap_servers),
+                kafka=kafka,
+                memory=memory,
+                stating=Stating(memory, Signer(settings.folder), rules, kafka.publish_statements),
+                rules=rules,
+                tiers=[retry_topic(tier.name) for tier in RetrySchedule().tiers],
+                now_ms=now_ms,
+            )
+            while True:
+                began_ms = now_ms()
+                destinations, late = self._destinations()
+                outcome = await audit.run(destinations, late=late)
+                await kafka.publish_minutes(outcome.changed)
+                await asyncio.to_thread(memory.save, settings.folder)
+                self._tell(outcome, began_ms)
+                took_s = (now_ms() - began_ms) / 1000
+                await asyncio.sleep(max(0.0, settings.audit_interval_s - took_s))
+
+    def _destinations(self) -> tuple[Mapping[str, Sequence[str]], frozenset[str]]:
+        """Whom each stream goes to; those that began later than their stream are `late`."""
+        configuration = self._configuration()
+        found = {
+            stream_topic(stream): [one.id for one in configuration.destinations_of(stream)]
+            for stream in configuration.streams
+        }
+        late = frozenset(
+            one.id for one in configuration.destinations.values() if one.start != "earliest"
+        )
+        return found, late
+
+    def _tell(self, outcome: Outcome, began_ms: int) -> None:
+        ended_ms = now_ms()
+        self._news.minutes = outcome.minutes
+        self._news.health = AuditHealth(
+            last_run_ms=ended_ms,
+            last_run_took_s=(ended_ms - began_ms) / 1000,
+            problem=outcome.problem,
+        )

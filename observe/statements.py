@@ -1,0 +1,120 @@
+"""Decides when a statement about a minute is made: when it is judged, and again when that changed.
+
+A minute of which something cannot be told gets none: what is signed is certain.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
+
+from observe.audit_job import Named
+from observe.audit_memory import Memory, Stated
+from observe.signing import Signer
+from shared.audit_books import AuditBooks, Finding, World
+from shared.minutes import Minute, Rules
+from shared.overview import MinuteBooks, MinuteState
+from shared.statement import NO_PREVIOUS, Counts, SignedStatement, Statement
+from shared.topics import stream_of, stream_topic
+
+_JUDGED = frozenset({MinuteState.COMPLETE, MinuteState.LOSING})
+_WILD = -1
+
+
+class Stating:
+    """Makes statements, signs them and hands them out; `publish` returns once Kafka has them."""
+
+    def __init__(
+        self,
+        memory: Memory,
+        signer: Signer,
+        rules: Rules,
+        publish: Callable[[Sequence[SignedStatement]], Awaitable[None]],
+    ) -> None:
+        self._memory = memory
+        self._signer = signer
+        self._rules = rules
+        self._publish = publish
+
+    def to_state(
+        self, books: AuditBooks, findings: Sequence[Finding], world: World
+    ) -> Iterator[tuple[str, int]]:
+        """The minutes whose ids must be read for a statement, by topic."""
+        for topic, minute_ms, minute, found in self._judged(
+            books, [finding.books for finding in findings], world
+        ):
+            stated = self._memory.stated.get((topic, minute_ms))
+            if stated is None or stated.acked != _acked(books, topic, minute_ms, minute):
+                yield topic, minute_ms
+            del found
+
+    async def state(
+        self, books: AuditBooks, shown: Sequence[MinuteBooks], named: Named, world: World
+    ) -> None:
+        """Make a statement about every judged minute whose books are not those stated last."""
+        made: list[SignedStatement] = []
+        for topic, minute_ms, minute, found in self._judged(books, shown, world):
+            stated = self._memory.stated.get((topic, minute_ms))
+            acked = _acked(books, topic, minute_ms, minute)
+            if stated is not None and stated.acked == acked:
+                root, id_count = stated.root, stated.id_count
+            elif (topic, minute_ms) in named.roots:
+                raw, id_count = named.roots[topic, minute_ms]
+                root = raw.hex()
+            else:
+                # Nothing that is left names its events.
+                continue
+            counts = {one.destination_id.partition("/")[2]: _counts(one) for one in found}
+            text = json.dumps({name: asdict(one) for name, one in counts.items()}, sort_keys=True)
+            if stated is not None and (stated.root, stated.acked, stated.counts) == (
+                root, acked, text,
+            ):  # fmt: skip
+                continue
+            revision = stated.revision + 1 if stated is not None else 1
+            statement = Statement(
+                stream=stream_of(topic),
+                minute_ms=minute_ms,
+                revision=revision,
+                acked=acked,
+                id_count=id_count,
+                root=root,
+                destinations=counts,
+                issued_at_ms=world.now_ms,
+                previous=self._memory.chain.get(topic, NO_PREVIOUS),
+            )
+            made.append(self._signer.sign(statement))
+            self._memory.chain[topic] = statement.digest
+            self._memory.stated[topic, minute_ms] = Stated(revision, acked, root, id_count, text)
+        await self._publish(made)
+
+    def _judged(
+        self, books: AuditBooks, shown: Iterable[MinuteBooks], world: World
+    ) -> Iterator[tuple[str, int, Minute, list[MinuteBooks]]]:
+        """Open minutes that are judged at every destination of their stream, oldest first."""
+        by_minute: dict[tuple[str, int], list[MinuteBooks]] = {}
+        for one in shown:
+            key = (stream_topic(one.stream), _WILD if one.minute_ms is None else one.minute_ms)
+            by_minute.setdefault(key, []).append(one)
+        for topic, ledger in books.ledgers.items():
+            for minute_ms, minute in sorted(ledger.minutes.items()):
+                found = by_minute.get((topic, minute_ms), [])
+                due_ms = minute.quiet_since_ms(minute_ms) + self._rules.settle_ms
+                if world.now_ms >= due_ms and all(one.state in _JUDGED for one in found):
+                    yield topic, minute_ms, minute, found
+
+
+def _acked(books: AuditBooks, topic: str, minute_ms: int, minute: Minute) -> int:
+    closed = books.closed.get((topic, minute_ms))
+    return minute.count + (closed.acked if closed else 0)
+
+
+def _counts(books: MinuteBooks) -> Counts:
+    return Counts(
+        delivered=books.delivered,
+        waiting=books.waiting,
+        dead=books.dead,
+        lost={node.value: count for node, count in sorted(books.lost.items(), key=_name)},
+    )
+
+
+def _name(item: tuple[object, int]) -> str:
+    return str(item[0])

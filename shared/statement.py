@@ -1,0 +1,91 @@
+"""Decides what a completeness statement says of a stream's minute, byte for byte as it is signed.
+
+Statements of a stream form a chain: each names the hash of the one before it, so that none can be
+left out or exchanged later without every later one showing it.
+"""
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+# Stands for "there is none" in the first statement of a stream.
+NO_PREVIOUS = "0" * 64
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What became of the minute's events at one destination."""
+
+    delivered: int
+    waiting: int
+    dead: int
+    # By the node that lost them.
+    lost: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """What we stand for about the events of one minute of one stream."""
+
+    stream: str
+    # The start of the minute by the events' own time; -1 for events with a wild time.
+    minute_ms: int
+    # 1, and more when late events or later deliveries changed the books.
+    revision: int
+    acked: int
+    # Distinct ids among them, and the Merkle root over these (RFC 9162, sorted UTF-8), in hex.
+    id_count: int
+    root: str
+    destinations: Mapping[str, Counts]
+    issued_at_ms: int
+    # SHA-256 of the statement before it of the same stream, in hex.
+    previous: str
+
+    def to_bytes(self) -> bytes:
+        """What is signed: JSON with sorted names and no spaces."""
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(self.to_bytes()).hexdigest()
+
+    @classmethod
+    def from_fields(cls, found: Mapping[str, Any]) -> "Statement":
+        named = {one.name: found[one.name] for one in fields(cls)}
+        named["destinations"] = {
+            name: Counts(**counts) for name, counts in found["destinations"].items()
+        }
+        return cls(**named)
+
+
+@dataclass(frozen=True, slots=True)
+class SignedStatement:
+    """A statement with its ed25519 signature, as it is published."""
+
+    statement: Statement
+    # The public key, raw, in hex; whoever verifies compares it with the one they trust.
+    public_key: str
+    signature: bytes
+
+    def to_json(self) -> bytes:
+        return json.dumps(
+            {
+                "statement": asdict(self.statement),
+                "public_key": self.public_key,
+                "signature": base64.b64encode(self.signature).decode(),
+            },
+            sort_keys=True,
+            separators=(",", ":"),
+        ).encode()
+
+    @classmethod
+    def from_json(cls, value: bytes) -> "SignedStatement":
+        found = json.loads(value)
+        return cls(
+            Statement.from_fields(found["statement"]),
+            found["public_key"],
+            base64.b64decode(found["signature"], validate=True),
+        )
