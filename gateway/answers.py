@@ -16,8 +16,18 @@ from gateway.problems import Problem
 from gateway.report import Fate, Report
 
 # How each fate is told, and the code of the problem when it is every event's.
-_STATUS_WORDS = {Fate.STORED: "accepted", Fate.NOT_STORED: "retry", Fate.UNKNOWN: "unknown"}
-_CODES = {Fate.NOT_STORED: "not_stored", Fate.UNKNOWN: "outcome_unknown"}
+_STATUS_WORDS = {
+    Fate.STORED: "accepted",
+    Fate.NOT_STORED: "retry",
+    Fate.UNKNOWN: "unknown",
+    Fate.SPOOLED: "spooled",
+}
+_CODES = {
+    Fate.NOT_STORED: "not_stored",
+    Fate.UNKNOWN: "outcome_unknown",
+    Fate.SPOOLED: "spooled",
+}
+_RESPOND_ASYNC = ((b"preference-applied", b"respond-async"),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +62,15 @@ def answer(
     """Say what became of every event of a request."""
     total = counts.total()
     members: dict[str, Any] = {"accepted": counts["accepted"], "rejected": counts["rejected"]}
-    for word in ("retry", "unknown"):
+    for word in ("retry", "unknown", "spooled"):
         if counts[word]:
             members[word] = counts[word]
     if counts["accepted"] == total and not lists_all:
         body = b'{"request_id":"%b","accepted":%d,"rejected":0}' % (request_id.encode(), total)
         return Answer(200, body)
-    members["results"] = _results(parsed, reports, lists_all=lists_all)
+    is_taken = counts["accepted"] + counts["spooled"] == total
+    if lists_all or not is_taken:
+        members["results"] = _results(parsed, reports, lists_all=lists_all)
     if counts["unknown"]:
         return _problem(
             "outcome_unknown",
@@ -66,8 +78,12 @@ def answer(
             " Send those again with the same ids.",
             members,
         )
+    if counts["spooled"]:
+        # A smaller promise than 200, and told as such, however many there are of each.
+        body = msgspec.json.encode({"request_id": request_id, "ack": "spool", **members})
+        return Answer(202 if is_taken else 207, body, _RESPOND_ASYNC)
     if counts["accepted"] or total == 0:
-        status = 200 if counts["accepted"] == total else 207
+        status = 200 if is_taken else 207
         return Answer(status, msgspec.json.encode({"request_id": request_id, **members}))
     if counts["retry"]:
         return _problem(
@@ -147,6 +163,8 @@ def _results(parsed: Parsed, reports: Sequence[Report], *, lists_all: bool) -> l
                 offset = None if report.first_offset is None else report.first_offset + nth
                 entry |= {"partition": report.partition, "offset": offset}
             else:
-                entry |= {"code": _CODES[report.fate], "detail": report.reason, "retryable": True}
+                is_retryable = report.fate is not Fate.SPOOLED
+                entry |= {"code": _CODES[report.fate], "detail": report.reason}
+                entry["retryable"] = is_retryable
             found.append(entry)
     return sorted(found, key=lambda entry: int(entry["index"]))

@@ -20,6 +20,7 @@ from gateway.problems import Problem
 from gateway.publisher import Publisher
 from gateway.routes import EventPaths, new_request_id, problem_answer
 from gateway.settings import Settings
+from gateway.spool import Spool
 from gateway.tokens import TokenReader
 from shared.metric_names import GATEWAY_REQUESTS
 from shared.runtime.metrics import Metrics
@@ -37,6 +38,7 @@ def create_app(
     store: ControlStore,
     metrics: Metrics,
     ledger: AckLedger | None = None,
+    spool: Spool | None = None,
 ) -> ASGIApp:
     """Put the parts together. Who made the parts also starts and stops them."""
     callers = Callers(config, is_on=settings.asks_for_keys, tokens=_token_reader(settings))
@@ -62,6 +64,7 @@ def create_app(
         callers=callers,
         metrics=metrics,
         ledger=ledger,
+        spool=spool,
     )
     return EventPaths(_Counted(others, metrics), ingest=ingest, callers=callers, metrics=metrics)
 

@@ -18,7 +18,7 @@ KEY_LENGTH_MAX = 255
 # Stripe and others forget after a day.
 _KEPT_S = 24 * 3600.0
 # Answers that leave nothing to be done: all else may be sent again under the same key.
-_FINAL = frozenset({200, 204, 207, 422})
+_FINAL = frozenset({200, 202, 204, 207, 422})
 _SERVER_FAULT = 500
 # What an entry costs besides its answer: the key, the fingerprint and the object.
 _ENTRY_BYTES = 600

@@ -29,6 +29,7 @@ from gateway.quota import Quotas
 from gateway.report import Report
 from gateway.schemas import SchemaError, keep_fitting
 from gateway.settings import Settings
+from gateway.spool import Spool
 from gateway.wishes import Wishes, read_wishes
 from shared.configuration import Stream
 from shared.metric_names import GATEWAY_IN_FLIGHT_BYTES
@@ -62,9 +63,11 @@ class Ingest:
         callers: Callers,
         metrics: Metrics,
         ledger: AckLedger | None = None,
+        spool: Spool | None = None,
     ) -> None:
         self._publisher = publisher
         self._ledger = ledger
+        self._spool = spool
         self._config = config
         self._callers = callers
         self._counts = Counts(metrics)
@@ -244,6 +247,8 @@ class Ingest:
                 accepted_at_ms=accepted_at_ms,
                 now_ms=time_ns() // 1_000_000,
             )
+        if self._spool is not None and job.plan.wishes.is_async:
+            reports = await self._spool.keep(topic, parsed.events, reports)
         return list(reports)
 
     def _count(self, job: "_Job", counts: Mapping[str, int]) -> None:

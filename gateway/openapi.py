@@ -130,6 +130,15 @@ def _post_events() -> Json:
     }
     mixed = {"request_id": _REQUEST_ID, "accepted": 1, "rejected": 1, "results": [entry]}
     responses["200"] = _answer("Accepted", "Every event is stored.", all_in)
+    spooled = {
+        "request_id": _REQUEST_ID,
+        "ack": "spool",
+        "accepted": 0,
+        "rejected": 0,
+        "spooled": 2,
+    }
+    told = "Kafka has not all of them yet; the others are on this gateway's disk (respond-async)."
+    responses["202"] = _answer("Accepted", told, spooled)
     responses["204"] = {"description": "Every event is stored, and no body was asked for."}
     responses["207"] = _answer("Accepted", "Some events are stored; see results.", mixed)
     return {
@@ -140,7 +149,7 @@ def _post_events() -> Json:
             _query("results", ["all", "failed"], "List every event, or those not accepted."),
             _header("Idempotency-Key", 255, "The same key and body get the same answer again."),
             _header("X-Partition-Key", 255, "The ordering key of events without their own."),
-            _header("Prefer", 100, "handling=strict, handling=lenient, return=minimal"),
+            _header("Prefer", 100, "handling=strict or lenient, return=minimal, respond-async"),
             _header("Hifi-Signature", 500, "t=SECONDS,v1=HEX, for keys that must sign."),
         ],
         "requestBody": {"required": True, "content": content},
@@ -339,6 +348,8 @@ def _accepted() -> Json:
             "accepted": count,
             "rejected": count,
             "retry": count,
+            "spooled": count,
+            "ack": {"const": "spool", "description": "Not in Kafka yet: on a gateway's disk."},
             "valid": count,
             "dry_run": {"const": True},
             "results": {"type": "array", "items": {"$ref": "#/components/schemas/Result"}},

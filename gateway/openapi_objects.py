@@ -15,7 +15,7 @@ RESULT: dict[str, Any] = {
     "properties": {
         "index": {"type": "integer", "minimum": 0},
         "id": {"type": ["string", "null"]},
-        "status": {"enum": ["accepted", "rejected", "retry", "unknown", "valid"]},
+        "status": {"enum": ["accepted", "rejected", "retry", "unknown", "spooled", "valid"]},
         "code": {"type": "string"},
         "detail": {"type": "string"},
         "pointer": {"type": "string"},

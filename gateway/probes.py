@@ -10,6 +10,7 @@ from starlette.routing import Route
 
 from gateway.callers import ConfigSource
 from gateway.publisher import Publisher
+from gateway.spool import Spool
 from shared.metric_names import GATEWAY_CONFIG_AGE_SECONDS, GATEWAY_UP
 from shared.runtime.metrics import Metrics
 
@@ -21,18 +22,29 @@ class Readiness:
     The probe says it nevertheless, for people, and the metric does, for alerts.
     """
 
-    def __init__(self, publisher: Publisher, config: ConfigSource) -> None:
+    def __init__(
+        self, publisher: Publisher, config: ConfigSource, spool: Spool | None = None
+    ) -> None:
         self._publisher = publisher
+        self._spool = spool
         self._config = config
         self.is_draining = False
 
     @property
     def problem(self) -> str | None:
-        return "the gateway is stopping" if self.is_draining else self._publisher.problem
+        if self.is_draining:
+            return "the gateway is stopping"
+        return None if self._can_spool else self._publisher.problem
 
     @property
     def worry(self) -> str | None:
+        if self._can_spool and (problem := self._publisher.problem) is not None:
+            return f"only for respond-async, on this disk: {problem}"
         return self._config.problem
+
+    @property
+    def _can_spool(self) -> bool:
+        return self._spool is not None and self._spool.has_room
 
 
 def create_probes(readiness: Readiness, *, metrics: Metrics, config: ConfigSource) -> Starlette:

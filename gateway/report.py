@@ -15,6 +15,8 @@ class Fate(Enum):
     NOT_STORED = "not_stored"
     # Kafka may have the event or may still get it.
     UNKNOWN = "unknown"
+    # Kafka does not have it yet; the disk of this gateway has.
+    SPOOLED = "spooled"
 
 
 class Report(msgspec.Struct, frozen=True):

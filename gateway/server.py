@@ -18,6 +18,7 @@ from gateway.probes import Readiness, create_probes
 from gateway.protocol import bounded
 from gateway.publisher import KafkaPublisher
 from gateway.settings import Settings
+from gateway.spool import Spool
 from shared.runtime.config_topic import ConfigFeed
 from shared.runtime.metrics import Metrics
 from shared.runtime.setup_error import SetupError
@@ -90,8 +91,9 @@ async def _serve_until(
     front, back = sockets
     ports = front.getsockname()[1], back.getsockname()[1]
     metrics = Metrics()
-    readiness = Readiness(publisher, feed)
     ledger = AckLedger(publisher)
+    spool = _spool(settings, publisher, metrics)
+    readiness = Readiness(publisher, feed, spool)
     app = create_app(
         settings,
         publisher=publisher,
@@ -99,13 +101,14 @@ async def _serve_until(
         store=KafkaControlStore(settings.bootstrap_servers),
         metrics=metrics,
         ledger=ledger if settings.is_ledger_on else None,
+        spool=spool,
     )
     api = _Server(api_config(app, settings))
     probes = _Server(_config(create_probes(readiness, metrics=metrics, config=feed), drain_s=1))
     async with asyncio.TaskGroup() as group:
         probing = group.create_task(probes.serve(sockets=[back]))
         serving = group.create_task(api.serve(sockets=[front]))
-        writing = group.create_task(ledger.run())
+        writing = [group.create_task(work.run()) for work in (ledger, spool) if work is not None]
         await asyncio.gather(probes.listens.wait(), api.listens.wait())
         if not settings.asks_for_keys:
             log.warning(
@@ -121,11 +124,23 @@ async def _serve_until(
         await asyncio.sleep(settings.drain_notice_s)
         api.should_exit = True
         await serving
-        writing.cancel()
+        for task in writing:
+            task.cancel()
         await ledger.flush()
+        if spool is not None:
+            spool.stop()
         # The probes answer to the last, so that whoever asks sees us drain rather than vanish.
         probes.should_exit = True
         await probing
+
+
+def _spool(settings: Settings, publisher: KafkaPublisher, metrics: Metrics) -> Spool | None:
+    if settings.spool is None:
+        return None
+    spool = Spool(settings.spool, bytes_max=settings.spool_bytes_max, publisher=publisher)
+    spool.start()
+    spool.measure(metrics)
+    return spool
 
 
 class _Server(uvicorn.Server):

@@ -34,6 +34,12 @@ class Settings(BaseSettings):
     bootstrap_servers: str = "127.0.0.1:9092"
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
+    # A folder for events that Kafka cannot take, of senders who ask for it (`respond-async`) and
+    # get a 202: they are on this disk and on no other. Without it there is no 202.
+    spool: Path | None = None
+    # Two million events of 500 bytes: half an hour of 1,000 a second.
+    spool_bytes_max: Count = 1_000_000_000
+
     # The ledger of what was acknowledged, from which the audit proves that nothing is missing.
     is_ledger_on: bool = True
 

@@ -55,6 +55,21 @@ GATEWAY_IN_FLIGHT_BYTES = Metric(
     "Body bytes held: of requests without an answer yet, and of events reported unknown that"
     " Kafka has not answered for.",
 )
+GATEWAY_SPOOLED_EVENTS = Metric(
+    "hifi_gateway_spooled_events",
+    "gauge",
+    "Events answered 202 that are on this gateway's disk and not in Kafka yet.",
+)
+GATEWAY_SPOOLED_BYTES = Metric(
+    "hifi_gateway_spooled_bytes",
+    "gauge",
+    "Bytes of this process's spool files, those included that were taken over from dead ones.",
+)
+GATEWAY_SPOOLED_AGE_SECONDS = Metric(
+    "hifi_gateway_spooled_age_seconds",
+    "gauge",
+    "How long ago the oldest spool file was begun; 0 when nothing is spooled.",
+)
 GATEWAY_UP = Metric(
     "hifi_gateway_up",
     "gauge",

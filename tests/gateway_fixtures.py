@@ -18,6 +18,7 @@ from gateway.publisher import Publisher
 from gateway.report import Fate, Report
 from gateway.server import api_config
 from gateway.settings import Settings
+from gateway.spool import Spool
 from shared.configuration import Configuration, Stream
 from shared.runtime.metrics import Metrics
 from shared.topics import stream_topic
@@ -132,13 +133,19 @@ class RunningGateway:
 
 @contextlib.contextmanager
 def running_gateway(
-    publisher: Publisher, config: FixedConfig, settings: Settings | None = None
+    publisher: Publisher,
+    config: FixedConfig,
+    settings: Settings | None = None,
+    *,
+    spool: Spool | None = None,
 ) -> Iterator[RunningGateway]:
     """Serve the application with uvicorn in a thread, as the real process does."""
     metrics = Metrics()
     settings = settings or Settings()
     store = FakeStore(config, publisher)
-    app = create_app(settings, publisher=publisher, config=config, store=store, metrics=metrics)
+    app = create_app(
+        settings, publisher=publisher, config=config, store=store, metrics=metrics, spool=spool
+    )
     serving = api_config(app, settings)
     serving.port, serving.loop = 0, "uvloop"
     server = uvicorn.Server(serving)

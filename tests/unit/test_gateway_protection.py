@@ -131,7 +131,7 @@ WISHES: list[tuple[dict[bytes, str], bytes, Wishes]] = [
     ({b"prefer": "handling=strict"}, b"", Wishes(is_strict=True)),
     ({b"prefer": 'return="minimal", handling=lenient'}, b"", Wishes(is_minimal=True)),
     ({b"prefer": "handling=lenient, handling=strict"}, b"", Wishes()),
-    ({b"prefer": "respond-async, wait=10; x=y"}, b"", Wishes()),
+    ({b"prefer": "respond-async, wait=10; x=y"}, b"", Wishes(is_async=True)),
     ({}, b"dry_run=true", Wishes(is_dry_run=True)),
     ({}, b"dry_run", Wishes(is_dry_run=True)),
     ({}, b"results=all&other=1", Wishes(lists_all=True)),
