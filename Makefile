@@ -13,7 +13,7 @@ export UV_PYTHON_DOWNLOADS := never
 # Some images set it; every start of Python then compiles hundreds of modules anew (measured: 4 s).
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup up check unit coverage test test-long bench bench-gateway bench-deliver docs clean
+.PHONY: help setup up check unit coverage test test-long bench bench-gateway bench-deliver shots docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -52,6 +52,9 @@ bench-gateway: .venv/.bench-synced ## the gateway against raw librdkafka and a b
 
 bench-deliver: .venv/.bench-synced ## deliver, without Spark, against ready-made bodies
 	@$(BIN)/python -m benchmarks.deliver
+
+shots: .venv/.synced ## pictures of every page of the console from a live run, in build/shots (needs chromium)
+	@$(BIN)/python -m tests.shots
 
 docs: .venv/.synced ## write the generated pages anew
 	@$(BIN)/python docs/generate.py

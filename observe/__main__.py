@@ -8,6 +8,12 @@ import sys
 import structlog
 
 from observe.auditor import Auditor
+from observe.console.dead_desk import KafkaDeadDesk
+from observe.console.flow_feed import FlowFeed
+from observe.console.kafka_keys import KafkaKeys
+from observe.console.server import serve_console
+from observe.console.settings import ConsoleSettings, read_console_settings
+from observe.event_search import EventSearch
 from observe.kafka_health import watch_kafka
 from observe.metrics import ObserveMetrics
 from observe.news import AuditNews
@@ -19,6 +25,7 @@ from shared.runtime.config_topic import ConfigFeed
 from shared.runtime.logs import configure_logs
 from shared.runtime.one_owner import own_folder
 from shared.runtime.setup_error import SetupError
+from shared.schedule import RetrySchedule
 
 log = structlog.get_logger()
 
@@ -28,13 +35,13 @@ def main() -> None:
     configure_logs(service="observe", level=settings.log_level)
     try:
         with own_folder(settings.folder, what="observe"):
-            asyncio.run(_run(settings))
+            asyncio.run(_run(settings, read_console_settings()))
     except SetupError as error:
         sys.exit(f"hifi observe: {error}")
     log.info("service.stopped")
 
 
-async def _run(settings: ObserveSettings) -> None:
+async def _run(settings: ObserveSettings, console: ConsoleSettings) -> None:
     """Serve until SIGTERM or SIGINT; a part that dies takes the process with it."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -62,6 +69,7 @@ async def _run(settings: ObserveSettings) -> None:
         asyncio.create_task(sampler.run(), name="sampler"),
         asyncio.create_task(_show(observed, metrics), name="metrics"),
         asyncio.create_task(watch_kafka(settings.bootstrap_servers, metrics), name="health"),
+        asyncio.create_task(_console(settings, console, observed, feed, stop), name="console"),
     ]
     if settings.is_audit_on:
         auditor = Auditor(settings, news, configuration=lambda: feed.configuration)
@@ -79,6 +87,34 @@ async def _run(settings: ObserveSettings) -> None:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
         await feed.stop()
+
+
+async def _console(
+    settings: ObserveSettings,
+    console: ConsoleSettings,
+    observed: Observed,
+    feed: ConfigFeed,
+    stop: asyncio.Event,
+) -> None:
+    """The pages, with everything they read from Kafka."""
+    kafka = settings.bootstrap_servers
+    schedule = RetrySchedule().scaled(console.time_scale)
+    flows = FlowFeed(kafka)
+    following = asyncio.create_task(flows.follow())
+    try:
+        await serve_console(
+            console,
+            observed=observed,
+            config=feed,
+            events=EventSearch(kafka),
+            dead=KafkaDeadDesk(kafka, schedule=schedule),
+            keys=KafkaKeys(kafka),
+            flows=lambda: flows.flows,
+            schedule=schedule,
+            stop=stop,
+        )
+    finally:
+        following.cancel()
 
 
 async def _show(observed: Observed, metrics: ObserveMetrics) -> None:

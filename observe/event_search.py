@@ -121,29 +121,29 @@ async def _walk_back(
     partitions = await _partitions(consumer, topic)
     starts = await consumer.beginning_offsets(partitions)
     ends = await consumer.end_offsets(partitions)
+
+    def look(record: ConsumerRecord) -> None:
+        progress.records_read += 1
+        before = progress.oldest_ms
+        progress.oldest_ms = record.timestamp if before is None else min(before, record.timestamp)
+        envelope = open_stream_record(record_in(record))
+        if envelope.event_id == event_id:
+            progress.found.append((envelope, record.timestamp))
+
     if before_ms is not None:
         firsts = await consumer.offsets_for_times(dict.fromkeys(partitions, before_ms))
         ends |= {where: at.offset for where, at in firsts.items() if at is not None}
     while not progress.found:
-        open_ones = [where for where in partitions if ends[where] > starts[where]]
-        if not open_ones:
+        ranges = {
+            where: (max(starts[where], ends[where] - _CHUNK), ends[where])
+            for where in partitions
+            if ends[where] > starts[where]
+        }
+        if not ranges:
             return True
-        if progress.is_late:
+        if progress.is_late or not await _read(consumer, ranges, look, until_s=progress.until_s):
             return False
-        for where in open_ones:
-            begin = max(starts[where], ends[where] - _CHUNK)
-
-            def look(record: ConsumerRecord) -> None:
-                progress.records_read += 1
-                envelope = open_stream_record(record_in(record))
-                if envelope.event_id == event_id:
-                    progress.found.append((envelope, record.timestamp))
-
-            oldest_ms = await _read(consumer, where, begin, ends[where], look)
-            ends[where] = begin
-            if oldest_ms is not None:
-                before = progress.oldest_ms
-                progress.oldest_ms = oldest_ms if before is None else min(before, oldest_ms)
+        ends |= {where: begin for where, (begin, _) in ranges.items()}
     return True
 
 
@@ -192,44 +192,42 @@ async def _read_since(
     until_s: float,
 ) -> bool:
     """Read topics from a time to their ends as they are now; False when time ran out."""
-    for topic in topics:
-        partitions = await _partitions(consumer, topic)
-        ends = await consumer.end_offsets(partitions)
-        firsts = await consumer.offsets_for_times(dict.fromkeys(partitions, since_ms))
-        for where in partitions:
-            first = firsts.get(where)
-            if first is None:
-                continue
-            at = first.offset
-            while at < ends[where]:
-                if time.monotonic() > until_s:
-                    return False
-                end = min(at + _CHUNK, ends[where])
-                await _read(consumer, where, at, end, take)
-                at = end
-    return True
+    partitions = [where for topic in topics for where in await _partitions(consumer, topic)]
+    ends = await consumer.end_offsets(partitions)
+    firsts = await consumer.offsets_for_times(dict.fromkeys(partitions, since_ms))
+    ranges = {
+        where: (first.offset, ends[where])
+        for where, first in firsts.items()
+        if first is not None and first.offset < ends[where]
+    }
+    return await _read(consumer, ranges, take, until_s=until_s)
 
 
 async def _read(
     consumer: AIOKafkaConsumer,
-    where: TopicPartition,
-    begin: int,
-    end: int,
+    ranges: Mapping[TopicPartition, tuple[int, int]],
     take: Callable[[ConsumerRecord], None],
-) -> int | None:
-    """Show `take` the records of [begin, end); gives the time of the first."""
-    consumer.assign([where])
-    consumer.seek(where, begin)
-    oldest_ms: int | None = None
-    while await consumer.position(where) < end:
-        batches = await consumer.getmany(where, timeout_ms=_POLL_MS)
-        for record in batches.get(where, []):
-            if record.offset >= end:
-                break
-            if oldest_ms is None:
-                oldest_ms = record.timestamp
-            take(record)
-    return oldest_ms
+    *,
+    until_s: float,
+) -> bool:
+    """Show `take` the records of each [begin, end), side by side; False when time ran out."""
+    consumer.assign(list(ranges))
+    for where, (begin, _) in ranges.items():
+        consumer.seek(where, begin)
+    left = set(ranges)
+    while left:
+        if time.monotonic() > until_s:
+            return False
+        batches = await consumer.getmany(*left, timeout_ms=_POLL_MS)
+        for where, records in batches.items():
+            for record in records:
+                if record.offset < ranges[where][1]:
+                    take(record)
+        for where in list(left):
+            if await consumer.position(where) >= ranges[where][1]:
+                left.discard(where)
+                consumer.pause(where)
+    return True
 
 
 def record_in(record: ConsumerRecord) -> RecordIn:

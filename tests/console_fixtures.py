@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from observe.console.dead_page import Letter, Letters, Wanted
+from observe.console.dead_page import LetterRow, Letters, Wanted
 from observe.console.scene import Flow
 from observe.console.server import serve_console
 from observe.console.settings import ConsoleSettings
@@ -66,7 +66,7 @@ class GivenEvents:
 class GivenDead:
     """Dead letters in a list; a re-drive marks them."""
 
-    letters: list[Letter] = field(default_factory=list)
+    letters: list[LetterRow] = field(default_factory=list)
     redrives: list[Wanted] = field(default_factory=list)
 
     async def look(self, wanted: Wanted, *, streams: frozenset[str]) -> Letters:
@@ -293,8 +293,8 @@ def quantiles(mean_ms: float) -> Quantiles:
     return Quantiles(500, mean_ms, 0.8 * mean_ms, 2.1 * mean_ms, 3.4 * mean_ms)
 
 
-def letter(event_id: str, *, stream: str = "orders", reason: str = "status_400") -> Letter:
-    return Letter(
+def letter(event_id: str, *, stream: str = "orders", reason: str = "status_400") -> LetterRow:
+    return LetterRow(
         event_id=event_id,
         stream=stream,
         destination="billing",
@@ -323,7 +323,7 @@ def found_event(event_id: str, *, value: bytes = b'{"says":"hello"}') -> FoundEv
     return FoundEvent(envelope, at_ms + 5, (receipt, delivered))
 
 
-def _matches(one: Letter, wanted: Wanted) -> bool:
+def _matches(one: LetterRow, wanted: Wanted) -> bool:
     pairs = (
         (wanted.stream, one.stream),
         (wanted.destination, one.destination),

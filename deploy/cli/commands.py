@@ -16,6 +16,7 @@ from deploy.cli import (
     streams,
     tail,
     tenants,
+    top,
     up,
 )
 from shared.runtime.logs import configure_logs
@@ -27,7 +28,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-for command in (up.up, doctor.doctor, status.status, send.send, tail.tail, gateway.gateway):
+commands = (
+    up.up,
+    doctor.doctor,
+    status.status,
+    top.top,
+    send.send,
+    tail.tail,
+    gateway.gateway,
+)
+for command in commands:
     app.command()(command)
 for name, group in (
     ("keys", keys.app),

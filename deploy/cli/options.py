@@ -22,6 +22,8 @@ DELIVERY_METRICS_PORT_DEFAULT = _DEFAULT.delivery_metrics_port
 RETRIER_METRICS_PORT_DEFAULT = _DEFAULT.retrier_metrics_port
 OBSERVE_METRICS_PORT_DEFAULT = _DEFAULT.observe_metrics_port
 SAMPLE_PORT_DEFAULT = _DEFAULT.sample_port
+CONSOLE_PORT_DEFAULT = _DEFAULT.console_port
+CONSOLE_DEFAULT = f"http://127.0.0.1:{_DEFAULT.console_port}"
 
 
 def _port(name: str, what: str) -> object:
@@ -50,3 +52,4 @@ DeliveryMetricsPort = Annotated[int, _port("DELIVERY_METRICS_PORT", "Delivery's 
 RetrierMetricsPort = Annotated[int, _port("RETRIER_METRICS_PORT", "Retrier's metrics.")]
 ObserveMetricsPort = Annotated[int, _port("OBSERVE_METRICS_PORT", "Lag and loss as metrics.")]
 SamplePort = Annotated[int, _port("SAMPLE_PORT", "Shows what arrives.")]
+ConsolePort = Annotated[int, _port("CONSOLE_PORT", "Hifi in a browser.")]

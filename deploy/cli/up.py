@@ -41,6 +41,7 @@ def up(  # noqa: PLR0917 - typer makes an option of each
     delivery_metrics_port: options.DeliveryMetricsPort = options.DELIVERY_METRICS_PORT_DEFAULT,
     retrier_metrics_port: options.RetrierMetricsPort = options.RETRIER_METRICS_PORT_DEFAULT,
     observe_metrics_port: options.ObserveMetricsPort = options.OBSERVE_METRICS_PORT_DEFAULT,
+    console_port: options.ConsolePort = options.CONSOLE_PORT_DEFAULT,
     sample_port: options.SamplePort = options.SAMPLE_PORT_DEFAULT,
     kafka_heap_mb: Annotated[
         int | None,
@@ -71,6 +72,7 @@ def up(  # noqa: PLR0917 - typer makes an option of each
         delivery_metrics_port=delivery_metrics_port,
         retrier_metrics_port=retrier_metrics_port,
         observe_metrics_port=observe_metrics_port,
+        console_port=console_port,
         sample_port=sample_port,
         kafka_heap_mb=kafka_heap_mb,
         spark_heap_mb=spark_heap_mb,
@@ -203,6 +205,7 @@ def _where(settings: StackSettings) -> str:
     return f"""\
   events in    {events}
   events out   http://127.0.0.1:{settings.sample_port}/  (sample destination, shows what arrives)
+  console      http://127.0.0.1:{settings.console_port}/  (lag, loss, dead letters)
   kafka        {",".join(f"127.0.0.1:{port}" for port in settings.kafka_ports)}
   metrics      {metrics}
   data, logs   {settings.folder}

@@ -32,6 +32,7 @@ class StackSettings:
     delivery_metrics_port: int = 8082
     retrier_metrics_port: int = 8083
     observe_metrics_port: int = 8084
+    console_port: int = 8088
     sample_port: int = 8090
     kafka_heap_mb: int | None = None
     spark_heap_mb: int = 1024
@@ -54,6 +55,7 @@ class StackSettings:
             ("--delivery-metrics-port", self.delivery_metrics_port),
             ("--retrier-metrics-port", self.retrier_metrics_port),
             ("--observe-metrics-port", self.observe_metrics_port),
+            ("--console-port", self.console_port),
             ("--sample-port", self.sample_port),
         ]
 
@@ -132,19 +134,7 @@ def services_of(settings: StackSettings) -> Iterator[Service]:
             # It answers long before it is ready: some lane must run.
             ready_line=(lane_up.name, " 1.0"),
         )
-    yield Service(
-        name="observe",
-        module="observe",
-        env={
-            "HIFI_OBSERVE_FOLDER": str(settings.folder / "observe"),
-            "HIFI_OBSERVE_JARS_CACHE": str(settings.cache),
-            "HIFI_OBSERVE_METRICS_PORT": str(settings.observe_metrics_port),
-            **settings.observe_env,
-        },
-        ports={"--observe-metrics-port": settings.observe_metrics_port},
-        ready_url=f"http://{HOST}:{settings.observe_metrics_port}/metrics",
-        ready_line=(OBSERVE_UP.name, " 1.0"),
-    )
+    yield _observe(settings)
     yield Service(
         name="sample",
         module="deploy.local.sample_destination",
@@ -152,6 +142,27 @@ def services_of(settings: StackSettings) -> Iterator[Service]:
         ports={"--sample-port": settings.sample_port},
         ready_url=f"http://{HOST}:{settings.sample_port}/",
         ready_line=("<title>", f"{SAMPLE_TITLE}</title>"),
+    )
+
+
+def _observe(settings: StackSettings) -> Service:
+    return Service(
+        name="observe",
+        module="observe",
+        env={
+            "HIFI_OBSERVE_FOLDER": str(settings.folder / "observe"),
+            "HIFI_OBSERVE_JARS_CACHE": str(settings.cache),
+            "HIFI_OBSERVE_METRICS_PORT": str(settings.observe_metrics_port),
+            "HIFI_OBSERVE_CONSOLE_PORT": str(settings.console_port),
+            "HIFI_OBSERVE_CONSOLE_TIME_SCALE": str(settings.time_scale),
+            **settings.observe_env,
+        },
+        ports={
+            "--observe-metrics-port": settings.observe_metrics_port,
+            "--console-port": settings.console_port,
+        },
+        ready_url=f"http://{HOST}:{settings.observe_metrics_port}/metrics",
+        ready_line=(OBSERVE_UP.name, " 1.0"),
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from observe.console.markup import NOTHING, Safe, fragment, tag
 
 # Ten minutes of columns of ten seconds.
-_SLOTS_MIN = 60
+SLOTS_MIN = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def columns(shown: Sequence[Column], *, top: float, title: str, says: str) -> Sa
         tag("line", x1=0, x2=720, y1=160 - y, y2=160 - y, class_="grid") for y in (0, 80, 160)
     ]
     # From the right, so that the first minutes after a start do not fill the width.
-    slots = max(len(shown), _SLOTS_MIN)
+    slots = max(len(shown), SLOTS_MIN)
     step = 720 / slots
     for place, column in enumerate(shown, start=slots - len(shown)):
         y = 160.0

@@ -41,7 +41,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class LetterRow:
     """One dead letter, as a row."""
 
     event_id: str
@@ -59,7 +59,7 @@ class Letter:
 class Letters:
     """The newest that match, how many match in all, and how many of those can be re-driven."""
 
-    rows: tuple[Letter, ...]
+    rows: tuple[LetterRow, ...]
     matching: int
     redrivable: int
     # False: not all dead letters could be read in the time there is.
@@ -211,7 +211,7 @@ def _rows(letters: Letters) -> Safe:
     return table(heads, rows, caption="Dead letters, newest first")
 
 
-def _event_path(letter: Letter) -> str:
+def _event_path(letter: LetterRow) -> str:
     named = {"stream": letter.stream, "id": letter.event_id}
     # Half a surrogate pair, which JSON can hold, has no place in an address.
     return "/events?" + urlencode(named, errors="replace")

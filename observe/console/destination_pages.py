@@ -8,6 +8,7 @@ from observe.console.markup import NOTHING, Child, Safe, fragment, tag
 from observe.console.overview_page import destinations_table
 from observe.console.pieces import badge, books, code, facts_list, nothing_yet, section, table
 from observe.console.scene import Flow, Scene, worst_first
+from shared.flow import FlowState
 from shared.overview import DestinationView, StreamVerdict
 
 
@@ -73,27 +74,27 @@ def destination_page(destination_id: str, scene: Scene) -> Page | None:
 
 def destinations_page(scene: Scene) -> Page:
     ones = sorted(scene.destinations, key=lambda one: one.destination_id)
-    heads = ("Destination", "Verdict", "Breaker", "At once", "p95", "Backlog", "Waiting", "Address")
+    heads = ("Destination", "Verdict", "Breaker", "Address", "At once", "p95", "Backlog", "Waiting")
     rows: list[list[Child]] = [
         [
             tag("a", one.destination_id, href=f"/streams/{one.destination_id}"),
             badge(one.verdict),
             _breaker(scene.flows.get(one.destination_id)),
+            code(_address(one, scene)),
             _at_once(scene.flows.get(one.destination_id)),
             wording.duration(one.end_to_end.p95_ms / 1000 if one.end_to_end else None),
             wording.size(one.backlog_bytes),
             wording.count(one.balance.waiting),
-            code(_address(one, scene)),
         ]
         for one in ones
     ]
     listed = (
-        table(heads, rows, caption="Destinations", numbers_from=3)
+        table(heads, rows, caption="Destinations", numbers_from=4)
         if rows
         else nothing_yet("No stream has a destination yet.")
     )
     bad = [one.destination_id for one in ones if one.verdict is not StreamVerdict.OK]
-    said = f"{', '.join(bad)} in trouble" if bad else "All destinations are well."
+    said = f"In trouble: {', '.join(bad)}." if bad else "All destinations are well."
     top = fragment(tag("h1", "Destinations"), tag("p", said, class_="lead"), listed)
     return Page(
         title="Destinations",
@@ -147,11 +148,14 @@ def _flow(one: DestinationView, flow: Flow | None) -> Safe:
 def _breaker(flow: Flow | None) -> Safe:
     if flow is None:
         return tag("span", "no news yet", class_="quiet")
-    said = flow.breaker
+    said = flow.breaker.replace("_", "-")
     if flow.reopens_at_ms is not None:
         said += f", tried again at {wording.clock(flow.reopens_at_ms)}"
-    why = tag("span", f" ({flow.why})", class_="quiet") if flow.why else NOTHING
-    return fragment(tag("span", said, class_="good" if flow.breaker == "closed" else "warn"), why)
+    since = NOTHING
+    if flow.since_ms is not None:
+        since = tag("span", f" since {wording.clock(flow.since_ms)}", class_="quiet")
+    is_well = flow.breaker == FlowState.CLOSED.value
+    return fragment(tag("span", said, class_="good" if is_well else "warn"), since)
 
 
 def _at_once(flow: Flow | None) -> str:

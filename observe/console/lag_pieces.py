@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 from observe.console import charts, wording
 from observe.console.markup import NOTHING, Child, Safe, fragment, tag
-from observe.console.past import Moment
+from observe.console.past import STEP_MS, Moment
 from observe.console.pieces import nothing_yet, section, table
 from observe.console.scene import Scene, slowest
+from observe.console.time_shares import time_shares
 from shared.overview import DestinationView, Node, Quantiles
 
 # In the order of the way; the place is the colour.
@@ -33,46 +34,52 @@ def lag_section(destinations: list[DestinationView], scene: Scene) -> Safe:
         _legend([node for node in _NODES if node in there]),
     )
     return fragment(
-        section("Lag over the last half hour", over_time),
+        section("Lag over time", over_time),
         _shares(shown, is_one=is_one) if shown else NOTHING,
     )
 
 
 def _shares(shown: DestinationView, *, is_one: bool) -> Safe:
-    timed = [(lag.node.value, lag.process) for lag in shown.nodes if lag.process]
-    if not timed:
+    shares = time_shares(shown)
+    if not shares:
         return NOTHING
-    total_ms = sum(process.mean_ms for _, process in timed)
-    parts = [charts.Part(name, process.mean_ms, _series(name)) for name, process in timed]
+    total_ms = sum(mean_ms for _, mean_ms in shares)
+    parts = [charts.Part(name, mean_ms, _series(name)) for name, mean_ms in shares]
     says = ", ".join(f"{part.name} {_percent(part.value, total_ms)}" for part in parts)
-    middle = wording.duration(shown.end_to_end.mean_ms / 1000 if shown.end_to_end else None)
+    middle = wording.duration(total_ms / 1000)
     drawn = charts.pie(parts, middle=middle, title="Where an event's time goes", says=says)
-    figure = tag("figure", drawn, _times(timed, shown, total_ms), class_="beside")
-    note = "" if is_one else f"Of the slowest destination now, {shown.destination_id}."
+    figure = tag("figure", drawn, _times(shown, shares), class_="beside")
+    note = "Of the mean time from acceptance to delivery."
+    if not is_one:
+        note = f"Of the slowest destination now, {shown.destination_id}."
     return section("Where time goes", figure, note=note)
 
 
-def _times(timed: Sequence[tuple[str, Quantiles]], shown: DestinationView, total_ms: float) -> Safe:
+def _times(shown: DestinationView, shares: Sequence[tuple[str, float]]) -> Safe:
     """What the pie shows, as numbers."""
+    process = {lag.node.value: lag.process for lag in shown.nodes}
+    total_ms = sum(mean_ms for _, mean_ms in shares)
     rows: list[list[Child]] = [
         [
             fragment(_swatch(name), name),
-            *_quantiles(process),
-            _percent(process.mean_ms, total_ms),
+            _percent(mean_ms, total_ms),
+            *_quantiles(process.get(name)),
         ]
-        for name, process in timed
+        for name, mean_ms in shares
     ]
     for name, whole in (
         ("since accepted", shown.since_accepted),
         ("since the event's own time", shown.end_to_end),
     ):
         if whole is not None:
-            rows.append([name, *_quantiles(whole), ""])
-    heads = ("Node", "Mean", "p50", "p95", "p99", "Share")
+            rows.append([name, "", *_quantiles(whole)])
+    heads = ("Node", "Share", "Mean", "p50", "p95", "p99")
     return table(heads, rows, caption="Time at each node", numbers_from=1)
 
 
-def _quantiles(found: Quantiles) -> list[str]:
+def _quantiles(found: Quantiles | None) -> list[str]:
+    if found is None:
+        return [wording.NONE] * 4
     times_ms = (found.mean_ms, found.p50_ms, found.p95_ms, found.p99_ms)
     return [wording.duration(time_ms / 1000) for time_ms in times_ms]
 
@@ -91,8 +98,8 @@ def _columns(moments: Sequence[Moment]) -> Safe:
     says = f"now {wording.duration(newest_ms / 1000)}, highest {wording.duration(top_ms / 1000)}"
     drawn = charts.columns(shown, top=top_ms, title="Lag by node over time", says=says)
     scale = [tag("span", wording.duration(top_ms / 1000)), tag("span", "0")]
-    begin = wording.clock(moments[0].at_ms) if moments else ""
-    under = [tag("span", begin), tag("span", "now")]
+    begin_ms = moments[-1].at_ms - max(len(moments), charts.SLOTS_MIN) * STEP_MS if moments else 0
+    under = [tag("span", wording.clock(begin_ms) if moments else ""), tag("span", "now")]
     return tag(
         "div",
         tag("div", scale, class_="scale", aria_hidden="true"),

@@ -5,6 +5,7 @@ from enum import Enum
 from typing import Any
 
 from observe.console.overview_page import headline
+from observe.console.time_shares import time_shares
 from shared.overview import Overview, worst
 
 
@@ -12,6 +13,9 @@ def as_json(overview: Overview) -> dict[str, Any]:
     """Every field under its own name, enums as their words; first what the console says first."""
     plain = _plain(overview)
     assert isinstance(plain, dict)
+    for stream, shown in zip(plain["streams"], overview.streams, strict=True):
+        for one, view in zip(stream["destinations"], shown.destinations, strict=True):
+            one["time_shares"] = dict(time_shares(view))
     verdict = worst(tuple(stream.verdict for stream in overview.streams))
     return {"verdict": verdict.value, "headline": headline(overview), **plain}
 

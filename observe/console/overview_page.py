@@ -101,7 +101,7 @@ def _hero(scene: Scene, word: StreamVerdict, said: str) -> Safe:
         tag("p", badge(word), tag("span", wording.clock(overview.at_ms), class_="at"),
             class_="verdict"),
         tag("h1", said),
-        tag("ul", [tag("li", trouble) for trouble in troubles], class_="troubles")
+        tag("ul", [tag("li", wording.sentence(one)) for one in troubles], class_="troubles")
         if troubles
         else NOTHING,
         books(scene.destinations),

@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from observe.console.time_shares import time_shares
 from shared.overview import Overview
 
 # Half an hour in columns of ten seconds: as many as a phone can show a pixel or two of.
@@ -38,9 +39,7 @@ class Past:
         if not is_new or not overview.streams:
             return
         lags = {
-            one.destination_id: tuple(
-                (lag.node.value, lag.process.mean_ms) for lag in one.nodes if lag.process
-            )
+            one.destination_id: time_shares(one)
             for stream in overview.streams
             for one in stream.destinations
         }

@@ -25,8 +25,8 @@ class Flow:
 
     breaker: str
     concurrency: int | None = None
+    since_ms: int | None = None
     reopens_at_ms: int | None = None
-    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

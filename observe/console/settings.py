@@ -3,8 +3,10 @@
 import ipaddress
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from shared.runtime.setup_error import SetupError
 
 
 class ConsoleSettings(BaseSettings):
@@ -21,6 +23,8 @@ class ConsoleSettings(BaseSettings):
     # `keys` asks for sign-in. By default it is off on loopback, where only this machine can look,
     # and on everywhere else.
     auth: Literal["off", "keys"] | None = None
+    # As the retrier has it, or times at which events are due would be shown wrong.
+    time_scale: Annotated[float, Field(gt=0)] = 1.0
     # A proxy in front speaks TLS: the cookie is then sent over TLS only.
     https: bool = False
 
@@ -31,6 +35,16 @@ class ConsoleSettings(BaseSettings):
     @property
     def host_names(self) -> list[str]:
         return [name.strip() for name in self.hosts.split(",") if name.strip()]
+
+
+def read_console_settings() -> ConsoleSettings:
+    """The settings of the environment, or one sentence on the first that is wrong."""
+    try:
+        return ConsoleSettings()
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = "HIFI_OBSERVE_CONSOLE_" + "_".join(str(part) for part in first["loc"]).upper()
+        raise SetupError(f"{name} is {first['input']!r}: {first['msg']}.") from error
 
 
 def _is_loopback(host: str) -> bool:

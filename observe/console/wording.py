@@ -65,5 +65,10 @@ def moment(at_ms: int) -> str:
     return f"{day}.{at_ms % 1000:03d}Z"
 
 
+def sentence(text: str) -> str:
+    """With a capital and a full stop, for reasons that were written to stand within others."""
+    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
+
+
 def plural(number: int, one: str, many: str | None = None) -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"

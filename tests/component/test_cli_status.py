@@ -55,7 +55,8 @@ def test_a_table_in_a_file_is_aligned_text(capsys: pytest.CaptureFixture[str]) -
 
 
 def free_ports(tmp_path: Path) -> dict[str, str]:
-    names = ("KAFKA", "GATEWAY", "GATEWAY_METRICS", "DELIVERY_METRICS", "RETRIER_METRICS", "SAMPLE")
+    services = ("GATEWAY", "DELIVERY", "RETRIER", "OBSERVE")
+    names = ("KAFKA", "GATEWAY", "SAMPLE", "CONSOLE", *(f"{one}_METRICS" for one in services))
     ports = pick_free(len(names))
     return {"HIFI_UP_DATA": str(tmp_path / "data"), "HIFI_KAFKA": ""} | {
         f"HIFI_UP_{name}_PORT": str(port) for name, port in zip(names, ports, strict=True)

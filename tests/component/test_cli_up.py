@@ -17,7 +17,7 @@ from tests import cli_runs
 
 @pytest.fixture
 def settings(tmp_path: Path) -> StackSettings:
-    kafka, gateway, sample, *metrics = pick_free(7)
+    kafka, gateway, sample, *metrics = pick_free(8)
     return StackSettings(
         folder=tmp_path / "data",
         cache=tmp_path / "cache",
@@ -27,6 +27,7 @@ def settings(tmp_path: Path) -> StackSettings:
         delivery_metrics_port=metrics[1],
         retrier_metrics_port=metrics[2],
         observe_metrics_port=metrics[3],
+        console_port=metrics[4],
         sample_port=sample,
     )
 
@@ -74,6 +75,7 @@ def test_a_port_in_use_is_one_sentence(
         "--delivery-metrics-port",
         "--retrier-metrics-port",
         "--observe-metrics-port",
+        "--console-port",
         "--sample-port",
     ],
 )

@@ -1,0 +1,188 @@
+"""`hifi top`: the console's overview in the terminal, live: verdict, lag, books, loss."""
+
+import time
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import httpx
+import typer
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from deploy.cli import options
+from deploy.cli.printing import harmless, out, print_json
+from observe.console import wording
+from shared.overview import MinuteState, Node, StreamVerdict
+from shared.runtime.setup_error import SetupError
+
+# The sampler makes a new overview every second.
+_STEP_S = 1.0
+# Loopback answers in a few ms; a busy machine in a second.
+_TIMEOUT_S = 5.0
+_STYLES = {
+    StreamVerdict.OK.value: "green",
+    StreamVerdict.SLOW.value: "yellow",
+    StreamVerdict.CANNOT_TELL.value: "bold white on grey35",
+    StreamVerdict.STALLED.value: "bold red",
+    StreamVerdict.LOSING.value: "bold white on red",
+}
+# Colours of the bar; each node's letter stands in it, so that no colour is needed to read it.
+_NODES = {
+    Node.GATEWAY.value: ("g", "blue"),
+    Node.KAFKA.value: ("k", "cyan"),
+    Node.DELIVERY.value: ("d", "magenta"),
+    Node.RETRY_TIER.value: ("t", "yellow"),
+    Node.RETRIER.value: ("r", "red"),
+    Node.DEAD_LETTERS.value: ("x", "bright_black"),
+}
+_MINUTES = {
+    MinuteState.COMPLETE.value: ("■", "green"),
+    MinuteState.OPEN.value: ("·", "bright_black"),
+    MinuteState.CANNOT_TELL.value: ("?", "bold"),
+    MinuteState.LOSING.value: ("✗", "bold red"),
+}
+_BAR_CHARS = 16
+_MINUTES_SHOWN = 15
+_MINUTE_MS = 60_000
+
+
+def top(
+    console: Annotated[
+        str, typer.Option(envvar="HIFI_CONSOLE", metavar="URL", help="The console.")
+    ] = options.CONSOLE_DEFAULT,
+    api_key: options.ApiKey = None,
+    once: Annotated[bool, typer.Option("--once", help="Print it once and end.")] = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Show every stream's verdict, lag, books and loss, live, until Ctrl-C.
+
+    hifi top
+
+    hifi top --once --json
+    """
+    headers = {} if api_key is None else {"authorization": f"Bearer {api_key}"}
+    with httpx.Client(base_url=console, headers=headers, timeout=_TIMEOUT_S) as client:
+        if as_json:
+            print_json(_read(client))
+            return
+        if once or not out.is_terminal:
+            out.print(screen(_read(client)))
+            return
+        with Live(console=out, auto_refresh=False, screen=True) as live:
+            live.update(screen(_read(client)), refresh=True)
+            while True:
+                time.sleep(_STEP_S)
+                try:
+                    live.update(screen(_read(client)), refresh=True)
+                except SetupError as error:
+                    # It may come back; until then nobody must take old figures for new ones.
+                    live.update(Text(f"  {error}", style="red"), refresh=True)
+
+
+def screen(overview: Mapping[str, Any]) -> Group:
+    """The overview as a person sees it."""
+    verdict = overview["verdict"]
+    head = Text("  ")
+    head.append(f" {verdict} ", style=_STYLES[verdict])
+    head.append(f"  {harmless(overview['headline'])}", style="bold")
+    head.append(f"  {wording.clock(overview['at_ms'])} UTC", style="dim")
+    troubles = [
+        Text(f"  {harmless(trouble)}", style="yellow")
+        for trouble in (overview["problem"], overview["audit"]["problem"])
+        if trouble
+    ]
+    ones = [one for stream in overview["streams"] for one in stream["destinations"]]
+    parts: list[Text | Table] = [Text(), head, *troubles, Text()]
+    if ones:
+        parts.append(_table(ones, now_ms=overview["at_ms"]))
+        parts.append(_legend())
+    return Group(*parts)
+
+
+def _read(client: httpx.Client) -> dict[str, Any]:
+    try:
+        answer = client.get("/api/overview")
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise SetupError(
+            f"No console answers at {client.base_url} ({error}):"
+            " start one with `hifi up`, or name another with --console URL."
+        ) from error
+    if answer.status_code == httpx.codes.UNAUTHORIZED:
+        raise SetupError(
+            f"The console at {client.base_url} asks for a key:"
+            " name one with --api-key or HIFI_API_KEY."
+        )
+    try:
+        answer.raise_for_status()
+        found: dict[str, Any] = answer.json()
+    except (httpx.HTTPStatusError, ValueError) as error:
+        raise SetupError(
+            f"What answers at {client.base_url} is no console of Hifi ({error}):"
+            " name it with --console URL."
+        ) from error
+    return found
+
+
+def _table(ones: list[dict[str, Any]], *, now_ms: int) -> Table:
+    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0), pad_edge=True)
+    for head in ("stream → destination", "verdict", "lag by node"):
+        table.add_column(head, no_wrap=True)
+    heads = ("p95", "oldest", "acked", "delivered", "on the way", "waiting", "dead", "unacc.")
+    for head in heads:
+        table.add_column(head, justify="right", no_wrap=True)
+    table.add_column(f"last {_MINUTES_SHOWN} minutes", no_wrap=True)
+    longest_ms = max((_mean_ms(one) for one in ones), default=0.0)
+    for one in ones:
+        books = one["balance"]
+        end_to_end = one["end_to_end"]
+        table.add_row(
+            f"{harmless(one['stream'])} → {harmless(one['name'])}",
+            Text(one["verdict"], style=_STYLES[one["verdict"]]),
+            _bar(one, longest_ms),
+            wording.duration(end_to_end and end_to_end["p95_ms"] / 1000),
+            wording.duration(one["oldest_age_s"]),
+            *(
+                wording.count(books[name])
+                for name in ("acked", "delivered", "pending", "waiting", "dead")
+            ),
+            Text(
+                wording.count(books["unaccounted"]),
+                style="bold red" if books["unaccounted"] else "green",
+            ),
+            _minutes(one, now_ms),
+        )
+        if one["reason"]:
+            table.add_row(Text(f"  {harmless(one['reason'])}", style="dim"))
+    return table
+
+
+def _mean_ms(one: dict[str, Any]) -> float:
+    return sum(map(float, one["time_shares"].values()))
+
+
+def _bar(one: dict[str, Any], longest_ms: float) -> Text:
+    """Letters as long as the mean time at each node, the slowest destination's fill the width."""
+    bar = Text()
+    for node, mean_ms in one["time_shares"].items():
+        if longest_ms > 0:
+            letter, style = _NODES[node]
+            bar.append(letter * round(_BAR_CHARS * mean_ms / longest_ms), style=style)
+    return bar
+
+
+def _minutes(one: dict[str, Any], now_ms: int) -> Text:
+    states = {minute["minute_ms"]: minute["state"] for minute in one["minutes"]}
+    newest_ms = now_ms - now_ms % _MINUTE_MS
+    row = Text()
+    for back in reversed(range(_MINUTES_SHOWN)):
+        sign, style = _MINUTES.get(states.get(newest_ms - back * _MINUTE_MS, ""), (" ", ""))
+        row.append(sign, style=style)
+    return row
+
+
+def _legend() -> Text:
+    nodes = "  ".join(f"{letter} {node}" for node, (letter, _) in _NODES.items())
+    minutes = "  ".join(f"{sign} {state}" for state, (sign, _) in _MINUTES.items())
+    return Text(f"\n  {nodes}\n  {minutes}", style="dim")
