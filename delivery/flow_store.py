@@ -7,6 +7,7 @@ that is killed lets go of it. The file is advice, not truth: without it a destin
 
 import fcntl
 import os
+import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from shared.destination import Destination
 from shared.flow import Flow, Limits
-from shared.flow_record import FlowRecord, newest, open_flow_record
+from shared.flow_record import FlowRecord, going_on, open_flow_record
 
 # A page is written as a whole, so that no reader meets half a record.
 _PAGE_BYTES = 4096
@@ -61,6 +62,8 @@ class FlowStore:
     folder: Path | None
     # From the state topic, for a machine that has not sent to the destination before.
     published: Mapping[str, FlowRecord] = field(default_factory=dict)
+    # For the records that it begins.
+    _name: str = field(default_factory=lambda: secrets.token_hex(8))
     _files: dict[str, _File] = field(default_factory=dict)
     _memory: dict[str, FlowRecord] = field(default_factory=dict)
 
@@ -91,7 +94,7 @@ class FlowStore:
         self, kept: FlowRecord | None, destination: Destination, limits: Limits, now_ms: int
     ) -> Held:
         published = self.published.get(destination.id)
-        record = newest(kept, published, limits, now_ms=now_ms)
+        record = going_on(kept, published, limits, store=self._name, now_ms=now_ms)
         return Held(record.flow, limits, now_ms, record)
 
     def _file(self, folder: Path, destination: Destination) -> _File:

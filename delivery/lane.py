@@ -22,6 +22,7 @@ from delivery.settings import DeliverySettings
 from delivery.task import deliver_stream
 from shared.destination import Destination, Start
 from shared.runtime.arrow_rows import COLUMNS_IN, SCHEMA_OUT
+from shared.runtime.lane_driver import Flows
 from shared.runtime.one_owner import own_folder
 from shared.runtime.spark import map_arrow, write_outcomes
 from shared.topics import CONFIG, STREAM_PARTITIONS, stream_topic
@@ -48,7 +49,7 @@ def hold_lane(destination_id: str, settings: DeliverySettings) -> AbstractContex
 
 
 def start_lane(
-    spark: SparkSession, destination: Destination, settings: DeliverySettings
+    spark: SparkSession, destination: Destination, flows: Flows, *, settings: DeliverySettings
 ) -> StreamingQuery:
     """Start the query of one destination."""
     checkpoint = checkpoint_of(settings, destination.id)
@@ -60,6 +61,7 @@ def start_lane(
         replay_until=replay_until(checkpoint),
         allows_private=settings.allow_private,
         flow_folder=settings.flows,
+        flows={name: flows[name] for name in flows.keys() & {destination.id}},
     )
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", destination.id)
     events = _read(spark, destination, settings)

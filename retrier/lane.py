@@ -11,13 +11,14 @@ from retrier.due_gate import DueGateSource
 from retrier.settings import RetrierSettings
 from retrier.task import deliver_due
 from shared.runtime.arrow_rows import COLUMNS_IN, SCHEMA_OUT
+from shared.runtime.lane_driver import Flows
 from shared.runtime.spark import map_arrow, write_outcomes
 from shared.topics import retry_topic
 
 LANE = "retrier"
 
 
-def start_lane(spark: SparkSession, settings: RetrierSettings) -> StreamingQuery:
+def start_lane(spark: SparkSession, settings: RetrierSettings, flows: Flows) -> StreamingQuery:
     """Start the one query over all tiers; destinations are looked up when an event is due."""
     plan = Plan(
         reads="retry",
@@ -26,6 +27,7 @@ def start_lane(spark: SparkSession, settings: RetrierSettings) -> StreamingQuery
         time_box_s=settings.time_box_s,
         allows_private=settings.allow_private,
         flow_folder=settings.flows,
+        flows=flows,
     )
     delays_s = {retry_topic(tier.name): tier.delay_s for tier in settings.schedule.tiers}
     spark.dataSource.register(DueGateSource)

@@ -1,5 +1,8 @@
 """Decides what the retrier counts: the fate of its lane, seen from its driver."""
 
+from collections.abc import Mapping
+
+from shared.flow_record import FlowRecord
 from shared.metric_names import (
     RETRIER_EVENTS_RELEASED,
     RETRIER_LANE_RESTARTS,
@@ -35,3 +38,9 @@ class RetrierMetrics(Metrics):
 
     def lane_stalled(self, lane: str, *, for_s: float) -> None:  # noqa: ARG002 - as above
         self.gauge(RETRIER_LANE_STALLED_SECONDS).set(for_s)
+
+    def flows_before(self, flows: Mapping[str, FlowRecord]) -> None:
+        """Nothing, as below."""
+
+    def flow_known(self, destination: str, record: FlowRecord) -> None:
+        """Nothing: delivery shows it, whoever of the two made the requests."""

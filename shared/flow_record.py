@@ -24,6 +24,8 @@ class FlowRecord:
     """A flow with its state as people see it, and when either last changed or was told."""
 
     flow: Flow
+    # Which file it is of: each machine has its own, and counts for itself.
+    store: str = ""
     state: FlowState = FlowState.CLOSED
     since_ms: int = 0
     updated_at_ms: int = 0
@@ -61,6 +63,7 @@ class FlowRecord:
             "since_ms": self.since_ms,
             "until_ms": self.until_ms,
             "limit": self.flow.concurrency.limit,
+            "store": self.store,
             "updated_at_ms": self.updated_at_ms,
             "published_at_ms": self.published_at_ms,
             "flow": _flow_fields(self.flow),
@@ -74,6 +77,7 @@ def open_flow_record(value: bytes | None) -> FlowRecord | None:
         fields = json.loads(value or b"null")
         return FlowRecord(
             flow=_open_flow(fields["flow"]),
+            store=str(fields["store"]),
             state=FlowState(fields["state"]),
             since_ms=int(fields["since_ms"]),
             updated_at_ms=int(fields["updated_at_ms"]),
@@ -83,12 +87,24 @@ def open_flow_record(value: bytes | None) -> FlowRecord | None:
         return None
 
 
-def newest(
-    one: FlowRecord | None, other: FlowRecord | None, limits: Limits, *, now_ms: int
+def going_on(
+    kept: FlowRecord | None,
+    published: FlowRecord | None,
+    limits: Limits,
+    *,
+    store: str,
+    now_ms: int,
 ) -> FlowRecord:
-    """What to go on from: the later of two records, as far as a person has not said otherwise."""
-    records = [record for record in (one, other) if record is not None]
-    record = max(records, key=lambda each: each.updated_at_ms, default=FlowRecord(Flow()))
+    """What to go on from: our own record, or a later one of another machine's.
+
+    `store` is the name that a new record gets. A person's word to try again comes before both.
+    """
+    record = kept or FlowRecord(Flow(), store=store)
+    if published is not None and published.updated_at_ms > record.updated_at_ms:
+        # What it counted, and who sends there, is the other machine's.
+        ours = record.flow
+        flow = replace(published.flow, attempts=ours.attempts, parks=ours.parks, tasks=ours.tasks)
+        record = replace(published, flow=flow, store=record.store)
     flow = resumed(record.flow, limits)
     return record if flow is record.flow else record.with_flow(flow, now_ms=now_ms)
 

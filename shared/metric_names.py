@@ -117,6 +117,31 @@ DELIVERY_PROGRESS_AGE_SECONDS = Metric(
     "Since the lane last reported progress; a lane that hangs shows here.",
     labels=("destination",),
 )
+DELIVERY_FLOW_STATE = Metric(
+    "hifi_delivery_flow_state",
+    "gauge",
+    "1 for the state a destination is in: closed (all is well), throttled, half_open, open, held"
+    " or disabled; 0 for the others.",
+    labels=("destination", "state"),
+)
+DELIVERY_PARALLEL = Metric(
+    "hifi_delivery_parallel_requests",
+    "gauge",
+    "Requests that a destination gets at once, as adapted to how it answers.",
+    labels=("destination",),
+)
+DELIVERY_ATTEMPTS = Metric(
+    "hifi_delivery_attempts_total",
+    "counter",
+    "Requests made, retries included, by outcome: ok, recoverable, non_recoverable or park.",
+    labels=("destination", "outcome"),
+)
+DELIVERY_EVENTS_PARKED = Metric(
+    "hifi_delivery_events_parked_total",
+    "counter",
+    "Events sent to wait without an attempt being charged, by cause.",
+    labels=("destination", "cause"),
+)
 RETRIER_LANE_UP = Metric(
     "hifi_retrier_lane_up",
     "gauge",

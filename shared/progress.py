@@ -9,12 +9,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import assert_never
 
+from shared.attempt import Failed, Failure, Outcome, classify
 from shared.audit import Balance
 from shared.intervals import Offsets
 from shared.receipt import Receipt, ReceiptOutcome
 from shared.rolling import Rolling
 
 Where = tuple[str, int]
+# Not tried, or not to be tried now, by no fault of the destination's.
+_PARKED = frozenset(
+    failure.value for failure in Failure if classify(Failed(failure)).outcome is Outcome.PARK
+)
 
 
 def cause_of(reason: str) -> str:
@@ -23,7 +28,7 @@ def cause_of(reason: str) -> str:
         return "throttled"
     if "breaker" in reason:
         return "breaker"
-    if any(word in reason for word in ("park", "pause", "hold", "held", "disabled", "secret")):
+    if reason in _PARKED:
         return "parked"
     return "retry"
 

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 import structlog
 from pydantic import Field
@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from shared.configuration import Configuration
+from shared.flow_record import FlowRecord
 from shared.runtime.class_archive import ClassArchive
 from shared.runtime.config_topic import ConfigFeed
 from shared.runtime.jars import default_cache, ensure_jars
@@ -30,6 +31,7 @@ from shared.runtime.one_owner import own_folder
 from shared.runtime.secret_box import SecretBox
 from shared.runtime.setup_error import SetupError
 from shared.runtime.spark import SparkSettings, spark_class_path, start_spark, stop_spark
+from shared.runtime.state_topic import StateFeed
 from shared.schedule import RetrySchedule
 
 log = structlog.get_logger()
@@ -38,6 +40,8 @@ log = structlog.get_logger()
 _LOOK_S = 0.5
 
 W = TypeVar("W")
+# What is known of destinations, by their ids.
+Flows: TypeAlias = Mapping[str, FlowRecord]
 
 
 class LaneDriverSettings(BaseSettings):
@@ -100,13 +104,15 @@ class LaneMetrics(LaneObserver, Protocol):
     """An observer with a port."""
 
     def serve(self, *, host: str, port: int) -> None: ...
+    def flows_before(self, flows: Flows) -> None: ...
+    def flow_known(self, destination: str, record: FlowRecord) -> None: ...
 
 
 def run_lanes(
     service: str,
     settings: LaneDriverSettings,
     *,
-    start_lane: Callable[[SparkSession, W], StreamingQuery],
+    start_lane: Callable[[SparkSession, W, Flows], StreamingQuery],
     wanted_of: Callable[[Configuration], Mapping[str, W]],
     metrics: LaneMetrics,
     worker_daemon: str = "pyspark.daemon",
@@ -142,8 +148,9 @@ def run_lanes(
             metrics.serve(host=settings.metrics_host, port=settings.metrics_port)
             spark = start_spark(spark_settings)
             positions = LanePositions(settings.bootstrap_servers)
+            states = StateFeed(settings.bootstrap_servers)
             keeper = LaneKeeper[W](
-                lambda _, wanted: start_lane(spark, wanted),
+                lambda _, wanted: start_lane(spark, wanted, states.flows),
                 metrics,
                 on_progress=positions.note,
                 hold=hold_lane,
@@ -152,7 +159,16 @@ def run_lanes(
             )
             try:
                 _warm_up(spark, warm_up)
-                asyncio.run(_keep(settings, keeper, wanted_of, positions))
+                asyncio.run(
+                    _keep(
+                        settings,
+                        keeper,
+                        wanted_of,
+                        positions=positions,
+                        states=states,
+                        metrics=metrics,
+                    )
+                )
             finally:
                 keeper.drain(drain_s=settings.drain_s)
                 if stop_spark(spark):
@@ -176,22 +192,31 @@ async def _keep(
     settings: LaneDriverSettings,
     keeper: LaneKeeper[W],
     wanted_of: Callable[[Configuration], Mapping[str, W]],
+    *,
     positions: LanePositions,
+    states: StateFeed,
+    metrics: LaneMetrics,
 ) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     feed = ConfigFeed(settings.bootstrap_servers)
     await feed.start()
+    # Before the first lane, which goes on from what was known when it ended.
+    await states.start()
+    metrics.flows_before(states.flows)
     log.info("service.started", metrics_port=settings.metrics_port)
     try:
         while not stop.is_set():
             wanted = wanted_of(feed.configuration)
             await asyncio.to_thread(keeper.keep, wanted)
             await positions.commit()
+            for name in states.flows.keys() & feed.configuration.destinations.keys():
+                metrics.flow_known(name, states.flows[name])
             await _wait(stop, _LOOK_S)
     finally:
         await positions.close()
+        await states.stop()
         await feed.stop()
 
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.attempt import Attempt, Failed, Failure, Responded, classify
-from shared.flow import Ended, Flow, FlowState, after_attempt, may_start, parked
-from shared.flow_record import FlowRecord, newest, open_flow_record
+from shared.flow import Ended, Flow, FlowState, Limits, after_attempt, may_start, parked
+from shared.flow_record import FlowRecord, going_on, open_flow_record
 from tests.unit.samples import NOW_MS
 from tests.unit.test_flow import HOLDING, LIMITS, told
 
@@ -49,13 +49,11 @@ def test_a_record_is_the_same_after_its_json(flow: Flow) -> None:
 def test_the_first_members_are_for_people() -> None:
     record = FlowRecord(Flow()).with_flow(told(Flow(), *[Responded(503)] * 10), now_ms=NOW_MS)
     said = json.loads(record.to_json())
-    assert {name: said[name] for name in list(said)[:6]} == {
+    assert {name: said[name] for name in list(said)[:4]} == {
         "state": "open",
         "since_ms": NOW_MS,
         "until_ms": NOW_MS + 30_000,
         "limit": 2,
-        "updated_at_ms": NOW_MS,
-        "published_at_ms": 0,
     }
 
 
@@ -100,13 +98,28 @@ def test_a_change_of_state_is_told_at_once_and_anything_else_once_a_second() -> 
     assert more.since_ms == well.since_ms
 
 
-def test_the_later_of_two_records_counts_unless_a_person_has_resumed_it() -> None:
-    early = FlowRecord(Flow(), updated_at_ms=NOW_MS)
+def go_on(
+    kept: FlowRecord | None, published: FlowRecord | None, limits: Limits = LIMITS
+) -> FlowRecord:
+    return going_on(kept, published, limits, store="ours", now_ms=NOW_MS + 3)
+
+
+def test_our_own_record_is_gone_on_from_unless_another_machine_knows_more() -> None:
+    assert go_on(None, None) == FlowRecord(Flow(), store="ours")
+    early = FlowRecord(parked(Flow(), "held", 5), store="here", updated_at_ms=NOW_MS)
+    gone = FlowRecord(Flow(), store="there").with_flow(
+        told(Flow(), Responded(410)), now_ms=NOW_MS + 1
+    )
+    assert go_on(early, None) is early
+    assert go_on(gone, early) is gone
+    learned = go_on(early, gone)
+    assert (learned.state, learned.store) == (FlowState.DISABLED, "here")
+    # Each machine counts for itself.
+    assert (learned.flow.attempts, learned.flow.parks) == ({}, {"held": 5})
+    assert go_on(None, gone).store == "ours"
+
+
+def test_a_persons_word_comes_first() -> None:
     gone = FlowRecord(Flow()).with_flow(told(Flow(), Responded(410)), now_ms=NOW_MS + 1)
-    assert newest(None, None, LIMITS, now_ms=NOW_MS) == FlowRecord(Flow())
-    assert newest(early, None, LIMITS, now_ms=NOW_MS) is early
-    assert newest(early, gone, LIMITS, now_ms=NOW_MS) is gone
-    assert newest(gone, early, LIMITS, now_ms=NOW_MS) is gone
-    person = replace(LIMITS, resumed_at_ms=NOW_MS + 2)
-    again = newest(gone, early, person, now_ms=NOW_MS + 3)
+    again = go_on(gone, None, replace(LIMITS, resumed_at_ms=NOW_MS + 2))
     assert (again.state, again.since_ms) == (FlowState.CLOSED, NOW_MS + 3)

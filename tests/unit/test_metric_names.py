@@ -10,11 +10,11 @@ GRAMMAR = re.compile(r"hifi_(gateway|delivery|retrier|observe)(_[a-z]+)+")
 # A label takes a handful of values for each stream or destination, never one for each event.
 BOUNDED = {
     *("route", "status", "stream", "result", "destination", "reason", "tier"),
-    *("verdict", "node", "since", "quantile", "cause", "clock"),
+    *("verdict", "node", "since", "quantile", "cause", "clock", "state", "outcome"),
 }
 UNITS = (
     *("_seconds", "_bytes", "_up", "_count", "_ratio"),
-    *("_events", "_minutes", "_per_second", "_verdict", "_topics"),
+    *("_events", "_requests", "_minutes", "_per_second", "_verdict", "_topics", "_state"),
 )
 
 
