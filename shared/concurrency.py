@@ -20,8 +20,10 @@ WINDOW_MS_MIN = 250.0
 ALPHA = 0.4
 # So many deviations above the usual are congestion (Vector's).
 DEVIATIONS = 2.5
-# Answers that are later by less are the scheduler's noise, ours or theirs.
+# Answers that are later by less, or by less than half of the usual time, are the scheduler's noise,
+# ours or theirs.
 NOISE_MS = 25.0
+NOISE_FRACTION = 0.5
 # Later by more than this, and W is not raised: one more request may be what made them late.
 SAME_MS = 5.0
 
@@ -103,7 +105,7 @@ def _with_sample(window: Window, sample: Sample) -> Window:
 
 def _closed(state: Concurrency, window: Window, *, limit_max: int, now_ms: int) -> Concurrency:
     excess_ms = _excess_ms(state, window)
-    deviation_ms = max(DEVIATIONS * state.variance**0.5, NOISE_MS)
+    deviation_ms = max(DEVIATIONS * state.variance**0.5, NOISE_MS, NOISE_FRACTION * state.mean_ms)
     fresh = replace(_learned(state, window, excess_ms), window=Window(started_at_ms=now_ms))
     limit = min(state.limit, limit_max)
     is_failing = window.congested_count >= CONGESTED_FRACTION * window.request_count

@@ -8,7 +8,8 @@ import asyncio
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeAlias, TypeVar
 
@@ -128,13 +129,7 @@ def run_lanes(
         with own_folder(settings.home, what=service):
             cache = settings.jars_cache or default_cache()
             jars = ensure_jars("spark", cache=cache)
-            archive = ClassArchive(
-                "spark",
-                cache=cache,
-                java=find_java(),
-                jars=[*spark_class_path(), *jars],
-                draft=settings.home / "classes.jsa",
-            )
+            archive = _class_archive(settings, cache, jars)
             spark_settings = SparkSettings(
                 name=f"hifi-{service}",
                 folder=settings.home,
@@ -159,16 +154,7 @@ def run_lanes(
             )
             try:
                 _warm_up(spark, warm_up)
-                asyncio.run(
-                    _keep(
-                        settings,
-                        keeper,
-                        wanted_of,
-                        positions=positions,
-                        states=states,
-                        metrics=metrics,
-                    )
-                )
+                asyncio.run(_keep(settings, keeper, wanted_of, _Told(positions, states, metrics)))
             finally:
                 keeper.drain(drain_s=settings.drain_s)
                 if stop_spark(spark):
@@ -176,6 +162,25 @@ def run_lanes(
     except SetupError as error:
         sys.exit(f"hifi {service}: {error}")
     log.info("service.stopped")
+
+
+def _class_archive(settings: LaneDriverSettings, cache: Path, jars: Sequence[Path]) -> ClassArchive:
+    return ClassArchive(
+        "spark",
+        cache=cache,
+        java=find_java(),
+        jars=[*spark_class_path(), *jars],
+        draft=settings.home / "classes.jsa",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """Who else is told how things go, and where it is read."""
+
+    positions: LanePositions
+    states: StateFeed
+    metrics: LaneMetrics
 
 
 def _warm_up(spark: SparkSession, warm_up: Callable[[SparkSession], None]) -> None:
@@ -192,10 +197,7 @@ async def _keep(
     settings: LaneDriverSettings,
     keeper: LaneKeeper[W],
     wanted_of: Callable[[Configuration], Mapping[str, W]],
-    *,
-    positions: LanePositions,
-    states: StateFeed,
-    metrics: LaneMetrics,
+    told: _Told,
 ) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -203,20 +205,21 @@ async def _keep(
     feed = ConfigFeed(settings.bootstrap_servers)
     await feed.start()
     # Before the first lane, which goes on from what was known when it ended.
-    await states.start()
-    metrics.flows_before(states.flows)
+    await told.states.start()
+    told.metrics.flows_before(told.states.flows)
     log.info("service.started", metrics_port=settings.metrics_port)
     try:
         while not stop.is_set():
             wanted = wanted_of(feed.configuration)
             await asyncio.to_thread(keeper.keep, wanted)
-            await positions.commit()
-            for name in states.flows.keys() & feed.configuration.destinations.keys():
-                metrics.flow_known(name, states.flows[name])
+            await told.positions.commit()
+            flows = told.states.flows
+            for name in flows.keys() & feed.configuration.destinations.keys():
+                told.metrics.flow_known(name, flows[name])
             await _wait(stop, _LOOK_S)
     finally:
-        await positions.close()
-        await states.stop()
+        await told.positions.close()
+        await told.states.stop()
         await feed.stop()
 
 

@@ -127,7 +127,6 @@ def test_kill_9_of_delivery_in_mid_batch_loses_nothing(hifi: RunningHifi) -> Non
         delivery = next(one for one in hifi.stack.services if one.name == "delivery")
         assert delivery.child is not None
         delivery.child.kill()
-        at_kill = len(destination.requests)
         # The fault really happened: a micro-batch was planned and not committed.
         checkpoint = hifi.stack.settings.folder / "delivery" / "checkpoints" / to.id
         in_flight = replay_until(checkpoint)
@@ -141,12 +140,16 @@ def test_kill_9_of_delivery_in_mid_batch_loses_nothing(hifi: RunningHifi) -> Non
         )
         hifi.wait_for_balance("killed/to", lambda b: b.pending == 0, what="all of it settles")
         duplicates = {event for event, count in destination.accepted_ids.items() if count > 1}
-        after = [request for request in destination.accepted if request.received_s > 0][at_kill:]
+        accepted = sorted(destination.accepted, key=lambda request: request.received_s)
     assert duplicates
     assert all(event.startswith("second-") for event in duplicates)
-    again = [r for r in after if duplicates & {event["id"] for event in r.events}]
-    assert again
-    assert all(request.headers.get("hifi-maybe-duplicate") == "1" for request in again)
+    seen: set[str] = set()
+    for request in accepted:
+        ids = {event["id"] for event in request.events}
+        # A worker may outlive its driver by a moment and send what it has: for the first time.
+        if ids & seen:
+            assert request.headers.get("hifi-maybe-duplicate") == "1"
+        seen |= ids
     where = {
         json.loads(record.value)["id"]: (record.topic, record.partition, record.offset)
         for record in hifi.records(stream_topic("killed"))

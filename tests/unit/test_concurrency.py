@@ -64,12 +64,13 @@ def test_answers_that_are_much_later_than_usual_are_congestion() -> None:
     for _ in range(10):
         state = after_window(state, [ok(100), ok(110), ok(90)], is_full=False)
     assert state.limit == 10
-    later = after_window(state, [ok(140)] * 3)
+    later = after_window(state, [ok(151)] * 3)
     assert later.limit == 7
     # A little later is no reason to have fewer, and none to ask for more.
     assert after_window(state, [ok(104)] * 3).limit == 11
     assert after_window(state, [ok(120)] * 3).limit == 10
-    assert after_window(replace(state, variance=400.0), [ok(140)] * 3).limit == 10
+    assert after_window(state, [ok(149)] * 3).limit == 10
+    assert after_window(replace(state, variance=900.0), [ok(160)] * 3).limit == 10
 
 
 def test_small_and_large_batches_are_not_compared() -> None:
