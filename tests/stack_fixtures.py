@@ -136,7 +136,7 @@ def stack_settings(folder: Path, cache: Path) -> StackSettings:
         spark_heap_mb=512,
         time_scale=TIME_SCALE,
         # A minute is judged soon after its last event.
-        observe_env={"HIFI_OBSERVE_SETTLE_S": "2", "HIFI_OBSERVE_AUDIT_INTERVAL_S": "3"},
+        observe_env={"HIFI_OBSERVE_SETTLE_S": "2", "HIFI_OBSERVE_AUDIT_INTERVAL_S": "10"},
     )
 
 

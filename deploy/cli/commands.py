@@ -10,6 +10,7 @@ from deploy.cli import (
     doctor,
     gateway,
     keys,
+    reconcile,
     secrets,
     send,
     status,
@@ -18,6 +19,7 @@ from deploy.cli import (
     tenants,
     top,
     up,
+    verify,
 )
 from shared.runtime.logs import configure_logs
 
@@ -36,6 +38,8 @@ commands = (
     send.send,
     tail.tail,
     gateway.gateway,
+    verify.verify,
+    reconcile.reconcile,
 )
 for command in commands:
     app.command()(command)
