@@ -13,7 +13,7 @@ export UV_PYTHON_DOWNLOADS := never
 # Some images set it; every start of Python then compiles hundreds of modules anew (measured: 4 s).
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup up check unit coverage test test-long bench bench-gateway bench-deliver bench-observe shots docs clean
+.PHONY: help setup up check unit coverage test test-long bench bench-gateway bench-deliver bench-observe bench-retrier shots docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -58,6 +58,9 @@ shots: .venv/.synced ## pictures of every page of the console from a live run, i
 
 bench-observe: .venv/.bench-synced ## what the audit costs end to end, its pace, and how true its p95 is
 	@$(BIN)/python -m benchmarks.observe
+
+bench-retrier: .venv/.bench-synced ## a million waiting events, half of their destinations dead: lateness, memory, rewrites
+	@$(BIN)/python -m benchmarks.retrier $(ARGS)
 
 docs: .venv/.synced ## write the generated pages anew
 	@$(BIN)/python docs/generate.py

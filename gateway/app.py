@@ -12,6 +12,7 @@ from gateway.callers import Callers, ConfigSource
 from gateway.control import Control
 from gateway.control_requests import ControlRequests
 from gateway.control_store import ControlStore
+from gateway.dead_letters import DeadLetterPaths, DeadLetterStore, KafkaDeadLetters
 from gateway.destinations import Destinations
 from gateway.ingest import Ingest
 from gateway.ledger import AckLedger
@@ -39,6 +40,7 @@ def create_app(
     metrics: Metrics,
     ledger: AckLedger | None = None,
     spool: Spool | None = None,
+    dead_letters: DeadLetterStore | None = None,
 ) -> ASGIApp:
     """Put the parts together. Who made the parts also starts and stops them."""
     callers = Callers(config, is_on=settings.asks_for_keys, tokens=_token_reader(settings))
@@ -54,6 +56,8 @@ def create_app(
     others.router.routes.extend(Control(requests).routes())
     box = SecretBox.of_environment()
     others.router.routes.extend(Destinations(requests, box=box, resolve=Resolver()).routes())
+    resting = dead_letters or KafkaDeadLetters(settings.bootstrap_servers)
+    others.router.routes.extend(DeadLetterPaths(requests, resting).routes())
     others.add_exception_handler(HTTPException, _refuse)
     others.add_exception_handler(Problem, _tell)
     others.add_exception_handler(Exception, _fail)

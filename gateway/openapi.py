@@ -6,6 +6,7 @@ application by a property-based test, because a description that is not true is 
 
 from typing import Any
 
+from gateway.openapi_dead_letters import dead_letter_paths
 from gateway.openapi_destinations import DESTINATION, NEW_DESTINATION
 from gateway.openapi_objects import KEY, LIMITS, NEW_KEY, NEW_STREAM, RESULT, STREAM, TENANT
 from gateway.problems import CATALOGUE
@@ -194,6 +195,7 @@ def _control_paths() -> Json:
         "/v1/streams": {"get": _get("listStreams", names)},
         "/v1/streams/{stream}": stream_paths,
         **_destination_paths(),
+        **dead_letter_paths(_problems, _path("stream")),
         "/v1/keys": {"get": _get("listKeys", keys)},
         "/v1/keys/{key}": key_paths,
         "/v1/keys/{key}/rotate": {"parameters": [_path("key")], "post": _change("rotateKey")},

@@ -49,6 +49,7 @@ CATALOGUE: Mapping[str, Kind] = {
     "idempotency_key_in_use": Kind(409, "The first request with this key is not answered yet"),
     "stream_in_use": Kind(409, "The stream is still in use"),
     "secret_changed": Kind(409, "The secret is not the one that was shown"),
+    "redrive_overtaken": Kind(409, "Another re-drive of the stream has begun"),
     "key_in_use": Kind(409, "The key is there already"),
     "body_too_large": Kind(413, "The body is too large"),
     "decompressed_too_large": Kind(413, "The decompressed body is too large"),

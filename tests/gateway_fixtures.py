@@ -20,8 +20,15 @@ from gateway.server import api_config
 from gateway.settings import Settings
 from gateway.spool import Spool
 from shared.configuration import Configuration, Stream
+from shared.dead_letter import Letter, Place, Wanted, open_letter
+from shared.decision import DeadLetter
+from shared.envelope import Envelope, History
+from shared.record import Origin, RecordIn
+from shared.routing import route
+from shared.runtime.dead_letters import Page, Redriven
 from shared.runtime.metrics import Metrics
-from shared.topics import stream_topic
+from shared.runtime.setup_error import SetupError
+from shared.topics import DEAD, stream_topic
 
 PARTITION_COUNT = 4
 
@@ -112,6 +119,58 @@ class FakeStore:
             self.publisher.logs.setdefault(stream_topic(stream.name), log)
 
 
+def a_dead_letter(offset: int, *, reason: str = "status_400") -> Letter:
+    """A dead letter of the stream orders."""
+    envelope = Envelope(
+        origin=Origin(stream_topic("orders"), 0, offset),
+        value=b'{"id": "e%d"}' % offset,
+        key=None,
+        stream="orders",
+        event_id=f"e{offset}",
+        event_time_ms=offset,
+        accepted_at_ms=offset,
+    )
+    dead = DeadLetter(reason, History.fresh(now_ms=0, deadline_s=1))
+    row = route(dead, envelope, "orders/shop", now_ms=0)
+    return open_letter(RecordIn(Origin(DEAD, 0, offset), offset, row.key, row.value, row.headers))
+
+
+@dataclass
+class FakeDeadLetters:
+    """Dead letters in memory."""
+
+    letters: list[Letter] = field(default_factory=list)
+    marked: set[Place] = field(default_factory=set)
+    error: SetupError | None = None
+
+    async def page(
+        self, wanted: Wanted, *, after: Place | None, count_max: int
+    ) -> tuple[Page, set[Place]]:
+        found = [one for one in self._wanted(wanted) if after is None or one.place >= after]
+        page, more = found[:count_max], found[count_max:]
+        return Page(tuple(page), more[0].place if more else None), self.marked
+
+    async def count(self, wanted: Wanted, *, count_max: int | None) -> Redriven:
+        new = [one.place for one in self._wanted(wanted) if one.place not in self.marked]
+        already = len(self._wanted(wanted)) - len(new)
+        return Redriven(count=len(new[:count_max]), already=already)
+
+    async def redrive(
+        self, wanted: Wanted, *, redrive_id: str, rate_per_s: float, count_max: int | None
+    ) -> Redriven:
+        assert redrive_id
+        assert rate_per_s > 0
+        found = await self.count(wanted, count_max=count_max)
+        new = [one.place for one in self._wanted(wanted) if one.place not in self.marked]
+        self.marked |= set(new[:count_max])
+        return found
+
+    def _wanted(self, wanted: Wanted) -> list[Letter]:
+        if self.error is not None:
+            raise self.error
+        return [one for one in self.letters if wanted.takes(one)]
+
+
 def config_with(*streams: str) -> FixedConfig:
     return FixedConfig(Configuration(streams={name: Stream(name) for name in streams}))
 
@@ -138,13 +197,20 @@ def running_gateway(
     settings: Settings | None = None,
     *,
     spool: Spool | None = None,
+    dead_letters: FakeDeadLetters | None = None,
 ) -> Iterator[RunningGateway]:
     """Serve the application with uvicorn in a thread, as the real process does."""
     metrics = Metrics()
     settings = settings or Settings()
     store = FakeStore(config, publisher)
     app = create_app(
-        settings, publisher=publisher, config=config, store=store, metrics=metrics, spool=spool
+        settings,
+        publisher=publisher,
+        config=config,
+        store=store,
+        metrics=metrics,
+        dead_letters=dead_letters or FakeDeadLetters(),
+        spool=spool,
     )
     serving = api_config(app, settings)
     serving.port, serving.loop = 0, "uvloop"

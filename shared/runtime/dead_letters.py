@@ -34,6 +34,10 @@ _CHUNK = 100
 _TRANSACTION_TIMEOUT_MS = 10_000
 
 
+class OvertakenError(SetupError):
+    """Another re-drive of the stream has begun."""
+
+
 @dataclass(frozen=True, slots=True)
 class Page:
     """Some dead letters, and where to read on; None at the end."""
@@ -310,7 +314,7 @@ class _Redrive:
                 await self._write_all(rows)
         except (ProducerFenced, IllegalOperation) as error:
             # The client says the second when it has seen the first in the background.
-            raise SetupError(
+            raise OvertakenError(
                 "Another re-drive of this stream has begun and goes on in place of this one;"
                 " nothing was sent twice."
             ) from error

@@ -157,6 +157,7 @@ class Life:
 
 
 # 5,000 lives take two seconds and meet every end; a hundred thousand take a minute.
+@pytest.mark.timeout(1_200)
 @pytest.mark.parametrize("lives", [5_000, pytest.param(100_000, marks=pytest.mark.long)])
 def test_every_life_ends_delivered_or_dead_never_early_and_never_past_its_deadline(
     lives: int,

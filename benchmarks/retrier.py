@@ -1,0 +1,295 @@
+"""A million waiting events: how late the due ones go out, what waiting costs, what memory it takes.
+
+Twenty destinations, half of them dead (nobody listens at their port). All but the due ones wait in
+the three longest tiers and must not be touched. Into the 30 s tier events are written at a steady
+rate, so that they fall due at that rate, and then a crowd at once. How late an event is: from its
+due time by the broker's clock (its stamp and 30 s) to the attempt that its receipt tells of.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from benchmarks.machine import describe
+from benchmarks.retrier_fill import DESTINATIONS, destinations, waiting_record
+from benchmarks.sink import running_sink
+from deploy.local.cluster import Cluster
+from deploy.local.ports import pick_free
+from shared.receipt import Receipt, ReceiptOutcome
+from shared.runtime.jars import default_cache, ensure_jars
+from shared.topics import RECEIPTS, retry_topic
+
+_LONG_TIERS = ("30m", "2h", "8h")
+_TIER = retry_topic("30s")
+_DELAY_MS = 30_000
+_FEW = 10_000
+# Spark starts in ten seconds on two idle cores, and in two minutes on busy ones.
+_READY_TIMEOUT_S = 240.0
+# A JVM's heap grows in steps: it is looked at for so long.
+_MEMORY_LOOK_S = 6.0
+
+
+@dataclass
+class Bench:
+    """What is known while it runs."""
+
+    kafka: str
+    producer: Producer
+    written: int = 0
+    waiting: int = 0
+    memory_mb: list[float] = field(default_factory=list)
+
+    def fill(self, topics: Sequence[str], count: int) -> None:
+        """Write as fast as Kafka takes it."""
+        for number in range(count):
+            self.write(topics[number % len(topics)])
+        self.producer.flush()
+
+    def write(self, topic: str) -> None:
+        row = waiting_record(self.written, topic)
+        while True:
+            try:
+                self.producer.produce(row.topic, row.value, key=row.key, headers=list(row.headers))
+                break
+            except BufferError:
+                self.producer.poll(0.05)
+        self.written += 1
+        if self.written % 1_000 == 0:
+            self.producer.poll(0)
+
+    def pour(self, *, rate_per_s: float, duration_s: float) -> None:
+        """Write into the 30 s tier at a steady rate."""
+        begun_s, count = time.monotonic(), 0
+        while (passed_s := time.monotonic() - begun_s) < duration_s:
+            for _ in range(int(passed_s * rate_per_s) - count):
+                self.write(_TIER)
+                count += 1
+            self.producer.poll(0)
+            time.sleep(0.02)
+        self.producer.flush()
+
+
+def main() -> None:
+    """Print a table, and one JSON object as the last line."""
+    options = _options()
+    ensure_jars("broker", cache=default_cache())
+    ensure_jars("spark", cache=default_cache())
+    with tempfile.TemporaryDirectory(prefix="hifi-bench-") as made:
+        folder = Path(made)
+        with (
+            Cluster(folder=folder / "kafka", cache=default_cache()) as cluster,
+            running_sink() as url,
+        ):
+            found = _run(cluster.bootstrap_servers, url, folder, options)
+    for name, value in found.items():
+        print(f"{name:<32} {value:>12,}")
+    print(json.dumps({"bench": "retrier", **found, **describe()}))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--waiting", type=int, default=1_000_000, help="events in all tiers")
+    parser.add_argument("--rate", type=float, default=1_000.0, help="due events per second")
+    parser.add_argument("--seconds", type=float, default=40.0, help="for so long")
+    parser.add_argument("--burst", type=int, default=20_000, help="due at once, after that")
+    return parser.parse_args()
+
+
+def _run(kafka: str, url: str, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
+    destinations(kafka, url)
+    long_tiers = [retry_topic(name) for name in _LONG_TIERS]
+    bench = Bench(kafka, _producer(kafka))
+    bench.fill(long_tiers, _FEW)
+    with _retrier(kafka, folder) as retrier:
+        few_mb = _memory_mb(retrier)
+        due = round(options.rate * options.seconds) + options.burst
+        bench.fill(long_tiers, max(options.waiting - _FEW - due, 0))
+        resting = bench.written
+        first_due = bench.written
+        bench.pour(rate_per_s=options.rate, duration_s=options.seconds)
+        first_of_burst = bench.written
+        bench.fill([_TIER], options.burst)
+        many_mb = _memory_mb(retrier)
+        stamps = _stamps(kafka)
+        attempts = _attempts(kafka, first_due, bench.written)
+        many_mb = max(many_mb, _memory_mb(retrier))
+        rewrites = sum(_ends(kafka, topic) for topic in long_tiers) - resting
+    late = {n: attempts[n] - stamps[n] - _DELAY_MS for n in attempts if n in stamps}
+    steady = {n: ms for n, ms in late.items() if n < first_of_burst}
+    burst = [ms for n, ms in late.items() if n >= first_of_burst]
+    alive = [ms for n, ms in steady.items() if n % DESTINATIONS % 2 == 0]
+    assert min(late.values()) >= 0, "an event was early"
+    return {
+        "waiting": bench.written,
+        "due_per_s": options.rate,
+        "attempts_seen": len(late),
+        "lateness_p50_s": _quantile(list(steady.values()), 0.5),
+        "lateness_p99_s": _quantile(list(steady.values()), 0.99),
+        "lateness_max_s": _quantile(list(steady.values()), 1.0),
+        "alive_lateness_p99_s": _quantile(alive, 0.99),
+        "burst_events": options.burst,
+        "burst_lateness_p99_s": _quantile(burst, 0.99),
+        "rss_mb": round(many_mb),
+        "rss_mb_10000_waiting": round(few_mb),
+        "rewrites": rewrites,
+    }
+
+
+def _producer(kafka: str) -> Producer:
+    return Producer(
+        {
+            "bootstrap.servers": kafka,
+            "acks": "all",
+            "linger.ms": 5,
+            "compression.type": "lz4",
+            "partitioner": "murmur2_random",
+        }
+    )
+
+
+@contextmanager
+def _retrier(kafka: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The process as `hifi up` starts it."""
+    (port,) = pick_free(1)
+    env = {
+        "HIFI_RETRIER_BOOTSTRAP_SERVERS": kafka,
+        "HIFI_RETRIER_FOLDER": str(folder / "retrier"),
+        "HIFI_RETRIER_METRICS_PORT": str(port),
+        "HIFI_RETRIER_ALLOW_PRIVATE": "true",
+        "HIFI_RETRIER_LOG_LEVEL": "warning",
+    }
+    process = subprocess.Popen([sys.executable, "-m", "retrier"], env={**os.environ, **env})
+    try:
+        _wait_up(f"http://127.0.0.1:{port}/metrics")
+        yield process
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+def _wait_up(url: str) -> None:
+    until_s = time.monotonic() + _READY_TIMEOUT_S
+    while time.monotonic() < until_s:
+        try:
+            with urllib.request.urlopen(url, timeout=2) as answer:  # noqa: S310 - our own address
+                if b"hifi_retrier_lane_up 1.0" in answer.read():
+                    return
+        except OSError:
+            pass
+        time.sleep(0.2)
+    raise AssertionError("the retrier did not come up")
+
+
+def _memory_mb(process: subprocess.Popen[bytes]) -> float:
+    """The most that the process and all it has started hold, over some seconds."""
+    found = []
+    until_s = time.monotonic() + _MEMORY_LOOK_S
+    while time.monotonic() < until_s:
+        found.append(sum(map(_resident_mb, _family(process.pid))))
+        time.sleep(0.5)
+    return max(found)
+
+
+def _family(pid: int) -> list[int]:
+    """A process and its descendants."""
+    found = [pid]
+    for parent in found:
+        for children in Path(f"/proc/{parent}/task").glob("*/children"):
+            try:
+                found += map(int, children.read_text().split())
+            except OSError:
+                continue
+    return found
+
+
+def _resident_mb(pid: int) -> float:
+    """Resident memory in which pages that processes share are divided among them."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        return 0.0
+    return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+
+
+def _stamps(kafka: str) -> dict[int, int]:
+    """When the broker took each event of the 30 s tier, by the number in its origin."""
+    found: dict[int, int] = {}
+    for message in _read(kafka, _TIER):
+        number = int(dict(message.headers())["origin-offset"])
+        found.setdefault(number, message.timestamp()[1])
+    return found
+
+
+def _attempts(kafka: str, first: int, end: int) -> dict[int, int]:
+    """When each event was first tried after its wait; looked at until all were, or for 5 min."""
+    found: dict[int, int] = {}
+    until_s = time.monotonic() + 300
+    at: dict[int, int] = {}
+    while len(found) < end - first and time.monotonic() < until_s:
+        for message in _read(kafka, RECEIPTS, at):
+            receipt = Receipt.from_json(message.value())
+            if receipt.outcome is ReceiptOutcome.WAITING and not receipt.batch_id:
+                # It was parked, not tried.
+                continue
+            for covered in receipt.covered:
+                for number in range(max(covered.first, first), min(covered.end, end)):
+                    found.setdefault(number, receipt.started_at_ms)
+        time.sleep(0.5)
+    return found
+
+
+def _read(kafka: str, topic: str, at: dict[int, int] | None = None) -> Iterator[Any]:
+    """What a topic holds, from where an earlier reading ended."""
+    at = {} if at is None else at
+    consumer = Consumer(
+        {"bootstrap.servers": kafka, "group.id": "bench", "enable.auto.commit": False}
+    )
+    try:
+        for number in consumer.list_topics(topic).topics[topic].partitions:
+            where = TopicPartition(topic, number)
+            low, high = consumer.get_watermark_offsets(where)
+            start = max(at.get(number, 0), low)
+            at[number] = start
+            consumer.assign([TopicPartition(topic, number, start)])
+            while at[number] < high:
+                for message in consumer.consume(5_000, timeout=1.0):
+                    offset = message.offset()
+                    if message.error() is None and offset is not None and offset < high:
+                        at[number] = offset + 1
+                        yield message
+    finally:
+        consumer.close()
+
+
+def _ends(kafka: str, topic: str) -> int:
+    consumer = Consumer({"bootstrap.servers": kafka, "group.id": "bench"})
+    try:
+        numbers = consumer.list_topics(topic).topics[topic].partitions
+        return sum(consumer.get_watermark_offsets(TopicPartition(topic, n))[1] for n in numbers)
+    finally:
+        consumer.close()
+
+
+def _quantile(found_ms: list[int], q: float) -> float:
+    if not found_ms:
+        return -1.0
+    if q >= 1.0:
+        return max(found_ms) / 1000
+    return round(statistics.quantiles(found_ms, n=1000)[round(q * 1000) - 1] / 1000, 3)
+
+
+if __name__ == "__main__":
+    main()

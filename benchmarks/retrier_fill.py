@@ -1,0 +1,64 @@
+"""What the retrier's benchmark puts into the tiers: records as delivery writes them, by number."""
+
+import asyncio
+
+from shared.configuration import Stream
+from shared.decision import RetryLater
+from shared.destination import Destination
+from shared.envelope import Envelope, History
+from shared.record import Origin, RecordOut
+from shared.routing import route
+from shared.runtime.clock import now_ms
+from shared.runtime.config_topic import write_config
+from shared.runtime.topic_admin import topic_admin
+from shared.schedule import RetrySchedule
+from shared.topics import fixed_specs, stream_topic, tier_of
+
+STREAM = "bench"
+DESTINATIONS = 20
+# The port of the discard service: nobody listens there.
+_NOBODY = "http://127.0.0.1:9/"
+_SCHEDULE = RetrySchedule()
+_TIERS = {tier.name: tier for tier in _SCHEDULE.tiers}
+_PAD = "x" * 150
+
+
+def destinations(kafka: str, url: str) -> None:
+    """The topics, a stream, and its destinations: every second one is dead."""
+
+    async def run() -> None:
+        async with topic_admin(kafka) as admin:
+            await admin.create_missing(fixed_specs(list(_TIERS)))
+        found = [
+            Destination(stream=STREAM, name=f"d{n}", url=_NOBODY if n % 2 else url)
+            for n in range(DESTINATIONS)
+        ]
+        await write_config(kafka, [Stream(STREAM), *found])
+
+    asyncio.run(run())
+
+
+def waiting_record(number: int, topic: str) -> RecordOut:
+    """An event that failed once and waits in the tier of the topic."""
+    at_ms = now_ms()
+    envelope = Envelope(
+        origin=Origin(stream_topic(STREAM), 0, number),
+        value=b'{"id":"%d","pad":"%b"}' % (number, _PAD.encode()),
+        key=None,
+        stream=STREAM,
+        event_id=str(number),
+        event_time_ms=at_ms,
+        accepted_at_ms=at_ms,
+    )
+    history = History(
+        attempt_count=1,
+        park_count=0,
+        first_attempt_at_ms=at_ms,
+        deadline_at_ms=at_ms + round(_SCHEDULE.deadline_s * 1000),
+        not_before_ms=at_ms,
+        cause="status_503",
+        last_status=503,
+        last_attempt_at_ms=at_ms,
+    )
+    waits = RetryLater(_TIERS[tier_of(topic)], history)
+    return route(waits, envelope, f"{STREAM}/d{number % DESTINATIONS}", now_ms=at_ms)
