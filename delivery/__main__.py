@@ -7,8 +7,9 @@ from delivery.lane import hold_lane, start_lane, warm_up
 from delivery.metrics import DeliveryMetrics
 from delivery.settings import DeliverySettings
 from shared.configuration import Configuration
-from shared.destination import Destination
+from shared.destination import Destination, Latency
 from shared.runtime.lane_driver import run_lanes
+from shared.runtime.spark import REALTIME_OPTIONS
 
 
 def main() -> None:
@@ -17,20 +18,21 @@ def main() -> None:
         "delivery",
         settings,
         start_lane=partial(start_lane, settings=settings),
-        wanted_of=wanted,
+        wanted_of=partial(wanted, latency=settings.latency),
         metrics=DeliveryMetrics(),
         worker_daemon="delivery.worker_daemon",
         warm_up=partial(warm_up, settings=settings),
         hold_lane=partial(hold_lane, settings=settings),
+        spark_options=REALTIME_OPTIONS if settings.latency == "realtime" else None,
     )
 
 
-def wanted(configuration: Configuration) -> Mapping[str, Destination]:
-    """The lanes that should run; a paused one keeps its position."""
+def wanted(configuration: Configuration, latency: Latency) -> Mapping[str, Destination]:
+    """The lanes that should run here; a paused one keeps its position."""
     return {
         name: destination
         for name, destination in configuration.destinations.items()
-        if not destination.is_paused
+        if destination.latency == latency and not destination.is_paused
     }
 
 

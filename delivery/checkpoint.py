@@ -5,6 +5,8 @@ commit, the driver died in between, and Spark will run that very range of offset
 """
 
 import json
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 
@@ -14,6 +16,34 @@ def replay_until(checkpoint: Path) -> dict[tuple[str, int], int]:
     if planned is None or planned == _newest(checkpoint / "commits"):
         return {}
     return _ends(checkpoint / "offsets" / str(planned))
+
+
+def position(checkpoint: Path) -> dict[tuple[str, int], int]:
+    """Where the newest committed micro-batch ended, by Kafka partition; empty if there is none."""
+    committed = _newest(checkpoint / "commits")
+    return {} if committed is None else _ends(checkpoint / "offsets" / str(committed))
+
+
+def is_behind(own: Path, other: Path) -> bool:
+    """Whether a lane that had another latency meanwhile must not go on from its own checkpoint."""
+    ours = position(own)
+    return any(offset > ours.get(where, -1) for where, offset in position(other).items())
+
+
+def set_aside(checkpoint: Path) -> None:
+    """Keep an outdated checkpoint for a person to look at; only the last such one."""
+    aside = checkpoint.with_name(f"{checkpoint.name}.outdated")
+    shutil.rmtree(aside, ignore_errors=True)
+    if checkpoint.exists():
+        checkpoint.rename(aside)
+
+
+def starting_offsets(ends: Mapping[tuple[str, int], int]) -> str:
+    """A position in the words of Spark's Kafka source."""
+    topics: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in ends.items():
+        topics.setdefault(topic, {})[str(partition)] = offset
+    return json.dumps(topics)
 
 
 def _newest(folder: Path) -> int | None:

@@ -5,26 +5,30 @@ twice. The sink flushes before the task succeeds, so the checkpoint moves only a
 has its outcome in Kafka.
 """
 
+import asyncio
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import partial
 from math import ceil
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from delivery.checkpoint import replay_until
+from delivery.as_it_comes import deliver_as_it_comes
+from delivery.checkpoint import is_behind, position, replay_until, set_aside, starting_offsets
 from delivery.deliver import Plan
 from delivery.settings import DeliverySettings
 from delivery.task import deliver_stream
-from shared.destination import Destination, Start
+from shared.destination import Destination, Latency, Start
 from shared.runtime.arrow_rows import COLUMNS_IN, SCHEMA_OUT
 from shared.runtime.lane_driver import Flows
 from shared.runtime.one_owner import own_folder
 from shared.runtime.spark import map_arrow, write_outcomes
+from shared.runtime.topic_admin import topic_admin
 from shared.topics import CONFIG, STREAM_PARTITIONS, stream_topic
 
 # How long the broker may hold a fetch that finds nothing; the default of 500 ms is felt by the
@@ -38,9 +42,10 @@ _RATE_SPAN_S = 2.0
 _WARM_UP_TIMEOUT_S = 60
 
 
-def checkpoint_of(settings: DeliverySettings, destination_id: str) -> Path:
+def checkpoint_of(settings: DeliverySettings, destination_id: str, latency: Latency) -> Path:
     """Where a lane's position is kept. A destination that comes back goes on where it was."""
-    return settings.checkpoints / destination_id
+    name = destination_id if latency == "micro-batch" else f"{destination_id}.realtime"
+    return settings.checkpoints / name
 
 
 def hold_lane(destination_id: str, settings: DeliverySettings) -> AbstractContextManager[None]:
@@ -52,26 +57,31 @@ def start_lane(
     spark: SparkSession, destination: Destination, flows: Flows, *, settings: DeliverySettings
 ) -> StreamingQuery:
     """Start the query of one destination."""
-    checkpoint = checkpoint_of(settings, destination.id)
+    checkpoint = checkpoint_of(settings, destination.id, destination.latency)
+    begin = _begin(destination, settings)
+    is_realtime = destination.latency == "realtime"
     plan = Plan(
         reads="stream",
+        is_realtime=is_realtime,
         destinations={destination.id: destination},
         schedule=settings.schedule,
         time_box_s=settings.time_box_s,
-        replay_until=replay_until(checkpoint),
+        replay_until=begin.maybe_sent,
         allows_private=settings.allow_private,
         flow_folder=settings.flows,
         flows={name: flows[name] for name in flows.keys() & {destination.id}},
     )
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", destination.id)
-    events = _read(spark, destination, settings)
-    outcomes = map_arrow(events, partial(deliver_stream, plan=plan), SCHEMA_OUT)
+    options = {**source_options(destination, settings), **begin.options}
+    events = spark.readStream.format("kafka").options(**options).load().select(*COLUMNS_IN)
+    send = deliver_as_it_comes if is_realtime else deliver_stream
     return write_outcomes(
-        outcomes,
+        map_arrow(events, partial(send, plan=plan), SCHEMA_OUT),
         name=destination.id,
         bootstrap_servers=settings.bootstrap_servers,
         checkpoint=checkpoint,
-        trigger_interval="0 seconds",
+        trigger_interval=f"{settings.realtime_interval_s if is_realtime else 0} seconds",
+        is_realtime=is_realtime,
     )
 
 
@@ -116,7 +126,10 @@ def source_options(destination: Destination, settings: DeliverySettings) -> dict
         "kafka.fetch.max.wait.ms": str(_FETCH_WAIT_MS),
         **_start_options(destination.start),
     }
-    if destination.linger_s:
+    if destination.latency == "realtime":
+        # Real time has no bounds and no linger: Spark refuses the options.
+        del options["maxOffsetsPerTrigger"]
+    elif destination.linger_s:
         # Whatever comes first: enough for a batch, or the wait is over.
         options["minOffsetsPerTrigger"] = str(destination.batch_count_max)
         options["maxTriggerDelay"] = f"{ceil(destination.linger_s * 1000)}ms"
@@ -145,9 +158,46 @@ def _start_options(start: Start) -> dict[str, str]:
             }
 
 
-def _read(spark: SparkSession, destination: Destination, settings: DeliverySettings) -> DataFrame:
-    options = source_options(destination, settings)
-    return spark.readStream.format("kafka").options(**options).load().select(*COLUMNS_IN)
+@dataclass(frozen=True, slots=True)
+class _Begin:
+    """From where a lane goes on, and up to where its events may have been sent already."""
+
+    options: Mapping[str, str]
+    maybe_sent: Mapping[tuple[str, int], int]
+
+
+def _begin(destination: Destination, settings: DeliverySettings) -> _Begin:
+    """The lane's own checkpoint, or that of its other latency if that is where it ran last."""
+    other_latency: Latency = "micro-batch" if destination.latency == "realtime" else "realtime"
+    own = checkpoint_of(settings, destination.id, destination.latency)
+    other = checkpoint_of(settings, destination.id, other_latency)
+    if is_behind(own, other):
+        set_aside(own)
+        return _Begin(
+            {"startingOffsets": starting_offsets(position(other))},
+            _maybe_sent(other, destination, other_latency, settings),
+        )
+    return _Begin({}, _maybe_sent(own, destination, destination.latency, settings))
+
+
+def _maybe_sent(
+    checkpoint: Path, destination: Destination, latency: Latency, settings: DeliverySettings
+) -> Mapping[tuple[str, int], int]:
+    """What the last run may have sent beyond its position.
+
+    A micro-batch writes down beforehand how far it goes. Real time does not, so whatever is in the
+    stream by now may have been sent.
+    """
+    if latency == "micro-batch":
+        return replay_until(checkpoint)
+    if not checkpoint.exists():
+        return {}
+    return asyncio.run(_ends(stream_topic(destination.stream), settings.bootstrap_servers))
+
+
+async def _ends(topic: str, bootstrap_servers: str) -> Mapping[tuple[str, int], int]:
+    async with topic_admin(bootstrap_servers) as admin:
+        return {where: end for where, (_, end) in (await admin.spans([topic])).items()}
 
 
 def _drop(batches: Iterable[Any]) -> Iterator[Any]:

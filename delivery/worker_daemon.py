@@ -9,10 +9,10 @@ import gc
 from pyspark import worker
 from pyspark.daemon import manager
 
-from delivery import task
+from delivery import as_it_comes, task
 
 # What a worker needs at its first task: Spark's side of it, and ours.
-PRELOADED = (worker, task)
+PRELOADED = (worker, task, as_it_comes)
 
 if __name__ == "__main__":
     # Nothing of this is garbage; a collection in each copy would only copy the pages.

@@ -25,6 +25,8 @@ from shared.topics import DEAD, stream_spec
 
 # The 30 s tier lasts 0.6 s, the deadline of 72 h an hour and a half.
 TIME_SCALE = 0.02
+# Spark's least: real-time lanes tell their outcomes when an interval ends.
+QUICK_INTERVALS = {"HIFI_DELIVERY_REALTIME_INTERVAL_S": "5"}
 # Spark starts in 10 s on two idle cores; tests never meet idle ones.
 PATIENCE_S = 90.0
 
@@ -121,7 +123,7 @@ class RunningHifi:
 
 def stack_settings(folder: Path, cache: Path) -> StackSettings:
     """Free ports, small heaps, fast retries."""
-    kafka, gateway, sample, *metrics = pick_free(8)
+    kafka, gateway, sample, *metrics = pick_free(9)
     return StackSettings(
         folder=folder,
         cache=cache,
@@ -132,6 +134,7 @@ def stack_settings(folder: Path, cache: Path) -> StackSettings:
         retrier_metrics_port=metrics[2],
         observe_metrics_port=metrics[3],
         console_port=metrics[4],
+        realtime_metrics_port=metrics[5],
         sample_port=sample,
         spark_heap_mb=512,
         time_scale=TIME_SCALE,
@@ -144,7 +147,7 @@ def stack_settings(folder: Path, cache: Path) -> StackSettings:
 def hifi_stack(tmp_path_factory: pytest.TempPathFactory, jars_cache: Path) -> Iterator[Stack]:
     """One Hifi for all tests that need the whole of it: each start costs two Spark drivers."""
     settings = stack_settings(tmp_path_factory.mktemp("hifi"), jars_cache)
-    stack = Stack(settings, environ=os.environ, say=lambda _: None)
+    stack = Stack(settings, environ={**os.environ, **QUICK_INTERVALS}, say=lambda _: None)
     stack.start(lambda _: None)
     try:
         yield stack

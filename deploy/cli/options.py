@@ -21,6 +21,7 @@ GATEWAY_METRICS_PORT_DEFAULT = _DEFAULT.gateway_metrics_port
 DELIVERY_METRICS_PORT_DEFAULT = _DEFAULT.delivery_metrics_port
 RETRIER_METRICS_PORT_DEFAULT = _DEFAULT.retrier_metrics_port
 OBSERVE_METRICS_PORT_DEFAULT = _DEFAULT.observe_metrics_port
+REALTIME_METRICS_PORT_DEFAULT = _DEFAULT.realtime_metrics_port
 SAMPLE_PORT_DEFAULT = _DEFAULT.sample_port
 CONSOLE_PORT_DEFAULT = _DEFAULT.console_port
 CONSOLE_DEFAULT = f"http://127.0.0.1:{_DEFAULT.console_port}"
@@ -50,6 +51,9 @@ GatewayPort = Annotated[int, _port("GATEWAY_PORT", "Where to POST events.")]
 GatewayMetricsPort = Annotated[int, _port("GATEWAY_METRICS_PORT", "Gateway's probes, metrics.")]
 DeliveryMetricsPort = Annotated[int, _port("DELIVERY_METRICS_PORT", "Delivery's metrics.")]
 RetrierMetricsPort = Annotated[int, _port("RETRIER_METRICS_PORT", "Retrier's metrics.")]
+RealtimeMetricsPort = Annotated[
+    int, _port("REALTIME_METRICS_PORT", "Metrics of real-time delivery, if any destination asks.")
+]
 ObserveMetricsPort = Annotated[int, _port("OBSERVE_METRICS_PORT", "Lag and loss as metrics.")]
 SamplePort = Annotated[int, _port("SAMPLE_PORT", "Shows what arrives.")]
 ConsolePort = Annotated[int, _port("CONSOLE_PORT", "Hifi in a browser.")]

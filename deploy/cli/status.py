@@ -38,6 +38,7 @@ def status(  # noqa: PLR0917 - typer makes an option of each
     retrier_metrics_port: options.RetrierMetricsPort = options.RETRIER_METRICS_PORT_DEFAULT,
     observe_metrics_port: options.ObserveMetricsPort = options.OBSERVE_METRICS_PORT_DEFAULT,
     console_port: options.ConsolePort = options.CONSOLE_PORT_DEFAULT,
+    realtime_metrics_port: options.RealtimeMetricsPort = options.REALTIME_METRICS_PORT_DEFAULT,
     sample_port: options.SamplePort = options.SAMPLE_PORT_DEFAULT,
     as_json: options.AsJson = False,
 ) -> None:
@@ -57,6 +58,7 @@ def status(  # noqa: PLR0917 - typer makes an option of each
         retrier_metrics_port=retrier_metrics_port,
         observe_metrics_port=observe_metrics_port,
         console_port=console_port,
+        realtime_metrics_port=realtime_metrics_port,
         sample_port=sample_port,
     )
     services = {service.name: service.is_ready() for service in services_of(settings)}

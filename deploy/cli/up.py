@@ -42,6 +42,7 @@ def up(  # noqa: PLR0917 - typer makes an option of each
     retrier_metrics_port: options.RetrierMetricsPort = options.RETRIER_METRICS_PORT_DEFAULT,
     observe_metrics_port: options.ObserveMetricsPort = options.OBSERVE_METRICS_PORT_DEFAULT,
     console_port: options.ConsolePort = options.CONSOLE_PORT_DEFAULT,
+    realtime_metrics_port: options.RealtimeMetricsPort = options.REALTIME_METRICS_PORT_DEFAULT,
     sample_port: options.SamplePort = options.SAMPLE_PORT_DEFAULT,
     kafka_heap_mb: Annotated[
         int | None,
@@ -73,6 +74,7 @@ def up(  # noqa: PLR0917 - typer makes an option of each
         retrier_metrics_port=retrier_metrics_port,
         observe_metrics_port=observe_metrics_port,
         console_port=console_port,
+        realtime_metrics_port=realtime_metrics_port,
         sample_port=sample_port,
         kafka_heap_mb=kafka_heap_mb,
         spark_heap_mb=spark_heap_mb,

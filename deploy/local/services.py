@@ -15,6 +15,8 @@ from shared.metric_names import DELIVERY_LANE_UP, OBSERVE_UP, RETRIER_LANE_UP
 
 # Loopback answers in a few ms; a driver whose processors are all busy was seen to take 1 s.
 _ANSWER_TIMEOUT_S = 2.0
+# The delivery process for destinations that ask for real time.
+REALTIME = "realtime"
 # How the sample destination's page begins; other programs like port 8090 too.
 SAMPLE_TITLE = "Hifi sample destination"
 
@@ -33,6 +35,7 @@ class StackSettings:
     retrier_metrics_port: int = 8083
     observe_metrics_port: int = 8084
     console_port: int = 8088
+    realtime_metrics_port: int = 8085
     sample_port: int = 8090
     kafka_heap_mb: int | None = None
     spark_heap_mb: int = 1024
@@ -56,6 +59,7 @@ class StackSettings:
             ("--retrier-metrics-port", self.retrier_metrics_port),
             ("--observe-metrics-port", self.observe_metrics_port),
             ("--console-port", self.console_port),
+            ("--realtime-metrics-port", self.realtime_metrics_port),
             ("--sample-port", self.sample_port),
         ]
 
@@ -77,7 +81,7 @@ class Service:
     @property
     def keeps_secrets(self) -> bool:
         """Whether it seals the secrets of destinations, or opens them."""
-        return self.name in {"gateway", "delivery", "retrier"}
+        return self.name in {"gateway", "delivery", REALTIME, "retrier"}
 
     def is_ready(self) -> bool:
         begin, end = self.ready_line
@@ -142,6 +146,28 @@ def services_of(settings: StackSettings) -> Iterator[Service]:
         ports={"--sample-port": settings.sample_port},
         ready_url=f"http://{HOST}:{settings.sample_port}/",
         ready_line=("<title>", f"{SAMPLE_TITLE}</title>"),
+    )
+
+
+def realtime_service(settings: StackSettings) -> Service:
+    """The second delivery process, which the stack starts when a destination asks for real time."""
+    port = settings.realtime_metrics_port
+    return Service(
+        name=REALTIME,
+        module="delivery",
+        env={
+            "HIFI_DELIVERY_LATENCY": "realtime",
+            "HIFI_DELIVERY_FOLDER": str(settings.folder / "delivery"),
+            "HIFI_DELIVERY_JARS_CACHE": str(settings.cache),
+            "HIFI_DELIVERY_METRICS_PORT": str(port),
+            "HIFI_DELIVERY_HEAP_MB": str(settings.spark_heap_mb),
+            "HIFI_DELIVERY_TIME_SCALE": str(settings.time_scale),
+            "HIFI_DELIVERY_MAKES_CLASS_ARCHIVE": "false",
+            **_allow_private("delivery"),
+        },
+        ports={"--realtime-metrics-port": port},
+        ready_url=f"http://{HOST}:{port}/metrics",
+        ready_line=(DELIVERY_LANE_UP.name, " 1.0"),
     )
 
 

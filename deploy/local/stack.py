@@ -15,8 +15,16 @@ from contextlib import ExitStack
 from deploy.local.children import Child
 from deploy.local.cluster import Cluster
 from deploy.local.ports import HOST, require_free
+from deploy.local.realtime_wish import RealtimeWish
 from deploy.local.secret_keys import VARIABLE, secret_keys
-from deploy.local.services import Service, StackSettings, how_it_ended, services_of
+from deploy.local.services import (
+    REALTIME,
+    Service,
+    StackSettings,
+    how_it_ended,
+    realtime_service,
+    services_of,
+)
 from shared.configuration import Stream
 from shared.destination import Destination
 from shared.runtime.config_topic import read_config, write_config
@@ -54,6 +62,7 @@ class Stack:
         self._say = say
         self._held = ExitStack()
         self._secret_keys = ""
+        self._realtime = RealtimeWish()
         self._deaths_s: dict[str, list[float]] = defaultdict(list)
         self._cluster = Cluster(
             folder=settings.folder / "kafka",
@@ -80,6 +89,7 @@ class Stack:
             self._cluster.start()
             self._say("making topics")
             asyncio.run(self._prepare_topics())
+            self._realtime.start(self.bootstrap_servers)
             # All at once: two Spark drivers start side by side in little more time than one.
             for service in self.services:
                 self._spawn(service)
@@ -92,6 +102,7 @@ class Stack:
 
     def look_after(self) -> None:
         """Start again what has died; SetupError when that has not helped."""
+        self._meet_wishes()
         for service in self.services:
             child = self.children[service.name]
             if not child.alive:
@@ -104,9 +115,10 @@ class Stack:
 
     def stop(self) -> None:
         """Drain and stop everything, in order; safe to call at any point of a start."""
-        # The two that work behind the gateway's back may drain at the same time.
+        self._realtime.stop()
+        # Those that work behind the gateway's back may drain at the same time.
         running = self.children
-        for names in (("gateway",), ("delivery", "retrier"), ("observe", "sample")):
+        for names in (("gateway",), ("delivery", REALTIME, "retrier"), ("observe", "sample")):
             children = [running[name] for name in names if name in running]
             for child in children:
                 child.send(signal.SIGTERM)
@@ -115,6 +127,7 @@ class Stack:
                 child.stop(_STOP_TIMEOUT_S)
         for service in self.services:
             service.child = None
+        self.services = [one for one in self.services if one.name != REALTIME]
         if self._cluster.running:
             self._say("stopping Kafka")
         self._cluster.stop()
@@ -156,8 +169,16 @@ class Stack:
         if known.destinations.get(sample.id) != sample:
             await write_config(self.bootstrap_servers, [Stream(DEMO_STREAM), sample])
 
+    def _meet_wishes(self) -> None:
+        """Real time has a driver only where somebody asks for it: half a gigabyte otherwise."""
+        if self._realtime.is_there and all(one.name != REALTIME for one in self.services):
+            self._say("starting realtime")
+            service = realtime_service(self.settings)
+            self._spawn(service)
+            self.services.append(service)
+
     def _spawn(self, service: Service) -> None:
-        prefix = f"HIFI_{service.name.upper()}_"
+        prefix = f"HIFI_{service.module.partition('.')[0].upper()}_"
         kafka = {f"{prefix}BOOTSTRAP_SERVERS": self.bootstrap_servers}
         keys = {VARIABLE: self._secret_keys} if service.keeps_secrets else {}
         service.child = Child(

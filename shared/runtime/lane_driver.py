@@ -89,6 +89,11 @@ class LaneDriverSettings(BaseSettings):
         return self.folder.absolute()
 
     @property
+    def stall_limit_s(self) -> float:
+        """How long a lane of this process may go without news of its progress."""
+        return self.stalled_after_s
+
+    @property
     def checkpoints(self) -> Path:
         return self.folder.absolute() / "checkpoints"
 
@@ -150,7 +155,7 @@ def run_lanes(
                 on_progress=positions.note,
                 hold=hold_lane,
                 drain_s=settings.change_drain_s,
-                stalled_after_s=settings.stalled_after_s,
+                stalled_after_s=settings.stall_limit_s,
             )
             try:
                 _warm_up(spark, warm_up)

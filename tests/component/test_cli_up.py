@@ -17,7 +17,7 @@ from tests import cli_runs
 
 @pytest.fixture
 def settings(tmp_path: Path) -> StackSettings:
-    kafka, gateway, sample, *metrics = pick_free(8)
+    kafka, gateway, sample, *metrics = pick_free(9)
     return StackSettings(
         folder=tmp_path / "data",
         cache=tmp_path / "cache",
@@ -28,6 +28,7 @@ def settings(tmp_path: Path) -> StackSettings:
         retrier_metrics_port=metrics[2],
         observe_metrics_port=metrics[3],
         console_port=metrics[4],
+        realtime_metrics_port=metrics[5],
         sample_port=sample,
     )
 

@@ -1,0 +1,88 @@
+"""Lanes change while they run: paused, changed, moved to real time and back, without a restart."""
+
+import asyncio
+import time
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from delivery.checkpoint import position
+from shared.destination import Destination
+from shared.runtime.config_topic import write_config
+from tests.scripted_destination import scripted_destination
+from tests.stack_fixtures import PATIENCE_S, RunningHifi, fetch, wait_until
+
+pytestmark = pytest.mark.integration
+
+
+def ids(prefix: str, count: int) -> list[dict[str, str]]:
+    return [{"id": f"{prefix}-{number}"} for number in range(count)]
+
+
+def change(hifi: RunningHifi, destination: Destination) -> None:
+    asyncio.run(write_config(hifi.kafka, [destination]))
+
+
+def lane_is(port: int, destination: Destination, *, up: bool) -> bool:
+    line = f'hifi_delivery_lane_up{{destination="{destination.id}"}} {float(up)}'
+    return line in fetch(f"http://127.0.0.1:{port}/metrics")
+
+
+def test_a_paused_lane_keeps_its_position_and_a_changed_one_sends_otherwise(
+    hifi: RunningHifi,
+) -> None:
+    port = hifi.stack.settings.delivery_metrics_port
+    with scripted_destination() as destination:
+        to = Destination(stream="paused", name="to", url=destination.url)
+        hifi.add(to)
+        assert hifi.post("paused", ids("before", 10)).status_code == 200
+        wait_until(lambda: len(destination.accepted_ids) == 10, what="10 arrived")
+        hifi.wait_for_balance(to.id, lambda b: b.delivered == 10, what="10 delivered")
+        change(hifi, replace(to, is_paused=True))
+        wait_until(lambda: lane_is(port, to, up=False), what="the lane is down")
+        assert hifi.post("paused", ids("while", 10)).status_code == 200
+        changed_s = time.monotonic()
+        change(hifi, replace(to, batch_count_max=1))
+        wait_until(lambda: len(destination.accepted_ids) == 20, what="20 arrived")
+        took_s = time.monotonic() - changed_s
+        while_paused = [r for r in destination.accepted if r.events[0]["id"].startswith("while")]
+        assert max(destination.accepted_ids.values()) == 1
+        assert all(request.received_s > changed_s for request in while_paused)
+        assert [len(request.events) for request in while_paused] == [1] * 10
+        # The promise is 5 s; cores of a test machine have other work too.
+        assert took_s < PATIENCE_S / 3
+
+
+def test_a_lane_moves_to_real_time_and_back_and_sends_nothing_twice(hifi: RunningHifi) -> None:
+    """Each latency has its own process and checkpoint; the position moves with the lane."""
+    stack = hifi.stack
+    port = stack.settings.realtime_metrics_port
+    with scripted_destination() as destination:
+        to = Destination(stream="moving", name="to", url=destination.url)
+        hifi.add(to)
+        assert hifi.post("moving", ids("first", 20)).status_code == 200
+        hifi.wait_for_balance(to.id, lambda b: b.delivered == 20, what="20 delivered")
+        change(hifi, replace(to, latency="realtime"))
+
+        def is_realtime() -> bool:
+            stack.look_after()
+            return lane_is(port, to, up=True)
+
+        wait_until(is_realtime, what="the real-time lane is up", timeout_s=2 * PATIENCE_S)
+        assert hifi.post("moving", ids("second", 20)).status_code == 200
+        wait_until(lambda: len(destination.accepted_ids) == 40, what="40 arrived")
+        # Outcomes come when the interval ends, and with them the position.
+        hifi.wait_for_balance(to.id, lambda b: b.delivered == 40, what="40 delivered")
+        checkpoints = stack.settings.folder / "delivery" / "checkpoints"
+        wait_until(
+            lambda: sum(position(checkpoints / f"{to.id}.realtime").values()) == 40,
+            what="the position is written",
+        )
+        change(hifi, to)
+        hifi.wait_for_lane(to.id)
+        assert hifi.post("moving", ids("third", 20)).status_code == 200
+        hifi.wait_for_balance(to.id, lambda b: b.delivered == 60, what="60 delivered")
+        expected = [event["id"] for name in ("first", "second", "third") for event in ids(name, 20)]
+        assert destination.accepted_ids == Counter(expected)
+    assert hifi.balance(to.id).unaccounted == 0
