@@ -10,10 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka.errors import KafkaError
 
 from shared.envelope import Envelope, Malformed, open_retry_record, open_stream_record
 from shared.receipt import Receipt
 from shared.record import Origin, RecordIn
+from shared.runtime.setup_error import SetupError
 from shared.schedule import RetrySchedule
 from shared.topics import DEAD, RECEIPTS, retry_topic, stream_topic
 
@@ -85,9 +87,14 @@ class EventSearch:
             consumer = AIOKafkaConsumer(
                 bootstrap_servers=self._bootstrap_servers, enable_auto_commit=False
             )
-            await consumer.start()
             try:
+                await consumer.start()
                 return await self._find(consumer, stream, event_id, before_ms=before_ms)
+            except KafkaError as error:
+                raise SetupError(
+                    f"Kafka at {self._bootstrap_servers} cannot be read now ({error!r}):"
+                    " try again when it is well."
+                ) from error
             finally:
                 await consumer.stop()
 

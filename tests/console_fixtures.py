@@ -35,6 +35,7 @@ from shared.overview import (
 from shared.receipt import Receipt, ReceiptOutcome
 from shared.record import Origin
 from shared.runtime.clock import now_ms
+from shared.runtime.setup_error import SetupError
 from shared.schedule import RetrySchedule
 from tests.browser import MISSING, Browser, chromium
 
@@ -67,12 +68,16 @@ class GivenDead:
     """Dead letters in a list; a re-drive marks them."""
 
     letters: list[LetterRow] = field(default_factory=list)
+    problem: str = ""
+    is_whole: bool = True
     redrives: list[Wanted] = field(default_factory=list)
 
     async def look(self, wanted: Wanted, *, streams: frozenset[str]) -> Letters:
+        if self.problem:
+            raise SetupError(self.problem)
         rows = [one for one in self.letters if _matches(one, wanted) and one.stream in streams]
         left = sum(not one.is_redriven for one in rows)
-        return Letters(tuple(rows), matching=len(rows), redrivable=left)
+        return Letters(tuple(rows), len(rows), left, is_whole=self.is_whole)
 
     async def redrive(self, wanted: Wanted, *, streams: frozenset[str]) -> int:
         self.redrives.append(wanted)
@@ -180,6 +185,8 @@ def console(open_console: RunningConsole) -> RunningConsole:
     open_console.events.found.clear()
     open_console.events.asked.clear()
     open_console.dead.letters.clear()
+    open_console.dead.problem = ""
+    open_console.dead.is_whole = True
     open_console.dead.redrives.clear()
     open_console.flows.clear()
     configure(open_console)

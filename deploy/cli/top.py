@@ -97,6 +97,12 @@ def screen(overview: Mapping[str, Any]) -> Group:
     parts: list[Text | Table] = [Text(), head, *troubles, Text()]
     if ones:
         parts.append(_table(ones, now_ms=overview["at_ms"]))
+        parts.append(Text())
+        parts += [
+            Text(f"  {harmless(one['destination_id'])}: {harmless(one['reason'])}", style="yellow")
+            for one in ones
+            if one["reason"]
+        ]
         parts.append(_legend())
     return Group(*parts)
 
@@ -153,8 +159,6 @@ def _table(ones: list[dict[str, Any]], *, now_ms: int) -> Table:
             ),
             _minutes(one, now_ms),
         )
-        if one["reason"]:
-            table.add_row(Text(f"  {harmless(one['reason'])}", style="dim"))
     return table
 
 

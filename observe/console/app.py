@@ -20,6 +20,7 @@ from observe.console.layout import render_bare
 from observe.console.plain_pages import notice
 from observe.console.posts import Posts
 from observe.console.views import Views
+from shared.runtime.setup_error import SetupError
 
 log = structlog.get_logger()
 
@@ -39,6 +40,7 @@ def create_app(views: Views, posts: Posts, *, hosts: Collection[str] = ()) -> AS
         exception_handlers={
             SignedOut: _to_sign_in,
             HTTPException: _refuse,
+            SetupError: _tell,
             Exception: _fail,
         },
     )
@@ -113,6 +115,12 @@ async def _refuse(request: Request, error: Exception) -> Response:
     title = _TITLES.get(error.status_code, "Not possible")
     says = error.detail if error.status_code != 404 or len(error.detail) > 9 else "No such page."  # noqa: PLR2004 - Starlette's own "Not Found"
     return HTMLResponse(render_bare(title, notice(title, says)), status_code=error.status_code)
+
+
+async def _tell(_: Request, error: Exception) -> Response:
+    """Something outside of us is wrong, mostly Kafka: it says so itself, in one sentence."""
+    title = _TITLES[503]
+    return HTMLResponse(render_bare(title, notice(title, str(error))), status_code=503)
 
 
 async def _fail(request: Request, error: Exception) -> Response:

@@ -128,17 +128,14 @@ def confirm_page(wanted: Wanted, letters: Letters, *, around: Around) -> Page:
         tag("p", f"{wording.count(again)} more match and were sent again already.", class_="quiet")
         if again
         else NOTHING,
-        tag(
-            "form",
-            csrf_field(around),
-            [tag("input", type="hidden", name=name, value=value)
-             for name, value in filters.items()],
-            tag("input", type="hidden", name="confirmed", value=letters.redrivable),
-            tag("button", f"Send {said} again", type="submit", class_="act"),
-            " ",
-            tag("a", "Leave them", href=_path(wanted)),
-            method="post",
-            action="/dead/redrive",
+        _confirm_form(wanted, letters, around)
+        if letters.is_whole
+        else tag(
+            "p",
+            "There are more than can be counted here: narrow the filters, or use ",
+            code("hifi dead redrive"),
+            ".",
+            class_="warn",
         ),
     )  # fmt: skip
     return Page(
@@ -146,6 +143,22 @@ def confirm_page(wanted: Wanted, letters: Letters, *, around: Around) -> Page:
         here="/dead",
         regions=(Region("confirm", content, is_live=False),),
         status=f"Send {said} again?",
+    )
+
+
+def _confirm_form(wanted: Wanted, letters: Letters, around: Around) -> Safe:
+    said = wording.plural(letters.redrivable, "dead letter")
+    filters = wanted.fields()
+    return tag(
+        "form",
+        csrf_field(around),
+        [tag("input", type="hidden", name=name, value=value) for name, value in filters.items()],
+        tag("input", type="hidden", name="confirmed", value=letters.redrivable),
+        tag("button", f"Send {said} again", type="submit", class_="act"),
+        " ",
+        tag("a", "Leave them", href=_path(wanted)),
+        method="post",
+        action="/dead/redrive",
     )
 
 

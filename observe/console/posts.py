@@ -108,7 +108,7 @@ class Posts:
         wanted = wanted_of(fields)
         counted = fields.get("confirmed", "")
         letters = await self._dead.look(wanted, streams=names)
-        if counted != str(letters.redrivable):
+        if counted != str(letters.redrivable) or not letters.is_whole:
             # More have died since, or somebody else was faster: nobody re-drives the unseen.
             return RedirectResponse(f"/dead/redrive?{wanted.query}", status_code=303)
         log.info(

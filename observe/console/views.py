@@ -21,8 +21,14 @@ from observe.console.plain_pages import sign_in_page
 from observe.console.scene import Scene
 from observe.console.viewers import Viewer
 from shared.access import ApiKey
+from shared.overview import Overview
 from shared.schedule import RetrySchedule
 
+# Different pages that are looked at within a second; what somebody makes up is not kept for long.
+_MADE_MAX = 100
+# Path, tenant and streams of whoever looks; and of which overview what page was made.
+_Seen = tuple[str, str | None, frozenset[str]]
+_Made = tuple[Overview, Page | None]
 # What came of a post, by the word that its redirect carries.
 _DONE = {"revoked": "The key is revoked.", "nothing": "There was nothing to send again."}
 
@@ -46,6 +52,7 @@ class Views:
         self._live = live
         self._schedule = schedule
         self._now_ms = now_ms
+        self._made: dict[_Seen, _Made] = {}
 
     def routes(self) -> list[Route]:
         return [
@@ -170,7 +177,19 @@ class Views:
         return response
 
     def _page_at(self, path: str, viewer: Viewer) -> Page | None:
-        scene = self._scene().seen_by(viewer)
+        """The page as it is now; made once for all who look at the same."""
+        scene = self._scene()
+        key = (path, viewer.tenant, viewer.streams)
+        made = self._made.get(key)
+        if made is not None and made[0] is scene.overview:
+            return made[1]
+        page = self._make_page(path, scene.seen_by(viewer))
+        if len(self._made) >= _MADE_MAX:
+            self._made.clear()
+        self._made[key] = (scene.overview, page)
+        return page
+
+    def _make_page(self, path: str, scene: Scene) -> Page | None:
         match path.strip("/").split("/"):
             case [""]:
                 return overview_page(scene)

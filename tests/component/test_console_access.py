@@ -334,6 +334,16 @@ def test_a_redrive_counts_first_and_does_what_was_counted(
     assert [one.event_id for one in console.dead.letters if not one.is_redriven] == ["e-3"]
 
 
+def test_what_cannot_be_counted_is_not_sent(console: RunningConsole, client: httpx.Client) -> None:
+    console.dead.letters = [letter("e-1")]
+    csrf = csrf_of(client.get("/dead/redrive").text)
+    console.dead.is_whole = False
+    assert "narrow the filters" in client.get("/dead/redrive").text
+    answer = client.post("/dead/redrive", data={"csrf": csrf, "confirmed": "1"})
+    assert answer.headers["location"].startswith("/dead/redrive")
+    assert console.dead.redrives == []
+
+
 def test_an_admin_revokes_a_key_but_not_its_own(
     locked_console: RunningConsole, visitor: httpx.Client
 ) -> None:
@@ -373,3 +383,14 @@ def test_odd_requests_get_an_answer_and_no_story(client: httpx.Client) -> None:
     assert client.get("/dead?sent=99999999999999999999").status_code == 200
     assert client.delete("/").status_code == 405
     assert now_ms() > 0
+
+
+def test_a_kafka_that_is_away_is_one_sentence(
+    console: RunningConsole, client: httpx.Client
+) -> None:
+    console.dead.problem = "Kafka at broker:9092 cannot be read now: try again when it is well."
+    answer = client.get("/dead")
+    assert answer.status_code == 503
+    assert console.dead.problem in answer.text
+    # What is in memory is still shown.
+    assert client.get("/").status_code == 200
