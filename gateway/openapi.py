@@ -4,23 +4,30 @@ Written by hand from the catalogue of problems and the settings, and held agains
 application by a property-based test, because a description that is not true is worse than none.
 """
 
-from typing import Any
-
 from gateway.openapi_dead_letters import dead_letter_paths
 from gateway.openapi_destinations import DESTINATION, NEW_DESTINATION
+from gateway.openapi_examples import (
+    NEW_DESTINATION_EXAMPLE,
+    NEW_KEY_EXAMPLE,
+    NEW_STREAM_EXAMPLE,
+    NEW_TENANT_EXAMPLE,
+    with_examples,
+)
 from gateway.openapi_objects import KEY, LIMITS, NEW_KEY, NEW_STREAM, RESULT, STREAM, TENANT
+from gateway.openapi_parts import (
+    KNOWN_CALLER,
+    REQUEST_ID,
+    Json,
+    answer,
+    header,
+    path,
+    problems,
+    query,
+)
 from gateway.problems import CATALOGUE
 from gateway.settings import Settings
 
-Json = dict[str, Any]
-
-_REQUEST_ID = "01939f2e-7b1c-7cc3-98c4-dc0c0c07398f"
-_NAME = {"type": "string", "pattern": "^[a-z0-9][a-z0-9_-]{0,99}$"}
-_REF_PROBLEM = {"$ref": "#/components/schemas/Problem"}
-# What can happen on every path: a head that is no HTTP, too slow or too large, and bugs.
-_EVERYWHERE = ("invalid_http", "head_timeout", "head_too_large", "internal_error")
-_KNOWN_CALLER = ("unauthenticated", "scope_missing", "method_not_allowed")
-
+_CLOUD_EVENT = {"specversion": "1.0", "id": "e-1", "source": "/shop", "type": "order.placed"}
 
 _EVENTS = (
     "invalid_json",
@@ -74,17 +81,7 @@ def document(settings: Settings) -> Json:
             "description": "Events in over HTTP. A 2xx means that Kafka has reported every"
             " accepted event stored; `results` says what became of the others.",
         },
-        "paths": {
-            "/v1/streams/{stream}/events": {
-                "parameters": [_path("stream")],
-                "post": _post_events(),
-            },
-            "/v1/streams/{stream}/beacon": {
-                "parameters": [_path("stream")],
-                "post": _post_beacon(),
-            },
-            **_control_paths(),
-        },
+        "paths": with_examples(_paths(), settings),
         "components": {
             "schemas": {
                 "Event": {"type": "object", "description": "Any JSON object."},
@@ -103,6 +100,20 @@ def document(settings: Settings) -> Json:
     }
 
 
+def _paths() -> Json:
+    return {
+        "/v1/streams/{stream}/events": {
+            "parameters": [path("stream")],
+            "post": _post_events(),
+        },
+        "/v1/streams/{stream}/beacon": {
+            "parameters": [path("stream")],
+            "post": _post_beacon(),
+        },
+        **_control_paths(),
+    }
+
+
 def _post_events() -> Json:
     event = {"$ref": "#/components/schemas/Event"}
     batch = {"type": "array", "items": event}
@@ -115,11 +126,11 @@ def _post_events() -> Json:
             },
         },
         "application/x-ndjson": {"schema": {"type": "string"}, "example": '{"id":"e-1"}\n'},
-        "application/cloudevents+json": {"schema": event},
-        "application/cloudevents-batch+json": {"schema": batch},
+        "application/cloudevents+json": {"schema": event, "example": _CLOUD_EVENT},
+        "application/cloudevents-batch+json": {"schema": batch, "example": [_CLOUD_EVENT]},
     }
-    responses = _problems(*_KNOWN_CALLER, *_EVENTS)
-    all_in = {"request_id": _REQUEST_ID, "accepted": 2, "rejected": 0}
+    responses = problems(*KNOWN_CALLER, *_EVENTS)
+    all_in = {"request_id": REQUEST_ID, "accepted": 2, "rejected": 0}
     entry = {
         "index": 1,
         "id": "e-2",
@@ -129,29 +140,29 @@ def _post_events() -> Json:
         "pointer": "/1/price",
         "retryable": False,
     }
-    mixed = {"request_id": _REQUEST_ID, "accepted": 1, "rejected": 1, "results": [entry]}
-    responses["200"] = _answer("Accepted", "Every event is stored.", all_in)
+    mixed = {"request_id": REQUEST_ID, "accepted": 1, "rejected": 1, "results": [entry]}
+    responses["200"] = answer("Accepted", "Every event is stored.", all_in)
     spooled = {
-        "request_id": _REQUEST_ID,
+        "request_id": REQUEST_ID,
         "ack": "spool",
         "accepted": 0,
         "rejected": 0,
         "spooled": 2,
     }
     told = "Kafka has not all of them yet; the others are on this gateway's disk (respond-async)."
-    responses["202"] = _answer("Accepted", told, spooled)
+    responses["202"] = answer("Accepted", told, spooled)
     responses["204"] = {"description": "Every event is stored, and no body was asked for."}
-    responses["207"] = _answer("Accepted", "Some events are stored; see results.", mixed)
+    responses["207"] = answer("Accepted", "Some events are stored; see results.", mixed)
     return {
         "operationId": "sendEvents",
         "summary": "Send events",
         "parameters": [
-            _query("dry_run", ["true", "false"], "Judge the events and store none."),
-            _query("results", ["all", "failed"], "List every event, or those not accepted."),
-            _header("Idempotency-Key", 255, "The same key and body get the same answer again."),
-            _header("X-Partition-Key", 255, "The ordering key of events without their own."),
-            _header("Prefer", 100, "handling=strict or lenient, return=minimal, respond-async"),
-            _header("Hifi-Signature", 500, "t=SECONDS,v1=HEX, for keys that must sign."),
+            query("dry_run", ["true", "false"], "Judge the events and store none."),
+            query("results", ["all", "failed"], "List every event, or those not accepted."),
+            header("Idempotency-Key", 255, "The same key and body get the same answer again."),
+            header("X-Partition-Key", 255, "The ordering key of events without their own."),
+            header("Prefer", 100, "handling=strict or lenient, return=minimal, respond-async"),
+            header("Hifi-Signature", 500, "t=SECONDS,v1=HEX, for keys that must sign."),
         ],
         "requestBody": {"required": True, "content": content},
         "responses": responses,
@@ -159,10 +170,10 @@ def _post_events() -> Json:
 
 
 def _post_beacon() -> Json:
-    responses = _problems(*_KNOWN_CALLER, *_BEACON)
+    responses = problems(*KNOWN_CALLER, *_BEACON)
     responses["204"] = {"description": "Every event is stored."}
-    mixed = {"request_id": _REQUEST_ID, "accepted": 1, "rejected": 1, "results": []}
-    responses["207"] = _answer("Accepted", "Some events are stored.", mixed)
+    mixed = {"request_id": REQUEST_ID, "accepted": 1, "rejected": 1, "results": []}
+    responses["207"] = answer("Accepted", "Some events are stored.", mixed)
     text = {"schema": {"type": "string"}, "example": '{"id":"e-1"}'}
     key = {
         "name": "key",
@@ -183,10 +194,14 @@ def _post_beacon() -> Json:
 def _control_paths() -> Json:
     stream, key, tenant = "Stream", "Key", "Tenant"
     stream_paths = _object_path(
-        "stream", stream, NEW_STREAM, more=("stream_in_use", "unknown_stream")
+        "stream",
+        stream,
+        (NEW_STREAM, NEW_STREAM_EXAMPLE),
+        more=("stream_in_use", "unknown_stream"),
     )
-    key_paths = _object_path("key", key, NEW_KEY, more=("key_in_use", "unknown_key"))
-    tenant_paths = _object_path("tenant", tenant, TENANT, more=("unknown_tenant",))
+    key_body, tenant_body = (NEW_KEY, NEW_KEY_EXAMPLE), (TENANT, NEW_TENANT_EXAMPLE)
+    key_paths = _object_path("key", key, key_body, more=("key_in_use", "unknown_key"))
+    tenant_paths = _object_path("tenant", tenant, tenant_body, more=("unknown_tenant",))
     names = {"type": "object", "required": ["streams"]}
     keys = {"type": "object", "required": ["keys"]}
     limits = {"$ref": "#/components/schemas/Limits"}
@@ -195,18 +210,18 @@ def _control_paths() -> Json:
         "/v1/streams": {"get": _get("listStreams", names)},
         "/v1/streams/{stream}": stream_paths,
         **_destination_paths(),
-        **dead_letter_paths(_problems, _path("stream")),
+        **dead_letter_paths(problems, path("stream")),
         "/v1/keys": {"get": _get("listKeys", keys)},
         "/v1/keys/{key}": key_paths,
-        "/v1/keys/{key}/rotate": {"parameters": [_path("key")], "post": _change("rotateKey")},
-        "/v1/keys/{key}/retire": {"parameters": [_path("key")], "post": _change("retireKey")},
+        "/v1/keys/{key}/rotate": {"parameters": [path("key")], "post": _change("rotateKey")},
+        "/v1/keys/{key}/retire": {"parameters": [path("key")], "post": _change("retireKey")},
         "/v1/tenants/{tenant}": tenant_paths,
         "/openapi.json": {
             "get": {
                 "operationId": "describe",
                 "security": [],
                 "responses": {
-                    **_problems("method_not_allowed"),
+                    **problems("method_not_allowed"),
                     "200": {
                         "description": "This document.",
                         "content": {"application/json": {"schema": {"type": "object"}}},
@@ -221,7 +236,7 @@ def _destination_paths() -> Json:
     destination_paths = _object_path(
         "destination",
         "Destination",
-        NEW_DESTINATION,
+        (NEW_DESTINATION, NEW_DESTINATION_EXAMPLE),
         more=("unknown_stream", "unknown_destination"),
         put=("target_forbidden", "secrets_off", "secret_changed"),
         within="stream",
@@ -238,7 +253,7 @@ def _destination_paths() -> Json:
     }
     return {
         "/v1/streams/{stream}/destinations": {
-            "parameters": [_path("stream")],
+            "parameters": [path("stream")],
             "get": _get(
                 "listDestinations",
                 destinations,
@@ -256,32 +271,32 @@ def _get(operation: str, schema: Json, *more: str) -> Json:
     return {
         "operationId": operation,
         "responses": {
-            **_problems(*_KNOWN_CALLER, *more),
+            **problems(*KNOWN_CALLER, *more),
             "200": {"description": "What there is.", "content": content},
         },
     }
 
 
 def _change(operation: str) -> Json:
-    found = _problems(*_KNOWN_CALLER, "origin_forbidden", "unknown_key", "kafka_unavailable")
+    found = problems(*KNOWN_CALLER, "origin_forbidden", "unknown_key", "kafka_unavailable")
     return {
         "operationId": operation,
-        "responses": {**found, "200": _answer("Key", "The key as it is now.", None)},
+        "responses": {**found, "200": answer("Key", "The key as it is now.", None)},
     }
 
 
 def _object_path(
     name: str,
     schema: str,
-    body: Json,
+    body: tuple[Json, Json],
     *,
     more: tuple[str, ...],
     put: tuple[str, ...] = (),
     within: str | None = None,
 ) -> Json:
-    found = _problems(*_KNOWN_CALLER, "origin_forbidden", "stream_forbidden", *more)
-    changing = _problems(
-        *_KNOWN_CALLER,
+    found = problems(*KNOWN_CALLER, "origin_forbidden", "stream_forbidden", *more)
+    changing = problems(
+        *KNOWN_CALLER,
         *more,
         "stream_forbidden",
         "bad_object",
@@ -293,51 +308,22 @@ def _object_path(
         "kafka_unavailable",
         "origin_forbidden",
     )
-    shown = _answer(schema, "As it is now.", None)
+    shown = answer(schema, "As it is now.", None)
     return {
-        "parameters": [_path(each) for each in (within, name) if each is not None],
+        "parameters": [path(each) for each in (within, name) if each is not None],
         "get": {"operationId": f"show{schema}", "responses": {**found, "200": shown}},
         "put": {
             "operationId": f"put{schema}",
-            "requestBody": {"content": {"application/json": {"schema": body}}},
-            "responses": {**changing, **_problems(*put), "200": shown, "201": shown},
+            "requestBody": {
+                "content": {"application/json": {"schema": body[0], "example": body[1]}}
+            },
+            "responses": {**changing, **problems(*put), "200": shown, "201": shown},
         },
         "delete": {
             "operationId": f"delete{schema}",
             "responses": {**changing, "204": {"description": "It is gone."}},
         },
     }
-
-
-def _problems(*codes: str) -> Json:
-    """The responses of so many problems, by status, each with its example."""
-    responses: Json = {}
-    for code in (*codes, *_EVERYWHERE):
-        kind = CATALOGUE[code]
-        response = responses.setdefault(
-            str(kind.status),
-            {
-                "description": kind.title,
-                "content": {"application/problem+json": {"schema": _REF_PROBLEM, "examples": {}}},
-            },
-        )
-        example = {
-            "type": f"urn:hifi:problem:{code}",
-            "title": kind.title,
-            "status": kind.status,
-            "detail": f"{kind.title}.",
-            "code": code,
-            "request_id": _REQUEST_ID,
-        }
-        response["content"]["application/problem+json"]["examples"][code] = {"value": example}
-    return responses
-
-
-def _answer(schema: str, description: str, example: Json | None) -> Json:
-    content: Json = {"schema": {"$ref": f"#/components/schemas/{schema}"}}
-    if example is not None:
-        content["example"] = example
-    return {"description": description, "content": {"application/json": content}}
 
 
 def _accepted() -> Json:
@@ -375,17 +361,3 @@ def _problem_schema() -> Json:
             "results": {"type": "array", "items": {"$ref": "#/components/schemas/Result"}},
         },
     }
-
-
-def _path(name: str) -> Json:
-    return {"name": name, "in": "path", "required": True, "schema": _NAME}
-
-
-def _query(name: str, values: list[str], description: str) -> Json:
-    schema = {"type": "string", "enum": values}
-    return {"name": name, "in": "query", "schema": schema, "description": description}
-
-
-def _header(name: str, length_max: int, description: str) -> Json:
-    schema = {"type": "string", "maxLength": length_max}
-    return {"name": name, "in": "header", "schema": schema, "description": description}

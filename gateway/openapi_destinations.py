@@ -104,6 +104,8 @@ def _settings(secret: dict[str, Any]) -> dict[str, Any]:
         "hold_on_rejects": {"type": "boolean"},
         "disable_after_s": _seconds(1, 30 * 86_400),
         "is_disabled": {"type": "boolean"},
+        # What was held or disabled until then goes on.
+        "resumed_at_ms": {"type": "integer", "minimum": 0, "maximum": 10**15},
     }
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import httpx
+import jsonschema_rs
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
@@ -16,6 +17,7 @@ from gateway.settings import Settings
 from shared.topics import stream_topic
 from tests.gateway_fixtures import FakePublisher, RunningGateway, config_with, running_gateway
 
+JSON, PROBLEM = "application/json", "application/problem+json"
 # Enough that each operation sees every kind of fault, and bounded in time.
 EXAMPLES = 25
 
@@ -89,8 +91,28 @@ def test_every_status_of_every_path_has_an_example() -> None:
             if method == "parameters":
                 continue
             for status, response in operation["responses"].items():
-                problem = response.get("content", {}).get("application/problem+json")
-                assert status < "400" or problem["examples"], (path, method, status)
+                if status >= "400":
+                    assert response["content"][PROBLEM]["examples"], (path, method, status)
+                elif status != "204":
+                    assert "example" in response["content"][JSON], (path, method, status)
+
+
+def test_every_example_fits_its_schema() -> None:
+    whole = document(Settings())
+    count = 0
+    for item in whole["paths"].values():
+        for method, operation in item.items():
+            if method == "parameters":
+                continue
+            bodies = [operation.get("requestBody", {}), *operation["responses"].values()]
+            for content in (c for body in bodies for c in body.get("content", {}).values()):
+                examples = [one["value"] for one in content.get("examples", {}).values()]
+                examples += [content["example"]] if "example" in content else []
+                schema = {**content["schema"], "components": whole["components"]}
+                for example in examples:
+                    jsonschema_rs.validate(schema, example)
+                    count += 1
+    assert count > 100
 
 
 def test_every_code_of_the_catalogue_is_described() -> None:
