@@ -15,7 +15,7 @@ from observe.audit_job import LEDGER, RECEIPT, AuditJob, Found, Named
 from observe.audit_kafka import AuditKafka
 from observe.audit_memory import Memory
 from observe.statements import Stating
-from shared.audit_books import Finding, World
+from shared.audit_books import CLOSED_KEPT_MS, Finding, Loss, World
 from shared.evidence import Claim
 from shared.intervals import Offsets
 from shared.minutes import DEAD as IN_DEAD
@@ -69,6 +69,8 @@ class Audit:
         self._now_ms = now_ms
         self._logs: list[tuple[int, Mapping[Where, tuple[int, int]]]] = []
         self._missing: dict[tuple[str, int | None], tuple[Missing, ...]] = {}
+        # The losses that `_missing` lists.
+        self._listed: dict[tuple[str, int | None], tuple[Loss, ...]] = {}
         self._shown: dict[tuple[str, int | None], MinuteBooks] = {}
 
     async def run(
@@ -98,6 +100,7 @@ class Audit:
             for (topic, partition), (_, end) in parts.items():
                 self._memory.read[kind, topic, partition] = end
         books.close(findings, world, self._rules)
+        self._forget(now_ms - CLOSED_KEPT_MS)
         by_destination: dict[str, list[MinuteBooks]] = {}
         for one in shown:
             by_destination.setdefault(one.destination_id, []).append(one)
@@ -106,6 +109,16 @@ class Audit:
             changed,
             problem,
         )
+
+    def _forget(self, before_ms: int) -> None:
+        """Let go of what was noted of minutes that nobody counts into any more."""
+        memory = self._memory
+        for noted in (memory.stated, memory.log_ids):
+            for key in [key for key in noted if 0 <= key[1] < before_ms]:
+                del noted[key]
+        for by_minute in (self._missing, self._listed, self._shown):
+            for shown in [one for one in by_minute if (one[1] or before_ms) < before_ms]:
+                del by_minute[shown]
 
     async def _ranges(
         self, retrier: Mapping[Where, int]
@@ -195,7 +208,7 @@ class Audit:
         minutes: dict[str, set[int]] = {}
         for finding in findings:
             key = (finding.books.destination_id, finding.books.minute_ms)
-            if len(finding.losses) == len(self._missing.get(key, ())):
+            if finding.losses == self._listed.get(key, ()):
                 continue
             for loss in finding.losses[:MISSING_MAX]:
                 where = (loss.topic, loss.partition)
@@ -212,14 +225,21 @@ class Audit:
                     _widen(ledger, minute.ledger)
                     closed = books.closed.get((topic, minute_ms))
                     _widen(ledger, closed.ledger if closed else {})
-        if not ledger:
+        if not (ledger or minutes):
             return Named()
-        return await asyncio.to_thread(
+        named = await asyncio.to_thread(
             self._job.name,
             ledger,
             minutes={topic: sorted(found) for topic, found in minutes.items()},
             offsets=offsets,
             extra=self._memory.log_ids,
+        )
+        return named.with_roots(
+            {
+                key: ids
+                for key, ids in self._memory.log_ids.items()
+                if key[1] in minutes.get(key[0], ())
+            }
         )
 
     def _list_missing(
@@ -230,8 +250,9 @@ class Audit:
             key = (finding.books.destination_id, finding.books.minute_ms)
             if not finding.losses:
                 self._missing.pop(key, None)
+                self._listed.pop(key, None)
                 continue
-            if len(finding.losses) == len(self._missing.get(key, ())):
+            if finding.losses == self._listed.get(key, ()):
                 continue
             seen: Counter[tuple[str, int, int]] = Counter()
             listed = []
@@ -244,6 +265,7 @@ class Audit:
                 event_id = ids[at] if ids else in_log.get(place, "")
                 listed.append(Missing(event_id, loss.node, *place))
             self._missing[key] = tuple(listed)
+            self._listed[key] = finding.losses
 
     def _show(self, findings: Sequence[Finding], now_ms: int) -> list[MinuteBooks]:
         """The books with what is missing, and those of closed minutes of the last hour."""

@@ -37,6 +37,11 @@ class Named:
     # By topic, partition and offset: ids in the order in which they were claimed.
     ids: Mapping[tuple[str, int, int], list[str]] = field(default_factory=dict)
 
+    def with_roots(self, only: Mapping[tuple[str, int], Sequence[str]]) -> "Named":
+        """The same, with roots of minutes that no row of the ledger is about."""
+        made = {key: (merkle_root(ids), len(set(ids))) for key, ids in only.items()}
+        return Named({**made, **self.roots}, self.ids)
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
