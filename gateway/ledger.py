@@ -6,6 +6,7 @@ since two rows for the same offsets would look like a lost event.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -146,5 +147,5 @@ def _enter(
     if earliest == latest:
         draft.ingest.add(accepted_at_ms - earliest, len(events))
     else:
-        draft.ingest.merge(LogBuckets.of(accepted_at_ms - time_ms for time_ms in times_ms))
+        draft.ingest.merge(LogBuckets.of_counts(Counter(times_ms), until_ms=accepted_at_ms))
     draft.process.add(now_ms - accepted_at_ms, len(events))

@@ -1,19 +1,26 @@
 """Decides the one hash that stands for a set of ids: the root of a Merkle tree over them, sorted.
 
-The tree and its hashes are those of RFC 9162, section 2.1.1, so anybody can compute the root with
-tools of their own. Two sets have the same root only if they are the same set.
+A leaf is a block of 64 ids in the order of their code points (which is that of their UTF-8), a line
+each; a hash for every id would cost ten times as much. The tree over the leaves and all hashes are
+those of RFC 9162, section 2.1.1. Two sets have the same root only if they are the same set.
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 _LEAF, _NODE = b"\x00", b"\x01"
+# Bulk hashing is at full speed from about a kilobyte on.
+BLOCK_IDS = 64
 
 
 def merkle_root(ids: Iterable[str]) -> bytes:
-    """The root over the distinct ids, in the order of their UTF-8 bytes."""
+    """The root over the distinct ids."""
     sha256 = hashlib.sha256
-    level = [sha256(_LEAF + one).digest() for one in sorted({one.encode() for one in ids})]
+    whole = sorted(set(ids))
+    level = [
+        sha256(_LEAF + _block(whole[at : at + BLOCK_IDS])).digest()
+        for at in range(0, len(whole), BLOCK_IDS)
+    ]
     if not level:
         return sha256(b"").digest()
     while len(level) > 1:
@@ -25,3 +32,14 @@ def merkle_root(ids: Iterable[str]) -> bytes:
             above.append(level[-1])
         level = above
     return level[0]
+
+
+def _block(ids: Sequence[str]) -> bytes:
+    r"""A line for each id; \ is written \\, and a line break within an id \n."""
+    joined = "\n".join(ids)
+    if joined.count("\n") >= len(ids):
+        joined = "\n".join(one.replace("\\", "\\\\").replace("\n", "\\n") for one in ids)
+    else:
+        joined = joined.replace("\\", "\\\\")
+    # Half a surrogate pair cannot come out of JSON or a header, but must not stop the audit.
+    return joined.encode(errors="surrogatepass")

@@ -9,7 +9,11 @@ from hypothesis import strategies as st
 from shared.merkle import merkle_root
 from shared.statement import NO_PREVIOUS, Counts, SignedStatement, Statement
 
-ids = st.lists(st.text(min_size=1, max_size=4), max_size=40)
+ids = st.one_of(
+    st.lists(st.text(min_size=1, max_size=4), max_size=40),
+    st.lists(st.text("a\\\nb", min_size=1, max_size=5), max_size=40),
+    st.integers(0, 300).map(lambda count: [f"id-{number}" for number in range(count)]),
+)
 STATEMENT = Statement(
     stream="orders",
     minute_ms=1_699_999_980_000,
@@ -36,8 +40,10 @@ def rfc_root(leaves: list[bytes]) -> bytes:
 
 
 @given(ids)
-def test_the_root_is_that_of_the_rfc_over_the_sorted_set(found: list[str]) -> None:
-    assert merkle_root(found) == rfc_root(sorted({one.encode() for one in found}))
+def test_the_root_is_that_of_the_rfc_over_blocks_of_the_sorted_set(found: list[str]) -> None:
+    lines = [one.replace("\\", "\\\\").replace("\n", "\\n") for one in sorted(set(found))]
+    blocks = ["\n".join(lines[at : at + 64]).encode() for at in range(0, len(lines), 64)]
+    assert merkle_root(found) == rfc_root(blocks)
 
 
 @given(ids, ids)
