@@ -135,17 +135,19 @@ class Endpoint:
             raise ExchangeError(Failure.POLICY_BLOCKED)
         if isinstance(self.host, str):
             try:
-                addresses = (await self.resolve(self.host))[:_ADDRESSES_MAX]
+                addresses = await self.resolve(self.host)
             except ResolverDownError as error:
                 raise ExchangeError(Failure.RESOLVER_DOWN, str(error)) from error
             except NoSuchHostError as error:
                 raise ExchangeError(Failure.DNS_FAILED, str(error)) from error
         else:
             addresses = [self.host]
+        if not addresses:
+            raise ExchangeError(Failure.DNS_FAILED, "the name has no address")
         if not may_send(addresses, allows_private=self.allows_private):
             # Without a word about what was found: it would draw a map of our network.
             raise ExchangeError(Failure.POLICY_BLOCKED)
-        return addresses
+        return addresses[:_ADDRESSES_MAX]
 
     async def _connect_to(self, address: Address) -> Connection:
         _, connection = await asyncio.get_running_loop().create_connection(

@@ -135,8 +135,9 @@ def judge_host(host: Address | str) -> Judgement:
 
 def may_send(addresses: Iterable[Address], *, allows_private: bool) -> bool:
     """Whether every address of a host may be sent to; one bad answer spoils the rest."""
-    worst = _worst({judge(address) for address in addresses})
-    return worst == "public" or (worst == "private" and allows_private)
+    found = {judge(address) for address in addresses}
+    allowed = {"public", "private"} if allows_private else {"public"}
+    return bool(found) and found <= allowed
 
 
 def _judge_4(address: IPv4Address) -> Judgement:

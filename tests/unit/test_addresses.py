@@ -203,3 +203,4 @@ def test_one_bad_answer_spoils_the_rest() -> None:
     assert not may_send([good, private], allows_private=False)
     assert may_send([good, private], allows_private=True)
     assert not may_send([good, never], allows_private=True)
+    assert not may_send([], allows_private=True)
