@@ -6,6 +6,7 @@ because names change their addresses. A name that nobody knows yet is taken, wit
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
@@ -23,6 +24,7 @@ from shared.addresses import HostError, judge_host, may_send, read_host
 from shared.checks import ConfigError
 from shared.credentials import OAuth2
 from shared.destination import Destination
+from shared.runtime.clock import now_ms
 from shared.runtime.resolver import NoSuchHostError, Resolve, ResolverDownError, ascii_host
 from shared.runtime.secret_box import SecretBox
 from shared.topics import destination_id
@@ -52,6 +54,10 @@ class Destinations:
                 PUT=("admin", self._put),
                 DELETE=("admin", self._delete),
             ),
+            route(
+                "/v1/streams/{stream}/destinations/{destination}/resume",
+                POST=("admin", self._resume),
+            ),
         ]
 
     async def _list(self, request: Request, caller: Caller) -> Response:
@@ -72,13 +78,23 @@ class Destinations:
         warning = await self._check_target("url", wanted.url)
         if isinstance(wanted.auth, OAuth2):
             warning = await self._check_target("auth.token_url", wanted.auth.token_url) or warning
+        await self._store(wanted, caller)
+        status = HTTPStatus.CREATED if before is None else HTTPStatus.OK
+        return as_json(shown(wanted) | ({"warning": warning} if warning else {}), status)
+
+    async def _resume(self, request: Request, caller: Caller) -> Response:
+        """Go on after a pause, a hold or a disabling: a person has looked at it."""
+        found = self._found(request, caller)
+        wanted = replace(found, is_paused=False, is_disabled=False, resumed_at_ms=now_ms())
+        await self._store(wanted, caller)
+        return as_json(shown(wanted))
+
+    async def _store(self, wanted: Destination, caller: Caller) -> None:
         await self._requests.change(
             (wanted.config_key, wanted.to_json()),
             is_seen=lambda: self._requests.configuration.destinations.get(wanted.id) == wanted,
         )
         log.info("destination.written", destination=wanted.id, tenant=caller.tenant)
-        status = HTTPStatus.CREATED if before is None else HTTPStatus.OK
-        return as_json(shown(wanted) | ({"warning": warning} if warning else {}), status)
 
     async def _delete(self, request: Request, caller: Caller) -> Response:
         """Take it off the list: what waits to be tried again becomes dead letters."""
@@ -110,6 +126,8 @@ class Destinations:
             raise ConfigError("name: name and stream cannot be other than the path's")
         # A PUT of what another one answered; the warning was for its reader.
         rest = {key: value for key, value in given.items() if key != "warning"}
+        if before is not None:
+            rest.setdefault("resumed_at_ms", before.resumed_at_ms)
         owner = destination_id(stream, name)
         sealed = sealed_fields(rest, before=before, owner=owner, box=self._box)
         wanted = Destination.of({**sealed, "stream": stream, "name": name})

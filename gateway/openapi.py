@@ -213,8 +213,14 @@ def _control_paths() -> Json:
         **dead_letter_paths(problems, path("stream")),
         "/v1/keys": {"get": _get("listKeys", keys)},
         "/v1/keys/{key}": key_paths,
-        "/v1/keys/{key}/rotate": {"parameters": [path("key")], "post": _change("rotateKey")},
-        "/v1/keys/{key}/retire": {"parameters": [path("key")], "post": _change("retireKey")},
+        "/v1/keys/{key}/rotate": {
+            "parameters": [path("key")],
+            "post": _change("rotateKey", "Key", "unknown_key"),
+        },
+        "/v1/keys/{key}/retire": {
+            "parameters": [path("key")],
+            "post": _change("retireKey", "Key", "unknown_key"),
+        },
         "/v1/tenants/{tenant}": tenant_paths,
         "/openapi.json": {
             "get": {
@@ -263,6 +269,16 @@ def _destination_paths() -> Json:
             ),
         },
         "/v1/streams/{stream}/destinations/{destination}": destination_paths,
+        "/v1/streams/{stream}/destinations/{destination}/resume": {
+            "parameters": destination_paths["parameters"],
+            "post": _change(
+                "resumeDestination",
+                "Destination",
+                "unknown_stream",
+                "stream_forbidden",
+                "unknown_destination",
+            ),
+        },
     }
 
 
@@ -277,11 +293,11 @@ def _get(operation: str, schema: Json, *more: str) -> Json:
     }
 
 
-def _change(operation: str) -> Json:
-    found = problems(*KNOWN_CALLER, "origin_forbidden", "unknown_key", "kafka_unavailable")
+def _change(operation: str, schema: str, *more: str) -> Json:
+    found = problems(*KNOWN_CALLER, "origin_forbidden", "kafka_unavailable", *more)
     return {
         "operationId": operation,
-        "responses": {**found, "200": answer("Key", "The key as it is now.", None)},
+        "responses": {**found, "200": answer(schema, "As it is now.", None)},
     }
 
 

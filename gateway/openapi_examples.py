@@ -56,6 +56,7 @@ def examples(settings: Settings) -> dict[str, Json]:
         "listDestinations": {"destinations": [destination]},
         "showDestination": destination,
         "putDestination": destination,
+        "resumeDestination": destination,
         "listDeadLetters": {"dead_letters": [_DEAD_LETTER], "next": "0:17"},
         "redriveDeadLetters": {
             "redrive_id": "0c9a4b7f3c1e4d1f8e3a5b6c7d8e9f00",

@@ -115,9 +115,8 @@ def resume(
     gateway: options.Gateway = options.GATEWAY_DEFAULT,
     api_key: options.ApiKey = None,
 ) -> None:
-    """Go on where a pause, or a disabling, began."""
-    at = _At(gateway, api_key, stream, name)
-    at.put(at.get() | {"is_paused": False, "is_disabled": False})
+    """Go on after a pause, a hold or a disabling."""
+    _At(gateway, api_key, stream, name).resume()
     talk.print(f"{harmless(name)} goes on.")
 
 
@@ -148,6 +147,9 @@ class _At:
         if "warning" in answer:
             talk.print(f"warning: {harmless(answer['warning'])}")
         return answer
+
+    def resume(self) -> None:
+        self._client.call("POST", *self._path, "resume")
 
     def delete(self) -> None:
         self._client.call("DELETE", *self._path)

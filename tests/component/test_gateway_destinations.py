@@ -2,16 +2,19 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from gateway.openapi_destinations import DESTINATION, NEW_DESTINATION
 from gateway.settings import Settings
 from shared.access import ApiKey, new_text, secret_from
 from shared.configuration import Configuration, Stream
 from shared.credentials import secrets_of
+from shared.destination import Destination
 from shared.runtime.secret_box import SecretBox, new_key
 from shared.runtime.setup_error import SetupError
 from shared.signing import signing_secret
@@ -73,6 +76,27 @@ def test_a_destination_is_made_shown_listed_changed_and_removed(gateway: Running
     assert gateway.client.delete(PATH).status_code == 204
     assert code(gateway.client.delete(PATH)) == (404, "unknown_destination", None)
     assert gateway.client.get("/v1/streams/nobodys/destinations").status_code == 404
+
+
+def test_what_was_paused_or_disabled_goes_on_when_somebody_says_so(
+    gateway: RunningGateway,
+) -> None:
+    made = put(gateway, is_paused=True, is_disabled=True, timeout_s=3).json()
+    resumed = gateway.client.post(f"{PATH}/resume").json()
+    assert resumed["resumed_at_ms"] > 1_700_000_000_000
+    changed = {"is_paused": False, "is_disabled": False}
+    assert resumed == made | changed | {"resumed_at_ms": resumed["resumed_at_ms"]}
+    # When it was resumed is not forgotten with the next change.
+    assert put(gateway).json()["resumed_at_ms"] == resumed["resumed_at_ms"]
+    gateway.client.delete(PATH)
+    assert code(gateway.client.post(f"{PATH}/resume"))[:2] == (404, "unknown_destination")
+
+
+def test_every_setting_is_described() -> None:
+    settings = {field.name for field in fields(Destination)}
+    assert set(DESTINATION["properties"]) == settings | {"warning"}
+    assert set(DESTINATION["required"]) == settings
+    assert set(NEW_DESTINATION["properties"]) == settings - {"stream", "name"}
 
 
 def test_no_answer_holds_a_secret_and_the_store_holds_sealed_ones(
