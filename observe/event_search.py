@@ -85,7 +85,10 @@ class EventSearch:
         """The newest events of this id, at most `SEARCH_S_MAX` s of reading back."""
         async with self._one:
             consumer = AIOKafkaConsumer(
-                bootstrap_servers=self._bootstrap_servers, enable_auto_commit=False
+                bootstrap_servers=self._bootstrap_servers,
+                enable_auto_commit=False,
+                # A re-drive that broke off has never been.
+                isolation_level="read_committed",
             )
             try:
                 await consumer.start()
@@ -110,10 +113,14 @@ class EventSearch:
             for envelope, stored_at_ms in progress.found
         ]
         return SearchResult(
-            tuple(sorted(found, key=lambda one: -one.stored_at_ms)),
+            tuple(sorted(found, key=_newest_first)),
             progress.records_read,
             None if is_whole else progress.oldest_ms,
         )
+
+
+def _newest_first(found: FoundEvent) -> tuple[int, int]:
+    return -found.stored_at_ms, -found.envelope.origin.offset
 
 
 async def _walk_back(

@@ -9,6 +9,7 @@ from observe.console.layout import Around, Page, Region, csrf_field
 from observe.console.markup import NOTHING, Child, Safe, fragment, tag
 from observe.console.pieces import code, facts_list
 from observe.event_search import FoundEvent, Kept, SearchResult
+from shared.dead_letter import REDRIVEN_REASON
 from shared.envelope import DEAD_AT, REASON
 from shared.receipt import Receipt, ReceiptOutcome
 from shared.schedule import RetrySchedule
@@ -228,6 +229,9 @@ def _read_note(result: SearchResult, *, stream: str, event_id: str) -> Safe:
 
 
 def _attempt(receipt: Receipt) -> list[Step]:
+    if receipt.reason == REDRIVEN_REASON:
+        what = f"Sent again to {receipt.destination_id} by a person, out of dead letters"
+        return [Step(receipt.ended_at_ms, "dead letters", "neutral", what)]
     took = wording.duration((receipt.ended_at_ms - receipt.started_at_ms) / 1000)
     whose = receipt.destination_id
     what, kind = {

@@ -111,9 +111,10 @@ def test_shares_of_time_add_up_to_the_mean_of_the_whole() -> None:
 
 def test_the_past_keeps_half_an_hour_and_the_slowest_of_each_moment() -> None:
     past = Past()
+    shown = overview(at_ms=AT_MS)
     for step in range(STEPS + 20):
         for part in (0, 3_000):
-            past.take(overview(at_ms=AT_MS + step * STEP_MS + part))
+            past.take(replace(shown, at_ms=AT_MS + step * STEP_MS + part))
     past.take(Overview(AT_MS * 2, (), overview().audit))
     moments = past.of(["orders/billing", "orders/lake"])
     assert len(moments) == STEPS
