@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from shared.metric_names import (
+    DELIVERY_FLOW_STATE,
     DELIVERY_LANE_UP,
     GATEWAY_EVENTS,
     GATEWAY_UP,
@@ -182,6 +183,14 @@ FLOW: tuple[Alert, ...] = (
         "{{ $labels.destination }} takes nothing: its breaker is open",
         "Its events wait and are not charged an attempt. Whoever runs it should know.",
         for_="5m",
+    ),
+    Alert(
+        "HifiDestinationHeld",
+        "ticket",
+        f'max by (destination, state) ({DELIVERY_FLOW_STATE.name}{{state=~"held|disabled"}}) > 0',
+        "{{ $labels.destination }} is {{ $labels.state }}",
+        "It refuses everything, is gone, or has failed for days. Held events wait, those of a"
+        " disabled one go to dead letters; a person has to look.",
     ),
     Alert(
         "HifiDeadLetterGrowth",
