@@ -8,7 +8,7 @@ from pathlib import Path
 from shared.destination import Destination
 from shared.runtime.clock import now_ms
 from tests import cli_runs
-from tests.scripted_destination import scripted_destination
+from tests.scripted_destination import Reply, scripted_destination
 from tests.stack_fixtures import PATIENCE_S, RunningHifi, fetch, wait_until
 
 MINUTE_MS = 60_000
@@ -56,6 +56,25 @@ def test_the_p95_lag_is_the_one_that_the_destination_sees(hifi: RunningHifi) -> 
     )
     assert figure(hifi, "hifi_observe_backlog_events", destination="lagging/to") == 0
     assert figure(hifi, "hifi_observe_unaccounted_events", destination="lagging/to") == 0
+
+
+def test_a_lane_that_hangs_shows_while_it_hangs(hifi: RunningHifi) -> None:
+    labels = {"destination": "hanging/to"}
+    with scripted_destination(lambda _, __: Reply(delay_s=12)) as destination:
+        hifi.add(Destination(stream="hanging", name="to", url=destination.url))
+        assert hifi.post("hanging", [{"id": "1"}]).status_code == 200
+        wait_until(
+            lambda: figure(hifi, "hifi_observe_verdict", verdict="STALLED", **labels) == 1,
+            what="the lane is STALLED",
+            look_s=0.2,
+        )
+        # The destination has not answered yet: nothing but the silence can have told.
+        assert not destination.accepted
+        assert destination.wait_for(lambda: len(destination.accepted) == 1, timeout_s=PATIENCE_S)
+    wait_until(
+        lambda: figure(hifi, "hifi_observe_verdict", verdict="STALLED", **labels) == 0,
+        what="the lane moves again",
+    )
 
 
 def test_a_minute_is_stated_and_a_customer_can_verify_it(hifi: RunningHifi, tmp_path: Path) -> None:
