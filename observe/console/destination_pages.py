@@ -149,13 +149,12 @@ def _breaker(flow: Flow | None) -> Safe:
     if flow is None:
         return tag("span", "no news yet", class_="quiet")
     said = flow.breaker.replace("_", "-")
+    if flow.since_ms is not None:
+        said += f" since {wording.clock(flow.since_ms)}"
     if flow.reopens_at_ms is not None:
         said += f", tried again at {wording.clock(flow.reopens_at_ms)}"
-    since = NOTHING
-    if flow.since_ms is not None:
-        since = tag("span", f" since {wording.clock(flow.since_ms)}", class_="quiet")
     is_well = flow.breaker == FlowState.CLOSED.value
-    return fragment(tag("span", said, class_="good" if is_well else "warn"), since)
+    return tag("span", said, class_="good" if is_well else "warn")
 
 
 def _at_once(flow: Flow | None) -> str:

@@ -97,7 +97,7 @@ def _columns(moments: Sequence[Moment]) -> Safe:
     newest_ms = moments[-1].total_ms if moments else 0.0
     says = f"now {wording.duration(newest_ms / 1000)}, highest {wording.duration(top_ms / 1000)}"
     drawn = charts.columns(shown, top=top_ms, title="Lag by node over time", says=says)
-    scale = [tag("span", wording.duration(top_ms / 1000)), tag("span", "0")]
+    scale = [tag("span", wording.duration(top_ms / 1000) if top_ms else ""), tag("span", "0")]
     begin_ms = moments[-1].at_ms - max(len(moments), charts.SLOTS_MIN) * STEP_MS if moments else 0
     under = [tag("span", wording.clock(begin_ms) if moments else ""), tag("span", "now")]
     return tag(
