@@ -45,6 +45,8 @@ class Browser:
             "--headless=new",
             "--remote-debugging-pipe",
             f"--user-data-dir={self._profile.name}",
+            # It needs rights that root and containers lack; what it opens is our own console.
+            "--no-sandbox",
             "--no-first-run",
             "--disable-background-networking",
             "--disable-component-update",
@@ -54,9 +56,6 @@ class Browser:
             "--force-color-profile=srgb",
             "--font-render-hinting=none",
         ]
-        if os.geteuid() == 0:
-            # Its sandbox needs to give up root first; what it opens is our own console.
-            flags.append("--no-sandbox")
         log = Path(self._profile.name, "log")
         self.pid = os.posix_spawn(
             program,

@@ -210,7 +210,7 @@ def test_hostile_texts_in_an_event_and_in_an_address(console: RunningConsole, ta
 def test_hostile_texts_in_live_news(console: RunningConsole, tab: Tab) -> None:
     tab.open(console.url)
     tab.wait_for("document.querySelector('#live').dataset.state === 'live'", what="it is live")
-    for text in HOSTILE_TEXTS[::16]:
+    for text in HOSTILE_TEXTS[::24]:
         shown = overview()
         orders, *others = shown.streams
         slow = replace(orders.destinations[1], verdict=StreamVerdict.STALLED, reason=text)
