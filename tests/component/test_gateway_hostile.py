@@ -1,5 +1,6 @@
 """Input that is meant to hurt: never a 5xx, never a stack trace, and an answer in 50 ms."""
 
+import contextlib
 import json
 import socket
 import sys
@@ -32,15 +33,23 @@ def gateway() -> Iterator[RunningGateway]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def patient() -> Iterator[RunningGateway]:
+    """One with the usual deadlines: on a busy machine 10 MB may take their time."""
+    publisher = FakePublisher([stream_topic("orders")])
+    with running_gateway(publisher, config_with("orders")) as running:
+        yield running
+
+
 @pytest.mark.parametrize("name", HOSTILE)
-def test_bad_input_is_refused_at_once(gateway: RunningGateway, name: str) -> None:
-    took_s = try_hostile(gateway, name, tries=TRIES)
+def test_bad_input_is_refused_at_once(patient: RunningGateway, name: str) -> None:
+    took_s = try_hostile(patient, name, tries=TRIES)
     assert min(took_s) < ANSWER_S_MAX_BUSY, f"{name}: {took_s}"
 
 
 @pytest.mark.long
 def test_every_bad_input_is_answered_in_50_ms(
-    gateway: RunningGateway, capsys: pytest.CaptureFixture[str]
+    patient: RunningGateway, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # As in the real process, which keeps the memory that it frees.
     settle()
@@ -48,7 +57,7 @@ def test_every_bad_input_is_answered_in_50_ms(
     with capsys.disabled():
         tell(f"\n| what | bytes | best of {TRIES_LONG}, ms |\n|---|---|---|")
         for name in ALL:
-            best_s = min(try_hostile(gateway, name, tries=TRIES_LONG))
+            best_s = min(try_hostile(patient, name, tries=TRIES_LONG))
             tell(f"| {name} | {len(ALL[name]()[0]):,} | {best_s * 1_000:.1f} |")
             if best_s >= ANSWER_S_MAX and name in HOSTILE:
                 slow[name] = best_s
@@ -56,8 +65,8 @@ def test_every_bad_input_is_answered_in_50_ms(
 
 
 @pytest.mark.parametrize("name", COSTLY)
-def test_what_is_only_costly_is_taken(gateway: RunningGateway, name: str) -> None:
-    try_hostile(gateway, name, tries=1)
+def test_what_is_only_costly_is_taken(patient: RunningGateway, name: str) -> None:
+    try_hostile(patient, name, tries=1)
 
 
 def tell(line: str) -> None:
@@ -91,9 +100,12 @@ def exchange(port: int, headers: dict[str, str], body: bytes) -> tuple[int, str,
     head = f"POST {PATH} HTTP/1.1\r\nhost: gateway\r\ncontent-length: {len(body)}\r\n"
     head += "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     with socket.create_connection(("127.0.0.1", port), timeout=20) as wire:
-        wire.sendall(head.encode() + b"\r\n" + body[:-1])
         begun_s = time.perf_counter()
-        wire.sendall(body[-1:])
+        # Who is refused by the head may find that nobody listens any more: the answer is there.
+        with contextlib.suppress(BrokenPipeError):
+            wire.sendall(head.encode() + b"\r\n" + body[:-1])
+            begun_s = time.perf_counter()
+            wire.sendall(body[-1:])
         reader = wire.makefile("rb")
         status = int(reader.readline().split()[1])
         spent_s = time.perf_counter() - begun_s
