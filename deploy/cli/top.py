@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Mapping
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
 import httpx
 import typer
@@ -43,6 +44,7 @@ _MINUTES = {
     MinuteState.CANNOT_TELL.value: ("?", "bold"),
     MinuteState.LOSING.value: ("✗", "bold red"),
 }
+_GAP = 2
 _BAR_CHARS = 16
 _MINUTES_SHOWN = 15
 _MINUTE_MS = 60_000
@@ -68,21 +70,21 @@ def top(
             print_json(_read(client))
             return
         if once or not out.is_terminal:
-            out.print(screen(_read(client)))
+            out.print(screen(_read(client), width=out.width))
             return
         with Live(console=out, auto_refresh=False, screen=True) as live:
-            live.update(screen(_read(client)), refresh=True)
+            live.update(screen(_read(client), width=out.width), refresh=True)
             while True:
                 time.sleep(_STEP_S)
                 try:
-                    live.update(screen(_read(client)), refresh=True)
+                    live.update(screen(_read(client), width=out.width), refresh=True)
                 except SetupError as error:
                     # It may come back; until then nobody must take old figures for new ones.
                     live.update(Text(f"  {error}", style="red"), refresh=True)
 
 
-def screen(overview: Mapping[str, Any]) -> Group:
-    """The overview as a person sees it."""
+def screen(overview: Mapping[str, Any], *, width: int) -> Group:
+    """The overview as a person sees it, on so many columns."""
     verdict = overview["verdict"]
     head = Text("  ")
     head.append(f" {verdict} ", style=_STYLES[verdict])
@@ -96,7 +98,7 @@ def screen(overview: Mapping[str, Any]) -> Group:
     ones = [one for stream in overview["streams"] for one in stream["destinations"]]
     parts: list[Text | Table] = [Text(), head, *troubles, Text()]
     if ones:
-        parts.append(_table(ones, now_ms=overview["at_ms"]))
+        parts.append(_table(ones, now_ms=overview["at_ms"], width=width))
         parts.append(Text())
         parts += [
             Text(f"  {harmless(one['destination_id'])}: {harmless(one['reason'])}", style="yellow")
@@ -131,35 +133,72 @@ def _read(client: httpx.Client) -> dict[str, Any]:
     return found
 
 
-def _table(ones: list[dict[str, Any]], *, now_ms: int) -> Table:
-    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0), pad_edge=True)
-    for head in ("stream → destination", "verdict", "lag by node"):
-        table.add_column(head, no_wrap=True)
-    heads = ("p95", "oldest", "acked", "delivered", "on the way", "waiting", "dead", "unacc.")
-    for head in heads:
-        table.add_column(head, justify="right", no_wrap=True)
-    table.add_column(f"last {_MINUTES_SHOWN} minutes", no_wrap=True)
-    longest_ms = max((_mean_ms(one) for one in ones), default=0.0)
-    for one in ones:
-        books = one["balance"]
-        end_to_end = one["end_to_end"]
-        table.add_row(
-            f"{harmless(one['stream'])} → {harmless(one['name'])}",
-            Text(one["verdict"], style=_STYLES[one["verdict"]]),
-            _bar(one, longest_ms),
-            wording.duration(end_to_end and end_to_end["p95_ms"] / 1000),
-            wording.duration(one["oldest_age_s"]),
-            *(
-                wording.count(books[name])
-                for name in ("acked", "delivered", "pending", "waiting", "dead")
-            ),
-            Text(
-                wording.count(books["unaccounted"]),
-                style="bold red" if books["unaccounted"] else "green",
-            ),
-            _minutes(one, now_ms),
-        )
+@dataclass(frozen=True, slots=True)
+class _Column:
+    head: str
+    cells: list[Text]
+    is_number: bool = True
+    # What goes first when a terminal is narrow; 0 never goes.
+    goes: int = 0
+
+    @property
+    def width(self) -> int:
+        return max(len(self.head), *(cell.cell_len for cell in self.cells)) + _GAP
+
+
+def _table(ones: list[dict[str, Any]], *, now_ms: int, width: int) -> Table:
+    """As many columns as fit whole: half a number would be another number."""
+    shown = _columns(ones, now_ms)
+    while sum(column.width for column in shown) > width:
+        least = max(shown, key=lambda column: column.goes)
+        if not least.goes:
+            break
+        shown.remove(least)
+    table = Table(box=None, header_style="dim", padding=(0, _GAP, 0, 0), pad_edge=True)
+    for column in shown:
+        justify: Literal["left", "right"] = "right" if column.is_number else "left"
+        table.add_column(column.head, justify=justify, no_wrap=True)
+    for row in zip(*(column.cells for column in shown), strict=True):
+        table.add_row(*row)
     return table
+
+
+def _columns(ones: list[dict[str, Any]], now_ms: int) -> list[_Column]:
+    longest_ms = max((_mean_ms(one) for one in ones), default=0.0)
+
+    def books(name: str) -> list[Text]:
+        return [Text(wording.count(one["balance"][name])) for one in ones]
+
+    unaccounted = [
+        Text(str(cell), style="green" if cell.plain == "0" else "bold red")
+        for cell in books("unaccounted")
+    ]
+    p95 = [one["end_to_end"] and one["end_to_end"]["p95_ms"] / 1000 for one in ones]
+    return [
+        _Column(
+            "destination", [Text(harmless(one["destination_id"])) for one in ones], is_number=False
+        ),
+        _Column(
+            "verdict",
+            [Text(one["verdict"], style=_STYLES[one["verdict"]]) for one in ones],
+            is_number=False,
+        ),
+        _Column("lag by node", [_bar(one, longest_ms) for one in ones], is_number=False, goes=6),
+        _Column("p95", [Text(wording.duration(seconds)) for seconds in p95]),
+        _Column("oldest", [Text(wording.duration(one["oldest_age_s"])) for one in ones], goes=1),
+        _Column("acked", books("acked"), goes=4),
+        _Column("delivered", books("delivered"), goes=3),
+        _Column("on the way", books("pending"), goes=2),
+        _Column("waiting", books("waiting")),
+        _Column("dead", books("dead")),
+        _Column("unaccounted", unaccounted),
+        _Column(
+            f"last {_MINUTES_SHOWN} minutes",
+            [_minutes(one, now_ms) for one in ones],
+            is_number=False,
+            goes=5,
+        ),
+    ]
 
 
 def _mean_ms(one: dict[str, Any]) -> float:

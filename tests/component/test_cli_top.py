@@ -26,7 +26,7 @@ def test_once_prints_what_the_console_says(console: RunningConsole) -> None:
     assert printed.exit_code == 0
     assert "3 events are unaccounted for in orders/billing." in printed.stdout
     lines = printed.stdout.splitlines()
-    (billing,) = [line for line in lines if "orders → billing" in line]
+    (billing,) = [line for line in lines if line.strip().startswith("orders/billing ")]
     assert "LOSING" in billing
     assert "10,004" in billing
     assert "✗" in billing
@@ -71,3 +71,13 @@ def test_what_events_say_moves_no_cursor(console: RunningConsole) -> None:
     printed = top(console.url, "--once", COLUMNS="200").stdout
     assert "\x1b" not in printed
     assert "\\x1b[2J" in printed
+
+
+def test_a_narrow_terminal_gets_fewer_columns_and_no_half_numbers(console: RunningConsole) -> None:
+    for width, shows in (("80", ()), ("100", ("delivered",)), ("150", ("lag by node", "acked"))):
+        printed = top(console.url, "--once", COLUMNS=width).stdout
+        head = next(line for line in printed.splitlines() if "destination" in line)
+        assert "…" not in printed, printed
+        assert len(head) <= int(width)
+        for column in ("verdict", "p95", "waiting", "dead", "unaccounted", *shows):
+            assert column in head, (width, column)
