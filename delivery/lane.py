@@ -24,18 +24,22 @@ from delivery.deliver import Plan
 from delivery.settings import DeliverySettings
 from delivery.task import deliver_stream
 from shared.destination import Destination, Latency, Start
+from shared.flow_record import FlowRecord
 from shared.runtime.arrow_rows import COLUMNS_IN, SCHEMA_OUT
 from shared.runtime.lane_driver import Flows
 from shared.runtime.one_owner import own_folder
 from shared.runtime.spark import map_arrow, write_outcomes
 from shared.runtime.topic_admin import topic_admin
-from shared.topics import CONFIG, STREAM_PARTITIONS, stream_topic
+from shared.topics import CONFIG, stream_topic
 
 # How long the broker may hold a fetch that finds nothing; the default of 500 ms is felt by the
 # first event after a pause.
 _FETCH_WAIT_MS = 50
-# A micro-batch is to last about a second: so many requests one after the other if each takes 50 ms.
-_ROUNDS = 20
+# A micro-batch is to be done in half of its time box, so that no healthy destination has events
+# parked for lack of time: this is how long an answer takes until one is known.
+_USUAL_MS = 100.0
+# However quickly it answers, so many requests one after the other are enough for a micro-batch.
+_ROUNDS_MAX = 100
 # And no more than so many seconds' worth of what a destination's rate lets through.
 _RATE_SPAN_S = 2.0
 # A cold JVM with a class archive needs 5 s for its first micro-batch, and far longer on a busy one.
@@ -72,7 +76,8 @@ def start_lane(
         flows={name: flows[name] for name in flows.keys() & {destination.id}},
     )
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", destination.id)
-    options = {**source_options(destination, settings), **begin.options}
+    known = flows.get(destination.id)
+    options = {**source_options(destination, settings, known), **begin.options}
     events = spark.readStream.format("kafka").options(**options).load().select(*COLUMNS_IN)
     send = deliver_as_it_comes if is_realtime else deliver_stream
     return write_outcomes(
@@ -113,15 +118,17 @@ def warm_up(spark: SparkSession, settings: DeliverySettings) -> None:
     query.stop()
 
 
-def source_options(destination: Destination, settings: DeliverySettings) -> dict[str, str]:
-    """How the Kafka source reads for a destination."""
+def source_options(
+    destination: Destination, settings: DeliverySettings, known: FlowRecord | None = None
+) -> dict[str, str]:
+    """How the Kafka source reads for a destination, of which something may be known."""
     options = {
         "kafka.bootstrap.servers": settings.bootstrap_servers,
         "subscribe": stream_topic(destination.stream),
         # Offsets that are gone are a loss: stop and say so.
         "failOnDataLoss": "true",
         "includeHeaders": "true",
-        "maxOffsetsPerTrigger": str(events_max(destination, settings.micro_batch_events_max)),
+        "maxOffsetsPerTrigger": str(events_max(destination, settings, known)),
         "groupIdPrefix": f"hifi-{destination.stream}-{destination.name}",
         "kafka.fetch.max.wait.ms": str(_FETCH_WAIT_MS),
         **_start_options(destination.start),
@@ -136,10 +143,17 @@ def source_options(destination: Destination, settings: DeliverySettings) -> dict
     return options
 
 
-def events_max(destination: Destination, events_max: int) -> int:
-    """The most events of a micro-batch: about a second's work for what the destination takes."""
+def events_max(
+    destination: Destination, settings: DeliverySettings, known: FlowRecord | None = None
+) -> int:
+    """The most events of a micro-batch: what the destination can take in half of its time box."""
+    usual_ms = (known.flow.concurrency.mean_ms if known else 0.0) or _USUAL_MS
+    rounds = max(1, min(_ROUNDS_MAX, int(500 * settings.time_box_s / usual_ms)))
     batch_count = 1 if destination.body_format == "single" else destination.batch_count_max
-    limits = [events_max, batch_count * destination.parallel_max * STREAM_PARTITIONS * _ROUNDS]
+    limits = [
+        settings.micro_batch_events_max,
+        batch_count * destination.parallel_max * rounds,
+    ]
     if destination.rate_per_s is not None:
         limits.append(ceil(destination.rate_per_s * _RATE_SPAN_S))
     return min(limits)

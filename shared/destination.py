@@ -85,7 +85,7 @@ class Destination:
     batch_bytes_max: int = 1_048_576
     # How long events may be held back so that a batch fills; 0 sends what is there.
     linger_s: float = 0.0
-    # Requests under way at once, for each Kafka partition of the stream.
+    # Requests under way at once, on one machine; each task that sends has one at least.
     parallel_max: int = 4
     # Events per second, over all Kafka partitions together.
     rate_per_s: float | None = None

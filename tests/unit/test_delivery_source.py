@@ -4,7 +4,10 @@ import pytest
 
 from delivery.lane import events_max, source_options
 from delivery.settings import DeliverySettings
+from shared.concurrency import Concurrency
 from shared.destination import Destination, Start
+from shared.flow import Flow
+from shared.flow_record import FlowRecord
 
 
 def to(**settings: object) -> Destination:
@@ -43,13 +46,21 @@ def test_only_a_destination_that_lingers_waits_for_its_batch_to_fill() -> None:
     ("settings", "expected"),
     [
         ({}, 20_000),
-        ({"parallel_max": 1, "batch_count_max": 10}, 800),
-        ({"body_format": "single"}, 320),
+        ({"parallel_max": 1, "batch_count_max": 10}, 250),
+        ({"body_format": "single"}, 100),
         ({"rate_per_s": 7.5}, 15),
         ({"rate_per_s": 0.1}, 1),
     ],
 )
-def test_a_micro_batch_is_about_a_second_of_work(
+def test_a_micro_batch_is_what_can_be_sent_in_half_its_time_box(
     settings: dict[str, object], expected: int
 ) -> None:
-    assert events_max(to(**settings), 20_000) == expected
+    assert events_max(to(**settings), DeliverySettings()) == expected
+
+
+@pytest.mark.parametrize(("usual_ms", "expected"), [(0, 100), (5, 400), (500, 20), (9_000, 4)])
+def test_a_slow_destination_gets_small_micro_batches_once_it_is_known(
+    usual_ms: float, expected: int
+) -> None:
+    known = FlowRecord(Flow(concurrency=Concurrency(mean_ms=usual_ms)))
+    assert events_max(to(batch_count_max=1), DeliverySettings(), known) == expected
