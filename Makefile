@@ -50,6 +50,9 @@ bench: .venv/.bench-synced ## every benchmark; figures and caveats are in docs/b
 bench-gateway: .venv/.bench-synced ## the gateway against raw librdkafka and a bare FastAPI route (needs wrk)
 	@$(BIN)/python -m benchmarks.gateway $(ARGS)
 
+bench-delivery: .venv/.bench-synced ## Spark lanes against Spark that only reads; lag of both latencies; bad neighbours
+	@$(BIN)/python -m benchmarks.delivery $(ARGS)
+
 bench-deliver: .venv/.bench-synced ## deliver, without Spark, against ready-made bodies
 	@$(BIN)/python -m benchmarks.deliver
 

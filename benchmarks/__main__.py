@@ -7,6 +7,8 @@ import benchmarks
 
 _NOT_BENCHMARKS = {
     "__main__",
+    "delivery_driver",
+    "delivery_rates",
     "lag_sink",
     "machine",
     "paced",

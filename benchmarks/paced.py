@@ -44,6 +44,24 @@ async def write_paced(servers: str, stream: str, *, events_per_s: float, duratio
     return len(reports)
 
 
+async def write_all(servers: str, stream: str, *, count: int) -> None:
+    """Write so many events as fast as this client can."""
+    producer = AIOKafkaProducer(bootstrap_servers=servers, acks="all", linger_ms=5)
+    await producer.start()
+    try:
+        partitions = sorted(await producer.partitions_for(stream_topic(stream)))
+        for number in range(count):
+            await producer.send(
+                stream_topic(stream),
+                _event(number),
+                partition=partitions[number % len(partitions)],
+                headers=_headers(number),
+            )
+        await producer.flush()
+    finally:
+        await producer.stop()
+
+
 def _event(number: int) -> bytes:
     head = b'{"id":"%d","made_ns":%d,"pad":"' % (number, time.time_ns())
     return head + b"x" * (_EVENT_BYTES - len(head) - 2) + b'"}'

@@ -1,0 +1,214 @@
+"""How fast lanes deliver, how late events are at either latency, and what bad neighbours cost.
+
+(a) Spark reads Kafka to Arrow to Python and drops the rows; (b) a lane delivers them to a local
+sink in batches of 500 events of 500 bytes, 4 Kafka partitions, interleaved with (a). (c) the age of
+events on arrival at 1,000 events/s, written straight to Kafka: micro-batches, and real time with
+intervals of 60 s, one of whose ends is in the span. (d) a healthy destination's p99 alone, and
+beside a dead one, one that takes 30 s, one that always says 429, and one that drips: each has a
+stream of its own with 100 events/s. Sink, generator, Kafka and Spark share the machine.
+`python -m benchmarks.delivery`.
+"""
+
+import asyncio
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from benchmarks.delivery_driver import Driver, running_driver
+from benchmarks.delivery_rates import rates
+from benchmarks.lag_sink import LagSink, running_lag_sink
+from benchmarks.machine import describe
+from benchmarks.paced import write_all
+from deploy.local.cluster import Cluster
+from shared.destination import Destination, Latency
+from shared.runtime.jars import default_cache
+from shared.runtime.topic_admin import topic_admin
+from shared.schedule import RetrySchedule
+from shared.topics import fixed_specs, stream_spec
+
+_ROUNDS = 3
+_RATE_EVENTS = 120_000
+_LAG_EVENTS_PER_S = 1_000
+_MICRO_BATCH_S = 25.0
+# Longer than an interval, so that its end counts.
+_REALTIME_S = 70.0
+_NEIGHBOURS = ("dead", "slow", "limiting", "dripping")
+_NEIGHBOUR_EVENTS_PER_S = 100
+_NEIGHBOUR_S = 25.0
+# New lanes and a cold JVM are not what is measured: load whose figures are thrown away.
+_WARM_UP_S = 12.0
+# The sink has every event by then, or it is an error.
+_ARRIVE_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Lags:
+    """Ages on arrival in ms."""
+
+    p50: float
+    p95: float
+    p99: float
+    worst: float
+    missing: int
+
+    @classmethod
+    def of(cls, lags_ms: list[float], expected: int) -> Self:
+        if not lags_ms:
+            none = float("nan")
+            return cls(none, none, none, none, expected)
+        cuts = statistics.quantiles(lags_ms, n=100)
+        missing = max(0, expected - len(lags_ms))
+        return cls(cuts[49], cuts[94], cuts[98], max(lags_ms), missing)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    servers: str
+    sink: LagSink
+    folder: Path
+
+
+def main() -> None:
+    """Print a table, and one JSON object as the last line."""
+    with (
+        tempfile.TemporaryDirectory() as name,
+        Cluster(folder=Path(name) / "kafka", cache=default_cache()) as cluster,
+        running_lag_sink() as sink,
+    ):
+        place = Place(cluster.bootstrap_servers, sink, Path(name))
+        asyncio.run(_prepare(place.servers))
+        by_round = rates(
+            place.servers,
+            "rate",
+            sink.url("quick"),
+            folder=place.folder / "rates",
+            event_count=_RATE_EVENTS,
+            rounds=_ROUNDS,
+        )
+        sink.take_lags_ms()
+        _say("rates are done")
+        with running_driver(place.servers, place.folder / "micro-batch", "micro-batch") as driver:
+            micro_batch = _lags(place, driver, "micro-batch", _MICRO_BATCH_S)
+            _say("micro-batch lag is done")
+            alone, crowded = _neighbours(place, driver)
+            _say("neighbours are done")
+        with running_driver(place.servers, place.folder / "realtime", "realtime") as driver:
+            realtime = _lags(place, driver, "realtime", _REALTIME_S)
+    _print(by_round, micro_batch, realtime, alone, crowded)
+
+
+async def _prepare(servers: str) -> None:
+    streams = ["rate", "micro-batch", "realtime", "healthy", *_NEIGHBOURS]
+    async with topic_admin(servers) as admin:
+        tiers = [tier.name for tier in RetrySchedule().tiers]
+        await admin.create_missing([*fixed_specs(tiers), *map(stream_spec, streams)])
+    await write_all(servers, "rate", count=_RATE_EVENTS)
+
+
+def _lags(place: Place, driver: Driver, latency: Latency, duration_s: float) -> Lags:
+    to = Destination(stream=latency, name="sink", url=place.sink.url("quick"), latency=latency)
+    driver.set_up([to])
+    _measure(place, [latency], _LAG_EVENTS_PER_S, _WARM_UP_S)
+    found = _measure(place, [latency], _LAG_EVENTS_PER_S, duration_s)
+    driver.take_away([to])
+    return found
+
+
+def _neighbours(place: Place, driver: Driver) -> tuple[Lags, Lags]:
+    healthy = Destination(stream="healthy", name="sink", url=place.sink.url("quick"))
+    driver.set_up([healthy])
+    _measure(place, ["healthy"], _NEIGHBOUR_EVENTS_PER_S, _WARM_UP_S)
+    alone = _measure(place, ["healthy"], _NEIGHBOUR_EVENTS_PER_S, _NEIGHBOUR_S)
+    # Nobody listens at port 9, the discard service of old.
+    urls = {name: place.sink.url(name) for name in _NEIGHBOURS[1:]} | {
+        "dead": "http://127.0.0.1:9/"
+    }
+    bad = [Destination(stream=name, name="sink", url=urls[name]) for name in _NEIGHBOURS]
+    driver.set_up(bad)
+    streams = ["healthy", *_NEIGHBOURS]
+    _measure(place, streams, _NEIGHBOUR_EVENTS_PER_S, _WARM_UP_S)
+    return alone, _measure(place, streams, _NEIGHBOUR_EVENTS_PER_S, _NEIGHBOUR_S)
+
+
+def _measure(place: Place, streams: list[str], events_per_s: float, duration_s: float) -> Lags:
+    """Load on all the streams at once; what arrives at the quick sink is that of the first."""
+    loads = [
+        subprocess.Popen(
+            [
+                *(sys.executable, "-m", "benchmarks.paced", place.servers),
+                *(stream, str(events_per_s), str(duration_s)),
+            ],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for stream in streams
+    ]
+    said = [load.communicate(timeout=duration_s + 60)[0] for load in loads]
+    expected = int(said[0])
+    lags_ms: list[float] = []
+    until_s = time.monotonic() + _ARRIVE_TIMEOUT_S
+    while len(lags_ms) < expected and time.monotonic() < until_s:
+        time.sleep(0.2)
+        lags_ms += place.sink.take_lags_ms()
+    return Lags.of(lags_ms, expected)
+
+
+def _print(
+    by_round: list[tuple[float, float]],
+    micro_batch: Lags,
+    realtime: Lags,
+    alone: Lags,
+    crowded: Lags,
+) -> None:
+    limit = statistics.median(limit for limit, _ in by_round)
+    ours = statistics.median(ours for _, ours in by_round)
+    ratio = statistics.median(ours / limit for limit, ours in by_round)
+    print(f"(a) read and dropped  {limit:>10,.0f} events/s")
+    print(f"(b) delivered         {ours:>10,.0f} events/s   b / a {ratio:.2f}")
+    print(f"\n| lag in ms | p50 | p95 | p99 | worst |\n|{'---|' * 5}")
+    table = {
+        "(c) micro-batch": micro_batch,
+        "(c) real time": realtime,
+        "(d) healthy, alone": alone,
+        "(d) healthy, among bad ones": crowded,
+    }
+    for what, lags in table.items():
+        figures = (lags.p50, lags.p95, lags.p99, lags.worst)
+        print(f"| {what} | {' | '.join(f'{figure:.1f}' for figure in figures)} |")
+    result = {
+        "ratio_delivery": round(ratio, 3),
+        **_named("microbatch", micro_batch),
+        **_named("realtime", realtime),
+        "neighbour_p99_ratio": round(crowded.p99 / alone.p99, 2),
+        **_named("alone", alone),
+        **_named("crowded", crowded),
+        "errors": sum(lags.missing for lags in table.values()),
+        "read_events_per_s": round(limit),
+        "delivered_events_per_s": round(ours),
+        "rounds": len(by_round),
+        **describe(),
+    }
+    print()
+    print(json.dumps(result))
+
+
+def _named(name: str, lags: Lags) -> dict[str, float]:
+    return {
+        f"{name}_p50_ms": round(lags.p50, 1),
+        f"{name}_p95_ms": round(lags.p95, 1),
+        f"{name}_p99_ms": round(lags.p99, 1),
+    }
+
+
+def _say(what: str) -> None:
+    print(what, file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
