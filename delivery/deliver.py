@@ -65,6 +65,8 @@ class Plan:
     clock: Callable[[], int] = now_ms
     # Whether a destination may be at a private address, as in a test or on somebody's laptop.
     allows_private: bool = False
+    # Which replay this is part of; empty for a live lane.
+    replay_id: str = ""
     # Where the workers of this machine share what they know of destinations; without it each
     # task begins anew.
     flow_folder: Path | None = None
@@ -96,7 +98,9 @@ class _Task:
     def __init__(self, plan: Plan, worker: "_Worker", *, is_again: bool) -> None:
         self._plan = plan
         self._store = worker.store(plan)
-        self._courier = Courier(worker.sender, plan.clock, plan.replay_until, is_again)
+        self._courier = Courier(
+            worker.sender, plan.clock, plan.replay_until, is_again, plan.replay_id
+        )
         self._box_end_s = time.monotonic() + plan.time_box_s
         # The spread of delays, and names of tasks, need no secrecy.
         self._dice = random.Random()  # noqa: S311

@@ -19,7 +19,7 @@ class DeliverySettings(LaneDriverSettings):
     makes_class_archive: bool = True
     # Forty requests of 500 events: about a second's work for one destination on a small machine.
     micro_batch_events_max: int = Field(default=20_000, ge=1)
-    # Which destinations this process serves: real time needs Spark set up otherwise (ADR 0015), and
+    # Which destinations this process serves: real time needs Spark set up otherwise (ADR 0022), and
     # so a process of its own beside the first, with the same folder.
     latency: Latency = "micro-batch"
     # How often a real-time lane writes its position down, Spark's least being 5 s: what a crash

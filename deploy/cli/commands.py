@@ -11,6 +11,7 @@ from deploy.cli import (
     gateway,
     keys,
     reconcile,
+    replay,
     secrets,
     send,
     status,
@@ -43,6 +44,7 @@ commands = (
 )
 for command in commands:
     app.command()(command)
+app.command("replay")(replay.replay_)
 for name, group in (
     ("keys", keys.app),
     ("streams", streams.app),

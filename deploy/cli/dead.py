@@ -167,13 +167,13 @@ def wanted_of(  # noqa: PLR0917 - as the options come
         stream=stream,
         destination=destination,
         reason=reason,
-        from_ms=_time_ms("--from", since, now_ms=now_ms),
-        to_ms=_time_ms("--to", to, now_ms=now_ms),
+        from_ms=time_ms("--from", since, now_ms=now_ms),
+        to_ms=time_ms("--to", to, now_ms=now_ms),
         event_id=event_id,
     )
 
 
-def _time_ms(option: str, text: str | None, *, now_ms: int) -> int | None:
+def time_ms(option: str, text: str | None, *, now_ms: int) -> int | None:
     """`2h` ago, or a date and time; one without a zone is of this machine's."""
     if text is None:
         return None

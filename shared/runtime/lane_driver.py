@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 from typing import Protocol, TypeAlias, TypeVar
 
 import structlog
@@ -158,7 +159,8 @@ def run_lanes(
                 stalled_after_s=settings.stall_limit_s,
             )
             try:
-                _warm_up(spark, warm_up)
+                # Beside the lanes: none of them waits for it.
+                Thread(target=_warm_up, args=(spark, warm_up), name="warm-up", daemon=True).start()
                 asyncio.run(_keep(settings, keeper, wanted_of, _Told(positions, states, metrics)))
             finally:
                 keeper.drain(drain_s=settings.drain_s)

@@ -3,7 +3,7 @@
 Hadoop's local file system runs `chmod` for every file that it makes, unless Hadoop's native library
 is there, which no Python package brings. A micro-batch makes four files (two of them checksums),
 and starting four programs from a JVM takes longer than anything else that a small micro-batch does
-(ADR 0014). So the few lines that differ are compiled inside the JVM by the compiler that Spark
+(ADR 0021). So the few lines that differ are compiled inside the JVM by the compiler that Spark
 brings for its own code generation.
 """
 

@@ -133,7 +133,7 @@ def options(settings: SparkSettings) -> dict[str, str]:
     }
 
 
-# What a session needs for real-time lanes (ADR 0015): Spark's list of what real time takes does not
+# What a session needs for real-time lanes (ADR 0022): Spark's list of what real time takes does not
 # name Python, though it works; and a row must not wait in a buffer for its successors.
 REALTIME_OPTIONS: Mapping[str, str] = {
     "spark.sql.streaming.realTimeMode.allowlistCheck": "false",
@@ -168,16 +168,28 @@ def write_outcomes(
     writer = (
         outcomes.writeStream.format("kafka")
         .queryName(name)
-        .option("kafka.bootstrap.servers", bootstrap_servers)
-        .option("kafka.acks", "all")
-        .option("kafka.enable.idempotence", "true")
-        .option("kafka.compression.type", "lz4")
-        .option("kafka.max.request.size", str(OUTCOME_BYTES_MAX))
-        # A producer of its own: a flush waits for nobody else's records.
-        .option("kafka.client.id", f"hifi-{name}")
+        .options(**_sink_options(name, bootstrap_servers))
         .option("checkpointLocation", str(checkpoint))
     )
     if is_realtime:
         # pyspark's annotations do not know of real time yet.
         return writer.outputMode("update").trigger(realTime=trigger_interval).start()  # type: ignore[call-overload,no-any-return]
     return writer.trigger(processingTime=trigger_interval).start()
+
+
+def write_outcomes_once(outcomes: DataFrame, *, name: str, bootstrap_servers: str) -> None:
+    """The same for a bounded job; returns when every outcome is stored."""
+    options = _sink_options(name, bootstrap_servers)
+    outcomes.write.format("kafka").options(**options).save()
+
+
+def _sink_options(name: str, bootstrap_servers: str) -> dict[str, str]:
+    return {
+        "kafka.bootstrap.servers": bootstrap_servers,
+        "kafka.acks": "all",
+        "kafka.enable.idempotence": "true",
+        "kafka.compression.type": "lz4",
+        "kafka.max.request.size": str(OUTCOME_BYTES_MAX),
+        # A producer of its own: a flush waits for nobody else's records.
+        "kafka.client.id": f"hifi-{name}",
+    }

@@ -128,6 +128,26 @@ class TopicAdmin:
             await consumer.stop()
         return {(w.topic, w.partition): (starts[w], ends[w]) for w in partitions}
 
+    async def offsets_at(self, name: str, at_ms: int | None) -> dict[tuple[str, int], int]:
+        """The first offset not stored before that time, by Kafka partition; None: the end."""
+        spans = await self.spans([name])
+        ends = {where: end for where, (_, end) in spans.items()}
+        if at_ms is None:
+            return ends
+        consumer = AIOKafkaConsumer(bootstrap_servers=self._bootstrap_servers)
+        await consumer.start()
+        try:
+            asked = {TopicPartition(*where): at_ms for where in spans}
+            found = await consumer.offsets_for_times(asked)
+        finally:
+            await consumer.stop()
+        return {
+            (where.topic, where.partition): ends[where.topic, where.partition]
+            if young is None
+            else young.offset
+            for where, young in found.items()
+        }
+
     async def _wait_for_leaders(self, names: set[str]) -> None:
         """A topic is there only when each of its partitions has a broker that leads it."""
         for _ in range(round(_LEADERS_TIMEOUT_S / _LEADERS_LOOK_S)):
