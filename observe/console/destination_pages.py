@@ -23,7 +23,7 @@ def stream_page(name: str, scene: Scene) -> Page | None:
         "section",
         crumbs,
         tag("h1", name, " ", badge(stream.verdict)),
-        tag("p", stream.reason, class_="lead") if stream.reason else NOTHING,
+        tag("p", wording.sentence(stream.reason), class_="lead") if stream.reason else NOTHING,
         books(ones),
         class_="hero",
     )
@@ -117,7 +117,7 @@ def _top(one: DestinationView, scene: Scene) -> Safe:
         "section",
         crumbs,
         tag("h1", one.destination_id, " ", badge(one.verdict)),
-        tag("p", one.reason, class_="lead") if one.reason else NOTHING,
+        tag("p", wording.sentence(one.reason), class_="lead") if one.reason else NOTHING,
         tag("p", "to ", code(_address(one, scene)), class_="quiet"),
         books([one]),
         class_="hero",

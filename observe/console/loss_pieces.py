@@ -1,6 +1,7 @@
 """Draws loss: a heat-map, a row for each destination, a cell for each minute; and a table."""
 
 from collections.abc import Sequence
+from urllib.parse import urlencode
 
 from observe.console import charts, wording
 from observe.console.markup import NOTHING, Child, Safe, fragment, tag
@@ -63,17 +64,17 @@ def minutes_table(one: DestinationView) -> Safe:
             "wild event times" if books.minute_ms is None
             else wording.moment(books.minute_ms)[:16],
             books.state.value,
+            _where_lost(books) or books.problem or "",
             *map(wording.count, (books.acked, books.delivered, books.waiting, books.dead)),
             wording.count(books.lost_count),
-            _where_lost(books) or books.problem or wording.NONE,
         ]
         for books in one.minutes
     ]  # fmt: skip
-    heads = ("Minute (UTC)", "State", "Acknowledged", "Delivered", "Waiting", "Dead", "Lost", "")
+    heads = ("Minute (UTC)", "State", "Why", "Acknowledged", "Delivered", "Waiting", "Dead", "Lost")
     missing = [found for books in one.minutes for found in books.missing]
     listed = [
         [
-            tag("code", found.event_id or "(unknown)"),
+            _event_link(one.stream, found.event_id),
             found.node.value,
             tag("code", f"{found.topic}, partition {found.partition}, offset {found.offset}"),
         ]
@@ -89,10 +90,17 @@ def minutes_table(one: DestinationView) -> Safe:
         tag(
             "details",
             tag("summary", "The minutes as a table"),
-            table(heads, rows, caption=f"Minutes of {one.destination_id}", numbers_from=2),
+            table(heads, rows, caption=f"Minutes of {one.destination_id}", numbers_from=3),
             id="minutes-table",
         ),
     )
+
+
+def _event_link(stream: str, event_id: str) -> Safe:
+    if not event_id:
+        return tag("span", "(its id is lost too)", class_="quiet")
+    query = urlencode({"stream": stream, "id": event_id}, errors="replace")
+    return tag("a", tag("code", event_id), href=f"/events?{query}")
 
 
 def heat_level(books: MinuteBooks | None) -> str:
