@@ -185,13 +185,19 @@ def _begin(destination: Destination, settings: DeliverySettings) -> _Begin:
     other_latency: Latency = "micro-batch" if destination.latency == "realtime" else "realtime"
     own = checkpoint_of(settings, destination.id, destination.latency)
     other = checkpoint_of(settings, destination.id, other_latency)
-    if is_behind(own, other):
-        set_aside(own)
-        return _Begin(
-            {"startingOffsets": starting_offsets(position(other))},
-            _maybe_sent(other, destination, other_latency, settings),
-        )
-    return _Begin({}, _maybe_sent(own, destination, destination.latency, settings))
+    maybe_sent = _maybe_sent(own, destination, destination.latency, settings)
+    if not is_behind(own, other):
+        return _Begin({}, maybe_sent)
+    # Also of a lane that moved and died before it had written anything down.
+    sent_before = _maybe_sent(other, destination, other_latency, settings)
+    set_aside(own)
+    return _Begin(
+        {"startingOffsets": starting_offsets(position(other))},
+        {
+            where: max(maybe_sent.get(where, 0), sent_before.get(where, 0))
+            for where in maybe_sent.keys() | sent_before.keys()
+        },
+    )
 
 
 def _maybe_sent(
