@@ -129,13 +129,17 @@ def _chosen(events: Sequence[Event], positions: Sequence[int]) -> Sequence[Event
 def _enter(
     draft: _Draft, first: int, events: Sequence[Event], accepted_at_ms: int, now_ms: int
 ) -> None:
+    times_ms: Sequence[int]
     if isinstance(events, Columns):
-        times_ms, ids, value_bytes = events.times_ms, events.ids, events.byte_count
+        earliest, latest = events.span_ms
+        # Events without a time of their own have one in common, and nobody asks for each.
+        times_ms, ids = events.times_ms if earliest < latest else (), events.ids
+        value_bytes = events.byte_count
     else:
         times_ms = [event.time_ms for event in events]
         ids = [event.id for event in events]
         value_bytes = sum([len(event.value) for event in events])
-    earliest, latest = min(times_ms), max(times_ms)
+        earliest, latest = min(times_ms), max(times_ms)
     minute = audited_minute(earliest, accepted_at_ms)
     if minute == audited_minute(latest, accepted_at_ms):
         runs: tuple[tuple[int, int], ...] = ((len(events), minute),)

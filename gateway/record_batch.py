@@ -47,7 +47,16 @@ class Columns(ABC):
     # One for all of them.
     key: bytes | None
     ids: Sequence[str]
-    times_ms: Sequence[int]
+
+    @property
+    @abstractmethod
+    def times_ms(self) -> Sequence[int]:
+        """When each happened."""
+
+    @property
+    @abstractmethod
+    def span_ms(self) -> tuple[int, int]:
+        """The earliest and the latest of the times."""
 
     @property
     @abstractmethod
