@@ -31,9 +31,16 @@ from tests.scripted_destination import (
 class TlsDestination:
     def __init__(self, context: ssl.SSLContext) -> None:
         self.clients: list[str] = []
-        clients = self.clients
+        self.connections: list[object] = []
+        clients, connections = self.clients, self.connections
 
         class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def setup(self) -> None:
+                connections.append(self.client_address)
+                super().setup()
+
             def do_POST(self) -> None:
                 self.rfile.read(int(self.headers["content-length"]))
                 assert isinstance(self.connection, ssl.SSLSocket)
@@ -47,6 +54,8 @@ class TlsDestination:
                 pass
 
         class Server(ThreadingHTTPServer):
+            daemon_threads = True
+
             def handle_error(self, *_: object) -> None:
                 """A client that does not trust us leaves in the middle."""
 
@@ -82,7 +91,9 @@ def tls_destination(authority: Authority) -> Iterator[TlsDestination]:
 def test_a_certificate_is_checked_against_the_name(tls_destination: TlsDestination) -> None:
     resolve = answering("127.0.0.1")
     right = a_destination(f"https://shop.example:{tls_destination.port}/")
-    assert send(right, times=2, resolve=resolve) == [Responded(200)] * 2
+    assert send(right, times=3, resolve=resolve) == [Responded(200)] * 3
+    # A handshake costs more than a request: there was one.
+    assert len(tls_destination.connections) == 1
     wrong = a_destination(f"https://other.example:{tls_destination.port}/")
     assert failure(send(wrong, resolve=resolve)) is Failure.TLS_FAILED
 
