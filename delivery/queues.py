@@ -68,6 +68,7 @@ class Queue:
     settlement: Settlement
     limits: Limits
     _has_sent: bool = False
+    _news: FlowRecord | None = None
 
     async def drain(
         self, tracks: Sequence[Iterable[Batch]], *, box_end_s: float
@@ -87,9 +88,9 @@ class Queue:
         return outcomes
 
     def news(self) -> FlowRecord | None:
-        """What is known of the destination now, if others should hear of it."""
-        with self._hold() as held:
-            return held.to_publish()
+        """What others should hear of the destination, once; None if there is nothing new."""
+        news, self._news = self._news, None
+        return news
 
     def leave(self) -> None:
         """Send no more: this task's share of requests is the others'."""
@@ -115,6 +116,8 @@ class Queue:
                 track.put_back(self.settlement.enter(held, sent, budget_s=budget_s))
             while not turn.is_over and any(track.waiting for track in tracks):
                 self._step(held, tracks, turn, running_count + len(turn.to_send), box_end_s)
+            # Asked here, as an event that comes alone would pay for another look at the file.
+            self._news = held.to_publish() or self._news
         return turn
 
     def _step(
