@@ -60,7 +60,7 @@ shots: .venv/.synced ## pictures of every page of the console from a live run, i
 	@$(BIN)/python -m tests.shots
 
 bench-observe: .venv/.bench-synced ## what the audit costs end to end, its pace, and how true its p95 is
-	@$(BIN)/python -m benchmarks.observe
+	@$(BIN)/python -u -m benchmarks.observe $(ARGS)
 
 bench-retrier: .venv/.bench-synced ## a million waiting events, half of their destinations dead: lateness, memory, rewrites
 	@$(BIN)/python -m benchmarks.retrier $(ARGS)

@@ -213,14 +213,16 @@ class Sampler:
         delivered.merge(progress.retrier.out_from_accepted.read(now_ms=at_ms))
         whole = progress.delivery.out_from_event.read(now_ms=at_ms)
         whole.merge(progress.retrier.out_from_event.read(now_ms=at_ms))
-        minutes = tuple(self._audit.minutes.get(destination_id, ()))
+        minutes = tuple(
+            one for one in self._audit.minutes.get(destination_id, ()) if _counts_now(one, at_ms)
+        )
         silent_s = self._silent_s(destination_id, balance.pending, progress.heard_at_ms, at_ms)
         signs = Signs(
             balance=balance,
             silent_s=silent_s,
             oldest_age_s=oldest_age_s,
             since_accepted=Quantiles.of(delivered),
-            minutes=[one for one in minutes if _counts_now(one, at_ms)],
+            minutes=minutes,
             problem=self._problem or self._audit.blindness(at_ms),
         )
         verdict, reason = judge(signs, slow_after_s=self._slow_after_s)
