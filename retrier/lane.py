@@ -1,6 +1,7 @@
 """Decides what the retrier is to Spark: the due gate through delivery's own `deliver` to Kafka."""
 
 import json
+from dataclasses import replace
 from functools import partial
 
 from pyspark.sql import SparkSession
@@ -23,7 +24,9 @@ def start_lane(spark: SparkSession, settings: RetrierSettings, flows: Flows) -> 
     plan = Plan(
         reads="retry",
         destinations={},
-        schedule=settings.schedule,
+        # One try in place, for a connection that breaks: a destination that is down must not hold
+        # up the others' due events for the second that delivery gives it.
+        schedule=replace(settings.schedule, local_delays_s=settings.schedule.local_delays_s[:1]),
         time_box_s=settings.time_box_s,
         allows_private=settings.allow_private,
         flow_folder=settings.flows,
