@@ -9,6 +9,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from delivery.deliver import Plan
 from retrier.due_gate import DueGateSource
+from retrier.replay import replayed_micro_batch
 from retrier.settings import RetrierSettings
 from retrier.task import deliver_due
 from shared.runtime.arrow_rows import COLUMNS_IN, SCHEMA_OUT
@@ -42,11 +43,17 @@ def start_lane(spark: SparkSession, settings: RetrierSettings, flows: Flows) -> 
         .load()
         .select(*COLUMNS_IN)
     )
-    send = partial(deliver_due, plan=plan, bootstrap_servers=settings.bootstrap_servers)
+    checkpoint = settings.checkpoints / LANE
+    send = partial(
+        deliver_due,
+        plan=plan,
+        bootstrap_servers=settings.bootstrap_servers,
+        replayed=replayed_micro_batch(checkpoint),
+    )
     return write_outcomes(
         map_arrow(due, send, SCHEMA_OUT),
         name=LANE,
         bootstrap_servers=settings.bootstrap_servers,
-        checkpoint=settings.checkpoints / LANE,
+        checkpoint=checkpoint,
         trigger_interval=f"{round(settings.look_s * 1000)} milliseconds",
     )

@@ -38,6 +38,7 @@ LAST_ATTEMPT_AT = "last-attempt-at-ms"
 REDRIVE_ID = "redrive-id"
 REDRIVES = "redrives"
 
+VALUE_BYTES = "value-bytes"
 REASON = "reason"
 DEAD_AT = "dead-at-ms"
 
@@ -47,6 +48,18 @@ HEADERS_VERSION = b"1"
 # What we write and nothing else: int() would also take " 1", "1_000" and numbers past 64 bits,
 # which Kafka, Arrow and JSON readers cannot hold. 18 digits always fit.
 _INTEGER = re.compile(rb"-?[0-9]{1,18}")
+
+# What a broker takes as a record of a stream unless it is told otherwise, and our gateway keeps
+# under: a waiting event that is larger was written by somebody else.
+EVENT_BYTES_MAX = 1_048_588
+# Of a record that nobody can open so much is kept: with all that is said of it, it still fits into
+# the dead letters' topic. The whole of it stays where it was until the tier forgets it.
+_KEPT_BYTES_MAX = 1_048_576
+_KEPT_HEADERS_BYTES_MAX = 65_536
+# Ours have a thousand or two; a few more may be a newer version's.
+_HEADERS_BYTES_MAX = 65_536
+# Longer than any id, name or reply that we write (ids have 255 characters, replies 256).
+_TEXT_BYTES_MAX = 8_192
 
 T = TypeVar("T")
 
@@ -203,8 +216,11 @@ def dead_headers(
 def malformed_headers(malformed: Malformed, *, reason: str, dead_at_ms: int) -> Headers:
     """Headers of a record we could not open: its own, as they came, then why and from where."""
     origin = malformed.record.origin
+    whole_bytes = len(malformed.record.value)
+    is_cut = whole_bytes > _KEPT_BYTES_MAX
     return (
-        *malformed.record.headers,
+        *_kept(malformed.record.headers),
+        *(((VALUE_BYTES, b"%d" % whole_bytes),) if is_cut else ()),
         (ORIGIN_TOPIC, origin.topic.encode()),
         (ORIGIN_PARTITION, b"%d" % origin.partition),
         (ORIGIN_OFFSET, b"%d" % origin.offset),
@@ -214,9 +230,24 @@ def malformed_headers(malformed: Malformed, *, reason: str, dead_at_ms: int) -> 
     )
 
 
+def malformed_value(malformed: Malformed) -> bytes:
+    """The bytes of a record we could not open; of one beyond all measure its beginning."""
+    return malformed.record.value[:_KEPT_BYTES_MAX]
+
+
+def malformed_key(malformed: Malformed) -> bytes | None:
+    """The same of its key."""
+    key = malformed.record.key
+    return None if key is None else key[:_TEXT_BYTES_MAX]
+
+
 def open_retry_record(record: RecordIn) -> Envelope | Malformed:
     """Read a record of a retry tier, or say what is wrong with it."""
     found = dict(record.headers)
+    if len(record.value) > EVENT_BYTES_MAX:
+        return Malformed(record, f"its value has {len(record.value)} bytes: no event is so large")
+    if (size := sum(len(raw) for _, raw in record.headers)) > _HEADERS_BYTES_MAX:
+        return Malformed(record, f"its headers have {size} bytes: we write no such")
     try:
         _need(found, VERSION, _known_version)
         return Envelope(
@@ -246,14 +277,25 @@ def _open_history(found: Mapping[str, bytes]) -> History:
         first_attempt_at_ms=_need(found, FIRST_ATTEMPT_AT, _integer),
         deadline_at_ms=_need(found, DEADLINE_AT, _integer),
         not_before_ms=_need(found, NOT_BEFORE, _integer),
-        cause=_text(found.get(CAUSE)),
+        cause=_text(found.get(CAUSE))[:_TEXT_BYTES_MAX],
         last_status=_if_there(found, LAST_STATUS, _integer),
-        last_detail=_text(found.get(LAST_DETAIL)),
+        last_detail=_text(found.get(LAST_DETAIL))[:_TEXT_BYTES_MAX],
         is_ambiguous=_need(found, AMBIGUOUS, _flag),
         last_attempt_at_ms=_if_there(found, LAST_ATTEMPT_AT, _integer),
         redrive_count=_if_there(found, REDRIVES, _natural) or 0,
         redrive_id=_text(found.get(REDRIVE_ID)),
     )
+
+
+def _kept(headers: Headers) -> Headers:
+    """As many of a stranger's headers as have room."""
+    left, kept = _KEPT_HEADERS_BYTES_MAX, []
+    for name, raw in headers:
+        left -= len(name.encode(errors="replace")) + len(raw)
+        if left < 0:
+            break
+        kept.append((name, raw))
+    return tuple(kept)
 
 
 def _rare_headers(history: History) -> Headers:
@@ -281,10 +323,9 @@ def _need(found: Mapping[str, bytes], name: str, read: Callable[[bytes], T]) -> 
 
 
 def _strict_text(raw: bytes) -> str:
-    text = raw.decode()
-    if not text:
-        raise ValueError("empty")
-    return text
+    if not 0 < len(raw) <= _TEXT_BYTES_MAX:
+        raise ValueError("empty, or longer than anything that we write")
+    return raw.decode()
 
 
 def _known_version(raw: bytes) -> bytes:

@@ -15,6 +15,8 @@ from shared.envelope import (
     Malformed,
     dead_headers,
     malformed_headers,
+    malformed_key,
+    malformed_value,
     retry_headers,
 )
 from shared.receipt import Receipt
@@ -59,8 +61,8 @@ def route_malformed(malformed: Malformed, *, now_ms: int) -> RecordOut:
     """The record that keeps what a retry tier held and nobody can open."""
     return RecordOut(
         topic=DEAD,
-        key=malformed.record.key,
-        value=malformed.record.value,
+        key=malformed_key(malformed),
+        value=malformed_value(malformed),
         headers=malformed_headers(malformed, reason=MALFORMED_RETRY_RECORD, dead_at_ms=now_ms),
     )
 

@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
+import pytest
+
 from delivery.checkpoint import replay_until
+from retrier.replay import replayed_micro_batch
 
 PLAN = 'v1\n{"batchWatermarkMs":0}\n{"hifi.stream.demo":{"0":7,"1":9}}\n'
 
@@ -35,3 +38,18 @@ def test_sparks_own_temporary_files_are_not_taken_for_plans(tmp_path: Path) -> N
     (tmp_path / "offsets" / ".2.crc").write_text("x")
     (tmp_path / "offsets" / "2.tmp").write_text("half a plan")
     assert replay_until(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    ("planned", "committed", "replayed"),
+    [([], [], None), ([0], [], 0), ([0, 1], [0], 1), ([0, 1], [0, 1], None), ([9, 10], [9], 10)],
+)
+def test_the_retrier_knows_which_micro_batch_may_have_been_sent(
+    tmp_path: Path, planned: list[int], committed: list[int], replayed: int | None
+) -> None:
+    for folder, numbers in (("offsets", planned), ("commits", committed)):
+        (tmp_path / folder).mkdir()
+        for number in numbers:
+            (tmp_path / folder / str(number)).touch()
+            (tmp_path / folder / f".{number}.crc").touch()
+    assert replayed_micro_batch(tmp_path) == replayed

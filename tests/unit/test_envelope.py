@@ -35,6 +35,8 @@ from shared.envelope import (
     dead_headers,
     event_headers,
     malformed_headers,
+    malformed_key,
+    malformed_value,
     open_retry_record,
     open_stream_record,
     retry_headers,
@@ -273,3 +275,48 @@ def test_an_event_straight_from_its_stream_is_on_no_way_yet() -> None:
         _ = an_envelope().travel
     with pytest.raises(AssertionError, match="no history"):
         _ = replace(an_envelope(), destination_id="orders/shop").travel
+
+
+def whole_record(value: bytes = b"{}", **headers: bytes) -> RecordIn:
+    """A waiting event as we write it, with some headers otherwise."""
+    written = dict(retry_headers(an_envelope(1), "orders/shop", a_history()))
+    written |= {name.replace("_", "-"): raw for name, raw in headers.items()}
+    return a_record(tuple(written.items()), value=value)
+
+
+@pytest.mark.parametrize(
+    ("record", "problem"),
+    [
+        (whole_record(b"x" * 1_048_589), "no event is so large"),
+        (whole_record(stray=b"x" * 65_536), "we write no such"),
+        (whole_record(event_id=b"x" * 8_193), "header event-id is not readable"),
+        (whole_record(destination=b""), "header destination is not readable"),
+    ],
+    ids=["value", "headers", "id", "destination"],
+)
+def test_what_is_larger_than_anything_we_write_is_malformed(record: RecordIn, problem: str) -> None:
+    opened = open_retry_record(record)
+    assert isinstance(opened, Malformed)
+    assert problem in opened.problem
+
+
+def test_a_long_reply_is_cut_and_the_event_goes_on() -> None:
+    opened = open_retry_record(whole_record(last_detail=b"x" * 20_000, cause=b"y" * 20_000))
+    assert isinstance(opened, Envelope)
+    assert opened.history is not None
+    assert (len(opened.history.last_detail), len(opened.history.cause)) == (8_192, 8_192)
+
+
+def test_of_a_malformed_record_beyond_measure_the_beginning_is_kept() -> None:
+    """It must fit into the dead letters' topic with all that is said of it, or its lane stops."""
+    headers = (("a", b"1"), ("b", b"x" * 60_000), ("c", b"x" * 60_000), ("d", b"1"))
+    record = a_record(headers, key=b"k" * 1_000_000, value=b"v" * 2_000_000)
+    malformed = Malformed(record, "why")
+    kept = malformed_headers(malformed, reason="malformed_retry_record", dead_at_ms=9)
+    assert [name for name, _ in kept[:3]] == ["a", "b", "value-bytes"]
+    assert dict(kept)["value-bytes"] == b"2000000"
+    assert malformed_value(malformed) == b"v" * 1_048_576
+    assert malformed_key(malformed) == b"k" * 8_192
+    assert malformed_key(Malformed(a_record(key=None), "why")) is None
+    small = malformed_headers(Malformed(a_record(), "why"), reason="r", dead_at_ms=9)
+    assert "value-bytes" not in dict(small)
