@@ -1,3 +1,28 @@
 """Gathers the fixtures, each kept in the file that is named after what it starts."""
 
+import sys
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
 pytest_plugins = ["tests.cluster_fixtures", "tests.console_fixtures", "tests.stack_fixtures"]
+
+
+@pytest.fixture(autouse=True)
+def _commands_leave_the_logs_alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A command that runs in the tests' own process must not tie later logs to its output.
+
+    That output is closed when the command ends, and every service in the same process would fail
+    at its next line. So the lines go where the process itself complains.
+    """
+    commands = sys.modules.get("deploy.cli.commands")
+    if commands is None:
+        yield
+        return
+    elsewhere = structlog.PrintLoggerFactory(file=sys.__stderr__)
+    monkeypatch.setattr(
+        commands, "configure_logs", lambda **_: structlog.configure(logger_factory=elsewhere)
+    )
+    yield
+    structlog.reset_defaults()
