@@ -38,6 +38,8 @@ _DELAY_MS = 30_000
 _FEW = 10_000
 # Spark starts in ten seconds on two idle cores, and in two minutes on busy ones.
 _READY_TIMEOUT_S = 240.0
+# When no attempt has been seen for so long, none will be.
+_QUIET_S = 10.0
 # A JVM's heap grows in steps: it is looked at for so long.
 _MEMORY_LOOK_S = 6.0
 
@@ -234,11 +236,16 @@ def _stamps(kafka: str) -> dict[int, int]:
 
 
 def _attempts(kafka: str, first: int, end: int) -> dict[int, int]:
-    """When each event was first tried after its wait; looked at until all were, or for 5 min."""
+    """When each event was first tried after its wait; read until nothing new comes.
+
+    Those of a dead destination are mostly never tried: its breaker parks them.
+    """
     found: dict[int, int] = {}
-    until_s = time.monotonic() + 300
     at: dict[int, int] = {}
-    while len(found) < end - first and time.monotonic() < until_s:
+    # The last ones are due after the tier's delay.
+    until_s = time.monotonic() + _DELAY_MS / 1000 + _QUIET_S
+    while time.monotonic() < until_s:
+        before = len(found)
         for message in _read(kafka, RECEIPTS, at):
             receipt = Receipt.from_json(message.value())
             if receipt.outcome is ReceiptOutcome.WAITING and not receipt.batch_id:
@@ -247,7 +254,9 @@ def _attempts(kafka: str, first: int, end: int) -> dict[int, int]:
             for covered in receipt.covered:
                 for number in range(max(covered.first, first), min(covered.end, end)):
                     found.setdefault(number, receipt.started_at_ms)
-        time.sleep(0.5)
+        if len(found) > before:
+            until_s = max(until_s, time.monotonic() + _QUIET_S)
+        time.sleep(1.0)
     return found
 
 
