@@ -91,7 +91,11 @@ class _Figures(_Requests):
 
 class _Slow(_Requests):
     def answer(self, request: bytes) -> None:  # noqa: ARG002 - each is answered late
-        asyncio.get_running_loop().call_later(_SLOW_S, self.transport.write, _OK)
+        asyncio.get_running_loop().call_later(_SLOW_S, self._answer_late)
+
+    def _answer_late(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.write(_OK)
 
 
 class _Limiting(_Requests):
