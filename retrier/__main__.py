@@ -15,6 +15,7 @@ def main() -> None:
         # Always the same: a changed destination is no reason to start the lane again.
         wanted_of=lambda _: {LANE: settings},
         metrics=RetrierMetrics(),
+        worker_daemon="retrier.worker_daemon",
     )
 
 
