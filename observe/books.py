@@ -45,7 +45,7 @@ class Books:
         starts = await self._consumer.beginning_offsets(partitions)
         ends = await self._consumer.end_offsets(partitions)
         await self.catch_up()
-        coverage = self._coverage.get(destination_id, Coverage())
+        coverage = self._of(destination_id)
         return coverage.balance(
             {(where.topic, where.partition): (starts[where], ends[where]) for where in partitions}
         )
@@ -56,7 +56,10 @@ class Books:
         except (ValueError, TypeError, KeyError) as error:
             log.warning("receipt.unreadable", error=str(error))
             return
-        self._coverage.setdefault(receipt.destination_id, Coverage()).take(receipt)
+        self._of(receipt.destination_id).take(receipt)
+
+    def _of(self, destination_id: str) -> Coverage:
+        return self._coverage.setdefault(destination_id, Coverage(destination_id))
 
 
 @contextlib.asynccontextmanager

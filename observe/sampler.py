@@ -136,7 +136,7 @@ class Sampler:
 
     def _of(self, destination_id: str) -> Progress:
         if destination_id not in self._progress:
-            progress = self._progress[destination_id] = Progress()
+            progress = self._progress[destination_id] = Progress(destination_id)
             topic = stream_topic(destination_id.partition("/")[0])
             for (name, number), (first, _) in self._spans.items():
                 if name == topic:

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from shared.intervals import Offsets
-from shared.receipt import Receipt, ReceiptOutcome
+from shared.receipt import Receipt
+from shared.told import Told
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,55 +39,35 @@ class Balance:
 class Coverage:
     """What the receipts of one destination prove, by Kafka partition of the stream topic."""
 
-    # By outcome and by how often the events had been sent again out of dead letters.
-    _offsets: dict[tuple[ReceiptOutcome, int], dict[tuple[str, int], Offsets]] = field(
-        default_factory=dict,
-    )
+    destination_id: str
+    _told: dict[tuple[str, int], Told] = field(default_factory=dict)
 
     def take(self, receipt: Receipt) -> None:
         """Enter one receipt; entering it twice changes nothing."""
-        by_partition = self._offsets.setdefault((receipt.outcome, receipt.redrive_count), {})
+        assert receipt.destination_id == self.destination_id, "another destination's receipt"
         for covered in receipt.covered:
-            where = (covered.topic, covered.partition)
-            by_partition.setdefault(where, Offsets()).add(covered.first, covered.end)
-
-    def offsets(self, outcome: ReceiptOutcome, topic: str, partition: int) -> Offsets:
-        """The events with that outcome, less those whose outcome has been overtaken.
-
-        An event that was sent again is no longer dead, whatever the receipt of its death says;
-        what the later receipts say counts. What was delivered once is delivered.
-        """
-        found = Offsets()
-        for (kind, redrive_count), by_partition in self._offsets.items():
-            if kind is outcome and (topic, partition) in by_partition:
-                ours = by_partition[topic, partition]
-                if outcome is not ReceiptOutcome.DELIVERED:
-                    ours = ours.minus(self._after(redrive_count, topic, partition))
-                found = ours if not found else found.union(ours)
-        return found
-
-    def _after(self, redrive_count: int, topic: str, partition: int) -> Offsets:
-        """Events of which something is known from after a later re-drive."""
-        found = Offsets()
-        for (_, later), by_partition in self._offsets.items():
-            if later > redrive_count and (topic, partition) in by_partition:
-                found = found.union(by_partition[topic, partition])
-        return found
+            self._told.setdefault((covered.topic, covered.partition), Told()).take(
+                receipt.outcome, covered.first, covered.end, redrive_count=receipt.redrive_count
+            )
 
     def balance(self, acked: Mapping[tuple[str, int], tuple[int, int]]) -> Balance:
         """Lay the receipts over the log; `acked` gives each Kafka partition's [first, end).
 
-        An event with two outcomes (a retry that was later delivered, a crash between outcome and
-        checkpoint) counts once: delivered before dead, dead before waiting.
+        An event with several outcomes (a retry that was later delivered, a re-drive, a crash
+        between outcome and checkpoint) counts once, as `Told` decides.
         """
         sums: Counter[str] = Counter()
-        for (topic, partition), (first, end) in acked.items():
+        for where, (first, end) in acked.items():
+            told = self._told.get(where, Told())
             log = Offsets.of([(first, end)])
             covered = Offsets()
-            for outcome in (ReceiptOutcome.DELIVERED, ReceiptOutcome.DEAD, ReceiptOutcome.WAITING):
-                found = self.offsets(outcome, topic, partition)
-                in_log = Offsets.of(found.within(first, end))
-                sums[outcome.value] += len(in_log.minus(covered))
+            for name, offsets in (
+                ("delivered", told.delivered),
+                ("waiting", told.waiting),
+                ("dead", told.dead),
+            ):
+                in_log = Offsets.of(offsets.within(first, end))
+                sums[name] += len(in_log)
                 covered = covered.union(in_log)
             missing = log.minus(covered)
             pending = Offsets.of(missing.within(max(first, covered.end), end))

@@ -1,6 +1,6 @@
 """Decides how sets of log offsets are kept: as merged intervals, exact at any size."""
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -33,6 +33,19 @@ class Offsets:
             end = max(end, self._ends[high - 1])
         self._starts[low:high] = [start]
         self._ends[low:high] = [end]
+
+    def discard(self, start: int, end: int) -> None:
+        """Take out every offset from `start` up to, but not including, `end`."""
+        if start >= end:
+            return
+        low = bisect_right(self._ends, start)
+        high = bisect_left(self._starts, end)
+        if low >= high:
+            return
+        around = ((self._starts[low], start), (end, self._ends[high - 1]))
+        kept = [(first, last) for first, last in around if first < last]
+        self._starts[low:high] = [first for first, _ in kept]
+        self._ends[low:high] = [last for _, last in kept]
 
     def minus(self, other: "Offsets") -> "Offsets":
         """What is here and not there."""

@@ -1,19 +1,19 @@
 """Decides what receipts prove of one destination as they come: how far, how late, what waits why.
 
-What is final below the first open event is kept as counts only, so that what is held in memory
-follows what is open, not what has ever been.
+What is delivered below the first open event is kept as a count only, so that what is held in memory
+follows what is open or dead, not what has ever been.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import assert_never
 
 from shared.attempt import Failed, Failure, Outcome, classify
 from shared.audit import Balance
 from shared.intervals import Offsets
 from shared.receipt import Receipt, ReceiptOutcome
 from shared.rolling import Rolling
+from shared.told import Told
 
 Where = tuple[str, int]
 # Not tried, or not to be tried now, by no fault of the destination's.
@@ -35,60 +35,25 @@ def cause_of(reason: str) -> str:
 
 @dataclass(slots=True)
 class PartitionProgress:
-    """One Kafka partition of the stream. Everything in [first, base) is final."""
+    """One Kafka partition of the stream."""
 
+    # Where the log began when it was first looked at.
     first: int
-    base: int
+    told: Told
+    # Of those that `told` has forgotten.
     delivered_below: int = 0
-    dead_below: int = 0
-    delivered: Offsets = field(default_factory=Offsets)
-    dead: Offsets = field(default_factory=Offsets)
-    waiting: dict[str, Offsets] = field(default_factory=dict)
-    # One past the highest offset with any outcome.
-    end: int = 0
 
-    def take(self, outcome: ReceiptOutcome, reason: str, first: int, end: int) -> None:
-        """Enter what became of offsets; entering it twice changes nothing."""
-        first = max(first, self.base)
-        self.end = max(self.end, end)
-        match outcome:
-            case ReceiptOutcome.DELIVERED:
-                self.delivered.add(first, end)
-            case ReceiptOutcome.DEAD:
-                self.dead.add(first, end)
-            case ReceiptOutcome.WAITING:
-                here = Offsets.of([(first, end)])
-                cause = cause_of(reason)
-                # The newest reason counts.
-                for other in self.waiting:
-                    if other != cause:
-                        self.waiting[other] = self.waiting[other].minus(here)
-                self.waiting.setdefault(cause, Offsets()).add(first, end)
-            case _:
-                assert_never(outcome)
-        if outcome is not ReceiptOutcome.WAITING:
-            self._settle()
-
-    def final(self) -> Offsets:
-        return self.delivered.union(self.dead)
-
-    def _settle(self) -> None:
-        """Turn what is final from the base on into counts."""
-        reached = max(self.delivered.reach(self.base), self.dead.reach(self.base))
-        while reached > self.base:
-            dead = Offsets.of(self.dead.within(self.base, reached))
-            delivered = Offsets.of(self.delivered.within(self.base, reached))
-            self.delivered_below += len(delivered)
-            self.dead_below += len(dead.minus(delivered))
-            self.base = reached
-            self.delivered = self.delivered.from_offset(reached)
-            self.dead = self.dead.from_offset(reached)
-            self.waiting = {
-                cause: left
-                for cause, offsets in self.waiting.items()
-                if len(left := offsets.from_offset(reached))
-            }
-            reached = max(self.delivered.reach(self.base), self.dead.reach(self.base))
+    def take(self, receipt: Receipt, first: int, end: int) -> None:
+        is_waiting = receipt.outcome is ReceiptOutcome.WAITING
+        self.told.take(
+            receipt.outcome,
+            max(first, self.first),
+            end,
+            redrive_count=receipt.redrive_count,
+            cause=cause_of(receipt.reason) if is_waiting else "",
+        )
+        if not is_waiting:
+            self.delivered_below += self.told.settle()
 
 
 @dataclass(slots=True)
@@ -105,6 +70,7 @@ class Lags:
 class Progress:
     """One destination."""
 
+    destination_id: str
     partitions: dict[Where, PartitionProgress] = field(default_factory=dict)
     delivery: Lags = field(default_factory=Lags)
     retrier: Lags = field(default_factory=Lags)
@@ -112,11 +78,11 @@ class Progress:
     heard_at_ms: int = 0
 
     def take(self, receipt: Receipt, *, now_ms: int) -> None:
+        assert receipt.destination_id == self.destination_id, "another destination's receipt"
         self.heard_at_ms = now_ms
         for covered in receipt.covered:
-            self.partition(covered.topic, covered.partition).take(
-                receipt.outcome, receipt.reason, covered.first, covered.end
-            )
+            where = self.partition(covered.topic, covered.partition)
+            where.take(receipt, covered.first, covered.end)
         lags = self.retrier if receipt.is_retry else self.delivery
         took_ms = receipt.ended_at_ms - receipt.started_at_ms
         lags.process.add(took_ms, receipt.event_count, now_ms=receipt.ended_at_ms)
@@ -128,7 +94,7 @@ class Progress:
     def partition(self, topic: str, number: int, *, first: int = 0) -> PartitionProgress:
         where = (topic, number)
         if where not in self.partitions:
-            self.partitions[where] = PartitionProgress(first=first, base=first)
+            self.partitions[where] = PartitionProgress(first, Told(base=first))
         return self.partitions[where]
 
     def balance(
@@ -142,17 +108,15 @@ class Progress:
         sums: Counter[str] = Counter()
         for where, (first, end) in log.items():
             one = self.partition(*where, first=first)
-            open_before = min(end, max(position.get(where, one.end), one.base))
-            final = one.final()
-            dead = one.dead.minus(one.delivered)
-            waiting = Offsets()
-            for offsets in one.waiting.values():
-                waiting = waiting.union(offsets.minus(final))
-            missing = Offsets.of([(one.base, end)]).minus(final).minus(waiting)
-            unaccounted = len(Offsets.of(missing.within(one.base, open_before)))
-            sums["acked"] += max(end, one.base) - one.first
-            sums["delivered"] += one.delivered_below + len(one.delivered)
-            sums["dead"] += one.dead_below + len(dead)
+            told = one.told
+            open_before = min(end, max(position.get(where, told.end), told.base))
+            dead, waiting = told.dead, told.waiting
+            known = told.delivered.union(dead).union(waiting)
+            missing = Offsets.of([(told.base, end)]).minus(known)
+            unaccounted = len(Offsets.of(missing.within(told.base, open_before)))
+            sums["acked"] += max(end, told.base) - one.first
+            sums["delivered"] += one.delivered_below + len(told.delivered)
+            sums["dead"] += len(dead)
             sums["waiting"] += len(waiting)
             sums["unaccounted"] += unaccounted
             sums["pending"] += len(missing) - unaccounted
@@ -169,15 +133,17 @@ class Progress:
         """How many wait for which reason."""
         found: Counter[str] = Counter()
         for one in self.partitions.values():
-            final = one.final()
-            for cause, offsets in one.waiting.items():
-                found[cause] += len(offsets.minus(final))
+            for cause, count in one.told.waiting_by_cause():
+                found[cause] += count
         return {cause: count for cause, count in sorted(found.items()) if count}
 
     def oldest_open(self, log: Mapping[Where, tuple[int, int]]) -> Iterator[tuple[str, int, int]]:
-        """The first event of each Kafka partition that is neither delivered nor dead."""
+        """The first event of each Kafka partition that was never delivered nor dead.
+
+        What a person has sent again out of dead letters is under way, yet not old: it began anew.
+        """
         for (topic, number), (first, end) in log.items():
-            # A base is where the first event is that is not final.
-            at = max(self.partition(topic, number, first=first).base, first)
+            # A base is where the first such event is.
+            at = max(self.partition(topic, number, first=first).told.base, first)
             if at < end:
                 yield topic, number, at

@@ -45,7 +45,7 @@ def a_receipt(
 
 
 def balance_of(receipts: list[Receipt], first: int, end: int) -> Balance:
-    coverage = Coverage()
+    coverage = Coverage("orders/shop")
     for receipt in receipts:
         coverage.take(receipt)
     return coverage.balance({(TOPIC, 0): (first, end)})
@@ -126,7 +126,7 @@ def test_what_retention_has_deleted_is_not_acked_any_more() -> None:
 
 
 def test_kafka_partitions_are_balanced_on_their_own() -> None:
-    coverage = Coverage()
+    coverage = Coverage("orders/shop")
     coverage.take(a_receipt(DELIVERED, (0, 10), partition=1))
     found = coverage.balance({(TOPIC, 0): (0, 10), (TOPIC, 1): (0, 5)})
     assert found == Balance(15, 5, 0, 0, 10, 0)
@@ -188,7 +188,7 @@ def test_the_books_agree_with_counting_every_offset(
     log_0: tuple[int, int],
     log_1: tuple[int, int],
 ) -> None:
-    coverage = Coverage()
+    coverage = Coverage("orders/shop")
     for outcome, partition, first, end, redrives in taken:
         receipt = a_receipt(outcome, (first, end), partition=partition, redrive_count=redrives)
         coverage.take(receipt)

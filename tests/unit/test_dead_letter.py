@@ -216,7 +216,7 @@ def test_the_books_follow_an_event_out_of_dead_letters_and_back() -> None:
     opened = [letter.opened for letter in letters if isinstance(letter.opened, Envelope)]
     origin = opened[0].origin
     log = {(origin.topic, origin.partition): (0, 4)}
-    coverage = Coverage()
+    coverage = Coverage("orders/shop")
 
     def take(outcome: ReceiptOutcome, which: list[Envelope], redrive_count: int) -> Balance:
         coverage.take(

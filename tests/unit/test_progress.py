@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared.audit import Balance, Coverage
 from shared.log_buckets import LogBuckets
 from shared.overview import Quantiles
 from shared.progress import Progress, cause_of
@@ -22,7 +23,9 @@ DELIVERED, WAITING, DEAD = (
 END = 30
 
 
-def a_receipt(outcome: ReceiptOutcome, first: int, end: int, reason: str = "") -> Receipt:
+def a_receipt(
+    outcome: ReceiptOutcome, first: int, end: int, reason: str = "", redrives: int = 0
+) -> Receipt:
     return Receipt(
         destination_id="orders/shop",
         outcome=outcome,
@@ -36,6 +39,7 @@ def a_receipt(outcome: ReceiptOutcome, first: int, end: int, reason: str = "") -
         attempt=1,
         started_at_ms=1_000,
         ended_at_ms=1_250,
+        redrive_count=redrives,
         out_from_event=LogBuckets.of([300]),
         out_from_accepted=LogBuckets.of([200]),
         in_from_accepted=LogBuckets.of([50]),
@@ -43,36 +47,65 @@ def a_receipt(outcome: ReceiptOutcome, first: int, end: int, reason: str = "") -
 
 
 def progress_of(*receipts: Receipt) -> Progress:
-    progress = Progress()
+    progress = Progress("orders/shop")
     for receipt in receipts:
         progress.take(receipt, now_ms=2_000)
     return progress
 
 
 receipts = st.lists(
-    st.tuples(st.sampled_from(ReceiptOutcome), st.integers(0, END - 1), st.integers(1, 9)).map(
-        lambda drawn: a_receipt(drawn[0], drawn[1], min(END, drawn[1] + drawn[2]))
+    st.tuples(
+        st.sampled_from(ReceiptOutcome),
+        st.integers(0, END - 1),
+        st.integers(1, 9),
+        st.integers(0, 2),
+    ).map(
+        lambda drawn: a_receipt(
+            drawn[0], drawn[1], min(END, drawn[1] + drawn[2]), redrives=drawn[3]
+        )
     ),
     max_size=25,
 )
 
 
-@given(receipts, st.integers(0, END))
-def test_the_balance_is_that_of_a_plain_count(drawn: list[Receipt], position: int) -> None:
-    best: dict[int, ReceiptOutcome] = {}
-    rank = [WAITING, DEAD, DELIVERED]
+@given(receipts, st.integers(1, 2))
+def test_the_balance_is_that_of_the_books(drawn: list[Receipt], times: int) -> None:
+    coverage = Coverage("orders/shop")
     for receipt in drawn:
-        for offset in range(receipt.covered[0].first, receipt.covered[0].end):
-            best[offset] = max(best.get(offset, WAITING), receipt.outcome, key=rank.index)
+        coverage.take(receipt)
+    progress = progress_of(*drawn * times)
+    assert progress.balance({WHERE: (0, END)}, {}) == coverage.balance({WHERE: (0, END)})
+    assert sum(progress.waiting_by_cause().values()) == coverage.balance({WHERE: (0, END)}).waiting
+
+
+@given(receipts, st.integers(0, END))
+def test_what_has_no_outcome_is_on_its_way_from_the_lanes_position_on(
+    drawn: list[Receipt], position: int
+) -> None:
+    known = {o for one in drawn for o in range(one.covered[0].first, one.covered[0].end)}
     balance = progress_of(*drawn).balance({WHERE: (0, END)}, {WHERE: position})
-    final_prefix = next((o for o in range(END) if best.get(o, WAITING) is WAITING), END)
-    passed = max(position, final_prefix)
-    assert balance.acked == END
-    assert balance.waiting == sum(found is WAITING for found in best.values())
-    # What is final below the first open event keeps the outcome it had when it was passed.
-    assert balance.delivered + balance.dead == sum(o is not WAITING for o in best.values())
-    assert balance.unaccounted == sum(o not in best for o in range(passed))
-    assert balance.pending == sum(o not in best for o in range(passed, END))
+    assert balance.unaccounted == sum(o not in known for o in range(position))
+    assert balance.pending == sum(o not in known for o in range(position, END))
+
+
+def test_another_destinations_receipt_is_a_mistake_of_ours() -> None:
+    other = replace(a_receipt(DELIVERED, 0, 1), destination_id="orders/other")
+    for one in (lambda: progress_of(other), lambda: Coverage("orders/shop").take(other)):
+        with pytest.raises(AssertionError, match="another destination"):
+            one()
+
+
+def test_what_a_person_sends_again_waits_again_and_is_not_old() -> None:
+    log = {WHERE: (0, 10)}
+    progress = progress_of(a_receipt(DELIVERED, 0, 4), a_receipt(DEAD, 4, 6))
+    assert progress.balance(log, {}) == Balance(10, 4, 0, 2, 4, 0)
+    progress.take(a_receipt(WAITING, 4, 6, "redriven", redrives=1), now_ms=2_000)
+    assert progress.balance(log, {}) == Balance(10, 4, 2, 0, 4, 0)
+    assert progress.waiting_by_cause() == {"retry": 2}
+    assert list(progress.oldest_open(log)) == [(TOPIC, 0, 6)]
+    progress.take(a_receipt(DEAD, 4, 5, redrives=1), now_ms=2_000)
+    progress.take(a_receipt(DELIVERED, 5, 10, redrives=1), now_ms=2_000)
+    assert progress.balance(log, {}) == Balance(10, 9, 0, 1, 0, 0)
 
 
 def test_a_lane_that_never_spoke_is_believed_to_be_at_its_last_outcome() -> None:
@@ -80,21 +113,20 @@ def test_a_lane_that_never_spoke_is_believed_to_be_at_its_last_outcome() -> None
     assert (balance.unaccounted, balance.pending) == (5, 2)
 
 
-def test_what_is_final_is_kept_as_counts() -> None:
-    progress = progress_of(*(a_receipt(DELIVERED, n, n + 1) for n in range(0, 100, 2)))
+def test_what_is_delivered_is_kept_as_a_count() -> None:
     progress = progress_of(
         *(a_receipt(DELIVERED, n, n + 1) for n in range(0, 100, 2)),
         a_receipt(WAITING, 1, 2),
         *(a_receipt(DEAD, n, n + 1) for n in range(1, 100, 2)),
     )
     one = progress.partition(TOPIC, 0)
-    assert (one.base, one.delivered_below, one.dead_below) == (100, 50, 50)
-    assert not list(one.final())
-    assert one.waiting == {}
+    assert (one.told.base, one.delivered_below, len(one.told.dead)) == (100, 50, 50)
+    assert not len(one.told.delivered)
+    assert not len(one.told.waiting)
 
 
 def test_a_log_that_begins_later_is_counted_from_there() -> None:
-    progress = Progress()
+    progress = Progress("orders/shop")
     progress.partition(TOPIC, 0, first=1_000)
     progress.take(a_receipt(DELIVERED, 0, 10), now_ms=0)
     progress.take(a_receipt(DELIVERED, 990, 1_010), now_ms=0)

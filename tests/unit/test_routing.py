@@ -75,7 +75,7 @@ def test_a_receipt_goes_to_the_receipts_and_proves_what_it_says() -> None:
     )
     record = route_receipt(receipt)
     assert (record.topic, record.key, record.headers) == ("hifi.receipts", b"orders/shop", ())
-    coverage = Coverage()
+    coverage = Coverage("orders/shop")
     coverage.take(Receipt.from_json(record.value))
     assert coverage.balance({("hifi.stream.orders", 0): (4, 6)}).delivered == 2
 
