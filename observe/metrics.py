@@ -14,6 +14,7 @@ from shared.metric_names import (
     OBSERVE_LAG_SECONDS,
     OBSERVE_LOST_EVENTS,
     OBSERVE_LOST_RATIO,
+    OBSERVE_MEAN_LAG_SECONDS,
     OBSERVE_NODE_SECONDS,
     OBSERVE_OLDEST_AGE_SECONDS,
     OBSERVE_SILENT_SECONDS,
@@ -31,7 +32,14 @@ from shared.overview import (
     StreamVerdict,
 )
 from shared.runtime.metrics import Metrics
+from shared.time_shares import time_shares
 
+_LAGS = (
+    OBSERVE_LAG_SECONDS,
+    OBSERVE_MEAN_LAG_SECONDS,
+    OBSERVE_NODE_SECONDS,
+    OBSERVE_INGEST_SECONDS,
+)
 _CAUSES = ("parked", "throttled", "breaker", "retry")
 
 
@@ -43,7 +51,7 @@ class ObserveMetrics(Metrics):
         self.gauge(OBSERVE_AUDIT_BEHIND_SECONDS).set(overview.audit.behind_s)
         self.gauge(OBSERVE_AUDIT_RUN_SECONDS).set(overview.audit.last_run_took_s)
         # Streams and destinations that are gone leave no figures behind.
-        for metric in (OBSERVE_LAG_SECONDS, OBSERVE_NODE_SECONDS, OBSERVE_INGEST_SECONDS):
+        for metric in _LAGS:
             self.gauge(metric).clear()
         for stream in overview.streams:
             self.gauge(OBSERVE_EVENTS_PER_SECOND).labels(stream.name).set(stream.events_per_s)
@@ -72,10 +80,9 @@ class ObserveMetrics(Metrics):
     def _show_lags(self, view: DestinationView) -> None:
         name = view.destination_id
         lags = self.gauge(OBSERVE_LAG_SECONDS)
+        for share, mean_ms in time_shares(view):
+            self.gauge(OBSERVE_NODE_SECONDS).labels(name, share).set(mean_ms / 1000)
         for node in view.nodes:
-            if node.process is not None:
-                mean_s = node.process.mean_ms / 1000
-                self.gauge(OBSERVE_NODE_SECONDS).labels(name, node.node.value).set(mean_s)
             for since, found in (
                 ("event", node.out_from_event),
                 ("accepted", node.out_from_accepted),
@@ -85,6 +92,9 @@ class ObserveMetrics(Metrics):
         for since, found in (("event", view.end_to_end), ("accepted", view.since_accepted)):
             for quantile, seconds in _quantiles(found):
                 lags.labels(name, "end to end", since, quantile).set(seconds)
+            if found is not None:
+                mean_s = found.mean_ms / 1000
+                self.gauge(OBSERVE_MEAN_LAG_SECONDS).labels(name, since).set(mean_s)
 
     def _show_minutes(self, view: DestinationView) -> None:
         name = view.destination_id

@@ -194,8 +194,16 @@ OBSERVE_LAG_SECONDS = Metric(
 OBSERVE_NODE_SECONDS = Metric(
     "hifi_observe_node_seconds",
     "gauge",
-    "How long events stayed in a node on the average; the nodes' means add up to the whole way.",
+    "A node's share of the mean time from acceptance to delivery: the nodes of a destination add up"
+    " to its hifi_observe_mean_lag_seconds since accepted.",
     labels=("destination", "node"),
+)
+OBSERVE_MEAN_LAG_SECONDS = Metric(
+    "hifi_observe_mean_lag_seconds",
+    "gauge",
+    "How late delivered events were in the last 5 minutes on the average, since their own time"
+    " (event) or since the gateway had them (accepted).",
+    labels=("destination", "since"),
 )
 OBSERVE_INGEST_SECONDS = Metric(
     "hifi_observe_ingest_seconds",

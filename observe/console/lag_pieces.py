@@ -7,8 +7,8 @@ from observe.console.markup import NOTHING, Child, Safe, fragment, tag
 from observe.console.past import STEP_MS, Moment
 from observe.console.pieces import nothing_yet, section, table
 from observe.console.scene import Scene, slowest
-from observe.console.time_shares import time_shares
 from shared.overview import DestinationView, Node, Quantiles
+from shared.time_shares import time_shares
 
 # In the order of the way; the place is the colour.
 _NODES = tuple(node.value for node in Node)

@@ -5,8 +5,8 @@ from enum import Enum
 from typing import Any
 
 from observe.console.overview_page import headline
-from observe.console.time_shares import time_shares
 from shared.overview import Overview, worst
+from shared.time_shares import time_shares
 
 
 def as_json(overview: Overview) -> dict[str, Any]:

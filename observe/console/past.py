@@ -4,8 +4,8 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from observe.console.time_shares import time_shares
 from shared.overview import Overview
+from shared.time_shares import time_shares
 
 # Half an hour in columns of ten seconds: as many as a phone can show a pixel or two of.
 STEP_MS = 10_000

@@ -10,15 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from deploy.alerts.rules import ALERTS
+from deploy.dashboards.boards import slowest_by_node
 from deploy.local.ports import pick_free
 from observe.metrics import ObserveMetrics
 from shared import metric_names
+from shared.metric_names import OBSERVE_NODE_SECONDS
 from tests.console_fixtures import overview
 from tests.prometheus_programs import program
 from tests.stack_fixtures import fetch, wait_until
 from tests.tidy import sources
 
 RULES = sources.ROOT / "deploy" / "alerts" / "hifi.yaml"
+DESTINATIONS = {"orders/billing", "orders/lake", "players/stats"}
 BILLING = 'destination="orders/billing"'
 
 
@@ -209,6 +212,37 @@ def test_every_alert_has_a_case() -> None:
     assert {case.alert for case in CASES} == {alert.name for alert in ALERTS}
 
 
+def test_stacked_lag_is_the_mean_of_the_slowest_destination(tmp_path: Path) -> None:
+    name = OBSERVE_NODE_SECONDS.name
+    values = {
+        ("a/one", "kafka"): "1",
+        ("a/one", "delivery"): "5",
+        # The slowest has not the most of every node.
+        ("a/two", "kafka"): "8",
+        ("a/two", "delivery"): "2",
+    }
+    case = {
+        "interval": "30s",
+        "input_series": [
+            {"series": f'{name}{{destination="{who}",node="{node}"}}', "values": value}
+            for (who, node), value in values.items()
+        ],
+        "promql_expr_test": [
+            {
+                "expr": slowest_by_node(),
+                "eval_time": "0s",
+                "exp_samples": [
+                    {"labels": '{node="delivery"}', "value": 2},
+                    {"labels": '{node="kafka"}', "value": 8},
+                ],
+            }
+        ],
+    }
+    file = tmp_path / "case.yaml"
+    file.write_text(json.dumps({"tests": [case]}))
+    promtool("test", "rules", str(file))
+
+
 def test_promtool_agrees_with_every_case(tmp_path: Path) -> None:
     alerts = {alert.name: alert for alert in ALERTS}
     tests = []
@@ -235,15 +269,15 @@ def test_promtool_agrees_with_every_case(tmp_path: Path) -> None:
             )
     file = tmp_path / "cases.yaml"
     file.write_text(json.dumps({"rule_files": [str(RULES)], "tests": tests}))
-    for arguments in (["check", "rules", str(RULES)], ["test", "rules", str(file)]):
-        ended = subprocess.run(
-            [program("promtool"), *arguments],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert ended.returncode == 0, ended.stdout + ended.stderr
+    promtool("check", "rules", str(RULES))
+    promtool("test", "rules", str(file))
+
+
+def promtool(*arguments: str) -> None:
+    ended = subprocess.run(
+        [program("promtool"), *arguments], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
 def test_a_real_prometheus_loads_the_rules_scrapes_us_and_fires(tmp_path: Path) -> None:
@@ -268,6 +302,11 @@ def test_a_real_prometheus_loads_the_rules_scrapes_us_and_fires(tmp_path: Path) 
         query = urllib.parse.quote(f"{metric_names.OBSERVE_LOST_EVENTS.name} > 0")
         found = ask(url, f"query?query={query}")["result"]
         assert [one["value"][1] for one in found] == ["3"]
+        shares = f"sum by (destination) ({OBSERVE_NODE_SECONDS.name})"
+        whole = f'{metric_names.OBSERVE_MEAN_LAG_SECONDS.name}{{since="accepted"}}'
+        query = urllib.parse.quote(f"abs({shares} - on (destination) {whole}) < 0.000001")
+        found = ask(url, f"query?query={query}")["result"]
+        assert {one["metric"]["destination"] for one in found} == DESTINATIONS
         assert all(rule["health"] in {"ok", "unknown"}
                    for group in ask(url, "rules")["groups"] for rule in group["rules"])  # fmt: skip
 

@@ -13,7 +13,6 @@ from observe.console.markup import Attribute, fragment, tag
 from observe.console.overview_page import headline
 from observe.console.past import STEP_MS, STEPS, Past
 from observe.console.scene import Scene
-from observe.console.time_shares import time_shares
 from observe.console.viewers import ANYBODY, Cookies, Session, Viewer
 from observe.event_search import Kept
 from shared.configuration import Configuration, Stream
@@ -23,6 +22,7 @@ from shared.flow_record import FlowRecord
 from shared.overview import MinuteState, Node, NodeLag, Overview, StreamVerdict
 from shared.record import Origin
 from shared.schedule import RetrySchedule
+from shared.time_shares import time_shares
 from shared.topics import retry_topic
 from tests.console_fixtures import destination_view, found_event, minutes, overview, quantiles
 
@@ -107,6 +107,15 @@ def test_shares_of_time_add_up_to_the_mean_of_the_whole() -> None:
     assert shares["retrier"] == 4
     assert sum(shares.values()) == pytest.approx(400)
     assert time_shares(replace(one, since_accepted=None)) == ()
+
+
+@pytest.mark.parametrize("mean_ms", [0, 1, 30, 90, 5_000])
+def test_shares_add_up_also_when_the_nodes_have_looked_at_other_events(mean_ms: float) -> None:
+    one = destination_view("orders", "billing", at_ms=AT_MS)
+    for nodes in (one.nodes, (), one.nodes[:1]):
+        shares = dict(time_shares(replace(one, nodes=nodes, since_accepted=quantiles(mean_ms))))
+        assert sum(shares.values()) == pytest.approx(mean_ms)
+        assert min(shares.values()) >= 0
 
 
 def test_the_past_keeps_half_an_hour_and_the_slowest_of_each_moment() -> None:

@@ -10,7 +10,9 @@ def time_shares(one: DestinationView) -> tuple[tuple[str, float], ...]:
     """Node and milliseconds of the mean since acceptance; nothing while none was delivered.
 
     The retrier meets only some of the events, so its time counts for as many of them. The rest of
-    the mean is the time that events wait in a tier.
+    the mean is the time that events wait in a tier; if none was tried again it is Kafka's, whose
+    own time is a difference of others' anyway. Nodes that together claim more than the whole, as
+    they look at more events than those delivered, share it in proportion.
     """
     whole = one.since_accepted
     if whole is None or not whole.count:
@@ -21,7 +23,10 @@ def time_shares(one: DestinationView) -> tuple[tuple[str, float], ...]:
             continue
         met = 1.0 if lag.node in _EVERYBODYS else min(lag.process.count / whole.count, 1.0)
         shares[lag.node] = lag.process.mean_ms * met
-    waiting_ms = whole.mean_ms - sum(shares.values())
-    if waiting_ms > 0 and Node.RETRIER in shares:
-        shares[Node.RETRY_TIER] = shares.get(Node.RETRY_TIER, 0.0) + waiting_ms
-    return tuple((node.value, shares[node]) for node in Node if node in shares)
+    rest_ms = whole.mean_ms - sum(shares.values())
+    rest_of = Node.RETRY_TIER if rest_ms > 0 and Node.RETRIER in shares else Node.KAFKA
+    shares[rest_of] = max(0.0, shares.get(rest_of, 0.0) + rest_ms)
+    claimed_ms = sum(shares.values())
+    # Of nothing at all, any share is nothing.
+    part = whole.mean_ms / claimed_ms if claimed_ms else 0.0
+    return tuple((node.value, shares[node] * part) for node in Node if node in shares)
