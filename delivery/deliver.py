@@ -12,7 +12,7 @@ import random
 import time
 import zlib
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, assert_never
 
@@ -157,6 +157,9 @@ class _Task:
     ) -> dict[str, Sequence[Iterable[Batch]]]:
         """First attempts: every event goes to every destination of the lane, which has one."""
         fresh = History.fresh(now_ms=self._plan.clock(), deadline_s=self._plan.schedule.deadline_s)
+        if self._is_repeat(batch):
+            # What fails now may wait in a tier already: each copy's request must say so.
+            fresh = replace(fresh, is_ambiguous=True)
         to_send: dict[str, Sequence[Iterable[Batch]]] = {}
         for name, destination in self._plan.destinations.items():
             columns = columns_of(batch) if is_plain(destination) else None
@@ -166,6 +169,16 @@ class _Task:
                 tried = [Tried(envelope, fresh) for envelope in envelopes_of(batch)]
                 to_send[name] = self._tracks(destination, tried, outcomes)
         return to_send
+
+    def _is_repeat(self, batch: pa.RecordBatch) -> bool:
+        """Whether a try that died has had these events; a task reads one Kafka partition."""
+        if not batch.num_rows:
+            return False
+        topic, partition, offset = (
+            batch.column(name)[0].as_py() for name in ("topic", "partition", "offset")
+        )
+        replay_end = self._plan.replay_until.get((topic, partition), 0)
+        return self._courier.is_again or offset < replay_end
 
     def _open_retries(
         self, records: Iterable[RecordIn], outcomes: list[RecordOut]

@@ -81,7 +81,12 @@ class RunningHifi:
         return asyncio.run(ask())
 
     def wait_for_balance(
-        self, destination_id: str, holds: Callable[[Balance], bool], *, what: str
+        self,
+        destination_id: str,
+        holds: Callable[[Balance], bool],
+        *,
+        what: str,
+        timeout_s: float = PATIENCE_S,
     ) -> Balance:
         """The books once they are as wanted."""
         last: list[Balance] = []
@@ -90,7 +95,7 @@ class RunningHifi:
             last.append(self.balance(destination_id))
             return holds(last[-1])
 
-        wait_until(look, what=lambda: f"{what}; the books say {last[-1]}")
+        wait_until(look, what=lambda: f"{what}; the books say {last[-1]}", timeout_s=timeout_s)
         return last[-1]
 
     def records(self, topic: str) -> list[ConsumerRecord]:

@@ -63,6 +63,22 @@ def test_a_batch_is_named_alike_when_it_is_sent_again() -> None:
     assert second.headers["hifi-maybe-duplicate"] == "1"
 
 
+def test_what_a_repeat_leaves_waiting_says_that_it_may_come_twice() -> None:
+    """The try that died may have left it waiting too: then both copies are sent."""
+    with scripted_destination(always(503)) as destination:
+        to = sample(destination)
+        first = run(events(2), plan_for(to))
+        again = run(events(2), plan_for(to, replay_until={(TOPIC, 0): 2}))
+    waiting = [
+        [opened(one) for one in outcomes if one.topic == retry_topic("30s")]
+        for outcomes in (first, again)
+    ]
+    assert [[story.is_ambiguous for story in each] for each in waiting] == [
+        [False, False],
+        [True, True],
+    ]
+
+
 def test_500_twice_then_200_is_delivered_by_local_retries() -> None:
     with scripted_destination(in_turn(500, 500, 200)) as destination:
         outcomes = run(events(5), plan_for(sample(destination)))
