@@ -6,7 +6,6 @@ because names change their addresses. A name that nobody knows yet is taken, wit
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
@@ -85,7 +84,7 @@ class Destinations:
     async def _resume(self, request: Request, caller: Caller) -> Response:
         """Go on after a pause, a hold or a disabling: a person has looked at it."""
         found = self._found(request, caller)
-        wanted = replace(found, is_paused=False, is_disabled=False, resumed_at_ms=now_ms())
+        wanted = found.resumed(at_ms=now_ms())
         await self._store(wanted, caller)
         return as_json(shown(wanted))
 

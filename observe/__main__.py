@@ -10,7 +10,7 @@ import structlog
 from observe.auditor import Auditor
 from observe.console.dead_desk import KafkaDeadDesk
 from observe.console.flow_feed import FlowFeed
-from observe.console.kafka_keys import KafkaKeys
+from observe.console.kafka_config import KafkaConfig
 from observe.console.server import serve_console
 from observe.console.settings import ConsoleSettings, read_console_settings
 from observe.event_search import EventSearch
@@ -108,7 +108,7 @@ async def _console(
             config=feed,
             events=EventSearch(kafka),
             dead=KafkaDeadDesk(kafka, schedule=schedule),
-            keys=KafkaKeys(kafka),
+            writer=KafkaConfig(kafka),
             flows=lambda: flows.flows,
             schedule=schedule,
             stop=stop,

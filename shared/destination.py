@@ -6,7 +6,7 @@ Secrets are in it as sealed text only, see shared/credentials.py.
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, TypeAlias
 
 from shared.checks import (
@@ -134,6 +134,10 @@ class Destination:
         check_count("resumed_at_ms", self.resumed_at_ms, 0, 10**15)
         # No longer than dead letters are kept.
         check_range("disable_after_s", self.disable_after_s, 1, 30 * _DAY_S)
+
+    def resumed(self, *, at_ms: int) -> "Destination":
+        """As it is once a person has said to go on, after a pause, a hold or a disabling."""
+        return replace(self, is_paused=False, is_disabled=False, resumed_at_ms=at_ms)
 
     def _check_batches(self) -> None:
         check_one_of("body_format", self.body_format, BODY_FORMATS)

@@ -92,11 +92,16 @@ class GivenDead:
 
 
 @dataclass
-class GivenKeys:
+class GivenWriter:
     config: GivenConfig
 
     async def remove(self, config_key: bytes) -> None:
         self.config.configuration = self.config.configuration.apply(config_key, None)
+
+    async def store(self, destination: Destination) -> None:
+        self.config.configuration = self.config.configuration.apply(
+            destination.config_key, destination.to_json()
+        )
 
 
 @dataclass
@@ -153,7 +158,7 @@ def running_console(settings: ConsoleSettings) -> Iterator[RunningConsole]:
                     config=config,
                     events=events,
                     dead=dead,
-                    keys=GivenKeys(config),
+                    writer=GivenWriter(config),
                     flows=given_flows,
                     schedule=RetrySchedule(),
                     stop=stop,

@@ -7,6 +7,7 @@ from observe.console.loss_pieces import loss_section, minutes_table
 from observe.console.markup import NOTHING, Child, Safe, fragment, tag
 from observe.console.overview_page import destinations_table
 from observe.console.pieces import badge, books, code, facts_list, nothing_yet, section, table
+from observe.console.resume_page import halt_fact, halt_of
 from observe.console.scene import Flow, Scene, worst_first
 from shared.flow import FlowState
 from shared.overview import DestinationView, StreamVerdict
@@ -52,7 +53,7 @@ def stream_page(name: str, scene: Scene) -> Page | None:
     )
 
 
-def destination_page(destination_id: str, scene: Scene) -> Page | None:
+def destination_page(destination_id: str, scene: Scene, *, may_resume: bool) -> Page | None:
     """One destination: verdict, books, flow, lag, loss; None when there is none of that name."""
     one = scene.destination(destination_id)
     if one is None:
@@ -63,7 +64,7 @@ def destination_page(destination_id: str, scene: Scene) -> Page | None:
         status=f"{destination_id}: {one.verdict.value}. {one.reason}",
         regions=(
             Region("top", _top(one, scene)),
-            Region("flow", _flow(one, scene.flows.get(destination_id))),
+            Region("flow", _flow(one, scene, may_resume=may_resume)),
             Region("lag", lag_section([one], scene)),
             Region("loss", loss_section([one], now_ms=scene.overview.at_ms)),
             Region("minutes", minutes_table(one)),
@@ -74,12 +75,12 @@ def destination_page(destination_id: str, scene: Scene) -> Page | None:
 
 def destinations_page(scene: Scene) -> Page:
     ones = sorted(scene.destinations, key=lambda one: one.destination_id)
-    heads = ("Destination", "Verdict", "Breaker", "Address", "At once", "p95", "Backlog", "Waiting")
+    heads = ("Destination", "Verdict", "Sending", "Address", "At once", "p95", "Backlog", "Waiting")
     rows: list[list[Child]] = [
         [
             tag("a", one.destination_id, href=f"/streams/{one.destination_id}"),
             badge(one.verdict),
-            _breaker(scene.flows.get(one.destination_id)),
+            _sending(one, scene),
             code(_address(one, scene)),
             _at_once(scene.flows.get(one.destination_id)),
             wording.duration(one.end_to_end.p95_ms / 1000 if one.end_to_end else None),
@@ -124,7 +125,9 @@ def _top(one: DestinationView, scene: Scene) -> Safe:
     )
 
 
-def _flow(one: DestinationView, flow: Flow | None) -> Safe:
+def _flow(one: DestinationView, scene: Scene, *, may_resume: bool) -> Safe:
+    flow = scene.flows.get(one.destination_id)
+    configured = scene.configured(one.destination_id)
     causes = ", ".join(
         f"{wording.count(number)} {cause}" for cause, number in one.waiting_by_cause.items()
     )
@@ -136,6 +139,11 @@ def _flow(one: DestinationView, flow: Flow | None) -> Safe:
         ("Oldest event on its way", wording.duration(one.oldest_age_s)),
         ("Waiting, by cause", causes or "none"),
     ]
+    halted = halt_fact(configured, flow, may_resume=may_resume)
+    if halted:
+        facts.insert(0, ("Sending", halted))
+    elif configured and configured.resumed_at_ms:
+        facts.append(("Resumed at", wording.clock(configured.resumed_at_ms)))
     if one.silent_s:
         facts.append(("No sign of the lane for", wording.duration(one.silent_s)))
     if one.balance.dead:
@@ -143,6 +151,15 @@ def _flow(one: DestinationView, flow: Flow | None) -> Safe:
         said = wording.plural(one.balance.dead, "event")
         facts.append(("Dead letters", tag("a", said, href=path)))
     return section("Now", facts_list(facts))
+
+
+def _sending(one: DestinationView, scene: Scene) -> Safe:
+    """What holds it back: a person's word, or its breaker."""
+    flow = scene.flows.get(one.destination_id)
+    halt = halt_of(scene.configured(one.destination_id), flow)
+    if halt in {"", flow.breaker if flow else ""}:
+        return _breaker(flow)
+    return tag("span", halt, class_="warn")
 
 
 def _breaker(flow: Flow | None) -> Safe:

@@ -1,9 +1,10 @@
-"""Answers the POSTs: signing in and out, re-drive, revoking a key, showing what an event says.
+"""Answers the POSTs: signing in and out, re-drive, revoking a key, resuming, showing an event.
 
 Each checks the session, that the form is from that session, the scope; then it writes down who did
 it, and only then does it.
 """
 
+import asyncio
 from collections.abc import Callable
 from typing import Protocol
 from urllib.parse import urlencode
@@ -19,16 +20,32 @@ from observe.console.doors import COOKIE, Doors, Visit, form_of, local_path
 from observe.console.event_page import EventFinder, event_page
 from observe.console.layout import render, render_bare
 from observe.console.plain_pages import sign_in_page
+from observe.console.resume_page import PATH as RESUME
 from observe.console.scene import Scene
-from observe.console.views import key_of, require_admin, stream_names, wanted_of
+from observe.console.views import (
+    destination_of,
+    key_of,
+    require_admin,
+    stream_names,
+    wanted_of,
+)
+from shared.destination import Destination
 from shared.schedule import RetrySchedule
 
 log = structlog.get_logger()
 
 
-class KeyRemover(Protocol):
-    async def remove(self, config_key: bytes) -> None:
-        """Take a key off the configuration; SetupError when Kafka does not take it."""
+# 2 s in all, as long as a change takes to come back at the worst; then the page is shown as it is.
+_LOOK_S = 0.05
+_LOOKS_MAX = 40
+
+
+class ConfigWriter(Protocol):
+    """Changes the configuration; SetupError when Kafka does not take it."""
+
+    async def remove(self, config_key: bytes) -> None: ...
+
+    async def store(self, destination: Destination) -> None: ...
 
 
 class Posts:
@@ -39,15 +56,17 @@ class Posts:
         scene: Callable[[], Scene],
         events: EventFinder,
         dead: DeadDesk,
-        keys: KeyRemover,
+        writer: ConfigWriter,
         schedule: RetrySchedule,
+        now_ms: Callable[[], int],
     ) -> None:
         self._doors = doors
         self._scene = scene
         self._events = events
         self._dead = dead
-        self._keys = keys
+        self._writer = writer
         self._schedule = schedule
+        self._now_ms = now_ms
 
     def routes(self) -> list[Route]:
         return [
@@ -56,6 +75,7 @@ class Posts:
             Route("/events/payload", self.show_payload, methods=["POST"]),
             Route("/dead/redrive", self.redrive, methods=["POST"]),
             Route("/keys/revoke", self.revoke, methods=["POST"]),
+            Route(RESUME, self.resume, methods=["POST"]),
         ]
 
     async def sign_in(self, request: Request) -> Response:
@@ -128,8 +148,21 @@ class Posts:
         if key.id == visit.viewer.key_id:
             raise HTTPException(403, "A key cannot revoke itself: sign in with another.")
         log.info("key.revoked", key_id=visit.viewer.key_id, revoked=key.id)
-        await self._keys.remove(key.config_key)
+        await self._writer.remove(key.config_key)
         return RedirectResponse("/keys?done=revoked", status_code=303)
+
+    async def resume(self, request: Request) -> Response:
+        visit, fields = await self._checked(request)
+        require_admin(visit.viewer)
+        found = destination_of(self._scene(), visit.viewer, fields)
+        log.info("destination.resumed", key_id=visit.viewer.key_id, destination=found.id)
+        wanted = found.resumed(at_ms=self._now_ms())
+        await self._writer.store(wanted)
+        for _ in range(_LOOKS_MAX):
+            if self._scene().configured(found.id) != found:
+                break
+            await asyncio.sleep(_LOOK_S)
+        return RedirectResponse(f"/streams/{found.id}", status_code=303)
 
     async def _checked(self, request: Request) -> tuple[Visit, dict[str, str]]:
         visit = self._doors.visit(request)

@@ -15,7 +15,7 @@ from observe.console.doors import ConfigSource, Doors
 from observe.console.event_page import EventFinder
 from observe.console.live import Live
 from observe.console.past import STEP_MS, Past
-from observe.console.posts import KeyRemover, Posts
+from observe.console.posts import ConfigWriter, Posts
 from observe.console.scene import Flow, Scene
 from observe.console.settings import ConsoleSettings
 from observe.console.views import Views
@@ -38,7 +38,7 @@ async def serve_console(
     config: ConfigSource,
     events: EventFinder,
     dead: DeadDesk,
-    keys: KeyRemover,
+    writer: ConfigWriter,
     flows: Callable[[], Mapping[str, Flow]],
     schedule: RetrySchedule,
     stop: asyncio.Event,
@@ -63,7 +63,10 @@ async def serve_console(
         doors=doors, scene=scene, events=events, dead=dead, live=live, schedule=schedule,
         now_ms=now_ms,
     )  # fmt: skip
-    posts = Posts(doors=doors, scene=scene, events=events, dead=dead, keys=keys, schedule=schedule)
+    posts = Posts(
+        doors=doors, scene=scene, events=events, dead=dead, writer=writer, schedule=schedule,
+        now_ms=now_ms,
+    )  # fmt: skip
     app = create_app(views, posts, hosts=settings.host_names)
     with _bound(settings) as bound:
         server = _Server(_uvicorn(app))

@@ -1,6 +1,6 @@
 """Answers the GETs: pages, their live changes, and the overview as JSON for programs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from urllib.parse import urlsplit
 
 from starlette.exceptions import HTTPException
@@ -18,17 +18,22 @@ from observe.console.live import STREAMS_MAX, Live
 from observe.console.overview_json import as_json
 from observe.console.overview_page import overview_page
 from observe.console.plain_pages import sign_in_page
+from observe.console.resume_page import PATH as RESUME
+from observe.console.resume_page import resume_page
 from observe.console.scene import Scene
 from observe.console.viewers import Viewer
 from shared.access import ApiKey
+from shared.configuration import Configuration
+from shared.destination import Destination
 from shared.overview import Overview
 from shared.schedule import RetrySchedule
+from shared.topics import destination_id
 
 # Different pages that are looked at within a second; what somebody makes up is not kept for long.
 _MADE_MAX = 100
-# Path, tenant and streams of whoever looks; and of which overview what page was made.
-_Seen = tuple[str, str | None, frozenset[str]]
-_Made = tuple[Overview, Page | None]
+# Path, and tenant, streams and rights of whoever looks; and of what which page was made.
+_Seen = tuple[str, str | None, frozenset[str], bool]
+_Made = tuple[Overview, Configuration, Page | None]
 # What came of a post, by the word that its redirect carries.
 _DONE = {"revoked": "The key is revoked.", "nothing": "There was nothing to send again."}
 
@@ -67,6 +72,7 @@ class Views:
             Route("/dead/redrive", self.confirm_redrive, methods=["GET"]),
             Route("/keys", self.keys),
             Route("/keys/revoke", self.confirm_revoke, methods=["GET"]),
+            Route(RESUME, self.confirm_resume, methods=["GET"]),
             Route("/sign-in", self.sign_in, methods=["GET"]),
         ]
 
@@ -161,6 +167,20 @@ class Views:
         key = key_of(self._scene(), visit.viewer, request.query_params.get("id", ""))
         return self.answer(visit, revoke_page(key, around=visit.around))
 
+    async def confirm_resume(self, request: Request) -> Response:
+        visit = self._doors.visit(request)
+        require_admin(visit.viewer)
+        scene = self._scene()
+        found = destination_of(scene, visit.viewer, request.query_params)
+        view = scene.destination(found.id)
+        page = resume_page(
+            found,
+            scene.flows.get(found.id),
+            waiting=view.backlog_events if view else 0,
+            around=visit.around,
+        )
+        return self.answer(visit, page)
+
     async def sign_in(self, request: Request) -> Response:
         session, cookie = self._doors.stranger(request)
         next_path = local_path(request.query_params.get("next", "/"))
@@ -179,17 +199,17 @@ class Views:
     def _page_at(self, path: str, viewer: Viewer) -> Page | None:
         """The page as it is now; made once for all who look at the same."""
         scene = self._scene()
-        key = (path, viewer.tenant, viewer.streams)
+        key = (path, viewer.tenant, viewer.streams, viewer.may_change)
         made = self._made.get(key)
-        if made is not None and made[0] is scene.overview:
-            return made[1]
-        page = self._make_page(path, scene.seen_by(viewer))
+        if made and made[0] is scene.overview and made[1] is scene.configuration:
+            return made[2]
+        page = self._make_page(path, scene.seen_by(viewer), may_resume=viewer.may_change)
         if len(self._made) >= _MADE_MAX:
             self._made.clear()
-        self._made[key] = (scene.overview, page)
+        self._made[key] = (scene.overview, scene.configuration, page)
         return page
 
-    def _make_page(self, path: str, scene: Scene) -> Page | None:
+    def _make_page(self, path: str, scene: Scene, *, may_resume: bool) -> Page | None:
         match path.strip("/").split("/"):
             case [""]:
                 return overview_page(scene)
@@ -198,7 +218,7 @@ class Views:
             case ["streams", stream]:
                 return stream_page(stream, scene)
             case ["streams", stream, destination]:
-                return destination_page(f"{stream}/{destination}", scene)
+                return destination_page(f"{stream}/{destination}", scene, may_resume=may_resume)
             case _:
                 return None
 
@@ -219,6 +239,15 @@ def key_of(scene: Scene, viewer: Viewer, key_id: str) -> ApiKey:
     if key is None:
         raise HTTPException(404, "There is no such key (any more).")
     return key
+
+
+def destination_of(scene: Scene, viewer: Viewer, fields: Mapping[str, str]) -> Destination:
+    """The destination that a form names, if it is one of the viewer's."""
+    stream, name = fields.get("stream", ""), fields.get("destination", "")
+    found = scene.configured(destination_id(stream, name))
+    if found is None or stream not in stream_names(scene, viewer):
+        raise HTTPException(404, "There is no such destination, or it is not yours.")
+    return found
 
 
 def wanted_of(fields: dict[str, str]) -> Wanted:

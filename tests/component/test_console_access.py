@@ -22,7 +22,7 @@ PATHS = [
     "/events?stream=orders&id=e-1",
     "/keys",
 ]
-POSTS = ["/events/payload", "/dead/redrive", "/keys/revoke", "/sign-out"]
+POSTS = ["/events/payload", "/dead/redrive", "/keys/revoke", "/destinations/resume", "/sign-out"]
 
 
 def make_key(
@@ -215,7 +215,8 @@ def test_a_reader_changes_nothing_and_reads_no_payload(
     assert "shown to keys with the scope admin" in event.text
     assert "hello" not in event.text
     form = {"csrf": csrf_of(dead.text), "stream": "orders", "id": "admin"}
-    for path in ("/events/payload", "/dead/redrive", "/keys/revoke"):
+    assert visitor.get("/destinations/resume?stream=orders&destination=lake").status_code == 403
+    for path in ("/events/payload", "/dead/redrive", "/keys/revoke", "/destinations/resume"):
         assert visitor.post(path, data=form).status_code == 403, path
     assert locked_console.dead.redrives == []
     assert "admin" in locked_console.config.configuration.keys

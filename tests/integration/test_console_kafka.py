@@ -12,10 +12,12 @@ from observe.console.dead_desk import KafkaDeadDesk
 from observe.console.dead_page import Wanted
 from observe.console.event_page import steps_of
 from observe.console.flow_feed import FlowFeed
-from observe.console.kafka_keys import KafkaKeys
+from observe.console.kafka_config import KafkaConfig
 from observe.event_search import EventSearch, SearchResult
 from shared.access import ApiKey, secret_from
+from shared.configuration import Stream
 from shared.decision import DeadLetter, RetryLater
+from shared.destination import Destination
 from shared.envelope import Envelope, History, event_headers
 from shared.flow import Flow
 from shared.flow_record import FlowRecord
@@ -224,6 +226,18 @@ def test_flow_is_followed_as_it_is_written(kafka: Cluster) -> None:
     asyncio.run(run())
 
 
+def test_a_destination_goes_on_with_everything_else_as_it_was(kafka: Cluster) -> None:
+    held = Destination("going", "on", "https://to.example/", is_paused=True, parallel_max=3)
+    write(kafka, "going", [])
+
+    async def run() -> Destination:
+        await write_config(kafka.bootstrap_servers, [Stream("going"), held])
+        await KafkaConfig(kafka.bootstrap_servers).store(held.resumed(at_ms=7))
+        return (await read_config(kafka.bootstrap_servers)).destinations[held.id]
+
+    assert asyncio.run(run()) == replace(held, is_paused=False, resumed_at_ms=7)
+
+
 def test_a_key_is_taken_off_the_configuration(kafka: Cluster) -> None:
     key = ApiKey("console-test", (secret_from("a text", signs=False),))
     write(kafka, "keys", [])
@@ -231,7 +245,7 @@ def test_a_key_is_taken_off_the_configuration(kafka: Cluster) -> None:
     async def run() -> None:
         await write_config(kafka.bootstrap_servers, [key])
         assert "console-test" in (await read_config(kafka.bootstrap_servers)).keys
-        await KafkaKeys(kafka.bootstrap_servers).remove(key.config_key)
+        await KafkaConfig(kafka.bootstrap_servers).remove(key.config_key)
         assert "console-test" not in (await read_config(kafka.bootstrap_servers)).keys
 
     asyncio.run(run())
