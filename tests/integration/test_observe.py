@@ -4,6 +4,7 @@ import json
 import re
 import time
 from pathlib import Path
+from typing import Any
 
 from shared.destination import Destination
 from shared.runtime.clock import now_ms
@@ -56,6 +57,27 @@ def test_the_p95_lag_is_the_one_that_the_destination_sees(hifi: RunningHifi) -> 
     )
     assert figure(hifi, "hifi_observe_backlog_events", destination="lagging/to") == 0
     assert figure(hifi, "hifi_observe_unaccounted_events", destination="lagging/to") == 0
+    the_console_says_ok(hifi, "lagging", delivered=800)
+
+
+def the_console_says_ok(hifi: RunningHifi, name: str, *, delivered: int) -> None:
+    """On the page that people see first, and in its figures for programs."""
+    console = f"http://127.0.0.1:{hifi.stack.settings.console_port}"
+
+    def stream() -> dict[str, Any]:
+        streams = json.loads(fetch(f"{console}/api/overview") or "{}").get("streams", [])
+        return next((one for one in streams if one["name"] == name), {})
+
+    # Until the audit has been through for the first time, nobody can tell.
+    wait_until(lambda: stream().get("verdict") == "OK", what=lambda: f"{name} is OK: {stream()}")
+    (one,) = stream()["destinations"]
+    assert one["balance"]["delivered"] == one["balance"]["acked"] == delivered
+    shares_ms = sum(one["time_shares"].values())
+    assert abs(shares_ms - one["since_accepted"]["mean_ms"]) < 0.001 * shares_ms
+    page = fetch(f"{console}/streams/{name}")
+    heading = page[page.index("<h1") : page.index("</h1>")]
+    assert name in heading
+    assert ">OK<" in heading
 
 
 def test_a_lane_that_hangs_shows_while_it_hangs(hifi: RunningHifi) -> None:
