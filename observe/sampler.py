@@ -216,7 +216,11 @@ class Sampler:
         minutes = tuple(
             one for one in self._audit.minutes.get(destination_id, ()) if _counts_now(one, at_ms)
         )
-        silent_s = self._silent_s(destination_id, balance.pending, progress.heard_at_ms, at_ms)
+        configured = self._configuration().destinations.get(destination_id)
+        is_paused = configured is not None and configured.is_paused
+        # A paused one has no lane that could give a sign.
+        busy = 0 if is_paused else balance.pending
+        silent_s = self._silent_s(destination_id, busy, progress.heard_at_ms, at_ms)
         signs = Signs(
             balance=balance,
             silent_s=silent_s,
@@ -224,6 +228,7 @@ class Sampler:
             since_accepted=Quantiles.of(delivered),
             minutes=minutes,
             problem=self._problem or self._audit.blindness(at_ms),
+            is_paused=is_paused,
         )
         verdict, reason = judge(signs, slow_after_s=self._slow_after_s)
         backlog = balance.pending + balance.waiting

@@ -23,6 +23,8 @@ class Signs:
     minutes: Sequence[MinuteBooks]
     # Why something could not be read; empty when all was.
     problem: str = ""
+    # A person has said to wait.
+    is_paused: bool = False
 
 
 def judge(signs: Signs, *, slow_after_s: float) -> tuple[StreamVerdict, str]:
@@ -30,8 +32,11 @@ def judge(signs: Signs, *, slow_after_s: float) -> tuple[StreamVerdict, str]:
     lost = sum(minute.lost_count for minute in signs.minutes)
     if lost:
         nodes = sorted({node.value for minute in signs.minutes for node in minute.lost})
-        return StreamVerdict.LOSING, f"{lost:,} events were lost in the last hour: {nodes}"
-    if signs.silent_s >= STALLED_AFTER_S:
+        return (
+            StreamVerdict.LOSING,
+            f"{lost:,} events were lost in the last hour, at {' and '.join(nodes)}",
+        )
+    if signs.silent_s >= STALLED_AFTER_S and not signs.is_paused:
         pending = signs.balance.pending
         return (
             StreamVerdict.STALLED,
@@ -40,6 +45,14 @@ def judge(signs: Signs, *, slow_after_s: float) -> tuple[StreamVerdict, str]:
     blind = [minute for minute in signs.minutes if minute.state is MinuteState.CANNOT_TELL]
     if signs.problem or blind:
         return StreamVerdict.CANNOT_TELL, signs.problem or blind[0].problem
+    return _pace(signs, slow_after_s)
+
+
+def _pace(signs: Signs, slow_after_s: float) -> tuple[StreamVerdict, str]:
+    """Whether what is there moves as it should, once nothing worse is known."""
+    backlog = signs.balance.pending + signs.balance.waiting
+    if signs.is_paused and backlog:
+        return StreamVerdict.SLOW, f"it is paused, and {backlog:,} events wait"
     if signs.oldest_age_s is not None and signs.oldest_age_s >= slow_after_s:
         waiting = signs.balance.waiting
         what = f"{waiting:,} wait for a retry, " if waiting else ""

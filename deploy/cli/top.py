@@ -173,7 +173,7 @@ def _columns(ones: list[dict[str, Any]], now_ms: int) -> list[_Column]:
         Text(str(cell), style="green" if cell.plain == "0" else "bold red")
         for cell in books("unaccounted")
     ]
-    p95 = [one["end_to_end"] and one["end_to_end"]["p95_ms"] / 1000 for one in ones]
+    p95 = [one["since_accepted"] and one["since_accepted"]["p95_ms"] / 1000 for one in ones]
     return [
         _Column(
             "destination", [Text(harmless(one["destination_id"])) for one in ones], is_number=False

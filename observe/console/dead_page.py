@@ -114,11 +114,12 @@ def dead_page(
 def confirm_page(wanted: Wanted, letters: Letters, *, around: Around) -> Page:
     """What a re-drive would do, before it does it."""
     said = wording.plural(letters.redrivable, "dead letter")
+    asks = f"Send {said} again?" if letters.is_whole else f"More than {said} could be sent again"
     filters = wanted.fields()
     which = facts(filters) if filters else tag("p", tag("strong", "No filter is set: this is all."))
     again = letters.matching - letters.redrivable
     content = fragment(
-        tag("h1", f"Send {said} again?"),
+        tag("h1", asks),
         which,
         tag(
             "p",
@@ -142,7 +143,7 @@ def confirm_page(wanted: Wanted, letters: Letters, *, around: Around) -> Page:
         title="Re-drive",
         here="/dead",
         regions=(Region("confirm", content, is_live=False),),
-        status=f"Send {said} again?",
+        status=asks,
     )
 
 

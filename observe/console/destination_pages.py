@@ -24,7 +24,7 @@ def stream_page(name: str, scene: Scene) -> Page | None:
         "section",
         crumbs,
         tag("h1", name, " ", badge(stream.verdict)),
-        tag("p", wording.sentence(stream.reason), class_="lead") if stream.reason else NOTHING,
+        tag("p", f"{stream.reason}.", class_="lead") if stream.reason else NOTHING,
         books(ones),
         class_="hero",
     )
@@ -83,7 +83,7 @@ def destinations_page(scene: Scene) -> Page:
             _sending(one, scene),
             code(_address(one, scene)),
             _at_once(scene.flows.get(one.destination_id)),
-            wording.duration(one.end_to_end.p95_ms / 1000 if one.end_to_end else None),
+            wording.duration(one.since_accepted.p95_ms / 1000 if one.since_accepted else None),
             wording.size(one.backlog_bytes),
             wording.count(one.balance.waiting),
         ]

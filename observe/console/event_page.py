@@ -235,16 +235,24 @@ def _attempt(receipt: Receipt) -> list[Step]:
         return [Step(receipt.ended_at_ms, "dead letters", "neutral", what)]
     took = wording.duration((receipt.ended_at_ms - receipt.started_at_ms) / 1000)
     whose = receipt.destination_id
+    # What is parked, or refused unseen, has had no request.
+    is_tried = bool(receipt.batch_id)
+    waits = f"Not {'delivered to' if is_tried else 'tried at'} {whose}, to be tried again"
     what, kind = {
         ReceiptOutcome.DELIVERED: (f"Delivered to {whose}", "good"),
-        ReceiptOutcome.WAITING: (f"Not delivered to {whose}, to be tried again", "warn"),
+        ReceiptOutcome.WAITING: (waits, "warn"),
         ReceiptOutcome.DEAD: (f"Given up for {whose}", "bad"),
     }[receipt.outcome]
-    facts = [
-        ("attempt", str(receipt.attempt)),
-        ("took", took),
-        ("batch", f"{receipt.batch_id}, {wording.plural(receipt.event_count, 'event')}"),
-    ]
+    together = wording.plural(receipt.event_count, "event")
+    facts = (
+        [
+            ("attempt", str(receipt.attempt)),
+            ("took", took),
+            ("batch", f"{receipt.batch_id}, {together}"),
+        ]
+        if is_tried
+        else [("together", together)]
+    )
     if receipt.reason:
         facts.insert(0, ("reason", receipt.reason))
     return [Step(receipt.ended_at_ms, "destination", kind, what, tuple(facts))]

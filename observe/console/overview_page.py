@@ -73,7 +73,7 @@ def destinations_table(destinations: Sequence[DestinationView], *, caption: str)
             tag("a", one.stream, " → ", one.name, href=f"/streams/{one.destination_id}"),
             badge(one.verdict),
             tag("span", one.reason, class_="why") if one.reason else "",
-            wording.duration(one.end_to_end.p95_ms / 1000 if one.end_to_end else None),
+            wording.duration(one.since_accepted.p95_ms / 1000 if one.since_accepted else None),
             wording.duration(one.oldest_age_s),
             wording.count(one.balance.pending),
             wording.count(one.balance.waiting),

@@ -74,5 +74,7 @@ def worst_first(
 
 def slowest(destinations: list[DestinationView]) -> DestinationView | None:
     """Whose events are under way longest, of those that had any lately."""
-    timed = [one for one in destinations if one.end_to_end is not None]
-    return max(timed, key=lambda o: o.end_to_end.mean_ms if o.end_to_end else 0, default=None)
+    timed = [one for one in destinations if one.since_accepted is not None]
+    return max(
+        timed, key=lambda o: o.since_accepted.mean_ms if o.since_accepted else 0, default=None
+    )

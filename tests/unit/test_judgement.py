@@ -1,5 +1,7 @@
 """The worst that holds decides the word, and its reason is told."""
 
+from dataclasses import replace
+
 import pytest
 
 from shared.audit import Balance
@@ -35,6 +37,19 @@ TABLE = [
     (0.0, 1.0, SLOW, [], "", StreamVerdict.SLOW, "95 %"),
     (0.0, None, SLOW, [], "", StreamVerdict.SLOW, "95 %"),
 ]
+
+
+def test_what_a_person_has_paused_does_not_stand_still_by_itself() -> None:
+    signs = Signs(BALANCE, 99.0, 99.0, None, [WELL], is_paused=True)
+    found, reason = judge(signs, slow_after_s=30)
+    assert (found, reason) == (StreamVerdict.SLOW, "it is paused, and 8 events wait")
+    idle = replace(signs, balance=Balance(1, 1, 0, 0, 0, 0), oldest_age_s=None)
+    assert judge(idle, slow_after_s=30) == (StreamVerdict.OK, "")
+
+
+def test_a_loss_names_who_lost() -> None:
+    found = judge(Signs(BALANCE, 0, None, None, [LOSING]), slow_after_s=30)
+    assert found[1] == "2 events were lost in the last hour, at kafka"
 
 
 @pytest.mark.parametrize(("silent", "age", "lag", "minutes", "problem", "verdict", "why"), TABLE)
