@@ -191,6 +191,9 @@ class _Task:
                 outcomes.append(route_malformed(opened, now_ms=self._plan.clock()))
                 continue
             name, history = opened.travel
+            if self._courier.is_again:
+                # What a dead try let wait anew, its repeat does too: that copy must say so.
+                history = replace(history, is_ambiguous=True)
             match self._admit(name, history):
                 case Send(history=current):
                     due.setdefault(name, []).append(Tried(opened, current))

@@ -79,6 +79,21 @@ def test_what_a_repeat_leaves_waiting_says_that_it_may_come_twice() -> None:
     ]
 
 
+@pytest.mark.parametrize("wait_s", [0, 30], ids=["sent in vain", "moved to another tier"])
+def test_what_a_repeat_leaves_waiting_once_more_says_so_too(wait_s: int) -> None:
+    """The retrier's own repeats: what a dead try moved on is there twice from then on."""
+    record = waiting_record("demo/sample", not_before_ms=now_ms() + wait_s * 1000)
+    with scripted_destination(always(503)) as destination:
+        plan = retry_plan(sample(destination))
+        stories = [
+            opened(one).is_ambiguous
+            for is_again in (False, True)
+            for one in run([record], plan, is_again=is_again)
+            if one.topic.startswith("hifi.retry.")
+        ]
+    assert stories == [False, True]
+
+
 def test_500_twice_then_200_is_delivered_by_local_retries() -> None:
     with scripted_destination(in_turn(500, 500, 200)) as destination:
         outcomes = run(events(5), plan_for(sample(destination)))
