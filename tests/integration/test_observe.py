@@ -50,9 +50,10 @@ def test_the_p95_lag_is_the_one_that_the_destination_sees(hifi: RunningHifi) -> 
         return figure(hifi, "hifi_observe_lag_seconds", quantile="0.95", **labels) or 0.0
 
     # We know when the answer has come, the destination when the request has: cores that are busy
-    # with other tests lie between. `make bench-observe` measures the difference on a quiet machine.
+    # with other tests lie between, for up to a second. How exact the figure is on cores of its own
+    # (2 % or 50 ms) is for `make bench-observe` to say; here it is the right figure, or it is not.
     wait_until(
-        lambda: abs(reported_s() - p95_s) <= max(0.02 * p95_s, 0.25),
+        lambda: abs(reported_s() - p95_s) <= max(0.05 * p95_s, 1.0),
         what=lambda: f"the reported p95 is {p95_s:.3f} s, not {reported_s():.3f} s",
     )
     assert figure(hifi, "hifi_observe_backlog_events", destination="lagging/to") == 0

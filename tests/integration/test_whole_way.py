@@ -36,8 +36,9 @@ def test_10_000_events_arrive_each_once(hifi: RunningHifi) -> None:
             lambda: len(destination.accepted_ids) == 10_000, timeout_s=PATIENCE_S
         )
         assert destination.accepted_ids == expected
+    # On cold cores a micro-batch's time box may end first; what had not begun waits for a tier.
     balance = hifi.wait_for_balance(
-        "many/to", lambda books: books.pending == 0, what="every event has an outcome"
+        "many/to", lambda books: books.is_settled, what="every event has its last outcome"
     )
     assert (balance.acked, balance.delivered) == (10_000, 10_000)
     assert (balance.waiting, balance.dead, balance.unaccounted) == (0, 0, 0)
