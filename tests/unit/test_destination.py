@@ -297,3 +297,17 @@ def test_a_secret_is_found_by_its_path() -> None:
         "signing_secrets.1": "b",
     }
     assert list(secrets_of({})) == []
+
+
+@given(destinations)
+def test_a_resumed_destination_goes_on_and_is_else_the_same(destination: Destination) -> None:
+    resumed = destination.resumed(at_ms=1_700_000_000_000)
+    assert (resumed.is_paused, resumed.is_disabled) == (False, False)
+    assert resumed.resumed_at_ms == 1_700_000_000_000
+    again = replace(
+        resumed,
+        is_paused=destination.is_paused,
+        is_disabled=destination.is_disabled,
+        resumed_at_ms=destination.resumed_at_ms,
+    )
+    assert again == destination
