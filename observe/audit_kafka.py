@@ -5,10 +5,11 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from shared.overview import MinuteBooks
+from shared.runtime.kafka_records import partitions_of
 from shared.runtime.lane_positions import LaneGroups
 from shared.statement import SignedStatement
 from shared.topics import MINUTES, STATEMENTS
@@ -42,13 +43,7 @@ class AuditKafka:
 
     async def spans(self, topics: Iterable[str]) -> dict[Where, tuple[int, int]]:
         """The first offset and the end of every Kafka partition of those topics that exist."""
-        metadata = await self._consumer._client.fetch_all_metadata()  # noqa: SLF001 - the public
-        # call knows only topics that somebody subscribed to.
-        partitions = [
-            TopicPartition(topic, number)
-            for topic in topics
-            for number in sorted(metadata.partitions_for_topic(topic) or ())
-        ]
+        partitions = await partitions_of(self._consumer, *topics)
         if not partitions:
             return {}
         starts = await self._consumer.beginning_offsets(partitions)

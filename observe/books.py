@@ -1,7 +1,4 @@
-"""Decides how the books are read from Kafka: receipts laid over the log, kept up to date.
-
-The only file of observe that knows the Kafka client.
-"""
+"""Decides how the books are read from Kafka: receipts laid over the log, kept up to date."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -11,6 +8,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from shared.audit import Balance, Coverage
 from shared.receipt import Receipt
+from shared.runtime.kafka_records import partitions_of
 from shared.topics import RECEIPTS, stream_topic
 
 log = structlog.get_logger()
@@ -41,7 +39,7 @@ class Books:
     async def balance(self, stream: str, destination_id: str) -> Balance:
         """The books of one destination as of now. Ends first: what comes later is not missing."""
         topic = stream_topic(stream)
-        partitions = await _partitions(self._consumer, topic)
+        partitions = await partitions_of(self._consumer, topic)
         starts = await self._consumer.beginning_offsets(partitions)
         ends = await self._consumer.end_offsets(partitions)
         await self.catch_up()
@@ -74,18 +72,9 @@ async def open_books(bootstrap_servers: str) -> AsyncIterator[Books]:
     )
     await consumer.start()
     try:
-        receipts = await _partitions(consumer, RECEIPTS)
+        receipts = await partitions_of(consumer, RECEIPTS)
         consumer.assign(receipts)
         await consumer.seek_to_beginning(*receipts)
         yield Books(consumer, receipts)
     finally:
         await consumer.stop()
-
-
-async def _partitions(consumer: AIOKafkaConsumer, topic: str) -> list[TopicPartition]:
-    metadata = await consumer._client.fetch_all_metadata()  # noqa: SLF001 - the public call knows
-    # only topics that somebody subscribed to, and assigning is not subscribing.
-    return [
-        TopicPartition(topic, number)
-        for number in sorted(metadata.partitions_for_topic(topic) or ())
-    ]

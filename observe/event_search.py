@@ -14,7 +14,8 @@ from aiokafka.errors import KafkaError
 
 from shared.envelope import Envelope, Malformed, open_retry_record, open_stream_record
 from shared.receipt import Receipt
-from shared.record import Origin, RecordIn
+from shared.record import Origin
+from shared.runtime.kafka_records import partitions_of, record_in
 from shared.runtime.setup_error import SetupError
 from shared.schedule import RetrySchedule
 from shared.topics import DEAD, RECEIPTS, retry_topic, stream_topic
@@ -132,7 +133,7 @@ async def _walk_back(
     before_ms: int | None,
 ) -> bool:
     """Read chunk by chunk from the end until something is found; False when time ran out."""
-    partitions = await _partitions(consumer, topic)
+    partitions = await partitions_of(consumer, topic)
     starts = await consumer.beginning_offsets(partitions)
     ends = await consumer.end_offsets(partitions)
 
@@ -206,7 +207,7 @@ async def _read_since(
     until_s: float,
 ) -> bool:
     """Read topics from a time to their ends as they are now; False when time ran out."""
-    partitions = [where for topic in topics for where in await _partitions(consumer, topic)]
+    partitions = await partitions_of(consumer, *topics)
     ends = await consumer.end_offsets(partitions)
     firsts = await consumer.offsets_for_times(dict.fromkeys(partitions, since_ms))
     ranges = {
@@ -244,16 +245,6 @@ async def _read(
     return True
 
 
-def record_in(record: ConsumerRecord) -> RecordIn:
-    return RecordIn(
-        origin=Origin(record.topic, record.partition, record.offset),
-        timestamp_ms=record.timestamp,
-        key=record.key,
-        value=record.value or b"",
-        headers=tuple(record.headers),
-    )
-
-
 def _receipt(value: bytes | None) -> Receipt | None:
     try:
         return Receipt.from_json(value or b"")
@@ -268,12 +259,3 @@ def _covers(receipt: Receipt, origin: Origin) -> bool:
         and covered.first <= origin.offset < covered.end
         for covered in receipt.covered
     )
-
-
-async def _partitions(consumer: AIOKafkaConsumer, topic: str) -> list[TopicPartition]:
-    metadata = await consumer._client.fetch_all_metadata()  # noqa: SLF001 - the public call knows
-    # only topics that somebody subscribed to, and assigning is not subscribing.
-    return [
-        TopicPartition(topic, number)
-        for number in sorted(metadata.partitions_for_topic(topic) or ())
-    ]

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
+from shared.runtime.kafka_records import partitions_of
 from shared.runtime.lane_positions import LaneGroups
 
 Where = tuple[str, int]
@@ -47,7 +48,7 @@ class Follower:
 
     async def spans(self, topics: Iterable[str]) -> dict[Where, tuple[int, int]]:
         """The first offset and the end of every Kafka partition."""
-        partitions = [one for topic in topics for one in await _partitions(self._peeker, topic)]
+        partitions = await partitions_of(self._peeker, *topics)
         if not partitions:
             return {}
         starts = await self._peeker.beginning_offsets(partitions)
@@ -90,8 +91,8 @@ async def following(
     await consumer.start()
     await peeker.start()
     try:
-        from_start = await _partitions(consumer, whole)
-        recent = [one for topic in latest for one in await _partitions(consumer, topic)]
+        from_start = await partitions_of(consumer, whole)
+        recent = await partitions_of(consumer, *latest)
         consumer.assign([*from_start, *recent])
         await consumer.seek_to_beginning(*from_start)
         if recent:
@@ -107,9 +108,3 @@ async def following(
     finally:
         await consumer.stop()
         await peeker.stop()
-
-
-async def _partitions(consumer: AIOKafkaConsumer, topic: str) -> list[TopicPartition]:
-    metadata = await consumer._client.fetch_all_metadata()  # noqa: SLF001 - the public call knows
-    # only topics that somebody subscribed to, and assigning is not subscribing.
-    return [TopicPartition(topic, n) for n in sorted(metadata.partitions_for_topic(topic) or ())]

@@ -4,12 +4,13 @@ import asyncio
 import contextlib
 
 import structlog
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from shared.acked import AckedRow
 from shared.metric_names import OBSERVE_CLOCK_SKEW_SECONDS, OBSERVE_UNDER_MIN_ISR_TOPICS
 from shared.runtime.clock import now_ms
+from shared.runtime.kafka_records import partitions_of
 from shared.runtime.metrics import Metrics
 from shared.runtime.setup_error import SetupError
 from shared.runtime.topic_admin import topic_admin
@@ -80,10 +81,7 @@ async def gateway_skew_ms(bootstrap_servers: str) -> float | None:
     await consumer.start()
     worst_ms: float | None = None
     try:
-        metadata = await consumer._client.fetch_all_metadata()  # noqa: SLF001 - the public call
-        # knows only topics that somebody subscribed to, and assigning is not subscribing.
-        for number in sorted(metadata.partitions_for_topic(ACKED) or ()):
-            where = TopicPartition(ACKED, number)
+        for where in await partitions_of(consumer, ACKED):
             end = (await consumer.end_offsets([where]))[where]
             start = (await consumer.beginning_offsets([where]))[where]
             if end == start:

@@ -15,6 +15,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from shared.record import Origin, RecordIn
+from shared.runtime.kafka_records import partitions_of
 from shared.topics import PROBE
 
 # A broker that does not answer for so long is down: the task fails, and Spark tries again.
@@ -147,26 +148,16 @@ class Broker:
             self._consumer = consumer
         return self._consumer
 
-    async def _partitions(self, topics: Sequence[str]) -> list[TopicPartition]:
-        consumer = await self._connected()
-        known = await consumer._client.fetch_all_metadata()  # noqa: SLF001 - see below
-        # `partitions_for_topic` knows only topics somebody has subscribed to, which we never do.
-        return [
-            TopicPartition(topic, partition)
-            for topic in topics
-            for partition in sorted(known.partitions_for_topic(topic) or ())
-        ]
-
     async def _starts(self, topics: Sequence[str]) -> dict[tuple[str, int], int]:
         consumer = await self._connected()
         starts: dict[tuple[str, int], int] = await consumer.beginning_offsets(
-            await self._partitions(topics)
+            await partitions_of(consumer, *topics)
         )
         return starts
 
     async def _due_ends(self, due_by_ms: Mapping[str, int]) -> dict[tuple[str, int], int]:
         consumer = await self._connected()
-        partitions = await self._partitions(list(due_by_ms))
+        partitions = await partitions_of(consumer, *due_by_ms)
         # The ends come first: a record that arrives between the two questions is not due, and
         # would be taken for due if "no record that young" were answered by a later end.
         ends = await consumer.end_offsets(partitions)

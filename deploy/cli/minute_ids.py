@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 
-from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka import AIOKafkaConsumer, ConsumerRecord
 from aiokafka.errors import KafkaError
 
 from shared.acked import EARLY_MS_MAX, MINUTE_MS, AckedRow, audited_minute
 from shared.envelope import open_stream_record
 from shared.merkle import merkle_root
-from shared.record import Origin, RecordIn
+from shared.runtime.kafka_records import partitions_of, record_in
 from shared.runtime.setup_error import SetupError
 from shared.statement import SignedStatement
 from shared.topics import ACKED, STATEMENTS, stream_topic
@@ -94,7 +94,7 @@ async def acked_ids(kafka: str, stream: str, wanted: Iterable[str]) -> frozenset
         asked = frozenset(wanted)
         found: set[str] = set()
         async for record in _read(consumer, stream_topic(stream), from_ms=0):
-            event_id = open_stream_record(_record_in(record)).event_id
+            event_id = open_stream_record(record_in(record)).event_id
             if event_id in asked:
                 found.add(event_id)
         return frozenset(found)
@@ -126,7 +126,7 @@ async def _ids_in_log(consumer: AIOKafkaConsumer, stream: str, minute_ms: int) -
     found: set[str] = set()
     start_ms = max(0, minute_ms - EARLY_MS_MAX)
     async for record in _read(consumer, stream_topic(stream), from_ms=start_ms):
-        event = open_stream_record(_record_in(record))
+        event = open_stream_record(record_in(record))
         if audited_minute(event.event_time_ms, event.accepted_at_ms) == minute_ms:
             found.add(event.event_id)
     return frozenset(found)
@@ -136,9 +136,7 @@ async def _read(
     consumer: AIOKafkaConsumer, topic: str, *, from_ms: int
 ) -> AsyncIterator[ConsumerRecord]:
     """Every record that a topic has now, from a moment on."""
-    metadata = await consumer._client.fetch_all_metadata()  # noqa: SLF001 - the public call knows
-    # only topics that somebody subscribed to.
-    where = [TopicPartition(topic, n) for n in sorted(metadata.partitions_for_topic(topic) or ())]
+    where = await partitions_of(consumer, topic)
     if not where:
         return
     consumer.assign(where)
@@ -155,13 +153,3 @@ async def _read(
                 if record.offset < ends[one]:
                     yield record
         left = {one for one in left if await consumer.position(one) < ends[one]}
-
-
-def _record_in(record: ConsumerRecord) -> RecordIn:
-    return RecordIn(
-        origin=Origin(record.topic, record.partition, record.offset),
-        timestamp_ms=record.timestamp,
-        key=record.key,
-        value=b"",
-        headers=tuple((name, value or b"") for name, value in record.headers),
-    )

@@ -8,12 +8,13 @@ from enum import Enum
 from typing import Annotated
 
 import typer
-from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from deploy.cli import options
 from deploy.cli.printing import reader_may_leave, talk
 from deploy.cli.record_lines import as_json, as_line
-from shared.record import Origin, RecordIn
+from shared.record import RecordIn
+from shared.runtime.kafka_records import record_in
 from shared.runtime.setup_error import SetupError
 from shared.runtime.topic_admin import TopicAdmin, topic_admin
 from shared.schedule import RetrySchedule
@@ -97,7 +98,7 @@ async def _print_all(kafka: str, topics: list[str], *, start: From, shown: _Show
             for record in sorted(records, key=lambda one: (one.timestamp, one.offset)):
                 if shown.is_enough():
                     break
-                shown.show(_record_in(record))
+                shown.show(record_in(record))
             sys.stdout.flush()
 
 
@@ -136,13 +137,3 @@ async def _consumer(
         yield consumer
     finally:
         await consumer.stop()
-
-
-def _record_in(record: ConsumerRecord) -> RecordIn:
-    return RecordIn(
-        origin=Origin(record.topic, record.partition, record.offset),
-        timestamp_ms=record.timestamp,
-        key=record.key,
-        value=record.value or b"",
-        headers=tuple((name, raw or b"") for name, raw in record.headers),
-    )

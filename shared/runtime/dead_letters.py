@@ -11,12 +11,13 @@ import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import IllegalOperation, KafkaError, ProducerFenced
 
 from shared.dead_letter import Letter, Place, Wanted, marked_place, open_letter, redriven_rows
-from shared.record import Origin, RecordIn, RecordOut
+from shared.record import RecordIn, RecordOut
 from shared.runtime.clock import now_ms
+from shared.runtime.kafka_records import record_in
 from shared.runtime.setup_error import SetupError
 from shared.runtime.topic_admin import topic_admin
 from shared.schedule import RetrySchedule
@@ -164,7 +165,7 @@ class DeadLetters:
                 # Past what was taken back there may be nothing but markers.
                 if await consumer.position(where) > at:
                     break
-        records = [_record_in(one) for one in found.get(where, []) if one.offset < end]
+        records = [record_in(one) for one in found.get(where, []) if one.offset < end]
         return records, await consumer.position(where)
 
 
@@ -354,13 +355,3 @@ def _counted(found: Redriven, letter: Letter, marked: set[Place]) -> Redriven:
     if not letter.can_be_redriven:
         return replace(found, malformed=found.malformed + 1)
     return replace(found, count=found.count + 1)
-
-
-def _record_in(one: ConsumerRecord) -> RecordIn:
-    return RecordIn(
-        origin=Origin(one.topic, one.partition, one.offset),
-        timestamp_ms=one.timestamp,
-        key=one.key,
-        value=one.value or b"",
-        headers=tuple((name, raw or b"") for name, raw in one.headers),
-    )

@@ -87,8 +87,9 @@ def test_a_failed_first_attempt_comes_back_through_a_tier_and_not_early(
         "later/to", lambda books: books.delivered == 40, what="40 delivered"
     )
     assert balance.waiting == balance.dead == balance.unaccounted == 0
-    waited = [r for r in hifi.records(retry_topic("30s")) if dict(r.headers)["stream"] == b"later"]
-    assert len(waited) == 40
+    # The tier is shared: another test leaves records there that have no headers at all.
+    streams = [dict(record.headers).get("stream") for record in hifi.records(retry_topic("30s"))]
+    assert streams.count(b"later") == 40
 
 
 def test_400_is_dead_letters_with_the_reason_and_the_very_bytes(hifi: RunningHifi) -> None:
