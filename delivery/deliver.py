@@ -38,7 +38,7 @@ from shared.destination import Destination
 from shared.envelope import Envelope, History, Malformed, open_retry_record
 from shared.flow import limits_of
 from shared.flow_record import FlowRecord
-from shared.record import RecordIn, RecordOut
+from shared.record import Origin, RecordIn, RecordOut
 from shared.routing import route_malformed, route_state
 from shared.runtime.arrow_events import columns_of
 from shared.runtime.arrow_rows import batch_of, envelopes_of, records_of
@@ -106,9 +106,13 @@ class _Task:
         self._dice = random.Random()  # noqa: S311
         self._name = f"{os.getpid()}.{self._dice.getrandbits(32):x}"
         self._queues: dict[str, Queue] = {}
+        # Known with the first rows; a replay has no position that could confirm its receipts.
+        self._read_at: Origin | None = None
 
     async def settle(self, batch: pa.RecordBatch) -> list[RecordOut]:
         """Bring every record to an outcome that Kafka can hold."""
+        if self._read_at is None and not self._plan.replay_id:
+            self._read_at = _first_place(batch)
         outcomes: list[RecordOut] = []
         match self._plan.reads:
             case "stream":
@@ -147,7 +151,7 @@ class _Task:
                 self._name,
                 self._courier,
                 self._store,
-                Settlement(destination, plan.schedule, plan.clock, self._dice),
+                Settlement(destination, plan.schedule, plan.clock, self._dice, self._read_at),
                 limits_of(destination, plan.schedule),
             )
         return self._queues[name]
@@ -172,13 +176,11 @@ class _Task:
 
     def _is_repeat(self, batch: pa.RecordBatch) -> bool:
         """Whether a try that died has had these events; a task reads one Kafka partition."""
-        if not batch.num_rows:
+        first = _first_place(batch)
+        if first is None:
             return False
-        topic, partition, offset = (
-            batch.column(name)[0].as_py() for name in ("topic", "partition", "offset")
-        )
-        replay_end = self._plan.replay_until.get((topic, partition), 0)
-        return self._courier.is_again or offset < replay_end
+        replay_end = self._plan.replay_until.get((first.topic, first.partition), 0)
+        return self._courier.is_again or first.offset < replay_end
 
     def _open_retries(
         self, records: Iterable[RecordIn], outcomes: list[RecordOut]
@@ -234,7 +236,16 @@ class _Task:
         """Events that are not sent at all; their receipts tell of no exchange."""
         at_ms = self._plan.clock()
         exchange = Exchange(batch_id="", started_at_ms=at_ms, ended_at_ms=at_ms)
-        return outcomes_of(name, [(one, decision) for one in tried], exchange)
+        pairs = [(one, decision) for one in tried]
+        return outcomes_of(name, pairs, exchange, read_at=self._read_at)
+
+
+def _first_place(batch: pa.RecordBatch) -> Origin | None:
+    """Where the first row was read; a task reads one Kafka partition, in its order."""
+    if not batch.num_rows:
+        return None
+    columns = (batch.column(name) for name in ("topic", "partition", "offset"))
+    return Origin(*(column[0].as_py() for column in columns))
 
 
 def _place(envelope: Envelope) -> tuple[str, int, int]:

@@ -19,13 +19,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from delivery.as_it_comes import deliver_as_it_comes
-from delivery.checkpoint import is_behind, position, replay_until, set_aside, starting_offsets
 from delivery.deliver import Plan
 from delivery.settings import DeliverySettings
 from delivery.task import deliver_stream
 from shared.destination import Destination, Latency, Start
 from shared.flow_record import FlowRecord
 from shared.runtime.arrow_rows import COLUMNS_IN, SCHEMA_OUT
+from shared.runtime.checkpoint import is_behind, position, replay_until, set_aside, starting_offsets
 from shared.runtime.lane_driver import Flows
 from shared.runtime.one_owner import own_folder
 from shared.runtime.spark import map_arrow, write_outcomes
@@ -88,6 +88,22 @@ def start_lane(
         trigger_interval=f"{settings.realtime_interval_s if is_realtime else 0} seconds",
         is_realtime=is_realtime,
     )
+
+
+def begins_at(
+    destination: Destination, settings: DeliverySettings
+) -> Mapping[tuple[str, int], int]:
+    """How far a lane is before it runs: its receipts are confirmed by what it passes after that.
+
+    One that is new has passed nothing, which is true wherever it begins; but at the end of a log
+    it would look to lag tools as if all of it were still to come.
+    """
+    # Of its two latencies', the checkpoint that is further is the one that it goes on from.
+    latencies: tuple[Latency, ...] = ("micro-batch", "realtime")
+    known = [position(checkpoint_of(settings, destination.id, one)) for one in latencies]
+    if any(known) or destination.start == "latest":
+        return {where: max(at.get(where, 0) for at in known) for where in {**known[0], **known[1]}}
+    return {(stream_topic(destination.stream), 0): 0}
 
 
 def warm_up(spark: SparkSession, settings: DeliverySettings) -> None:

@@ -9,7 +9,7 @@ from shared.decision import FILTERED, DeadLetter, Delivered, Hop, Park, RetryLat
 from shared.envelope import Envelope
 from shared.lifecycle import MOVE_OF, State, next_state
 from shared.receipt import Facts, ReceiptOutcome, facts_of, make_receipt
-from shared.record import RecordOut
+from shared.record import Origin, RecordOut
 from shared.routing import route, route_receipt
 
 
@@ -33,8 +33,14 @@ def outcomes_of(
     destination_id: str,
     decided: Sequence[tuple[Tried, Final]],
     exchange: Exchange,
+    *,
+    read_at: Origin | None,
 ) -> list[RecordOut]:
-    """A row for each event that was not delivered, and one receipt for each kind of outcome."""
+    """A row for each event that was not delivered, and one receipt for each kind of outcome.
+
+    `read_at` is the first record that the task read, if there is a lane whose position tells when
+    these rows are stored.
+    """
     outcomes: list[RecordOut] = []
     kinds: dict[Kind, list[Envelope]] = {}
     # First attempts share one history, and successes one decision: their kind is worked out once.
@@ -48,7 +54,7 @@ def outcomes_of(
                 route(decision, tried.envelope, destination_id, now_ms=exchange.ended_at_ms)
             )
     outcomes += [
-        _receipt(destination_id, kind, facts_of(envelopes), exchange)
+        _receipt(destination_id, kind, facts_of(envelopes), exchange, read_at)
         for kind, envelopes in kinds.items()
     ]
     return outcomes
@@ -60,10 +66,11 @@ def receipt_of(
     """The receipts of a batch that was delivered as a whole: one, unless its attempts differ."""
     counts = {(one.attempt_count, one.redrive_count) for one in batch.histories}
     if len(counts) > 1:
-        return outcomes_of(destination_id, [(t, delivered) for t in batch.tried()], exchange)
+        pairs = [(tried, delivered) for tried in batch.tried()]
+        return outcomes_of(destination_id, pairs, exchange, read_at=None)
     attempt_count, redrive_count = counts.pop()
     kind = (ReceiptOutcome.DELIVERED, delivered.reason, attempt_count + 1, redrive_count)
-    return [_receipt(destination_id, kind, batch.facts, exchange)]
+    return [_receipt(destination_id, kind, batch.facts, exchange, None)]
 
 
 def hop(envelope: Envelope, decision: Hop, destination_id: str, *, now_ms: int) -> RecordOut:
@@ -88,7 +95,9 @@ def _kind(tried: Tried, decision: Final) -> Kind:
             return outcome, cause, decision.history.attempt_count, redrive_count
 
 
-def _receipt(destination_id: str, kind: Kind, facts: Facts, exchange: Exchange) -> RecordOut:
+def _receipt(
+    destination_id: str, kind: Kind, facts: Facts, exchange: Exchange, read_at: Origin | None
+) -> RecordOut:
     outcome, reason, attempt_count, redrive_count = kind
     receipt = make_receipt(
         facts,
@@ -100,5 +109,7 @@ def _receipt(destination_id: str, kind: Kind, facts: Facts, exchange: Exchange) 
         redrive_count=redrive_count,
         started_at_ms=exchange.started_at_ms,
         ended_at_ms=exchange.ended_at_ms,
+        # What was delivered is so, whatever becomes of the task.
+        read_at=None if outcome is ReceiptOutcome.DELIVERED else read_at,
     )
     return route_receipt(receipt)

@@ -12,12 +12,12 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from delivery.checkpoint import starting_offsets
 from delivery.deliver import Plan
 from delivery.settings import DeliverySettings
 from delivery.task import deliver_stream
 from shared.destination import Destination
 from shared.runtime.arrow_rows import COLUMNS_IN, SCHEMA_OUT
+from shared.runtime.checkpoint import starting_offsets
 from shared.runtime.setup_error import SetupError
 from shared.runtime.spark import map_arrow, write_outcomes_once
 from shared.topics import stream_topic

@@ -29,7 +29,7 @@ from shared.destination import Destination
 from shared.envelope import History
 from shared.flow import Ended, after_attempt, may_retry_locally, parked, retried_locally
 from shared.partial import UnreadableReportError, failed_events
-from shared.record import RecordOut
+from shared.record import Origin, RecordOut
 from shared.schedule import RetrySchedule
 
 # With this many attempts behind it, nothing is tried again in place.
@@ -66,6 +66,8 @@ class Settlement:
     schedule: RetrySchedule
     clock: Callable[[], int]
     dice: random.Random
+    # The first record that the task read, for the receipts of what was not delivered.
+    read_at: Origin | None
     outcomes: list[RecordOut] = field(default_factory=list)
     # Keys of which an event waits: what comes after it must not overtake it (order = "key").
     keys_waiting: set[bytes] = field(default_factory=set)
@@ -189,7 +191,7 @@ class Settlement:
                 for tried, decision in pairs
                 if isinstance(decision, Park | RetryLater) and tried.envelope.key is not None
             )
-        self.outcomes += outcomes_of(self.destination.id, pairs, exchange)
+        self.outcomes += outcomes_of(self.destination.id, pairs, exchange, read_at=self.read_at)
 
 
 def _read_report(attempt: Attempt, batch: Batch) -> tuple[Attempt, Mapping[int, int]]:

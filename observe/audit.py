@@ -21,13 +21,11 @@ from shared.intervals import Offsets
 from shared.minutes import DEAD as IN_DEAD
 from shared.minutes import PASSED, WRITTEN, Ledger, Rules
 from shared.overview import MinuteBooks, Missing, Node
-from shared.topics import ACKED, DEAD, RECEIPTS
+from shared.topics import ACKED, DEAD, RECEIPTS, RETRIER
 
 log = structlog.get_logger()
 
 Where = tuple[str, int]
-# The lane that empties the retry tiers.
-RETRIER = "retrier"
 # What the gateway may take to write its ledger; the log is not asked before.
 _LEDGER_GRACE_MS = 10_000
 # Of a history that is older than the ledger, so much is read; and so much in one run.

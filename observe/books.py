@@ -5,11 +5,13 @@ from collections.abc import AsyncIterator
 
 import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
 
 from shared.audit import Balance, Coverage
 from shared.receipt import Receipt
 from shared.runtime.kafka_records import partitions_of
-from shared.topics import RECEIPTS, stream_topic
+from shared.runtime.lane_positions import LaneGroups
+from shared.topics import RECEIPTS, RETRIER, stream_topic
 
 log = structlog.get_logger()
 
@@ -19,9 +21,12 @@ _POLL_MS = 200
 class Books:
     """What is proven of each destination so far. Made by `open_books`."""
 
-    def __init__(self, consumer: AIOKafkaConsumer, receipts: list[TopicPartition]) -> None:
+    def __init__(
+        self, consumer: AIOKafkaConsumer, receipts: list[TopicPartition], groups: LaneGroups
+    ) -> None:
         self._consumer = consumer
         self._receipts = receipts
+        self._groups = groups
         self._coverage: dict[str, Coverage] = {}
 
     async def catch_up(self) -> None:
@@ -44,6 +49,10 @@ class Books:
         ends = await self._consumer.end_offsets(partitions)
         await self.catch_up()
         coverage = self._of(destination_id)
+        # Before the first lane has ever spoken, Kafka has no place for positions.
+        with contextlib.suppress(KafkaError):
+            position = await self._groups.position(destination_id)
+            coverage.reached({**position, **await self._groups.position(RETRIER)})
         return coverage.balance(
             {(where.topic, where.partition): (starts[where], ends[where]) for where in partitions}
         )
@@ -75,6 +84,7 @@ async def open_books(bootstrap_servers: str) -> AsyncIterator[Books]:
         receipts = await partitions_of(consumer, RECEIPTS)
         consumer.assign(receipts)
         await consumer.seek_to_beginning(*receipts)
-        yield Books(consumer, receipts)
+        async with LaneGroups(bootstrap_servers) as groups:
+            yield Books(consumer, receipts, groups)
     finally:
         await consumer.stop()

@@ -63,13 +63,13 @@ class Follower:
         records = await self._peeker.getmany(where, timeout_ms=_PEEK_TIMEOUT_MS, max_records=1)
         return next((r.timestamp for found in records.values() for r in found), None)
 
-    async def position(self, lane: str) -> Mapping[Where, int]:
-        """How far a lane says it is; nothing while nobody can tell."""
+    async def position(self, lane: str) -> Mapping[Where, int] | None:
+        """How far a lane says it is; None while nobody can tell."""
         try:
             return await self._groups.position(lane)
         except KafkaError:
             # Before the first lane has ever spoken, Kafka has no place for positions.
-            return {}
+            return None
 
 
 @asynccontextmanager

@@ -30,7 +30,7 @@ from shared.progress import Lags, Progress
 from shared.receipt import Receipt
 from shared.rolling import Rolling
 from shared.runtime.clock import now_ms
-from shared.topics import ACKED, RECEIPTS, stream_of, stream_topic
+from shared.topics import ACKED, RECEIPTS, RETRIER, stream_of, stream_topic
 
 log = structlog.get_logger()
 
@@ -155,8 +155,12 @@ class Sampler:
 
     async def _look_closer(self, follower: Follower) -> None:
         """Positions of lanes, and the age of each first open event."""
+        retrier = await follower.position(RETRIER)
         for destination_id in self._configuration().destinations:
-            self._positions[destination_id] = await follower.position(destination_id)
+            position = await follower.position(destination_id)
+            self._positions[destination_id] = position or {}
+            if position is not None and retrier is not None:
+                self._of(destination_id).reached({**position, **retrier})
             log_spans = self._log_of(destination_id)
             open_now = {}
             for topic, number, offset in self._of(destination_id).oldest_open(log_spans):

@@ -1,9 +1,10 @@
 """Starts the retrier process: one lane over all retry tiers, for every destination there is."""
 
-from retrier.lane import LANE, start_lane
+from retrier.lane import begins_at, start_lane
 from retrier.metrics import RetrierMetrics
 from retrier.settings import RetrierSettings
 from shared.runtime.lane_driver import run_lanes
+from shared.topics import RETRIER
 
 
 def main() -> None:
@@ -13,9 +14,10 @@ def main() -> None:
         settings,
         start_lane=start_lane,
         # Always the same: a changed destination is no reason to start the lane again.
-        wanted_of=lambda _: {LANE: settings},
+        wanted_of=lambda _: {RETRIER: settings},
         metrics=RetrierMetrics(),
         worker_daemon="retrier.worker_daemon",
+        begins_at=begins_at,
     )
 
 

@@ -1,6 +1,7 @@
 """Decides what the retrier is to Spark: the due gate through delivery's own `deliver` to Kafka."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -13,11 +14,18 @@ from retrier.replay import replayed_micro_batch
 from retrier.settings import RetrierSettings
 from retrier.task import deliver_due
 from shared.runtime.arrow_rows import COLUMNS_IN, SCHEMA_OUT
+from shared.runtime.checkpoint import position
 from shared.runtime.lane_driver import Flows
 from shared.runtime.spark import map_arrow, write_outcomes
-from shared.topics import retry_topic
+from shared.topics import RETRIER, retry_topic
 
-LANE = "retrier"
+
+def begins_at(settings: RetrierSettings) -> Mapping[tuple[str, int], int]:
+    """How far the retrier is before it runs; a new one has passed nothing of any tier."""
+    tiers = settings.schedule.tiers
+    return position(settings.checkpoints / RETRIER) or {
+        (retry_topic(tier.name), 0): 0 for tier in tiers
+    }
 
 
 def start_lane(spark: SparkSession, settings: RetrierSettings, flows: Flows) -> StreamingQuery:
@@ -43,7 +51,7 @@ def start_lane(spark: SparkSession, settings: RetrierSettings, flows: Flows) -> 
         .load()
         .select(*COLUMNS_IN)
     )
-    checkpoint = settings.checkpoints / LANE
+    checkpoint = settings.checkpoints / RETRIER
     send = partial(
         deliver_due,
         plan=plan,
@@ -52,7 +60,7 @@ def start_lane(spark: SparkSession, settings: RetrierSettings, flows: Flows) -> 
     )
     return write_outcomes(
         map_arrow(due, send, SCHEMA_OUT),
-        name=LANE,
+        name=RETRIER,
         bootstrap_servers=settings.bootstrap_servers,
         checkpoint=checkpoint,
         trigger_interval=f"{round(settings.look_s * 1000)} milliseconds",

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from shared.intervals import Offsets
 from shared.receipt import Receipt
 from shared.told import Told
+from shared.unsure import Unsure
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,8 @@ class Balance:
     delivered: int
     waiting: int
     dead: int
-    # Past the last event with any outcome: the lane has not come to it yet.
+    # Past the last event with any outcome: the lane has not come to it yet. Or it has, and what
+    # became of it is not known to be stored.
     pending: int
     unaccounted: int
 
@@ -41,10 +43,20 @@ class Coverage:
 
     destination_id: str
     _told: dict[tuple[str, int], Told] = field(default_factory=dict)
+    _unsure: Unsure = field(default_factory=Unsure)
 
     def take(self, receipt: Receipt) -> None:
         """Enter one receipt; entering it twice changes nothing."""
         assert receipt.destination_id == self.destination_id, "another destination's receipt"
+        if self._unsure.admit(receipt):
+            self._count(receipt)
+
+    def reached(self, position: Mapping[tuple[str, int], int]) -> None:
+        """Enter how far the lane and the retrier say they are."""
+        for receipt in self._unsure.reached(position):
+            self._count(receipt)
+
+    def _count(self, receipt: Receipt) -> None:
         for covered in receipt.covered:
             self._told.setdefault((covered.topic, covered.partition), Told()).take(
                 receipt.outcome, covered.first, covered.end, redrive_count=receipt.redrive_count
@@ -57,6 +69,7 @@ class Coverage:
         between outcome and checkpoint) counts once, as `Told` decides.
         """
         sums: Counter[str] = Counter()
+        unsure = dict(self._unsure.offsets())
         for where, (first, end) in acked.items():
             told = self._told.get(where, Told())
             log = Offsets.of([(first, end)])
@@ -70,7 +83,9 @@ class Coverage:
                 sums[name] += len(in_log)
                 covered = covered.union(in_log)
             missing = log.minus(covered)
-            pending = Offsets.of(missing.within(max(first, covered.end), end))
+            pending = Offsets.of(missing.within(max(first, covered.end), end)).union(
+                missing.both(unsure.get(where, Offsets()))
+            )
             sums["acked"] += len(log)
             sums["pending"] += len(pending)
             sums["unaccounted"] += len(missing) - len(pending)

@@ -154,17 +154,23 @@ class Split:
 def split(acked: Offsets, known: Outcomes, *, position: int | None, log: tuple[int, int]) -> Split:
     """Lay what is known over offsets; a lane without a position has passed nothing yet.
 
-    What the log does not reach (any more) and has no outcome, Kafka has lost.
+    What the log does not reach (any more) and has no outcome, Kafka has lost. Receipts of waiting
+    and dead events may be stored and their records not, for as long as whoever wrote them has not
+    gone on: then the event is where it was.
     """
     rest = acked.minus(known.delivered)
     delivered = len(acked) - len(rest)
+    in_tier = known.in_tier.present
     dead = rest.both(known.dead)
-    rest = rest.minus(known.dead)
-    waiting = rest.both(known.waiting)
-    rest = rest.minus(known.waiting)
+    # The retrier has given it up, and has not passed it.
+    still_waiting = dead.minus(known.in_dead).both(in_tier)
+    dead = _believed(dead.minus(still_waiting), known.in_dead, position)
+    rest = rest.minus(dead)
+    waiting = _believed(rest.both(known.waiting).union(still_waiting), in_tier, position)
+    rest = rest.minus(waiting)
     within = rest.both(Offsets.of([log]))
     ahead = within if position is None else within.from_offset(position)
-    not_in_tier = waiting.minus(known.in_tier.present)
+    not_in_tier = waiting.minus(in_tier)
     suspects = {
         Node.KAFKA: rest.minus(within),
         Node.DELIVERY: within.minus(ahead),
@@ -179,6 +185,12 @@ def split(acked: Offsets, known: Outcomes, *, position: int | None, log: tuple[i
         pending=len(ahead),
         suspects={node: offsets for node, offsets in suspects.items() if len(offsets)},
     )
+
+
+def _believed(told: Offsets, records: Offsets, position: int | None) -> Offsets:
+    """Those that have their record, or that the lane has passed, so that they should have one."""
+    without = told.minus(records)
+    return told.minus(without if position is None else without.from_offset(position))
 
 
 def confirmed(

@@ -14,6 +14,7 @@ from shared.intervals import Offsets
 from shared.receipt import Receipt, ReceiptOutcome
 from shared.rolling import Rolling
 from shared.told import Told
+from shared.unsure import Unsure
 
 Where = tuple[str, int]
 # Not tried, or not to be tried now, by no fault of the destination's.
@@ -76,13 +77,13 @@ class Progress:
     retrier: Lags = field(default_factory=Lags)
     # When the last receipt came, by our clock; 0 while none has.
     heard_at_ms: int = 0
+    _unsure: Unsure = field(default_factory=Unsure)
 
     def take(self, receipt: Receipt, *, now_ms: int) -> None:
         assert receipt.destination_id == self.destination_id, "another destination's receipt"
         self.heard_at_ms = now_ms
-        for covered in receipt.covered:
-            where = self.partition(covered.topic, covered.partition)
-            where.take(receipt, covered.first, covered.end)
+        if self._unsure.admit(receipt):
+            self._count(receipt)
         lags = self.retrier if receipt.is_retry else self.delivery
         took_ms = receipt.ended_at_ms - receipt.started_at_ms
         lags.process.add(took_ms, receipt.event_count, now_ms=receipt.ended_at_ms)
@@ -90,6 +91,16 @@ class Progress:
         if receipt.outcome is ReceiptOutcome.DELIVERED:
             lags.out_from_accepted.merge(receipt.out_from_accepted, now_ms=receipt.ended_at_ms)
             lags.out_from_event.merge(receipt.out_from_event, now_ms=receipt.ended_at_ms)
+
+    def reached(self, position: Mapping[Where, int]) -> None:
+        """Enter how far the lane and the retrier say they are."""
+        for receipt in self._unsure.reached(position):
+            self._count(receipt)
+
+    def _count(self, receipt: Receipt) -> None:
+        for covered in receipt.covered:
+            where = self.partition(covered.topic, covered.partition)
+            where.take(receipt, covered.first, covered.end)
 
     def partition(self, topic: str, number: int, *, first: int = 0) -> PartitionProgress:
         where = (topic, number)
@@ -106,6 +117,7 @@ class Progress:
         said anything is believed to be where its last outcome is.
         """
         sums: Counter[str] = Counter()
+        unsure = dict(self._unsure.offsets())
         for where, (first, end) in log.items():
             one = self.partition(*where, first=first)
             told = one.told
@@ -113,7 +125,8 @@ class Progress:
             dead, waiting = told.dead, told.waiting
             known = told.delivered.union(dead).union(waiting)
             missing = Offsets.of([(told.base, end)]).minus(known)
-            unaccounted = len(Offsets.of(missing.within(told.base, open_before)))
+            passed = Offsets.of(missing.within(told.base, open_before))
+            unaccounted = len(passed.minus(unsure.get(where, Offsets())))
             sums["acked"] += max(end, told.base) - one.first
             sums["delivered"] += one.delivered_below + len(told.delivered)
             sums["dead"] += len(dead)

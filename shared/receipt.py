@@ -13,6 +13,7 @@ from typing import Any
 
 from shared.envelope import Envelope
 from shared.log_buckets import LogBuckets
+from shared.record import Origin
 
 MINUTE_MS = 60_000
 
@@ -56,6 +57,9 @@ class Receipt:
     # How often its events had been sent again out of dead letters: what is said of them since then
     # counts before what was said of them earlier.
     redrive_count: int = 0
+    # The first record that its task read. What it says of waiting and dead events is sure once its
+    # lane has passed that: then their records are stored (`shared/unsure.py`). None: at once.
+    read_at: Origin | None = None
     # How late each event was: at the end since its own time, at the end and at the start since the
     # gateway had it.
     out_from_event: LogBuckets = field(default_factory=LogBuckets)
@@ -69,6 +73,9 @@ class Receipt:
         found["minutes"] = {str(minute): count for minute, count in self.minutes.items()}
         for name in _BUCKETS:
             found[name] = found[name].to_list()
+        at = found.pop("read_at")
+        if at is not None:
+            found["read_at"] = [at.topic, at.partition, at.offset]
         return json.dumps(found, separators=(",", ":")).encode()
 
     @classmethod
@@ -79,6 +86,8 @@ class Receipt:
         found["minutes"] = {int(minute): count for minute, count in found["minutes"].items()}
         for name in _BUCKETS:
             found[name] = LogBuckets.from_list(found.get(name, ()))
+        if "read_at" in found:
+            found["read_at"] = Origin(*found["read_at"])
         # One that a newer version wrote may say more.
         return cls(**{name: found[name] for name in _NAMES if name in found})
 
@@ -120,6 +129,7 @@ def make_receipt(
     started_at_ms: int,
     ended_at_ms: int,
     redrive_count: int = 0,
+    read_at: Origin | None = None,
 ) -> Receipt:
     """Write down what became of these events; there is at least one."""
     # Many events share their times: what is costly is done once for each time.
@@ -140,6 +150,7 @@ def make_receipt(
         ended_at_ms=ended_at_ms,
         is_retry=facts.is_retry,
         redrive_count=redrive_count,
+        read_at=read_at,
         out_from_event=LogBuckets.of_counts(event_times, until_ms=ended_at_ms),
         out_from_accepted=LogBuckets.of_counts(accepted_ats, until_ms=ended_at_ms),
         in_from_accepted=LogBuckets.of_counts(accepted_ats, until_ms=started_at_ms),

@@ -16,6 +16,8 @@ ACKED = "hifi.acked"
 MINUTES = "hifi.minutes"
 STATEMENTS = "hifi.statements"
 LANE_GROUP_PREFIX = "hifi.lane."
+# The lane over all tiers; any other lane is called after its destination.
+RETRIER = "retrier"
 CONFIG = "hifi.config"
 STATE = "hifi.state"
 PROBE = "hifi.probe"

@@ -40,6 +40,8 @@ log = structlog.get_logger()
 
 # A changed destination is live in well under the 5 s that we promise.
 _LOOK_S = 0.5
+# Kafka answers in milliseconds; one that is away must not hold up the end of the process.
+_LAST_WORD_S = 3.0
 
 W = TypeVar("W")
 # What is known of destinations, by their ids.
@@ -126,6 +128,7 @@ def run_lanes(
     spark_options: Mapping[str, str] | None = None,
     warm_up: Callable[[SparkSession], None] = lambda _: None,
     hold_lane: HoldLane = hold_nothing,
+    begins_at: Callable[[W], Mapping[tuple[str, int], int]],
 ) -> None:
     """Run until SIGTERM or SIGINT, then drain. A mistake in the set-up ends with one sentence."""
     configure_logs(service=service, level=settings.log_level)
@@ -150,8 +153,13 @@ def run_lanes(
             spark = start_spark(spark_settings)
             positions = LanePositions(settings.bootstrap_servers)
             states = StateFeed(settings.bootstrap_servers)
+
+            def start(name: str, lane: W) -> StreamingQuery:
+                positions.begin(name, begins_at(lane))
+                return start_lane(spark, lane, states.flows)
+
             keeper = LaneKeeper[W](
-                lambda _, wanted: start_lane(spark, wanted, states.flows),
+                start,
                 metrics,
                 on_progress=positions.note,
                 hold=hold_lane,
@@ -164,6 +172,7 @@ def run_lanes(
                 asyncio.run(_keep(settings, keeper, wanted_of, _Told(positions, states, metrics)))
             finally:
                 keeper.drain(drain_s=settings.drain_s)
+                asyncio.run(_tell_last(positions))
                 if stop_spark(spark):
                     archive.publish()
     except SetupError as error:
@@ -228,6 +237,17 @@ async def _keep(
         await told.positions.close()
         await told.states.stop()
         await feed.stop()
+
+
+async def _tell_last(positions: LanePositions) -> None:
+    """Where the lanes ended. Without it a paused lane's last outcomes would stay unconfirmed."""
+    try:
+        async with asyncio.timeout(_LAST_WORD_S):
+            await positions.commit()
+    except TimeoutError:
+        log.info("lane.position_not_told", error="no answer from Kafka")
+    finally:
+        await positions.close()
 
 
 async def _wait(stop: asyncio.Event, timeout_s: float) -> None:

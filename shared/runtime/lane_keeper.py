@@ -8,11 +8,12 @@ take their time in threads of their own, so that no lane waits for another.
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 import structlog
+from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from shared.runtime.query_end import end_query
@@ -201,6 +202,10 @@ class LaneKeeper(Generic[W]):
     def _end(self, name: str, query: StreamingQuery, held: ExitStack, *, drain_s: float) -> None:
         with held:
             is_drained = end_query(query, drain_s=drain_s)
+        with suppress(PySparkException):
+            last = query.lastProgress
+            if last is not None:
+                self._on_progress(name, last)
         self._observer.lane_up(name, is_up=False)
         self._observer.lane_stalled(name, for_s=0)
         log.info("lane.stopped", lane=name, is_drained=is_drained)

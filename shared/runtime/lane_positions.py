@@ -46,6 +46,12 @@ class LanePositions:
         with self._lock:
             self._newest[lane] = position
 
+    def begin(self, lane: str, position: Mapping[tuple[str, int], int]) -> None:
+        """Enter from where a lane goes on: its last life may not have told all that it did."""
+        if position:
+            with self._lock:
+                self._newest[lane] = nested(position)
+
     @property
     def has_news(self) -> bool:
         """Whether something is still to be told."""
@@ -73,6 +79,14 @@ class LanePositions:
         groups, self._groups = self._groups, None
         if groups is not None:
             await groups.__aexit__()
+
+
+def nested(position: Mapping[tuple[str, int], int]) -> Position:
+    """The same in the words of Spark's Kafka source."""
+    topics: dict[str, dict[str, int]] = {}
+    for (topic, number), offset in position.items():
+        topics.setdefault(topic, {})[str(number)] = offset
+    return topics
 
 
 class LaneGroups:

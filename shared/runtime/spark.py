@@ -52,6 +52,10 @@ _JVM_END_TIMEOUT_S = 20.0
 _TASK_TRIES = 4
 # Rows per Arrow batch: 20 requests of 500 events to send side by side.
 _ARROW_ROWS = 10_000
+# How long Kafka may take to store an outcome before its task fails, and all of it is sent again. A
+# broker that is started anew is away for up to 30 s; the default of two minutes lets four tries
+# pass for eight before anybody hears why (ADR 0027).
+_OUTCOME_TIMEOUT_MS = 45_000
 # How often an idle query asks Kafka for new offsets. The default of 10 ms costs a tenth of a core
 # for each query; 50 ms adds 25 ms to the mean latency of an event that meets an idle lane.
 _POLLING_DELAY = "50ms"
@@ -190,6 +194,8 @@ def _sink_options(name: str, bootstrap_servers: str) -> dict[str, str]:
         "kafka.enable.idempotence": "true",
         "kafka.compression.type": "lz4",
         "kafka.max.request.size": str(OUTCOME_BYTES_MAX),
+        "kafka.delivery.timeout.ms": str(_OUTCOME_TIMEOUT_MS),
+        "kafka.max.block.ms": str(_OUTCOME_TIMEOUT_MS),
         # A producer of its own: a flush waits for nobody else's records.
         "kafka.client.id": f"hifi-{name}",
     }

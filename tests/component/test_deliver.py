@@ -178,6 +178,22 @@ def test_retry_after_sends_straight_to_a_tier_that_is_long_enough() -> None:
     assert [one.topic for one in outcomes if one.topic != RECEIPTS] == [retry_topic("30m")]
 
 
+def test_what_is_not_delivered_names_the_record_that_its_lane_must_pass() -> None:
+    def script(_: int, request: Request) -> Reply:
+        return Reply(400 if any(event["id"] == "e7" for event in request.events) else 200)
+
+    with scripted_destination(script) as destination:
+        plan = plan_for(sample(destination, batch_count_max=4))
+        found = receipts(run(events(8, first=2), plan))
+        replayed = receipts(run(events(8, first=2), replace(plan, replay_id="r1")))
+    told = {one.outcome: one.read_at for one in found}
+    assert told[ReceiptOutcome.DEAD] == Origin(TOPIC, 0, 2)
+    assert told[ReceiptOutcome.DELIVERED] is None
+    # No lane's position would ever confirm those.
+    assert {one.outcome for one in replayed} == set(told)
+    assert {one.read_at for one in replayed} == {None}
+
+
 def test_a_redirect_is_not_followed() -> None:
     with scripted_destination() as other:
         redirect = always(307, location=other.url)
@@ -213,6 +229,16 @@ def test_a_waiting_event_that_fails_again_goes_one_tier_up(attempt_count: int, t
         record = waiting_record("demo/sample", attempt_count=attempt_count, deadline_s=1e6)
         outcomes = run([record], retry_plan(sample(destination)))
     assert [one.topic for one in outcomes if one.topic != RECEIPTS] == [topic]
+
+
+def test_what_the_retrier_gives_up_names_its_place_in_the_tier() -> None:
+    with scripted_destination(always(400)) as destination:
+        outcomes = run([waiting_record("demo/sample")], retry_plan(sample(destination)))
+    (receipt,) = receipts(outcomes)
+    assert (receipt.outcome, receipt.read_at) == (
+        ReceiptOutcome.DEAD,
+        Origin(retry_topic("30s"), 1, 9),
+    )
 
 
 def test_the_thirteenth_failure_is_the_last() -> None:

@@ -61,9 +61,15 @@ class House:
         self.queries: list[tuple[str, Query]] = []
         self.held: set[str] = set()
         self.refuses: dict[str, Exception] = {}
+        self.told: list[tuple[str, Any]] = []
         self.seen = Seen()
         self.keeper = LaneKeeper[int](
-            self._start, self.seen, drain_s=1, stalled_after_s=stalled_after_s, hold=self._hold
+            self._start,
+            self.seen,
+            drain_s=1,
+            stalled_after_s=stalled_after_s,
+            hold=self._hold,
+            on_progress=lambda name, progress: self.told.append((name, progress)),
         )
 
     def _start(self, name: str, _: int) -> StreamingQuery:
@@ -139,7 +145,10 @@ def test_a_changed_lane_starts_anew_only_when_its_old_self_has_ended() -> None:
 def test_drain_ends_all_and_waits_for_them() -> None:
     house = House()
     house.keeper.keep({"a": 1, "b": 1})
+    # The micro-batch that was waited for is news, too.
+    house.queries[0][1].lastProgress = {"batchId": 7}
     house.keeper.drain(drain_s=1)
+    assert house.told == [("a", {"batchId": 7})]
     assert not any(query.isActive for _, query in house.queries)
     assert house.held == set()
     assert house.seen.up == {"a": False, "b": False}

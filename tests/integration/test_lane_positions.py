@@ -24,6 +24,8 @@ def test_positions_are_those_of_a_consumer_group(kafka: Cluster) -> None:
         )
         positions.note("places/too", {"sources": [{"endOffset": {retry_spec.name: {"1": 2}}}]})
         positions.note("places/new", {"sources": [{"endOffset": None}]})
+        positions.begin("places/back", {("hifi.stream.places", 2): 4})
+        positions.begin("places/new", {})
         async with asyncio.timeout(60):
             # The first group ever makes Kafka create its topic for them.
             while positions.has_news:
@@ -36,6 +38,7 @@ def test_positions_are_those_of_a_consumer_group(kafka: Cluster) -> None:
                 ("hifi.stream.places", 3): 7,
             }
             assert await groups.position("places/too") == {(retry_spec.name, 1): 2}
+            assert await groups.position("places/back") == {("hifi.stream.places", 2): 4}
             assert await groups.position("places/never") == {}
         tool = AIOKafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)
         await tool.start()

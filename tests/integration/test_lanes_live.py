@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from delivery.checkpoint import position
 from shared.destination import Destination
+from shared.runtime.checkpoint import position
 from shared.runtime.config_topic import write_config
 from tests.scripted_destination import scripted_destination
 from tests.stack_fixtures import PATIENCE_S, RunningHifi, fetch, wait_until

@@ -11,7 +11,7 @@ from shared.destination import Destination
 from tests.scripted_destination import scripted_destination
 from tests.stack_fixtures import PATIENCE_S, RunningHifi
 
-pytestmark = [pytest.mark.integration, pytest.mark.long]
+pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(900)]
 
 
 def run(hifi: RunningHifi, data: Path, *argv: str) -> str:
@@ -35,7 +35,9 @@ def test_a_replay_counts_first_then_sends_what_it_counted_once(
         hifi.add(to)
         events = [{"id": f"e{n}", "partitionkey": f"k{n % 4}"} for n in range(40)]
         assert hifi.post("replayed", events).status_code == 200
-        hifi.wait_for_balance(to.id, lambda b: b.delivered == 40, what="40 delivered")
+        hifi.wait_for_balance(
+            to.id, lambda b: b.delivered == 40, what="40 delivered", timeout_s=3 * PATIENCE_S
+        )
         assert "40 events of replayed are in the span" in run(hifi, tmp_path, "--dry-run")
         assert len(destination.accepted_ids) == sum(destination.accepted_ids.values()) == 40
         said = run(hifi, tmp_path, "--key", "k1", "--id", "r1", "--to", "2100-01-01T00:00Z")

@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 
-from delivery.checkpoint import replay_until
 from shared.destination import Destination
+from shared.runtime.checkpoint import replay_until
 from shared.topics import DEAD, retry_topic, stream_topic
 from tests.scripted_destination import Reply, Request, always, in_turn, scripted_destination
 from tests.stack_fixtures import PATIENCE_S, TIME_SCALE, RunningHifi, wait_until

@@ -95,9 +95,19 @@ def test_every_event_is_in_one_place_and_blamed_on_one_node(  # noqa: C901, PLR0
         if not event["is_in_log"]:
             absent.add(*one[0])
         node: Node | None = None
-        if fate == "waiting" and passed >= written:
+        is_in_tier = written > passed
+        if fate == "dead" and not event["is_in_dead"] and is_in_tier:
+            # The retrier could not write the dead letter, and will be back.
+            fate = "waiting"
+        has_no_record = (fate == "waiting" and not is_in_tier) or (
+            fate == "dead" and not event["is_in_dead"]
+        )
+        if has_no_record and offset >= position:
+            # The lane could not write it, and will be back.
+            fate = "nothing"
+        if fate == "waiting" and not is_in_tier:
             node = Node.RETRIER if written else Node.RETRY_TIER
-        elif fate == "dead" and not event["is_in_dead"]:
+        elif fate == "dead" and has_no_record:
             node = Node.DEAD_LETTERS
         elif fate == "nothing" and offset < position:
             node = Node.DELIVERY if event["is_in_log"] else Node.KAFKA

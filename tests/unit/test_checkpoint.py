@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from delivery.checkpoint import replay_until
 from retrier.replay import replayed_micro_batch
+from shared.runtime.checkpoint import replay_until
 
 PLAN = 'v1\n{"batchWatermarkMs":0}\n{"hifi.stream.demo":{"0":7,"1":9}}\n'
 

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from delivery.checkpoint import is_behind, position, set_aside, starting_offsets
+from shared.runtime.checkpoint import is_behind, position, set_aside, starting_offsets
 
 
 def committed(folder: Path, number: int, ends: dict[str, int], *, topic: str = "t") -> None:

@@ -1,6 +1,7 @@
 """Where a lane goes on after its latency changed, and which events it may send a second time."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,20 @@ def test_real_time_begins_where_micro_batches_ended(settings: DeliverySettings) 
     # A planned micro-batch that was cut off may have been sent.
     log(micro_batch, "offsets", 1, 8)
     assert begin(settings, "realtime") == (at(5), 8)
+
+
+def test_a_lane_says_how_far_it_is_before_it_goes_on(settings: DeliverySettings) -> None:
+    to = Destination(stream="s", name="d", url="http://localhost/")
+    assert lane.begins_at(to, settings) == {(TOPIC, 0): 0}
+    assert lane.begins_at(replace(to, start="latest"), settings) == {}
+    goes: tuple[tuple[Latency, int], ...] = (("realtime", 4), ("micro-batch", 5))
+    for latency, offset in goes:
+        checkpoint = lane.checkpoint_of(settings, "s/d", latency)
+        log(checkpoint, "offsets", 0, offset)
+        assert lane.begins_at(to, settings) == {(TOPIC, 0): 4 if offset == 5 else 0}
+        log(checkpoint, "commits", 0, 0)
+        assert lane.begins_at(to, settings) == {(TOPIC, 0): offset}
+        assert lane.begins_at(replace(to, latency="realtime"), settings) == {(TOPIC, 0): offset}
 
 
 def test_what_real_time_sent_before_its_first_commit_is_called_a_possible_repeat(

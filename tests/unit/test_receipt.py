@@ -135,6 +135,8 @@ def test_a_receipt_is_the_same_after_its_json(
         minutes=dict(Counter(minute_of(envelope.event_time_ms) for envelope in envelopes)),
     )
     assert Receipt.from_json(receipt.to_json()) == receipt
+    confirmed = replace(receipt, read_at=drawn[0])
+    assert Receipt.from_json(confirmed.to_json()) == confirmed
 
 
 @given(st.lists(origins, max_size=40))
