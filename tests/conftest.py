@@ -9,6 +9,10 @@ import structlog
 pytest_plugins = ["tests.cluster_fixtures", "tests.console_fixtures", "tests.stack_fixtures"]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--kills", type=int, default=30, help="how often the long form kills each")
+
+
 @pytest.fixture(autouse=True)
 def _commands_leave_the_logs_alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A command that runs in the tests' own process must not tie later logs to its output.
