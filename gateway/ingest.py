@@ -4,7 +4,7 @@ Who, where, what format, how much: all from the headers, before a byte of the bo
 the body, then every event; only when all of them are judged is the first one sent to Kafka.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from time import monotonic, time_ns
 from typing import Any
@@ -21,12 +21,12 @@ from gateway.callers import Caller, Callers, ConfigSource
 from gateway.counts import Counts
 from gateway.events import Context, Limits, Parsed, key_finder, read_events
 from gateway.idempotency import Replays, id_base
-from gateway.ledger import AckLedger
+from gateway.ledger import AckLedger, Request
 from gateway.plain_events import read_plain
 from gateway.problems import Problem
 from gateway.publisher import Publisher
 from gateway.quota import Quotas
-from gateway.report import Report
+from gateway.report import Fate, Report
 from gateway.schemas import SchemaError, keep_fitting
 from gateway.settings import Settings
 from gateway.spool import Spool
@@ -238,17 +238,18 @@ class Ingest:
         reports = await self._publisher.publish(topic, parsed.events)
         took_s = monotonic() - begun_s
         self._counts.seconds_of(stream).observe(took_s)
+        if self._spool is not None and job.plan.wishes.is_async:
+            # What is not stored will be on the disk.
+            request = _request(job, reports, Fate.NOT_STORED)
+            reports = await self._spool.keep(topic, parsed.events, reports, request)
         if self._ledger is not None:
-            accepted_at_ms = job.plan.now_ms
             self._ledger.note(
                 topic,
                 parsed.events,
                 reports,
-                accepted_at_ms=accepted_at_ms,
+                request=_request(job, reports, Fate.SPOOLED),
                 now_ms=time_ns() // 1_000_000,
             )
-        if self._spool is not None and job.plan.wishes.is_async:
-            reports = await self._spool.keep(topic, parsed.events, reports)
         return list(reports)
 
     def _count(self, job: "_Job", counts: Mapping[str, int]) -> None:
@@ -275,6 +276,12 @@ class _Job(msgspec.Struct):
     stream: Stream
     plan: _Plan
     event_count: int = 0
+
+
+def _request(job: _Job, reports: Sequence[Report], or_fate: Fate) -> Request:
+    """The request as the ledger names it; it counts what is stored, or of the other fate."""
+    count = sum([len(r.positions) for r in reports if r.fate in {Fate.STORED, or_fate}])
+    return Request(job.arrival.request_id, job.plan.now_ms, count)
 
 
 def _body_limits(settings: Settings, body_bytes_max: int) -> BodyLimits:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import msgspec
 import structlog
 
 from gateway.events import Event
@@ -26,6 +27,15 @@ log = structlog.get_logger()
 _FLUSH_S = 1.0
 # A few seconds of a gateway at full speed; Kafka being away, nothing is acknowledged anyway.
 _ROWS_MAX = 1_000
+
+
+class Request(msgspec.Struct, frozen=True):
+    """What the ledger says of the request that brought events."""
+
+    id: str
+    accepted_at_ms: int
+    # How many of its events are stored, or on a disk from which they will be.
+    count: int
 
 
 @dataclass(slots=True)
@@ -64,7 +74,7 @@ class AckLedger:
         events: Sequence[Event],
         reports: Sequence[Report],
         *,
-        accepted_at_ms: int,
+        request: Request,
         now_ms: int,
     ) -> None:
         """Enter the stored ones of a request's events."""
@@ -76,7 +86,7 @@ class AckLedger:
             for at in range(0, len(positions), ROW_EVENTS_MAX):
                 part = _chosen(events, positions[at : at + ROW_EVENTS_MAX])
                 draft = self._draft(topic, report.partition, len(part))
-                _enter(draft, first + at, part, accepted_at_ms, now_ms)
+                _enter(draft, first + at, part, request, now_ms)
 
     async def run(self) -> None:
         while True:
@@ -127,8 +137,9 @@ def _chosen(events: Sequence[Event], positions: Sequence[int]) -> Sequence[Event
 
 
 def _enter(
-    draft: _Draft, first: int, events: Sequence[Event], accepted_at_ms: int, now_ms: int
+    draft: _Draft, first: int, events: Sequence[Event], request: Request, now_ms: int
 ) -> None:
+    accepted_at_ms = request.accepted_at_ms
     times_ms: Sequence[int]
     if isinstance(events, Columns):
         earliest, latest = events.span_ms
@@ -145,7 +156,7 @@ def _enter(
         runs: tuple[tuple[int, int], ...] = ((len(events), minute),)
     else:
         runs = runs_of([audited_minute(time_ms, accepted_at_ms) for time_ms in times_ms])
-    draft.slices.append(Slice(first, runs, accepted_at_ms))
+    draft.slices.append(Slice(first, runs, accepted_at_ms, request.id, request.count))
     draft.ids += ids
     draft.value_bytes += value_bytes
     if earliest == latest:

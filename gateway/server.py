@@ -92,7 +92,7 @@ async def _serve_until(
     ports = front.getsockname()[1], back.getsockname()[1]
     metrics = Metrics()
     ledger = AckLedger(publisher)
-    spool = _spool(settings, publisher, metrics)
+    spool = _spool(settings, publisher, metrics, ledger if settings.is_ledger_on else None)
     readiness = Readiness(publisher, feed, spool)
     app = create_app(
         settings,
@@ -134,10 +134,17 @@ async def _serve_until(
         await probing
 
 
-def _spool(settings: Settings, publisher: KafkaPublisher, metrics: Metrics) -> Spool | None:
+def _spool(
+    settings: Settings, publisher: KafkaPublisher, metrics: Metrics, ledger: AckLedger | None
+) -> Spool | None:
     if settings.spool is None:
         return None
-    spool = Spool(settings.spool, bytes_max=settings.spool_bytes_max, publisher=publisher)
+    spool = Spool(
+        settings.spool,
+        bytes_max=settings.spool_bytes_max,
+        publisher=publisher,
+        ledger=ledger,
+    )
     spool.start()
     spool.measure(metrics)
     return spool

@@ -13,14 +13,16 @@ from time import time
 import structlog
 
 from gateway.events import Event
+from gateway.ledger import AckLedger, Request
 from gateway.publisher import Publisher
 from gateway.report import Fate, Report
-from gateway.spool_file import SUFFIX, SpoolFile, frame
+from gateway.spool_file import SUFFIX, Spooled, SpoolFile, frame
 from shared.metric_names import (
     GATEWAY_SPOOLED_AGE_SECONDS,
     GATEWAY_SPOOLED_BYTES,
     GATEWAY_SPOOLED_EVENTS,
 )
+from shared.runtime.clock import now_ms
 from shared.runtime.metrics import Metrics
 from shared.runtime.setup_error import SetupError
 
@@ -39,10 +41,18 @@ class SpoolFullError(Exception):
 class Spool:
     """The spool of one process. Several may share a folder: each has files of its own in it."""
 
-    def __init__(self, folder: Path, *, bytes_max: int, publisher: Publisher) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        bytes_max: int,
+        publisher: Publisher,
+        ledger: AckLedger | None = None,
+    ) -> None:
         self._folder = folder
         self._bytes_max = bytes_max
         self._publisher = publisher
+        self._ledger = ledger
         self._filling: SpoolFile | None = None
         # To be sent: files that we have filled, and those of processes that are gone.
         self._full: list[SpoolFile] = []
@@ -79,14 +89,18 @@ class Spool:
         return self._folder_bytes < self._bytes_max
 
     async def keep(
-        self, topic: str, events: Sequence[Event], reports: Sequence[Report]
+        self,
+        topic: str,
+        events: Sequence[Event],
+        reports: Sequence[Report],
+        request: Request | None = None,
     ) -> list[Report]:
         """Put on disk what Kafka certainly does not have; the reports as they are then."""
         positions = [p for r in reports if r.fate is Fate.NOT_STORED for p in r.positions]
         if not positions:
             return list(reports)
         try:
-            await self._put(topic, [events[position] for position in positions])
+            await self._put(topic, [events[position] for position in positions], request)
         except SpoolFullError as error:
             log.warning("spool.refused", error=str(error))
             return list(reports)
@@ -131,8 +145,8 @@ class Spool:
             folder_bytes += path.stat().st_size if path.exists() else 0
         self._folder_bytes = folder_bytes
 
-    async def _put(self, topic: str, events: Sequence[Event]) -> None:
-        packed = frame(topic, events)
+    async def _put(self, topic: str, events: Sequence[Event], request: Request | None) -> None:
+        packed = frame(topic, events, request)
         if self._folder_bytes + len(packed) > self._bytes_max:
             raise SpoolFullError(f"{self._folder_bytes} bytes of {self._bytes_max} are spooled")
         self._folder_bytes += len(packed)
@@ -174,7 +188,7 @@ class Spool:
 
     async def _drain(self, file: SpoolFile) -> bool:
         """Send what is in a file; whether all of it is in Kafka now."""
-        together: list[tuple[int, str, list[Event]]] = []
+        together: list[Spooled] = []
         is_whole = True
         for request in file.requests():
             together.append(request)
@@ -183,15 +197,24 @@ class Spool:
                 together = []
         return await self._send(file, together) and is_whole
 
-    async def _send(self, file: SpoolFile, requests: list[tuple[int, str, list[Event]]]) -> bool:
+    async def _send(self, file: SpoolFile, requests: Sequence[Spooled]) -> bool:
         answers = await asyncio.gather(
-            *(self._publisher.publish(topic, events) for _, topic, events in requests)
+            *(self._publisher.publish(each.topic, each.events) for each in requests)
         )
-        for (at, _, events), reports in zip(requests, answers, strict=True):
+        for each, reports in zip(requests, answers, strict=True):
             if all(report.fate is Fate.STORED for report in reports):
-                file.done.add(at)
-                file.event_count -= len(events)
-        left = [at for at, _, _ in requests if at not in file.done]
+                file.done.add(each.at)
+                file.event_count -= len(each.events)
+                # Only now: what is sent again as a whole would be entered twice.
+                self._enter(each, reports)
+        left = [each.at for each in requests if each.at not in file.done]
         if left:
             log.warning("spool.not_taken", path=str(file.path), requests=len(left))
         return not left
+
+    def _enter(self, spooled: Spooled, reports: Sequence[Report]) -> None:
+        """From here on the request can be followed as any other."""
+        if self._ledger is not None and spooled.request is not None:
+            self._ledger.note(
+                spooled.topic, spooled.events, reports, request=spooled.request, now_ms=now_ms()
+            )

@@ -16,19 +16,40 @@ import google_crc32c
 import msgspec
 
 from gateway.events import Event
+from gateway.ledger import Request
 
 SUFFIX = ".spool"
 _HEAD = struct.Struct(">III")
 _Fields = tuple[str, bytes | None, bytes, bytes, int]
-_FRAME = msgspec.msgpack.Decoder(tuple[str, list[_Fields]])
 # One request's events: the body that was taken, with ids, headers and a little.
 _FRAME_BYTES_MAX = 256 * 1_048_576
 
 
-def frame(topic: str, events: Sequence[Event]) -> bytes:
+class _Frame(msgspec.Struct, array_like=True):
+    """What a frame holds; those of old end after the events."""
+
+    topic: str
+    events: list[_Fields]
+    request: Request | None = None
+
+
+_FRAME = msgspec.msgpack.Decoder(_Frame)
+
+
+class Spooled(msgspec.Struct, frozen=True):
+    """A request's events as they are read back, and where their frame begins."""
+
+    at: int
+    topic: str
+    events: list[Event]
+    # None for what an older gateway has spooled.
+    request: Request | None
+
+
+def frame(topic: str, events: Sequence[Event], request: Request | None = None) -> bytes:
     """The bytes of one request's events."""
     fields = [(e.id, e.key, e.value, e.packed_headers, e.time_ms) for e in events]
-    packed = msgspec.msgpack.encode((topic, fields))
+    packed = msgspec.msgpack.encode(_Frame(topic, fields, request))
     return _HEAD.pack(len(packed), len(fields), google_crc32c.value(packed)) + packed
 
 
@@ -90,12 +111,13 @@ class SpoolFile:
             joined = joined[os.write(self._descriptor, joined) :]
         os.fsync(self._descriptor)
 
-    def requests(self) -> Iterator[tuple[int, str, list[Event]]]:
-        """Each request that is not in Kafka yet: where it begins, its topic, its events."""
+    def requests(self) -> Iterator[Spooled]:
+        """Each request that is not in Kafka yet."""
         for at, _, _, packed in self._frames():
             if at not in self.done:
-                topic, fields = _FRAME.decode(packed)
-                yield at, topic, [Event(*each) for each in fields]
+                found = _FRAME.decode(packed)
+                events = [Event(*each) for each in found.events]
+                yield Spooled(at, found.topic, events, found.request)
 
     def remove(self) -> None:
         """Take away a file that is in Kafka; what of it could not be read is kept aside."""

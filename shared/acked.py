@@ -3,9 +3,12 @@
 A row is written for what one Kafka partition stored within a second. Its first line is JSON; the
 ids follow, a line each, so that whoever only counts never touches them. Rows are written after the
 answer, so a gateway that dies may leave events without one: the audit then reads the log itself.
+
+Each slice names its request, so that whoever kept the id of an answer finds its events again.
 """
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -20,8 +23,11 @@ LATE_MS_MAX = 24 * 3_600_000
 EARLY_MS_MAX = 5 * 60_000
 # The bucket of such events; no minute starts there, as minutes are multiples of 60,000.
 WILD = -1
-# With its longest ids (256 characters of 4 bytes) a row of so many stays under a record's 1 MB.
+# With its longest ids (256 characters of 4 bytes) a row of so many stays under a record's 1 MB,
+# also when each of them came in a request of its own.
 ROW_EVENTS_MAX = 900
+# A UUID of version 7 as the gateway writes it; its first 48 bits are milliseconds (RFC 9562).
+_REQUEST_ID = re.compile(r"([0-9a-f]{8})-([0-9a-f]{4})-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
 
 def audited_minute(event_time_ms: int, accepted_at_ms: int) -> int:
@@ -36,6 +42,12 @@ def runs_of(minutes: Sequence[int]) -> tuple[tuple[int, int], ...]:
     return tuple((len(list(group)), minute) for minute, group in groupby(minutes))
 
 
+def request_time_ms(request_id: str) -> int | None:
+    """When a request came, as its id says; None for what is no id of a request."""
+    found = _REQUEST_ID.fullmatch(request_id)
+    return None if found is None else int(found[1] + found[2], 16)
+
+
 @dataclass(frozen=True, slots=True)
 class Slice:
     """Consecutive offsets that one request's events were given."""
@@ -43,6 +55,9 @@ class Slice:
     first: int
     runs: tuple[tuple[int, int], ...]
     accepted_at_ms: int
+    # Which request, and how many of its events Hifi took in all; rows of old do not say.
+    request_id: str = ""
+    request_count: int = 0
 
     @property
     def count(self) -> int:
@@ -68,6 +83,8 @@ class AckedRow:
             "topic": self.topic,
             "partition": self.partition,
             "slices": [[s.first, s.accepted_at_ms, *_flat(s.runs)] for s in self.slices],
+            # Beside the slices, where readers that do not know of it pass it by.
+            "requests": [[s.request_id, s.request_count] for s in self.slices],
             "value_bytes": self.value_bytes,
             "ingest": self.ingest.to_list(),
             "process": self.process.to_list(),
@@ -79,12 +96,14 @@ class AckedRow:
     def from_bytes(cls, value: bytes, *, with_ids: bool = True) -> "AckedRow":
         line, _, rest = value.partition(b"\n")
         head: dict[str, Any] = json.loads(line)
+        slices = head["slices"]
+        requests = head.get("requests") or [("", 0)] * len(slices)
         return cls(
             topic=head["topic"],
             partition=head["partition"],
             slices=tuple(
-                Slice(first, tuple(zip(flat[::2], flat[1::2], strict=True)), accepted_at_ms)
-                for first, accepted_at_ms, *flat in head["slices"]
+                Slice(first, tuple(zip(flat[::2], flat[1::2], strict=True)), accepted_at_ms, *asked)
+                for (first, accepted_at_ms, *flat), asked in zip(slices, requests, strict=True)
             ),
             ids=tuple(rest.decode().split("\n")) if with_ids and rest else (),
             value_bytes=head["value_bytes"],
@@ -110,6 +129,15 @@ class AckedRow:
         for minute, first, end in self.claims():
             for offset in range(first, end):
                 yield minute, offset, next(ids)
+
+    def of_request(self, request_id: str) -> Iterator[tuple[int, str, Slice]]:
+        """(offset, id, slice) of each event that came with a request."""
+        at = 0
+        for one in self.slices:
+            if one.request_id == request_id:
+                for nth, event_id in enumerate(self.ids[at : at + one.count]):
+                    yield one.first + nth, event_id, one
+            at += one.count
 
 
 def _flat(runs: tuple[tuple[int, int], ...]) -> list[int]:

@@ -13,6 +13,7 @@ import uvicorn
 
 from gateway.app import create_app
 from gateway.events import Event
+from gateway.ledger import AckLedger
 from gateway.problems import Problem
 from gateway.publisher import Publisher
 from gateway.report import Fate, Report
@@ -197,6 +198,7 @@ def running_gateway(
     settings: Settings | None = None,
     *,
     spool: Spool | None = None,
+    ledger: AckLedger | None = None,
     dead_letters: FakeDeadLetters | None = None,
 ) -> Iterator[RunningGateway]:
     """Serve the application with uvicorn in a thread, as the real process does."""
@@ -211,6 +213,7 @@ def running_gateway(
         metrics=metrics,
         dead_letters=dead_letters or FakeDeadLetters(),
         spool=spool,
+        ledger=ledger,
     )
     serving = api_config(app, settings)
     serving.port, serving.loop = 0, "uvloop"

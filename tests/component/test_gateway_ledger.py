@@ -4,13 +4,14 @@ import asyncio
 from collections.abc import Sequence
 
 from gateway.events import Event
-from gateway.ledger import AckLedger
+from gateway.ledger import AckLedger, Request
 from gateway.report import Fate, Report
 from shared.acked import AckedRow
 from shared.topics import ACKED
 
 MINUTE = 1_699_999_980_000
 TOPIC = "hifi.stream.orders"
+REQUEST_ID = "01a1ff25-35c5-7a5b-b0e6-761692f0e9b6"
 
 
 class Publisher:
@@ -35,7 +36,8 @@ def an_event(name: str, time_ms: int = MINUTE) -> Event:
 
 
 def noted(ledger: AckLedger, events: list[Event], reports: list[Report]) -> None:
-    ledger.note(TOPIC, events, reports, accepted_at_ms=MINUTE + 50, now_ms=MINUTE + 60)
+    request = Request(REQUEST_ID, MINUTE + 50, len(events))
+    ledger.note(TOPIC, events, reports, request=request, now_ms=MINUTE + 60)
 
 
 def test_only_what_was_stored_is_entered_with_its_offset_and_minute() -> None:
@@ -71,6 +73,19 @@ def test_many_events_are_cut_into_rows_that_kafka_takes() -> None:
     asyncio.run(ledger.flush())
     assert [o for row in publisher.rows for _, o, _ in row.named()] == list(range(5_000))
     assert max(len(row.to_bytes()) for row in publisher.rows) < 1_000_000
+    asked = [o for row in publisher.rows for o, _, _ in row.of_request(REQUEST_ID)]
+    assert asked == list(range(5_000))
+
+
+def test_a_row_of_as_many_requests_as_events_with_the_longest_ids_fits_a_record() -> None:
+    publisher = Publisher()
+    ledger = AckLedger(publisher)
+    for n in range(2_000):
+        event = an_event("\N{GRINNING FACE}" * 256)
+        noted(ledger, [event], [Report(Fate.STORED, [0], 0, 10**17 + n)])
+    asyncio.run(ledger.flush())
+    # Kafka's default is 1,048,588, of which a batch takes 61 and a record's own fields some 30.
+    assert max(len(row.to_bytes()) for row in publisher.rows) < 1_048_000
 
 
 def test_a_row_that_was_not_stored_is_written_later_and_an_unknown_one_is_not() -> None:

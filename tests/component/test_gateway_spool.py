@@ -2,21 +2,26 @@
 
 import asyncio
 import os
+import struct
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import google_crc32c
 import httpx
+import msgspec
 import pytest
 
 from gateway.events import Event
+from gateway.ledger import AckLedger
 from gateway.report import Fate, Report
 from gateway.spool import Spool
 from gateway.spool_file import SpoolFile, frame
+from shared.acked import AckedRow
 from shared.envelope import EVENT_TIME
 from shared.runtime.metrics import Metrics
 from shared.runtime.setup_error import SetupError
-from shared.topics import stream_topic
+from shared.topics import ACKED, stream_topic
 from tests.gateway_fixtures import FakePublisher, RunningGateway, config_with, running_gateway
 
 TOPIC = stream_topic("orders")
@@ -89,6 +94,45 @@ def test_202_is_for_who_asks_when_kafka_has_nothing(
     ]
     assert {dict(e.headers)[EVENT_TIME] for e in stored if e.id == "b"} == {b"5"}
     assert list((tmp_path / "spool").iterdir()) == []
+
+
+def test_what_was_spooled_is_in_the_ledger_under_its_request_once_kafka_has_it(
+    tmp_path: Path, publisher: FakePublisher
+) -> None:
+    publisher.logs[ACKED] = [[] for _ in range(4)]
+    ledger = AckLedger(publisher)
+    spool = Spool(tmp_path / "spool", bytes_max=10_000, publisher=publisher, ledger=ledger)
+    spool.start()
+    with running_gateway(publisher, config_with("orders"), spool=spool, ledger=ledger) as running:
+        publisher.fates = {"b": Fate.NOT_STORED, "c": Fate.NOT_STORED}
+        request_id = post(running, ASYNC).json()["request_id"]
+    publisher.fates = {}
+    assert rows_of(ledger, publisher, request_id) == [("a", 3)]
+    drain(spool, publisher, until=3)
+    assert rows_of(ledger, publisher, request_id) == [("a", 3), ("b", 3), ("c", 3)]
+
+
+def rows_of(ledger: AckLedger, publisher: FakePublisher, request_id: str) -> list[tuple[str, int]]:
+    """The ids that the ledger has of a request, and how many it says there are."""
+    asyncio.run(ledger.flush())
+    rows = [AckedRow.from_bytes(event.value) for event in publisher.stored(ACKED)]
+    found = [named for row in rows for named in row.of_request(request_id)]
+    return sorted((event_id, one.request_count) for _, event_id, one in found)
+
+
+def test_what_an_older_gateway_has_spooled_is_sent(
+    tmp_path: Path, publisher: FakePublisher
+) -> None:
+    old = event("a")
+    fields = (old.id, old.key, old.value, old.packed_headers, old.time_ms)
+    packed = msgspec.msgpack.encode((TOPIC, [fields]))
+    head = struct.pack(">III", len(packed), 1, google_crc32c.value(packed))
+    file = SpoolFile.made(tmp_path)
+    file.append([head + packed], 1)
+    ledger = AckLedger(publisher)
+    spool = Spool(tmp_path, bytes_max=10_000, publisher=publisher, ledger=ledger)
+    assert asyncio.run(spool._drain(file))
+    assert publisher.stored(TOPIC) == [old]
 
 
 def test_what_is_not_known_is_504_and_not_spooled(
