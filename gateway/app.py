@@ -19,6 +19,7 @@ from gateway.ledger import AckLedger
 from gateway.openapi import document
 from gateway.problems import Problem
 from gateway.publisher import Publisher
+from gateway.receipts import KafkaReceipts, ReceiptPaths, ReceiptStore
 from gateway.routes import EventPaths, new_request_id, problem_answer
 from gateway.settings import Settings
 from gateway.spool import Spool
@@ -27,6 +28,7 @@ from shared.metric_names import GATEWAY_REQUESTS
 from shared.runtime.metrics import Metrics
 from shared.runtime.resolver import Resolver
 from shared.runtime.secret_box import SecretBox
+from shared.schedule import RetrySchedule
 
 log = structlog.get_logger()
 
@@ -41,6 +43,7 @@ def create_app(
     ledger: AckLedger | None = None,
     spool: Spool | None = None,
     dead_letters: DeadLetterStore | None = None,
+    receipts: ReceiptStore | None = None,
 ) -> ASGIApp:
     """Put the parts together. Who made the parts also starts and stops them."""
     callers = Callers(config, is_on=settings.asks_for_keys, tokens=_token_reader(settings))
@@ -58,6 +61,9 @@ def create_app(
     others.router.routes.extend(Destinations(requests, box=box, resolve=Resolver()).routes())
     resting = dead_letters or KafkaDeadLetters(settings.bootstrap_servers)
     others.router.routes.extend(DeadLetterPaths(requests, resting).routes())
+    kept = receipts or KafkaReceipts(settings.bootstrap_servers)
+    schedule = RetrySchedule().scaled(settings.time_scale)
+    others.router.routes.extend(ReceiptPaths(requests, kept, schedule).routes())
     others.add_exception_handler(HTTPException, _refuse)
     others.add_exception_handler(Problem, _tell)
     others.add_exception_handler(Exception, _fail)

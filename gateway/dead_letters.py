@@ -7,7 +7,6 @@ is called again does nothing twice.
 import asyncio
 import uuid
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any, Protocol
 
 import structlog
@@ -18,6 +17,7 @@ from starlette.routing import Route
 from gateway.callers import Caller
 from gateway.control_requests import ControlRequests, as_json, built
 from gateway.problems import Problem
+from gateway.queries import check_names, count_of, flag_of, text_in, time_ms_in, unavailable
 from shared.dead_letter import Place, Wanted, payload_of, story_of
 from shared.runtime.dead_letters import (
     OvertakenError,
@@ -112,11 +112,11 @@ class DeadLetterPaths:
         stream = caller.stream(request.path_params["stream"], self._requests.configuration)
         query = dict(request.query_params)
         try:
-            _check_names(query, _QUERY)
+            check_names(query, _QUERY)
             wanted = _wanted(stream.name, query)
             after = Place.of(query["after"]) if "after" in query else None
-            count_max = _count(query.get("limit", _COUNT_DEFAULT), high=_COUNT_MAX)
-            with_payload = _flag(query.get("payload", "false"))
+            count_max = count_of(query.get("limit", _COUNT_DEFAULT), high=_COUNT_MAX)
+            with_payload = flag_of("payload", query.get("payload", "false"))
         except ValueError as error:
             raise Problem("bad_query", f"{error}.") from error
         if with_payload:
@@ -126,7 +126,7 @@ class DeadLetterPaths:
             try:
                 page, marked = await self._store.page(wanted, after=after, count_max=count_max)
             except SetupError as error:
-                raise _unavailable(error) from error
+                raise unavailable(error) from error
         shown = [
             {
                 **story_of(letter),
@@ -153,7 +153,7 @@ class DeadLetterPaths:
             except OvertakenError as error:
                 raise Problem("redrive_overtaken", str(error)) from error
             except SetupError as error:
-                raise _unavailable(error) from error
+                raise unavailable(error) from error
         if redrive_id is not None:
             log.info(
                 "dead_letters.redriven",
@@ -175,7 +175,7 @@ class DeadLetterPaths:
 
 def _read_order(stream: str, fields: Mapping[str, Any]) -> tuple[Wanted, int | None, float, bool]:
     """What a POST asks to be sent again, and how."""
-    _check_names(fields, _FIELDS)
+    check_names(fields, _FIELDS)
     limit = fields.get("limit")
     rate = fields.get("rate_per_s", _RATE_DEFAULT)
     if type(rate) not in {int, float} or not 0 < rate <= _RATE_MAX:
@@ -183,61 +183,16 @@ def _read_order(stream: str, fields: Mapping[str, Any]) -> tuple[Wanted, int | N
     is_dry = fields.get("dry_run", False)
     if type(is_dry) is not bool:
         raise ValueError(f"dry_run: {is_dry!r} is not true or false")
-    count_max = None if limit is None else _count(limit, high=10**9)
+    count_max = None if limit is None else count_of(limit, high=10**9)
     return _wanted(stream, fields), count_max, float(rate), is_dry
 
 
 def _wanted(stream: str, given: Mapping[str, Any]) -> Wanted:
     return Wanted(
         stream=stream,
-        destination=_text(given, "destination"),
-        reason=_text(given, "reason"),
-        from_ms=_time_ms(given, "from"),
-        to_ms=_time_ms(given, "to"),
-        event_id=_text(given, "id"),
+        destination=text_in(given, "destination"),
+        reason=text_in(given, "reason"),
+        from_ms=time_ms_in(given, "from"),
+        to_ms=time_ms_in(given, "to"),
+        event_id=text_in(given, "id"),
     )
-
-
-def _check_names(given: Mapping[str, Any], known: set[str]) -> None:
-    unknown = sorted(set(given) - known)
-    if unknown:
-        raise ValueError(f"{unknown[0][:50]}: there is no such field; there are {sorted(known)}")
-
-
-def _text(given: Mapping[str, Any], name: str) -> str | None:
-    found = given.get(name)
-    if found is not None and not isinstance(found, str):
-        raise ValueError(f"{name}: it is not a text")
-    return found
-
-
-def _time_ms(given: Mapping[str, Any], name: str) -> int | None:
-    text = _text(given, name)
-    if text is None:
-        return None
-    try:
-        at = datetime.fromisoformat(text)
-        at_ms = round(at.timestamp() * 1000)
-    except (ValueError, OverflowError) as error:
-        raise ValueError(f"{name}: it is not a time such as 2026-11-21T10:00:00Z") from error
-    if at.tzinfo is None:
-        raise ValueError(f"{name}: it is not a time with a zone, such as 2026-11-21T10:00:00Z")
-    return at_ms
-
-
-def _count(given: object, *, high: int) -> int:
-    text = str(given)
-    is_count = text.isascii() and text.isdigit() and len(text) <= len(str(high))
-    if type(given) not in {int, str} or not is_count or not 1 <= int(text) <= high:
-        raise ValueError(f"limit: {text[:50]!r} is not a whole number from 1 to {high}")
-    return int(text)
-
-
-def _flag(text: str) -> bool:
-    if text not in {"true", "false"}:
-        raise ValueError(f"payload: {text[:50]!r} is not true or false")
-    return text == "true"
-
-
-def _unavailable(error: SetupError) -> Problem:
-    return Problem("kafka_unavailable", str(error), headers=((b"retry-after", b"2"),))

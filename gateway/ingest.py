@@ -280,7 +280,8 @@ class _Job(msgspec.Struct):
 
 def _request(job: _Job, reports: Sequence[Report], or_fate: Fate) -> Request:
     """The request as the ledger names it; it counts what is stored, or of the other fate."""
-    count = sum([len(r.positions) for r in reports if r.fate in {Fate.STORED, or_fate}])
+    stored = Fate.STORED
+    count = sum([len(r.positions) for r in reports if r.fate is stored or r.fate is or_fate])
     return Request(job.arrival.request_id, job.plan.now_ms, count)
 
 

@@ -24,6 +24,7 @@ from gateway.openapi_parts import (
     problems,
     query,
 )
+from gateway.openapi_receipts import RECEIPT, receipt_paths
 from gateway.problems import CATALOGUE
 from gateway.settings import Settings
 
@@ -93,6 +94,7 @@ def document(settings: Settings) -> Json:
                 "Key": KEY,
                 "Tenant": TENANT,
                 "Limits": LIMITS,
+                "Receipt": RECEIPT,
             },
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
@@ -211,6 +213,7 @@ def _control_paths() -> Json:
         "/v1/streams/{stream}": stream_paths,
         **_destination_paths(),
         **dead_letter_paths(problems, path("stream")),
+        **receipt_paths(),
         "/v1/keys": {"get": _get("listKeys", keys)},
         "/v1/keys/{key}": key_paths,
         "/v1/keys/{key}/rotate": {
@@ -375,5 +378,6 @@ def _problem_schema() -> Json:
             "request_id": {"type": "string"},
             "pointer": {"type": "string"},
             "results": {"type": "array", "items": {"$ref": "#/components/schemas/Result"}},
+            "read_until": {"type": "string", "format": "date-time"},
         },
     }

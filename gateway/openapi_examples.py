@@ -7,6 +7,7 @@ from typing import Any
 
 from gateway import views
 from gateway.destination_secrets import shown
+from gateway.openapi_receipts import RECEIPT_EXAMPLE
 from gateway.settings import Settings
 from shared.access import ApiKey, Tenant, new_text, secret_from
 from shared.configuration import Stream
@@ -65,6 +66,7 @@ def examples(settings: Settings) -> dict[str, Json]:
             "malformed": 0,
             "is_complete": True,
         },
+        "showReceipt": RECEIPT_EXAMPLE,
         "listKeys": {"keys": [key]},
         "showKey": key,
         "putKey": with_text,

@@ -32,6 +32,7 @@ CATALOGUE: Mapping[str, Kind] = {
     "ambiguous_body": Kind(400, "The body can be read in two ways"),
     "bad_header": Kind(400, "A request header is not usable"),
     "bad_query": Kind(400, "The query is not usable"),
+    "bad_request_id": Kind(400, "This is no id of a request"),
     "bad_object": Kind(400, "The object cannot be what it says"),
     "unauthenticated": Kind(401, "The caller is not known"),
     "bad_signature": Kind(401, "The signature is not right"),
@@ -42,6 +43,8 @@ CATALOGUE: Mapping[str, Kind] = {
     "unknown_destination": Kind(404, "There is no such destination"),
     "unknown_key": Kind(404, "There is no such key"),
     "unknown_tenant": Kind(404, "There is no such tenant"),
+    "unknown_receipt": Kind(404, "There is no receipt of such a request"),
+    "receipt_not_yet": Kind(404, "There is no receipt of this request yet"),
     "not_found": Kind(404, "There is nothing at this path"),
     "method_not_allowed": Kind(405, "This path does not take this method"),
     "head_timeout": Kind(408, "The headers did not arrive in time"),
@@ -70,6 +73,7 @@ CATALOGUE: Mapping[str, Kind] = {
     "overloaded": Kind(503, "The gateway holds as much as it may"),
     "not_stored": Kind(503, "No event was stored"),
     "kafka_unavailable": Kind(503, "Kafka does not answer"),
+    "search_unfinished": Kind(503, "Not everything could be read in time"),
     "outcome_unknown": Kind(504, "It is not known whether the events were stored"),
 }
 # Registered with IANA (draft-ietf-httpapi-ratelimit-headers).

@@ -55,6 +55,10 @@ class Settings(BaseSettings):
     jwt_issuer: str = ""
     jwt_audience: str = "hifi"
 
+    # By what delays and deadlines are multiplied, as in delivery and retrier: for saying when what
+    # waits is due.
+    time_scale: Annotated[float, Field(gt=0)] = 1.0
+
     # Whether destinations may be set to private addresses; delivery and retrier have it as well.
     allow_private: bool = False
 

@@ -13,7 +13,6 @@ from observe.console.flow_feed import FlowFeed
 from observe.console.kafka_config import KafkaConfig
 from observe.console.server import serve_console
 from observe.console.settings import ConsoleSettings, read_console_settings
-from observe.event_search import EventSearch
 from observe.kafka_health import watch_kafka
 from observe.metrics import ObserveMetrics
 from observe.news import AuditNews
@@ -22,6 +21,7 @@ from observe.settings import ObserveSettings
 from observe.state import Observed
 from shared.runtime.clock import now_ms
 from shared.runtime.config_topic import ConfigFeed
+from shared.runtime.event_search import EventSearch
 from shared.runtime.logs import configure_logs
 from shared.runtime.one_owner import own_folder
 from shared.runtime.setup_error import SetupError

@@ -140,5 +140,38 @@ class AckedRow:
             at += one.count
 
 
+@dataclass(slots=True)
+class AckedRequest:
+    """What the ledger has of one request, as far as it was read."""
+
+    request_id: str
+    topic: str = ""
+    accepted_at_ms: int = 0
+    # How many events of it Hifi took, which may not be in the ledger yet.
+    count: int = 0
+    # Their ids, by Kafka partition and offset.
+    ids: dict[tuple[int, int], str] = field(default_factory=dict)
+    # Rows up to this time were read; None when all were.
+    read_until_ms: int | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        return 0 < self.count <= len(self.ids)
+
+    def take(self, value: bytes) -> None:
+        """Enter a row of the ledger, if it is about the request; entering it twice is no harm."""
+        # Nearly all rows are about others: they are not even read.
+        if self.request_id.encode() not in value:
+            return
+        try:
+            row = AckedRow.from_bytes(value)
+        except (ValueError, KeyError, TypeError):
+            return
+        for offset, event_id, one in row.of_request(self.request_id):
+            self.topic, self.accepted_at_ms = row.topic, one.accepted_at_ms
+            self.count = max(self.count, one.request_count)
+            self.ids[row.partition, offset] = event_id
+
+
 def _flat(runs: tuple[tuple[int, int], ...]) -> list[int]:
     return [number for run in runs for number in run]

@@ -12,7 +12,6 @@ from observe.console.dead_page import LetterRow, Letters, Wanted
 from observe.console.scene import Flow
 from observe.console.server import serve_console
 from observe.console.settings import ConsoleSettings
-from observe.event_search import FoundEvent, SearchResult
 from observe.state import Observed
 from shared.access import ApiKey
 from shared.audit import Balance
@@ -35,6 +34,7 @@ from shared.overview import (
 from shared.receipt import Receipt, ReceiptOutcome
 from shared.record import Origin
 from shared.runtime.clock import now_ms
+from shared.runtime.event_search import FoundEvent, SearchResult
 from shared.runtime.setup_error import SetupError
 from shared.schedule import RetrySchedule
 from tests.browser import MISSING, Browser, chromium

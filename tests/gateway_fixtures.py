@@ -5,7 +5,7 @@ import contextlib
 import threading
 import zlib
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import httpx
@@ -20,16 +20,19 @@ from gateway.report import Fate, Report
 from gateway.server import api_config
 from gateway.settings import Settings
 from gateway.spool import Spool
+from shared.acked import AckedRequest, AckedRow, Slice
 from shared.configuration import Configuration, Stream
 from shared.dead_letter import Letter, Place, Wanted, open_letter
 from shared.decision import DeadLetter
 from shared.envelope import Envelope, History
-from shared.record import Origin, RecordIn
-from shared.routing import route
+from shared.receipt import Receipt
+from shared.record import Origin, RecordIn, RecordOut
+from shared.routing import route, route_receipt
 from shared.runtime.dead_letters import Page, Redriven
 from shared.runtime.metrics import Metrics
 from shared.runtime.setup_error import SetupError
 from shared.topics import DEAD, stream_topic
+from shared.trail import Trail
 
 PARTITION_COUNT = 4
 
@@ -172,6 +175,56 @@ class FakeDeadLetters:
         return [one for one in self.letters if wanted.takes(one)]
 
 
+def a_ledger_row(
+    request_id: str, *ids: str, stream: str = "orders", count: int | None = None
+) -> AckedRow:
+    """A row about one request, whose events stand from offset 10 on in partition 2."""
+    ids = ids or ("e-1", "e-2", "e-3")
+    one = Slice(10, ((len(ids), 0),), 1_000, request_id, count or len(ids))
+    return AckedRow(stream_topic(stream), 2, (one,), ids)
+
+
+@dataclass
+class FakeReceipts:
+    """The ledger, and everything that is said of events, in memory."""
+
+    ledger: list[AckedRow] = field(default_factory=list)
+    receipts: list[Receipt] = field(default_factory=list)
+    dead: list[RecordOut] = field(default_factory=list)
+    # What the ledger says only to who waits for it.
+    late: list[AckedRow] = field(default_factory=list)
+    # As if time had ended here.
+    read_until_ms: int | None = None
+    is_whole: bool = True
+    error: SetupError | None = None
+    # What was asked: from when on, and how long it would be waited.
+    asked: list[tuple[int, float]] = field(default_factory=list)
+
+    async def request(self, request_id: str, *, since_ms: int, wait_s: float) -> AckedRequest:
+        if self.error is not None:
+            raise self.error
+        self.asked.append((since_ms, wait_s))
+        found = AckedRequest(request_id, read_until_ms=self.read_until_ms)
+        for row in [*self.ledger, *(self.late if wait_s > 0 else ())]:
+            found.take(row.to_bytes())
+        return found
+
+    async def trail(
+        self, origins: Collection[Origin], *, since_ms: int, destination_ids: Collection[str]
+    ) -> Trail:
+        assert all(one.startswith("orders/") for one in destination_ids)
+        trail = Trail.of(origins)
+        for receipt in self.receipts:
+            row = route_receipt(receipt)
+            place = Origin(row.topic, 0, 0)
+            trail.take_receipt(RecordIn(place, since_ms, row.key, row.value, row.headers))
+        for row in self.dead:
+            place = Origin(row.topic, 0, 17)
+            trail.take_dead(RecordIn(place, since_ms, row.key, row.value, row.headers))
+        trail.is_whole = self.is_whole
+        return trail
+
+
 def config_with(*streams: str) -> FixedConfig:
     return FixedConfig(Configuration(streams={name: Stream(name) for name in streams}))
 
@@ -200,6 +253,7 @@ def running_gateway(
     spool: Spool | None = None,
     ledger: AckLedger | None = None,
     dead_letters: FakeDeadLetters | None = None,
+    receipts: FakeReceipts | None = None,
 ) -> Iterator[RunningGateway]:
     """Serve the application with uvicorn in a thread, as the real process does."""
     metrics = Metrics()
@@ -212,6 +266,7 @@ def running_gateway(
         store=store,
         metrics=metrics,
         dead_letters=dead_letters or FakeDeadLetters(),
+        receipts=receipts or FakeReceipts(),
         spool=spool,
         ledger=ledger,
     )

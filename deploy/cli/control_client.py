@@ -18,12 +18,18 @@ class ControlClient:
         self._gateway = gateway.rstrip("/")
         self._headers = {} if api_key is None else {"authorization": f"Bearer {api_key}"}
 
-    def call(self, method: str, *path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    def call(
+        self,
+        method: str,
+        *path: str,
+        body: dict[str, Any] | None = None,
+        query: dict[str, str] | None = None,
+    ) -> dict[str, Any]:
         """Ask for `/v1/` and the parts of the path; SetupError when the answer is no success."""
         url = "/".join([self._gateway, "v1", *(quote(part, safe="") for part in path)])
         try:
             response = httpx.request(
-                method, url, json=body, headers=self._headers, timeout=_TIMEOUT_S
+                method, url, json=body, params=query, headers=self._headers, timeout=_TIMEOUT_S
             )
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise SetupError(

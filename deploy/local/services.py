@@ -106,6 +106,7 @@ def services_of(settings: StackSettings) -> Iterator[Service]:
         env={
             "HIFI_GATEWAY_PORT": str(settings.gateway_port),
             "HIFI_GATEWAY_METRICS_PORT": str(settings.gateway_metrics_port),
+            "HIFI_GATEWAY_TIME_SCALE": str(settings.time_scale),
             **_allow_private("gateway"),
         },
         ports={

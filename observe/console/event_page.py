@@ -8,19 +8,20 @@ from observe.console import wording
 from observe.console.layout import Around, Page, Region, csrf_field
 from observe.console.markup import NOTHING, Child, Safe, fragment, tag
 from observe.console.pieces import code, facts_list
-from observe.event_search import FoundEvent, Kept, SearchResult
 from shared.dead_letter import REDRIVEN_REASON
 from shared.envelope import DEAD_AT, REASON
 from shared.receipt import Receipt, ReceiptOutcome
+from shared.runtime.event_search import FoundEvent, SearchResult
 from shared.schedule import RetrySchedule
 from shared.topics import retry_topic
+from shared.trail import Kept
 
 # What somebody can read on a page; the log has the rest.
 _VALUE_CHARS_MAX = 20_000
 
 
 class EventFinder(Protocol):
-    """Looks for events by their id; observe.event_search in a running process."""
+    """Looks for events by their id; shared.runtime.event_search in a running process."""
 
     async def find(
         self, stream: str, event_id: str, *, before_ms: int | None = None

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +10,24 @@ import pytest
 from typer.testing import CliRunner
 
 from deploy.cli.commands import app
+from gateway.routes import new_request_id
 from gateway.settings import Settings
 from shared.access import ApiKey, new_text, secret_from
 from shared.configuration import Configuration, Stream
+from shared.destination import Destination
 from shared.runtime.setup_error import SetupError
 from shared.topics import stream_topic
-from tests.gateway_fixtures import FakePublisher, FixedConfig, RunningGateway, running_gateway
+from tests.gateway_fixtures import (
+    FakePublisher,
+    FakeReceipts,
+    FixedConfig,
+    RunningGateway,
+    a_ledger_row,
+    running_gateway,
+)
 
 ROOT = new_text(kind="secret", key_id="root", entropy=b"r" * 20)
+CRM = Destination("orders", "crm", "https://crm.example/")
 ADMIN = ApiKey("root", (secret_from(ROOT, signs=False),), scopes=frozenset({"admin"}))
 
 
@@ -110,3 +121,21 @@ def test_what_is_refused_is_one_sentence_that_says_what_next(gateway: RunningGat
         hifi(gateway, "keys", "create", "odd", "--scope", "everything")
     with pytest.raises(SetupError, match="No gateway answers at http://127"):
         hifi(gateway, "keys", "list", "--gateway", "http://127.0.0.1:1")
+
+
+def test_a_receipt_is_shown_to_people_and_to_programs() -> None:
+    config = FixedConfig(Configuration(streams={"orders": Stream("orders")}, keys={"root": ADMIN}))
+    publisher, request_id = FakePublisher([stream_topic("orders")]), new_request_id()
+    kept = FakeReceipts([a_ledger_row(request_id, "e-1", "e-2", count=3)])
+    with running_gateway(publisher, config, Settings(auth="keys"), receipts=kept) as gateway:
+        assert said(gateway, "receipt", request_id, "--json")["count"] == 3
+        code, out, err = hifi(gateway, "receipt", request_id, "--limit", "1")
+        assert (code, "3 events" in out, "2:10" in out, "e-2" in out) == (0, True, True, False)
+        assert "no destination" in out
+        assert "--limit 10" in err
+        assert "ask again" in err
+        config.configuration = replace(config.configuration, destinations={CRM.id: CRM})
+        kept.is_whole = False
+        assert "crm: 2 unknown" in hifi(gateway, "receipt", request_id, "--event", "e-2")[1]
+        with pytest.raises(SetupError, match="bad_request_id"):
+            hifi(gateway, "receipt", "x")

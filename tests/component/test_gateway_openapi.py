@@ -13,10 +13,19 @@ from schemathesis.checks import CHECKS
 
 from gateway.openapi import document
 from gateway.problems import CATALOGUE
+from gateway.routes import new_request_id
 from gateway.settings import Settings
 from shared.topics import stream_topic
-from tests.gateway_fixtures import FakePublisher, RunningGateway, config_with, running_gateway
+from tests.gateway_fixtures import (
+    FakePublisher,
+    FakeReceipts,
+    RunningGateway,
+    a_ledger_row,
+    config_with,
+    running_gateway,
+)
 
+REQUEST_ID = new_request_id()
 JSON, PROBLEM = "application/json", "application/problem+json"
 # Enough that each operation sees every kind of fault, and bounded in time.
 EXAMPLES = 25
@@ -24,7 +33,9 @@ EXAMPLES = 25
 
 @pytest.fixture(scope="module")
 def gateway() -> Iterator[RunningGateway]:
-    with running_gateway(FakePublisher([stream_topic("orders")]), config_with("orders")) as running:
+    publisher, config = FakePublisher([stream_topic("orders")]), config_with("orders")
+    kept = FakeReceipts([a_ledger_row(REQUEST_ID)])
+    with running_gateway(publisher, config, receipts=kept) as running:
         yield running
 
 
@@ -53,6 +64,8 @@ def test_the_application_does_what_the_document_says(
             # Mostly a stream that there is, or there would be little but 404.
             if parameter["name"] == "stream":
                 parameter["schema"] = {"enum": ["orders", "orders", "nobodys"]}
+            if parameter["name"] == "request_id":
+                parameter["schema"] = {"enum": [REQUEST_ID, REQUEST_ID, new_request_id(), "none"]}
     schema = schemathesis.openapi.from_dict(raw)
     schema.config.update(base_url=gateway.url)
     checks: Any = [

@@ -13,7 +13,6 @@ from observe.console.dead_page import Wanted
 from observe.console.event_page import steps_of
 from observe.console.flow_feed import FlowFeed
 from observe.console.kafka_config import KafkaConfig
-from observe.event_search import EventSearch, SearchResult
 from shared.access import ApiKey, secret_from
 from shared.configuration import Stream
 from shared.decision import DeadLetter, RetryLater
@@ -26,6 +25,7 @@ from shared.record import Origin, RecordOut
 from shared.routing import route, route_receipt
 from shared.runtime.clock import now_ms
 from shared.runtime.config_topic import read_config, write_config
+from shared.runtime.event_search import EventSearch, SearchResult
 from shared.runtime.setup_error import SetupError
 from shared.runtime.topic_admin import topic_admin
 from shared.schedule import RetrySchedule

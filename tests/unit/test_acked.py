@@ -1,6 +1,7 @@
 """A row of the ledger names every acknowledged event once, in its minute, with its id."""
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -11,6 +12,7 @@ from shared.acked import (
     EARLY_MS_MAX,
     LATE_MS_MAX,
     WILD,
+    AckedRequest,
     AckedRow,
     Slice,
     audited_minute,
@@ -65,6 +67,23 @@ def test_a_row_names_the_events_of_a_request() -> None:
     assert {one.request_count for _, _, one in found} == {4}
     assert [event_id for _, event_id, _ in ROW.of_request("request-2")] == ["d"]
     assert list(ROW.of_request("request-3")) == []
+
+
+def test_a_request_is_gathered_from_rows_until_all_of_its_events_are_there() -> None:
+    found = AckedRequest("request-1")
+    found.take(ROW.to_bytes()[:-40])
+    found.take(b"request-1, and no row")
+    found.take(replace(ROW, slices=(Slice(0, ((4, MINUTE),), MINUTE),)).to_bytes())
+    assert (found.ids, found.is_complete) == ({}, False)
+    first = Slice(10, ((2, MINUTE),), MINUTE + 5, "request-1", 3)
+    found.take(replace(ROW, slices=(first,), ids=("a", "b")).to_bytes())
+    found.take(replace(ROW, slices=(first,), ids=("a", "b")).to_bytes())
+    assert (found.count, found.is_complete) == (3, False)
+    second = Slice(7, ((1, MINUTE),), MINUTE + 5, "request-1", 3)
+    found.take(replace(ROW, partition=0, slices=(second,), ids=("c",)).to_bytes())
+    assert found.is_complete
+    assert (found.topic, found.accepted_at_ms) == ("hifi.stream.orders", MINUTE + 5)
+    assert found.ids == {(3, 10): "a", (3, 11): "b", (0, 7): "c"}
 
 
 def test_a_row_from_before_requests_were_named_is_read_as_ever() -> None:

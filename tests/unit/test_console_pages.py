@@ -14,7 +14,6 @@ from observe.console.overview_page import headline
 from observe.console.past import STEP_MS, STEPS, Past
 from observe.console.scene import Scene
 from observe.console.viewers import ANYBODY, Cookies, Session, Viewer
-from observe.event_search import Kept
 from shared.configuration import Configuration, Stream
 from shared.envelope import DEAD_AT, REASON, History
 from shared.flow import Flow
@@ -24,6 +23,7 @@ from shared.record import Origin
 from shared.schedule import RetrySchedule
 from shared.time_shares import time_shares
 from shared.topics import retry_topic
+from shared.trail import Kept
 from tests.console_fixtures import destination_view, found_event, minutes, overview, quantiles
 
 AT_MS = 1_790_000_000_000
