@@ -1,13 +1,17 @@
 """Decides what delivery counts: the fate of each lane, seen from its driver."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from shared.flow import Flow, FlowState
+import structlog
+
+from shared.destination import Destination
+from shared.flow import WARN_AT, Flow, FlowState, failing_part
 from shared.flow_record import FlowRecord
 from shared.metric_names import (
     DELIVERY_ATTEMPTS,
     DELIVERY_EVENTS_PARKED,
     DELIVERY_EVENTS_READ,
+    DELIVERY_FAILING_RATIO,
     DELIVERY_FLOW_STATE,
     DELIVERY_LANE_RESTARTS,
     DELIVERY_LANE_STALLED_SECONDS,
@@ -16,7 +20,10 @@ from shared.metric_names import (
     DELIVERY_PARALLEL,
     DELIVERY_PROGRESS_AGE_SECONDS,
 )
+from shared.runtime.clock import now_ms
 from shared.runtime.metrics import Metrics
+
+log = structlog.get_logger()
 
 
 class DeliveryMetrics(Metrics):
@@ -26,10 +33,13 @@ class DeliveryMetrics(Metrics):
     the state topic: every machine's counts grow by themselves, and the differences are added up.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], int] = now_ms) -> None:
         super().__init__()
+        self._clock = clock
         # What each store had counted when it was last seen.
         self._seen: dict[tuple[str, str], FlowRecord] = {}
+        # How much of its time was used up when a failing destination was last warned of.
+        self._warned: dict[str, float] = {}
 
     def lane_up(self, lane: str, *, is_up: bool) -> None:
         self.gauge(DELIVERY_LANE_UP).labels(lane).set(int(is_up))
@@ -51,17 +61,35 @@ class DeliveryMetrics(Metrics):
         """What had been counted before this process began: another one has shown it."""
         self._seen.update({(name, record.store): record for name, record in flows.items()})
 
-    def flow_known(self, destination: str, record: FlowRecord) -> None:
+    def flow_known(self, destination: Destination, record: FlowRecord) -> None:
+        name = destination.id
         for state in FlowState:
             is_in = state is record.state
-            self.gauge(DELIVERY_FLOW_STATE).labels(destination, state.value).set(is_in)
-        self.gauge(DELIVERY_PARALLEL).labels(destination).set(record.flow.concurrency.limit)
-        where = (destination, record.store)
+            self.gauge(DELIVERY_FLOW_STATE).labels(name, state.value).set(is_in)
+        self.gauge(DELIVERY_PARALLEL).labels(name).set(record.flow.concurrency.limit)
+        self._warn(destination, record)
+        where = (name, record.store)
         before = self._seen.get(where, FlowRecord(Flow())).flow
         self._seen[where] = record
         for outcome, count in record.flow.attempts.items():
             grown = max(0, count - before.attempts.get(outcome, 0))
-            self.counter(DELIVERY_ATTEMPTS).labels(destination, outcome).inc(grown)
+            self.counter(DELIVERY_ATTEMPTS).labels(name, outcome).inc(grown)
         for cause, count in record.flow.parks.items():
             grown = max(0, count - before.parks.get(cause, 0))
-            self.counter(DELIVERY_EVENTS_PARKED).labels(destination, cause).inc(grown)
+            self.counter(DELIVERY_EVENTS_PARKED).labels(name, cause).inc(grown)
+
+    def _warn(self, destination: Destination, record: FlowRecord) -> None:
+        """Say in time that a destination will be given up, once for each step towards it."""
+        after_s = destination.disable_after_s
+        part = failing_part(record.flow, disable_after_s=after_s, now_ms=self._clock())
+        self.gauge(DELIVERY_FAILING_RATIO).labels(destination.id).set(part)
+        step = max((at for at in WARN_AT if part >= at), default=0.0)
+        if step > self._warned.get(destination.id, 0.0) and record.state is not FlowState.DISABLED:
+            log.warning(
+                "destination.failing",
+                destination=destination.id,
+                used_up=step,
+                failing_since_ms=record.flow.failing_since_ms,
+                disabled_at_ms=record.flow.failing_since_ms + round(1000 * after_s),
+            )
+        self._warned[destination.id] = step

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from shared.destination import Destination
 from shared.flow_record import FlowRecord
 from shared.metric_names import (
     RETRIER_EVENTS_RELEASED,
@@ -42,5 +43,5 @@ class RetrierMetrics(Metrics):
     def flows_before(self, flows: Mapping[str, FlowRecord]) -> None:
         """Nothing, as below."""
 
-    def flow_known(self, destination: str, record: FlowRecord) -> None:
+    def flow_known(self, destination: Destination, record: FlowRecord) -> None:
         """Nothing: delivery shows it, whoever of the two made the requests."""

@@ -30,6 +30,8 @@ REJECTED_FRACTION = 0.95
 REJECTED_REQUESTS_MIN = 20
 MINUTE_MS = 60_000
 MINUTES = 5
+# How much of the time until it is disabled a failing destination has used up when people are told.
+WARN_AT = (0.5, 0.7, 0.9)
 # A destination that gets an event a week is not disabled for one bad answer.
 FAILURES_TO_DISABLE = 10
 GONE = 410
@@ -159,6 +161,16 @@ def resumed(flow: Flow, limits: Limits) -> Flow:
         parks=flow.parks,
         tasks=flow.tasks,
     )
+
+
+def failing_part(flow: Flow, *, disable_after_s: float, now_ms: int) -> float:
+    """How much of the time until it is disabled a destination has failed without a break, 0 to 1.
+
+    At 1 the next failure disables it, if there have been enough of them.
+    """
+    if not flow.failing_since_ms:
+        return 0.0
+    return min(1.0, max(0, now_ms - flow.failing_since_ms) / (1000 * disable_after_s))
 
 
 def state_of(flow: Flow, *, now_ms: int) -> FlowState:

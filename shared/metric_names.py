@@ -124,6 +124,13 @@ DELIVERY_FLOW_STATE = Metric(
     " or disabled; 0 for the others.",
     labels=("destination", "state"),
 )
+DELIVERY_FAILING_RATIO = Metric(
+    "hifi_delivery_failing_ratio",
+    "gauge",
+    "How much of the time until it is disabled a destination has failed without one success: 0 is"
+    " well, 1 is due. `destination.failing` is logged at 0.5, 0.7 and 0.9.",
+    labels=("destination",),
+)
 DELIVERY_PARALLEL = Metric(
     "hifi_delivery_parallel_requests",
     "gauge",

@@ -9,7 +9,8 @@ from observe.console.overview_page import destinations_table
 from observe.console.pieces import badge, books, code, facts_list, nothing_yet, section, table
 from observe.console.resume_page import halt_fact, halt_of
 from observe.console.scene import Flow, Scene, worst_first
-from shared.flow import FlowState
+from shared.destination import Destination
+from shared.flow import WARN_AT, FlowState
 from shared.overview import DestinationView, StreamVerdict
 
 
@@ -144,6 +145,9 @@ def _flow(one: DestinationView, scene: Scene, *, may_resume: bool) -> Safe:
         facts.insert(0, ("Sending", halted))
     elif configured and configured.resumed_at_ms:
         facts.append(("Resumed at", wording.clock(configured.resumed_at_ms)))
+    failing = _failing(configured, flow, now_ms=scene.overview.at_ms)
+    if failing and not halted:
+        facts.insert(0, ("Nothing but failures", failing))
     if one.silent_s:
         facts.append(("No sign of the lane for", wording.duration(one.silent_s)))
     if one.balance.dead:
@@ -172,6 +176,19 @@ def _breaker(flow: Flow | None) -> Safe:
         said += f", tried again at {wording.clock(flow.reopens_at_ms)}"
     is_well = flow.breaker == FlowState.CLOSED.value
     return tag("span", said, class_="good" if is_well else "warn")
+
+
+def _failing(configured: Destination | None, flow: Flow | None, *, now_ms: int) -> Child:
+    """Since when, and when it is given up if it goes on like that; nothing until half of that."""
+    if configured is None or flow is None or flow.failing_since_ms is None:
+        return None
+    after_ms = round(1000 * configured.disable_after_s)
+    if now_ms - flow.failing_since_ms < WARN_AT[0] * after_ms:
+        return None
+    since, ends = (
+        wording.moment(at) for at in (flow.failing_since_ms, flow.failing_since_ms + after_ms)
+    )
+    return tag("span", f"since {since}; without a success it is given up at {ends}", class_="warn")
 
 
 def _at_once(flow: Flow | None) -> str:

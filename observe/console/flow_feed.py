@@ -72,4 +72,5 @@ def flow_of(record: FlowRecord) -> Flow:
         record.flow.concurrency.limit,
         since_ms=record.since_ms or None,
         reopens_at_ms=record.until_ms or None,
+        failing_since_ms=record.flow.failing_since_ms or None,
     )

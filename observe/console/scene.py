@@ -27,6 +27,8 @@ class Flow:
     concurrency: int | None = None
     since_ms: int | None = None
     reopens_at_ms: int | None = None
+    # Since when it has failed without one success.
+    failing_since_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from shared.configuration import Configuration
+from shared.destination import Destination
 from shared.flow_record import FlowRecord
 from shared.runtime.class_archive import ClassArchive
 from shared.runtime.config_topic import ConfigFeed
@@ -114,7 +115,7 @@ class LaneMetrics(LaneObserver, Protocol):
 
     def serve(self, *, host: str, port: int) -> None: ...
     def flows_before(self, flows: Flows) -> None: ...
-    def flow_known(self, destination: str, record: FlowRecord) -> None: ...
+    def flow_known(self, destination: Destination, record: FlowRecord) -> None: ...
 
 
 def run_lanes(
@@ -230,8 +231,9 @@ async def _keep(
             await asyncio.to_thread(keeper.keep, wanted)
             await told.positions.commit()
             flows = told.states.flows
-            for name in flows.keys() & feed.configuration.destinations.keys():
-                told.metrics.flow_known(name, flows[name])
+            destinations = feed.configuration.destinations
+            for name in flows.keys() & destinations.keys():
+                told.metrics.flow_known(destinations[name], flows[name])
             await _wait(stop, _LOOK_S)
     finally:
         await told.positions.close()

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from observe.console import wording
+from observe.console.destination_pages import destination_page
 from observe.console.event_page import steps_of
 from observe.console.flow_feed import FlowFeed
 from observe.console.hosts import is_ours, may_post
@@ -12,9 +13,11 @@ from observe.console.loss_pieces import heat_level
 from observe.console.markup import Attribute, fragment, tag
 from observe.console.overview_page import headline
 from observe.console.past import STEP_MS, STEPS, Past
+from observe.console.scene import Flow as ShownFlow
 from observe.console.scene import Scene
 from observe.console.viewers import ANYBODY, Cookies, Session, Viewer
 from shared.configuration import Configuration, Stream
+from shared.destination import Destination
 from shared.envelope import DEAD_AT, REASON, History
 from shared.flow import Flow
 from shared.flow_record import FlowRecord
@@ -229,3 +232,27 @@ def test_of_two_writers_of_a_destinations_state_the_later_counts() -> None:
     assert feed.flows["orders/billing"].breaker == "closed"
     feed._take("orders/billing", None)
     assert feed.flows == {}
+
+
+@pytest.mark.parametrize(
+    ("failed_for_s", "breaker", "is_said"),
+    [(None, "closed", False), (49, "open", False), (50, "open", True), (500, "disabled", False)],
+)
+def test_a_destination_that_will_be_given_up_says_so_in_time(
+    failed_for_s: int | None,
+    breaker: str,
+    is_said: bool,  # noqa: FBT001 - a row of the table
+) -> None:
+    to = Destination("orders", "lake", "https://lake.example/in", disable_after_s=100)
+    since_ms = None if failed_for_s is None else AT_MS - 1_000 * failed_for_s
+    scene = Scene(
+        overview(at_ms=AT_MS),
+        Configuration().apply(to.config_key, to.to_json()),
+        {to.id: ShownFlow(breaker, since_ms=AT_MS, failing_since_ms=since_ms)},
+    )
+    page = destination_page(to.id, scene, may_resume=True)
+    assert page is not None
+    said = "".join(region.content for region in page.regions)
+    assert ("without a success it is given up at" in said) is is_said
+    if is_said:
+        assert wording.moment(AT_MS + 50_000) in said

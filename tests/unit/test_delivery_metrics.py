@@ -2,12 +2,17 @@
 
 from dataclasses import replace
 
+from structlog.testing import capture_logs
+
 from delivery.metrics import DeliveryMetrics
 from shared.attempt import Responded
+from shared.destination import Destination
 from shared.flow import Flow, parked
 from shared.flow_record import FlowRecord
 from tests.unit.samples import NOW_MS
 from tests.unit.test_flow import told
+
+TO = Destination("orders", "shop", "https://shop.example/in", disable_after_s=1_000)
 
 
 def a_record(store: str, *statuses: int, parks: int = 0) -> FlowRecord:
@@ -30,23 +35,48 @@ def test_counts_of_several_machines_add_up_and_none_is_counted_twice() -> None:
         a_record("one", 200, 200, 503, parks=9),
         a_record("two", 200, 200, parks=1),
     ):
-        metrics.flow_known("orders/shop", record)
+        metrics.flow_known(TO, record)
     attempts = "hifi_delivery_attempts_total"
     assert value(metrics, attempts, outcome="ok") == 2
     assert value(metrics, attempts, outcome="recoverable") == 1
     assert value(metrics, "hifi_delivery_events_parked_total", cause="over_rate") == 3
     # A file that was deleted begins anew.
-    metrics.flow_known("orders/shop", a_record("one", 200))
+    metrics.flow_known(TO, a_record("one", 200))
     assert value(metrics, attempts, outcome="ok") == 2
 
 
 def test_the_state_is_one_of_all_there_are() -> None:
     metrics = DeliveryMetrics()
     open_one = a_record("one", *[503] * 10)
-    metrics.flow_known("orders/shop", open_one)
+    metrics.flow_known(TO, open_one)
     state = "hifi_delivery_flow_state"
     assert value(metrics, state, state="open") == 1
     assert value(metrics, state, state="closed") == 0
     assert value(metrics, "hifi_delivery_parallel_requests") == 2
-    metrics.flow_known("orders/shop", replace(a_record("one"), updated_at_ms=NOW_MS + 1))
+    metrics.flow_known(TO, replace(a_record("one"), updated_at_ms=NOW_MS + 1))
     assert value(metrics, state, state="open") == 0
+
+
+def test_a_failing_destination_is_warned_of_in_time_and_once_for_each_step() -> None:
+    now_ms = NOW_MS
+    metrics = DeliveryMetrics(clock=lambda: now_ms)
+    failing, well = a_record("one", 503), a_record("one", 503, 200)
+
+    def warned(after_s: int, record: FlowRecord = failing) -> list[float]:
+        nonlocal now_ms
+        now_ms = NOW_MS + 1_000 * after_s
+        with capture_logs() as said:
+            metrics.flow_known(TO, record)
+        assert {line["event"] for line in said} <= {"destination.failing"}
+        return [line["used_up"] for line in said]
+
+    found = [warned(after_s) for after_s in (0, 499, 500, 600, 800, 950, 2_000)]
+    assert found == [[], [], [0.5], [], [0.7], [0.9], []]
+    assert value(metrics, "hifi_delivery_failing_ratio") == 1
+    # A success ends it, and the next failure begins anew.
+    assert warned(2_000, well) == []
+    assert value(metrics, "hifi_delivery_failing_ratio") == 0
+    assert warned(2_000) == [0.9]
+    # What is given up already is no news.
+    gone = a_record("one", 410)
+    assert (warned(2_000, well), warned(2_000, gone)) == ([], [])

@@ -17,6 +17,7 @@ from shared.flow import (
     NotNow,
     Start,
     after_attempt,
+    failing_part,
     left,
     limits_of,
     may_retry_locally,
@@ -239,3 +240,13 @@ def test_what_is_congestion(
 ) -> None:
     flow = told(Flow(), attempt)
     assert flow.concurrency.window.congested_count == is_congestion
+
+
+@pytest.mark.parametrize(
+    ("after_s", "part"), [(-5, 0.0), (0, 0.0), (30, 0.3), (100, 1.0), (900, 1.0)]
+)
+def test_a_failing_destination_uses_up_its_time(after_s: int, part: float) -> None:
+    at_ms = NOW_MS + 1_000 * after_s
+    failing = told(Flow(), OK, DOWN, now_ms=NOW_MS)
+    assert failing_part(failing, disable_after_s=100, now_ms=at_ms) == part
+    assert failing_part(told(failing, OK), disable_after_s=100, now_ms=at_ms) == 0
