@@ -98,9 +98,7 @@ class _Task:
     def __init__(self, plan: Plan, worker: "_Worker", *, is_again: bool) -> None:
         self._plan = plan
         self._store = worker.store(plan)
-        self._courier = Courier(
-            worker.sender, plan.clock, plan.replay_until, is_again, plan.replay_id
-        )
+        self._courier = Courier(worker.sender, plan.clock, plan.replay_until, is_again)
         self._box_end_s = time.monotonic() + plan.time_box_s
         # The spread of delays, and names of tasks, need no secrecy.
         self._dice = random.Random()  # noqa: S311
@@ -161,6 +159,9 @@ class _Task:
     ) -> dict[str, Sequence[Iterable[Batch]]]:
         """First attempts: every event goes to every destination of the lane, which has one."""
         fresh = History.fresh(now_ms=self._plan.clock(), deadline_s=self._plan.schedule.deadline_s)
+        if self._plan.replay_id:
+            # Also what the retrier sends of it later says so.
+            fresh = replace(fresh, replay_id=self._plan.replay_id)
         if self._is_repeat(batch):
             # What fails now may wait in a tier already: each copy's request must say so.
             fresh = replace(fresh, is_ambiguous=True)

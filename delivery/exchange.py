@@ -23,8 +23,6 @@ class Courier:
     replay_until: Mapping[tuple[str, int], int]
     # Another try of this very task died: what it sent, nobody knows.
     is_again: bool
-    # Which replay sends this; empty for a live lane.
-    replay_id: str = ""
 
     async def send(self, destination: Destination, batch: Batch) -> tuple[Attempt, Exchange, float]:
         """Send a batch once; what came of it, when that was, and the milliseconds it took."""
@@ -42,8 +40,10 @@ class Courier:
         }
         if self._may_be_duplicate(batch, covered):
             headers["hifi-maybe-duplicate"] = "1"
-        if self.replay_id:
-            headers["hifi-replay"] = self.replay_id
+        # The retrier may have events of several in one batch, and of none.
+        replays = sorted({history.replay_id for history in batch.histories} - {""})
+        if replays:
+            headers["hifi-replay"] = ", ".join(replays)
         body = batch.body(destination)
         started_s = time.perf_counter()
         attempt = await self.sender.send(destination, body, headers)

@@ -36,6 +36,7 @@ LAST_DETAIL = "last-detail"
 AMBIGUOUS = "ambiguous"
 LAST_ATTEMPT_AT = "last-attempt-at-ms"
 REDRIVE_ID = "redrive-id"
+REPLAY_ID = "replay-id"
 REDRIVES = "redrives"
 
 VALUE_BYTES = "value-bytes"
@@ -84,6 +85,8 @@ class History:
     # How often somebody has sent it again out of dead letters, and which such order was the last.
     redrive_count: int = 0
     redrive_id: str = ""
+    # Which replay sends it; empty for a live lane.
+    replay_id: str = ""
 
     @classmethod
     def fresh(cls, *, now_ms: int, deadline_s: float) -> "History":
@@ -284,6 +287,7 @@ def _open_history(found: Mapping[str, bytes]) -> History:
         last_attempt_at_ms=_if_there(found, LAST_ATTEMPT_AT, _integer),
         redrive_count=_if_there(found, REDRIVES, _natural) or 0,
         redrive_id=_text(found.get(REDRIVE_ID)),
+        replay_id=_text(found.get(REPLAY_ID)),
     )
 
 
@@ -305,6 +309,7 @@ def _rare_headers(history: History) -> Headers:
         *(() if last_ms is None else ((LAST_ATTEMPT_AT, b"%d" % last_ms),)),
         *(() if not redrives else ((REDRIVES, b"%d" % redrives),)),
         *(() if not redrives else ((REDRIVE_ID, history.redrive_id.encode()),)),
+        *(() if not history.replay_id else ((REPLAY_ID, history.replay_id.encode()),)),
     )
 
 

@@ -94,6 +94,30 @@ def test_what_a_repeat_leaves_waiting_once_more_says_so_too(wait_s: int) -> None
     assert stories == [False, True]
 
 
+def test_what_is_left_of_a_replay_still_says_so() -> None:
+    with scripted_destination(always(503)) as destination:
+        plan = plan_for(sample(destination))
+        left = [
+            waits
+            for at, replay_id in enumerate(["r2", "", "r1"])
+            for waits in run(events(1, first=at), replace(plan, replay_id=replay_id))
+            if waits.topic == retry_topic("30s")
+        ]
+        first = [request.headers.get("hifi-replay") for request in destination.requests]
+        # Each was tried three times in place.
+        assert first == ["r2"] * 3 + [None] * 3 + ["r1"] * 3
+    with scripted_destination() as destination:
+        records = [
+            RecordIn(Origin(one.topic, 0, at), 0, one.key, one.value, one.headers)
+            for at, one in enumerate(left)
+        ]
+        plan = retry_plan(sample(destination))
+        run(records, plan)
+        run(records[1:2], plan)
+        again = [request.headers.get("hifi-replay") for request in destination.requests]
+    assert again == ["r1, r2", None]
+
+
 def test_500_twice_then_200_is_delivered_by_local_retries() -> None:
     with scripted_destination(in_turn(500, 500, 200)) as destination:
         outcomes = run(events(5), plan_for(sample(destination)))

@@ -80,6 +80,7 @@ histories = st.builds(
     last_detail=texts,
     is_ambiguous=st.booleans(),
     last_attempt_at_ms=st.none() | times_ms,
+    replay_id=st.just("") | texts,
 )
 # Those of events that somebody has sent again out of dead letters.
 redriven_histories = st.builds(
