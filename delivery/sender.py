@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from delivery.connection import ExchangeError
 from delivery.way import Surroundings, Way
-from shared.attempt import Attempt, Failed, Responded
+from shared.attempt import Attempt, Failed, Responded, wish_of
 from shared.destination import Destination
 from shared.partial import MULTI_STATUS, PARTIAL_TYPE
 from shared.runtime.resolver import Resolve, Resolver
@@ -49,9 +49,14 @@ class Sender:
             return Failed(error.failure, error.detail[:EXCERPT_CHARS_MAX])
         is_success = 200 <= reply.status <= 299  # noqa: PLR2004 - the success class of RFC 9110
         is_report = reply.headers.get("content-type", "").startswith(PARTIAL_TYPE)
+        wish = wish_of(reply.headers.get("webhook-delivery", ""))
         if is_success and (reply.status == MULTI_STATUS or is_report):
             return Responded(
-                reply.status, report=reply.body, is_report=is_report, is_resent=is_resent
+                reply.status,
+                report=reply.body,
+                is_report=is_report,
+                is_resent=is_resent,
+                wish=wish,
             )
         excerpt = ""
         if not is_success:
@@ -62,6 +67,7 @@ class Sender:
             reply.headers.get("retry-after"),
             excerpt[:EXCERPT_CHARS_MAX],
             is_resent=is_resent,
+            wish=wish,
         )
 
     async def close(self) -> None:

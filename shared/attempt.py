@@ -40,6 +40,13 @@ class Failure(Enum):
     TOKEN_UNAVAILABLE = "token_unavailable"  # noqa: S105 - as above
 
 
+class Wish(Enum):
+    """What a destination asks for in its reply's `webhook-delivery` header."""
+
+    ABORT = "abort-message"
+    DISABLE = "disable"
+
+
 @dataclass(frozen=True, slots=True)
 class Responded:
     """The destination answered: its status decides."""
@@ -54,6 +61,7 @@ class Responded:
     report: bytes = b""
     # Its media type says that it does.
     is_report: bool = False
+    wish: Wish | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,11 +107,19 @@ AMBIGUOUS = frozenset({502, 504})
 TOO_MANY_REQUESTS = 429
 
 
+def wish_of(header: str) -> Wish | None:
+    """What a `webhook-delivery` header asks for; unknown words ask for nothing."""
+    return next((wish for wish in Wish if wish.value == header.strip().lower()), None)
+
+
 def classify(attempt: Attempt, *, retry_on: AbstractSet[int] = frozenset()) -> Verdict:
     """Say what an attempt amounts to. Total: every value of Attempt has its verdict."""
     match attempt:
-        case Responded(status=status, is_resent=is_resent):
+        case Responded(status=status, is_resent=is_resent, wish=wish):
             verdict = _classify_status(status, retry_on)
+            if wish is not None and verdict.outcome is not Outcome.OK:
+                # It wants none of these events again, whatever it says besides.
+                return Verdict(Outcome.NON_RECOVERABLE, f"asked_{wish.value}")
             if is_resent and verdict.outcome is Outcome.RECOVERABLE:
                 return replace(verdict, is_ambiguous=True)
             return verdict

@@ -10,7 +10,15 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TypeAlias, assert_never
 
-from shared.attempt import TOO_MANY_REQUESTS, Attempt, Failure, Outcome, Responded, Verdict
+from shared.attempt import (
+    TOO_MANY_REQUESTS,
+    Attempt,
+    Failure,
+    Outcome,
+    Responded,
+    Verdict,
+    Wish,
+)
 from shared.breaker import Breaker, BreakerState, Pass, answered, asked, opened, unanswered
 from shared.concurrency import Concurrency, Sample, noted_full, recovered, sampled
 from shared.destination import Destination
@@ -315,6 +323,9 @@ def _gated(flow: Flow, ended: Ended, *, now_ms: int, roll: float) -> Flow:
 def _judged(flow: Flow, limits: Limits, ended: Ended, *, now_ms: int, roll: float) -> Flow:
     """Whether the destination is to be held or disabled after a request."""
     status = ended.attempt.status if isinstance(ended.attempt, Responded) else None
+    is_unwanted = status == GONE or (
+        isinstance(ended.attempt, Responded) and ended.attempt.wish is Wish.DISABLE
+    )
     is_rejected = ended.verdict.outcome is Outcome.NON_RECOVERABLE
     minutes = _minutes(flow.minutes, is_rejected=is_rejected, now_ms=now_ms)
     if ended.verdict.outcome is Outcome.OK:
@@ -325,6 +336,7 @@ def _judged(flow: Flow, limits: Limits, ended: Ended, *, now_ms: int, roll: floa
             failures_in_row=0,
             rejects_in_row=0,
             minutes=minutes,
+            disabled_at_ms=now_ms if is_unwanted else flow.disabled_at_ms,
         )
     flow = replace(
         flow,
@@ -334,7 +346,7 @@ def _judged(flow: Flow, limits: Limits, ended: Ended, *, now_ms: int, roll: floa
         minutes=minutes,
     )
     is_long = now_ms - flow.failing_since_ms >= limits.disable_after_ms
-    if status == GONE or (is_long and flow.failures_in_row >= FAILURES_TO_DISABLE):
+    if is_unwanted or (is_long and flow.failures_in_row >= FAILURES_TO_DISABLE):
         return replace(flow, disabled_at_ms=now_ms)
     if limits.is_holding and not flow.held_at_ms and _is_storm(flow):
         breaker = opened(flow.breaker, open_ms_min=limits.open_ms_min, now_ms=now_ms, roll=roll)

@@ -214,6 +214,24 @@ def test_a_gone_destination_is_disabled_until_a_person_resumes_it(tmp_path: Path
         assert len(covered(again, ReceiptOutcome.DELIVERED)) == 20
 
 
+def test_a_destination_may_refuse_a_message_for_good_or_all_of_them(tmp_path: Path) -> None:
+    def script(number: int, _: Request) -> Reply:
+        return Reply(503, {"webhook-delivery": "disable" if number else "abort-message"})
+
+    with scripted_destination(script) as destination:
+        to = sample(destination, batch_count_max=2)
+        plan = replace(plan_for(to), flow_folder=tmp_path)
+        # Not halved, and not tried again in place.
+        found = [run(events(2, first=2 * n), plan) for n in range(3)]
+        assert len(destination.requests) == 2
+    reasons = [[dict(o.headers)["reason"] for o in each if o.topic == DEAD] for each in found]
+    assert reasons == [
+        [b"asked_abort-message"] * 2,
+        [b"asked_disable"] * 2,
+        [b"endpoint_disabled"] * 2,
+    ]
+
+
 def test_a_storm_of_401_holds_the_stream_where_that_is_asked_for(tmp_path: Path) -> None:
     with scripted_destination(always(401)) as destination:
         literal = sample(destination, batch_count_max=1)

@@ -12,7 +12,10 @@ from shared.attempt import (
     Failure,
     Outcome,
     Responded,
+    Verdict,
+    Wish,
     classify,
+    wish_of,
 )
 
 OK, AGAIN, NEVER, PARK = (
@@ -182,3 +185,17 @@ def test_of_a_first_copy_nobody_knows_unless_the_second_one_settles_it() -> None
     assert classify(Responded(503, is_resent=True)).is_ambiguous
     assert not classify(Responded(200, is_resent=True)).is_ambiguous
     assert not classify(Responded(400, is_resent=True)).is_ambiguous
+
+
+@pytest.mark.parametrize("status", [100, 302, 400, 429, 503])
+@pytest.mark.parametrize("wish", Wish)
+def test_a_destination_may_ask_for_no_more_of_a_message(status: int, wish: Wish) -> None:
+    asked = classify(Responded(status, "30", wish=wish, is_resent=True), retry_on={400})
+    assert asked == Verdict(NEVER, f"asked_{wish.value}")
+    # What it has taken it has taken.
+    assert classify(Responded(204, wish=wish)) == classify(Responded(204))
+
+
+def test_what_a_destination_asks_for_is_one_of_two_words() -> None:
+    found = [wish_of(header) for header in ("", "later", "Disable ", "abort-message")]
+    assert found == [None, None, Wish.DISABLE, Wish.ABORT]

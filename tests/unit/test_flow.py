@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from shared.attempt import Attempt, Failed, Failure, Responded, classify
+from shared.attempt import Attempt, Failed, Failure, Responded, Wish, classify
 from shared.breaker import BreakerState
 from shared.destination import Destination
 from shared.flow import (
@@ -170,6 +170,16 @@ def test_a_410_disables_at_once_and_a_person_enables_again() -> None:
     assert ask(again)[1] == Start(is_probe=False)
     assert again.attempts == {"ok": 1, "non_recoverable": 1}
     assert resumed(Flow(), replace(LIMITS, resumed_at_ms=NOW_MS)).disabled_at_ms == 0
+
+
+@pytest.mark.parametrize("status", [200, 400, 503])
+def test_a_destination_may_ask_to_be_disabled(status: int) -> None:
+    flow = told(Flow(), OK, Responded(status, wish=Wish.ABORT))
+    assert ask(flow)[1] == Start(is_probe=False)
+    flow = told(flow, Responded(status, wish=Wish.DISABLE))
+    assert ask(flow)[1] == Never()
+    # A request that was under way meanwhile changes nothing.
+    assert ask(told(flow, OK))[1] == Never()
 
 
 def test_five_days_without_one_success_disable() -> None:
