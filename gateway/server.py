@@ -20,13 +20,11 @@ from gateway.publisher import KafkaPublisher
 from gateway.settings import Settings
 from gateway.spool import Spool
 from shared.runtime.config_topic import ConfigFeed
+from shared.runtime.http_server import HttpServer, listening, server_config
 from shared.runtime.metrics import Metrics
 from shared.runtime.setup_error import SetupError
 
 log = structlog.get_logger()
-
-# Connections that wait to be accepted while the loop is busy (the kernel's own cap is 4,096).
-_BACKLOG = 2_048
 
 
 async def serve(
@@ -38,7 +36,7 @@ async def serve(
     """Run a gateway until `stop` is set, then drain it. `on_started` gets the two ports."""
     with (
         _front(settings) as front,
-        _bound(settings.host, settings.metrics_port, "HIFI_GATEWAY_METRICS_PORT") as back,
+        _listening(settings, settings.metrics_port, "HIFI_GATEWAY_METRICS_PORT") as back,
     ):
         publisher = KafkaPublisher(
             settings.bootstrap_servers,
@@ -103,8 +101,9 @@ async def _serve_until(
         ledger=ledger if settings.is_ledger_on else None,
         spool=spool,
     )
-    api = _Server(api_config(app, settings))
-    probes = _Server(_config(create_probes(readiness, metrics=metrics, config=feed), drain_s=1))
+    api = HttpServer(api_config(app, settings))
+    shown = create_probes(readiness, metrics=metrics, config=feed)
+    probes = HttpServer(server_config(shown, drain_s=1))
     async with asyncio.TaskGroup() as group:
         probing = group.create_task(probes.serve(sockets=[back]))
         serving = group.create_task(api.serve(sockets=[front]))
@@ -150,22 +149,6 @@ def _spool(
     return spool
 
 
-class _Server(uvicorn.Server):
-    """A server that leaves signals alone: two of them run in one process, and we drain first."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.listens = asyncio.Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.listens.set()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 def api_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
     """How the API is served: with deadlines for slow heads, and TLS if there is a certificate."""
     if (settings.tls_cert_file is None) != (settings.tls_key_file is None):
@@ -178,7 +161,7 @@ def api_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
             "HIFI_GATEWAY_TLS_CLIENT_CA_FILE asks clients for certificates, which needs TLS:"
             " set HIFI_GATEWAY_TLS_CERT_FILE and HIFI_GATEWAY_TLS_KEY_FILE too."
         )
-    config = _config(app, drain_s=settings.drain_s)
+    config = server_config(app, drain_s=settings.drain_s)
     config.http = bounded(
         head_deadline_s=settings.head_deadline_s, head_bytes_max=settings.head_bytes_max
     )
@@ -191,28 +174,11 @@ def api_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
     return config
 
 
-def _config(app: ASGIApp, *, drain_s: int) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        http="httptools",
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        # What a proxy says of its clients decides nothing here, and the wrapper costs.
-        proxy_headers=False,
-        date_header=False,
-        backlog=_BACKLOG,
-        timeout_graceful_shutdown=drain_s,
-    )
-
-
 @contextlib.contextmanager
 def _front(settings: Settings) -> Iterator[socket.socket]:
     """The socket that takes events: our own, or one that a supervisor shares among workers."""
     if settings.listen_fd is None:
-        with _bound(settings.host, settings.port, "HIFI_GATEWAY_PORT") as bound:
+        with _listening(settings, settings.port, "HIFI_GATEWAY_PORT") as bound:
             yield bound
         return
     try:
@@ -226,17 +192,7 @@ def _front(settings: Settings) -> Iterator[socket.socket]:
         yield inherited
 
 
-@contextlib.contextmanager
-def _bound(host: str, port: int, setting: str) -> Iterator[socket.socket]:
-    """A socket on the port, or one sentence that says who else may have it."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as bound:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            bound.bind((host, port))
-        except OSError as error:
-            raise SetupError(
-                f"The gateway cannot listen on {host}:{port} ({error.strerror}):"
-                f" stop what uses that port, or set {setting}."
-            ) from error
-        yield bound
+def _listening(
+    settings: Settings, port: int, setting: str
+) -> contextlib.AbstractContextManager[socket.socket]:
+    return listening("The gateway", host=settings.host, port=port, setting=setting)

@@ -9,8 +9,8 @@ import structlog
 
 from observe.auditor import Auditor
 from observe.console.dead_desk import KafkaDeadDesk
-from observe.console.flow_feed import FlowFeed
 from observe.console.kafka_config import KafkaConfig
+from observe.console.scene import flow_of
 from observe.console.server import serve_console
 from observe.console.settings import ConsoleSettings, read_console_settings
 from observe.kafka_health import watch_kafka
@@ -25,6 +25,7 @@ from shared.runtime.event_search import EventSearch
 from shared.runtime.logs import configure_logs
 from shared.runtime.one_owner import own_folder
 from shared.runtime.setup_error import SetupError
+from shared.runtime.state_topic import StateFeed
 from shared.schedule import RetrySchedule
 
 log = structlog.get_logger()
@@ -99,8 +100,8 @@ async def _console(
     """The pages, with everything they read from Kafka."""
     kafka = settings.bootstrap_servers
     schedule = RetrySchedule().scaled(console.time_scale)
-    flows = FlowFeed(kafka)
-    following = asyncio.create_task(flows.follow())
+    states = StateFeed(kafka)
+    await states.start()
     try:
         await serve_console(
             console,
@@ -109,12 +110,12 @@ async def _console(
             events=EventSearch(kafka),
             dead=KafkaDeadDesk(kafka, schedule=schedule),
             writer=KafkaConfig(kafka),
-            flows=lambda: flows.flows,
+            flows=lambda: {key: flow_of(record) for key, record in states.flows.items()},
             schedule=schedule,
             stop=stop,
         )
     finally:
-        following.cancel()
+        await states.stop()
 
 
 async def _show(observed: Observed, metrics: ObserveMetrics) -> None:

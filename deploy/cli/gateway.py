@@ -25,6 +25,7 @@ from rich.console import Console
 from gateway.__main__ import serve_until_told
 from gateway.memory import settle
 from gateway.settings import Settings, read_settings
+from shared.runtime.http_server import listening
 from shared.runtime.logs import configure_logs
 from shared.runtime.setup_error import SetupError
 
@@ -34,7 +35,6 @@ _console = Console(stderr=True, highlight=False, soft_wrap=True)
 _RESTART_S = 0.1
 # How often the workers are looked at.
 _LOOK_S = 0.05
-_BACKLOG = 2_048
 _PR_SET_PDEATHSIG = 1
 
 
@@ -53,7 +53,9 @@ def gateway(
 
 def run(settings: Settings, workers: int, *, stop: threading.Event) -> None:
     """Keep the workers running until `stop` is set, then let each of them drain."""
-    with _bound(settings) as front:
+    with listening(
+        "The gateway", host=settings.host, port=settings.port, setting="HIFI_GATEWAY_PORT"
+    ) as front:
         crew = [_Worker(nth, _settings_of(settings, nth, workers, front)) for nth in range(workers)]
         settle()
         try:
@@ -150,17 +152,6 @@ def _settings_of(settings: Settings, nth: int, workers: int, front: socket.socke
         "worker_count": workers,
     }
     return settings.model_copy(update=changed)
-
-
-def _bound(settings: Settings) -> socket.socket:
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    try:
-        return socket.create_server((settings.host, settings.port), family=family, backlog=_BACKLOG)
-    except OSError as error:
-        raise SetupError(
-            f"The gateway cannot listen on {settings.host}:{settings.port} ({error.strerror}):"
-            " stop what uses that port, or set HIFI_GATEWAY_PORT."
-        ) from error
 
 
 @contextmanager

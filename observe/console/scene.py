@@ -7,6 +7,7 @@ from observe.console.past import Past
 from observe.console.viewers import Viewer
 from shared.configuration import Configuration
 from shared.destination import Destination
+from shared.flow_record import FlowRecord
 from shared.overview import DestinationView, Overview, StreamVerdict, StreamView
 
 # As shared.overview ranks them, the other way round: the reader's eye starts at the top.
@@ -29,6 +30,17 @@ class Flow:
     reopens_at_ms: int | None = None
     # Since when it has failed without one success.
     failing_since_ms: int | None = None
+
+
+def flow_of(record: FlowRecord) -> Flow:
+    """What a state record says to people."""
+    return Flow(
+        record.state.value,
+        record.flow.concurrency.limit,
+        since_ms=record.since_ms or None,
+        reopens_at_ms=record.until_ms or None,
+        failing_since_ms=record.flow.failing_since_ms or None,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,10 @@
 """Serves the console within the process that observes: starts it, keeps lag's past, stops it."""
 
 import asyncio
-import contextlib
 import secrets
-import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 import structlog
-import uvicorn
 
 from observe.console.app import create_app
 from observe.console.dead_page import DeadDesk
@@ -21,7 +18,7 @@ from observe.console.settings import ConsoleSettings
 from observe.console.views import Views
 from observe.state import Observed
 from shared.runtime.clock import now_ms
-from shared.runtime.setup_error import SetupError
+from shared.runtime.http_server import HttpServer, listening, server_config
 from shared.schedule import RetrySchedule
 
 log = structlog.get_logger()
@@ -68,8 +65,13 @@ async def serve_console(
         now_ms=now_ms,
     )  # fmt: skip
     app = create_app(views, posts, hosts=settings.host_names)
-    with _bound(settings) as bound:
-        server = _Server(_uvicorn(app))
+    with listening(
+        "The console",
+        host=settings.host,
+        port=settings.port,
+        setting="HIFI_OBSERVE_CONSOLE_PORT",
+    ) as bound:
+        server = HttpServer(server_config(app, drain_s=_DRAIN_S))
         async with asyncio.TaskGroup() as group:
             serving = group.create_task(server.serve(sockets=[bound]))
             remembering = group.create_task(_remember(observed, past))
@@ -90,49 +92,3 @@ async def _remember(observed: Observed, past: Past) -> None:
     while True:
         past.take(observed.snapshot())
         await asyncio.sleep(STEP_MS / 4000)
-
-
-class _Server(uvicorn.Server):
-    """A server that leaves signals to the process."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.listens = asyncio.Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.listens.set()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
-def _uvicorn(app: object) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,  # type: ignore[arg-type]  # an ASGI application
-        http="httptools",
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        timeout_graceful_shutdown=_DRAIN_S,
-    )
-
-
-@contextlib.contextmanager
-def _bound(settings: ConsoleSettings) -> Iterator[socket.socket]:
-    """A socket on the port, or one sentence that says who else may have it."""
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as bound:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            bound.bind((settings.host, settings.port))
-        except OSError as error:
-            raise SetupError(
-                f"The console cannot listen on {settings.host}:{settings.port} ({error.strerror}):"
-                " stop what uses that port, or set HIFI_OBSERVE_CONSOLE_PORT."
-            ) from error
-        yield bound

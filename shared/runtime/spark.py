@@ -48,6 +48,10 @@ class SparkSettings:
 
 # A JVM that writes its class archive takes 8 s on two busy cores; any other one takes 1 s.
 _JVM_END_TIMEOUT_S = 20.0
+# On so few cores the optimizing compiler takes them from the work it is to speed up (ADR 0029).
+_SMALL_MACHINE_CORES = 4
+# The quick compiler alone, and the collector without threads of its own.
+_SMALL_MACHINE_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 # Plain local mode never retries a task; with this, four tries as on a cluster.
 _TASK_TRIES = 4
 # Rows per Arrow batch: 20 requests of 500 events to send side by side.
@@ -106,7 +110,11 @@ def options(settings: SparkSettings) -> dict[str, str]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": " ".join(
-            [f"-Dlog4j2.configurationFile=file:{log_options}", *settings.jvm_options]
+            [
+                f"-Dlog4j2.configurationFile=file:{log_options}",
+                *(_SMALL_MACHINE_OPTIONS if _is_small_machine() else ()),
+                *settings.jvm_options,
+            ]
         ),
         "spark.jars": ",".join(str(jar) for jar in settings.jars),
         "spark.local.dir": str(settings.folder / "scratch"),
@@ -135,6 +143,10 @@ def options(settings: SparkSettings) -> dict[str, str]:
         "spark.sql.streaming.minBatchesToRetain": "1000",
         **settings.more,
     }
+
+
+def _is_small_machine() -> bool:
+    return len(os.sched_getaffinity(0)) <= _SMALL_MACHINE_CORES
 
 
 # What a session needs for real-time lanes (ADR 0022): Spark's list of what real time takes does not

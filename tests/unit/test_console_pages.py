@@ -7,20 +7,16 @@ import pytest
 from observe.console import wording
 from observe.console.destination_pages import destination_page
 from observe.console.event_page import steps_of
-from observe.console.flow_feed import FlowFeed
 from observe.console.hosts import is_ours, may_post
 from observe.console.loss_pieces import heat_level
 from observe.console.markup import Attribute, fragment, tag
 from observe.console.overview_page import headline
 from observe.console.past import STEP_MS, STEPS, Past
-from observe.console.scene import Flow as ShownFlow
-from observe.console.scene import Scene
+from observe.console.scene import Flow, Scene
 from observe.console.viewers import ANYBODY, Cookies, Session, Viewer
 from shared.configuration import Configuration, Stream
 from shared.destination import Destination
 from shared.envelope import DEAD_AT, REASON, History
-from shared.flow import Flow
-from shared.flow_record import FlowRecord
 from shared.overview import MinuteState, Node, NodeLag, Overview, StreamVerdict
 from shared.record import Origin
 from shared.schedule import RetrySchedule
@@ -222,18 +218,6 @@ def test_the_steps_of_an_event_stand_in_their_order() -> None:
     assert "deadline" in steps[5].what
 
 
-def test_of_two_writers_of_a_destinations_state_the_later_counts() -> None:
-    feed = FlowFeed("nobody")
-    early = FlowRecord(Flow(), since_ms=5, updated_at_ms=10)
-    late = replace(early, updated_at_ms=20, since_ms=15)
-    feed._take("orders/billing", late)
-    feed._take("orders/billing", early)
-    assert feed.flows["orders/billing"].since_ms == 15
-    assert feed.flows["orders/billing"].breaker == "closed"
-    feed._take("orders/billing", None)
-    assert feed.flows == {}
-
-
 @pytest.mark.parametrize(
     ("failed_for_s", "breaker", "is_said"),
     [(None, "closed", False), (49, "open", False), (50, "open", True), (500, "disabled", False)],
@@ -248,7 +232,7 @@ def test_a_destination_that_will_be_given_up_says_so_in_time(
     scene = Scene(
         overview(at_ms=AT_MS),
         Configuration().apply(to.config_key, to.to_json()),
-        {to.id: ShownFlow(breaker, since_ms=AT_MS, failing_since_ms=since_ms)},
+        {to.id: Flow(breaker, since_ms=AT_MS, failing_since_ms=since_ms)},
     )
     page = destination_page(to.id, scene, may_resume=True)
     assert page is not None
