@@ -37,6 +37,7 @@ class Trail:
     # False: there was more to read than the time allowed.
     is_whole: bool = True
     _delivered: dict[tuple[str, Where], Offsets] = field(default_factory=dict)
+    _told_of: set[str] = field(default_factory=set)
 
     @classmethod
     def of(cls, origins: Iterable[Origin]) -> "Trail":
@@ -55,6 +56,7 @@ class Trail:
             return
         if any(True for _ in self.named(receipt)):
             self.receipts.append(receipt)
+            self._told_of.add(receipt.destination_id)
         if receipt.outcome is ReceiptOutcome.DELIVERED:
             for where, first, end in self.named(receipt):
                 key = (receipt.destination_id, where)
@@ -74,10 +76,13 @@ class Trail:
                 yield where, first, end
 
     def is_delivered_to(self, destination_ids: Iterable[str]) -> bool:
-        """Whether each of the destinations has each of the events: then nothing more is to come."""
+        """Whether each of the destinations has each of the events: then nothing more is to come.
+
+        One that was told of counts too: it is configured no more, and may have had them all.
+        """
         return all(
             len(self._delivered.get((destination_id, where), _NONE)) == len(offsets)
-            for destination_id in destination_ids
+            for destination_id in {*destination_ids, *self._told_of}
             for where, offsets in self.wanted.items()
         )
 

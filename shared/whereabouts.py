@@ -64,6 +64,9 @@ class Whereabouts:
 
 # By destination, then by where the event was stored.
 ByDestination = Mapping[str, Mapping[Origin, Whereabouts]]
+# What a receipt and its record agree in: destination, event, how often it had been re-driven. The
+# dead letter of an earlier life is no record of what was said after a re-drive.
+_Told = tuple[str, Origin, int]
 
 
 def whereabouts(
@@ -73,8 +76,11 @@ def whereabouts(
 
     The schedule says how long a tier lasts.
     """
-    waiting, dead = _newest(trail.retries), _newest(trail.dead)
-    last = _last_receipts(trail, {ReceiptOutcome.WAITING: waiting, ReceiptOutcome.DEAD: dead})
+    kept = {
+        ReceiptOutcome.WAITING: _newest(trail.retries),
+        ReceiptOutcome.DEAD: _newest(trail.dead),
+    }
+    last = _last_receipts(trail, kept)
     delays_ms = {tier.name: round(tier.delay_s * 1000) for tier in schedule.tiers}
     untold = Whereabouts(At.PENDING if trail.is_whole else At.UNKNOWN)
 
@@ -83,14 +89,12 @@ def whereabouts(
         if receipt is None:
             return untold
         at = At(receipt.outcome.value)
-        match at:
-            case At.WAITING:
-                kept = waiting[destination, origin]
-                return Whereabouts(at, receipt, kept, _due_ms(kept, delays_ms))
-            case At.DEAD:
-                return Whereabouts(at, receipt, dead[destination, origin])
-            case _:
-                return Whereabouts(at, receipt)
+        if receipt.outcome not in kept:
+            return Whereabouts(at, receipt)
+        one = kept[receipt.outcome].get((destination, origin, receipt.redrive_count))
+        if one is None:
+            return Whereabouts(At.UNKNOWN)
+        return Whereabouts(at, receipt, one, _due_ms(one, delays_ms) if at is At.WAITING else None)
 
     named = sorted({*destinations, *(destination for destination, _ in last)})
     return {destination: {one: of(destination, one) for one in origins} for destination in named}
@@ -103,20 +107,24 @@ def counts_of(told: Mapping[Origin, Whereabouts]) -> dict[str, int]:
 
 
 def _last_receipts(
-    trail: Trail, kept: Mapping[ReceiptOutcome, Mapping[tuple[str, Origin], Kept]]
+    trail: Trail, kept: Mapping[ReceiptOutcome, Mapping[_Told, Kept]]
 ) -> dict[tuple[str, Origin], Receipt]:
     """The receipt that counts for each event at each destination.
 
     One that tells of waiting or dead counts with its record only: a task that could not write the
-    record has failed, whatever receipts it left, and the event is where it was (see `Unsure`).
+    record has failed, whatever receipts it left, and the event is where it was (see `Unsure`). If
+    the record may just not have been read, the receipt counts, and where the event is is unknown.
     """
     last: dict[tuple[str, Origin], Receipt] = {}
     for receipt in trail.receipts:
+        destination, redrive_count = receipt.destination_id, receipt.redrive_count
+        records = kept.get(receipt.outcome) if trail.is_whole else None
         for (topic, partition), first, end in trail.named(receipt):
             for offset in range(first, end):
-                key = (receipt.destination_id, Origin(topic, partition, offset))
-                if receipt.outcome in kept and key not in kept[receipt.outcome]:
+                origin = Origin(topic, partition, offset)
+                if records is not None and (destination, origin, redrive_count) not in records:
                     continue
+                key = (destination, origin)
                 last[key] = max(last.get(key, receipt), receipt, key=_weight)
     return last
 
@@ -129,11 +137,11 @@ def _weight(receipt: Receipt) -> tuple[bool, int, bool, int]:
     return False, receipt.redrive_count, outcome is ReceiptOutcome.DEAD, ended_ms
 
 
-def _newest(kept: Iterable[Kept]) -> dict[tuple[str, Origin], Kept]:
-    newest: dict[tuple[str, Origin], Kept] = {}
+def _newest(kept: Iterable[Kept]) -> dict[_Told, Kept]:
+    newest: dict[_Told, Kept] = {}
     for one in kept:
-        destination, _ = one.envelope.travel
-        key = (destination, one.envelope.origin)
+        destination, history = one.envelope.travel
+        key = (destination, one.envelope.origin, history.redrive_count)
         newest[key] = max(newest.get(key, one), one, key=lambda each: each.stored_at_ms)
     return newest
 

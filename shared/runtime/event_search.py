@@ -187,14 +187,19 @@ async def _follow(
     """What became of events after they were stored, in at most `SEARCH_S_MAX` s of reading."""
     trail = Trail.of(origins)
     until_s = time.monotonic() + SEARCH_S_MAX
+
+    def is_over() -> bool:
+        return bool(destination_ids) and trail.is_delivered_to(destination_ids)
+
     left = await log.read_since(
         [RECEIPTS],
         since_ms - _CLOCK_SLACK_MS,
         trail.take_receipt,
         until_s=until_s,
-        is_over=lambda: bool(destination_ids) and trail.is_delivered_to(destination_ids),
+        is_over=is_over,
     )
-    trouble_ms = trail.first_trouble_ms
+    # Of what has arrived everywhere, no record matters any more.
+    trouble_ms = None if is_over() else trail.first_trouble_ms
     if trouble_ms is not None:
         tiers = [retry_topic(tier.name) for tier in RetrySchedule().tiers]
         for topics, take in ((tiers, trail.take_retry), ([DEAD], trail.take_dead)):

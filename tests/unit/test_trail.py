@@ -79,6 +79,16 @@ def test_it_is_known_when_nothing_more_is_to_come() -> None:
     assert not trail.is_delivered_to(["orders/crm", "orders/erp"])
 
 
+def test_a_destination_that_is_gone_may_still_be_told_of_to_the_end() -> None:
+    trail = Trail.of(ORIGINS)
+    trail.take_receipt(as_read(route_receipt(a_receipt(3, 4, destination_id="orders/gone"))))
+    trail.take_receipt(as_read(route_receipt(a_receipt(5, destination_id="orders/other"))))
+    trail.take_receipt(as_read(route_receipt(a_receipt(3, 4, 9))))
+    assert not trail.is_delivered_to(["orders/crm"])
+    trail.take_receipt(as_read(route_receipt(a_receipt(9, destination_id="orders/gone"))))
+    assert trail.is_delivered_to(["orders/crm"])
+
+
 def test_the_first_trouble_is_the_earliest() -> None:
     trail = Trail.of(ORIGINS)
     for started_ms in (NOW_MS + 50, NOW_MS + 20, NOW_MS + 90):

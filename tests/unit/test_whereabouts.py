@@ -1,6 +1,7 @@
 """Where each event is: by the receipt that counts, with the record that waits or is dead."""
 
 from dataclasses import replace
+from itertools import product
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -124,6 +125,41 @@ def test_a_death_without_a_dead_letter_leaves_the_event_waiting() -> None:
     assert whereabouts(trail, FIVE, [CRM], SCHEDULE)[CRM][FIVE[1]].at is At.DEAD
 
 
+def test_what_is_said_after_a_re_drive_has_records_of_its_own() -> None:
+    trail = Trail.of(FIVE)
+    again = replace(a_history(), redrive_count=1)
+    keep(trail, an_envelope(1), a_history(), at=9)
+    trail.receipts = [
+        a_receipt(1, 2, ReceiptOutcome.DEAD),
+        a_receipt(1, 2, ReceiptOutcome.WAITING, redrive_count=1),
+    ]
+    # The receipt of a re-drive without its waiting record: the event is where it was.
+    assert whereabouts(trail, FIVE, [CRM], SCHEDULE)[CRM][FIVE[1]].at is At.DEAD
+    keep(trail, an_envelope(1), again, tier="30s", at=7)
+    assert whereabouts(trail, FIVE, [CRM], SCHEDULE)[CRM][FIVE[1]].at is At.WAITING
+    # The dead letter of before is none of what is said now.
+    trail.receipts.append(a_receipt(1, 2, ReceiptOutcome.DEAD, redrive_count=1))
+    assert whereabouts(trail, FIVE, [CRM], SCHEDULE)[CRM][FIVE[1]].at is At.WAITING
+    keep(trail, an_envelope(1), again, at=20)
+    told = whereabouts(trail, FIVE, [CRM], SCHEDULE)[CRM][FIVE[1]]
+    assert (told.at, told.fields()["place"]) == (At.DEAD, "1:20")
+
+
+def test_an_event_whose_last_record_may_be_unread_is_unknown() -> None:
+    trail = Trail.of(FIVE)
+    trail.is_whole = False
+    trail.receipts = [
+        a_receipt(0, 1, ReceiptOutcome.DELIVERED),
+        a_receipt(1, 3, ReceiptOutcome.WAITING),
+        a_receipt(2, 3, ReceiptOutcome.DEAD, ended_at_ms=NOW_MS + 500),
+    ]
+    keep(trail, an_envelope(1), a_history(), tier="30s", at=7)
+    keep(trail, an_envelope(2), a_history(), tier="30s", at=7)
+    told = whereabouts(trail, FIVE, [CRM], SCHEDULE)[CRM]
+    # Time ended before dead letters were read: the third event is dead, or waits as before.
+    assert [told[one].at for one in FIVE[:3]] == [At.DELIVERED, At.WAITING, At.UNKNOWN]
+
+
 def test_of_two_deliveries_the_first_is_told() -> None:
     trail = Trail.of(FIVE)
     for ended_ms in (NOW_MS + 20, NOW_MS + 10, NOW_MS + 30):
@@ -153,9 +189,10 @@ def test_an_event_is_where_the_books_count_it(said: list[Receipt]) -> None:
     for one in said:
         (covered,) = one.covered
         books.take(one.outcome, covered.first, covered.end, redrive_count=one.redrive_count)
-    for offset in range(5):
-        keep(trail, an_envelope(offset), a_history(), tier="30s", at=1)
-        keep(trail, an_envelope(offset), a_history(), at=1)
+    for offset, redrives in product(range(5), range(3)):
+        history = replace(a_history(), redrive_count=redrives)
+        keep(trail, an_envelope(offset), history, tier="30s", at=1)
+        keep(trail, an_envelope(offset), history, at=1)
     told = whereabouts(trail, FIVE, [CRM], SCHEDULE)[CRM]
     for origin in FIVE:
         expected = {
