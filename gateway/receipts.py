@@ -165,7 +165,10 @@ class ReceiptPaths:
         trail = await self._store.trail(
             origins, since_ms=found.accepted_at_ms, destination_ids=names
         )
-        return trail, whereabouts(trail, origins, names, self._schedule)
+        # Thousands of events with dozens of receipts each are a second of work: others' requests
+        # go on beside it.
+        told = await asyncio.to_thread(whereabouts, trail, origins, names, self._schedule)
+        return trail, told
 
     @asynccontextmanager
     async def _one_turn(self) -> AsyncIterator[None]:
