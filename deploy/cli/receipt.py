@@ -10,14 +10,19 @@ from deploy.cli import options
 from deploy.cli.control_client import ControlClient
 from deploy.cli.printing import harmless, out, print_json, print_table, talk
 
-# A screen of events; whoever wants more says so.
-_LIMIT_DEFAULT = 50
+# A screen of events, and as many as the gateway shows in one answer.
+_LIMIT_DEFAULT, _LIMIT_MAX = 50, 5_000
 
 
 def receipt(  # noqa: PLR0917 - typer makes an option of each
     request_id: Annotated[str, typer.Argument(help="As the answer to the POST has it.")],
     event: Annotated[str | None, typer.Option(help="Only the event of this id.")] = None,
-    limit: Annotated[int, typer.Option(help="At most so many.", min=1, max=5_000)] = _LIMIT_DEFAULT,
+    after: Annotated[
+        str | None, typer.Option(help="From this place on, as the answer before it says.")
+    ] = None,
+    limit: Annotated[
+        int, typer.Option(help="At most so many.", min=1, max=_LIMIT_MAX)
+    ] = _LIMIT_DEFAULT,
     since: Annotated[
         str | None,
         typer.Option("--from", help="Search the ledger from this time on, to go on with a search."),
@@ -30,7 +35,7 @@ def receipt(  # noqa: PLR0917 - typer makes an option of each
 
     hifi receipt 01a1ff25-35c5-7a5b-b0e6-761692f0e9b6
     """
-    asked = {"event": event, "limit": str(limit), "from": since}
+    asked = {"event": event, "after": after, "limit": str(limit), "from": since}
     query = {name: value for name, value in asked.items() if value is not None}
     found = ControlClient(gateway, api_key).call("GET", "receipts", request_id, query=query)
     if as_json:
@@ -44,7 +49,7 @@ def receipt(  # noqa: PLR0917 - typer makes an option of each
     heads = ("event", "place", "destination", "state", "since", "reason", "attempts", "")
     print_table(heads, [row for one in found["events"] for row in _rows(one)])
     if found["next"]:
-        talk.print(f"there are more: --limit {min(limit * 10, 5_000)} shows them", style="dim")
+        talk.print(f"there are more: --after {harmless(found['next'])} shows them", style="dim")
     if not found["is_complete"]:
         talk.print("not everything could be read, or is in Kafka yet: ask again", style="yellow")
 

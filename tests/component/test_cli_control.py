@@ -132,8 +132,10 @@ def test_a_receipt_is_shown_to_people_and_to_programs() -> None:
         code, out, err = hifi(gateway, "receipt", request_id, "--limit", "1")
         assert (code, "3 events" in out, "2:10" in out, "e-2" in out) == (0, True, True, False)
         assert "no destination" in out
-        assert "--limit 10" in err
+        assert "--after 2:11" in err
         assert "ask again" in err
+        _, out, err = hifi(gateway, "receipt", request_id, "--after", "2:11")
+        assert ("e-1" in out, "e-2" in out, "--after" in err) == (False, True, False)
         config.configuration = replace(config.configuration, destinations={CRM.id: CRM})
         kept.is_whole = False
         assert "crm: 2 unknown" in hifi(gateway, "receipt", request_id, "--event", "e-2")[1]
