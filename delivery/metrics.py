@@ -38,8 +38,9 @@ class DeliveryMetrics(Metrics):
         self._clock = clock
         # What each store had counted when it was last seen.
         self._seen: dict[tuple[str, str], FlowRecord] = {}
-        # How much of its time was used up when a failing destination was last warned of.
-        self._warned: dict[str, float] = {}
+        # How much of its time was used up when a failing destination was last warned of, by the
+        # store that says so: what fails for one machine may be well for another.
+        self._warned: dict[tuple[str, str], float] = {}
 
     def lane_up(self, lane: str, *, is_up: bool) -> None:
         self.gauge(DELIVERY_LANE_UP).labels(lane).set(int(is_up))
@@ -84,7 +85,8 @@ class DeliveryMetrics(Metrics):
         part = failing_part(record.flow, disable_after_s=after_s, now_ms=self._clock())
         self.gauge(DELIVERY_FAILING_RATIO).labels(destination.id).set(part)
         step = max((at for at in WARN_AT if part >= at), default=0.0)
-        if step > self._warned.get(destination.id, 0.0) and record.state is not FlowState.DISABLED:
+        where = (destination.id, record.store)
+        if step > self._warned.get(where, 0.0) and record.state is not FlowState.DISABLED:
             log.warning(
                 "destination.failing",
                 destination=destination.id,
@@ -92,4 +94,4 @@ class DeliveryMetrics(Metrics):
                 failing_since_ms=record.flow.failing_since_ms,
                 disabled_at_ms=record.flow.failing_since_ms + round(1000 * after_s),
             )
-        self._warned[destination.id] = step
+        self._warned[where] = step

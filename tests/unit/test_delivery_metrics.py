@@ -77,6 +77,9 @@ def test_a_failing_destination_is_warned_of_in_time_and_once_for_each_step() -> 
     assert warned(2_000, well) == []
     assert value(metrics, "hifi_delivery_failing_ratio") == 0
     assert warned(2_000) == [0.9]
+    # For another machine it is well, which is no reason to say the same again.
+    elsewhere = a_record("two", 200)
+    assert (warned(2_000, elsewhere), warned(2_000)) == ([], [])
     # What is given up already is no news.
     gone = a_record("one", 410)
     assert (warned(2_000, well), warned(2_000, gone)) == ([], [])
