@@ -81,6 +81,8 @@ async def following(
         bootstrap_servers=bootstrap_servers,
         enable_auto_commit=False,
         auto_offset_reset="earliest",
+        # As the books: the receipt of a re-drive that broke off tells of nothing that is.
+        isolation_level="read_committed",
     )
     peeker = AIOKafkaConsumer(
         bootstrap_servers=bootstrap_servers,
