@@ -1,4 +1,4 @@
-"""Decides how the books are read from Kafka: receipts laid over the log, kept up to date."""
+"""Decides how the books are read from Kafka: receipts and lanes' positions, laid over the log."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -36,7 +36,7 @@ class Books:
             batches = await self._consumer.getmany(*self._receipts, timeout_ms=_POLL_MS)
             for records in batches.values():
                 for record in records:
-                    self._enter(record.value)
+                    await self._enter(record.value)
             positions = [await self._consumer.position(where) for where in self._receipts]
             if all(at >= ends[w] for at, w in zip(positions, self._receipts, strict=True)):
                 return
@@ -48,25 +48,31 @@ class Books:
         starts = await self._consumer.beginning_offsets(partitions)
         ends = await self._consumer.end_offsets(partitions)
         await self.catch_up()
-        coverage = self._of(destination_id)
-        # Before the first lane has ever spoken, Kafka has no place for positions.
-        with contextlib.suppress(KafkaError):
-            position = await self._groups.position(destination_id)
-            coverage.reached({**position, **await self._groups.position(RETRIER)})
+        coverage = self._coverage.setdefault(destination_id, Coverage(destination_id))
+        await self._ask_lanes(coverage)
         return coverage.balance(
             {(where.topic, where.partition): (starts[where], ends[where]) for where in partitions}
         )
 
-    def _enter(self, value: bytes | None) -> None:
+    async def _enter(self, value: bytes | None) -> None:
         try:
             receipt = Receipt.from_json(value or b"")
         except (ValueError, TypeError, KeyError) as error:
             log.warning("receipt.unreadable", error=str(error))
             return
-        self._of(receipt.destination_id).take(receipt)
+        coverage = self._coverage.get(receipt.destination_id)
+        if coverage is None:
+            coverage = self._coverage[receipt.destination_id] = Coverage(receipt.destination_id)
+            # Before a month of its receipts: each that counts at once need not be kept.
+            await self._ask_lanes(coverage)
+        coverage.take(receipt)
 
-    def _of(self, destination_id: str) -> Coverage:
-        return self._coverage.setdefault(destination_id, Coverage(destination_id))
+    async def _ask_lanes(self, coverage: Coverage) -> None:
+        """How far the destination's lane and the retrier are."""
+        # Before the first lane has ever spoken, Kafka has no place for positions.
+        with contextlib.suppress(KafkaError):
+            position = await self._groups.position(coverage.destination_id)
+            coverage.reached({**position, **await self._groups.position(RETRIER)})
 
 
 @contextlib.asynccontextmanager

@@ -156,7 +156,12 @@ class Sampler:
     async def _look_closer(self, follower: Follower) -> None:
         """Positions of lanes, and the age of each first open event."""
         retrier = await follower.position(RETRIER)
-        for destination_id in self._configuration().destinations:
+        wanted = self._configuration().destinations
+        for destination_id in self._progress.keys() - wanted.keys():
+            if retrier is not None:
+                # Nobody asks for its lane any more: its receipts need not be kept for that.
+                self._progress[destination_id].reached(retrier)
+        for destination_id in wanted:
             position = await follower.position(destination_id)
             self._positions[destination_id] = position or {}
             if position is not None and retrier is not None:
