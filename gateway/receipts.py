@@ -135,8 +135,10 @@ class ReceiptPaths:
         is_young = abs(age_ms) < _YOUNG_MS
         if age_ms > _EXPIRED_MS or age_ms < -_YOUNG_MS:
             raise _unknown()
+        # Before it came, nothing was written of it.
+        since_ms = max(came_ms, since_ms or 0)
         found = await self._store.request(
-            request_id, since_ms=since_ms or came_ms, wait_s=_WAIT_S if is_young else 0.0
+            request_id, since_ms=since_ms, wait_s=_WAIT_S if is_young else 0.0
         )
         if found.ids:
             return found

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 import httpx
@@ -179,13 +180,18 @@ def test_a_search_that_did_not_end_is_no_unknown_and_can_be_gone_on_with(
     gateway: RunningGateway, kept: FakeReceipts
 ) -> None:
     request_id = an_id(age_ms=DAY_MS)
-    kept.read_until_ms = 1_795_288_000_123
+    came_ms = request_time_ms(request_id) or 0
+    kept.read_until_ms = came_ms + 1_000
     answer = get(gateway, request_id)
     assert (answer.status_code, answer.json()["code"]) == (503, "search_unfinished")
     assert answer.headers["retry-after"] == "1"
-    assert answer.json()["read_until"] == "2026-11-21T19:06:40.123Z"
+    until = datetime.fromisoformat(answer.json()["read_until"])
+    assert round(1_000 * until.timestamp()) == kept.read_until_ms
     get(gateway, request_id, **{"from": answer.json()["read_until"]})
     assert kept.asked[-1][0] == kept.read_until_ms
+    # A time that is before all calendars is no trouble: the search begins with the request.
+    refused(gateway, request_id, **{"from": "0001-01-01T00:00:00+14:00"})
+    assert kept.asked[-1][0] == came_ms
 
 
 def test_what_is_not_all_there_or_not_all_read_says_so(
