@@ -14,8 +14,8 @@ from typing import TypeVar
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from shared.record import Origin, RecordIn
-from shared.runtime.kafka_records import partitions_of
+from shared.record import RecordIn
+from shared.runtime.kafka_records import partitions_of, record_in
 from shared.topics import PROBE
 
 # A broker that does not answer for so long is down: the task fails, and Spark tries again.
@@ -178,17 +178,7 @@ class Broker:
             while not (found := (await consumer.getmany(where, timeout_ms=1000)).get(where)):
                 if await consumer.position(where) >= end:
                     return end, []
-        records = [
-            RecordIn(
-                origin=Origin(where.topic, where.partition, record.offset),
-                timestamp_ms=record.timestamp,
-                key=record.key,
-                value=record.value or b"",
-                headers=tuple(record.headers),
-            )
-            for record in found
-            if record.offset < end
-        ]
+        records = [record_in(record) for record in found if record.offset < end]
         return min(await consumer.position(where), end), records
 
 

@@ -17,6 +17,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 
 from retrier.broker import BrokerAwayError, broker
 from shared.runtime.arrow_rows import SCHEMA_IN, batch_in
+from shared.runtime.checkpoint import by_topic
 
 # An election takes seconds. A Kafka that is away for longer than this is a failure to be seen: the
 # query ends, and its keeper says so and starts it again.
@@ -66,7 +67,7 @@ class DueGate(DataSourceStreamReader):
         self._heard_s = time.monotonic()
 
     def initialOffset(self) -> Position:  # noqa: N802 - Spark's interface
-        return _position(broker(self._bootstrap_servers).starts(list(self._delays_s)))
+        return by_topic(broker(self._bootstrap_servers).starts(list(self._delays_s)))
 
     def latestOffset(self, start: Position, limit: object) -> Position:  # noqa: ARG002, N802
         kafka = broker(self._bootstrap_servers)
@@ -81,7 +82,7 @@ class DueGate(DataSourceStreamReader):
             # An election: nothing is known to be due, and the query need not die of it.
             return start
         self._heard_s = time.monotonic()
-        return bounded(start, _position(ends), events_max=self._events_max)
+        return bounded(start, by_topic(ends), events_max=self._events_max)
 
     def partitions(self, start: Position, end: Position) -> list[DueRange]:
         return due_ranges(start, end)
@@ -119,10 +120,3 @@ def due_ranges(start: Position, end: Position) -> list[DueRange]:
 def _from(start: Position, due: Position, topic: str) -> dict[str, int]:
     """Where each Kafka partition stands; one that is new since then starts at its beginning."""
     return {**dict.fromkeys(due.get(topic, {}), 0), **start.get(topic, {})}
-
-
-def _position(offsets: Mapping[tuple[str, int], int]) -> Position:
-    position: Position = {}
-    for (topic, number), offset in offsets.items():
-        position.setdefault(topic, {})[str(number)] = offset
-    return position

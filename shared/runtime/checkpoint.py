@@ -1,4 +1,4 @@
-"""Decides which events may already have been sent: those of a micro-batch without its commit.
+"""Decides where a lane is, and which events may already have been sent, by Spark's checkpoint.
 
 Spark writes `offsets/N` before micro-batch N and `commits/N` after it. If the newest plan has no
 commit, the driver died in between, and Spark will run that very range of offsets again.
@@ -38,12 +38,17 @@ def set_aside(checkpoint: Path) -> None:
         checkpoint.rename(aside)
 
 
-def starting_offsets(ends: Mapping[tuple[str, int], int]) -> str:
-    """A position in the words of Spark's Kafka source."""
+def by_topic(position: Mapping[tuple[str, int], int]) -> dict[str, dict[str, int]]:
+    """A position as Spark's Kafka source writes it, and ours: {topic: {partition: offset}}."""
     topics: dict[str, dict[str, int]] = {}
-    for (topic, partition), offset in ends.items():
+    for (topic, partition), offset in position.items():
         topics.setdefault(topic, {})[str(partition)] = offset
-    return json.dumps(topics)
+    return topics
+
+
+def starting_offsets(ends: Mapping[tuple[str, int], int]) -> str:
+    """A position as an option of Spark's Kafka source."""
+    return json.dumps(by_topic(ends))
 
 
 def _newest(folder: Path) -> int | None:

@@ -16,6 +16,7 @@ from aiokafka.errors import KafkaError, for_code
 from aiokafka.protocol.commit import OffsetCommitRequest, OffsetFetchRequest
 from aiokafka.protocol.coordination import FindCoordinatorRequest
 
+from shared.runtime.checkpoint import by_topic
 from shared.topics import lane_group
 
 log = structlog.get_logger()
@@ -50,7 +51,7 @@ class LanePositions:
         """Enter from where a lane goes on: its last life may not have told all that it did."""
         if position:
             with self._lock:
-                self._newest[lane] = nested(position)
+                self._newest[lane] = by_topic(position)
 
     @property
     def has_news(self) -> bool:
@@ -79,14 +80,6 @@ class LanePositions:
         groups, self._groups = self._groups, None
         if groups is not None:
             await groups.__aexit__()
-
-
-def nested(position: Mapping[tuple[str, int], int]) -> Position:
-    """The same in the words of Spark's Kafka source."""
-    topics: dict[str, dict[str, int]] = {}
-    for (topic, number), offset in position.items():
-        topics.setdefault(topic, {})[str(number)] = offset
-    return topics
 
 
 class LaneGroups:
