@@ -4,7 +4,7 @@ Independent of Spark: a lane that hangs shows because the log grows and its rece
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -36,7 +36,8 @@ log = structlog.get_logger()
 
 # Half of what a hung lane may take to show, and a fraction of a percent of a core.
 _SAMPLE_S = 1.0
-# Positions and ages cost a request each; they are as fresh as a person can look.
+# Positions and ages cost a request each; they are as fresh as a person can look. Positions that
+# would confirm an outcome are asked for with each sample.
 _SLOW_SAMPLE_S = 3.0
 # The ledger's rows of the last minute tell the pace at once after a start.
 _LEDGER_MS = 60_000
@@ -115,6 +116,8 @@ class Sampler:
             if loop.time() >= slow_s:
                 slow_s = loop.time() + _SLOW_SAMPLE_S
                 await self._look_closer(follower)
+            else:
+                await self._ask_lanes(follower, self._unsure())
             if self._problem and await follower.has_caught_up():
                 self._problem = ""
             self._publish()
@@ -155,17 +158,10 @@ class Sampler:
 
     async def _look_closer(self, follower: Follower) -> None:
         """Positions of lanes, and the age of each first open event."""
-        retrier = await follower.position(RETRIER)
-        wanted = self._configuration().destinations
-        for destination_id in self._progress.keys() - wanted.keys():
-            if retrier is not None:
-                # Nobody asks for its lane any more: its receipts need not be kept for that.
-                self._progress[destination_id].reached(retrier)
+        wanted = list(self._configuration().destinations)
+        # Also of those that are gone: what is kept back of theirs would be kept for ever.
+        await self._ask_lanes(follower, [*wanted, *(self._progress.keys() - wanted)])
         for destination_id in wanted:
-            position = await follower.position(destination_id)
-            self._positions[destination_id] = position or {}
-            if position is not None and retrier is not None:
-                self._of(destination_id).reached({**position, **retrier})
             log_spans = self._log_of(destination_id)
             open_now = {}
             for topic, number, offset in self._of(destination_id).oldest_open(log_spans):
@@ -180,6 +176,19 @@ class Sampler:
             self._oldest = {
                 key: at for key, at in self._oldest.items() if key[0] != destination_id
             } | open_now
+
+    def _unsure(self) -> list[str]:
+        """Destinations with outcomes that may be confirmed any moment, and look idle until then."""
+        wanted = self._configuration().destinations
+        return [one for one in wanted if not self._of(one).is_sure]
+
+    async def _ask_lanes(self, follower: Follower, destination_ids: Sequence[str]) -> None:
+        retrier = await follower.position(RETRIER) if destination_ids else None
+        for destination_id in destination_ids:
+            position = await follower.position(destination_id)
+            self._positions[destination_id] = position or {}
+            if position is not None and retrier is not None:
+                self._of(destination_id).reached({**position, **retrier})
 
     def _log_of(self, destination_id: str) -> dict[Where, tuple[int, int]]:
         topic = stream_topic(destination_id.partition("/")[0])

@@ -97,6 +97,11 @@ class Progress:
         for receipt in self._unsure.reached(position):
             self._count(receipt)
 
+    @property
+    def is_sure(self) -> bool:
+        """Whether all that has been said counts by now."""
+        return next(self._unsure.offsets(), None) is None
+
     def _count(self, receipt: Receipt) -> None:
         for covered in receipt.covered:
             where = self.partition(covered.topic, covered.partition)

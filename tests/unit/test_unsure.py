@@ -98,11 +98,13 @@ def test_what_is_not_sure_is_on_its_way_and_not_lost() -> None:
     ):
         coverage.take(receipt)
         progress.take(receipt, now_ms=0)
+    sure = [progress.is_sure]
     before = Balance(10, 4, 0, 0, 6, 0)
     assert coverage.balance(LOG) == progress.balance(LOG, {}) == before
     assert progress.balance(LOG, {(TOPIC, 0): 0}) == before
     for books in (coverage, progress):
         books.reached({(TOPIC, 0): 6})
+    assert [*sure, progress.is_sure] == [False, True]
     after = Balance(10, 4, 0, 2, 4, 0)
     assert coverage.balance(LOG) == progress.balance(LOG, {(TOPIC, 0): 6}) == after
 
