@@ -100,6 +100,7 @@ def _outcome_fields(known: Outcomes) -> dict[str, Any]:
         "delivered": list(known.delivered),
         "dead": list(known.dead),
         "waiting": list(known.waiting),
+        "redriven": list(known.redriven),
         "in_tier": list(known.in_tier),
         "was_in_tier": list(known.was_in_tier),
         "in_dead": list(known.in_dead),
@@ -159,6 +160,8 @@ def _outcomes_of(fields: dict[str, Any]) -> Outcomes:
         delivered=Offsets.of(fields["delivered"]),
         dead=Offsets.of(fields["dead"]),
         waiting=Offsets.of(fields["waiting"]),
+        # What an older audit has saved does not say.
+        redriven=Offsets.of(fields.get("redriven", ())),
         in_tier=Layers.of(fields["in_tier"]),
         was_in_tier=Offsets.of(fields["was_in_tier"]),
         in_dead=Offsets.of(fields["in_dead"]),

@@ -250,6 +250,7 @@ def _forget(known: Outcomes, gone: Offsets) -> None:
     known.delivered = known.delivered.minus(gone)
     known.dead = known.dead.minus(gone)
     known.waiting = known.waiting.minus(gone)
+    known.redriven = known.redriven.minus(gone)
     known.in_tier.forget(gone)
     known.was_in_tier = known.was_in_tier.minus(gone)
     known.in_dead = known.in_dead.minus(gone)

@@ -15,6 +15,10 @@ from shared.layers import Layers
 from shared.receipt import Receipt
 from shared.record import Headers
 
+# What `Evidence.outcomes` calls events of which something was said after a re-drive, whatever it
+# was: their dead letter tells of an earlier life.
+REDRIVEN = "redriven"
+
 
 @dataclass(frozen=True, slots=True)
 class Claim:
@@ -34,7 +38,7 @@ class Claim:
 @dataclass(slots=True)
 class Evidence:
     claims: list[Claim] = field(default_factory=list)
-    # By destination, outcome and Kafka partition of the stream.
+    # By destination, outcome (or REDRIVEN) and Kafka partition of the stream.
     outcomes: dict[tuple[str, str, str, int], Offsets] = field(default_factory=dict)
     # By which topic holds them (a tier's, read or passed, or dead letters), destination, origin.
     records: dict[tuple[str, str, str, int], Layers] = field(default_factory=dict)
@@ -71,14 +75,11 @@ class Evidence:
         except (ValueError, KeyError, TypeError):
             self.unreadable += 1
             return
+        told = (receipt.outcome.value, *((REDRIVEN,) if receipt.redrive_count else ()))
         for covered in receipt.covered:
-            key = (
-                receipt.destination_id,
-                receipt.outcome.value,
-                covered.topic,
-                covered.partition,
-            )
-            self.outcomes.setdefault(key, Offsets()).add(covered.first, covered.end)
+            for outcome in told:
+                key = (receipt.destination_id, outcome, covered.topic, covered.partition)
+                self.outcomes.setdefault(key, Offsets()).add(covered.first, covered.end)
 
     def take_record(self, kind: str, headers: Headers) -> None:
         """Enter a record of a tier or of dead letters by the event that it holds."""

@@ -9,7 +9,7 @@ duplicates, retries and restarts change nothing.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from shared.evidence import Claim, Evidence
+from shared.evidence import REDRIVEN, Claim, Evidence
 from shared.intervals import Offsets
 from shared.layers import Layers
 from shared.overview import Node
@@ -60,6 +60,8 @@ class Outcomes:
     delivered: Offsets = field(default_factory=Offsets)
     dead: Offsets = field(default_factory=Offsets)
     waiting: Offsets = field(default_factory=Offsets)
+    # Sent again out of dead letters, once or more.
+    redriven: Offsets = field(default_factory=Offsets)
     # In a tier now, and ever; and in dead letters.
     in_tier: Layers = field(default_factory=Layers)
     was_in_tier: Offsets = field(default_factory=Offsets)
@@ -69,7 +71,12 @@ class Outcomes:
 
     def of(self, outcome: str) -> Offsets:
         """The set that an outcome's offsets go into."""
-        return {"delivered": self.delivered, "dead": self.dead, "waiting": self.waiting}[outcome]
+        return {
+            "delivered": self.delivered,
+            "dead": self.dead,
+            "waiting": self.waiting,
+            REDRIVEN: self.redriven,
+        }[outcome]
 
 
 @dataclass(slots=True)
@@ -162,8 +169,9 @@ def split(acked: Offsets, known: Outcomes, *, position: int | None, log: tuple[i
     delivered = len(acked) - len(rest)
     in_tier = known.in_tier.present
     dead = rest.both(known.dead)
-    # The retrier has given it up, and has not passed it.
-    still_waiting = dead.minus(known.in_dead).both(in_tier)
+    # The retrier has given it up and has not passed it, or somebody has sent it again: then its
+    # dead letter is of before.
+    still_waiting = dead.both(in_tier).minus(known.in_dead.minus(known.redriven))
     dead = _believed(dead.minus(still_waiting), known.in_dead, position)
     rest = rest.minus(dead)
     waiting = _believed(rest.both(known.waiting).union(still_waiting), in_tier, position)

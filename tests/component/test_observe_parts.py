@@ -54,6 +54,7 @@ def test_what_was_remembered_is_remembered_after_a_restart(tmp_path: Path) -> No
     ledger.enter(Claim(TOPIC, 1, M0, 12, 13, M0 + 6, (-1, 0, 0)), is_from_log=True)
     known = Outcomes(
         delivered=Offsets.of([(0, 4)]),
+        redriven=Offsets.of([(3, 5)]),
         in_tier=Layers.of([(4, 6), (5, 6)]),
         suspects=[(M0, Node.RETRIER, Offsets.of([(4, 5)]))],
     )

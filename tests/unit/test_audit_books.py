@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from shared.acked import WILD
 from shared.audit_books import CLOSED_KEPT_MS, AuditBooks, Finding, World
-from shared.evidence import Claim, Evidence
+from shared.evidence import REDRIVEN, Claim, Evidence
 from shared.intervals import Offsets
 from shared.layers import Layers
 from shared.minutes import DEAD, PASSED, WRITTEN, Outcomes, Rules
@@ -63,6 +63,7 @@ events = st.lists(
             "written": st.integers(0, 2),
             "passed": st.integers(0, 2),
             "is_in_dead": st.booleans(),
+            "was_redriven": st.booleans(),
             "was_retried": st.booleans(),
         }
     ),
@@ -87,6 +88,7 @@ def test_every_event_is_in_one_place_and_blamed_on_one_node(  # noqa: C901, PLR0
             part.outcomes[TO, fate, TOPIC, 0] = Offsets.of(one)
         if fate != "nothing" and event["was_retried"]:
             part.outcomes.setdefault((TO, "waiting", TOPIC, 0), Offsets()).add(*one[0])
+        part.outcomes[TO, REDRIVEN, TOPIC, 0] = Offsets.of(one * bool(event["was_redriven"]))
         written, passed = int(str(event["written"])), int(str(event["passed"]))
         part.records[WRITTEN, TO, TOPIC, 0] = Layers.of(one * written)
         part.records[PASSED, TO, TOPIC, 0] = Layers.of(one * passed)
@@ -96,8 +98,8 @@ def test_every_event_is_in_one_place_and_blamed_on_one_node(  # noqa: C901, PLR0
             absent.add(*one[0])
         node: Node | None = None
         is_in_tier = written > passed
-        if fate == "dead" and not event["is_in_dead"] and is_in_tier:
-            # The retrier could not write the dead letter, and will be back.
+        if fate == "dead" and is_in_tier and (event["was_redriven"] or not event["is_in_dead"]):
+            # It was sent again, or the retrier could not write the dead letter and will be back.
             fate = "waiting"
         has_no_record = (fate == "waiting" and not is_in_tier) or (
             fate == "dead" and not event["is_in_dead"]
@@ -284,3 +286,23 @@ def test_a_destination_that_began_late_is_asked_only_from_its_first_outcome_on()
     books.take(evidence(delivered=[(5, 7)]))
     found = books.judge(late, AT_ONCE, {})
     assert (found[0].books.acked, lost(found)) == (3, {Node.DELIVERY: {7}})
+
+
+def test_what_is_sent_again_out_of_dead_letters_waits_until_it_is_dead_again() -> None:
+    books = AuditBooks()
+    letter = {WRITTEN: [(0, 1)], PASSED: [(0, 1)], DEAD: [(0, 1)]}
+    books.take(evidence([claim(M0, 0, 2)], delivered=[(1, 2)], dead=[(0, 1)], records=letter))
+
+    def counts() -> tuple[int, int]:
+        (finding,) = books.judge(world(), AT_ONCE, {})
+        assert not finding.losses
+        return finding.books.waiting, finding.books.dead
+
+    assert counts() == (0, 1)
+    books.take(evidence(records={WRITTEN: [(0, 1)]}, waiting=[(0, 1)], redriven=[(0, 1)]))
+    assert counts() == (1, 0)
+    # The minute stays open for it.
+    books.close(books.judge(world(), AT_ONCE, {}), world(), AT_ONCE)
+    assert counts() == (1, 0)
+    books.take(evidence(dead=[(0, 1)], records={PASSED: [(0, 1)], DEAD: [(0, 1)]}))
+    assert counts() == (0, 1)

@@ -1,11 +1,13 @@
 """Evidence from parts is the evidence of the whole, and what cannot be read proves nothing."""
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.acked import AckedRow, Slice
 from shared.envelope import DESTINATION, ORIGIN_OFFSET, ORIGIN_PARTITION, ORIGIN_TOPIC
-from shared.evidence import Claim, Evidence
+from shared.evidence import REDRIVEN, Claim, Evidence
 from shared.intervals import Offsets
 from shared.layers import Layers
 from tests.unit.test_progress import DELIVERED, WAITING, a_receipt
@@ -62,6 +64,16 @@ def test_parts_merge_to_the_whole() -> None:
     assert merged.outcomes == whole.outcomes
     assert list(merged.records["dead", "orders/shop", TOPIC, 0]) == [(0, 2), (7, 8), (7, 8)]
     assert merged.records == whole.records
+
+
+def test_what_is_said_after_a_re_drive_is_known_as_that() -> None:
+    evidence = Evidence()
+    evidence.take_receipt(a_receipt(WAITING, 0, 5).to_json())
+    evidence.take_receipt(replace(a_receipt(WAITING, 2, 4), redrive_count=1).to_json())
+    assert evidence.outcomes == {
+        ("orders/shop", "waiting", TOPIC, 0): Offsets.of([(0, 5)]),
+        ("orders/shop", REDRIVEN, TOPIC, 0): Offsets.of([(2, 4)]),
+    }
 
 
 def test_what_cannot_be_read_is_counted_and_proves_nothing() -> None:
