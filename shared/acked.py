@@ -63,6 +63,13 @@ class Slice:
     def count(self) -> int:
         return sum(count for count, _ in self.runs)
 
+    def claims(self) -> Iterator[tuple[int, int, int]]:
+        """(minute, first, end) of each stretch of offsets."""
+        at = self.first
+        for count, minute in self.runs:
+            yield minute, at, at + count
+            at += count
+
 
 @dataclass(frozen=True, slots=True)
 class AckedRow:
@@ -118,10 +125,7 @@ class AckedRow:
     def claims(self) -> Iterator[tuple[int, int, int]]:
         """(minute, first, end) of each stretch of offsets."""
         for one in self.slices:
-            at = one.first
-            for count, minute in one.runs:
-                yield minute, at, at + count
-                at += count
+            yield from one.claims()
 
     def named(self) -> Iterator[tuple[int, int, str]]:
         """(minute, offset, id) of each event."""

@@ -53,21 +53,12 @@ class Evidence:
         except (ValueError, KeyError, TypeError):
             self.unreadable += 1
             return
+        where = (partition, offset, offset)
         for one in row.slices:
-            at = one.first
-            for count, minute in one.runs:
+            for minute, first, end in one.claims():
                 self._claim(
-                    Claim(
-                        row.topic,
-                        row.partition,
-                        minute,
-                        at,
-                        at + count,
-                        one.accepted_at_ms,
-                        (partition, offset, offset),
-                    )
+                    Claim(row.topic, row.partition, minute, first, end, one.accepted_at_ms, where)
                 )
-                at += count
 
     def take_receipt(self, value: bytes) -> None:
         try:

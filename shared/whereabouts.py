@@ -65,8 +65,8 @@ class Whereabouts:
 # By destination, then by where the event was stored.
 ByDestination = Mapping[str, Mapping[Origin, Whereabouts]]
 # What a receipt and its record agree in: destination, event, how often it had been re-driven. The
-# dead letter of an earlier life is no record of what was said after a re-drive.
-_Told = tuple[str, Origin, int]
+# dead letter of an earlier life is no record of what was said in a later one.
+_Life = tuple[str, Origin, int]
 
 
 def whereabouts(
@@ -107,7 +107,7 @@ def counts_of(told: Mapping[Origin, Whereabouts]) -> dict[str, int]:
 
 
 def _last_receipts(
-    trail: Trail, kept: Mapping[ReceiptOutcome, Mapping[_Told, Kept]]
+    trail: Trail, kept: Mapping[ReceiptOutcome, Mapping[_Life, Kept]]
 ) -> dict[tuple[str, Origin], Receipt]:
     """The receipt that counts for each event at each destination.
 
@@ -137,8 +137,8 @@ def _weight(receipt: Receipt) -> tuple[bool, int, bool, int]:
     return False, receipt.redrive_count, outcome is ReceiptOutcome.DEAD, ended_ms
 
 
-def _newest(kept: Iterable[Kept]) -> dict[_Told, Kept]:
-    newest: dict[_Told, Kept] = {}
+def _newest(kept: Iterable[Kept]) -> dict[_Life, Kept]:
+    newest: dict[_Life, Kept] = {}
     for one in kept:
         destination, history = one.envelope.travel
         key = (destination, one.envelope.origin, history.redrive_count)
