@@ -5,7 +5,7 @@ difference is set arithmetic over offsets, so a duplicate can never hide a loss.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from shared.intervals import Offsets
@@ -31,10 +31,6 @@ class Balance:
     def is_settled(self) -> bool:
         """Nothing is on its way: what is not delivered or dead now is lost."""
         return self.pending == 0 and self.waiting == 0
-
-    @property
-    def is_balanced(self) -> bool:
-        return self.unaccounted == 0
 
 
 @dataclass(slots=True)
@@ -97,11 +93,3 @@ class Coverage:
             pending=sums["pending"],
             unaccounted=sums["unaccounted"],
         )
-
-
-def events_per_minute(receipts: Iterable[Receipt]) -> Counter[int]:
-    """Events per minute of their own time, over all receipts given."""
-    minutes: Counter[int] = Counter()
-    for receipt in receipts:
-        minutes.update(receipt.minutes)
-    return minutes
