@@ -22,11 +22,16 @@ class Books:
     """What is proven of each destination so far. Made by `open_books`."""
 
     def __init__(
-        self, consumer: AIOKafkaConsumer, receipts: list[TopicPartition], groups: LaneGroups
+        self,
+        consumer: AIOKafkaConsumer,
+        receipts: list[TopicPartition],
+        groups: LaneGroups,
+        only: str | None,
     ) -> None:
         self._consumer = consumer
         self._receipts = receipts
         self._groups = groups
+        self._only = only
         self._coverage: dict[str, Coverage] = {}
 
     async def catch_up(self) -> None:
@@ -60,6 +65,8 @@ class Books:
         except (ValueError, TypeError, KeyError) as error:
             log.warning("receipt.unreadable", error=str(error))
             return
+        if self._only not in {None, receipt.destination_id}:
+            return
         coverage = self._coverage.get(receipt.destination_id)
         if coverage is None:
             coverage = self._coverage[receipt.destination_id] = Coverage(receipt.destination_id)
@@ -76,8 +83,12 @@ class Books:
 
 
 @contextlib.asynccontextmanager
-async def open_books(bootstrap_servers: str) -> AsyncIterator[Books]:
-    """The books, with a consumer that belongs to no group."""
+async def open_books(bootstrap_servers: str, *, only: str | None = None) -> AsyncIterator[Books]:
+    """The books, with a consumer that belongs to no group.
+
+    Whoever keeps them open names the one destination that is asked about: of others, what is not
+    confirmed would pile up.
+    """
     consumer = AIOKafkaConsumer(
         bootstrap_servers=bootstrap_servers,
         enable_auto_commit=False,
@@ -91,6 +102,6 @@ async def open_books(bootstrap_servers: str) -> AsyncIterator[Books]:
         consumer.assign(receipts)
         await consumer.seek_to_beginning(*receipts)
         async with LaneGroups(bootstrap_servers) as groups:
-            yield Books(consumer, receipts, groups)
+            yield Books(consumer, receipts, groups, only)
     finally:
         await consumer.stop()

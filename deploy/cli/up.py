@@ -239,12 +239,12 @@ async def _show_books(bootstrap_servers: str) -> None:
     """Keep the status line true; nothing is read for a terminal that is not there."""
     if not out.is_terminal:
         await asyncio.Event().wait()
+    demo = destination_id(DEMO_STREAM, DEMO_DESTINATION)
     with _status() as show:
         while True:
             try:
-                async with open_books(bootstrap_servers) as books:
+                async with open_books(bootstrap_servers, only=demo) as books:
                     while True:
-                        demo = destination_id(DEMO_STREAM, DEMO_DESTINATION)
                         show(status_line(await books.balance(DEMO_STREAM, demo)))
                         await asyncio.sleep(_STATUS_S)
             except KafkaError as error:
