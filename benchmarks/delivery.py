@@ -184,19 +184,17 @@ def _neighbours(place: Place, driver: Driver) -> tuple[Lags, Lags]:
 
 def _measure(place: Place, streams: list[str], events_per_s: float, duration_s: float) -> Lags:
     """Load on all the streams at once; what arrives at the quick sink is that of the first."""
-    loads = [
-        subprocess.Popen(
-            [
-                *(sys.executable, "-m", "benchmarks.paced", place.servers),
-                *(stream, str(events_per_s), str(duration_s)),
-            ],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for stream in streams
-    ]
-    said = [load.communicate(timeout=duration_s + 60)[0] for load in loads]
-    expected = int(said[0])
+    load = subprocess.run(
+        [
+            *(sys.executable, "-m", "benchmarks.paced", place.servers),
+            *(str(events_per_s), str(duration_s), *streams),
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=duration_s + 60,
+    )
+    expected = int(load.stdout)
     lags_ms: list[float] = []
     until_s = time.monotonic() + _ARRIVE_TIMEOUT_S
     while len(lags_ms) < expected and time.monotonic() < until_s:

@@ -1,11 +1,13 @@
-"""Writes events to a stream at a steady pace, each with the time of its making inside.
+"""Writes events to streams at a steady pace, each with the time of its making inside.
 
-Run as a process of its own: `python -m benchmarks.paced SERVERS STREAM EVENTS_PER_S DURATION_S`.
+Run as a process of its own: `python -m benchmarks.paced SERVERS EVENTS_PER_S DURATION_S STREAM...`;
+each stream gets as many.
 """
 
 import asyncio
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
@@ -18,30 +20,34 @@ _EVENT_BYTES = 500
 _STEP_S = 0.005
 
 
-async def write_paced(servers: str, stream: str, *, events_per_s: float, duration_s: float) -> int:
-    """Write for so long; the number of events that Kafka has reported stored."""
+async def write_paced(
+    servers: str, streams: Sequence[str], *, events_per_s: float, duration_s: float
+) -> int:
+    """Write for so long; the number of events of each stream that Kafka has reported stored."""
     producer = AIOKafkaProducer(bootstrap_servers=servers, acks="all")
     await producer.start()
-    partitions = sorted(await producer.partitions_for(stream_topic(stream)))
+    topics = [stream_topic(stream) for stream in streams]
+    partitions = {topic: sorted(await producer.partitions_for(topic)) for topic in topics}
     reports: list[asyncio.Future[Any]] = []
+    written = 0
     try:
         begun_s = time.perf_counter()
         while (now_s := time.perf_counter()) < begun_s + duration_s:
             due = int((now_s - begun_s) * events_per_s)
-            reports += [
-                await producer.send(
-                    stream_topic(stream),
-                    _event(number),
-                    partition=partitions[number % len(partitions)],
-                    headers=_headers(number),
-                )
-                for number in range(len(reports), due)
-            ]
+            for number in range(written, due):
+                for topic in topics:
+                    where = partitions[topic][number % len(partitions[topic])]
+                    reports.append(
+                        await producer.send(
+                            topic, _event(number), partition=where, headers=_headers(number)
+                        )
+                    )
+            written = due
             await asyncio.sleep(_STEP_S)
         await asyncio.gather(*reports)
     finally:
         await producer.stop()
-    return len(reports)
+    return written
 
 
 async def write_all(servers: str, stream: str, *, count: int) -> None:
@@ -73,12 +79,9 @@ def _headers(number: int) -> list[tuple[str, bytes]]:
 
 
 if __name__ == "__main__":
-    written = asyncio.run(
-        write_paced(
-            sys.argv[1],
-            sys.argv[2],
-            events_per_s=float(sys.argv[3]),
-            duration_s=float(sys.argv[4]),
+    servers, rate, duration, *wanted = sys.argv[1:]
+    print(
+        asyncio.run(
+            write_paced(servers, wanted, events_per_s=float(rate), duration_s=float(duration))
         )
     )
-    print(written)

@@ -75,12 +75,18 @@ class Plan:
 
 
 def deliver(
-    batches: Iterable[pa.RecordBatch], plan: Plan, *, is_again: bool = False
+    batches: Iterable[pa.RecordBatch],
+    plan: Plan,
+    *,
+    is_again: bool = False,
+    lasts_s_when_refused: float = 0.0,
 ) -> Iterator[pa.RecordBatch]:
     """Send every row of a task to its destination; yield one row per outcome.
 
     `is_again` says that another try of this very task died, so that all of it may be a repeat.
+    A task for which nothing could be sent does not end before `lasts_s_when_refused`.
     """
+    begun_s = time.monotonic()
     worker = _worker(plan)
     task = _Task(plan, worker, is_again=is_again)
     try:
@@ -88,6 +94,8 @@ def deliver(
             outcomes = worker.run(task.settle(batch))
             if outcomes:
                 yield batch_of(outcomes)
+        if task.was_refused:
+            time.sleep(max(0.0, begun_s + lasts_s_when_refused - time.monotonic()))
     finally:
         task.leave()
 
@@ -137,6 +145,12 @@ class _Task:
             return []
         news = [(name, self._queue(name).news()) for name in names]
         return [route_state(name, record.to_json()) for name, record in news if record]
+
+    @property
+    def was_refused(self) -> bool:
+        """Whether events had to wait elsewhere, and not one was sent."""
+        queues = self._queues.values()
+        return any(one.has_refused for one in queues) and not any(one.has_sent for one in queues)
 
     def leave(self) -> None:
         for queue in self._queues.values():

@@ -67,7 +67,9 @@ class Queue:
     store: FlowStore
     settlement: Settlement
     limits: Limits
-    _has_sent: bool = False
+    has_sent: bool = False
+    # Something had to wait elsewhere because the destination may not be sent to for longer.
+    has_refused: bool = False
     _news: FlowRecord | None = None
 
     async def drain(
@@ -130,7 +132,7 @@ class Queue:
     ) -> None:
         """Start one request, or refuse all that waits, or end the turn."""
         now_s = time.monotonic()
-        if now_s >= box_end_s and self._has_sent:
+        if now_s >= box_end_s and self.has_sent:
             self._refuse_all(held, tracks, Failure.BUDGET_USED_UP, held.now_ms)
             return
         free = [track for track in tracks if self._is_free(held, track)]
@@ -185,13 +187,14 @@ class Queue:
         count = pending.batch.event_count
         held.flow = started(held.flow, held.limits, event_count=count, now_ms=held.now_ms)
         track.running_count += 1
-        self._has_sent = True
+        self.has_sent = True
         return track, pending, is_probe
 
     def _refuse_all(
         self, held: Held, tracks: Sequence[_Track], failure: Failure, until_ms: int
     ) -> None:
         for track in tracks:
+            self.has_refused = self.has_refused or bool(track.waiting)
             while track.waiting:
                 pending = track.waiting.popleft()
                 self.settlement.refuse(held, pending, failure, until_ms=until_ms)

@@ -1,13 +1,20 @@
-"""Decides what a task of delivery knows when it begins: whether another try of it died before."""
+"""Decides what a task of delivery knows of its moment: a try before it, the tasks beside it."""
 
 from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
 from delivery.deliver import Plan, deliver
-from shared.runtime.task_tries import is_another_try
+from shared.runtime.task_tries import is_another_try, is_first_task
+
+# A micro-batch whose destination may not be sent to lasts so long at least. It would otherwise be
+# over at once, and planning one after the other takes half a core from the lanes that can send
+# (ADR 0030). What it waits for is the retrier's delay of 30 s, or a person.
+_REFUSED_S = 2.0
 
 
 def deliver_stream(batches: Iterable[pa.RecordBatch], *, plan: Plan) -> Iterator[pa.RecordBatch]:
     """`deliver`, with what only the moment of the task can tell."""
-    yield from deliver(batches, plan, is_again=is_another_try())
+    # One task of the micro-batch is enough to make it last, and leaves the others' slots free.
+    lasts_s = _REFUSED_S if is_first_task() else 0.0
+    yield from deliver(batches, plan, is_again=is_another_try(), lasts_s_when_refused=lasts_s)

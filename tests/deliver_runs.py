@@ -41,8 +41,19 @@ def events(count: int, *, first: int = 0) -> list[RecordIn]:
     ]
 
 
-def run(records: Sequence[RecordIn], plan: Plan, *, is_again: bool = False) -> list[RecordOut]:
-    batches = deliver(iter([batch_in(records)]), plan, is_again=is_again)
+def run(
+    records: Sequence[RecordIn],
+    plan: Plan,
+    *,
+    is_again: bool = False,
+    lasts_s_when_refused: float = 0.0,
+) -> list[RecordOut]:
+    batches = deliver(
+        iter([batch_in(records)]),
+        plan,
+        is_again=is_again,
+        lasts_s_when_refused=lasts_s_when_refused,
+    )
     rows = [row for batch in batches for row in batch.to_pylist()]
     return [
         RecordOut(

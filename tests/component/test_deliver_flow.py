@@ -78,6 +78,29 @@ def test_a_dead_destination_gets_a_dozen_requests_and_every_event_waits(tmp_path
     assert state(first).flow.parks["breaker_open"] == causes(first)["breaker_open"]
 
 
+def test_a_task_that_may_send_nothing_leaves_the_processor_to_others(tmp_path: Path) -> None:
+    with scripted_destination(always(503)) as dead:
+        plan = replace(
+            plan_for(sample(dead, batch_count_max=10)),
+            schedule=RetrySchedule(),
+            flow_folder=tmp_path,
+        )
+        # Something was sent: it ends as soon as it can.
+        begun_s = time.monotonic()
+        run(events(1_000), plan, lasts_s_when_refused=60.0)
+        assert time.monotonic() - begun_s < 60
+        begun_s = time.monotonic()
+        refused = run(events(10, first=1_000), plan, lasts_s_when_refused=0.5)
+        assert time.monotonic() - begun_s >= 0.5
+    assert causes(refused) == {"breaker_open": 10}
+    # Nothing to send is not a refusal.
+    wanted = Condition("/kind", "equals", "wanted")
+    with scripted_destination() as well:
+        begun_s = time.monotonic()
+        run(events(10), plan_for(sample(well, filter=(wanted,))), lasts_s_when_refused=60.0)
+        assert time.monotonic() - begun_s < 60
+
+
 def test_nobody_there_is_found_out_quickly_and_costs_no_attempt_after_that(tmp_path: Path) -> None:
     with scripted_destination() as destination:
         url = destination.url
