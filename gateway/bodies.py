@@ -57,7 +57,7 @@ def find_events(
             case Format.CLOUD_EVENT:
                 found = Found([_stripped(body)], "")
             case Format.CLOUD_EVENTS:
-                found = Found(_array(body, events_max), "/")
+                found = Found(_array(body, events_max, event_bytes_max), "/")
             case _:
                 found = _json(body, events_max, event_bytes_max)
     except UnicodeDecodeError as error:
@@ -79,7 +79,7 @@ def find_events(
 
 def _json(body: bytes, events_max: int, event_bytes_max: int) -> Found:
     if not body.lstrip().startswith(b"{"):
-        return Found(_array(body, events_max), "/")
+        return Found(_array(body, events_max, event_bytes_max), "/")
     try:
         if len(body) > _HARMLESS_BYTES:
             raws = _kept(_counting_wrapped(events_max).decode(body).events)
@@ -103,9 +103,13 @@ def _json(body: bytes, events_max: int, event_bytes_max: int) -> Found:
     return Found([_stripped(body)], "")
 
 
-def _array(body: bytes, events_max: int) -> Raws:
+def _array(body: bytes, events_max: int, event_bytes_max: int) -> Raws:
     if len(body) <= _HARMLESS_BYTES:
         return _ARRAY.decode(body)
+    inside = _stripped(body)[1:-1]
+    if len(inside) > event_bytes_max and b"," not in inside and inside.lstrip().startswith(b"{"):
+        # One object at most, and as above no event. Reading 20 MB of escapes takes 50 to 90 ms.
+        return [inside]
     try:
         return _kept(_counting(events_max).decode(body))
     except msgspec.ValidationError as error:

@@ -29,8 +29,9 @@ def moody(dice: random.Random) -> Script:
     return answer
 
 
+@pytest.mark.long
 @pytest.mark.timeout(2_400)
-@pytest.mark.parametrize("kills", [3, pytest.param(30, marks=pytest.mark.long)])
+@pytest.mark.parametrize("kills", [3, 30])
 def test_kills_lose_nothing_and_cost_no_attempt(hifi: RunningHifi, kills: int) -> None:
     dice = random.Random(SEED)
     stream = f"kills{kills}"
