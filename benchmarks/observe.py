@@ -130,9 +130,7 @@ def _restart(stack: Stack, *, is_on: bool) -> None:
             "HIFI_GATEWAY_IS_LEDGER_ON": str(is_on).lower(),
             "HIFI_OBSERVE_IS_AUDIT_ON": str(is_on).lower(),
         }
-        assert service.child is not None, "the stack runs"
-        service.child.stop(60)
-    stack.look_after()
+        stack.restart(service)
     _wait(lambda: all(one.is_ready() for one in stack.services))
     if is_on:
         # Its Spark is up and has had its first run.

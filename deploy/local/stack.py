@@ -113,6 +113,12 @@ class Stack:
                 self._note_death(f"Kafka broker {broker_id}", self._cluster.child(broker_id))
                 self._cluster.restart(broker_id, wait=False)
 
+    def restart(self, service: Service) -> None:
+        """Stop a service and start it anew, which is no death of it."""
+        assert service.child is not None, "only what runs is started anew"
+        service.child.stop(_STOP_TIMEOUT_S)
+        self._spawn(service)
+
     def stop(self) -> None:
         """Drain and stop everything, in order; safe to call at any point of a start."""
         self._realtime.stop()
