@@ -254,7 +254,9 @@ class Ingest:
 
     def _count(self, job: "_Job", counts: Mapping[str, int]) -> None:
         for word, count in counts.items():
-            self._counts.events_of(job.stream.name, word).inc(count)
+            counter = self._counts.events_of(job.stream.name, word)
+            if count:
+                counter.inc(count)
 
 
 _PROBLEM_TYPE = (b"content-type", b"application/problem+json")

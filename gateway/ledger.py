@@ -152,7 +152,7 @@ def _enter(
         value_bytes = sum([len(event.value) for event in events])
         earliest, latest = min(times_ms), max(times_ms)
     minute = audited_minute(earliest, accepted_at_ms)
-    if minute == audited_minute(latest, accepted_at_ms):
+    if earliest == latest or minute == audited_minute(latest, accepted_at_ms):
         runs: tuple[tuple[int, int], ...] = ((len(events), minute),)
     else:
         runs = runs_of([audited_minute(time_ms, accepted_at_ms) for time_ms in times_ms])

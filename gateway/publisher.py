@@ -89,6 +89,8 @@ class KafkaPublisher:
         self._queue_deadline_s = queue_deadline_s
         self._batch_bytes_max = batch_bytes_max
         self._topics: dict[str, _Topic] = {}
+        # As of the last sweep, which alone makes events overdue; each request asks for it.
+        self.overdue_bytes = 0
         self._producer: AIOKafkaProducer | None = None
         self._has_producer = asyncio.Event()
         self._heard_at_s = float("-inf")
@@ -122,14 +124,6 @@ class KafkaPublisher:
         producer, self._producer = self._producer, None
         if producer is not None:
             await _give_up(producer)
-
-    @property
-    def overdue_bytes(self) -> int:
-        return sum(
-            accumulator.overdue_bytes
-            for topic in self._topics.values()
-            for accumulator in topic.accumulators
-        )
 
     @property
     def problem(self) -> str | None:
@@ -247,6 +241,7 @@ class KafkaPublisher:
         while True:
             await asyncio.sleep(_SWEEP_S)
             now_s = monotonic()
+            overdue_bytes = 0
             for topic in self._topics.values():
                 for accumulator in topic.accumulators:
                     accumulator.sweep(
@@ -254,6 +249,8 @@ class KafkaPublisher:
                         queue_deadline_s=self._queue_deadline_s,
                         ack_deadline_s=self._ack_deadline_s,
                     )
+                    overdue_bytes += accumulator.overdue_bytes
+            self.overdue_bytes = overdue_bytes
 
     async def _probe(self) -> None:
         """Keep the news of Kafka fresh: when nobody sends, we send a record of no meaning."""

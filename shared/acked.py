@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any
 
 from shared.log_buckets import LogBuckets
@@ -89,7 +89,9 @@ class AckedRow:
         head = {
             "topic": self.topic,
             "partition": self.partition,
-            "slices": [[s.first, s.accepted_at_ms, *_flat(s.runs)] for s in self.slices],
+            "slices": [
+                [s.first, s.accepted_at_ms, *chain.from_iterable(s.runs)] for s in self.slices
+            ],
             # Beside the slices, where readers that do not know of it pass it by.
             "requests": [[s.request_id, s.request_count] for s in self.slices],
             "value_bytes": self.value_bytes,
@@ -175,7 +177,3 @@ class AckedRequest:
             self.topic, self.accepted_at_ms = row.topic, one.accepted_at_ms
             self.count = max(self.count, one.request_count)
             self.ids[row.partition, offset] = event_id
-
-
-def _flat(runs: tuple[tuple[int, int], ...]) -> list[int]:
-    return [number for run in runs for number in run]
