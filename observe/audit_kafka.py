@@ -9,8 +9,9 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from shared.overview import MinuteBooks
-from shared.runtime.kafka_records import partitions_of
+from shared.runtime.kafka_records import spans_of
 from shared.runtime.lane_positions import LaneGroups
+from shared.runtime.started import started
 from shared.statement import SignedStatement
 from shared.topics import MINUTES, STATEMENTS
 
@@ -43,12 +44,7 @@ class AuditKafka:
 
     async def spans(self, topics: Iterable[str]) -> dict[Where, tuple[int, int]]:
         """The first offset and the end of every Kafka partition of those topics that exist."""
-        partitions = await partitions_of(self._consumer, *topics)
-        if not partitions:
-            return {}
-        starts = await self._consumer.beginning_offsets(partitions)
-        ends = await self._consumer.end_offsets(partitions)
-        return {(one.topic, one.partition): (starts[one], ends[one]) for one in partitions}
+        return await spans_of(self._consumer, topics)
 
     async def publish_statements(self, statements: Sequence[SignedStatement]) -> None:
         """Write them in their order, and wait until Kafka has them."""
@@ -86,13 +82,5 @@ async def audit_kafka(bootstrap_servers: str) -> AsyncIterator[AuditKafka]:
     producer = AIOKafkaProducer(
         bootstrap_servers=bootstrap_servers, acks="all", enable_idempotence=True
     )
-    await consumer.start()
-    try:
-        await producer.start()
-        try:
-            async with LaneGroups(bootstrap_servers) as groups:
-                yield AuditKafka(bootstrap_servers, consumer, producer, groups)
-        finally:
-            await producer.stop()
-    finally:
-        await consumer.stop()
+    async with started(consumer), started(producer), LaneGroups(bootstrap_servers) as groups:
+        yield AuditKafka(bootstrap_servers, consumer, producer, groups)

@@ -9,8 +9,9 @@ from aiokafka.errors import KafkaError
 
 from shared.audit import Balance, Coverage
 from shared.receipt import Receipt
-from shared.runtime.kafka_records import partitions_of
+from shared.runtime.kafka_records import partitions_of, spans_of
 from shared.runtime.lane_positions import LaneGroups
+from shared.runtime.started import started
 from shared.topics import RECEIPTS, RETRIER, stream_topic
 
 log = structlog.get_logger()
@@ -49,15 +50,11 @@ class Books:
     async def balance(self, stream: str, destination_id: str) -> Balance:
         """The books of one destination as of now. Ends first: what comes later is not missing."""
         topic = stream_topic(stream)
-        partitions = await partitions_of(self._consumer, topic)
-        starts = await self._consumer.beginning_offsets(partitions)
-        ends = await self._consumer.end_offsets(partitions)
+        spans = await spans_of(self._consumer, [topic])
         await self.catch_up()
         coverage = self._coverage.setdefault(destination_id, Coverage(destination_id))
         await self._ask_lanes(coverage)
-        return coverage.balance(
-            {(where.topic, where.partition): (starts[where], ends[where]) for where in partitions}
-        )
+        return coverage.balance(spans)
 
     async def _enter(self, value: bytes | None) -> None:
         try:
@@ -96,12 +93,8 @@ async def open_books(bootstrap_servers: str, *, only: str | None = None) -> Asyn
         # A re-drive writes in transactions: what was taken back must not be in the books.
         isolation_level="read_committed",
     )
-    await consumer.start()
-    try:
+    async with started(consumer), LaneGroups(bootstrap_servers) as groups:
         receipts = await partitions_of(consumer, RECEIPTS)
         consumer.assign(receipts)
         await consumer.seek_to_beginning(*receipts)
-        async with LaneGroups(bootstrap_servers) as groups:
-            yield Books(consumer, receipts, groups, only)
-    finally:
-        await consumer.stop()
+        yield Books(consumer, receipts, groups, only)

@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from shared.runtime.kafka_records import partitions_of
+from shared.runtime.kafka_records import partitions_of, spans_of
 from shared.runtime.lane_positions import LaneGroups
+from shared.runtime.started import started
 
 Where = tuple[str, int]
 # What goes wrong when Kafka is away or changes its mind; following is then begun anew.
@@ -48,12 +49,7 @@ class Follower:
 
     async def spans(self, topics: Iterable[str]) -> dict[Where, tuple[int, int]]:
         """The first offset and the end of every Kafka partition."""
-        partitions = await partitions_of(self._peeker, *topics)
-        if not partitions:
-            return {}
-        starts = await self._peeker.beginning_offsets(partitions)
-        ends = await self._peeker.end_offsets(partitions)
-        return {(one.topic, one.partition): (starts[one], ends[one]) for one in partitions}
+        return await spans_of(self._peeker, topics)
 
     async def stored_at_ms(self, topic: str, partition: int, offset: int) -> int | None:
         """When the broker took the first record from there on; None if none comes."""
@@ -90,9 +86,7 @@ async def following(
         auto_offset_reset="earliest",
         max_partition_fetch_bytes=_PEEK_BYTES,
     )
-    await consumer.start()
-    await peeker.start()
-    try:
+    async with started(consumer), started(peeker), LaneGroups(bootstrap_servers) as groups:
         from_start = await partitions_of(consumer, whole)
         recent = await partitions_of(consumer, *latest)
         consumer.assign([*from_start, *recent])
@@ -105,8 +99,4 @@ async def following(
                     await consumer.seek_to_end(one)
                 else:
                     consumer.seek(one, at.offset)
-        async with LaneGroups(bootstrap_servers) as groups:
-            yield Follower(consumer, peeker, groups)
-    finally:
-        await consumer.stop()
-        await peeker.stop()
+        yield Follower(consumer, peeker, groups)

@@ -4,15 +4,16 @@ import asyncio
 import contextlib
 
 import structlog
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from shared.acked import AckedRow
 from shared.metric_names import OBSERVE_CLOCK_SKEW_SECONDS, OBSERVE_UNDER_MIN_ISR_TOPICS
 from shared.runtime.clock import now_ms
-from shared.runtime.kafka_records import partitions_of
+from shared.runtime.kafka_records import spans_of
 from shared.runtime.metrics import Metrics
 from shared.runtime.setup_error import SetupError
+from shared.runtime.started import started
 from shared.runtime.topic_admin import topic_admin
 from shared.topics import ACKED, PROBE
 
@@ -58,14 +59,11 @@ async def topics_under_min_isr(bootstrap_servers: str) -> list[str]:
 async def own_skew_ms(bootstrap_servers: str) -> float:
     """How far this machine's clock is ahead of the broker's, to within half of a produce."""
     producer = AIOKafkaProducer(bootstrap_servers=bootstrap_servers, acks="all")
-    await producer.start()
-    try:
+    async with started(producer):
         await producer.send_and_wait(PROBE, b"warm up: the first pays for its connection")
         before_ms = now_ms()
         stored = await producer.send_and_wait(PROBE, b"what time is it?")
         after_ms = now_ms()
-    finally:
-        await producer.stop()
     # Anywhere between the two the broker may have looked at its clock.
     if before_ms <= stored.timestamp <= after_ms:
         return 0.0
@@ -78,22 +76,18 @@ async def gateway_skew_ms(bootstrap_servers: str) -> float | None:
     A row is stored a little after its events were accepted: what is outside of that is skew.
     """
     consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap_servers, enable_auto_commit=False)
-    await consumer.start()
     worst_ms: float | None = None
-    try:
-        for where in await partitions_of(consumer, ACKED):
-            end = (await consumer.end_offsets([where]))[where]
-            start = (await consumer.beginning_offsets([where]))[where]
+    async with started(consumer):
+        for (topic, number), (start, end) in (await spans_of(consumer, [ACKED])).items():
             if end == start:
                 continue
+            where = TopicPartition(topic, number)
             consumer.assign([where])
             consumer.seek(where, end - 1)
             for record in (await consumer.getmany(where, timeout_ms=_READ_MS)).get(where, []):
                 off_ms = _off_ms(record.value or b"", record.timestamp)
                 if worst_ms is None or abs(off_ms) > abs(worst_ms):
                     worst_ms = off_ms
-    finally:
-        await consumer.stop()
     return worst_ms
 
 

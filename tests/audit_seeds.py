@@ -20,6 +20,7 @@ from shared.receipt import Receipt, ReceiptOutcome, facts_of, make_receipt
 from shared.record import Origin, RecordOut
 from shared.routing import route, route_receipt
 from shared.runtime.lane_positions import LaneGroups
+from shared.runtime.started import started
 from shared.schedule import RetrySchedule
 from shared.topics import ACKED, stream_topic
 
@@ -192,8 +193,7 @@ def _receipt(seed: Seed, events: Sequence[Envelope], outcome: ReceiptOutcome) ->
 async def write_seeds(bootstrap_servers: str, seeds: Sequence[Seed]) -> None:
     """Bring the histories into Kafka; the streams' topics exist."""
     producer = AIOKafkaProducer(bootstrap_servers=bootstrap_servers, linger_ms=20)
-    await producer.start()
-    try:
+    async with started(producer):
         for seed in seeds:
             for event in seed.events:
                 headers = event_headers(
@@ -210,8 +210,6 @@ async def write_seeds(bootstrap_servers: str, seeds: Sequence[Seed]) -> None:
             for row in seed.rows:
                 await producer.send(row.topic, row.value, row.key, headers=list(row.headers))
         await producer.flush()
-    finally:
-        await producer.stop()
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap_servers)
     await admin.start()
     try:

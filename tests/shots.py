@@ -17,15 +17,16 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from aiokafka import AIOKafkaProducer
 
 from deploy.local.stack import Stack
 from shared.acked import MINUTE_MS, AckedRow, Slice
 from shared.destination import Destination
+from shared.record import RecordOut
 from shared.runtime.clock import now_ms
 from shared.runtime.jars import default_cache, ensure_jars
 from shared.topics import ACKED, stream_topic
 from tests.browser import MISSING, Browser, Tab, chromium
+from tests.kafka_log import write_rows
 from tests.scripted_destination import Reply, scripted_destination
 from tests.stack_fixtures import RunningHifi, fetch, stack_settings, wait_until
 
@@ -153,16 +154,7 @@ def lose(hifi: RunningHifi, *, minute_ms: int) -> None:
         slices=(Slice(end, ((3, minute_ms),), minute_ms + 900),),
         ids=("trade-1", "trade-2", "trade-3"),
     )
-    asyncio.run(_write(hifi.kafka, row))
-
-
-async def _write(bootstrap_servers: str, row: AckedRow) -> None:
-    producer = AIOKafkaProducer(bootstrap_servers=bootstrap_servers, acks="all")
-    await producer.start()
-    try:
-        await producer.send_and_wait(ACKED, row.to_bytes(), key=row.topic.encode())
-    finally:
-        await producer.stop()
+    asyncio.run(write_rows(hifi.kafka, [RecordOut(ACKED, row.topic.encode(), row.to_bytes())]))
 
 
 def take(tab: Tab, console: str, look: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka import ConsumerRecord
 
 from deploy.local.ports import pick_free
 from deploy.local.services import StackSettings
@@ -22,6 +22,7 @@ from shared.destination import Destination
 from shared.runtime.config_topic import write_config, write_records
 from shared.runtime.topic_admin import topic_admin
 from shared.topics import DEAD, stream_spec
+from tests.kafka_log import read_all
 
 # The 30 s tier lasts 0.6 s, the deadline of 72 h an hour and a half.
 TIME_SCALE = 0.02
@@ -100,33 +101,12 @@ class RunningHifi:
 
     def records(self, topic: str) -> list[ConsumerRecord]:
         """Everything a topic holds now."""
-        return asyncio.run(self._records(topic))
+        return asyncio.run(read_all(self.kafka, topic))
 
     async def _add(self, destination: Destination) -> None:
         async with topic_admin(self.kafka) as admin:
             await admin.create_missing([stream_spec(destination.stream)])
         await write_config(self.kafka, [Stream(destination.stream), destination])
-
-    async def _records(self, topic: str) -> list[ConsumerRecord]:
-        async with topic_admin(self.kafka) as admin:
-            spans = await admin.spans([topic])
-        if all(start == end for start, end in spans.values()):
-            # A consumer that is stopped as soon as it has started ends with an error.
-            return []
-        consumer = AIOKafkaConsumer(bootstrap_servers=self.kafka, enable_auto_commit=False)
-        await consumer.start()
-        found: list[ConsumerRecord] = []
-        try:
-            for (name, number), (start, end) in spans.items():
-                where = TopicPartition(name, number)
-                consumer.assign([where])
-                consumer.seek(where, start)
-                while await consumer.position(where) < end:
-                    for records in (await consumer.getmany(where, timeout_ms=500)).values():
-                        found += records
-        finally:
-            await consumer.stop()
-        return found
 
 
 def stack_settings(folder: Path, cache: Path) -> StackSettings:

@@ -3,23 +3,20 @@
 The ids come from the gateway's ledger and, where that is silent, from the log itself.
 """
 
-from collections.abc import AsyncIterator, Iterable
+import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 
-from aiokafka import AIOKafkaConsumer, ConsumerRecord
-from aiokafka.errors import KafkaError
-
 from shared.acked import EARLY_MS_MAX, MINUTE_MS, AckedRow, audited_minute
 from shared.envelope import open_stream_record
 from shared.merkle import merkle_root
-from shared.runtime.kafka_records import partitions_of, record_in
+from shared.record import RecordIn
+from shared.runtime.log_reader import LogReader, open_log
 from shared.runtime.setup_error import SetupError
 from shared.statement import SignedStatement
 from shared.topics import ACKED, STATEMENTS, stream_topic
-
-_POLL_MS = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,51 +52,35 @@ def read_minute(text: str) -> int:
 
 async def minute_ids(kafka: str, stream: str, minute_ms: int) -> MinuteIds:
     """All that is known of one minute; a SetupError if nothing is."""
-    consumer = AIOKafkaConsumer(bootstrap_servers=kafka, enable_auto_commit=False)
-    try:
-        await consumer.start()
-    except KafkaError as error:
-        await consumer.stop()
-        raise SetupError(
-            f"No Kafka broker answers at {kafka} ({error}):"
-            " start one with `hifi up`, or name another with --kafka HOST:PORT."
-        ) from error
-    try:
-        chain = [
-            SignedStatement.from_json(record.value or b"")
-            async for record in _read(consumer, STATEMENTS, from_ms=0)
-            if (record.key or b"").startswith(f"{stream}:".encode())
-        ]
+    async with open_log(kafka) as log:
+        chain = await _chain(log, stream)
         about = [one for one in chain if one.statement.minute_ms == minute_ms]
         if not about:
             raise SetupError(
                 f"There is no statement about that minute of {stream} (yet): a minute is stated"
                 " once it has settled, about three minutes after its last event."
             )
-        ids = await _ids(consumer, stream, minute_ms)
+        ids = await _ids(log, stream, minute_ms)
         found = MinuteIds(about[-1], broken_link(chain), ids)
         if not found.is_whole:
-            more = await _ids_in_log(consumer, stream, minute_ms)
+            more = await _ids_in_log(log, stream, minute_ms)
             found = MinuteIds(about[-1], found.broken_at, ids | more)
         return found
-    finally:
-        await consumer.stop()
 
 
 async def acked_ids(kafka: str, stream: str, wanted: Iterable[str]) -> frozenset[str]:
     """Those of the ids that the stream's log has."""
-    consumer = AIOKafkaConsumer(bootstrap_servers=kafka, enable_auto_commit=False)
-    await consumer.start()
-    try:
-        asked = frozenset(wanted)
-        found: set[str] = set()
-        async for record in _read(consumer, stream_topic(stream), from_ms=0):
-            event_id = open_stream_record(record_in(record)).event_id
-            if event_id in asked:
-                found.add(event_id)
-        return frozenset(found)
-    finally:
-        await consumer.stop()
+    asked = frozenset(wanted)
+    found: set[str] = set()
+
+    def take(record: RecordIn) -> None:
+        event_id = open_stream_record(record).event_id
+        if event_id in asked:
+            found.add(event_id)
+
+    async with open_log(kafka) as log:
+        await _read(log, stream_topic(stream), take, from_ms=0)
+    return frozenset(found)
 
 
 def broken_link(chain: list[SignedStatement]) -> SignedStatement | None:
@@ -110,46 +91,47 @@ def broken_link(chain: list[SignedStatement]) -> SignedStatement | None:
     return None
 
 
-async def _ids(consumer: AIOKafkaConsumer, stream: str, minute_ms: int) -> frozenset[str]:
+async def _chain(log: LogReader, stream: str) -> list[SignedStatement]:
+    found: list[SignedStatement] = []
+    prefix = f"{stream}:".encode()
+
+    def take(record: RecordIn) -> None:
+        if (record.key or b"").startswith(prefix):
+            found.append(SignedStatement.from_json(record.value))
+
+    await _read(log, STATEMENTS, take, from_ms=0)
+    return found
+
+
+async def _ids(log: LogReader, stream: str, minute_ms: int) -> frozenset[str]:
     found: set[str] = set()
     topic = stream_topic(stream)
-    async for record in _read(consumer, ACKED, from_ms=max(0, minute_ms - EARLY_MS_MAX)):
+
+    def take(record: RecordIn) -> None:
         if record.key != stream.encode():
-            continue
-        row = AckedRow.from_bytes(record.value or b"")
+            return
+        row = AckedRow.from_bytes(record.value)
         if row.topic == topic:
-            found |= {event_id for minute, _, event_id in row.named() if minute == minute_ms}
+            found.update(event_id for minute, _, event_id in row.named() if minute == minute_ms)
+
+    await _read(log, ACKED, take, from_ms=minute_ms - EARLY_MS_MAX)
     return frozenset(found)
 
 
-async def _ids_in_log(consumer: AIOKafkaConsumer, stream: str, minute_ms: int) -> frozenset[str]:
+async def _ids_in_log(log: LogReader, stream: str, minute_ms: int) -> frozenset[str]:
     found: set[str] = set()
-    start_ms = max(0, minute_ms - EARLY_MS_MAX)
-    async for record in _read(consumer, stream_topic(stream), from_ms=start_ms):
-        event = open_stream_record(record_in(record))
+
+    def take(record: RecordIn) -> None:
+        event = open_stream_record(record)
         if audited_minute(event.event_time_ms, event.accepted_at_ms) == minute_ms:
             found.add(event.event_id)
+
+    await _read(log, stream_topic(stream), take, from_ms=minute_ms - EARLY_MS_MAX)
     return frozenset(found)
 
 
 async def _read(
-    consumer: AIOKafkaConsumer, topic: str, *, from_ms: int
-) -> AsyncIterator[ConsumerRecord]:
-    """Every record that a topic has now, from a moment on."""
-    where = await partitions_of(consumer, topic)
-    if not where:
-        return
-    consumer.assign(where)
-    ends = await consumer.end_offsets(where)
-    starts = await consumer.offsets_for_times(dict.fromkeys(where, from_ms))
-    for one in where:
-        found = starts.get(one)
-        consumer.seek(one, found.offset if found is not None else ends[one])
-    left = {one for one in where if await consumer.position(one) < ends[one]}
-    while left:
-        batches = await consumer.getmany(*left, timeout_ms=_POLL_MS)
-        for one, records in batches.items():
-            for record in records:
-                if record.offset < ends[one]:
-                    yield record
-        left = {one for one in left if await consumer.position(one) < ends[one]}
+    log: LogReader, topic: str, take: Callable[[RecordIn], None], *, from_ms: int
+) -> None:
+    """Every record that a topic has now, from a moment on, however long it takes."""
+    await log.read_since([topic], from_ms, take, until_s=math.inf)

@@ -16,6 +16,7 @@ from deploy.cli.record_lines import as_json, as_line
 from shared.record import RecordIn
 from shared.runtime.kafka_records import record_in
 from shared.runtime.setup_error import SetupError
+from shared.runtime.started import started
 from shared.runtime.topic_admin import TopicAdmin, topic_admin
 from shared.schedule import RetrySchedule
 from shared.topics import DEAD, RECEIPTS, STREAM_PREFIX, retry_topic, stream_of, stream_topic
@@ -127,13 +128,10 @@ async def _consumer(
     consumer = AIOKafkaConsumer(
         bootstrap_servers=kafka, enable_auto_commit=False, auto_offset_reset=start.value
     )
-    await consumer.start()
-    try:
+    async with started(consumer):
         consumer.assign(partitions)
         if start is From.EARLIEST:
             await consumer.seek_to_beginning(*partitions)
         else:
             await consumer.seek_to_end(*partitions)
         yield consumer
-    finally:
-        await consumer.stop()

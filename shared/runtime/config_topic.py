@@ -9,6 +9,7 @@ from shared.access import ApiKey, Tenant
 from shared.configuration import Configuration, Stream
 from shared.destination import Destination
 from shared.runtime.setup_error import SetupError
+from shared.runtime.started import started
 from shared.runtime.topic_feed import TopicFeed
 from shared.topics import CONFIG
 
@@ -58,13 +59,11 @@ async def write_records(
     """Store config records as they are; None as a value removes the object."""
     producer = AIOKafkaProducer(bootstrap_servers=bootstrap_servers, acks="all")
     try:
-        await producer.start()
-        for key, value in records:
-            await producer.send_and_wait(CONFIG, key=key, value=value)
+        async with started(producer):
+            for key, value in records:
+                await producer.send_and_wait(CONFIG, key=key, value=value)
     except KafkaError as error:
         raise SetupError(
             f"Kafka at {bootstrap_servers} did not take the configuration ({error!r}):"
             " write it again when Kafka is well."
         ) from error
-    finally:
-        await producer.stop()

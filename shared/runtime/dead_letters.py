@@ -19,6 +19,7 @@ from shared.record import RecordIn, RecordOut
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka_records import record_in
 from shared.runtime.setup_error import SetupError
+from shared.runtime.started import started
 from shared.runtime.topic_admin import topic_admin
 from shared.schedule import RetrySchedule
 from shared.topics import DEAD, OUTCOME_BYTES_MAX, REDRIVEN, redriven_spec
@@ -188,17 +189,14 @@ async def open_dead_letters(bootstrap_servers: str) -> AsyncIterator[DeadLetters
         isolation_level="read_committed",
         fetch_max_bytes=OUTCOME_BYTES_MAX * 8,
     )
+    by_partition = {TopicPartition(*where): span for where, span in spans.items()}
     try:
-        await consumer.start()
-        # A client that is stopped before its own tasks have begun ends in a cancellation.
-        await asyncio.sleep(0)
-        yield DeadLetters(consumer, {TopicPartition(*where): span for where, span in spans.items()})
+        async with started(consumer):
+            yield DeadLetters(consumer, by_partition)
     except (KafkaError, TimeoutError) as error:
         raise SetupError(
             f"Kafka at {bootstrap_servers} failed ({error!r}): try again when it is well."
         ) from error
-    finally:
-        await consumer.stop()
 
 
 async def count_redrive(

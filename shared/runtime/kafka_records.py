@@ -1,5 +1,7 @@
 """Decides how what a Kafka consumer knows becomes ours: a topic's partitions, and one record."""
 
+from collections.abc import Iterable
+
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from shared.record import Origin, RecordIn
@@ -14,6 +16,16 @@ async def partitions_of(consumer: AIOKafkaConsumer, *topics: str) -> list[TopicP
         for topic in topics
         for number in sorted(metadata.partitions_for_topic(topic) or ())
     ]
+
+
+async def spans_of(
+    consumer: AIOKafkaConsumer, topics: Iterable[str]
+) -> dict[tuple[str, int], tuple[int, int]]:
+    """The first offset and the end of every Kafka partition of those topics that exist."""
+    partitions = await partitions_of(consumer, *topics)
+    starts = await consumer.beginning_offsets(partitions)
+    ends = await consumer.end_offsets(partitions)
+    return {(one.topic, one.partition): (starts[one], ends[one]) for one in partitions}
 
 
 def record_in(record: ConsumerRecord) -> RecordIn:

@@ -12,8 +12,9 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from shared.record import RecordIn
-from shared.runtime.kafka_records import partitions_of, record_in
+from shared.runtime.kafka_records import record_in, spans_of
 from shared.runtime.setup_error import SetupError
+from shared.runtime.started import started
 
 Where = tuple[str, int]
 # [begin, end) of each Kafka partition.
@@ -38,10 +39,7 @@ class LogReader:
 
     async def spans(self, topics: Iterable[str]) -> dict[Where, tuple[int, int]]:
         """The first offset and the end of each Kafka partition of the topics that exist."""
-        partitions = await partitions_of(self._consumer, *topics)
-        starts = await self._consumer.beginning_offsets(partitions)
-        ends = await self._consumer.end_offsets(partitions)
-        return {(one.topic, one.partition): (starts[one], ends[one]) for one in partitions}
+        return await spans_of(self._consumer, topics)
 
     async def since(self, wheres: Iterable[Where], at_ms: int) -> dict[Where, int]:
         """The first offset that is not older; nothing where all is older."""
@@ -108,14 +106,10 @@ async def open_log(bootstrap_servers: str) -> AsyncIterator[LogReader]:
         request_timeout_ms=_REQUEST_TIMEOUT_MS,
     )
     try:
-        await consumer.start()
-        # A client that is stopped before its own tasks have begun ends in a cancellation.
-        await asyncio.sleep(0)
-        yield LogReader(consumer)
+        async with started(consumer):
+            yield LogReader(consumer)
     except KafkaError as error:
         raise SetupError(
             f"Kafka at {bootstrap_servers} cannot be read now ({error!r}):"
             " try again when it is well."
         ) from error
-    finally:
-        await consumer.stop()

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
@@ -10,7 +10,9 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.consumer import AIOKafkaConsumer
 from aiokafka.errors import KafkaError, for_code
 
+from shared.runtime.kafka_records import spans_of
 from shared.runtime.setup_error import SetupError
+from shared.runtime.started import started
 from shared.safety import IN_SYNC_MIN_SAFE, REPLICAS_SAFE, TopicState
 from shared.topics import TopicSpec
 
@@ -113,34 +115,18 @@ class TopicAdmin:
 
     async def spans(self, names: Iterable[str]) -> dict[tuple[str, int], tuple[int, int]]:
         """The first offset and the end of each Kafka partition of the topics that exist."""
-        states = await self.states(names)
-        partitions = [
-            TopicPartition(state.name, number)
-            for state in states.values()
-            for number in range(state.partition_count)
-        ]
-        consumer = AIOKafkaConsumer(bootstrap_servers=self._bootstrap_servers)
-        await consumer.start()
-        try:
-            starts = await consumer.beginning_offsets(partitions)
-            ends = await consumer.end_offsets(partitions)
-        finally:
-            await consumer.stop()
-        return {(w.topic, w.partition): (starts[w], ends[w]) for w in partitions}
+        async with self._consumer() as consumer:
+            return await spans_of(consumer, names)
 
     async def offsets_at(self, name: str, at_ms: int | None) -> dict[tuple[str, int], int]:
         """The first offset not stored before that time, by Kafka partition; None: the end."""
-        spans = await self.spans([name])
-        ends = {where: end for where, (_, end) in spans.items()}
-        if at_ms is None:
-            return ends
-        consumer = AIOKafkaConsumer(bootstrap_servers=self._bootstrap_servers)
-        await consumer.start()
-        try:
+        async with self._consumer() as consumer:
+            spans = await spans_of(consumer, [name])
+            ends = {where: end for where, (_, end) in spans.items()}
+            if at_ms is None:
+                return ends
             asked = {TopicPartition(*where): at_ms for where in spans}
             found = await consumer.offsets_for_times(asked)
-        finally:
-            await consumer.stop()
         return {
             (where.topic, where.partition): ends[where.topic, where.partition]
             if young is None
@@ -162,6 +148,9 @@ class TopicAdmin:
             f"Kafka has no leader for {', '.join(sorted(names))} after {_LEADERS_TIMEOUT_S:.0f} s:"
             " see the brokers' logs."
         )
+
+    def _consumer(self) -> AbstractAsyncContextManager[AIOKafkaConsumer]:
+        return started(AIOKafkaConsumer(bootstrap_servers=self._bootstrap_servers))
 
     async def _settings(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
         responses = await self._client.describe_configs(

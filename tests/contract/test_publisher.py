@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from gateway.events import Event
 from gateway.publisher import KafkaPublisher, Publisher
@@ -17,6 +16,7 @@ from shared.envelope import event_headers
 from shared.runtime.topic_admin import topic_admin
 from shared.topics import stream_of, stream_spec
 from tests.gateway_fixtures import PARTITION_COUNT, FakePublisher
+from tests.kafka_log import read_all
 
 Rows = dict[tuple[int, int], Event]
 
@@ -217,25 +217,12 @@ async def create_topic(servers: str, topic: str) -> None:
 
 async def read_topic(servers: str, topic: str) -> Rows:
     """Everything in a topic, from its start to its end."""
-    consumer = AIOKafkaConsumer(bootstrap_servers=servers, enable_auto_commit=False)
-    await consumer.start()
-    try:
-        partitions = [TopicPartition(topic, n) for n in range(PARTITION_COUNT)]
-        consumer.assign(partitions)
-        await consumer.seek_to_beginning(*partitions)
-        ends = await consumer.end_offsets(partitions)
-        rows: Rows = {}
-        async with asyncio.timeout(30):
-            while len(rows) < sum(ends.values()):
-                for records in (await consumer.getmany(timeout_ms=500)).values():
-                    for r in records:
-                        value = Event.of(
-                            id=dict(r.headers)["event-id"].decode(),
-                            key=r.key,
-                            value=r.value,
-                            headers=tuple(r.headers),
-                        )
-                        rows[r.partition, r.offset] = value
-        return rows
-    finally:
-        await consumer.stop()
+    return {
+        (r.partition, r.offset): Event.of(
+            id=dict(r.headers)["event-id"].decode(),
+            key=r.key,
+            value=r.value,
+            headers=tuple(r.headers),
+        )
+        for r in await read_all(servers, topic)
+    }

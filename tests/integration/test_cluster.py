@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError
 
@@ -21,6 +21,7 @@ from deploy.local.children import Child
 from deploy.local.cluster import Cluster
 from deploy.local.ports import HOST
 from shared.runtime.setup_error import SetupError
+from tests.kafka_log import read_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -232,20 +233,7 @@ async def _acknowledged(servers: str, topic: str, value: bytes) -> bool:
 
 
 async def _read(servers: str, topic: str) -> list[bytes]:
-    consumer = AIOKafkaConsumer(bootstrap_servers=servers, auto_offset_reset="earliest")
-    await consumer.start()
-    try:
-        partition = TopicPartition(topic, 0)
-        consumer.assign([partition])
-        end = (await consumer.end_offsets([partition]))[partition]
-        values: list[bytes] = []
-        async with asyncio.timeout(30):
-            while await consumer.position(partition) < end:
-                batch = await consumer.getmany(timeout_ms=500)
-                values += [record.value for records in batch.values() for record in records]
-        return values
-    finally:
-        await consumer.stop()
+    return [record.value for record in await read_all(servers, topic)]
 
 
 def _eventually(claim: Callable[[], bool], timeout_s: float = 30.0) -> bool:

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from aiokafka import AIOKafkaProducer
 
 from deploy.local.cluster import Cluster
 from observe.console.dead_desk import KafkaDeadDesk
@@ -31,6 +30,7 @@ from shared.runtime.state_topic import StateFeed
 from shared.runtime.topic_admin import topic_admin
 from shared.schedule import RetrySchedule
 from shared.topics import STATE, fixed_specs, stream_spec, stream_topic
+from tests.kafka_log import write_rows
 
 pytestmark = pytest.mark.integration
 
@@ -42,22 +42,12 @@ def write(cluster: Cluster, stream: str, rows: Sequence[RecordOut]) -> None:
         async with topic_admin(cluster.bootstrap_servers) as admin:
             tiers = [tier.name for tier in SCHEDULE.tiers]
             await admin.create_missing([*fixed_specs(tiers), stream_spec(stream)])
-        producer = AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers, acks="all")
-        await producer.start()
-        try:
-            for row in rows:
-                # Where events lie is what their receipts say: all in one Kafka partition.
-                partition = 0 if row.topic == stream_topic(stream) else None
-                await producer.send(
-                    row.topic,
-                    row.value,
-                    key=row.key,
-                    headers=list(row.headers),
-                    partition=partition,
-                )
-            await producer.flush()
-        finally:
-            await producer.stop()
+        # Where events lie is what their receipts say: all in one Kafka partition.
+        await write_rows(
+            cluster.bootstrap_servers,
+            rows,
+            partition_of=lambda _, row: 0 if row.topic == stream_topic(stream) else None,
+        )
 
     asyncio.run(run())
 

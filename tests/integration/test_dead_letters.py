@@ -9,7 +9,6 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from typer.testing import CliRunner, Result
 
 from deploy.cli.commands import app
@@ -29,7 +28,8 @@ from shared.runtime.dead_letters import (
 from shared.runtime.setup_error import SetupError
 from shared.runtime.topic_admin import topic_admin
 from shared.schedule import RetrySchedule
-from shared.topics import RECEIPTS, RETRY_PARTITIONS, fixed_specs, retry_topic, stream_topic
+from shared.topics import RECEIPTS, fixed_specs, retry_topic, stream_topic
+from tests.kafka_log import read_all, write_rows
 
 pytestmark = pytest.mark.integration
 
@@ -56,46 +56,15 @@ def write(cluster: Cluster, rows: Sequence[RecordOut]) -> None:
         tiers = [tier.name for tier in SCHEDULE.tiers]
         async with topic_admin(cluster.bootstrap_servers) as admin:
             await admin.create_missing(fixed_specs(tiers))
-        producer = AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers, acks="all")
-        await producer.start()
-        try:
-            reports = [
-                await producer.send(row.topic, row.value, key=row.key, headers=list(row.headers))
-                for row in rows
-            ]
-            await asyncio.gather(*reports)
-        finally:
-            await producer.stop()
+        await write_rows(cluster.bootstrap_servers, rows)
 
     asyncio.run(run())
 
 
 def committed(cluster: Cluster, topic: str, stream: str) -> list[bytes]:
     """The values of a topic that are about a stream, as a reader of committed records sees them."""
-
-    async def run() -> list[bytes]:
-        consumer = AIOKafkaConsumer(
-            bootstrap_servers=cluster.bootstrap_servers,
-            enable_auto_commit=False,
-            isolation_level="read_committed",
-        )
-        await consumer.start()
-        await asyncio.sleep(0)
-        found: list[bytes] = []
-        try:
-            for number in range(RETRY_PARTITIONS):
-                where = TopicPartition(topic, number)
-                end = (await consumer.end_offsets([where]))[where]
-                consumer.assign([where])
-                await consumer.seek_to_beginning(where)
-                while await consumer.position(where) < end:
-                    for records in (await consumer.getmany(where, timeout_ms=200)).values():
-                        found += [one.value for one in records if is_about(one, stream)]
-        finally:
-            await consumer.stop()
-        return found
-
-    return asyncio.run(run())
+    found = asyncio.run(read_all(cluster.bootstrap_servers, topic))
+    return [one.value for one in found if is_about(one, stream)]
 
 
 def is_about(record: Any, stream: str) -> bool:

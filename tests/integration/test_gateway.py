@@ -18,7 +18,6 @@ from typing import Self
 
 import httpx
 import pytest
-from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from deploy.local.cluster import Cluster
 from shared.configuration import Stream
@@ -26,6 +25,7 @@ from shared.envelope import EVENT_ID
 from shared.runtime.config_topic import write_config
 from shared.runtime.topic_admin import topic_admin
 from shared.topics import fixed_specs, stream_spec, stream_topic
+from tests.kafka_log import read_all
 
 pytestmark = pytest.mark.integration
 
@@ -142,25 +142,8 @@ def new_stream(bootstrap_servers: str) -> str:
 
 def stored_ids(bootstrap_servers: str, stream: str) -> list[str]:
     """The ids of all events in a stream's topic."""
-
-    async def read() -> list[str]:
-        consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap_servers, enable_auto_commit=False)
-        await consumer.start()
-        try:
-            partitions = [TopicPartition(stream_topic(stream), n) for n in range(PARTITION_COUNT)]
-            consumer.assign(partitions)
-            await consumer.seek_to_beginning(*partitions)
-            ends = await consumer.end_offsets(partitions)
-            found: list[str] = []
-            async with asyncio.timeout(60):
-                while len(found) < sum(ends.values()):
-                    for records in (await consumer.getmany(timeout_ms=500)).values():
-                        found += [dict(r.headers)[EVENT_ID].decode() for r in records]
-            return found
-        finally:
-            await consumer.stop()
-
-    return asyncio.run(read())
+    found = asyncio.run(read_all(bootstrap_servers, stream_topic(stream)))
+    return [dict(one.headers)[EVENT_ID].decode() for one in found]
 
 
 @dataclass

@@ -3,15 +3,16 @@
 import asyncio
 
 import pytest
-from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from deploy.local.cluster import Cluster
 from observe.kafka_health import gateway_skew_ms, own_skew_ms, topics_under_min_isr
 from shared.acked import AckedRow, Slice
+from shared.record import RecordOut
 from shared.runtime.clock import now_ms
 from shared.runtime.topic_admin import topic_admin
 from shared.topics import ACKED, fixed_specs, stream_topic
+from tests.kafka_log import write_rows
 
 pytestmark = pytest.mark.integration
 
@@ -56,9 +57,4 @@ def test_clocks_are_compared_with_the_brokers(kafka: Cluster) -> None:
 
 async def _write_row(servers: str, *, accepted_at_ms: int) -> None:
     row = AckedRow(stream_topic("skewed"), 0, (Slice(0, ((1, 0),), accepted_at_ms),), ("e-1",))
-    producer = AIOKafkaProducer(bootstrap_servers=servers, acks="all")
-    await producer.start()
-    try:
-        await producer.send_and_wait(ACKED, row.to_bytes(), partition=0)
-    finally:
-        await producer.stop()
+    await write_rows(servers, [RecordOut(ACKED, None, row.to_bytes())], partition_of=lambda *_: 0)

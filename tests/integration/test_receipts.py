@@ -8,7 +8,6 @@ from typing import Any
 
 import httpx
 import pytest
-from aiokafka import AIOKafkaProducer
 from typer.testing import CliRunner
 
 from deploy.cli.commands import app
@@ -30,6 +29,7 @@ from shared.schedule import RetrySchedule
 from shared.topics import fixed_specs, stream_topic
 from tests import stack_fixtures
 from tests.integration.test_gateway import Gateway, new_stream, running, wait_until
+from tests.kafka_log import write_rows
 from tests.scripted_destination import Reply, Request, scripted_destination
 from tests.stack_fixtures import RunningHifi
 
@@ -49,14 +49,7 @@ def write(cluster: Cluster, rows: Sequence[RecordOut]) -> None:
     async def run() -> None:
         async with topic_admin(cluster.bootstrap_servers) as admin:
             await admin.create_missing(fixed_specs([tier.name for tier in SCHEDULE.tiers]))
-        producer = AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers, acks="all")
-        await producer.start()
-        try:
-            for row in rows:
-                headers = list(row.headers)
-                await producer.send_and_wait(row.topic, row.value, key=row.key, headers=headers)
-        finally:
-            await producer.stop()
+        await write_rows(cluster.bootstrap_servers, rows)
 
     asyncio.run(run())
 

@@ -6,14 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaProducer
 
 from shared.dead_letter import Wanted
 from shared.destination import Destination
 from shared.record import RecordOut
 from shared.runtime.dead_letters import Redriven, redrive
 from shared.schedule import RetrySchedule
-from shared.topics import DEAD, OUTCOME_BYTES_MAX, retry_topic
+from shared.topics import DEAD, retry_topic
+from tests.kafka_log import write_rows
 from tests.scripted_destination import Reply, Request, always, scripted_destination
 from tests.stack_fixtures import PATIENCE_S, RunningHifi, wait_until
 
@@ -49,22 +49,7 @@ def test_a_mended_address_rescues_what_waits_and_restarts_nothing(hifi: RunningH
 
 def write_by_hand(hifi: RunningHifi, rows: Sequence[RecordOut]) -> None:
     """Put records into Kafka as nobody of ours would."""
-
-    async def run() -> None:
-        producer = AIOKafkaProducer(
-            bootstrap_servers=hifi.kafka, acks="all", max_request_size=OUTCOME_BYTES_MAX
-        )
-        await producer.start()
-        try:
-            for number, row in enumerate(rows):
-                headers: list[Any] = list(row.headers)
-                await producer.send_and_wait(
-                    row.topic, row.value, key=row.key, headers=headers, partition=number % 2
-                )
-        finally:
-            await producer.stop()
-
-    asyncio.run(run())
+    asyncio.run(write_rows(hifi.kafka, rows, partition_of=lambda number, _: number % 2))
 
 
 def test_malformed_retry_records_rest_and_stop_nobody(hifi: RunningHifi) -> None:

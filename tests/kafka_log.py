@@ -1,0 +1,62 @@
+"""Writes records to a real Kafka as none of ours would, and reads all that a topic holds."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
+
+from shared.record import RecordOut
+from shared.runtime.kafka_records import spans_of
+from shared.runtime.started import started
+from shared.topics import OUTCOME_BYTES_MAX
+
+# What a test has written is there at once; a machine with other work may take its time.
+_READ_TIMEOUT_S = 60.0
+_POLL_MS = 500
+
+
+def anywhere(_nth: int, _row: RecordOut) -> None:
+    """The Kafka partition that the key says."""
+
+
+async def write_rows(
+    bootstrap_servers: str,
+    rows: Iterable[RecordOut],
+    *,
+    partition_of: Callable[[int, RecordOut], int | None] = anywhere,
+) -> None:
+    """Write rows in their order; returns after Kafka has reported each."""
+    producer = AIOKafkaProducer(
+        bootstrap_servers=bootstrap_servers, acks="all", max_request_size=OUTCOME_BYTES_MAX
+    )
+    async with started(producer):
+        reports = []
+        for nth, row in enumerate(rows):
+            headers: list[Any] = list(row.headers)
+            partition = partition_of(nth, row)
+            reports.append(
+                await producer.send(
+                    row.topic, row.value, key=row.key, headers=headers, partition=partition
+                )
+            )
+        await asyncio.gather(*reports)
+
+
+async def read_all(bootstrap_servers: str, topic: str) -> list[ConsumerRecord]:
+    """Every record that a topic has now; none of a transaction that broke off."""
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=bootstrap_servers,
+        enable_auto_commit=False,
+        isolation_level="read_committed",
+    )
+    found: list[ConsumerRecord] = []
+    async with started(consumer), asyncio.timeout(_READ_TIMEOUT_S):
+        for (name, number), (start, end) in (await spans_of(consumer, [topic])).items():
+            where = TopicPartition(name, number)
+            consumer.assign([where])
+            consumer.seek(where, start)
+            while await consumer.position(where) < end:
+                for records in (await consumer.getmany(where, timeout_ms=_POLL_MS)).values():
+                    found += records
+    return found
