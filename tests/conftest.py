@@ -1,5 +1,6 @@
 """Gathers the fixtures, each kept in the file that is named after what it starts."""
 
+import gc
 import sys
 from collections.abc import Iterator
 
@@ -11,6 +12,18 @@ pytest_plugins = ["tests.cluster_fixtures", "tests.console_fixtures", "tests.sta
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--kills", type=int, default=30, help="how often the long form kills each")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_kafka_client_is_left_open() -> Iterator[None]:
+    """One that is forgotten complains when it is collected, which may be after the last test."""
+    yield
+    aiokafka = sys.modules.get("aiokafka")
+    if aiokafka is None:
+        return
+    kinds = {aiokafka.AIOKafkaConsumer, aiokafka.AIOKafkaProducer}
+    left = [one for one in gc.get_objects() if type(one) in kinds and one._closed is False]
+    assert not left, f"somebody has not stopped {left}"
 
 
 @pytest.fixture(autouse=True)

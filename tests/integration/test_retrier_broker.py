@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 from aiokafka import AIOKafkaProducer
 
+import retrier.broker
 from deploy.local.cluster import Cluster
 from retrier.broker import Broker
 from retrier.due_gate import DueGate
+from shared.runtime.started import started
 from shared.runtime.topic_admin import topic_admin
 from shared.topics import TopicSpec, fixed_specs
 from tests.stack_fixtures import PATIENCE_S
@@ -28,8 +30,7 @@ def write(cluster: Cluster, topic: str, partitions: Sequence[int]) -> list[int]:
         async with topic_admin(cluster.bootstrap_servers) as admin:
             await admin.create_missing([TopicSpec(topic, 2, SETTINGS)])
         producer = AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers, acks="all")
-        await producer.start()
-        try:
+        async with started(producer):
             stamps = []
             for number, partition in enumerate(partitions):
                 sent = await producer.send_and_wait(
@@ -40,8 +41,6 @@ def write(cluster: Cluster, topic: str, partitions: Sequence[int]) -> list[int]:
                 while (await _probe(producer, topic)) <= sent.timestamp:
                     pass
             return stamps
-        finally:
-            await producer.stop()
 
     return asyncio.run(run())
 
@@ -53,9 +52,11 @@ async def _probe(producer: AIOKafkaProducer, topic: str) -> int:
 
 
 @pytest.fixture
-def broker(kafka: Cluster) -> Iterator[Broker]:
+def broker(kafka: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
+    """The process's own, so that also what a gate asks of Kafka ends with its test."""
     make_topics(kafka)
     with contextlib.closing(Broker(kafka.bootstrap_servers)) as opened:
+        monkeypatch.setattr(retrier.broker, "_brokers", {kafka.bootstrap_servers: opened})
         yield opened
 
 
