@@ -136,8 +136,8 @@ class Ingest:
             limits=plan.limits,
         )
         try:
-            cycle = arrival.state.get("cycle")
-            is_whole = cycle is not None and not cycle.more_body
+            find_cycle = arrival.state.get("cycle")
+            is_whole = find_cycle is not None and not find_cycle().more_body
             wire = await body.read(headers.get(b"content-length"), is_whole=is_whole)
             self._counts.bytes_of(stream.name).inc(len(wire))
             if caller.signing_key:

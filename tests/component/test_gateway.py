@@ -1,5 +1,6 @@
 """The gateway's HTTP, with a real server and Kafka in memory: statuses, answers, limits."""
 
+import gc
 import json
 import socket
 from collections.abc import Iterator
@@ -7,6 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from gateway.report import Fate
 from gateway.settings import Settings
@@ -309,6 +311,22 @@ def test_a_client_that_leaves_does_not_stop_its_events(
             break
         gateway.client.get("/v1/streams")
     assert [event.id for event in publisher.stored(TOPIC)] == ["left"]
+
+
+def test_an_answered_request_leaves_nothing_to_the_garbage_collector(
+    gateway: RunningGateway,
+) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(20):
+            assert post(gateway, b'{"a": 1}').status_code == 200
+            assert gateway.client.get("/v1/limits").status_code == 200
+        left = sum(isinstance(one, RequestResponseCycle) for one in gc.get_objects())
+    finally:
+        gc.enable()
+    # The last one of each open connection is still held by it.
+    assert left <= 5
 
 
 def test_the_metrics_say_what_callers_were_told(
