@@ -6,10 +6,11 @@ What could not be read in time is told as unknown, and never as not being there.
 
 import asyncio
 from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from time import time_ns
 from typing import Any, Protocol
+from weakref import WeakValueDictionary
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -38,7 +39,8 @@ _WAIT_S = 2.5
 # Until then an id that is nowhere may still be on its way: a body takes 30 s to come at most,
 # Kafka's report 10 s, and the ledger its second.
 _YOUNG_MS = 60_000
-# Each takes a connection of its own to Kafka, and reads as fast as it can.
+# Each takes a connection of its own to Kafka, and reads as fast as it can. One for a tenant, so
+# that nobody holds them all.
 _AT_ONCE = 2
 # Longer than one takes, so that a third caller has a chance.
 _TURN_S_MAX = 10.0
@@ -88,6 +90,8 @@ class ReceiptPaths:
         self._store = store
         self._schedule = schedule
         self._turn = asyncio.Semaphore(_AT_ONCE)
+        # Of the tenants who search or wait to; forgotten with the last of their requests.
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def routes(self) -> list[Route]:
         return [self._requests.route("/v1/receipts/{request_id}", GET=("read", self._show))]
@@ -105,7 +109,7 @@ class ReceiptPaths:
             count_max = count_of(query.get("limit", _COUNT_DEFAULT), high=_COUNT_MAX)
         except ValueError as error:
             raise Problem("bad_query", f"{error}.") from error
-        async with self._one_turn():
+        async with self._one_turn(caller.tenant):
             found = await self._find(request_id, came_ms, since_ms=since_ms)
             stream = self._stream(found, caller)
             trail, told = await self._follow(found, stream)
@@ -173,21 +177,22 @@ class ReceiptPaths:
         return trail, told
 
     @asynccontextmanager
-    async def _one_turn(self) -> AsyncIterator[None]:
+    async def _one_turn(self, tenant: str) -> AsyncIterator[None]:
         """Few at a time, and what Kafka does not answer told as that."""
-        try:
-            async with asyncio.timeout(_TURN_S_MAX):
-                await self._turn.acquire()
-        except TimeoutError as error:
-            raise Problem(
-                "overloaded", "Others are searching; ask again.", headers=_SOON
-            ) from error
-        try:
-            yield
-        except SetupError as error:
-            raise unavailable(error) from error
-        finally:
-            self._turn.release()
+        own_turn = self._turns.setdefault(tenant, asyncio.Lock())
+        async with AsyncExitStack() as held:
+            try:
+                async with asyncio.timeout(_TURN_S_MAX):
+                    await held.enter_async_context(own_turn)
+                    await held.enter_async_context(self._turn)
+            except TimeoutError as error:
+                raise Problem(
+                    "overloaded", "Others are searching; ask again.", headers=_SOON
+                ) from error
+            try:
+                yield
+            except SetupError as error:
+                raise unavailable(error) from error
 
 
 def _unknown() -> Problem:

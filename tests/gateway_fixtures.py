@@ -197,6 +197,8 @@ class FakeReceipts:
     read_until_ms: int | None = None
     is_whole: bool = True
     error: SetupError | None = None
+    # Searches for these go on until their event is set.
+    holds: dict[str, threading.Event] = field(default_factory=dict)
     # What was asked: from when on, and how long it would be waited.
     asked: list[tuple[int, float]] = field(default_factory=list)
 
@@ -204,6 +206,8 @@ class FakeReceipts:
         if self.error is not None:
             raise self.error
         self.asked.append((since_ms, wait_s))
+        if request_id in self.holds:
+            await asyncio.to_thread(self.holds[request_id].wait, 10)
         found = AckedRequest(request_id, read_until_ms=self.read_until_ms)
         for row in [*self.ledger, *(self.late if wait_s > 0 else ())]:
             found.take(row.to_bytes())

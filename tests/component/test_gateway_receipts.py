@@ -1,8 +1,11 @@
 """A request is followed by the id of its answer: by its tenant only, and never to a wrong no."""
 
 import asyncio
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
+from time import monotonic, sleep
 from typing import Any
 
 import httpx
@@ -84,6 +87,13 @@ def gateway(kept: FakeReceipts) -> Iterator[RunningGateway]:
     publisher = FakePublisher([stream_topic("orders")])
     with running_gateway(publisher, a_config(), receipts=kept) as running:
         yield running
+
+
+def a_key(name: str, tenant: str, scope: str, **more: Any) -> tuple[ApiKey, dict[str, str]]:
+    text = new_text(kind="secret", key_id=name, entropy=bytes(ENTROPY_BYTES))
+    secrets = (secret_from(text, signs=False),)
+    made = ApiKey(name, secrets, tenant=tenant, scopes=frozenset({scope}), **more)
+    return made, {"authorization": f"Bearer {text}"}
 
 
 def get(gateway: RunningGateway, request_id: str, **query: str) -> httpx.Response:
@@ -228,16 +238,10 @@ def test_a_kafka_that_is_away_is_503(gateway: RunningGateway, kept: FakeReceipts
 
 
 def test_a_key_follows_what_its_tenant_has_sent_and_nobody_elses(kept: FakeReceipts) -> None:
-    def key(name: str, tenant: str, scope: str, **more: Any) -> tuple[ApiKey, dict[str, str]]:
-        text = new_text(kind="secret", key_id=name, entropy=bytes(ENTROPY_BYTES))
-        secrets = (secret_from(text, signs=False),)
-        made = ApiKey(name, secrets, tenant=tenant, scopes=frozenset({scope}), **more)
-        return made, {"authorization": f"Bearer {text}"}
-
-    reader, as_reader = key("reader", "shop", "read")
-    writer, as_writer = key("writer", "shop", "write")
-    narrow, as_narrow = key("narrow", "shop", "read", streams=frozenset({"others"}))
-    other, as_other = key("other", "bank", "read")
+    reader, as_reader = a_key("reader", "shop", "read")
+    writer, as_writer = a_key("writer", "shop", "write")
+    narrow, as_narrow = a_key("narrow", "shop", "read", streams=frozenset({"others"}))
+    other, as_other = a_key("other", "bank", "read")
     configuration = Configuration(
         streams={name: Stream(name, tenant="shop") for name in ("orders", "others")},
         keys={one.id: one for one in (reader, writer, narrow, other)},
@@ -256,6 +260,36 @@ def test_a_key_follows_what_its_tenant_has_sent_and_nobody_elses(kept: FakeRecei
         assert answered(as_narrow) == (403, "stream_forbidden")
         assert answered(as_other) == (404, "unknown_receipt")
         assert answered(as_reader, gone_id) == (404, "unknown_receipt")
+
+
+def test_a_tenant_that_searches_much_leaves_room_for_others(kept: FakeReceipts) -> None:
+    reader, as_reader = a_key("reader", "shop", "read")
+    other, as_other = a_key("other", "bank", "read")
+    configuration = Configuration(
+        streams={"orders": Stream("orders", tenant="shop")},
+        keys={one.id: one for one in (reader, other)},
+    )
+    slow_id, released = an_id(), threading.Event()
+    kept.ledger, kept.holds = [a_ledger_row(slow_id)], {slow_id: released}
+    publisher, settings = FakePublisher([stream_topic("orders")]), Settings(auth="keys")
+    with (
+        running_gateway(publisher, FixedConfig(configuration), settings, receipts=kept) as running,
+        ThreadPoolExecutor(4) as pool,
+    ):
+
+        def answered(headers: dict[str, str], asked_id: str) -> int:
+            return running.client.get(f"/v1/receipts/{asked_id}", headers=headers).status_code
+
+        slow = [pool.submit(answered, as_reader, slow_id) for _ in range(3)]
+        try:
+            deadline_s = monotonic() + 5
+            while not kept.asked and monotonic() < deadline_s:
+                sleep(0.01)
+            assert answered(as_other, an_id()) == 404
+            assert len(kept.asked) == 2, "one search of each tenant has begun"
+        finally:
+            released.set()
+        assert [one.result(timeout=10) for one in slow] == [200] * 3
 
 
 def test_the_id_of_an_answer_is_the_id_in_the_ledger(kept: FakeReceipts) -> None:
