@@ -15,7 +15,7 @@ _MINUTE_MS = 60_000
 _MUCH = 0.01
 _LEVELS = (
     ("empty", "no events"),
-    ("complete", "complete"),
+    ("complete", "nothing lost"),
     ("open", "not settled yet"),
     ("blind", "cannot tell"),
     ("some", "loss"),
