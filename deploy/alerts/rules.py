@@ -7,7 +7,9 @@ today. deploy/alerts/hifi.yaml is written from here; docs/runbooks has a page fo
 from dataclasses import dataclass
 from typing import Literal
 
+from shared.flow import WARN_AT
 from shared.metric_names import (
+    DELIVERY_FAILING_RATIO,
     DELIVERY_FLOW_STATE,
     DELIVERY_LANE_UP,
     GATEWAY_EVENTS,
@@ -49,6 +51,9 @@ _SKEW_S_MAX = 1
 # Two runs of the audit's ten-minute limit for blind minutes.
 _BEHIND_S_MAX = 600
 _DEAD_GROWTH_MAX = 100
+# The second of the three warnings in the log: of five days a day and a half are left. From 1 on
+# the destination is disabled, of which HifiDestinationHeld tells.
+_FAILING_MAX, _DISABLED_AT = WARN_AT[1], 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +196,14 @@ FLOW: tuple[Alert, ...] = (
         "{{ $labels.destination }} is {{ $labels.state }}",
         "It refuses everything, is gone, or has failed for days. Held events wait, those of a"
         " disabled one go to dead letters; a person has to look.",
+    ),
+    Alert(
+        "HifiDestinationWillBeDisabled",
+        "ticket",
+        f"max by (destination) ({DELIVERY_FAILING_RATIO.name}) >= {_FAILING_MAX} < {_DISABLED_AT}",
+        "{{ $labels.destination }} will be disabled: {{ $value | humanizePercentage }} of the time"
+        " until then have passed",
+        "It has taken nothing for days. When the time is over its events go to dead letters.",
     ),
     Alert(
         "HifiDeadLetterGrowth",

@@ -159,6 +159,14 @@ CASES = [
         {**DESTINATION, "state": "held"},
     ),
     Case(
+        "HifiDestinationWillBeDisabled",
+        {f"hifi_delivery_failing_ratio{{{BILLING}}}": "0.68+0.01x10"},
+        {f"hifi_delivery_failing_ratio{{{BILLING}}}": "1x10"},
+        "2m",
+        "orders/billing will be disabled: 72% of the time until then have passed",
+        DESTINATION,
+    ),
+    Case(
         "HifiDeadLetterGrowth",
         {f"hifi_observe_dead_events{{{BILLING}}}": "100+10x60"},
         {f"hifi_observe_dead_events{{{BILLING}}}": "100+1x60"},
