@@ -8,29 +8,36 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import structlog
 
-from observe.audit_job import LEDGER, RECEIPT, AuditJob, Found, Named
+from observe.audit_job import AuditJob, Found, Named
 from observe.audit_kafka import AuditKafka
 from observe.audit_memory import Memory
+from observe.audit_tasks import LEDGER, RECEIPT
 from observe.statements import Stating
 from shared.audit_books import CLOSED_KEPT_MS, Finding, Loss, World
 from shared.evidence import Claim
 from shared.intervals import Offsets
 from shared.minutes import DEAD as IN_DEAD
-from shared.minutes import PASSED, WRITTEN, Ledger, Rules
+from shared.minutes import PASSED, WRITTEN, Ledger, Rules, add_rows
 from shared.overview import MinuteBooks, Missing, Node
 from shared.topics import ACKED, DEAD, RECEIPTS, RETRIER
 
 log = structlog.get_logger()
 
 Where = tuple[str, int]
+# A minute of a stream's topic.
+Key = tuple[str, int]
 # What the gateway may take to write its ledger; the log is not asked before.
 _LEDGER_GRACE_MS = 10_000
 # Of a history that is older than the ledger, so much is read; and so much in one run.
 _BACK_MAX = 100_000
 _LOOK_UP_MAX = 200_000
+# Minutes are stated with all of their ids in memory, 200 bytes each for a moment: so many events in
+# one run, or one minute if that has more.
+_STATED_EVENTS_MAX = 2_000_000
 # As many ids as anybody will read; the count is always the whole one.
 MISSING_MAX = 1_000
 
@@ -42,6 +49,8 @@ class Outcome:
     minutes: Mapping[str, tuple[MinuteBooks, ...]]
     changed: tuple[MinuteBooks, ...]
     problem: str = ""
+    # Minutes were left for the next run.
+    is_behind: bool = False
 
 
 class Audit:
@@ -70,6 +79,8 @@ class Audit:
         # The losses that `_missing` lists.
         self._listed: dict[tuple[str, int | None], tuple[Loss, ...]] = {}
         self._shown: dict[tuple[str, int | None], MinuteBooks] = {}
+        # Minutes that nothing names any more, with the events they had then.
+        self._nameless: dict[Key, int] = {}
 
     async def run(
         self, destinations: Mapping[str, Sequence[str]], *, late: frozenset[str] = frozenset()
@@ -86,7 +97,11 @@ class Audit:
         world = World(destinations, positions, spans, now_ms, late)
         found, absent = await self._look_up(world)
         findings = books.judge(world, self._rules, absent)
-        named = await self._name(findings, world)
+        stated, left = self._stated_now(findings, world)
+        named = await self._name(findings, stated)
+        for key in stated:
+            if key not in named.roots:
+                self._nameless[key] = books.acked(*key)
         self._list_missing(findings, named, found)
         shown = self._show(findings, now_ms)
         changed = tuple(
@@ -97,7 +112,7 @@ class Audit:
         for kind, parts in ranges.items():
             for (topic, partition), (_, end) in parts.items():
                 self._memory.read[kind, topic, partition] = end
-        books.close(findings, world, self._rules)
+        books.close(findings, world, self._rules, held=left)
         self._forget(now_ms - CLOSED_KEPT_MS)
         by_destination: dict[str, list[MinuteBooks]] = {}
         for one in shown:
@@ -106,12 +121,14 @@ class Audit:
             {who: tuple(sorted(m, key=_newest)) for who, m in by_destination.items()},
             changed,
             problem,
+            is_behind=bool(left),
         )
 
     def _forget(self, before_ms: int) -> None:
         """Let go of what was noted of minutes that nobody counts into any more."""
         memory = self._memory
-        for noted in (memory.stated, memory.log_ids):
+        noted: dict[Key, Any]
+        for noted in (memory.stated, memory.log_ids, self._nameless):
             for key in [key for key in noted if 0 <= key[1] < before_ms]:
                 del noted[key]
         for by_minute in (self._missing, self._listed, self._shown):
@@ -199,11 +216,32 @@ class Audit:
                 for low, high in offsets:
                     known.add(low, high)
 
-    async def _name(self, findings: Sequence[Finding], world: World) -> Named:
+    def _stated_now(
+        self, findings: Sequence[Finding], world: World
+    ) -> tuple[list[Key], frozenset[Key]]:
+        """Which minutes this run reads the ids of, and which the next; oldest first."""
+        now: list[Key] = []
+        left: set[Key] = set()
+        event_count = 0
+        for topic, minute_ms in self._stating.to_state(self._memory.books, findings, world):
+            count = self._memory.books.acked(topic, minute_ms)
+            if self._nameless.get((topic, minute_ms)) == count:
+                continue
+            if now and event_count + count > _STATED_EVENTS_MAX:
+                left.add((topic, minute_ms))
+                continue
+            event_count += count
+            now.append((topic, minute_ms))
+        return now, frozenset(left)
+
+    async def _name(self, findings: Sequence[Finding], stated: Sequence[Key]) -> Named:
         """Ids of what was newly lost, and roots of minutes that are to be stated."""
         books = self._memory.books
         offsets: dict[Where, Offsets] = {}
         minutes: dict[str, set[int]] = {}
+        for topic, minute_ms in stated:
+            minutes.setdefault(topic, set()).add(minute_ms)
+        ledger: dict[int, Offsets] = {}
         for finding in findings:
             key = (finding.books.destination_id, finding.books.minute_ms)
             if finding.losses == self._listed.get(key, ()):
@@ -211,18 +249,14 @@ class Audit:
             for loss in finding.losses[:MISSING_MAX]:
                 where = (loss.topic, loss.partition)
                 offsets.setdefault(where, Offsets()).add(loss.offset, loss.offset + 1)
-        for topic, minute_ms in self._stating.to_state(books, findings, world):
-            minutes.setdefault(topic, set()).add(minute_ms)
-        ledger: dict[Where, tuple[int, int]] = {}
         for topic, known in books.ledgers.items():
             for minute_ms, minute in known.minutes.items():
-                is_asked = minute_ms in minutes.get(topic, ()) or any(
+                if minute_ms in minutes.get(topic, ()) or any(
                     (topic, partition) in offsets for partition in minute.acked
-                )
-                if is_asked:
-                    _widen(ledger, minute.ledger)
+                ):
                     closed = books.closed.get((topic, minute_ms))
-                    _widen(ledger, closed.ledger if closed else {})
+                    for rows in (minute.ledger, closed.ledger if closed else {}):
+                        add_rows(ledger, rows)
         if not (ledger or minutes):
             return Named()
         named = await asyncio.to_thread(
@@ -230,14 +264,10 @@ class Audit:
             ledger,
             minutes={topic: sorted(found) for topic, found in minutes.items()},
             offsets=offsets,
-            extra=self._memory.log_ids,
+            extra={key: ids for key, ids in self._memory.log_ids.items() if key in stated},
         )
         return named.with_roots(
-            {
-                key: ids
-                for key, ids in self._memory.log_ids.items()
-                if key[1] in minutes.get(key[0], ())
-            }
+            {key: ids for key, ids in self._memory.log_ids.items() if key in stated}
         )
 
     def _list_missing(
@@ -282,12 +312,6 @@ class Audit:
             if key not in open_now and (one.minute_ms or 0) > now_ms - hour_ms
         ]
         return shown
-
-
-def _widen(ledger: dict[Where, tuple[int, int]], ranges: Mapping[int, tuple[int, int]]) -> None:
-    for number, (low, high) in ranges.items():
-        first, end = ledger.get((ACKED, number), (low, high + 1))
-        ledger[ACKED, number] = (min(first, low), max(end, high + 1))
 
 
 def _newest(books: MinuteBooks) -> int:

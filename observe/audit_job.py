@@ -1,32 +1,39 @@
 """Decides how Spark reads what the audit needs: records become evidence where they are read.
 
-Each task folds the records of one Kafka partition into intervals, ids and roots; only these few
-come back. The audit reads no event's value, and of the log only what somebody seems to have lost.
+Each task folds the records it reads into intervals, roots and ids (`observe/audit_tasks.py`); only
+these few come back. The audit reads no event's value, and of the log only what seems to be lost.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, reduce
+from itertools import pairwise
 
-import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
 
-from shared.acked import AckedRow, audited_minute
-from shared.envelope import open_stream_record
+from observe.audit_tasks import PART, look, name, summarise
 from shared.evidence import Evidence
 from shared.intervals import Offsets
 from shared.merkle import merkle_root
-from shared.record import Origin
-from shared.runtime.arrow_rows import records_of
-from shared.runtime.spark import map_arrow
+from shared.minutes import PASSED
+from shared.runtime.spark import ArrowFunction, map_arrow
+from shared.topics import ACKED, RECEIPTS
 
 Where = tuple[str, int]
 # [first, end) of each Kafka partition that is to be read.
 Ranges = Mapping[Where, tuple[int, int]]
 
-LEDGER, RECEIPT = "ledger", "receipt"
-_ONE = "part binary"
+_COORDINATES = ("topic", "partition", "offset")
+# A Kafka partition takes a task 0.3 s, most of which it waits: two share the waiting, and more
+# would take the lanes' cores when there is a backlog to read.
+SLOTS = 2
+# Rows of the ledger that are rather read for nothing than by one more source, which costs the
+# planning of 100 ms; a row takes some 100 µs.
+_GAP_ROWS_MAX = 1_000
+# A plan grows with its sources; more stretches are joined.
+_SOURCES_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,46 +70,44 @@ class AuditJob:
 
     def gather(self, ranges: Mapping[str, Ranges]) -> Evidence:
         """Read records of several kinds, in one job; `ranges` is by kind."""
-        frames = [
-            map_arrow(
-                _read(
-                    self._spark,
-                    self._bootstrap_servers,
-                    found,
-                    with_headers=kind not in {LEDGER, RECEIPT},
-                ),
-                partial(_summarise, kind=kind),
-                _ONE,
-            )
-            for kind, found in ranges.items()
-            if found
-        ]
+        # A source costs more than all it reads in a quiet minute: one for everything read once.
+        once = [(kind, found) for kind, found in ranges.items() if kind != PASSED and found]
         evidence = Evidence()
-        for part in _collect(frames):
-            evidence.merge(Evidence.from_json(part))
+        for parts in (once, [(PASSED, ranges.get(PASSED, {}))]):
+            whole = {where: span for _, found in parts for where, span in found.items()}
+            kinds = {topic: kind for kind, found in parts for topic, _ in found}
+            if whole:
+                rows = self._read(whole, *_COORDINATES, _ours(), "headers")
+                for part in _collect(rows, partial(summarise, kinds=kinds), tasks=SLOTS):
+                    evidence.merge(Evidence.from_json(part))
         return evidence
 
     def name(
         self,
-        ledger: Ranges,
+        ledger: Mapping[int, Offsets],
         *,
         minutes: Mapping[str, Sequence[int]],
         offsets: Mapping[Where, Offsets],
         extra: Mapping[tuple[str, int], Sequence[str]],
     ) -> Named:
-        """Roots over the ids of whole minutes (by topic), and the ids of single offsets."""
-        wanted = {topic: set(found) for topic, found in minutes.items()}
-        spans = {where: list(found) for where, found in offsets.items()}
-        frames = [
-            map_arrow(
-                _read(self._spark, self._bootstrap_servers, ledger, with_headers=False),
-                partial(_name, wanted=wanted, spans=spans, extra=dict(extra)),
-                _ONE,
-            )
-        ]
+        """Roots over the ids of whole minutes (by topic), and the ids of single offsets.
+
+        `ledger` has the records that must be read, by Kafka partition of the ledger.
+        """
+        sources = [self._read(ranges, "value") for ranges in stretches(ledger)]
+        if not sources:
+            return Named()
+        rows = reduce(DataFrame.union, sources)
+        function = partial(
+            name,
+            wanted={topic: set(found) for topic, found in minutes.items()},
+            spans={where: list(found) for where, found in offsets.items()},
+            extra=dict(extra),
+        )
         roots: dict[tuple[str, int], tuple[bytes, int]] = {}
         ids: dict[tuple[str, int, int], list[str]] = {}
-        for part in _collect(frames if ledger else []):
+        # One task, as it must see all rows of a minute.
+        for part in _collect(rows, function, tasks=1):
             found = json.loads(part)
             for topic, minute, root, count in found["roots"]:
                 roots[topic, minute] = (bytes.fromhex(root), count)
@@ -120,128 +125,70 @@ class AuditJob:
                 ranges[where] = (low, high)
         if not ranges:
             return []
-        frame = _read(self._spark, self._bootstrap_servers, ranges, with_headers=True)
+        columns = [f.lit(None).cast("binary").alias("key"), f.lit(b"").alias("value")]
+        # Values are the customer's, and not needed: they do not travel.
+        frame = self._read(ranges, *columns, *_COORDINATES, "timestamp", "headers")
         spans = {where: list(offsets) for where, offsets in wanted.items()}
         return [
             Found((topic, partition), offset, event_id, minute, accepted_at_ms)
-            for part in _collect([map_arrow(frame, partial(_look, spans=spans), _ONE)])
+            for part in _collect(frame, partial(look, spans=spans), tasks=SLOTS)
             for topic, partition, offset, event_id, minute, accepted_at_ms in json.loads(part)
         ]
 
-
-def _read(
-    spark: SparkSession, bootstrap_servers: str, ranges: Ranges, *, with_headers: bool
-) -> DataFrame:
-    """Just these offsets, a task for each Kafka partition."""
-    starts: dict[str, dict[str, int]] = {}
-    ends: dict[str, dict[str, int]] = {}
-    for (topic, partition), (first, end) in ranges.items():
-        starts.setdefault(topic, {})[str(partition)] = first
-        ends.setdefault(topic, {})[str(partition)] = end
-    assigned = {topic: sorted(map(int, found)) for topic, found in starts.items()}
-    frame = (
-        spark.read.format("kafka")
-        .option("kafka.bootstrap.servers", bootstrap_servers)
-        .option("assign", json.dumps(assigned))
-        .option("startingOffsets", json.dumps(starts))
-        .option("endingOffsets", json.dumps(ends))
-        # What is gone is the very thing that is looked for: it must not stop the reading.
-        .option("failOnDataLoss", "false")
-        .option("includeHeaders", str(with_headers).lower())
-        .option("groupIdPrefix", "hifi-audit")
-        .load()
-    )
-    columns = ["key", "value", "topic", "partition", "offset", "timestamp", "headers"]
-    if with_headers:
-        # Values are the customer's, and not needed: they do not travel.
-        return frame.selectExpr(
-            "cast(null as binary) as key", "cast('' as binary) as value", *columns[2:]
+    def _read(self, ranges: Ranges, *columns: str | Column) -> DataFrame:
+        """Just these offsets."""
+        starts: dict[str, dict[str, int]] = {}
+        ends: dict[str, dict[str, int]] = {}
+        for (topic, partition), (first, end) in ranges.items():
+            starts.setdefault(topic, {})[str(partition)] = first
+            ends.setdefault(topic, {})[str(partition)] = end
+        assigned = {topic: sorted(map(int, found)) for topic, found in starts.items()}
+        return (
+            self._spark.read.format("kafka")
+            .option("kafka.bootstrap.servers", self._bootstrap_servers)
+            # A re-drive that broke off has never been.
+            .option("kafka.isolation.level", "read_committed")
+            .option("assign", json.dumps(assigned))
+            .option("startingOffsets", json.dumps(starts))
+            .option("endingOffsets", json.dumps(ends))
+            # What is gone is the very thing that is looked for: it must not stop the reading.
+            .option("failOnDataLoss", "false")
+            .option("includeHeaders", "true")
+            .option("groupIdPrefix", "hifi-audit")
+            .load()
+            .select(*columns)
         )
-    return frame.select("partition", "offset", "value")
 
 
-def _collect(frames: Sequence[DataFrame]) -> Iterator[bytes]:
-    if not frames:
-        return
-    whole = frames[0]
-    for frame in frames[1:]:
-        whole = whole.union(frame)
-    for row in whole.collect():
+def _ours() -> Column:
+    """Of values only ours, and of the ledger's rows only what stands before the ids."""
+    text = f.col("value").cast("string")
+    found = f.when(f.col("topic") == ACKED, f.substring_index(text, "\n", 1))
+    return found.when(f.col("topic") == RECEIPTS, text).cast("binary").alias("value")
+
+
+def stretches(ledger: Mapping[int, Offsets]) -> list[dict[Where, tuple[int, int]]]:
+    """What is read together: the n-th stretch of each Kafka partition, in their order."""
+    found: list[dict[Where, tuple[int, int]]] = []
+    for partition, rows in ledger.items():
+        spans = list(rows)
+        gaps = sorted(later[0] - before[1] for before, later in pairwise(spans))
+        # So many sources at most: the smallest gaps are read over.
+        bridged = max([_GAP_ROWS_MAX, *gaps[: len(gaps) - _SOURCES_MAX + 1]])
+        joined: list[tuple[int, int]] = []
+        for first, end in spans:
+            if joined and first - joined[-1][1] <= bridged:
+                joined[-1] = (joined[-1][0], end)
+            else:
+                joined.append((first, end))
+        for at, span in enumerate(joined):
+            if at == len(found):
+                found.append({})
+            found[at][ACKED, partition] = span
+    return found
+
+
+def _collect(rows: DataFrame, function: ArrowFunction, *, tasks: int) -> Iterator[bytes]:
+    """What so many tasks make of the rows; each reads its Kafka partitions in their order."""
+    for row in map_arrow(rows.coalesce(tasks), function, PART).collect():
         yield bytes(row[0])
-
-
-def _part(value: bytes) -> pa.RecordBatch:
-    fields = pa.schema([pa.field("part", pa.binary())])
-    return pa.RecordBatch.from_arrays([pa.array([value], pa.binary())], schema=fields)
-
-
-def _summarise(batches: Iterable[pa.RecordBatch], kind: str) -> Iterator[pa.RecordBatch]:
-    evidence = Evidence()
-    for batch in batches:
-        if kind == LEDGER:
-            for partition, offset, value in _rows(batch):
-                evidence.take_ledger(value, partition=partition, offset=offset)
-        elif kind == RECEIPT:
-            for _, _, value in _rows(batch):
-                evidence.take_receipt(value)
-        else:
-            for record in records_of(batch):
-                evidence.take_record(kind, record.headers)
-    yield _part(evidence.to_json())
-
-
-def _rows(batch: pa.RecordBatch) -> Iterator[tuple[int, int, bytes]]:
-    columns = (batch.column(name).to_pylist() for name in ("partition", "offset", "value"))
-    for partition, offset, value in zip(*columns, strict=True):
-        yield partition, offset, value or b""
-
-
-def _name(
-    batches: Iterable[pa.RecordBatch],
-    wanted: Mapping[str, set[int]],
-    spans: Mapping[Where, list[tuple[int, int]]],
-    extra: Mapping[tuple[str, int], Sequence[str]],
-) -> Iterator[pa.RecordBatch]:
-    """All rows of a stream's ledger are in one Kafka partition, so one task sees a whole minute."""
-    minutes: dict[tuple[str, int], list[str]] = {}
-    asked = {where: Offsets.of(found) for where, found in spans.items()}
-    single: list[tuple[str, int, int, str]] = []
-    for batch in batches:
-        for _, _, value in _rows(batch):
-            row = AckedRow.from_bytes(value)
-            at = 0
-            offsets = asked.get((row.topic, row.partition), Offsets())
-            for minute, first, end in row.claims():
-                ids = list(row.ids[at : at + end - first])
-                at += end - first
-                if minute in wanted.get(row.topic, ()):
-                    minutes.setdefault((row.topic, minute), []).extend(ids)
-                for low, high in offsets.within(first, end):
-                    single += [
-                        (row.topic, row.partition, offset, ids[offset - first])
-                        for offset in range(low, high)
-                    ]
-    roots = []
-    for (topic, minute), members in minutes.items():
-        distinct = {*members, *extra.get((topic, minute), ())}
-        roots.append((topic, minute, merkle_root(distinct).hex(), len(distinct)))
-    yield _part(json.dumps({"roots": roots, "ids": single}).encode())
-
-
-def _look(
-    batches: Iterable[pa.RecordBatch], spans: Mapping[Where, list[tuple[int, int]]]
-) -> Iterator[pa.RecordBatch]:
-    wanted = {where: Offsets.of(found) for where, found in spans.items()}
-    found = []
-    for batch in batches:
-        for record in records_of(batch):
-            origin = record.origin
-            if origin.offset in wanted[origin.topic, origin.partition]:
-                event = open_stream_record(record)
-                minute = audited_minute(event.event_time_ms, event.accepted_at_ms)
-                found.append((*_place(origin), event.event_id, minute, event.accepted_at_ms))
-    yield _part(json.dumps(found).encode())
-
-
-def _place(origin: Origin) -> tuple[str, int, int]:
-    return origin.topic, origin.partition, origin.offset

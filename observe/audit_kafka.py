@@ -77,7 +77,12 @@ def minute_json(books: MinuteBooks) -> bytes:
 @asynccontextmanager
 async def audit_kafka(bootstrap_servers: str) -> AsyncIterator[AuditKafka]:
     """A consumer of no group, a producer, and the lanes' groups, for as long as the block lasts."""
-    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap_servers, enable_auto_commit=False)
+    # Ends are those of what is certain, as what Spark reads up to them is.
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=bootstrap_servers,
+        enable_auto_commit=False,
+        isolation_level="read_committed",
+    )
     # As large as the stream topics' records may be: a thousand missing ids fit.
     producer = AIOKafkaProducer(
         bootstrap_servers=bootstrap_servers, acks="all", enable_idempotence=True

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from shared.audit_books import AuditBooks, Closed
+from shared.evidence import life
 from shared.intervals import Offsets
 from shared.layers import Layers
 from shared.minutes import Ledger, Minute, Outcomes
@@ -63,7 +64,7 @@ def _fields_of(memory: Memory) -> dict[str, Any]:
             [who, *where, _outcome_fields(one)] for (who, where), one in books.outcomes.items()
         ],
         "closed": [
-            [topic, minute, one.acked, one.outcomes, list(one.ledger.items())]
+            [topic, minute, one.acked, one.outcomes, _spans(one.ledger)]
             for (topic, minute), one in books.closed.items()
         ],
         "done": [[*where, list(offsets)] for where, offsets in books.done.items()],
@@ -88,7 +89,7 @@ def _ledger_fields(ledger: Ledger) -> dict[str, Any]:
                 _spans(one.acked),
                 one.overwritten,
                 one.accepted_at_ms,
-                list(one.ledger.items()),
+                _spans(one.ledger),
             ]
             for minute, one in ledger.minutes.items()
         ],
@@ -100,7 +101,7 @@ def _outcome_fields(known: Outcomes) -> dict[str, Any]:
         "delivered": list(known.delivered),
         "dead": list(known.dead),
         "waiting": list(known.waiting),
-        "redriven": list(known.redriven),
+        "lives": {name: list(offsets) for name, offsets in known.lives.items()},
         "in_tier": list(known.in_tier),
         "was_in_tier": list(known.was_in_tier),
         "in_dead": list(known.in_dead),
@@ -123,7 +124,7 @@ def _memory_of(fields: dict[str, Any]) -> Memory:
             (topic, minute): Closed(
                 acked,
                 {who: (delivered, dead) for who, (delivered, dead) in outcomes.items()},
-                _ledger_range(ledger),
+                _ledger_rows(ledger),
             )
             for topic, minute, acked, outcomes, ledger in fields["closed"]
         },
@@ -146,7 +147,7 @@ def _ledger_of(fields: dict[str, Any]) -> Ledger:
                 acked=_offsets(acked),
                 overwritten=[(partition, offset) for partition, offset in overwritten],
                 accepted_at_ms=accepted_at_ms,
-                ledger=_ledger_range(ledger),
+                ledger=_ledger_rows(ledger),
             )
             for minute, acked, overwritten, accepted_at_ms, ledger in fields["minutes"]
         },
@@ -160,8 +161,7 @@ def _outcomes_of(fields: dict[str, Any]) -> Outcomes:
         delivered=Offsets.of(fields["delivered"]),
         dead=Offsets.of(fields["dead"]),
         waiting=Offsets.of(fields["waiting"]),
-        # What an older audit has saved does not say.
-        redriven=Offsets.of(fields.get("redriven", ())),
+        lives={name: Offsets.of(spans) for name, spans in _lives(fields).items()},
         in_tier=Layers.of(fields["in_tier"]),
         was_in_tier=Offsets.of(fields["was_in_tier"]),
         in_dead=Offsets.of(fields["in_dead"]),
@@ -173,5 +173,16 @@ def _offsets(found: list[list[Any]]) -> dict[int, Offsets]:
     return {partition: Offsets.of(spans) for partition, spans in found}
 
 
-def _ledger_range(found: list[list[Any]]) -> dict[int, tuple[int, int]]:
-    return {number: (low, high) for number, (low, high) in found}
+def _lives(fields: dict[str, Any]) -> dict[str, Any]:
+    """What an older audit has saved says at most that something was sent again, not what came."""
+    before = {life("delivered", 1): fields["redriven"]} if "redriven" in fields else {}
+    found: dict[str, Any] = fields.get("lives", before)
+    return found
+
+
+def _ledger_rows(found: list[list[Any]]) -> dict[int, Offsets]:
+    """By Kafka partition; an older audit has saved the first record and the last."""
+    return {
+        number: Offsets.of(spans if isinstance(spans[0], list) else [(spans[0], spans[1] + 1)])
+        for number, spans in found
+    }

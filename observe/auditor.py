@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import structlog
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from observe.audit import Audit, Outcome
-from observe.audit_job import AuditJob
+from observe.audit_job import SLOTS, AuditJob
 from observe.audit_kafka import KAFKA_ERRORS, audit_kafka
 from observe.audit_memory import Memory
 from observe.news import AuditNews
@@ -18,16 +19,23 @@ from observe.statements import Stating
 from shared.configuration import Configuration
 from shared.minutes import Rules
 from shared.overview import AuditHealth
+from shared.runtime.class_archive import ClassArchive
 from shared.runtime.clock import now_ms
 from shared.runtime.jars import default_cache, ensure_jars
-from shared.runtime.spark import SparkSettings, start_spark, stop_spark
+from shared.runtime.java import find_java
+from shared.runtime.spark import SparkSettings, spark_class_path, start_spark, stop_spark
 from shared.schedule import RetrySchedule
 from shared.topics import retry_topic, stream_topic
 
 log = structlog.get_logger()
 
-# The reading is bound by Kafka and Python: two tasks at a time leave the lanes their cores.
-_SLOTS = 2
+# What a run costs is planning, not rows: two plans over a few thousand of them (ADR 0031).
+_SMALL_PLANS = {
+    # Kafka by Spark's newer interface: the older one plans twice, and copies each row twice.
+    "spark.sql.sources.useV1SourceList": "",
+    # For messages about queries that people write: a look at the stack for each column.
+    "spark.sql.dataFrameQueryContext.enabled": "false",
+}
 
 
 class Auditor:
@@ -61,14 +69,8 @@ class Auditor:
 
     def _start(self) -> SparkSession:
         cache = self._settings.jars_cache or default_cache()
-        return start_spark(
-            SparkSettings(
-                name="hifi-audit",
-                folder=self._settings.folder.absolute() / "spark",
-                jars=ensure_jars("spark", cache=cache),
-                slots=_SLOTS,
-                heap_mb=self._settings.heap_mb,
-            )
+        return start_audit_spark(
+            self._settings.folder.absolute() / "spark", cache, heap_mb=self._settings.heap_mb
         )
 
     async def _audit(self, spark: SparkSession) -> None:
@@ -95,6 +97,8 @@ class Auditor:
                 await kafka.publish_minutes(outcome.changed)
                 await asyncio.to_thread(memory.save, settings.folder)
                 self._tell(outcome, began_ms)
+                if outcome.is_behind:
+                    continue
                 took_s = (now_ms() - began_ms) / 1000
                 await asyncio.sleep(max(0.0, settings.audit_interval_s - took_s))
 
@@ -118,3 +122,28 @@ class Auditor:
             last_run_took_s=(ended_ms - began_ms) / 1000,
             problem=outcome.problem,
         )
+
+
+def start_audit_spark(folder: Path, cache: Path, *, heap_mb: int) -> SparkSession:
+    """The audit's one session, which lives as long as the process."""
+    jars = ensure_jars("spark", cache=cache)
+    archive = ClassArchive(
+        "spark",
+        cache=cache,
+        java=find_java(),
+        jars=[*spark_class_path(), *jars],
+        draft=folder / "classes.jsa",
+    )
+    return start_spark(
+        SparkSettings(
+            name="hifi-audit",
+            folder=folder,
+            jars=jars,
+            slots=SLOTS,
+            heap_mb=heap_mb,
+            worker_daemon="observe.worker_daemon",
+            # The lanes make it; they need more classes, and sooner.
+            jvm_options=archive.options(may_make=False),
+            more=_SMALL_PLANS,
+        )
+    )

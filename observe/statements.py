@@ -11,7 +11,7 @@ from observe.audit_job import Named
 from observe.audit_memory import Memory, Stated
 from observe.signing import Signer
 from shared.audit_books import AuditBooks, Finding, World
-from shared.minutes import Minute, Rules
+from shared.minutes import Rules
 from shared.overview import MinuteBooks, MinuteState
 from shared.statement import NO_PREVIOUS, Counts, SignedStatement, Statement
 from shared.topics import stream_of, stream_topic
@@ -39,22 +39,21 @@ class Stating:
         self, books: AuditBooks, findings: Sequence[Finding], world: World
     ) -> Iterator[tuple[str, int]]:
         """The minutes whose ids must be read for a statement, by topic."""
-        for topic, minute_ms, minute, found in self._judged(
+        for topic, minute_ms, _ in self._judged(
             books, [finding.books for finding in findings], world
         ):
             stated = self._memory.stated.get((topic, minute_ms))
-            if stated is None or stated.acked != _acked(books, topic, minute_ms, minute):
+            if stated is None or stated.acked != books.acked(topic, minute_ms):
                 yield topic, minute_ms
-            del found
 
     async def state(
         self, books: AuditBooks, shown: Sequence[MinuteBooks], named: Named, world: World
     ) -> None:
         """Make a statement about every judged minute whose books are not those stated last."""
         made: list[SignedStatement] = []
-        for topic, minute_ms, minute, found in self._judged(books, shown, world):
+        for topic, minute_ms, found in self._judged(books, shown, world):
             stated = self._memory.stated.get((topic, minute_ms))
-            acked = _acked(books, topic, minute_ms, minute)
+            acked = books.acked(topic, minute_ms)
             if stated is not None and stated.acked == acked:
                 root, id_count = stated.root, stated.id_count
             elif (topic, minute_ms) in named.roots:
@@ -88,7 +87,7 @@ class Stating:
 
     def _judged(
         self, books: AuditBooks, shown: Iterable[MinuteBooks], world: World
-    ) -> Iterator[tuple[str, int, Minute, list[MinuteBooks]]]:
+    ) -> Iterator[tuple[str, int, list[MinuteBooks]]]:
         """Open minutes that are judged at every destination of their stream, oldest first."""
         by_minute: dict[tuple[str, int], list[MinuteBooks]] = {}
         for one in shown:
@@ -99,12 +98,7 @@ class Stating:
                 found = by_minute.get((topic, minute_ms), [])
                 due_ms = minute.quiet_since_ms(minute_ms) + self._rules.settle_ms
                 if world.now_ms >= due_ms and all(one.state in _JUDGED for one in found):
-                    yield topic, minute_ms, minute, found
-
-
-def _acked(books: AuditBooks, topic: str, minute_ms: int, minute: Minute) -> int:
-    closed = books.closed.get((topic, minute_ms))
-    return minute.count + (closed.acked if closed else 0)
+                    yield topic, minute_ms, found
 
 
 def _counts(books: MinuteBooks) -> Counts:

@@ -5,6 +5,7 @@ Evidence goes in, findings come out. What is kept follows what is open, not what
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from shared.evidence import Evidence
@@ -15,6 +16,7 @@ from shared.minutes import (
     Outcomes,
     Rules,
     Split,
+    add_rows,
     confirmed,
     enter_outcomes,
     remember_suspects,
@@ -55,7 +57,7 @@ class Closed:
     acked: int = 0
     # By destination: delivered and dead.
     outcomes: dict[str, tuple[int, int]] = field(default_factory=dict)
-    ledger: dict[int, tuple[int, int]] = field(default_factory=dict)
+    ledger: dict[int, Offsets] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,11 +201,23 @@ class AuditBooks:
         position = world.positions.get(destination, {}).get(where)
         return split(acked, known, position=position, log=world.log.get(where, (0, 0)))
 
-    def close(self, findings: Sequence[Finding], world: World, rules: Rules) -> None:
+    def acked(self, topic: str, minute_ms: int) -> int:
+        """How many events an open minute has, with those of before it was closed."""
+        before = self.closed.get((topic, minute_ms), Closed())
+        return self.ledgers[topic].minutes[minute_ms].count + before.acked
+
+    def close(
+        self,
+        findings: Sequence[Finding],
+        world: World,
+        rules: Rules,
+        *,
+        held: AbstractSet[tuple[str, int]] = frozenset(),
+    ) -> None:
         """Forget the offsets of minutes of which nothing is open any more, and keep their counts.
 
         A minute with a loss stays open as long as late events are counted: what was lost may still
-        turn up.
+        turn up. Minutes that are `held` wait for their statement.
         """
         by_minute: dict[tuple[str, int], list[Finding]] = {}
         for finding in findings:
@@ -211,6 +225,8 @@ class AuditBooks:
             by_minute.setdefault((finding.books.stream, minute_ms), []).append(finding)
         for topic, ledger in self.ledgers.items():
             for minute_ms in list(ledger.minutes):
+                if (topic, minute_ms) in held:
+                    continue
                 found = by_minute.get((stream_of(topic), minute_ms), [])
                 due_ms = ledger.minutes[minute_ms].quiet_since_ms(minute_ms) + rules.settle_ms
                 is_old = 0 <= minute_ms < world.now_ms - CLOSED_KEPT_MS
@@ -233,9 +249,7 @@ class AuditBooks:
             books = finding.books
             # The books of a reopened minute have those of before in them.
             kept.outcomes[books.destination_id] = (books.delivered, books.dead)
-        for number, (low, high) in minute.ledger.items():
-            first, last = kept.ledger.get(number, (low, high))
-            kept.ledger[number] = (min(first, low), max(last, high))
+        add_rows(kept.ledger, minute.ledger)
         for partition, offsets in minute.acked.items():
             where = (topic, partition)
             done = self.done.setdefault(where, Offsets())
@@ -250,7 +264,7 @@ def _forget(known: Outcomes, gone: Offsets) -> None:
     known.delivered = known.delivered.minus(gone)
     known.dead = known.dead.minus(gone)
     known.waiting = known.waiting.minus(gone)
-    known.redriven = known.redriven.minus(gone)
+    known.lives = {name: offsets.minus(gone) for name, offsets in known.lives.items()}
     known.in_tier.forget(gone)
     known.was_in_tier = known.was_in_tier.minus(gone)
     known.in_dead = known.in_dead.minus(gone)

@@ -15,12 +15,14 @@ BLOCK_IDS = 64
 
 def merkle_root(ids: Iterable[str]) -> bytes:
     """The root over the distinct ids."""
-    sha256 = hashlib.sha256
     whole = sorted(set(ids))
-    level = [
-        sha256(_LEAF + _block(whole[at : at + BLOCK_IDS])).digest()
-        for at in range(0, len(whole), BLOCK_IDS)
-    ]
+    return root_of(_block(whole[at : at + BLOCK_IDS]) for at in range(0, len(whole), BLOCK_IDS))
+
+
+def root_of(blocks: Iterable[bytes]) -> bytes:
+    """The root over leaves that somebody else has laid out."""
+    sha256 = hashlib.sha256
+    level = [sha256(_LEAF + block).digest() for block in blocks]
     if not level:
         return sha256(b"").digest()
     while len(level) > 1:

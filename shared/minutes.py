@@ -6,10 +6,10 @@ dead letters show whether what should rest there does. All of it is set arithmet
 duplicates, retries and restarts change nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from shared.evidence import REDRIVEN, Claim, Evidence
+from shared.evidence import Claim, Evidence
 from shared.intervals import Offsets
 from shared.layers import Layers
 from shared.overview import Node
@@ -40,8 +40,8 @@ class Minute:
     overwritten: list[tuple[int, int]] = field(default_factory=list)
     # When the newest of its events was accepted.
     accepted_at_ms: int = 0
-    # The records of the ledger that name its events: {Kafka partition: (first, last)}.
-    ledger: dict[int, tuple[int, int]] = field(default_factory=dict)
+    # The records of the ledger that name its events, by Kafka partition of the ledger.
+    ledger: dict[int, Offsets] = field(default_factory=dict)
 
     @property
     def count(self) -> int:
@@ -60,8 +60,8 @@ class Outcomes:
     delivered: Offsets = field(default_factory=Offsets)
     dead: Offsets = field(default_factory=Offsets)
     waiting: Offsets = field(default_factory=Offsets)
-    # Sent again out of dead letters, once or more.
-    redriven: Offsets = field(default_factory=Offsets)
+    # What was said of events after they had been sent again out of dead letters, by `life`.
+    lives: dict[str, Offsets] = field(default_factory=dict)
     # In a tier now, and ever; and in dead letters.
     in_tier: Layers = field(default_factory=Layers)
     was_in_tier: Offsets = field(default_factory=Offsets)
@@ -71,12 +71,32 @@ class Outcomes:
 
     def of(self, outcome: str) -> Offsets:
         """The set that an outcome's offsets go into."""
-        return {
-            "delivered": self.delivered,
-            "dead": self.dead,
-            "waiting": self.waiting,
-            REDRIVEN: self.redriven,
-        }[outcome]
+        by_name = {"delivered": self.delivered, "dead": self.dead, "waiting": self.waiting}
+        found = by_name.get(outcome)
+        return self.lives.setdefault(outcome, Offsets()) if found is None else found
+
+    @property
+    def redriven(self) -> Offsets:
+        """Sent again out of dead letters, once or more."""
+        return Offsets.of(span for offsets in self.lives.values() for span in offsets)
+
+    @property
+    def unended(self) -> Offsets:
+        """Sent again, and not given up since: their dead letters tell of an earlier life."""
+        found = Offsets()
+        for count, offsets in self._after("waiting"):
+            left = offsets
+            for later, ended in self._after("dead"):
+                if later >= count:
+                    left = left.minus(ended)
+            found = found.union(left)
+        return found
+
+    def _after(self, outcome: str) -> Iterator[tuple[int, Offsets]]:
+        for name, offsets in self.lives.items():
+            said, _, count = name.partition("@")
+            if said == outcome:
+                yield int(count), offsets
 
 
 @dataclass(slots=True)
@@ -110,8 +130,7 @@ class Ledger:
         minute.accepted_at_ms = max(minute.accepted_at_ms, claim.accepted_at_ms)
         number, low, high = claim.ledger
         if number >= 0:
-            known = minute.ledger.get(number, (low, high))
-            minute.ledger[number] = (min(known[0], low), max(known[1], high))
+            minute.ledger.setdefault(number, Offsets()).add(low, high + 1)
 
     def _overwrite(self, partition: int, first: int, end: int) -> None:
         """Note the events that had these offsets before, in the minutes they were of."""
@@ -124,6 +143,12 @@ class Ledger:
             if here:
                 minute.overwritten += [(partition, offset) for offset in here]
                 minute.acked[partition] = held.minus(lost)
+
+
+def add_rows(to: dict[int, Offsets], more: Mapping[int, Offsets]) -> None:
+    """Enter records of the ledger, by its Kafka partitions."""
+    for number, rows in more.items():
+        to[number] = to.get(number, Offsets()).union(rows)
 
 
 def enter_outcomes(
@@ -170,8 +195,9 @@ def split(acked: Offsets, known: Outcomes, *, position: int | None, log: tuple[i
     in_tier = known.in_tier.present
     dead = rest.both(known.dead)
     # The retrier has given it up and has not passed it, or somebody has sent it again: then its
-    # dead letter is of before.
+    # dead letter is of before, also when no tier has it any more.
     still_waiting = dead.both(in_tier).minus(known.in_dead.minus(known.redriven))
+    still_waiting = still_waiting.union(dead.both(known.unended))
     dead = _believed(dead.minus(still_waiting), known.in_dead, position)
     rest = rest.minus(dead)
     waiting = _believed(rest.both(known.waiting).union(still_waiting), in_tier, position)

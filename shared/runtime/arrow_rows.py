@@ -62,7 +62,7 @@ def records_of(batch: pa.RecordBatch) -> Iterator[RecordIn]:
         batch.column("timestamp").cast(pa.int64()).to_pylist(),
         batch.column("key").to_pylist(),
         batch.column("value").to_pylist(),
-        _headers_of(batch.column("headers")),
+        headers_of(batch.column("headers")),
     )
     for topic, partition, offset, time_us, key, value, headers in zip(*columns, strict=True):
         yield RecordIn(
@@ -172,7 +172,7 @@ def batch_in(records: Sequence[RecordIn]) -> pa.RecordBatch:
     )
 
 
-def _headers_of(column: Any) -> Iterator[Headers]:
+def headers_of(column: Any) -> Iterator[Headers]:
     """Headers of each row, read from the flat child arrays: far cheaper than a dict per header."""
     names = column.values.field("key").to_pylist()
     values = column.values.field("value").to_pylist()

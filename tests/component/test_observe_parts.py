@@ -14,7 +14,7 @@ from observe.audit_memory import Memory, Stated
 from observe.news import AuditNews
 from observe.signing import PUBLIC, Signer, is_signed
 from shared.audit_books import AuditBooks, Closed
-from shared.evidence import Claim
+from shared.evidence import Claim, life
 from shared.intervals import Offsets
 from shared.layers import Layers
 from shared.merkle import merkle_root
@@ -54,7 +54,7 @@ def test_what_was_remembered_is_remembered_after_a_restart(tmp_path: Path) -> No
     ledger.enter(Claim(TOPIC, 1, M0, 12, 13, M0 + 6, (-1, 0, 0)), is_from_log=True)
     known = Outcomes(
         delivered=Offsets.of([(0, 4)]),
-        redriven=Offsets.of([(3, 5)]),
+        lives={life("waiting", 1): Offsets.of([(3, 5)])},
         in_tier=Layers.of([(4, 6), (5, 6)]),
         suspects=[(M0, Node.RETRIER, Offsets.of([(4, 5)]))],
     )
@@ -62,7 +62,7 @@ def test_what_was_remembered_is_remembered_after_a_restart(tmp_path: Path) -> No
         books=AuditBooks(
             ledgers={TOPIC: ledger},
             outcomes={(TO, (TOPIC, 1)): known},
-            closed={(TOPIC, M0): Closed(3, {TO: (2, 1)}, {0: (1, 2)})},
+            closed={(TOPIC, M0): Closed(3, {TO: (2, 1)}, {0: Offsets.of([(1, 3), (7, 8)])})},
             done={(TOPIC, 1): Offsets.of([(0, 3)])},
             first_outcome={(TO, (TOPIC, 1)): 0},
         ),
@@ -75,6 +75,18 @@ def test_what_was_remembered_is_remembered_after_a_restart(tmp_path: Path) -> No
     memory.save(tmp_path)
     assert Memory.load(tmp_path) == memory
     assert len(ledger.minutes[M0].overwritten) == 1
+
+
+def test_what_an_older_audit_has_saved_is_understood(tmp_path: Path) -> None:
+    memory = Memory(
+        books=AuditBooks(closed={(TOPIC, M0): Closed(3, {}, {0: Offsets.of([(1, 3)])})})
+    )
+    memory.save(tmp_path)
+    path = tmp_path / "audit.json"
+    assert "[[0,[[1,3]]]]" in path.read_text()
+    # It noted the first record and the last.
+    path.write_text(path.read_text().replace("[[0,[[1,3]]]]", "[[0,[1,2]]]"))
+    assert Memory.load(tmp_path) == memory
 
 
 def test_an_audit_that_hangs_blinds_and_one_that_is_off_does_not() -> None:

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from shared.acked import WILD
 from shared.audit_books import CLOSED_KEPT_MS, AuditBooks, Finding, World
-from shared.evidence import REDRIVEN, Claim, Evidence
+from shared.evidence import Claim, Evidence, life
 from shared.intervals import Offsets
 from shared.layers import Layers
 from shared.minutes import DEAD, PASSED, WRITTEN, Outcomes, Rules
@@ -63,7 +64,8 @@ events = st.lists(
             "written": st.integers(0, 2),
             "passed": st.integers(0, 2),
             "is_in_dead": st.booleans(),
-            "was_redriven": st.booleans(),
+            # What was said of it after it had been sent again.
+            "life": st.sampled_from(["", "dead", "waiting"]),
             "was_retried": st.booleans(),
         }
     ),
@@ -88,22 +90,22 @@ def test_every_event_is_in_one_place_and_blamed_on_one_node(  # noqa: C901, PLR0
             part.outcomes[TO, fate, TOPIC, 0] = Offsets.of(one)
         if fate != "nothing" and event["was_retried"]:
             part.outcomes.setdefault((TO, "waiting", TOPIC, 0), Offsets()).add(*one[0])
-        part.outcomes[TO, REDRIVEN, TOPIC, 0] = Offsets.of(one * bool(event["was_redriven"]))
+        said = life(str(event["life"]), 1)
+        part.outcomes[TO, said, TOPIC, 0] = Offsets.of(one * bool(event["life"]))
         written, passed = int(str(event["written"])), int(str(event["passed"]))
         part.records[WRITTEN, TO, TOPIC, 0] = Layers.of(one * written)
         part.records[PASSED, TO, TOPIC, 0] = Layers.of(one * passed)
-        if event["is_in_dead"]:
-            part.records[DEAD, TO, TOPIC, 0] = Layers.of(one)
+        part.records[DEAD, TO, TOPIC, 0] = Layers.of(one * bool(event["is_in_dead"]))
         if not event["is_in_log"]:
             absent.add(*one[0])
         node: Node | None = None
         is_in_tier = written > passed
-        if fate == "dead" and is_in_tier and (event["was_redriven"] or not event["is_in_dead"]):
+        is_left = is_in_tier and (event["life"] or not event["is_in_dead"])
+        if fate == "dead" and (is_left or event["life"] == "waiting"):
             # It was sent again, or the retrier could not write the dead letter and will be back.
             fate = "waiting"
-        has_no_record = (fate == "waiting" and not is_in_tier) or (
-            fate == "dead" and not event["is_in_dead"]
-        )
+        without = {"waiting": not is_in_tier, "dead": not event["is_in_dead"]}
+        has_no_record = without.get(fate, False)
         if has_no_record and offset >= position:
             # The lane could not write it, and will be back.
             fate = "nothing"
@@ -250,7 +252,9 @@ def test_a_closed_minute_is_forgotten_and_a_late_event_finds_its_counts() -> Non
     (finding,) = books.judge(later, AT_ONCE, {})
     assert (finding.books.acked, finding.books.delivered, finding.books.dead) == (8, 7, 1)
     books.close([finding], later, AT_ONCE)
-    assert books.closed[TOPIC, M0].ledger == {0: (3, 9)}
+    assert {n: list(rows) for n, rows in books.closed[TOPIC, M0].ledger.items()} == {
+        0: [(3, 4), (9, 10)]
+    }
     much_later = replace(later, now_ms=M0 + CLOSED_KEPT_MS + 1)
     books.close([], much_later, AT_ONCE)
     assert books.closed == {}
@@ -299,10 +303,43 @@ def test_what_is_sent_again_out_of_dead_letters_waits_until_it_is_dead_again() -
         return finding.books.waiting, finding.books.dead
 
     assert counts() == (0, 1)
-    books.take(evidence(records={WRITTEN: [(0, 1)]}, waiting=[(0, 1)], redriven=[(0, 1)]))
+    again: Any = {"waiting": [(0, 1)], life("waiting", 1): [(0, 1)]}
+    books.take(evidence(records={WRITTEN: [(0, 1)]}, **again))
     assert counts() == (1, 0)
     # The minute stays open for it.
     books.close(books.judge(world(), AT_ONCE, {}), world(), AT_ONCE)
     assert counts() == (1, 0)
-    books.take(evidence(dead=[(0, 1)], records={PASSED: [(0, 1)], DEAD: [(0, 1)]}))
+    dead_again: Any = {"dead": [(0, 1)], life("dead", 1): [(0, 1)]}
+    books.take(evidence(records={PASSED: [(0, 1)], DEAD: [(0, 1)]}, **dead_again))
     assert counts() == (0, 1)
+
+
+def test_what_is_sent_again_and_lost_by_the_retrier_is_not_dead_for_its_old_dead_letter() -> None:
+    books = AuditBooks()
+    letter = {WRITTEN: [(0, 1)], PASSED: [(0, 1)], DEAD: [(0, 1)]}
+    books.take(evidence([claim(M0, 0, 1)], dead=[(0, 1)], records=letter))
+    again: Any = {"waiting": [(0, 1)], life("waiting", 1): [(0, 1)]}
+    books.take(evidence(records={WRITTEN: [(0, 1)], PASSED: [(0, 1)]}, **again))
+    found = books.judge(world(1, end=1), AT_ONCE, {})
+    assert (lost(found), found[0].books.dead) == ({Node.RETRIER: {0}}, 0)
+    # It was given up for the first time only after that; a receipt of the second life ends it.
+    books.take(evidence(dead=[(0, 1)]))
+    assert lost(books.judge(world(1, end=1), AT_ONCE, {})) == {Node.RETRIER: {0}}
+    ended: Any = {life("dead", 1): [(0, 1)]}
+    books.take(evidence(**ended))
+    assert not lost(books.judge(world(1, end=1), AT_ONCE, {}))
+    # And once more.
+    again = {life("waiting", 2): [(0, 1)]}
+    books.take(evidence(**again))
+    assert lost(books.judge(world(1, end=1), AT_ONCE, {})) == {Node.RETRIER: {0}}
+
+
+def test_a_minute_that_waits_for_its_statement_stays_open() -> None:
+    books = AuditBooks()
+    books.take(evidence([claim(M0, 0, 6)], delivered=[(0, 6)]))
+    here = world(6, end=6)
+    findings = books.judge(here, AT_ONCE, {})
+    books.close(findings, here, AT_ONCE, held={(TOPIC, M0)})
+    assert (len(books.ledgers[TOPIC].minutes), books.acked(TOPIC, M0)) == (1, 6)
+    books.close(findings, here, AT_ONCE)
+    assert books.ledgers[TOPIC].minutes == {}

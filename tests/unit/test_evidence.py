@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from shared.acked import AckedRow, Slice
 from shared.envelope import DESTINATION, ORIGIN_OFFSET, ORIGIN_PARTITION, ORIGIN_TOPIC
-from shared.evidence import REDRIVEN, Claim, Evidence
+from shared.evidence import Claim, Evidence, life
 from shared.intervals import Offsets
 from shared.layers import Layers
 from tests.unit.test_progress import DELIVERED, WAITING, a_receipt
@@ -72,7 +72,7 @@ def test_what_is_said_after_a_re_drive_is_known_as_that() -> None:
     evidence.take_receipt(replace(a_receipt(WAITING, 2, 4), redrive_count=1).to_json())
     assert evidence.outcomes == {
         ("orders/shop", "waiting", TOPIC, 0): Offsets.of([(0, 5)]),
-        ("orders/shop", REDRIVEN, TOPIC, 0): Offsets.of([(2, 4)]),
+        ("orders/shop", life("waiting", 1), TOPIC, 0): Offsets.of([(2, 4)]),
     }
 
 
