@@ -57,8 +57,8 @@ async def minute_ids(kafka: str, stream: str, minute_ms: int) -> MinuteIds:
         about = [one for one in chain if one.statement.minute_ms == minute_ms]
         if not about:
             raise SetupError(
-                f"There is no statement about that minute of {stream} (yet): a minute is stated"
-                " once it has settled, about three minutes after its last event."
+                f"There is no statement about that minute of {stream}: nothing was acknowledged in"
+                " it, or it has not settled yet, which is about three minutes after its last event."
             )
         ids = await _ids(log, stream, minute_ms)
         found = MinuteIds(about[-1], broken_link(chain), ids)
