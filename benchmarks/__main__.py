@@ -7,13 +7,18 @@ import benchmarks
 
 _NOT_BENCHMARKS = {
     "__main__",
+    "audit_pace",
+    "backlog",
     "delivery_driver",
     "delivery_rates",
+    "events",
     "lag_sink",
     "machine",
     "paced",
+    "process_tree",
     "raw_produce",
     "read_body",
+    "retrier_fill",
     "sink",
     "wrk",
 }

@@ -1,8 +1,11 @@
 """What watching costs: the whole of Hifi with the audit and without, and how true its p95 is.
 
-(a) end to end, gateway to destination, as fast as it goes: ledger and audit off, on, off, on;
-(b) how many events a second the audit gets through, and what memory it holds;
-(c) the p95 lag that observe reports beside the one that the destination measured, at a steady pace.
+(a) end to end, gateway to destination, as fast as it goes: ledger and audit off, on, on, off; with
+three times as many runs, minutes and statements as there are otherwise: a run every 20 s, and
+events whose own time goes by three times as fast; (b) how many events a second the audit gets
+through, and its memory when the stream is ten times as long; (c) the p95 lag that observe reports
+beside the one that the destination measured, at a steady pace.
+`python -m benchmarks.observe [rounds]`.
 """
 
 import asyncio
@@ -16,12 +19,15 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 
+from benchmarks.audit_pace import pace
 from benchmarks.lag_sink import LagSink, running_lag_sink
 from benchmarks.machine import describe
+from benchmarks.process_tree import used_by
 from deploy.local.ports import pick_free
 from deploy.local.services import StackSettings
 from deploy.local.stack import Stack
@@ -33,26 +39,82 @@ from shared.runtime.jars import default_cache
 from shared.runtime.topic_admin import topic_admin
 from shared.topics import stream_spec
 
-# Ten seconds of work at the pace that two cores have for everything together.
-_EVENTS = 120_000
+# 40 s of work, two runs of the audit, at the pace that two cores have for everything; and what is
+# sent before that, so that what the audit is behind at the end it was at the beginning.
+_EVENTS, _WARM_UP_EVENTS = 640_000, 400_000
 _BATCH = 1_000
 _POSTS_AT_ONCE = 4
-# `python -m benchmarks.observe 3` makes three; each takes about a minute and a half.
+# `python -m benchmarks.observe 3` makes three; each takes three minutes.
 _ROUNDS = int(sys.argv[1]) if len(sys.argv) > 1 else 2
 _EVENT_BYTES = 500
-# Late enough that their minute is over: so the whole of the audit's work falls into the round.
-_LATE_MS = 180_000
+# Events are of yesterday evening, and their clock is fast: a minute of theirs for each run.
+_LATE_MS, _TIMES_AS_FAST = 12 * 3_600_000, 3
 _PACED_BATCHES, _PACED_BATCH, _PACE_S = 200, 20, 0.05
 _PATIENCE_S = 120.0
+_BEGAN_MS = time.time_ns() // 1_000_000
 _STREAM = "bench"
 _JSON = {"content-type": "application/json"}
-# The audit catches up with a round within a few of its runs.
-_CATCH_UP_S = 15.0
-_AUDIT_ENV = {"HIFI_OBSERVE_AUDIT_INTERVAL_S": "5", "HIFI_OBSERVE_SETTLE_S": "5"}
+_INTERVAL_S = 20
+_AUDIT_ENV = {"HIFI_OBSERVE_AUDIT_INTERVAL_S": str(_INTERVAL_S), "HIFI_OBSERVE_SETTLE_S": "5"}
+
+
+@dataclass(slots=True)
+class Flood:
+    """What came of one flood."""
+
+    events_per_s: float
+    # Cores that observe took meanwhile, on the average.
+    observe_cores: float
 
 
 def main() -> None:
     """Print what was measured, and one JSON object as the last line."""
+    found = pace()
+    print(
+        f"(b) audited       {found.events_per_s:>10,.0f} events/s of a minute with 20,000 a second,"
+        f" in {found.busy.took_s:.1f} s, {found.busy.processor_s:.1f} s of a core\n"
+        f"    small minutes {found.warm_s:>10.1f} s, {found.warm_processor_s:.1f} s of a core;"
+        f" the first run {found.first.took_s:.1f} s, {found.first.processor_s:.1f} s of a core\n"
+        f"    just started  {found.cold_events_per_s:>10,.0f} events/s, all in"
+        f" {found.all_at_once.took_s:.1f} s, then {found.all_at_once.memory_mb:,} MB\n"
+        f"    memory        {found.memory_mb} MB, the second of a stream ten times as long"
+    )
+    floods, p95_error_ms, p95_ms = _whole()
+    off, on = (statistics.median(f.events_per_s for f in floods[is_on]) for is_on in (False, True))
+    costs = [
+        1 - on.events_per_s / off.events_per_s
+        for off, on in zip(floods[False], floods[True], strict=True)
+    ]
+    cores = [statistics.mean(f.observe_cores for f in floods[is_on]) for is_on in (False, True)]
+    print(f"(a) audit off     {off:>10,.0f} events/s, observe takes {cores[0]:.2f} of a core")
+    print(f"    audit on      {on:>10,.0f} events/s, observe takes {cores[1]:.2f} of a core")
+    print(f"    cost by round {[round(cost, 4) for cost in costs]}")
+    print(
+        json.dumps(
+            {
+                "bench": "observe",
+                "audit_cost": round(1 - on / off, 4),
+                "audit_cost_by_round": [round(cost, 4) for cost in costs],
+                "audit_interval_s": _INTERVAL_S,
+                "observe_cores_off": round(cores[0], 3),
+                "observe_cores_on": round(cores[1], 3),
+                "off_events_per_s": round(off),
+                "on_events_per_s": round(on),
+                "events_per_s": round(found.events_per_s),
+                "cold_events_per_s": round(found.cold_events_per_s),
+                "run_processor_s": round(found.warm_processor_s, 2),
+                "first_run_processor_s": round(found.first.processor_s, 1),
+                "memory_mb": found.memory_mb,
+                "p95_error_ms": round(p95_error_ms, 1),
+                "p95_ms": round(p95_ms, 1),
+                **describe(),
+            }
+        )
+    )
+
+
+def _whole() -> tuple[dict[bool, list[Flood]], float, float]:
+    """Floods by whether the audit is on, the p95 error and the p95 itself."""
     with tempfile.TemporaryDirectory() as folder, running_lag_sink() as sink:
         stack = Stack(_settings(Path(folder)), environ=os.environ, say=lambda _: None)
         stack.start(lambda _: None)
@@ -62,38 +124,21 @@ def main() -> None:
             print(
                 f"(c) p95           {p95_ms:,.1f} ms at the destination, {p95_error_ms:,.1f} ms off"
             )
-            rates: dict[bool, list[float]] = {False: [], True: []}
-            memory_mb = []
-            for _ in range(_ROUNDS):
-                for is_on in (False, True):
+            floods: dict[bool, list[Flood]] = {False: [], True: []}
+            for nth in range(_ROUNDS):
+                # In turn first: whatever grows slowly speaks for neither.
+                for is_on in (nth % 2 == 1, nth % 2 == 0):
                     _restart(stack, is_on=is_on)
-                    rates[is_on].append(_flood(stack, sink, _EVENTS))
-                    print(f"    {'on' if is_on else 'off'}: {rates[is_on][-1]:,.0f} events/s")
-                    if is_on:
-                        took_s = _audit_took_s(stack)
-                        memory_mb.append(_tree_mb(_pid(stack)))
+                    _flood(stack, sink, _WARM_UP_EVENTS)
+                    floods[is_on].append(_flood(stack, sink, _EVENTS))
+                    last = floods[is_on][-1]
+                    print(
+                        f"    {'on' if is_on else 'off'}: {last.events_per_s:,.0f} events/s,"
+                        f" observe {last.observe_cores:.2f} cores"
+                    )
         finally:
             stack.stop()
-    off, on = statistics.median(rates[False]), statistics.median(rates[True])
-    print(f"(a) audit off     {off:>10,.0f} events/s   {[round(r) for r in rates[False]]}")
-    print(f"    audit on      {on:>10,.0f} events/s   {[round(r) for r in rates[True]]}")
-    print(f"(b) audited       {_EVENTS / took_s:>10,.0f} events/s in its slowest run")
-    print(f"    memory        {memory_mb} MB after each round with the audit")
-    print(
-        json.dumps(
-            {
-                "bench": "observe",
-                "audit_cost": round(1 - on / off, 4),
-                "events_per_s": round(_EVENTS / took_s),
-                "p95_error_ms": round(p95_error_ms, 1),
-                "p95_ms": round(p95_ms, 1),
-                "memory_mb": memory_mb,
-                "off_events_per_s": round(off),
-                "on_events_per_s": round(on),
-                **describe(),
-            }
-        )
-    )
+    return floods, p95_error_ms, p95_ms
 
 
 def _settings(folder: Path) -> StackSettings:
@@ -137,9 +182,10 @@ def _restart(stack: Stack, *, is_on: bool) -> None:
         _wait(lambda: (_figure(stack, OBSERVE_AUDIT_RUN_SECONDS.name) or 0) > 0)
 
 
-def _flood(stack: Stack, sink: LagSink, count: int) -> float:
+def _flood(stack: Stack, sink: LagSink, count: int) -> Flood:
     """Post as fast as it goes; events per second from the first post to the last delivery."""
     sink.take_lags_ms()
+    before_s, _ = used_by(stack.children["observe"].pid)
     begun_s = time.perf_counter()
     asyncio.run(_post(stack, count))
     delivered = 0
@@ -150,7 +196,9 @@ def _flood(stack: Stack, sink: LagSink, count: int) -> float:
         return delivered >= count
 
     _wait(is_done)
-    return count / (time.perf_counter() - begun_s)
+    took_s = time.perf_counter() - begun_s
+    after_s, _ = used_by(stack.children["observe"].pid)
+    return Flood(count / took_s, (after_s - before_s) / took_s)
 
 
 async def _post(stack: Stack, count: int) -> None:
@@ -160,11 +208,15 @@ async def _post(stack: Stack, count: int) -> None:
 
         async def post(number: int) -> None:
             async with gate:
-                late_ms = time.time_ns() // 1_000_000 - _LATE_MS
-                answer = await client.post(url, content=_body(number, _BATCH, late_ms))
+                answer = await client.post(url, content=_body(number, _BATCH, _fast_ms()))
                 answer.raise_for_status()
 
         await asyncio.gather(*(post(number) for number in range(count // _BATCH)))
+
+
+def _fast_ms() -> int:
+    """What time it is by a clock that was wrong when this began, and goes too fast."""
+    return _BEGAN_MS - _LATE_MS + (time.time_ns() // 1_000_000 - _BEGAN_MS) * _TIMES_AS_FAST
 
 
 def _body(number: int, count: int, time_ms: int) -> bytes:
@@ -202,16 +254,6 @@ def _lag_error(stack: Stack, sink: LagSink) -> tuple[float, float]:
     return abs((reported_s or 0.0) * 1000 - p95_ms), p95_ms
 
 
-def _audit_took_s(stack: Stack) -> float:
-    """The longest run of the audit while it catches up with the round."""
-    took_s = 0.0
-    until_s = time.monotonic() + _CATCH_UP_S
-    while time.monotonic() < until_s:
-        took_s = max(took_s, _figure(stack, OBSERVE_AUDIT_RUN_SECONDS.name) or 0.0)
-        time.sleep(0.5)
-    return took_s
-
-
 def _figure(stack: Stack, name: str, labels: tuple[str, ...] = ()) -> float | None:
     url = f"http://127.0.0.1:{stack.settings.observe_metrics_port}/metrics"
     try:
@@ -225,31 +267,6 @@ def _figure(stack: Stack, name: str, labels: tuple[str, ...] = ()) -> float | No
         if found and all(label in (found[1] or "") for label in wanted):
             return float(found[2])
     return None
-
-
-def _pid(stack: Stack) -> int:
-    return stack.children["observe"].pid
-
-
-def _tree_mb(pid: int) -> int:
-    """Resident memory of a process and all that it has started."""
-    children: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            except OSError:
-                continue
-            children.setdefault(parent, []).append(int(entry.name))
-    pages, left = 0, [pid]
-    while left:
-        one = left.pop()
-        left += children.get(one, [])
-        try:
-            pages += int(Path(f"/proc/{one}/statm").read_text().split()[1])
-        except OSError:
-            continue
-    return pages * os.sysconf("SC_PAGE_SIZE") // 1_000_000
 
 
 def _wait(is_so: Callable[[], bool]) -> None:

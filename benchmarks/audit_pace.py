@@ -1,0 +1,194 @@
+"""How many events a second the audit gets through, and whether its memory grows with the stream.
+
+A backlog of one minute's events after the other, with the ledger and the receipts that gateway and
+delivery write; after each, a run of the audit in a process of its own. At last one that has just
+started reads all of them at once.
+"""
+
+import asyncio
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from benchmarks.backlog import MINUTE_MS, Backlog
+from benchmarks.process_tree import used_by
+from deploy.local.cluster import Cluster
+from observe.audit import Audit
+from observe.audit_job import AuditJob
+from observe.audit_kafka import AuditKafka, audit_kafka
+from observe.audit_memory import Memory
+from observe.auditor import start_audit_spark
+from observe.signing import Signer
+from observe.statements import Stating
+from shared.minutes import Rules
+from shared.runtime.clock import now_ms
+from shared.runtime.jars import default_cache
+from shared.runtime.spark import stop_spark
+from shared.runtime.topic_admin import topic_admin
+from shared.schedule import RetrySchedule
+from shared.statement import SignedStatement
+from shared.topics import destination_id, fixed_specs, retry_topic, stream_spec, stream_topic
+
+_STREAM = "pace"
+# A minute at 2,500 a second; and one at 20,000 a second.
+_EVENTS, _BUSY_EVENTS = 150_000, 1_200_000
+_BEGINNING, _MINUTES = 2, 20
+_HEAP_MB = 512
+_TIERS = [tier.name for tier in RetrySchedule().tiers]
+_AT_ONCE = Rules(settle_ms=0, blind_ms=600_000)
+# Long ago enough that all minutes are over.
+_AGE_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """One run of the audit."""
+
+    took_s: float
+    # Of the driver, its JVM and its workers.
+    processor_s: float
+    memory_mb: int
+    # Events in statements of complete minutes.
+    stated: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Small minutes, then a busy one, then all of them by an audit that has just started."""
+
+    first: Ran
+    # The median of the later ones.
+    warm_s: float
+    warm_processor_s: float
+    busy: Ran
+    all_at_once: Ran
+    # With 0.3 million events behind it, and with ten times as many.
+    memory_mb: tuple[int, int]
+
+    @property
+    def events_per_s(self) -> float:
+        """Of a minute with 20,000 events a second."""
+        return self.busy.stated / self.busy.took_s
+
+    @property
+    def cold_events_per_s(self) -> float:
+        return self.all_at_once.stated / self.all_at_once.took_s
+
+
+def pace() -> Pace:
+    """Measure it on a Kafka of its own."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Cluster(folder=Path(folder) / "kafka", cache=default_cache()) as kafka,
+    ):
+        return asyncio.run(_pace(kafka.bootstrap_servers, Path(folder) / "audit"))
+
+
+async def _pace(kafka: str, folder: Path) -> Pace:
+    async with topic_admin(kafka) as admin:
+        await admin.create_missing([*fixed_specs(_TIERS), stream_spec(_STREAM)])
+    backlog = Backlog(kafka, _STREAM)
+    began_ms = now_ms() - now_ms() % MINUTE_MS - _AGE_MS
+    runs = []
+    with _audit(kafka, folder) as run:
+        for minute in range(_MINUTES):
+            await backlog.write(began_ms + minute * MINUTE_MS, _EVENTS)
+            runs.append(run(_EVENTS))
+        await backlog.write(began_ms + _MINUTES * MINUTE_MS, _BUSY_EVENTS)
+        busy = run(_BUSY_EVENTS)
+    with _audit(kafka, folder / "again") as run:
+        all_at_once = run(_MINUTES * _EVENTS + _BUSY_EVENTS)
+    return Pace(
+        first=runs[0],
+        warm_s=statistics.median(one.took_s for one in runs[1:]),
+        warm_processor_s=statistics.median(one.processor_s for one in runs[1:]),
+        busy=busy,
+        all_at_once=all_at_once,
+        memory_mb=(runs[_BEGINNING - 1].memory_mb, runs[-1].memory_mb),
+    )
+
+
+@contextmanager
+def _audit(kafka: str, folder: Path) -> Iterator["_Run"]:
+    command = [sys.executable, "-m", "benchmarks.audit_pace", kafka, str(folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as one:
+        try:
+            yield _Run(one)
+        finally:
+            assert one.stdin is not None
+            one.stdin.close()
+
+
+class _Run:
+    """Lets the audit run once; what it printed."""
+
+    def __init__(self, child: subprocess.Popen[str]) -> None:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        self._in, self._out = child.stdin, child.stdout
+
+    def __call__(self, count: int) -> Ran:
+        self._in.write("run\n")
+        self._in.flush()
+        ran = Ran(**json.loads(self._out.readline()))
+        assert ran.stated == count, f"{ran.stated} of {count} events were stated as complete"
+        return ran
+
+
+async def _answer(kafka: str, folder: Path) -> None:
+    """The process that is measured: a run for each line that comes."""
+    spark = start_audit_spark(folder / "spark", default_cache(), heap_mb=_HEAP_MB)
+    try:
+        async with audit_kafka(kafka) as asked:
+            await _runs(AuditJob(spark, kafka), asked, Memory(), folder)
+    finally:
+        stop_spark(spark)
+
+
+async def _runs(job: AuditJob, kafka: AuditKafka, memory: Memory, folder: Path) -> None:
+    stated = 0
+
+    async def publish(made: Sequence[SignedStatement]) -> None:
+        nonlocal stated
+        await kafka.publish_statements(made)
+        stated += sum(one.statement.acked for one in made if not _lost(one))
+
+    audit = Audit(
+        job=job,
+        kafka=kafka,
+        memory=memory,
+        stating=Stating(memory, Signer(folder), _AT_ONCE, publish),
+        rules=_AT_ONCE,
+        tiers=[retry_topic(tier) for tier in _TIERS],
+        now_ms=now_ms,
+    )
+    destinations = {stream_topic(_STREAM): [destination_id(_STREAM, "sink")]}
+    for _ in iter(sys.stdin.readline, ""):
+        stated = 0
+        before_s, _ = used_by(os.getpid())
+        begun_s = time.perf_counter()
+        is_behind = True
+        while is_behind:
+            outcome = await audit.run(destinations)
+            await kafka.publish_minutes(outcome.changed)
+            await asyncio.to_thread(memory.save, folder)
+            is_behind = outcome.is_behind
+        took_s = time.perf_counter() - begun_s
+        after_s, memory_mb = used_by(os.getpid())
+        print(json.dumps(asdict(Ran(took_s, after_s - before_s, memory_mb, stated))), flush=True)
+
+
+def _lost(signed: SignedStatement) -> int:
+    return sum(sum(one.lost.values()) for one in signed.statement.destinations.values())
+
+
+if __name__ == "__main__":
+    asyncio.run(_answer(sys.argv[1], Path(sys.argv[2])))
