@@ -12,6 +12,13 @@ from shared.intervals import Offsets
 from shared.receipt import ReceiptOutcome
 
 
+def weight(outcome: ReceiptOutcome, redrive_count: int) -> tuple[bool, int, bool]:
+    """The greater of two counts. Of two that weigh the same, either may."""
+    if outcome is ReceiptOutcome.DELIVERED:
+        return True, 0, False
+    return False, redrive_count, outcome is ReceiptOutcome.DEAD
+
+
 @dataclass(slots=True)
 class Told:
     """What is known of the events of one Kafka partition, whatever the order receipts come in."""
@@ -88,15 +95,12 @@ class Told:
 
     def _above(self, outcome: ReceiptOutcome, redrive_count: int) -> Iterator[Offsets]:
         """What counts before an outcome after so many re-drives; before delivered, nothing."""
-        if outcome is ReceiptOutcome.DELIVERED:
-            return
+        own = weight(outcome, redrive_count)
         for count, offsets in self._dead.items():
-            if count > redrive_count or (
-                count == redrive_count and outcome is ReceiptOutcome.WAITING
-            ):
+            if weight(ReceiptOutcome.DEAD, count) > own:
                 yield offsets
         for (count, _), offsets in self._waiting.items():
-            if count > redrive_count:
+            if weight(ReceiptOutcome.WAITING, count) > own:
                 yield offsets
 
 

@@ -54,11 +54,13 @@ class Trail:
             receipt = Receipt.from_json(record.value)
         except (ValueError, TypeError, KeyError):
             return
-        if any(True for _ in self.named(receipt)):
-            self.receipts.append(receipt)
-            self._told_of.add(receipt.destination_id)
-        if receipt.outcome is ReceiptOutcome.DELIVERED:
-            for where, first, end in self.named(receipt):
+        named = list(self.named(receipt))
+        if not named:
+            return
+        self.receipts.append(receipt)
+        self._told_of.add(receipt.destination_id)
+        if receipt.outcome is _DELIVERED:
+            for where, first, end in named:
                 key = (receipt.destination_id, where)
                 self._delivered.setdefault(key, Offsets()).add(first, end)
 

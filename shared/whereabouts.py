@@ -14,6 +14,7 @@ from shared.dead_letter import Place
 from shared.receipt import Receipt, ReceiptOutcome
 from shared.record import Origin
 from shared.schedule import RetrySchedule
+from shared.told import weight
 from shared.topics import tier_of
 from shared.trail import Kept, Trail
 
@@ -129,12 +130,12 @@ def _last_receipts(
     return last
 
 
-def _weight(receipt: Receipt) -> tuple[bool, int, bool, int]:
+def _weight(receipt: Receipt) -> tuple[tuple[bool, int, bool], int]:
     """Which of two receipts counts; of two deliveries the first, as it arrived then."""
-    outcome, ended_ms = receipt.outcome, receipt.ended_at_ms
-    if outcome is ReceiptOutcome.DELIVERED:
-        return True, 0, False, -ended_ms
-    return False, receipt.redrive_count, outcome is ReceiptOutcome.DEAD, ended_ms
+    is_delivered = receipt.outcome is ReceiptOutcome.DELIVERED
+    ended_ms = receipt.ended_at_ms
+    said = weight(receipt.outcome, receipt.redrive_count)
+    return said, -ended_ms if is_delivered else ended_ms
 
 
 def _newest(kept: Iterable[Kept]) -> dict[_Life, Kept]:
