@@ -7,8 +7,6 @@ What could not be read in time is told as unknown, and never as not being there.
 import asyncio
 from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import UTC, datetime
-from time import time_ns
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
@@ -24,21 +22,23 @@ from shared.acked import AckedRequest, request_time_ms
 from shared.configuration import Stream
 from shared.dead_letter import Place
 from shared.record import Origin
+from shared.runtime.clock import now_ms
 from shared.runtime.event_search import find_request, find_trail
 from shared.runtime.setup_error import SetupError
 from shared.schedule import RetrySchedule
-from shared.topics import ACKED_RETENTION_MS, DAY_MS, destination_id, stream_of
+from shared.times import DAY_MS, MINUTE_MS, rfc3339
+from shared.topics import ACKED_RETENTION_MS, stream_and_name, stream_of
 from shared.trail import Trail
 from shared.whereabouts import ByDestination, counts_of, whereabouts
 
 # Events of a page; with three destinations each, half a megabyte.
-_COUNT_DEFAULT, _COUNT_MAX = 1_000, 5_000
+_COUNT_DEFAULT, COUNT_MAX = 1_000, 5_000
 _QUERY = {"event", "limit", "after", "from"}
 # An answer waits so long for a ledger that is written each second, and Kafka's report on it.
 _WAIT_S = 2.5
 # Until then an id that is nowhere may still be on its way: a body takes 30 s to come at most,
 # Kafka's report 10 s, and the ledger its second.
-_YOUNG_MS = 60_000
+_YOUNG_MS = MINUTE_MS
 # Each takes a connection of its own to Kafka, and reads as fast as it can. One for a tenant, so
 # that nobody holds them all.
 _AT_ONCE = 2
@@ -106,7 +106,7 @@ class ReceiptPaths:
             check_names(query, _QUERY)
             event_id, since_ms = text_in(query, "event"), time_ms_in(query, "from")
             after = Place.of(query["after"]) if "after" in query else Place(0, 0)
-            count_max = count_of(query.get("limit", _COUNT_DEFAULT), high=_COUNT_MAX)
+            count_max = count_of(query.get("limit", _COUNT_DEFAULT), high=COUNT_MAX)
         except ValueError as error:
             raise Problem("bad_query", f"{error}.") from error
         async with self._one_turn(caller.tenant):
@@ -135,7 +135,7 @@ class ReceiptPaths:
 
     async def _find(self, request_id: str, came_ms: int, *, since_ms: int | None) -> AckedRequest:
         """The request's events by the ledger; Problem when there are none, or none so far."""
-        age_ms = time_ns() // 1_000_000 - came_ms
+        age_ms = now_ms() - came_ms
         is_young = abs(age_ms) < _YOUNG_MS
         if age_ms > _EXPIRED_MS or age_ms < -_YOUNG_MS:
             raise _unknown()
@@ -147,7 +147,7 @@ class ReceiptPaths:
         if found.ids:
             return found
         if found.read_until_ms is not None:
-            until = _iso(found.read_until_ms)
+            until = rfc3339(found.read_until_ms)
             detail = f"It is not in the ledger up to {until}: ask again with ?from={until}."
             raise Problem("search_unfinished", detail, headers=_SOON, members={"read_until": until})
         if is_young:
@@ -166,7 +166,7 @@ class ReceiptPaths:
 
     async def _follow(self, found: AckedRequest, stream: Stream) -> tuple[Trail, ByDestination]:
         destinations = self._requests.configuration.destinations_of(stream.name)
-        names = {destination_id(stream.name, one.name) for one in destinations}
+        names = {one.id for one in destinations}
         origins = [origin for _, origin, _ in _origins(found)]
         trail = await self._store.trail(
             origins, since_ms=found.accepted_at_ms, destination_ids=names
@@ -222,9 +222,4 @@ def _event(told: ByDestination, place: Place, origin: Origin, event_id: str) -> 
 
 def _name(destination: str) -> str:
     """What a destination is called within its stream."""
-    return destination.partition("/")[2]
-
-
-def _iso(at_ms: int) -> str:
-    at = datetime.fromtimestamp(at_ms / 1000, tz=UTC)
-    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return stream_and_name(destination)[1]

@@ -23,6 +23,7 @@ from shared.intervals import Offsets
 from shared.minutes import DEAD as IN_DEAD
 from shared.minutes import PASSED, WRITTEN, Ledger, Rules, add_rows
 from shared.overview import MinuteBooks, Missing, Node
+from shared.times import HOUR_MS
 from shared.topics import ACKED, DEAD, RECEIPTS, RETRIER
 
 log = structlog.get_logger()
@@ -305,11 +306,10 @@ class Audit:
             for one in findings
         ]
         open_now = {(one.destination_id, one.minute_ms) for one in shown}
-        hour_ms = 3_600_000
         shown += [
             one
             for key, one in self._shown.items()
-            if key not in open_now and (one.minute_ms or 0) > now_ms - hour_ms
+            if key not in open_now and (one.minute_ms or 0) > now_ms - HOUR_MS
         ]
         return shown
 

@@ -30,7 +30,8 @@ from shared.progress import Lags, Progress
 from shared.receipt import Receipt
 from shared.rolling import Rolling
 from shared.runtime.clock import now_ms
-from shared.topics import ACKED, RECEIPTS, RETRIER, stream_of, stream_topic
+from shared.times import HOUR_MS, MINUTE_MS
+from shared.topics import ACKED, RECEIPTS, RETRIER, stream_and_name, stream_of, stream_topic
 
 log = structlog.get_logger()
 
@@ -40,10 +41,10 @@ _SAMPLE_S = 1.0
 # would confirm an outcome are asked for with each sample.
 _SLOW_SAMPLE_S = 3.0
 # The ledger's rows of the last minute tell the pace at once after a start.
-_LEDGER_MS = 60_000
-_PACE_MS = 60_000
+_LEDGER_MS = MINUTE_MS
+_PACE_MS = MINUTE_MS
 _PAUSE_S = 2.0
-_NEWS_MS = 3_600_000
+_NEWS_MS = HOUR_MS
 
 
 @dataclass(slots=True)
@@ -140,7 +141,7 @@ class Sampler:
     def _of(self, destination_id: str) -> Progress:
         if destination_id not in self._progress:
             progress = self._progress[destination_id] = Progress(destination_id)
-            topic = stream_topic(destination_id.partition("/")[0])
+            topic = stream_topic(stream_and_name(destination_id)[0])
             for (name, number), (first, _) in self._spans.items():
                 if name == topic:
                     progress.partition(name, number, first=first)
@@ -191,7 +192,7 @@ class Sampler:
                 self._of(destination_id).reached({**position, **retrier})
 
     def _log_of(self, destination_id: str) -> dict[Where, tuple[int, int]]:
-        topic = stream_topic(destination_id.partition("/")[0])
+        topic = stream_topic(stream_and_name(destination_id)[0])
         return {where: span for where, span in self._spans.items() if where[0] == topic}
 
     def _publish(self) -> None:

@@ -14,7 +14,7 @@ from shared.audit_books import AuditBooks, Finding, World
 from shared.minutes import Rules
 from shared.overview import MinuteBooks, MinuteState
 from shared.statement import NO_PREVIOUS, Counts, SignedStatement, Statement
-from shared.topics import stream_of, stream_topic
+from shared.topics import stream_and_name, stream_of, stream_topic
 
 _JUDGED = frozenset({MinuteState.COMPLETE, MinuteState.LOSING})
 _WILD = -1
@@ -62,7 +62,7 @@ class Stating:
             else:
                 # Nothing that is left names its events.
                 continue
-            counts = {one.destination_id.partition("/")[2]: _counts(one) for one in found}
+            counts = {stream_and_name(one.destination_id)[1]: _counts(one) for one in found}
             text = json.dumps({name: asdict(one) for name, one in counts.items()}, sort_keys=True)
             if stated is not None and (stated.root, stated.acked, stated.counts) == (
                 root, acked, text,

@@ -15,26 +15,26 @@ from itertools import chain, groupby
 from typing import Any
 
 from shared.log_buckets import LogBuckets
+from shared.times import DAY_MS, MINUTE_MS, minute_of
 
-MINUTE_MS = 60_000
 # Events whose own time is so far off belong to no minute that anybody watches: a day back is as
 # long as minutes stay open to late events, 5 min ahead is what clocks of healthy machines differ.
-LATE_MS_MAX = 24 * 3_600_000
-EARLY_MS_MAX = 5 * 60_000
+LATE_MS_MAX = DAY_MS
+EARLY_MS_MAX = 5 * MINUTE_MS
 # The bucket of such events; no minute starts there, as minutes are multiples of 60,000.
 WILD = -1
 # With its longest ids (256 characters of 4 bytes) a row of so many stays under a record's 1 MB,
 # also when each of them came in a request of its own.
 ROW_EVENTS_MAX = 900
 # A UUID of version 7 as the gateway writes it; its first 48 bits are milliseconds (RFC 9562).
-_REQUEST_ID = re.compile(r"([0-9a-f]{8})-([0-9a-f]{4})-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+REQUEST_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
 
 def audited_minute(event_time_ms: int, accepted_at_ms: int) -> int:
     """The minute an event is counted in, or WILD."""
     if not -LATE_MS_MAX <= event_time_ms - accepted_at_ms <= EARLY_MS_MAX:
         return WILD
-    return event_time_ms - event_time_ms % MINUTE_MS
+    return minute_of(event_time_ms)
 
 
 def runs_of(minutes: Sequence[int]) -> tuple[tuple[int, int], ...]:
@@ -44,8 +44,9 @@ def runs_of(minutes: Sequence[int]) -> tuple[tuple[int, int], ...]:
 
 def request_time_ms(request_id: str) -> int | None:
     """When a request came, as its id says; None for what is no id of a request."""
-    found = _REQUEST_ID.fullmatch(request_id)
-    return None if found is None else int(found[1] + found[2], 16)
+    if REQUEST_ID.fullmatch(request_id) is None:
+        return None
+    return int(request_id[:8] + request_id[9:13], 16)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,13 +23,14 @@ from shared.minutes import (
     split,
 )
 from shared.overview import MinuteBooks, MinuteState, Node
+from shared.times import DAY_MS, HOUR_MS
 from shared.topics import stream_of
 
 Where = tuple[str, int]
 
 # So long a minute stays known after it was closed, so that a late event finds its books: as long
 # as late events are counted in their minute at all, and an hour.
-CLOSED_KEPT_MS = 25 * 3_600_000
+CLOSED_KEPT_MS = DAY_MS + HOUR_MS
 
 
 @dataclass(frozen=True, slots=True)

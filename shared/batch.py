@@ -7,13 +7,13 @@ with the same ids, and a receiver can drop a repeated one by its header.
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import assert_never
 
 from shared.destination import BodyFormat
 from shared.envelope import Envelope
 from shared.receipt import Covered
 from shared.selection import keep
+from shared.times import rfc3339
 
 CONTENT_TYPES: dict[BodyFormat, str] = {
     "json": "application/json",
@@ -23,7 +23,6 @@ CONTENT_TYPES: dict[BodyFormat, str] = {
 }
 # 96 bits: no two batches of one destination meet in practice (2^48 batches for an even chance).
 _BATCH_ID_BYTES = 12
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def chunks(
@@ -102,7 +101,7 @@ def _cloud_event(envelope: Envelope, value: bytes) -> bytes:
         "id": envelope.event_id,
         "source": f"/streams/{envelope.stream}",
         "type": "hifi.event",
-        "time": _rfc3339(envelope.event_time_ms),
+        "time": _time(envelope.event_time_ms),
         "datacontenttype": "application/json",
     }
     if envelope.traceparent is not None:
@@ -110,10 +109,9 @@ def _cloud_event(envelope: Envelope, value: bytes) -> bytes:
     return b'%b,"data":%b}' % (json.dumps(facts).encode()[:-1], value)
 
 
-def _rfc3339(time_ms: int) -> str:
+def _time(time_ms: int) -> str:
     try:
-        time = _EPOCH + timedelta(milliseconds=time_ms)
+        return rfc3339(time_ms)
     except OverflowError:
         # An event may claim a year that no calendar has; the epoch marks it as such.
-        time = _EPOCH
-    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return rfc3339(0)

@@ -28,7 +28,7 @@ from shared.receipt import ReceiptOutcome, facts_of, make_receipt
 from shared.record import RecordIn, RecordOut
 from shared.routing import route, route_receipt
 from shared.schedule import RetrySchedule
-from shared.topics import REDRIVEN
+from shared.topics import REDRIVEN, stream_and_name
 
 # What the receipt of an event says that somebody has sent again.
 REDRIVEN_REASON = "redriven"
@@ -97,7 +97,7 @@ class Wanted:
         )
 
     def _is_destination(self, found: str) -> bool:
-        return self.destination in {None, found, found.partition("/")[2]}
+        return self.destination in {None, found, stream_and_name(found)[1]}
 
     def _is_reason(self, found: str) -> bool:
         if self.reason is not None and self.reason.endswith("*"):

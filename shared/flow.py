@@ -24,6 +24,7 @@ from shared.concurrency import Concurrency, Sample, noted_full, recovered, sampl
 from shared.destination import Destination
 from shared.rate_gate import RateGate, opens_at_ms, spent, throttled, took
 from shared.schedule import RetrySchedule, parse_retry_after
+from shared.times import MINUTE_MS, minute_of
 
 # Local retries: a bucket of fifty, one each (two after a timeout, which cost both sides more), a
 # fifth back per success: in the long run a fifth of the traffic, whatever happens.
@@ -36,7 +37,6 @@ REJECTS_IN_ROW = 50
 # Or nearly all of the last five minutes, after a time when it went well.
 REJECTED_FRACTION = 0.95
 REJECTED_REQUESTS_MIN = 20
-MINUTE_MS = 60_000
 MINUTES = 5
 # How much of the time until it is disabled a failing destination has used up when people are told.
 WARN_AT = (0.5, 0.7, 0.9)
@@ -367,7 +367,7 @@ def _is_storm(flow: Flow) -> bool:
 
 
 def _minutes(minutes: tuple[Minute, ...], *, is_rejected: bool, now_ms: int) -> tuple[Minute, ...]:
-    begun_ms = now_ms - now_ms % MINUTE_MS
+    begun_ms = minute_of(now_ms)
     kept = tuple(m for m in minutes if begun_ms - MINUTES * MINUTE_MS < m.started_at_ms < begun_ms)
     same = [m for m in minutes if m.started_at_ms == begun_ms]
     last = same[0] if same else Minute(begun_ms, 0, 0)

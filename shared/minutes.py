@@ -13,8 +13,8 @@ from shared.evidence import Claim, Evidence
 from shared.intervals import Offsets
 from shared.layers import Layers
 from shared.overview import Node
+from shared.times import MINUTE_MS
 
-MINUTE_MS = 60_000
 Where = tuple[str, int]
 
 # What `Evidence.records` calls them.

@@ -14,8 +14,7 @@ from typing import Any
 from shared.envelope import Envelope
 from shared.log_buckets import LogBuckets
 from shared.record import Origin
-
-MINUTE_MS = 60_000
+from shared.times import minute_of
 
 
 class ReceiptOutcome(Enum):
@@ -155,11 +154,6 @@ def make_receipt(
         out_from_accepted=LogBuckets.of_counts(accepted_ats, until_ms=ended_at_ms),
         in_from_accepted=LogBuckets.of_counts(accepted_ats, until_ms=started_at_ms),
     )
-
-
-def minute_of(time_ms: int) -> int:
-    """The start of the minute that a time falls into."""
-    return time_ms - time_ms % MINUTE_MS
 
 
 def cover(origins: Iterable[tuple[str, int, int]]) -> tuple[Covered, ...]:

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from shared.topics import DAY_MS, TopicSpec
+from shared.times import DAY_MS
+from shared.topics import TopicSpec
 
 Grade = Literal["good", "note", "unsafe"]
 Holder = Literal["nobody", "hifi", "somebody"]

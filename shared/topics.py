@@ -8,6 +8,8 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from shared.times import DAY_MS, HOUR_MS
+
 STREAM_PREFIX = "hifi.stream."
 RETRY_PREFIX = "hifi.retry."
 DEAD = "hifi.dead"
@@ -27,8 +29,6 @@ REDRIVEN = "hifi.redriven"
 # 100 characters leave room for the prefix in Kafka's 249.
 NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
 
-HOUR_MS = 3_600_000
-DAY_MS = 24 * HOUR_MS
 # Longer than the longest outage we plan for (a long weekend) plus the 72 h retry span.
 STREAM_RETENTION_MS = 7 * DAY_MS
 # The retry deadline of 72 h and a day to notice that the retrier stands still.
@@ -94,6 +94,12 @@ def tier_of(topic: str) -> str:
 def destination_id(stream: str, destination: str) -> str:
     """A destination belongs to one stream, so its identity names both."""
     return f"{stream}/{destination}"
+
+
+def stream_and_name(destination_id: str) -> tuple[str, str]:
+    """Of which stream a destination is, and what it is called there."""
+    stream, _, name = destination_id.partition("/")
+    return stream, name
 
 
 def retry_key(destination: str, event_id: str) -> bytes:

@@ -24,7 +24,6 @@ from shared.runtime.started import started
 from shared.schedule import RetrySchedule
 from shared.topics import ACKED, stream_topic
 
-MINUTE_MS = 60_000
 PARTITIONS = 2
 NODES = (Node.KAFKA, Node.DELIVERY, Node.RETRY_TIER, Node.RETRIER, Node.DEAD_LETTERS)
 _TIERS = {tier.name: tier for tier in RetrySchedule().tiers}

@@ -19,11 +19,12 @@ from typing import Any
 import httpx
 
 from deploy.local.stack import Stack
-from shared.acked import MINUTE_MS, AckedRow, Slice
+from shared.acked import AckedRow, Slice
 from shared.destination import Destination
 from shared.record import RecordOut
 from shared.runtime.clock import now_ms
 from shared.runtime.jars import default_cache, ensure_jars
+from shared.times import MINUTE_MS, minute_of
 from shared.topics import ACKED, stream_topic
 from tests.browser import MISSING, Browser, Tab, chromium
 from tests.kafka_log import write_rows
@@ -119,7 +120,7 @@ def send_traffic(hifi: RunningHifi) -> None:
                 stream,
                 [{"id": f"{stream}-m{minute}-{at}", "time_ms": time_ms} for at in range(40)],
             )
-    lose(hifi, minute_ms=began_ms - began_ms % MINUTE_MS - LOST_MINUTE * MINUTE_MS)
+    lose(hifi, minute_ms=minute_of(began_ms) - LOST_MINUTE * MINUTE_MS)
     until_s = time.monotonic() + TRAFFIC_S
     number = 0
     while time.monotonic() < until_s:

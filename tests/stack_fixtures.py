@@ -21,7 +21,7 @@ from shared.configuration import Stream
 from shared.destination import Destination
 from shared.runtime.config_topic import write_config, write_records
 from shared.runtime.topic_admin import topic_admin
-from shared.topics import DEAD, stream_spec
+from shared.topics import DEAD, stream_and_name, stream_spec
 from tests.kafka_log import read_all
 
 # The 30 s tier lasts 0.6 s, the deadline of 72 h an hour and a half.
@@ -77,7 +77,7 @@ class RunningHifi:
     def balance(self, destination_id: str) -> Balance:
         async def ask() -> Balance:
             async with open_books(self.kafka) as books:
-                return await books.balance(destination_id.split("/", maxsplit=1)[0], destination_id)
+                return await books.balance(stream_and_name(destination_id)[0], destination_id)
 
         return asyncio.run(ask())
 

@@ -18,12 +18,11 @@ from deploy.cli.printing import harmless, out, print_json, print_table, talk
 from shared.access import ENTROPY_BYTES, SCOPES, AccessError, ApiKey, new_text, secret_from
 from shared.runtime.config_topic import read_config, write_config
 from shared.runtime.setup_error import SetupError
+from shared.times import DAY_MS
 
 app = typer.Typer(no_args_is_help=True, help="API keys: create, list, show, rotate, revoke.")
 
 KeyId = Annotated[str, typer.Argument(metavar="ID", help="The key's name; it is in its text too.")]
-
-_DAY_MS = 86_400_000
 
 
 @app.command()
@@ -80,7 +79,7 @@ def create(  # noqa: PLR0917 - typer makes an option of each
     if tenant is not None:
         fields["tenant"] = tenant
     if days is not None:
-        fields["expires_at_ms"] = round(time.time() * 1000 + days * _DAY_MS)
+        fields["expires_at_ms"] = round(time.time() * 1000 + days * DAY_MS)
     if bootstrap:
         shown = asyncio.run(_bootstrap(kafka, key_id, fields))
     else:

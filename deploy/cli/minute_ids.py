@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 
-from shared.acked import EARLY_MS_MAX, MINUTE_MS, AckedRow, audited_minute
+from shared.acked import EARLY_MS_MAX, AckedRow, audited_minute
 from shared.envelope import open_stream_record
 from shared.merkle import merkle_root
 from shared.record import RecordIn
 from shared.runtime.log_reader import LogReader, open_log
 from shared.runtime.setup_error import SetupError
 from shared.statement import SignedStatement
+from shared.times import minute_of
 from shared.topics import ACKED, STATEMENTS, stream_topic
 
 
@@ -47,7 +48,7 @@ def read_minute(text: str) -> int:
         raise SetupError(
             f"{text!r} is no minute: write it as 2026-11-21T19:05Z, or in epoch milliseconds."
         ) from error
-    return found - found % MINUTE_MS
+    return minute_of(found)
 
 
 async def minute_ids(kafka: str, stream: str, minute_ms: int) -> MinuteIds:

@@ -17,6 +17,7 @@ from deploy.cli.printing import harmless, out, print_json
 from observe.console import wording
 from shared.overview import MinuteState, Node, StreamVerdict
 from shared.runtime.setup_error import SetupError
+from shared.times import MINUTE_MS, minute_of
 
 # The sampler makes a new overview every second.
 _STEP_S = 1.0
@@ -47,7 +48,6 @@ _MINUTES = {
 _GAP = 2
 _BAR_CHARS = 16
 _MINUTES_SHOWN = 15
-_MINUTE_MS = 60_000
 
 
 def top(
@@ -217,10 +217,10 @@ def _bar(one: dict[str, Any], longest_ms: float) -> Text:
 
 def _minutes(one: dict[str, Any], now_ms: int) -> Text:
     states = {minute["minute_ms"]: minute["state"] for minute in one["minutes"]}
-    newest_ms = now_ms - now_ms % _MINUTE_MS
+    newest_ms = minute_of(now_ms)
     row = Text()
     for back in reversed(range(_MINUTES_SHOWN)):
-        sign, style = _MINUTES.get(states.get(newest_ms - back * _MINUTE_MS, ""), (" ", ""))
+        sign, style = _MINUTES.get(states.get(newest_ms - back * MINUTE_MS, ""), (" ", ""))
         row.append(sign, style=style)
     return row
 

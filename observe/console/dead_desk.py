@@ -14,6 +14,7 @@ from shared.dead_letter import Wanted as Filters
 from shared.envelope import Malformed
 from shared.runtime.dead_letters import open_dead_letters, redrive
 from shared.schedule import RetrySchedule
+from shared.topics import stream_and_name
 
 log = structlog.get_logger()
 
@@ -103,7 +104,7 @@ def _row(letter: Letter, *, is_redriven: bool) -> LetterRow:
     return LetterRow(
         event_id=letter.event_id,
         stream=letter.stream,
-        destination=letter.destination_id.partition("/")[2],
+        destination=stream_and_name(letter.destination_id)[1],
         reason=letter.reason,
         last_status=status,
         last_detail=detail,

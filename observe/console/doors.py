@@ -24,13 +24,13 @@ from observe.console.viewers import (
     viewer_of,
 )
 from shared.configuration import Configuration
+from shared.times import MINUTE_MS
 
 COOKIE = "hifi-console"
 # No form of ours is longer; a key has 160 characters at most.
 _FORM_BYTES_MAX = 16_384
 # Nobody mistypes a key more often; guessing one is hopeless at any rate.
 _FAILURES_PER_MINUTE_MAX = 20
-_MINUTE_MS = 60_000
 
 
 class ConfigSource(Protocol):
@@ -151,7 +151,7 @@ class Doors:
         now_ms = self._now_ms()
         if (
             len(self._failures_ms) == _FAILURES_PER_MINUTE_MAX
-            and now_ms - self._failures_ms[0] < _MINUTE_MS
+            and now_ms - self._failures_ms[0] < MINUTE_MS
         ):
             raise HTTPException(429, "Too many wrong keys in a minute: wait for one.")
         session = sign_in(text, self._config.configuration, nonce=_new_nonce(), now_ms=now_ms)

@@ -7,10 +7,10 @@ from observe.console import charts, wording
 from observe.console.markup import NOTHING, Child, Safe, fragment, tag
 from observe.console.pieces import section, table
 from shared.overview import DestinationView, MinuteBooks, MinuteState
+from shared.times import MINUTE_MS, minute_of
 
 # An hour, as people look back.
 MINUTES_SHOWN = 60
-_MINUTE_MS = 60_000
 # What the alert calls too much.
 _MUCH = 0.01
 _LEVELS = (
@@ -26,8 +26,8 @@ _LEVELS = (
 def loss_section(destinations: Sequence[DestinationView], *, now_ms: int) -> Safe:
     if not destinations:
         return NOTHING
-    newest_ms = now_ms - now_ms % _MINUTE_MS
-    wanted_ms = [newest_ms - back * _MINUTE_MS for back in reversed(range(MINUTES_SHOWN))]
+    newest_ms = minute_of(now_ms)
+    wanted_ms = [newest_ms - back * MINUTE_MS for back in reversed(range(MINUTES_SHOWN))]
     rows: list[list[Child]] = []
     for one in destinations:
         by_minute = {books.minute_ms: books for books in one.minutes}

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 from shared.access import SCOPES, read_text
 from shared.configuration import Configuration
+from shared.times import HOUR_MS
 
 # A working day: who comes back tomorrow signs in again.
-SESSION_MS = 12 * 3_600_000
+SESSION_MS = 12 * HOUR_MS
 NONCE_BYTES = 16
 # Of the key's hash, so that a key made anew under the same id does not revive old sessions.
 _HASH_CHARS = 16

@@ -24,6 +24,7 @@ from shared.receipt import Receipt, ReceiptOutcome, facts_of, make_receipt
 from shared.record import Origin
 from shared.routing import route
 from shared.runtime.setup_error import SetupError
+from shared.times import DAY_MS
 from shared.topics import ACKED, stream_topic
 from tests.gateway_fixtures import (
     FakePublisher,
@@ -33,8 +34,6 @@ from tests.gateway_fixtures import (
     a_ledger_row,
     running_gateway,
 )
-
-DAY_MS = 24 * 3_600_000
 
 
 def an_id(*, age_ms: int = 0) -> str:

@@ -8,11 +8,10 @@ from typing import Any
 
 from shared.destination import Destination
 from shared.runtime.clock import now_ms
+from shared.times import MINUTE_MS, minute_of
 from tests import cli_runs
 from tests.scripted_destination import Reply, scripted_destination
 from tests.stack_fixtures import PATIENCE_S, RunningHifi, fetch, wait_until
-
-MINUTE_MS = 60_000
 
 
 def figure(hifi: RunningHifi, name: str, **labels: str) -> float | None:
@@ -109,7 +108,7 @@ def test_a_lane_that_hangs_shows_while_it_hangs(hifi: RunningHifi) -> None:
 
 
 def test_a_minute_is_stated_and_a_customer_can_verify_it(hifi: RunningHifi, tmp_path: Path) -> None:
-    minute_ms = now_ms() - now_ms() % MINUTE_MS - 3 * MINUTE_MS
+    minute_ms = minute_of(now_ms()) - 3 * MINUTE_MS
     ids = [f"proof-{n}" for n in range(50)]
     with scripted_destination() as destination:
         hifi.add(Destination(stream="proven", name="to", url=destination.url))

@@ -16,9 +16,9 @@ from shared.receipt import (
     cover,
     facts_of,
     make_receipt,
-    minute_of,
 )
 from shared.record import Origin
+from shared.times import minute_of
 from tests.unit.samples import NOW_MS, an_envelope
 
 TOPIC = "hifi.stream.orders"

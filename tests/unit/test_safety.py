@@ -18,7 +18,8 @@ from shared.safety import (
     examine_topic,
     is_safe,
 )
-from shared.topics import CONFIG, DAY_MS, RECEIPTS, fixed_specs, stream_spec
+from shared.times import DAY_MS
+from shared.topics import CONFIG, RECEIPTS, fixed_specs, stream_spec
 
 STREAM = stream_spec("demo")
 FIXED = {spec.name: spec for spec in fixed_specs(["30s"])}
