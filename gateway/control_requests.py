@@ -7,7 +7,6 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
-from time import time_ns
 from typing import Any
 
 import msgspec
@@ -24,6 +23,7 @@ from gateway.settings import Settings
 from shared.access import Scope
 from shared.checks import ConfigError
 from shared.configuration import Configuration
+from shared.runtime.clock import now_ms
 
 # The largest object is a stream with its schema of 256 Ki characters, escaped.
 _BODY_BYTES_MAX = 1_048_576
@@ -64,7 +64,7 @@ class ControlRequests:
             scope, handle = handlers["GET" if request.method == "HEAD" else request.method]
             headers = {name: value.decode("latin-1") for name, value in request.scope["headers"]}
             state = request.scope.get("state", {})
-            caller = self._callers.of_request(headers, state=state, now_ms=_now_ms())
+            caller = self._callers.of_request(headers, state=state, now_ms=now_ms())
             if scope == "read" and caller.scopes & {"write", "admin"} and caller.origins is None:
                 # Who may send, or set up, may also see what there is.
                 return await handle(request, caller)
@@ -126,7 +126,3 @@ def built(build: Callable[..., Any], *given: Any) -> Any:
 
 def as_json(shown: Mapping[str, Any], status: HTTPStatus = HTTPStatus.OK) -> Response:
     return Response(msgspec.json.encode(shown), status_code=status, media_type="application/json")
-
-
-def _now_ms() -> int:
-    return time_ns() // 1_000_000

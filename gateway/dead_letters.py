@@ -33,7 +33,7 @@ from shared.schedule import RetrySchedule
 log = structlog.get_logger()
 
 # A page of a list; with their payloads a thousand events of a few KB are some MB.
-_COUNT_DEFAULT, _COUNT_MAX = 100, 1_000
+_COUNT_DEFAULT, COUNT_MAX = 100, 1_000
 # Some 50,000 records are read in a second (measured with 300 bytes each).
 _SCAN_MAX = 50_000
 # A re-drive answers before the 30 s after which clients commonly give up.
@@ -115,7 +115,7 @@ class DeadLetterPaths:
             check_names(query, _QUERY)
             wanted = _wanted(stream.name, query)
             after = Place.of(query["after"]) if "after" in query else None
-            count_max = count_of(query.get("limit", _COUNT_DEFAULT), high=_COUNT_MAX)
+            count_max = count_of(query.get("limit", _COUNT_DEFAULT), high=COUNT_MAX)
             with_payload = flag_of("payload", query.get("payload", "false"))
         except ValueError as error:
             raise Problem("bad_query", f"{error}.") from error

@@ -212,7 +212,7 @@ def _control_paths() -> Json:
         "/v1/streams": {"get": _get("listStreams", names)},
         "/v1/streams/{stream}": stream_paths,
         **_destination_paths(),
-        **dead_letter_paths(problems, path("stream")),
+        **dead_letter_paths(),
         **receipt_paths(),
         "/v1/keys": {"get": _get("listKeys", keys)},
         "/v1/keys/{key}": key_paths,

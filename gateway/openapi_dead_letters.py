@@ -1,28 +1,32 @@
 """Decides how the paths of dead letters are described."""
 
-from collections.abc import Callable
-from typing import Any
+from gateway.dead_letters import COUNT_MAX
+from gateway.openapi_parts import (
+    COUNT,
+    KNOWN_CALLER,
+    PLACE,
+    TEXT,
+    TIME,
+    Json,
+    path,
+    problems,
+    queries,
+)
 
-Json = dict[str, Any]
-
-_TEXT = {"type": "string"}
-_TIME = {"type": "string", "format": "date-time"}
-_COUNT = {"type": "integer", "minimum": 0}
-_PLACE = {"type": "string", "pattern": "^[0-9]{1,18}:[0-9]{1,18}$"}
 # What either path can be asked to pick.
 _FILTERS: Json = {
-    "destination": _TEXT,
-    "reason": _TEXT,
-    "from": _TIME,
-    "to": _TIME,
-    "id": _TEXT,
+    "destination": TEXT,
+    "reason": TEXT,
+    "from": TIME,
+    "to": TIME,
+    "id": TEXT,
 }
 _DEAD_LETTER: Json = {
     "type": "object",
     "required": ["place", "dead_at_ms", "stream", "destination", "reason", "id", "redriven"],
     "properties": {
-        "place": _PLACE,
-        "reason": _TEXT,
+        "place": PLACE,
+        "reason": TEXT,
         "redriven": {"type": "boolean"},
         "data": {"description": "The event, if payload=true was asked for."},
         "data_base64": {"type": "string", "description": "Its bytes, if they are no JSON."},
@@ -33,7 +37,7 @@ _LIST: Json = {
     "required": ["dead_letters", "next"],
     "properties": {
         "dead_letters": {"type": "array", "items": _DEAD_LETTER},
-        "next": {"anyOf": [_PLACE, {"type": "null"}]},
+        "next": {"anyOf": [PLACE, {"type": "null"}]},
     },
     "additionalProperties": False,
 }
@@ -52,25 +56,25 @@ _DONE: Json = {
     "required": ["redrive_id", "count", "already", "malformed", "is_complete"],
     "properties": {
         "redrive_id": {"type": ["string", "null"]},
-        "count": _COUNT,
-        "already": _COUNT,
-        "malformed": _COUNT,
+        "count": COUNT,
+        "already": COUNT,
+        "malformed": COUNT,
         "is_complete": {"type": "boolean"},
     },
     "additionalProperties": False,
 }
 _CALLER = (
-    *("unauthenticated", "scope_missing", "method_not_allowed", "unknown_stream"),
+    *(*KNOWN_CALLER, "unknown_stream"),
     *("stream_forbidden", "origin_forbidden", "kafka_unavailable"),
 )
 
 
-def dead_letter_paths(problems: Callable[..., Json], stream: Json) -> Json:
-    """Both paths, with the responses that `problems` makes and the stream's parameter."""
+def dead_letter_paths() -> Json:
+    stream = path("stream")
     query = {
         **_FILTERS,
-        "limit": {"type": "integer", "minimum": 1, "maximum": 1_000},
-        "after": _PLACE,
+        "limit": {"type": "integer", "minimum": 1, "maximum": COUNT_MAX},
+        "after": PLACE,
         "payload": {"type": "string", "enum": ["true", "false"]},
     }
     return {
@@ -79,10 +83,7 @@ def dead_letter_paths(problems: Callable[..., Json], stream: Json) -> Json:
             "get": {
                 "operationId": "listDeadLetters",
                 "summary": "List what was given up",
-                "parameters": [
-                    {"name": name, "in": "query", "schema": schema}
-                    for name, schema in query.items()
-                ],
+                "parameters": queries(query),
                 "responses": {
                     **problems(*_CALLER, "bad_query"),
                     "200": _answer("Some of them, and where to go on.", _LIST),

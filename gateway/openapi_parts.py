@@ -1,5 +1,6 @@
 """Decides what the descriptions of all paths have in common: problems, answers, parameters."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from gateway.problems import CATALOGUE
@@ -7,6 +8,11 @@ from gateway.problems import CATALOGUE
 Json = dict[str, Any]
 
 REQUEST_ID = "01939f2e-7b1c-7cc3-98c4-dc0c0c07398f"
+TEXT = {"type": "string"}
+TIME = {"type": "string", "format": "date-time"}
+COUNT = {"type": "integer", "minimum": 0}
+# Where a record lies: its Kafka partition and its offset.
+PLACE = {"type": "string", "pattern": "^[0-9]{1,18}:[0-9]{1,18}$"}
 _NAME = {"type": "string", "pattern": "^[a-z0-9][a-z0-9_-]{0,99}$"}
 _REF_PROBLEM = {"$ref": "#/components/schemas/Problem"}
 # What can happen on every path: a head that is no HTTP, too slow or too large, and bugs.
@@ -52,6 +58,11 @@ def path(name: str) -> Json:
 def query(name: str, values: list[str], description: str) -> Json:
     schema = {"type": "string", "enum": values}
     return {"name": name, "in": "query", "schema": schema, "description": description}
+
+
+def queries(schemas: Mapping[str, Json]) -> list[Json]:
+    """Parameters whose names say enough."""
+    return [{"name": name, "in": "query", "schema": schema} for name, schema in schemas.items()]
 
 
 def header(name: str, length_max: int, description: str) -> Json:

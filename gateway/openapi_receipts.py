@@ -1,17 +1,21 @@
 """Decides how the path of receipts is described."""
 
-from typing import Any
-
-from gateway.openapi_parts import KNOWN_CALLER, REQUEST_ID, problems
+from gateway.openapi_parts import (
+    COUNT,
+    KNOWN_CALLER,
+    PLACE,
+    REQUEST_ID,
+    TEXT,
+    TIME,
+    Json,
+    problems,
+    queries,
+)
+from gateway.receipts import COUNT_MAX
+from shared import acked
 from shared.whereabouts import At
 
-Json = dict[str, Any]
-
-_TEXT = {"type": "string"}
-_COUNT = {"type": "integer", "minimum": 0}
 _TIME_MS = {"type": "integer"}
-_PLACE = {"type": "string", "pattern": "^[0-9]{1,18}:[0-9]{1,18}$"}
-_UUID = "^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$"
 _STATES = [at.value for at in At]
 # Where an event is on its way to one destination; what does not apply is left out.
 _WHEREABOUTS: Json = {
@@ -21,13 +25,13 @@ _WHEREABOUTS: Json = {
         "state": {"enum": _STATES},
         "at_ms": {**_TIME_MS, "description": "When its latest attempt ended."},
         "reason": {"type": "string", "description": "status_200, status_503, filtered, ..."},
-        "attempts": _COUNT,
+        "attempts": COUNT,
         "last_status": {"type": ["integer", "null"]},
         "last_detail": {"type": "string", "description": "What the destination said to it."},
         "tier": {"type": "string", "description": "The retry tier in which it waits."},
         "due_at_ms": {**_TIME_MS, "description": "Not tried before that."},
         "deadline_at_ms": {**_TIME_MS, "description": "Given up after that."},
-        "place": {**_PLACE, "description": "Where it lies in dead letters."},
+        "place": {**PLACE, "description": "Where it lies in dead letters."},
     },
     "additionalProperties": False,
 }
@@ -35,9 +39,9 @@ _EVENT: Json = {
     "type": "object",
     "required": ["id", "partition", "offset", "destinations"],
     "properties": {
-        "id": _TEXT,
-        "partition": _COUNT,
-        "offset": _COUNT,
+        "id": TEXT,
+        "partition": COUNT,
+        "offset": COUNT,
         "destinations": {"type": "object", "additionalProperties": _WHEREABOUTS},
     },
     "additionalProperties": False,
@@ -47,10 +51,10 @@ RECEIPT: Json = {
     "required": ["request_id", "stream", "accepted_at_ms", "count", "is_complete",
                  "destinations", "events", "next"],
     "properties": {
-        "request_id": _TEXT,
-        "stream": _TEXT,
+        "request_id": TEXT,
+        "stream": TEXT,
         "accepted_at_ms": _TIME_MS,
-        "count": {**_COUNT, "description": "How many events of the request Hifi took."},
+        "count": {**COUNT, "description": "How many events of the request Hifi took."},
         "is_complete": {
             "type": "boolean",
             "description": "Whether all of them were found, and all that is said of them read.",
@@ -61,12 +65,12 @@ RECEIPT: Json = {
             "additionalProperties": {
                 "type": "object",
                 "required": _STATES,
-                "properties": dict.fromkeys(_STATES, _COUNT),
+                "properties": dict.fromkeys(_STATES, COUNT),
                 "additionalProperties": False,
             },
         },
         "events": {"type": "array", "items": _EVENT},
-        "next": {"anyOf": [_PLACE, {"type": "null"}]},
+        "next": {"anyOf": [PLACE, {"type": "null"}]},
     },
     "additionalProperties": False,
 }  # fmt: skip
@@ -133,17 +137,17 @@ RECEIPT_EXAMPLE: Json = {
 
 
 def receipt_paths() -> Json:
-    query = {
-        "event": _TEXT,
-        "limit": {"type": "integer", "minimum": 1, "maximum": 5_000},
-        "after": _PLACE,
-        "from": {"type": "string", "format": "date-time"},
+    query: dict[str, Json] = {
+        "event": TEXT,
+        "limit": {"type": "integer", "minimum": 1, "maximum": COUNT_MAX},
+        "after": PLACE,
+        "from": TIME,
     }
     request_id = {
         "name": "request_id",
         "in": "path",
         "required": True,
-        "schema": {"type": "string", "pattern": _UUID},
+        "schema": {"type": "string", "pattern": f"^{acked.REQUEST_ID.pattern}$"},
     }
     content = {"application/json": {"schema": {"$ref": "#/components/schemas/Receipt"}}}
     return {
@@ -152,10 +156,7 @@ def receipt_paths() -> Json:
             "get": {
                 "operationId": "showReceipt",
                 "summary": "Follow the events of a request to each destination",
-                "parameters": [
-                    {"name": name, "in": "query", "schema": schema}
-                    for name, schema in query.items()
-                ],
+                "parameters": queries(query),
                 "responses": {
                     **problems(
                         *KNOWN_CALLER,

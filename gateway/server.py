@@ -89,8 +89,8 @@ async def _serve_until(
     front, back = sockets
     ports = front.getsockname()[1], back.getsockname()[1]
     metrics = Metrics()
-    ledger = AckLedger(publisher)
-    spool = _spool(settings, publisher, metrics, ledger if settings.is_ledger_on else None)
+    ledger = AckLedger(publisher) if settings.is_ledger_on else None
+    spool = _spool(settings, publisher, metrics, ledger)
     readiness = Readiness(publisher, feed, spool)
     app = create_app(
         settings,
@@ -98,7 +98,7 @@ async def _serve_until(
         config=feed,
         store=KafkaControlStore(settings.bootstrap_servers),
         metrics=metrics,
-        ledger=ledger if settings.is_ledger_on else None,
+        ledger=ledger,
         spool=spool,
     )
     api = HttpServer(api_config(app, settings))
@@ -125,7 +125,8 @@ async def _serve_until(
         await serving
         for task in writing:
             task.cancel()
-        await ledger.flush()
+        if ledger is not None:
+            await ledger.flush()
         if spool is not None:
             spool.stop()
         # The probes answer to the last, so that whoever asks sees us drain rather than vanish.

@@ -93,7 +93,7 @@ class Spool:
         topic: str,
         events: Sequence[Event],
         reports: Sequence[Report],
-        request: Request | None = None,
+        request: Request,
     ) -> list[Report]:
         """Put on disk what Kafka certainly does not have; the reports as they are then."""
         positions = [p for r in reports if r.fate is Fate.NOT_STORED for p in r.positions]
@@ -145,7 +145,7 @@ class Spool:
             folder_bytes += path.stat().st_size if path.exists() else 0
         self._folder_bytes = folder_bytes
 
-    async def _put(self, topic: str, events: Sequence[Event], request: Request | None) -> None:
+    async def _put(self, topic: str, events: Sequence[Event], request: Request) -> None:
         packed = frame(topic, events, request)
         if self._folder_bytes + len(packed) > self._bytes_max:
             raise SpoolFullError(f"{self._folder_bytes} bytes of {self._bytes_max} are spooled")

@@ -6,13 +6,13 @@ import sys
 import time
 import uuid
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated
 
 import typer
 
 from deploy.cli import options
-from deploy.cli.printing import harmless, print_json, print_table, reader_may_leave, talk
+from deploy.cli.printing import harmless, print_json, print_table, reader_may_leave, talk, when
 from shared.dead_letter import Letter, Place, Wanted, export_line, payload_of, story_of
 from shared.runtime.dead_letters import (
     DeadLetters,
@@ -226,10 +226,9 @@ async def _exported(kafka: str, wanted: Wanted, limit: int | None) -> int:
 def _row(letter: Letter, *, is_redriven: bool) -> tuple[str, ...]:
     story = story_of(letter)
     status = story.get("last_status")
-    died = datetime.fromtimestamp(letter.dead_at_ms / 1000, tz=UTC).astimezone()
     return (
         str(letter.place),
-        died.strftime("%Y-%m-%d %H:%M:%S"),
+        when(letter.dead_at_ms),
         harmless(letter.destination_id) or "-",
         harmless(letter.event_id) or "-",
         harmless(letter.reason),

@@ -8,6 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Console
@@ -53,6 +54,12 @@ def harmless(text: str) -> str:
     return "".join(
         one if one.isprintable() else one.encode("unicode_escape").decode() for one in text
     )
+
+
+def when(at_ms: int) -> str:
+    """Day and time, by the clock of this machine."""
+    at = datetime.fromtimestamp(at_ms / 1000, tz=UTC).astimezone()
+    return at.strftime("%Y-%m-%d %H:%M:%S")
 
 
 @contextlib.contextmanager

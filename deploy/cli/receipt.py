@@ -1,17 +1,17 @@
 """`hifi receipt`: what became of a request's events, by the `request_id` of its answer."""
 
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 
 from deploy.cli import options
 from deploy.cli.control_client import ControlClient
-from deploy.cli.printing import harmless, out, print_json, print_table, talk
+from deploy.cli.printing import harmless, out, print_json, print_table, talk, when
+from gateway.receipts import COUNT_MAX
 
-# A screen of events, and as many as the gateway shows in one answer.
-_LIMIT_DEFAULT, _LIMIT_MAX = 50, 5_000
+# A screen of events.
+_LIMIT_DEFAULT = 50
 
 
 def receipt(  # noqa: PLR0917 - typer makes an option of each
@@ -21,7 +21,7 @@ def receipt(  # noqa: PLR0917 - typer makes an option of each
         str | None, typer.Option(help="From this place on, as the answer before it says.")
     ] = None,
     limit: Annotated[
-        int, typer.Option(help="At most so many.", min=1, max=_LIMIT_MAX)
+        int, typer.Option(help="At most so many.", min=1, max=COUNT_MAX)
     ] = _LIMIT_DEFAULT,
     since: Annotated[
         str | None,
@@ -41,7 +41,7 @@ def receipt(  # noqa: PLR0917 - typer makes an option of each
     if as_json:
         print_json(found)
         return
-    out.print(f"{found['count']:,} events accepted at {_when(found['accepted_at_ms'])}"
+    out.print(f"{found['count']:,} events accepted at {when(found['accepted_at_ms'])}"
               f" in {harmless(found['stream'])}")  # fmt: skip
     for name, counts in found["destinations"].items():
         told = ", ".join(f"{count:,} {state}" for state, count in counts.items() if count)
@@ -62,7 +62,7 @@ def _rows(event: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
             place,
             harmless(name),
             told["state"],
-            _when(told["at_ms"]) if "at_ms" in told else "-",
+            when(told["at_ms"]) if "at_ms" in told else "-",
             harmless(told.get("reason", "-")),
             str(told.get("attempts", "-")),
             _more(told),
@@ -73,10 +73,5 @@ def _more(told: Mapping[str, Any]) -> str:
     if "place" in told:
         return f"hifi dead show {told['place']}"
     if "due_at_ms" in told:
-        return f"in tier {harmless(told['tier'])}, due {_when(told['due_at_ms'])}"
+        return f"in tier {harmless(told['tier'])}, due {when(told['due_at_ms'])}"
     return ""
-
-
-def _when(at_ms: int) -> str:
-    at = datetime.fromtimestamp(at_ms / 1000, tz=UTC).astimezone()
-    return at.strftime("%Y-%m-%d %H:%M:%S")

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from gateway.events import Event
-from gateway.ledger import AckLedger
+from gateway.ledger import AckLedger, Request
 from gateway.report import Fate, Report
 from gateway.spool import Spool
 from gateway.spool_file import SpoolFile, frame
@@ -218,7 +218,7 @@ def test_what_kafka_does_not_take_waits_and_the_rest_is_not_sent_twice(
 def test_reports_of_stored_events_are_left_alone(spool: Spool) -> None:
     reports = [Report(Fate.STORED, [0], 1, 5), Report(Fate.UNKNOWN, [1])]
     events = [event("a"), event("b")]
-    assert asyncio.run(spool.keep(TOPIC, events, reports)) == reports
+    assert asyncio.run(spool.keep(TOPIC, events, reports, Request("r", 0, 2))) == reports
 
 
 def test_a_folder_that_cannot_be_is_one_sentence(tmp_path: Path, publisher: FakePublisher) -> None:
