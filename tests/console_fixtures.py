@@ -1,11 +1,13 @@
 """Gives tests a console that is really served, over an overview that the test makes up."""
 
 import asyncio
+import re
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+import httpx
 import pytest
 
 from observe.console.dead_page import LetterRow, Letters, Wanted
@@ -200,6 +202,13 @@ def console(open_console: RunningConsole) -> RunningConsole:
 
 
 @pytest.fixture
+def client(console: RunningConsole) -> Iterator[httpx.Client]:
+    """Somebody who looks at that console."""
+    with httpx.Client(base_url=console.url, verify=False) as client:
+        yield client
+
+
+@pytest.fixture
 def locked_console() -> Iterator[RunningConsole]:
     """A console that asks for keys."""
     with running_console(ConsoleSettings(port=0, auth="keys")) as running:
@@ -216,6 +225,13 @@ def browser() -> Iterator[Browser]:
         pytest.skip(MISSING)
     with Browser(program) as running:
         yield running
+
+
+def csrf_of(page: str) -> str:
+    """The token that the forms of a page carry."""
+    found = re.search(r'name="csrf" value="([0-9a-f]{64})"', page)
+    assert found, page[:2000]
+    return found[1]
 
 
 def configure(running: RunningConsole, *keys: ApiKey) -> None:

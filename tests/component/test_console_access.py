@@ -1,6 +1,5 @@
 """The console's doors: sign-in, sessions, tenants, CSRF, host names, headers, payloads."""
 
-import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
 
@@ -9,7 +8,7 @@ import pytest
 
 from shared.access import ENTROPY_BYTES, ApiKey, Scope, new_text, secret_from
 from shared.runtime.clock import now_ms
-from tests.console_fixtures import RunningConsole, configure, found_event, letter
+from tests.console_fixtures import RunningConsole, configure, csrf_of, found_event, letter
 
 PATHS = [
     "/",
@@ -40,21 +39,9 @@ def make_key(
 
 
 @pytest.fixture
-def client(console: RunningConsole) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=console.url, verify=False) as client:
-        yield client
-
-
-@pytest.fixture
 def visitor(locked_console: RunningConsole) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=locked_console.url, verify=False) as client:
         yield client
-
-
-def csrf_of(page: str) -> str:
-    found = re.search(r'name="csrf" value="([0-9a-f]{64})"', page)
-    assert found, page[:2000]
-    return found[1]
 
 
 def sign_in(client: httpx.Client, text: str, *, next_path: str = "/") -> httpx.Response:

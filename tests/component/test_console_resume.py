@@ -1,7 +1,5 @@
 """A destination that stands until a person resumes it: who says so, and what is written down."""
 
-import re
-from collections.abc import Iterator
 from dataclasses import replace
 
 import httpx
@@ -10,19 +8,7 @@ import pytest
 from observe.console.scene import Flow
 from shared.destination import Destination
 from shared.runtime.clock import now_ms
-from tests.console_fixtures import RunningConsole
-
-
-@pytest.fixture
-def client(console: RunningConsole) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=console.url, verify=False) as client:
-        yield client
-
-
-def csrf_of(page: str) -> str:
-    found = re.search(r'name="csrf" value="([0-9a-f]{64})"', page)
-    assert found, page[:2000]
-    return found[1]
+from tests.console_fixtures import RunningConsole, csrf_of
 
 
 def test_a_person_says_to_go_on_with_a_destination_that_stands(

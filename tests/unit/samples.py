@@ -1,10 +1,12 @@
 """Makes the events, histories and records that the unit tests are about."""
 
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import strategies as st
 
 from shared.envelope import Envelope, History
+from shared.receipt import Covered, Receipt, ReceiptOutcome
 from shared.record import Headers, Origin, RecordIn
 
 # A Tuesday in November 2023; any instant does, but a real one makes failures readable.
@@ -59,6 +61,26 @@ def a_record(
     value: bytes = b"{}",
 ) -> RecordIn:
     return RecordIn(Origin(topic, 3, 42), NOW_MS, key, value, headers)
+
+
+def a_receipt(
+    outcome: ReceiptOutcome, *spans: tuple[int, int], partition: int = 0, **more: Any
+) -> Receipt:
+    """What is said of events by their offsets [first, end), and `more` as a test needs it."""
+    facts = {
+        "destination_id": "orders/shop",
+        "reason": "",
+        "batch_id": "msg_1",
+        "event_count": sum(end - first for first, end in spans),
+        "covered": tuple(Covered("hifi.stream.orders", partition, *span) for span in spans),
+        "minutes": {},
+        "event_time_ms_min": 0,
+        "accepted_at_ms_min": 0,
+        "attempt": 1,
+        "started_at_ms": 0,
+        "ended_at_ms": 0,
+    }
+    return Receipt(outcome=outcome, **{**facts, **more})
 
 
 # What our own writers may put into a header: any text that UTF-8 can hold, and not nothing.

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.audit import Balance, Coverage
-from shared.receipt import Covered, Receipt, ReceiptOutcome
+from shared.receipt import Receipt, ReceiptOutcome
+from tests.unit.samples import a_receipt
 
 TOPIC = "hifi.stream.orders"
 DELIVERED, WAITING, DEAD = (
@@ -18,29 +19,6 @@ DELIVERED, WAITING, DEAD = (
 )
 # The best that has become of an event counts.
 RANKS = (DELIVERED, DEAD, WAITING)
-
-
-def a_receipt(
-    outcome: ReceiptOutcome,
-    *covered: tuple[int, int],
-    partition: int = 0,
-    redrive_count: int = 0,
-) -> Receipt:
-    return Receipt(
-        destination_id="orders/shop",
-        outcome=outcome,
-        reason="",
-        batch_id="msg_1",
-        event_count=0,
-        covered=tuple(Covered(TOPIC, partition, first, end) for first, end in covered),
-        minutes={},
-        event_time_ms_min=0,
-        accepted_at_ms_min=0,
-        attempt=1,
-        started_at_ms=0,
-        ended_at_ms=0,
-        redrive_count=redrive_count,
-    )
 
 
 def balance_of(receipts: list[Receipt], first: int, end: int) -> Balance:

@@ -10,8 +10,9 @@ from shared.audit import Balance, Coverage
 from shared.log_buckets import LogBuckets
 from shared.overview import Quantiles
 from shared.progress import Progress, cause_of
-from shared.receipt import Covered, Receipt, ReceiptOutcome
+from shared.receipt import Receipt, ReceiptOutcome
 from shared.rolling import SLOT_S, SLOTS, Rolling
+from tests.unit import samples
 
 TOPIC = "hifi.stream.orders"
 WHERE = (TOPIC, 0)
@@ -26,17 +27,10 @@ END = 30
 def a_receipt(
     outcome: ReceiptOutcome, first: int, end: int, reason: str = "", redrives: int = 0
 ) -> Receipt:
-    return Receipt(
-        destination_id="orders/shop",
-        outcome=outcome,
+    return samples.a_receipt(
+        outcome,
+        (first, end),
         reason=reason,
-        batch_id="msg_1",
-        event_count=end - first,
-        covered=(Covered(TOPIC, 0, first, end),),
-        minutes={},
-        event_time_ms_min=0,
-        accepted_at_ms_min=0,
-        attempt=1,
         started_at_ms=1_000,
         ended_at_ms=1_250,
         redrive_count=redrives,

@@ -7,36 +7,17 @@ import pytest
 from shared.audit import Balance, Coverage
 from shared.intervals import Offsets
 from shared.progress import Progress
-from shared.receipt import Covered, Receipt, ReceiptOutcome
+from shared.receipt import Receipt, ReceiptOutcome
 from shared.record import Origin
 from shared.unsure import Unsure
+from tests.unit.samples import a_receipt
 
 TOPIC, TIER = "hifi.stream.orders", "hifi.retry.30s"
 LOG = {(TOPIC, 0): (0, 10)}
 
 
-def a_receipt(
-    outcome: ReceiptOutcome, first: int, end: int, read_at: Origin | None = None
-) -> Receipt:
-    return Receipt(
-        destination_id="orders/shop",
-        outcome=outcome,
-        reason="status_400",
-        batch_id="msg_1",
-        event_count=end - first,
-        covered=(Covered(TOPIC, 0, first, end),),
-        minutes={},
-        event_time_ms_min=0,
-        accepted_at_ms_min=0,
-        attempt=1,
-        started_at_ms=0,
-        ended_at_ms=0,
-        read_at=read_at,
-    )
-
-
 def dead(first: int, end: int, read_at: Origin | None = None) -> Receipt:
-    return a_receipt(ReceiptOutcome.DEAD, first, end, read_at)
+    return a_receipt(ReceiptOutcome.DEAD, (first, end), reason="status_400", read_at=read_at)
 
 
 @pytest.mark.parametrize(
@@ -92,9 +73,9 @@ def test_what_is_not_sure_is_on_its_way_and_not_lost() -> None:
     for books in (coverage, progress):
         books.reached({(TOPIC, 0): 0, (TIER, 0): 0})
     for receipt in (
-        a_receipt(ReceiptOutcome.DELIVERED, 0, 2, None),
+        a_receipt(ReceiptOutcome.DELIVERED, (0, 2)),
         dead(2, 4, Origin(TOPIC, 0, 0)),
-        a_receipt(ReceiptOutcome.DELIVERED, 4, 6, None),
+        a_receipt(ReceiptOutcome.DELIVERED, (4, 6)),
     ):
         coverage.take(receipt)
         progress.take(receipt, now_ms=0)
@@ -112,7 +93,7 @@ def test_what_is_not_sure_is_on_its_way_and_not_lost() -> None:
 def test_what_the_retrier_gives_up_waits_until_its_dead_letter_is_stored() -> None:
     coverage = Coverage("orders/shop")
     coverage.reached({(TOPIC, 0): 10, (TIER, 1): 5})
-    coverage.take(a_receipt(ReceiptOutcome.WAITING, 0, 10, Origin(TOPIC, 0, 0)))
+    coverage.take(a_receipt(ReceiptOutcome.WAITING, (0, 10), read_at=Origin(TOPIC, 0, 0)))
     coverage.take(dead(0, 10, Origin(TIER, 1, 5)))
     assert coverage.balance(LOG) == Balance(10, 0, 10, 0, 0, 0)
     coverage.reached({(TIER, 1): 6})

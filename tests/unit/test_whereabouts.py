@@ -8,13 +8,14 @@ from hypothesis import strategies as st
 
 from shared.decision import DeadLetter, RetryLater
 from shared.envelope import Envelope, History
-from shared.receipt import Covered, Receipt, ReceiptOutcome
+from shared.receipt import Receipt, ReceiptOutcome
 from shared.record import Origin, RecordIn
 from shared.routing import route
 from shared.schedule import RetrySchedule
 from shared.told import Told
 from shared.trail import Trail
 from shared.whereabouts import At, counts_of, whereabouts
+from tests.unit import samples
 from tests.unit.samples import NOW_MS, a_history, an_envelope
 
 SCHEDULE = RetrySchedule()
@@ -32,16 +33,11 @@ def a_receipt(
     redrive_count: int = 0,
     destination_id: str = CRM,
 ) -> Receipt:
-    return Receipt(
+    return samples.a_receipt(
+        outcome,
+        (first, end),
         destination_id=destination_id,
-        outcome=outcome,
         reason=f"because_{outcome.value}",
-        batch_id="b",
-        event_count=end - first,
-        covered=(Covered(TOPIC, 0, first, end),),
-        minutes={},
-        event_time_ms_min=0,
-        accepted_at_ms_min=0,
         attempt=2,
         started_at_ms=ended_at_ms - 5,
         ended_at_ms=ended_at_ms,
