@@ -5,7 +5,6 @@ it, and only then does it.
 """
 
 import asyncio
-from collections.abc import Callable
 from typing import Protocol
 from urllib.parse import urlencode
 
@@ -15,13 +14,12 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from observe.console.dead_page import DeadDesk
-from observe.console.doors import COOKIE, Doors, Visit, form_of, local_path
-from observe.console.event_page import EventFinder, event_page
+from observe.console.doors import COOKIE, Visit, form_of, local_path
+from observe.console.event_page import event_page
 from observe.console.layout import render, render_bare
 from observe.console.plain_pages import sign_in_page
 from observe.console.resume_page import PATH as RESUME
-from observe.console.scene import Scene
+from observe.console.sources import Sources
 from observe.console.views import (
     destination_of,
     key_of,
@@ -30,7 +28,6 @@ from observe.console.views import (
     wanted_of,
 )
 from shared.destination import Destination
-from shared.schedule import RetrySchedule
 
 log = structlog.get_logger()
 
@@ -49,24 +46,9 @@ class ConfigWriter(Protocol):
 
 
 class Posts:
-    def __init__(
-        self,
-        *,
-        doors: Doors,
-        scene: Callable[[], Scene],
-        events: EventFinder,
-        dead: DeadDesk,
-        writer: ConfigWriter,
-        schedule: RetrySchedule,
-        now_ms: Callable[[], int],
-    ) -> None:
-        self._doors = doors
-        self._scene = scene
-        self._events = events
-        self._dead = dead
+    def __init__(self, sources: Sources, *, writer: ConfigWriter) -> None:
+        self._sources = sources
         self._writer = writer
-        self._schedule = schedule
-        self._now_ms = now_ms
 
     def routes(self) -> list[Route]:
         return [
@@ -80,18 +62,18 @@ class Posts:
 
     async def sign_in(self, request: Request) -> Response:
         fields = await form_of(request)
-        session, _ = self._doors.stranger(request)
+        session, _ = self._sources.doors.stranger(request)
         next_path = local_path(fields.get("next", "/"))
-        self._doors.check_post(request, session, fields)
+        self._sources.doors.check_post(request, session, fields)
         try:
-            cookie = self._doors.try_key(fields.get("key", ""))
+            cookie = self._sources.doors.try_key(fields.get("key", ""))
         except HTTPException as refusal:
             form = sign_in_page(
-                csrf=self._doors.csrf(session), next_path=next_path, problem=refusal.detail
+                csrf=self._sources.doors.csrf(session), next_path=next_path, problem=refusal.detail
             )
             return HTMLResponse(render_bare("Sign in", form), status_code=refusal.status_code)
         response = RedirectResponse(next_path, status_code=303)
-        self._doors.set_cookie(response, cookie)
+        self._sources.doors.set_cookie(response, cookie)
         return response
 
     async def sign_out(self, request: Request) -> Response:
@@ -103,12 +85,12 @@ class Posts:
     async def show_payload(self, request: Request) -> Response:
         visit, fields = await self._checked(request)
         require_admin(visit.viewer)
-        names = stream_names(self._scene(), visit.viewer)
+        names = stream_names(self._sources.scene(), visit.viewer)
         stream, event_id = fields.get("stream", ""), fields.get("id", "")
         if stream not in names:
             raise HTTPException(404, "There is no such stream, or it is not yours.")
         log.info("payload.shown", key_id=visit.viewer.key_id, stream=stream, event_id=event_id)
-        result = await self._events.find(stream, event_id)
+        result = await self._sources.events.find(stream, event_id)
         page = event_page(
             names,
             stream=stream,
@@ -117,17 +99,17 @@ class Posts:
             around=visit.around,
             may_reveal=True,
             shows_payload=True,
-            schedule=self._schedule,
+            schedule=self._sources.schedule,
         )
         return HTMLResponse(render(page, visit.around))
 
     async def redrive(self, request: Request) -> Response:
         visit, fields = await self._checked(request)
         require_admin(visit.viewer)
-        names = frozenset(stream_names(self._scene(), visit.viewer))
+        names = frozenset(stream_names(self._sources.scene(), visit.viewer))
         wanted = wanted_of(fields)
         counted = fields.get("confirmed", "")
-        letters = await self._dead.look(wanted, streams=names)
+        letters = await self._sources.dead.look(wanted, streams=names)
         if counted != str(letters.redrivable) or not letters.is_whole:
             # More have died since, or somebody else was faster: nobody re-drives the unseen.
             return RedirectResponse(f"/dead/redrive?{wanted.query}", status_code=303)
@@ -137,14 +119,14 @@ class Posts:
             filters=wanted.fields(),
             count=letters.redrivable,
         )
-        sent = await self._dead.redrive(wanted, streams=names)
+        sent = await self._sources.dead.redrive(wanted, streams=names)
         query = urlencode({**wanted.fields(), "sent": sent}, errors="replace")
         return RedirectResponse(f"/dead?{query}", status_code=303)
 
     async def revoke(self, request: Request) -> Response:
         visit, fields = await self._checked(request)
         require_admin(visit.viewer)
-        key = key_of(self._scene(), visit.viewer, fields.get("id", ""))
+        key = key_of(self._sources.scene(), visit.viewer, fields.get("id", ""))
         if key.id == visit.viewer.key_id:
             raise HTTPException(403, "A key cannot revoke itself: sign in with another.")
         log.info("key.revoked", key_id=visit.viewer.key_id, revoked=key.id)
@@ -154,18 +136,18 @@ class Posts:
     async def resume(self, request: Request) -> Response:
         visit, fields = await self._checked(request)
         require_admin(visit.viewer)
-        found = destination_of(self._scene(), visit.viewer, fields)
+        found = destination_of(self._sources.scene(), visit.viewer, fields)
         log.info("destination.resumed", key_id=visit.viewer.key_id, destination=found.id)
-        wanted = found.resumed(at_ms=self._now_ms())
+        wanted = found.resumed(at_ms=self._sources.now_ms())
         await self._writer.store(wanted)
         for _ in range(_LOOKS_MAX):
-            if self._scene().configured(found.id) != found:
+            if self._sources.scene().configured(found.id) != found:
                 break
             await asyncio.sleep(_LOOK_S)
         return RedirectResponse(f"/streams/{found.id}", status_code=303)
 
     async def _checked(self, request: Request) -> tuple[Visit, dict[str, str]]:
-        visit = self._doors.visit(request)
+        visit = self._sources.doors.visit(request)
         fields = await form_of(request)
-        self._doors.check_post(request, visit.session, fields)
+        self._sources.doors.check_post(request, visit.session, fields)
         return visit, fields

@@ -15,6 +15,7 @@ from observe.console.past import STEP_MS, Past
 from observe.console.posts import ConfigWriter, Posts
 from observe.console.scene import Flow, Scene
 from observe.console.settings import ConsoleSettings
+from observe.console.sources import Sources
 from observe.console.views import Views
 from observe.state import Observed
 from shared.runtime.clock import now_ms
@@ -56,14 +57,8 @@ async def serve_console(
     def scene() -> Scene:
         return Scene(observed.snapshot(), config.configuration, flows(), past)
 
-    views = Views(
-        doors=doors, scene=scene, events=events, dead=dead, live=live, schedule=schedule,
-        now_ms=now_ms,
-    )  # fmt: skip
-    posts = Posts(
-        doors=doors, scene=scene, events=events, dead=dead, writer=writer, schedule=schedule,
-        now_ms=now_ms,
-    )  # fmt: skip
+    sources = Sources(doors, scene, events, dead, schedule, now_ms)
+    views, posts = Views(sources, live=live), Posts(sources, writer=writer)
     app = create_app(views, posts, hosts=settings.host_names)
     with listening(
         "The console",

@@ -1,6 +1,6 @@
 """Answers the GETs: pages, their live changes, and the overview as JSON for programs."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from starlette.exceptions import HTTPException
@@ -8,10 +8,10 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from observe.console.dead_page import DeadDesk, Wanted, confirm_page, dead_page
+from observe.console.dead_page import Wanted, confirm_page, dead_page
 from observe.console.destination_pages import destination_page, destinations_page, stream_page
-from observe.console.doors import Doors, SignedOut, Visit, local_path
-from observe.console.event_page import EventFinder, event_page
+from observe.console.doors import SignedOut, Visit, local_path
+from observe.console.event_page import event_page
 from observe.console.keys_page import keys_page, revoke_page
 from observe.console.layout import Page, render, render_bare
 from observe.console.live import STREAMS_MAX, Live
@@ -21,12 +21,12 @@ from observe.console.plain_pages import sign_in_page
 from observe.console.resume_page import PATH as RESUME
 from observe.console.resume_page import resume_page
 from observe.console.scene import Scene
+from observe.console.sources import Sources
 from observe.console.viewers import Viewer
 from shared.access import ApiKey
 from shared.configuration import Configuration
 from shared.destination import Destination
 from shared.overview import Overview
-from shared.schedule import RetrySchedule
 from shared.topics import destination_id
 
 # Different pages that are looked at within a second; what somebody makes up is not kept for long.
@@ -39,24 +39,9 @@ _DONE = {"revoked": "The key is revoked.", "nothing": "There was nothing to send
 
 
 class Views:
-    def __init__(
-        self,
-        *,
-        doors: Doors,
-        scene: Callable[[], Scene],
-        events: EventFinder,
-        dead: DeadDesk,
-        live: Live,
-        schedule: RetrySchedule,
-        now_ms: Callable[[], int],
-    ) -> None:
-        self._doors = doors
-        self._scene = scene
-        self._events = events
-        self._dead = dead
+    def __init__(self, sources: Sources, *, live: Live) -> None:
+        self._sources = sources
         self._live = live
-        self._schedule = schedule
-        self._now_ms = now_ms
         self._made: dict[_Seen, _Made] = {}
 
     def routes(self) -> list[Route]:
@@ -78,7 +63,7 @@ class Views:
 
     async def page(self, request: Request) -> Response:
         """A page that is made of the scene alone."""
-        visit = self._doors.visit(request)
+        visit = self._sources.doors.visit(request)
         page = self._page_at(request.url.path, visit.viewer)
         if page is None:
             raise HTTPException(404, "There is no such stream or destination, or it is not yours.")
@@ -86,7 +71,7 @@ class Views:
 
     async def live(self, request: Request) -> Response:
         """Changes of the page at `path`, for as long as the viewer may see it."""
-        self._doors.visit(request)
+        self._sources.doors.visit(request)
         if self._live.count >= STREAMS_MAX:
             raise HTTPException(503, "Too many pages are live; this one stays as it is.")
         path = urlsplit(request.query_params.get("path", "/")).path
@@ -94,7 +79,7 @@ class Views:
         def make() -> Page | None:
             try:
                 # Each time: a key that is revoked sees nothing more.
-                viewer = self._doors.visit(request).viewer
+                viewer = self._sources.doors.visit(request).viewer
             except SignedOut:
                 return None
             return self._page_at(path, viewer)
@@ -102,20 +87,20 @@ class Views:
         return StreamingResponse(self._live.follow(make), media_type="text/event-stream")
 
     async def overview(self, request: Request) -> Response:
-        visit = self._doors.visit_of_program(request)
-        scene = self._scene().seen_by(visit.viewer)
+        visit = self._sources.doors.visit_of_program(request)
+        scene = self._sources.scene().seen_by(visit.viewer)
         return JSONResponse(as_json(scene.overview))
 
     async def find_event(self, request: Request) -> Response:
-        visit = self._doors.visit(request)
-        names = stream_names(self._scene(), visit.viewer)
+        visit = self._sources.doors.visit(request)
+        names = stream_names(self._sources.scene(), visit.viewer)
         stream = request.query_params.get("stream", "")
         event_id = request.query_params.get("id", "").strip()
         before = request.query_params.get("before", "")
         result = None
         if event_id and stream in names:
             before_ms = int(before) if before.isdigit() and len(before) < 16 else None  # noqa: PLR2004 - no year has more digits
-            result = await self._events.find(stream, event_id, before_ms=before_ms)
+            result = await self._sources.events.find(stream, event_id, before_ms=before_ms)
         page = event_page(
             names,
             stream=stream,
@@ -123,15 +108,15 @@ class Views:
             result=result,
             around=visit.around,
             may_reveal=visit.viewer.may_change,
-            schedule=self._schedule,
+            schedule=self._sources.schedule,
         )
         return self.answer(visit, page)
 
     async def dead_letters(self, request: Request) -> Response:
-        visit = self._doors.visit(request)
-        names = stream_names(self._scene(), visit.viewer)
+        visit = self._sources.doors.visit(request)
+        names = stream_names(self._sources.scene(), visit.viewer)
         wanted = wanted_of(dict(request.query_params))
-        letters = await self._dead.look(wanted, streams=frozenset(names))
+        letters = await self._sources.dead.look(wanted, streams=frozenset(names))
         done = request.query_params.get("sent", "")
         page = dead_page(
             wanted,
@@ -143,34 +128,34 @@ class Views:
         return self.answer(visit, page)
 
     async def confirm_redrive(self, request: Request) -> Response:
-        visit = self._doors.visit(request)
+        visit = self._sources.doors.visit(request)
         require_admin(visit.viewer)
-        names = stream_names(self._scene(), visit.viewer)
+        names = stream_names(self._sources.scene(), visit.viewer)
         wanted = wanted_of(dict(request.query_params))
-        letters = await self._dead.look(wanted, streams=frozenset(names))
+        letters = await self._sources.dead.look(wanted, streams=frozenset(names))
         return self.answer(visit, confirm_page(wanted, letters, around=visit.around))
 
     async def keys(self, request: Request) -> Response:
-        visit = self._doors.visit(request)
+        visit = self._sources.doors.visit(request)
         page = keys_page(
-            keys_seen(self._scene(), visit.viewer),
+            keys_seen(self._sources.scene(), visit.viewer),
             around=visit.around,
             may_revoke=visit.viewer.may_change,
-            now_ms=self._now_ms(),
+            now_ms=self._sources.now_ms(),
             done=_DONE.get(request.query_params.get("done", ""), ""),
         )
         return self.answer(visit, page)
 
     async def confirm_revoke(self, request: Request) -> Response:
-        visit = self._doors.visit(request)
+        visit = self._sources.doors.visit(request)
         require_admin(visit.viewer)
-        key = key_of(self._scene(), visit.viewer, request.query_params.get("id", ""))
+        key = key_of(self._sources.scene(), visit.viewer, request.query_params.get("id", ""))
         return self.answer(visit, revoke_page(key, around=visit.around))
 
     async def confirm_resume(self, request: Request) -> Response:
-        visit = self._doors.visit(request)
+        visit = self._sources.doors.visit(request)
         require_admin(visit.viewer)
-        scene = self._scene()
+        scene = self._sources.scene()
         found = destination_of(scene, visit.viewer, request.query_params)
         view = scene.destination(found.id)
         page = resume_page(
@@ -182,23 +167,23 @@ class Views:
         return self.answer(visit, page)
 
     async def sign_in(self, request: Request) -> Response:
-        session, cookie = self._doors.stranger(request)
+        session, cookie = self._sources.doors.stranger(request)
         next_path = local_path(request.query_params.get("next", "/"))
-        form = sign_in_page(csrf=self._doors.csrf(session), next_path=next_path)
+        form = sign_in_page(csrf=self._sources.doors.csrf(session), next_path=next_path)
         response = HTMLResponse(render_bare("Sign in", form))
         if cookie:
-            self._doors.set_cookie(response, cookie)
+            self._sources.doors.set_cookie(response, cookie)
         return response
 
     def answer(self, visit: Visit, page: Page) -> Response:
         response = HTMLResponse(render(page, visit.around))
         if visit.new_cookie:
-            self._doors.set_cookie(response, visit.new_cookie)
+            self._sources.doors.set_cookie(response, visit.new_cookie)
         return response
 
     def _page_at(self, path: str, viewer: Viewer) -> Page | None:
         """The page as it is now; made once for all who look at the same."""
-        scene = self._scene()
+        scene = self._sources.scene()
         key = (path, viewer.tenant, viewer.streams, viewer.may_change)
         made = self._made.get(key)
         if made and made[0] is scene.overview and made[1] is scene.configuration:
