@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 import threading
 import zlib
 from collections import defaultdict
@@ -35,6 +36,9 @@ from shared.topics import DEAD, stream_topic
 from shared.trail import Trail
 
 PARTITION_COUNT = 4
+_LOOK_S = 0.005
+# No request of a test takes longer.
+_STOP_TIMEOUT_S = 10.0
 
 
 class FakePublisher:
@@ -248,6 +252,24 @@ class RunningGateway:
         return self.metrics.registry.get_sample_value(name, labels) or 0.0
 
 
+class _QuickServer(uvicorn.Server):
+    """Stops within a hundredth of a second: uvicorn takes two tenths, and tests start hundreds."""
+
+    async def main_loop(self) -> None:
+        await self.on_tick(0)
+        while not self.should_exit:  # noqa: ASYNC110 - a flag of uvicorn's
+            await asyncio.sleep(_LOOK_S)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
+        for server in self.servers:
+            server.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        async with asyncio.timeout(_STOP_TIMEOUT_S):
+            while self.server_state.connections or self.server_state.tasks:  # noqa: ASYNC110
+                await asyncio.sleep(_LOOK_S)
+
+
 @contextlib.contextmanager
 def running_gateway(
     publisher: Publisher,
@@ -276,19 +298,19 @@ def running_gateway(
     )
     serving = api_config(app, settings)
     serving.port, serving.loop = 0, "uvloop"
-    server = uvicorn.Server(serving)
+    server = _QuickServer(serving)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
         deadline = threading.Event()
         while not server.started:
             assert thread.is_alive(), "the server ended instead of starting"
-            deadline.wait(0.005)
+            deadline.wait(_LOOK_S)
         port = server.servers[0].sockets[0].getsockname()[1]
         url = f"http://127.0.0.1:{port}"
         with httpx.Client(base_url=url, timeout=20) as client:
             yield RunningGateway(url, port, metrics, client, store)
     finally:
         server.should_exit = True
-        thread.join(timeout=10)
+        thread.join(timeout=2 * _STOP_TIMEOUT_S)
         assert not thread.is_alive(), "the server did not stop"
