@@ -52,7 +52,9 @@ _LATE_MS, _TIMES_AS_FAST = 12 * 3_600_000, 3
 _PACED_BATCHES, _PACED_BATCH, _PACE_S = 200, 20, 0.05
 _PATIENCE_S = 120.0
 _BEGAN_MS = time.time_ns() // 1_000_000
-_STREAM = "bench"
+# Events without a ledger are read from the log, if there are others before them that have one: so
+# each has a stream of its own.
+_STREAM, _STREAM_OFF = "bench", "bench-off"
 _JSON = {"content-type": "application/json"}
 _INTERVAL_S = 20
 _AUDIT_ENV = {"HIFI_OBSERVE_AUDIT_INTERVAL_S": str(_INTERVAL_S), "HIFI_OBSERVE_SETTLE_S": "5"}
@@ -129,8 +131,9 @@ def _whole() -> tuple[dict[bool, list[Flood]], float, float]:
                 # In turn first: whatever grows slowly speaks for neither.
                 for is_on in (nth % 2 == 1, nth % 2 == 0):
                     _restart(stack, is_on=is_on)
-                    _flood(stack, sink, _WARM_UP_EVENTS)
-                    floods[is_on].append(_flood(stack, sink, _EVENTS))
+                    stream = _STREAM if is_on else _STREAM_OFF
+                    _flood(stack, sink, stream, _WARM_UP_EVENTS)
+                    floods[is_on].append(_flood(stack, sink, stream, _EVENTS))
                     last = floods[is_on][-1]
                     print(
                         f"    {'on' if is_on else 'off'}: {last.events_per_s:,.0f} events/s,"
@@ -160,9 +163,10 @@ def _settings(folder: Path) -> StackSettings:
 
 async def _configure(stack: Stack, sink: LagSink) -> None:
     async with topic_admin(stack.bootstrap_servers) as admin:
-        await admin.create_missing([stream_spec(_STREAM)])
-    to = Destination(stream=_STREAM, name="sink", url=sink.url("quick"))
-    await write_config(stack.bootstrap_servers, [Stream(_STREAM), to])
+        await admin.create_missing([stream_spec(_STREAM), stream_spec(_STREAM_OFF)])
+    for stream in (_STREAM, _STREAM_OFF):
+        to = Destination(stream=stream, name="sink", url=sink.url("quick"))
+        await write_config(stack.bootstrap_servers, [Stream(stream), to])
 
 
 def _restart(stack: Stack, *, is_on: bool) -> None:
@@ -182,12 +186,12 @@ def _restart(stack: Stack, *, is_on: bool) -> None:
         _wait(lambda: (_figure(stack, OBSERVE_AUDIT_RUN_SECONDS.name) or 0) > 0)
 
 
-def _flood(stack: Stack, sink: LagSink, count: int) -> Flood:
+def _flood(stack: Stack, sink: LagSink, stream: str, count: int) -> Flood:
     """Post as fast as it goes; events per second from the first post to the last delivery."""
     sink.take_lags_ms()
     before_s, _ = used_by(stack.children["observe"].pid)
     begun_s = time.perf_counter()
-    asyncio.run(_post(stack, count))
+    asyncio.run(_post(_url(stack, stream), count))
     delivered = 0
 
     def is_done() -> bool:
@@ -201,8 +205,11 @@ def _flood(stack: Stack, sink: LagSink, count: int) -> Flood:
     return Flood(count / took_s, (after_s - before_s) / took_s)
 
 
-async def _post(stack: Stack, count: int) -> None:
-    url = f"http://127.0.0.1:{stack.settings.gateway_port}/v1/streams/{_STREAM}/events"
+def _url(stack: Stack, stream: str) -> str:
+    return f"http://127.0.0.1:{stack.settings.gateway_port}/v1/streams/{stream}/events"
+
+
+async def _post(url: str, count: int) -> None:
     gate = asyncio.Semaphore(_POSTS_AT_ONCE)
     async with httpx.AsyncClient(timeout=60, headers=_JSON) as client:
 
@@ -233,11 +240,12 @@ def _lag_error(stack: Stack, sink: LagSink) -> tuple[float, float]:
     """How far the reported p95 is from that of the destination, and the destination's own."""
     _wait(lambda: _figure(stack, OBSERVE_UP.name) == 1)
     sink.take_lags_ms()
-    url = f"http://127.0.0.1:{stack.settings.gateway_port}/v1/streams/{_STREAM}/events"
     with httpx.Client(timeout=60, headers=_JSON) as client:
         for number in range(_PACED_BATCHES):
             now_ms = time.time_ns() // 1_000_000
-            client.post(url, content=_body(-number, _PACED_BATCH, now_ms)).raise_for_status()
+            client.post(
+                _url(stack, _STREAM), content=_body(-number, _PACED_BATCH, now_ms)
+            ).raise_for_status()
             time.sleep(_PACE_S)
     wanted = _PACED_BATCHES * _PACED_BATCH
     lags_ms: list[float] = []
