@@ -1,0 +1,138 @@
+"""Runs gateway workers on one port, in the foreground, and keeps them alive.
+
+The port is bound here and inherited by every worker, so a connection that waits to be accepted is
+taken by whoever is free and outlives any single worker. Workers are forks of this process, which
+has imported everything and started no thread: a new one serves after a tenth of a second.
+"""
+
+import asyncio
+import ctypes
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from typing import NoReturn
+
+import uvloop
+from rich.console import Console
+
+from gateway.__main__ import serve_until_told
+from gateway.memory import settle
+from gateway.settings import Settings
+from shared.runtime.http_server import listening
+from shared.runtime.logs import configure_logs
+from shared.runtime.setup_error import SetupError
+
+_console = Console(stderr=True, highlight=False, soft_wrap=True)
+
+# A worker that dies is started again after this; one that dies at once must not spin.
+_RESTART_S = 0.1
+# How often the workers are looked at.
+_LOOK_S = 0.05
+_PR_SET_PDEATHSIG = 1
+
+
+def run(settings: Settings, workers: int, *, stop: threading.Event) -> None:
+    """Keep the workers running until `stop` is set, then let each of them drain."""
+    with listening(
+        "The gateway", host=settings.host, port=settings.port, setting="HIFI_GATEWAY_PORT"
+    ) as front:
+        crew = [_Worker(nth, _settings_of(settings, nth, workers, front)) for nth in range(workers)]
+        settle()
+        try:
+            for worker in crew:
+                worker.start()
+            port = front.getsockname()[1]
+            _console.print(f"{workers} gateway workers on {settings.host}:{port}")
+            while not stop.wait(_LOOK_S):
+                for worker in crew:
+                    worker.look_after()
+        finally:
+            _end(crew, timeout_s=settings.drain_notice_s + settings.drain_s + 10)
+
+
+@dataclass
+class _Worker:
+    nth: int
+    settings: Settings
+    pid: int | None = None
+    due_at_s: float = 0.0
+
+    def start(self) -> None:
+        supervisor = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            _be_worker(self.settings, supervisor)
+        self.pid = pid
+
+    def look_after(self) -> None:
+        """Start it again if it has died; SetupError when it never came up."""
+        if self.pid is None:
+            if time.monotonic() >= self.due_at_s:
+                self.start()
+            return
+        status = self.ended()
+        if status is None:
+            return
+        if status > 0:
+            # It has said why: a port, a setting, no Kafka. Another would say the same.
+            raise SetupError(f"gateway worker {self.nth} could not go on: its reason stands above.")
+        _console.print(f"gateway worker {self.nth} ended ({status}) and is started again")
+        self.due_at_s = time.monotonic() + _RESTART_S
+
+    def ended(self) -> int | None:
+        """The exit code once it has ended, minus the signal's number if one ended it."""
+        assert self.pid is not None, "only a started worker can end"
+        pid, status = os.waitpid(self.pid, os.WNOHANG)
+        if pid == 0:
+            return None
+        self.pid = None
+        return os.waitstatus_to_exitcode(status)
+
+
+def _be_worker(settings: Settings, supervisor: int) -> NoReturn:
+    """What the forked process does with its life."""
+    status = 1
+    try:
+        if sys.platform == "linux":
+            # Without a supervisor nobody would ever stop us; and it may be gone by now.
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+            if os.getppid() != supervisor:
+                os._exit(0)
+        configure_logs(service="gateway", level=settings.log_level)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(serve_until_told(settings))
+        status = 0
+    except SetupError as error:
+        sys.stderr.write(f"hifi gateway: {error}\n")
+        sys.stderr.flush()
+    finally:
+        # Not through the supervisor's own cleaning up.
+        os._exit(status)
+
+
+def _end(crew: list[_Worker], *, timeout_s: float) -> None:
+    """Tell all workers to drain, and wait for each."""
+    for worker in crew:
+        if worker.pid is not None:
+            os.kill(worker.pid, signal.SIGTERM)
+    until_s = time.monotonic() + timeout_s
+    for worker in crew:
+        while worker.pid is not None and worker.ended() is None:
+            if time.monotonic() > until_s:
+                os.kill(worker.pid, signal.SIGKILL)
+            time.sleep(_LOOK_S)
+
+
+def _settings_of(settings: Settings, nth: int, workers: int, front: socket.socket) -> Settings:
+    # 0 asks for any port, for each worker anew.
+    metrics_port = settings.metrics_port + nth if settings.metrics_port else 0
+    changed = {
+        "listen_fd": front.fileno(),
+        "metrics_port": metrics_port,
+        "worker_count": workers,
+    }
+    return settings.model_copy(update=changed)
