@@ -19,11 +19,9 @@ from observe.statements import Stating
 from shared.configuration import Configuration
 from shared.minutes import Rules
 from shared.overview import AuditHealth
-from shared.runtime.class_archive import ClassArchive
 from shared.runtime.clock import now_ms
 from shared.runtime.jars import default_cache, ensure_jars
-from shared.runtime.java import find_java
-from shared.runtime.spark import SparkSettings, spark_class_path, start_spark, stop_spark
+from shared.runtime.spark import SparkSettings, class_archive, start_spark, stop_spark
 from shared.schedule import RetrySchedule
 from shared.topics import retry_topic, stream_topic
 
@@ -127,13 +125,6 @@ class Auditor:
 def start_audit_spark(folder: Path, cache: Path, *, heap_mb: int) -> SparkSession:
     """The audit's one session, which lives as long as the process."""
     jars = ensure_jars("spark", cache=cache)
-    archive = ClassArchive(
-        "spark",
-        cache=cache,
-        java=find_java(),
-        jars=[*spark_class_path(), *jars],
-        draft=folder / "classes.jsa",
-    )
     return start_spark(
         SparkSettings(
             name="hifi-audit",
@@ -143,7 +134,7 @@ def start_audit_spark(folder: Path, cache: Path, *, heap_mb: int) -> SparkSessio
             heap_mb=heap_mb,
             worker_daemon="observe.worker_daemon",
             # The lanes make it; they need more classes, and sooner.
-            jvm_options=archive.options(may_make=False),
+            jvm_options=class_archive(cache, jars, folder=folder).options(may_make=False),
             more=_SMALL_PLANS,
         )
     )

@@ -8,7 +8,7 @@ import asyncio
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
@@ -23,17 +23,15 @@ from pyspark.sql.streaming.query import StreamingQuery
 from shared.configuration import Configuration
 from shared.destination import Destination
 from shared.flow_record import FlowRecord
-from shared.runtime.class_archive import ClassArchive
 from shared.runtime.config_topic import ConfigFeed
 from shared.runtime.jars import default_cache, ensure_jars
-from shared.runtime.java import find_java
 from shared.runtime.lane_keeper import HoldLane, LaneKeeper, LaneObserver, hold_nothing
 from shared.runtime.lane_positions import LanePositions
 from shared.runtime.logs import configure_logs
 from shared.runtime.one_owner import own_folder
 from shared.runtime.secret_box import SecretBox
 from shared.runtime.setup_error import SetupError
-from shared.runtime.spark import SparkSettings, spark_class_path, start_spark, stop_spark
+from shared.runtime.spark import SparkSettings, class_archive, start_spark, stop_spark
 from shared.runtime.state_topic import StateFeed
 from shared.schedule import RetrySchedule
 
@@ -139,7 +137,7 @@ def run_lanes(
         with own_folder(settings.home, what=service):
             cache = settings.jars_cache or default_cache()
             jars = ensure_jars("spark", cache=cache)
-            archive = _class_archive(settings, cache, jars)
+            archive = class_archive(cache, jars, folder=settings.home)
             spark_settings = SparkSettings(
                 name=f"hifi-{service}",
                 folder=settings.home,
@@ -179,16 +177,6 @@ def run_lanes(
     except SetupError as error:
         sys.exit(f"hifi {service}: {error}")
     log.info("service.stopped")
-
-
-def _class_archive(settings: LaneDriverSettings, cache: Path, jars: Sequence[Path]) -> ClassArchive:
-    return ClassArchive(
-        "spark",
-        cache=cache,
-        java=find_java(),
-        jars=[*spark_class_path(), *jars],
-        draft=settings.home / "classes.jsa",
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,8 @@ from pyspark.sql.pandas.functions import vectorized_udf  # type: ignore[attr-def
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.util import PythonEvalType
 
+from shared.runtime.class_archive import ClassArchive
+from shared.runtime.java import find_java
 from shared.runtime.quick_files import write_files_quickly
 from shared.topics import OUTCOME_BYTES_MAX
 
@@ -99,6 +101,17 @@ def stop_spark(session: SparkSession) -> bool:
 def spark_class_path() -> list[Path]:
     """The jars that Spark itself is made of."""
     return sorted((Path(pyspark.__file__).parent / "jars").glob("*.jar"))
+
+
+def class_archive(cache: Path, jars: Sequence[Path], *, folder: Path) -> ClassArchive:
+    """The archive that all our sessions share; a session's folder holds the draft of a new one."""
+    return ClassArchive(
+        "spark",
+        cache=cache,
+        java=find_java(),
+        jars=[*spark_class_path(), *jars],
+        draft=folder / "classes.jsa",
+    )
 
 
 def options(settings: SparkSettings) -> dict[str, str]:

@@ -16,13 +16,14 @@ from observe.audit import Audit, Outcome
 from observe.audit_job import AuditJob
 from observe.audit_kafka import audit_kafka
 from observe.audit_memory import Memory
+from observe.auditor import start_audit_spark
 from observe.signing import Signer, is_signed
 from observe.statements import Stating
 from shared.acked import WILD
 from shared.minutes import Rules
 from shared.overview import MinuteState
-from shared.runtime.jars import default_cache, ensure_jars
-from shared.runtime.spark import SparkSettings, start_spark, stop_spark
+from shared.runtime.jars import default_cache
+from shared.runtime.spark import stop_spark
 from shared.runtime.topic_admin import topic_admin
 from shared.schedule import RetrySchedule
 from shared.statement import SignedStatement
@@ -37,16 +38,7 @@ AGE_MS = 20 * 60_000
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    cache = default_cache()
-    session = start_spark(
-        SparkSettings(
-            name="audit",
-            folder=tmp_path_factory.mktemp("spark"),
-            jars=ensure_jars("spark", cache=cache),
-            slots=2,
-            heap_mb=512,
-        )
-    )
+    session = start_audit_spark(tmp_path_factory.mktemp("spark"), default_cache(), heap_mb=512)
     yield session
     stop_spark(session)
 
