@@ -38,7 +38,9 @@ coverage: .venv/.synced ## the same, and every branch of the core must have been
 	@$(BIN)/coverage run -m pytest -q tests/unit
 	@$(BIN)/coverage report
 
-test: check coverage ## all tests: real Kafka, real Spark, real HTTP
+test: .venv/.synced ## all tests: real Kafka, real Spark, real HTTP
+	@# Side by side: each takes one core for a minute.
+	@$(MAKE) --no-print-directory -j2 check coverage
 	@$(BIN)/pytest tests/component tests/contract tests/integration $(ARGS)
 
 test-long: .venv/.bench-synced ## the proofs that take minutes each, such as Kafka dead for 60 s under load (ARGS="-k gateway")

@@ -30,6 +30,7 @@ TIME_SCALE = 0.02
 QUICK_INTERVALS = {"HIFI_DELIVERY_REALTIME_INTERVAL_S": "5"}
 # Spark starts in 10 s on two idle cores; tests never meet idle ones.
 PATIENCE_S = 90.0
+_LOOK_S = 0.1
 
 
 @dataclass
@@ -75,11 +76,8 @@ class RunningHifi:
         return httpx.post(f"{self.gateway}/v1/streams/{stream}/events", json=events, timeout=30)
 
     def balance(self, destination_id: str) -> Balance:
-        async def ask() -> Balance:
-            async with open_books(self.kafka) as books:
-                return await books.balance(stream_and_name(destination_id)[0], destination_id)
-
-        return asyncio.run(ask())
+        """The books as they are now."""
+        return self.wait_for_balance(destination_id, lambda _: True, what="there are books")
 
     def wait_for_balance(
         self,
@@ -90,13 +88,21 @@ class RunningHifi:
         timeout_s: float = PATIENCE_S,
     ) -> Balance:
         """The books once they are as wanted."""
+        stream, _ = stream_and_name(destination_id)
         last: list[Balance] = []
 
-        def look() -> bool:
-            last.append(self.balance(destination_id))
-            return holds(last[-1])
+        async def look() -> None:
+            # Kept open: to read all receipts anew ten times a second takes a core from the lanes.
+            async with open_books(self.kafka, only=destination_id) as books:
+                while not last or not holds(last[-1]):
+                    await asyncio.sleep(_LOOK_S if last else 0)
+                    last.append(await books.balance(stream, destination_id))
 
-        wait_until(look, what=lambda: f"{what}; the books say {last[-1]}", timeout_s=timeout_s)
+        try:
+            asyncio.run(asyncio.wait_for(look(), timeout_s))
+        except TimeoutError:
+            says = f"after {timeout_s:.0f} s still not so: {what}; the books say {last[-1:]}"
+            raise AssertionError(says) from None
         return last[-1]
 
     def records(self, topic: str) -> list[ConsumerRecord]:
@@ -168,7 +174,7 @@ def wait_until(
     *,
     what: str | Callable[[], str],
     timeout_s: float = PATIENCE_S,
-    look_s: float = 0.1,
+    look_s: float = _LOOK_S,
 ) -> None:
     """Wait for a condition, and say which one never came."""
     until_s = time.monotonic() + timeout_s
