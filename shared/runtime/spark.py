@@ -143,6 +143,9 @@ def options(settings: SparkSettings) -> dict[str, str]:
         # Connection pools live in the workers.
         "spark.python.worker.reuse": "true",
         "spark.python.daemon.module": settings.worker_daemon,
+        # Over TCP, where Spark leaves Nagle's algorithm on, a small message may wait for the one
+        # before it to be acknowledged (ADR 0032).
+        "spark.python.unix.domain.socket.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(_ARROW_ROWS),
         # Our plans are one stage without a shuffle: there is nothing to adapt.
         "spark.sql.adaptive.enabled": "false",
