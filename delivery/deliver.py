@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, assert_never
+from typing import Any, Literal, TypeAlias, assert_never
 
 import pyarrow as pa
 
@@ -35,12 +35,12 @@ from shared.decision import (
     admit,
 )
 from shared.destination import Destination
-from shared.envelope import Envelope, History, Malformed, open_retry_record
+from shared.envelope import Envelope, History, Malformed, open_retry_record, open_stream_record
 from shared.flow import limits_of
 from shared.flow_record import FlowRecord
 from shared.record import Origin, RecordIn, RecordOut
 from shared.routing import route_malformed, route_state
-from shared.runtime.arrow_events import columns_of
+from shared.runtime.arrow_events import EventColumns, columns_of
 from shared.runtime.arrow_rows import batch_of, envelopes_of, records_of
 from shared.runtime.clock import now_ms
 from shared.schedule import RetrySchedule
@@ -74,8 +74,21 @@ class Plan:
     flows: Mapping[str, FlowRecord] = field(default_factory=dict)
 
 
+# Of a real-time task's outcomes so many bytes are kept at the most until its interval ends.
+_KEPT_BYTES_MAX = 32 * 1024 * 1024
+# What a row costs besides its value: topic, key, headers.
+_ROW_BYTES = 300
+
+# In real time requests are small and many, and looking at the flow, which other workers write too,
+# was half of what each one cost. A failure is told at once, and other workers hear of it so late.
+_CALM_S = 0.1
+
+# As Arrow gives them, or opened before: a real-time task has few at a time.
+Rows: TypeAlias = pa.RecordBatch | Sequence[RecordIn]
+
+
 def deliver(
-    batches: Iterable[pa.RecordBatch],
+    batches: Iterable[Rows],
     plan: Plan,
     *,
     is_again: bool = False,
@@ -90,10 +103,19 @@ def deliver(
     worker = _worker(plan)
     task = _Task(plan, worker, is_again=is_again)
     try:
+        kept: list[RecordOut] = []
+        kept_bytes = 0
         for batch in batches:
             outcomes = worker.run(task.settle(batch))
-            if outcomes:
-                yield batch_of(outcomes)
+            kept += outcomes
+            kept_bytes += sum(len(row.value) + _ROW_BYTES for row in outcomes)
+            # Spark takes nothing from a real-time task before its interval ends, unless the task
+            # takes no rows: what is yielded before fills the pipe, and then the task stands still.
+            if kept and (not plan.is_realtime or kept_bytes > _KEPT_BYTES_MAX):
+                yield batch_of(kept)
+                kept, kept_bytes = [], 0
+        if kept:
+            yield batch_of(kept)
         if task.was_refused:
             time.sleep(max(0.0, begun_s + lasts_s_when_refused - time.monotonic()))
     finally:
@@ -115,7 +137,7 @@ class _Task:
         # Known with the first rows; a replay has no position that could confirm its receipts.
         self._read_at: Origin | None = None
 
-    async def settle(self, batch: pa.RecordBatch) -> list[RecordOut]:
+    async def settle(self, batch: Rows) -> list[RecordOut]:
         """Bring every record to an outcome that Kafka can hold."""
         if self._read_at is None and not self._plan.replay_id:
             self._read_at = _first_place(batch)
@@ -124,11 +146,15 @@ class _Task:
             case "stream":
                 to_send = self._open_stream(batch, outcomes)
             case "retry":
-                to_send = self._open_retries(records_of(batch), outcomes)
+                to_send = self._open_retries(_records_of(batch), outcomes)
             case _:
                 assert_never(self._plan.reads)
         if self._plan.is_realtime:
             self._box_end_s = time.monotonic() + self._plan.time_box_s
+        if len(to_send) == 1:
+            ((name, tracks),) = to_send.items()
+            outcomes += await self._queue(name).drain(tracks, box_end_s=self._box_end_s)
+            return outcomes + self._news(to_send)
         # A group, so that our own mistake in one queue leaves no other one running behind us.
         async with asyncio.TaskGroup() as group:
             drains = [
@@ -165,11 +191,12 @@ class _Task:
                 self._store,
                 Settlement(destination, plan.schedule, plan.clock, self._dice, self._read_at),
                 limits_of(destination, plan.schedule),
+                calm_s=_CALM_S if plan.is_realtime else 0.0,
             )
         return self._queues[name]
 
     def _open_stream(
-        self, batch: pa.RecordBatch, outcomes: list[RecordOut]
+        self, batch: Rows, outcomes: list[RecordOut]
     ) -> dict[str, Sequence[Iterable[Batch]]]:
         """First attempts: every event goes to every destination of the lane, which has one."""
         fresh = History.fresh(now_ms=self._plan.clock(), deadline_s=self._plan.schedule.deadline_s)
@@ -181,15 +208,15 @@ class _Task:
             fresh = replace(fresh, is_ambiguous=True)
         to_send: dict[str, Sequence[Iterable[Batch]]] = {}
         for name, destination in self._plan.destinations.items():
-            columns = columns_of(batch) if is_plain(destination) else None
+            columns = _columns_of(batch) if is_plain(destination) else None
             if columns is not None:
                 to_send[name] = [fresh_batches(columns, fresh, destination)]
             else:
-                tried = [Tried(envelope, fresh) for envelope in envelopes_of(batch)]
+                tried = [Tried(envelope, fresh) for envelope in _envelopes_of(batch)]
                 to_send[name] = self._tracks(destination, tried, outcomes)
         return to_send
 
-    def _is_repeat(self, batch: pa.RecordBatch) -> bool:
+    def _is_repeat(self, batch: Rows) -> bool:
         """Whether a try that died has had these events; a task reads one Kafka partition."""
         first = _first_place(batch)
         if first is None:
@@ -255,8 +282,24 @@ class _Task:
         return outcomes_of(name, pairs, exchange, read_at=self._read_at)
 
 
-def _first_place(batch: pa.RecordBatch) -> Origin | None:
+def _columns_of(batch: Rows) -> EventColumns | None:
+    return columns_of(batch) if isinstance(batch, pa.RecordBatch) else None
+
+
+def _envelopes_of(batch: Rows) -> list[Envelope]:
+    if isinstance(batch, pa.RecordBatch):
+        return envelopes_of(batch)
+    return [open_stream_record(record) for record in batch]
+
+
+def _records_of(batch: Rows) -> Iterable[RecordIn]:
+    return records_of(batch) if isinstance(batch, pa.RecordBatch) else batch
+
+
+def _first_place(batch: Rows) -> Origin | None:
     """Where the first row was read; a task reads one Kafka partition, in its order."""
+    if not isinstance(batch, pa.RecordBatch):
+        return batch[0].origin if batch else None
     if not batch.num_rows:
         return None
     columns = (batch.column(name) for name in ("topic", "partition", "offset"))

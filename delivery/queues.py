@@ -18,7 +18,18 @@ from delivery.exchange import Courier
 from delivery.flow_store import FlowStore, Held
 from delivery.settling import Pending, Sent, Settlement
 from shared.attempt import Failure
-from shared.flow import Limits, Never, NotNow, Start, left, may_start, started
+from shared.flow import (
+    Ended,
+    Limits,
+    Never,
+    NotNow,
+    Start,
+    after_attempt,
+    is_calm,
+    left,
+    may_start,
+    started,
+)
 from shared.flow_record import FlowRecord
 from shared.record import RecordOut
 from shared.runtime.clock import now_ms
@@ -67,10 +78,15 @@ class Queue:
     store: FlowStore
     settlement: Settlement
     limits: Limits
+    # While a destination is well, its flow is asked and told so often, and not for each request.
+    calm_s: float = 0.0
     has_sent: bool = False
     # Something had to wait elsewhere because the destination may not be sent to for longer.
     has_refused: bool = False
     _news: FlowRecord | None = None
+    _calm_until_s: float = 0.0
+    _tell_at_s: float = 0.0
+    _untold: list[Ended] = field(default_factory=list)
 
     async def drain(
         self, tracks: Sequence[Iterable[Batch]], *, box_end_s: float
@@ -82,8 +98,12 @@ class Queue:
         ended: list[tuple[_Track, Sent]] = []
         # A group, so that our own mistake in one batch leaves no other one running behind us.
         async with asyncio.TaskGroup() as group:
-            while ended or running or any(track.waiting for track in open_tracks):
+            while ended or running or _waits(open_tracks):
                 turn = self._turn(ended, open_tracks, len(running), box_end_s)
+                if len(turn.to_send) == 1 and not running and not _waits(open_tracks):
+                    # The only one: a task of its own would cost as much as the rest of it.
+                    ended = [await self._send(*turn.to_send[0])]
+                    continue
                 running |= {group.create_task(self._send(*one)) for one in turn.to_send}
                 ended = await _first_ended(running, until_s=turn.wake_s)
         outcomes, self.settlement.outcomes = self.settlement.outcomes, []
@@ -97,6 +117,7 @@ class Queue:
     def leave(self) -> None:
         """Send no more: this task's share of requests is the others'."""
         with self._hold() as held:
+            self._tell(held)
             held.flow = left(held.flow, self.task)
 
     def _hold(self) -> AbstractContextManager[Held]:
@@ -110,17 +131,64 @@ class Queue:
         box_end_s: float,
     ) -> _Turn:
         """Tell the flow what ended, and ask it what may start."""
+        calm = self._calm_turn(ended, tracks, running_count)
+        if calm is not None:
+            return calm
         turn = _Turn()
         with self._hold() as held:
+            self._tell(held)
             for track, sent in ended:
                 track.running_count -= 1
                 budget_s = box_end_s - time.monotonic()
                 track.put_back(self.settlement.enter(held, sent, budget_s=budget_s))
-            while not turn.is_over and any(track.waiting for track in tracks):
+            while not turn.is_over and _waits(tracks):
                 self._step(held, tracks, turn, running_count + len(turn.to_send), box_end_s)
             # Asked here, as an event that comes alone would pay for another look at the file.
             self._news = held.to_publish() or self._news
+            self._note_calm(held, has_told=bool(ended))
         return turn
+
+    def _calm_turn(
+        self, ended: Sequence[tuple[_Track, Sent]], tracks: Sequence[_Track], running_count: int
+    ) -> _Turn | None:
+        """A turn without a look at the flow, of a destination that was well a moment ago.
+
+        None if there is more to it than a batch that was delivered and one that may go.
+        """
+        now_s = time.monotonic()
+        waiting = [track for track in tracks if track.waiting]
+        if (
+            now_s >= self._calm_until_s
+            or (ended and now_s >= self._tell_at_s)
+            or running_count
+            or self.settlement.keys_waiting
+            or sum(len(track.waiting) for track in waiting) + len(ended) > 1
+        ):
+            return None
+        for track, sent in ended:
+            delivered = self.settlement.enter_delivered(sent)
+            if delivered is None:
+                return None
+            track.running_count -= 1
+            self._untold.append(delivered)
+        turn = _Turn()
+        for track in waiting:
+            turn.to_send.append((track, track.waiting.popleft(), False))
+            track.running_count += 1
+            self.has_sent = True
+        return turn
+
+    def _tell(self, held: Held) -> None:
+        """What ended since the flow was last told: deliveries, of which none is worth a roll."""
+        for one in self._untold:
+            held.flow = after_attempt(held.flow, held.limits, one, now_ms=held.now_ms, roll=0.0)
+        self._untold.clear()
+
+    def _note_calm(self, held: Held, *, has_told: bool) -> None:
+        until_s = time.monotonic() + self.calm_s
+        self._calm_until_s = until_s if is_calm(held.flow, held.limits, now_ms=held.now_ms) else 0.0
+        if has_told:
+            self._tell_at_s = until_s
 
     def _step(
         self,
@@ -138,7 +206,7 @@ class Queue:
         free = [track for track in tracks if self._is_free(held, track)]
         ready = [track for track in free if track.waiting[0].ready_at_s <= now_s]
         if not ready:
-            if any(track.waiting for track in tracks):
+            if _waits(tracks):
                 turn.end(min([track.waiting[0].ready_at_s for track in free], default=None))
             return
         limits, at_ms = held.limits, held.now_ms
@@ -209,6 +277,10 @@ class Queue:
             self.settlement.destination, pending.batch
         )
         return track, Sent(pending, is_probe, attempt, exchange, latency_ms)
+
+
+def _waits(tracks: Sequence[_Track]) -> bool:
+    return any(track.waiting for track in tracks)
 
 
 async def _first_ended(

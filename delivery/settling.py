@@ -90,7 +90,9 @@ class Settlement:
         if failed:
             self._enter_each(held, batch, failed, sent.exchange, situation)
             return []
-        decided = self._decide(held, batch.histories, attempt, situation)
+        decided = self._decide(
+            batch.histories, attempt, situation, is_held=bool(held.flow.held_at_ms)
+        )
         # Only histories differ within a batch, so all of it goes on, or none.
         match decided[0]:
             case Delivered() as delivered:
@@ -113,6 +115,25 @@ class Settlement:
                 self._finish(held, batch, decided, sent.exchange)
                 return []
 
+    def enter_delivered(self, sent: Sent) -> Ended | None:
+        """Enter a batch that was taken as a whole, and no more said; None if it was not so."""
+        attempt, batch = sent.attempt, sent.pending.batch
+        if not isinstance(attempt, Responded) or attempt.report or attempt.wish is not None:
+            return None
+        situation = Situation(
+            batch.event_count,
+            sent.pending.local_attempt_count + 1,
+            budget_s=-1.0,
+            now_ms=self.clock(),
+            roll=0.0,
+        )
+        delivered = self._decide(batch.histories, attempt, situation, is_held=False)[0]
+        if not isinstance(delivered, Delivered):
+            return None
+        self.outcomes += receipt_of(self.destination.id, batch, delivered, sent.exchange)
+        verdict = classify(attempt, retry_on=self.destination.retry_on)
+        return Ended(attempt, verdict, batch.event_count, sent.latency_ms, sent.is_probe)
+
     def refuse(self, held: Held, pending: Pending, failure: Failure, *, until_ms: int) -> None:
         """Settle a batch that is not tried (again); `until_ms` is of the flow's clock."""
         at_ms = self.clock()
@@ -120,7 +141,9 @@ class Settlement:
             # It was tried: that attempt has its price, although it is not repeated in place.
             attempt, exchange = pending.failed
             situation = Situation(pending.batch.event_count, _NO_LOCAL_TRY, -1.0, at_ms, 0.0)
-            decided = self._decide(held, pending.batch.histories, attempt, situation)
+            decided = self._decide(
+                pending.batch.histories, attempt, situation, is_held=bool(held.flow.held_at_ms)
+            )
             self._finish(held, pending.batch, decided, exchange)
             return
         refused = [
@@ -137,13 +160,18 @@ class Settlement:
         self._finish(held, pending.batch, refused, exchange)
 
     def _decide(
-        self, held: Held, histories: Sequence[History], attempt: Attempt, situation: Situation
+        self,
+        histories: Sequence[History],
+        attempt: Attempt,
+        situation: Situation,
+        *,
+        is_held: bool,
     ) -> list[Decision]:
         """A decision for each history; when the batch is delivered, one for all."""
         policy = Policy(
             schedule=self.schedule,
             retry_on=self.destination.retry_on,
-            is_held=bool(held.flow.held_at_ms),
+            is_held=is_held,
         )
         first = decide(histories[0], attempt, policy, situation)
         if isinstance(first, Delivered):
@@ -175,7 +203,9 @@ class Settlement:
                 pairs.append((tried, Delivered("status_partial")))
                 continue
             answer = Responded(failed[position], excerpt="so said of this event in a report")
-            (decision,) = self._decide(held, [tried.history], answer, alone)
+            (decision,) = self._decide(
+                [tried.history], answer, alone, is_held=bool(held.flow.held_at_ms)
+            )
             assert isinstance(decision, Final), "alone and without a local try, it is settled"
             pairs.append((tried, decision))
         self._write(held, pairs, exchange)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from delivery.deliver import Plan, deliver
+from delivery.deliver import Plan, Rows, deliver
 from shared.runtime.task_tries import is_another_try, is_first_task
 
 # A micro-batch whose destination may not be sent to lasts so long at least. It would otherwise be
@@ -13,7 +13,7 @@ from shared.runtime.task_tries import is_another_try, is_first_task
 _REFUSED_S = 2.0
 
 
-def deliver_stream(batches: Iterable[pa.RecordBatch], *, plan: Plan) -> Iterator[pa.RecordBatch]:
+def deliver_stream(batches: Iterable[Rows], *, plan: Plan) -> Iterator[pa.RecordBatch]:
     """`deliver`, with what only the moment of the task can tell."""
     # One task of the micro-batch is enough to make it last, and leaves the others' slots free.
     lasts_s = _REFUSED_S if is_first_task() else 0.0

@@ -238,6 +238,14 @@ def started(flow: Flow, limits: Limits, *, event_count: int, now_ms: int) -> Flo
     return flow if gate is flow.gate else replace(flow, gate=gate)
 
 
+def is_calm(flow: Flow, limits: Limits, *, now_ms: int) -> bool:
+    """Whether a request may go, and the next ones too: nothing doubts, meters or stops them."""
+    if limits.is_paused or limits.is_disabled:
+        return False
+    is_metered = started(flow, limits, event_count=1, now_ms=now_ms) is not flow
+    return state_of(flow, now_ms=now_ms) is FlowState.CLOSED and not is_metered
+
+
 def after_attempt(flow: Flow, limits: Limits, ended: Ended, *, now_ms: int, roll: float) -> Flow:
     """What is known after a request; `roll` is in [0, 1)."""
     outcome = ended.verdict.outcome

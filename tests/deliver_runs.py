@@ -1,7 +1,9 @@
 """Runs `deliver` without Spark for tests, and reads what it leaves behind."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
 
 from delivery.deliver import Plan, deliver
 from shared.destination import Destination
@@ -54,6 +56,10 @@ def run(
         is_again=is_again,
         lasts_s_when_refused=lasts_s_when_refused,
     )
+    return rows_of(batches)
+
+
+def rows_of(batches: Iterable[pa.RecordBatch]) -> list[RecordOut]:
     rows = [row for batch in batches for row in batch.to_pylist()]
     return [
         RecordOut(

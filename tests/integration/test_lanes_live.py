@@ -6,10 +6,12 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from aiokafka import AIOKafkaProducer
 
 from shared.destination import Destination
 from shared.runtime.checkpoint import position
 from shared.runtime.config_topic import write_config
+from shared.topics import stream_topic
 from tests.scripted_destination import scripted_destination
 from tests.stack_fixtures import PATIENCE_S, RunningHifi, fetch, wait_until
 
@@ -86,3 +88,45 @@ def test_a_lane_moves_to_real_time_and_back_and_sends_nothing_twice(hifi: Runnin
         expected = [event["id"] for name in ("first", "second", "third") for event in ids(name, 20)]
         assert destination.accepted_ids == Counter(expected)
     assert hifi.balance(to.id).unaccounted == 0
+
+
+def test_what_others_wrote_to_the_stream_crosses_in_real_time_as_it_is(hifi: RunningHifi) -> None:
+    """Spark packs each record into one column; what may be in a record, comes out again."""
+    port = hifi.stack.settings.realtime_metrics_port
+    odd = b'{"id": "odd",\n "says": "=,- \xc3\xa9"}'
+    with scripted_destination() as destination:
+        # Asking for the envelope's facts shows that they crossed too.
+        to = Destination(stream="odd", name="to", url=destination.url, body_format="cloudevents")
+        hifi.add(to)
+        change(hifi, replace(to, latency="realtime"))
+
+        def is_realtime() -> bool:
+            hifi.stack.look_after()
+            return lane_is(port, to, up=True)
+
+        wait_until(is_realtime, what="the real-time lane is up", timeout_s=2 * PATIENCE_S)
+        asyncio.run(
+            write(
+                hifi.kafka,
+                (b"\x00 \n-", odd, [("event-id", b"a=b,c"), ("event-time-ms", b"1000"), ("", b"")]),
+                (b"", b"2", [("event-id", b"two"), ("no-value", None)]),
+                (b"k", None, []),
+            )
+        )
+        wait_until(lambda: len(destination.accepted_ids) == 3, what="3 arrived")
+        bodies = b"".join(request.body for request in destination.accepted)
+        found = {one["id"]: one for request in destination.accepted for one in request.events}
+    assert odd in bodies
+    assert found["a=b,c"]["time"] == "1970-01-01T00:00:01.000Z"
+    assert found["two"]["data"] == 2
+    assert found[f"{stream_topic('odd')}:0:2"]["data"] is None
+
+
+async def write(
+    servers: str, *records: tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]
+) -> None:
+    async with AIOKafkaProducer(bootstrap_servers=servers, acks="all") as producer:
+        for key, value, headers in records:
+            await producer.send_and_wait(
+                stream_topic("odd"), value, key=key, headers=headers, partition=0
+            )

@@ -1,22 +1,23 @@
 """A real-time task takes what is there, at once, in order, and raises what its source raises."""
 
 import threading
-from collections.abc import Iterator
-from typing import Any
+import time
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import pytest
 
+from delivery import as_it_comes
 from delivery.as_it_comes import gathered
+from shared.record import RecordIn
 
 
 def row(number: int) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict({"n": [number]})
+    return pa.RecordBatch.from_pydict({"packed": [b"t 0 %d 0 - \n{}" % number]})
 
 
-def numbers(batch: pa.RecordBatch) -> list[int]:
-    found: list[Any] = batch.column("n").to_pylist()
-    return found
+def numbers(records: Sequence[RecordIn]) -> list[int]:
+    return [record.origin.offset for record in records]
 
 
 def test_a_single_row_does_not_wait_for_a_second() -> None:
@@ -63,3 +64,23 @@ def test_what_the_source_raises_is_raised_after_the_rows_before_it() -> None:
     with pytest.raises(OSError, match="cut off"):
         take()
     assert seen == [1]
+
+
+def test_rows_that_nobody_takes_stay_with_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task whose outcomes fill the pipe is heard only when Spark cannot hand over more rows."""
+    monkeypatch.setattr(as_it_comes, "_ROWS_WAITING_MAX", 5)
+    handed: list[int] = []
+
+    def source() -> Iterator[pa.RecordBatch]:
+        for number in range(100):
+            handed.append(number)
+            yield row(number)
+
+    took = gathered(source())
+    seen = numbers(next(took))
+    until_s = time.monotonic() + 0.3
+    while time.monotonic() < until_s:
+        # Those that were taken, those that wait, and the one that is at the door.
+        assert len(handed) <= len(seen) + 7
+        time.sleep(0.01)
+    assert seen + [number for rows in took for number in numbers(rows)] == list(range(100))

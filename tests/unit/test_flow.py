@@ -18,6 +18,7 @@ from shared.flow import (
     Start,
     after_attempt,
     failing_part,
+    is_calm,
     left,
     limits_of,
     may_retry_locally,
@@ -260,3 +261,15 @@ def test_a_failing_destination_uses_up_its_time(after_s: int, part: float) -> No
     failing = told(Flow(), OK, DOWN, now_ms=NOW_MS)
     assert failing_part(failing, disable_after_s=100, now_ms=at_ms) == part
     assert failing_part(told(failing, OK), disable_after_s=100, now_ms=at_ms) == 0
+
+
+def test_only_a_destination_without_doubt_limit_or_stop_may_be_left_alone_for_a_moment() -> None:
+    well = told(Flow(), OK)
+    assert is_calm(Flow(), LIMITS, now_ms=NOW_MS)
+    assert is_calm(well, LIMITS, now_ms=NOW_MS)
+    assert not is_calm(well, replace(LIMITS, is_paused=True), now_ms=NOW_MS)
+    assert not is_calm(well, replace(LIMITS, is_disabled=True), now_ms=NOW_MS)
+    assert not is_calm(well, replace(LIMITS, rate_per_s=100.0), now_ms=NOW_MS)
+    assert not is_calm(told(well, *[DOWN] * 20), LIMITS, now_ms=NOW_MS)
+    limited = told(well, Responded(429, retry_after="5"))
+    assert not is_calm(limited, LIMITS, now_ms=NOW_MS)
