@@ -45,8 +45,9 @@ def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[Sequence[RecordIn]]:
             while not came.queue.empty() and len(waiting) < _ROWS_MAX:
                 waiting.append(came.queue.get())
             ready = [one for one in waiting if isinstance(one, pa.RecordBatch)]
-            if ready:
-                yield [unpacked(row) for one in ready for row in _packed(one)]
+            records = [unpacked(row) for one in ready for row in _packed(one)]
+            if records:
+                yield records
             for last in waiting:
                 if isinstance(last, BaseException):
                     raise last
@@ -57,8 +58,9 @@ def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[Sequence[RecordIn]]:
 
 
 def _packed(batch: pa.RecordBatch) -> list[bytes]:
+    """The rows of a batch that hold a record."""
     rows: list[Any] = batch.column(0).to_pylist()
-    return rows
+    return [row for row in rows if row is not None]
 
 
 @dataclass(slots=True)

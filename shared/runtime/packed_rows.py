@@ -19,7 +19,16 @@ _LINE = (
     "concat_ws(' ', topic, cast(partition as string), cast(offset as string),"
     f" cast(unix_micros(timestamp) as string), coalesce(hex(key), '-'), {_HEADERS})"
 )
-PACKED = f"concat(cast({_LINE} as binary), X'0A', coalesce(value, X'')) as packed"
+# Before Spark hands a row on it asks for the next one, which in real time comes when the next event
+# does, or the interval ends: a lone event would wait for a minute. So behind each record stands a
+# row of nothing, which goes on with the record after it.
+PACKED = (
+    f"explode(array(concat(cast({_LINE} as binary), X'0A', coalesce(value, X'')),"
+    " cast(null as binary))) as packed"
+)
+# An Arrow batch that has so many bytes is handed on. Any record has more: its place, its time and
+# what surrounds them are 40; a row of nothing has 9 to 16.
+BATCH_BYTES = 32
 
 
 def unpacked(row: bytes) -> RecordIn:

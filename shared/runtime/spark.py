@@ -21,6 +21,7 @@ from pyspark.util import PythonEvalType
 
 from shared.runtime.class_archive import ClassArchive
 from shared.runtime.java import find_java
+from shared.runtime.packed_rows import BATCH_BYTES
 from shared.runtime.quick_files import write_files_quickly
 from shared.topics import OUTCOME_BYTES_MAX
 
@@ -169,7 +170,7 @@ def _is_small_machine() -> bool:
 # name Python, though it works; and a row must not wait in a buffer for its successors.
 REALTIME_OPTIONS: Mapping[str, str] = {
     "spark.sql.streaming.realTimeMode.allowlistCheck": "false",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "1",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(BATCH_BYTES),
     "spark.buffer.size": "64",
 }
 

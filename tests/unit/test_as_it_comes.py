@@ -13,7 +13,7 @@ from shared.record import RecordIn
 
 
 def row(number: int) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict({"packed": [b"t 0 %d 0 - \n{}" % number]})
+    return pa.RecordBatch.from_pydict({"packed": [None, b"t 0 %d 0 - \n{}" % number]})
 
 
 def numbers(records: Sequence[RecordIn]) -> list[int]:

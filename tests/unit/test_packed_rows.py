@@ -8,7 +8,7 @@ from shared.runtime.packed_rows import unpacked
 
 
 def packed(record: RecordIn) -> bytes:
-    """What `PACKED` says, in Python; tests/integration/test_packed_rows.py lets Spark do it."""
+    """What `PACKED` says, in Python; tests/integration/test_lanes_live.py lets Spark do it."""
     headers = ",".join(f"{name.encode().hex()}={value.hex()}" for name, value in record.headers)
     key = "-" if record.key is None else record.key.hex()
     origin = record.origin
