@@ -4,6 +4,8 @@ import asyncio
 import time
 from collections import Counter
 from dataclasses import replace
+from functools import partial
+from typing import TypeAlias
 
 import pytest
 from aiokafka import AIOKafkaProducer
@@ -16,6 +18,9 @@ from tests.scripted_destination import scripted_destination
 from tests.stack_fixtures import PATIENCE_S, RunningHifi, fetch, wait_until
 
 pytestmark = pytest.mark.integration
+
+# Key, value, headers.
+Record: TypeAlias = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]
 
 
 def ids(prefix: str, count: int) -> list[dict[str, str]]:
@@ -94,6 +99,13 @@ def test_what_others_wrote_to_the_stream_crosses_in_real_time_as_it_is(hifi: Run
     """Spark packs each record into one column; what may be in a record, comes out again."""
     port = hifi.stack.settings.realtime_metrics_port
     odd = b'{"id": "odd",\n "says": "=,- \xc3\xa9"}'
+    records: list[Record] = [
+        (b"\x00 \n-", odd, [("event-id", b"a=b,c"), ("event-time-ms", b"1000"), ("", b"")]),
+        (b"", b"2", [("event-id", b"two"), ("no-value", None)]),
+        (b"k", None, []),
+        (b"k", b"4", []),
+        (b"k", b"5", []),
+    ]
     with scripted_destination() as destination:
         # Asking for the envelope's facts shows that they crossed too.
         to = Destination(stream="odd", name="to", url=destination.url, body_format="cloudevents")
@@ -105,20 +117,15 @@ def test_what_others_wrote_to_the_stream_crosses_in_real_time_as_it_is(hifi: Run
             return lane_is(port, to, up=True)
 
         wait_until(is_realtime, what="the real-time lane is up", timeout_s=2 * PATIENCE_S)
+
+        def have_come(count: int) -> bool:
+            return len(destination.accepted_ids) == count
+
         waits_s = []
-        for number, record in enumerate(
-            (
-                (b"\x00 \n-", odd, [("event-id", b"a=b,c"), ("event-time-ms", b"1000"), ("", b"")]),
-                (b"", b"2", [("event-id", b"two"), ("no-value", None)]),
-                (b"k", None, []),
-                (b"k", b"4", []),
-                (b"k", b"5", []),
-            ),
-            start=1,
-        ):
+        for number, record in enumerate(records, start=1):
             asyncio.run(write(hifi.kafka, record))
             begun_s = time.monotonic()
-            wait_until(lambda n=number: len(destination.accepted_ids) == n, what=f"{number} came")
+            wait_until(partial(have_come, number), what=f"{number} came")
             waits_s.append(time.monotonic() - begun_s)
         bodies = b"".join(request.body for request in destination.accepted)
         found = {one["id"]: one for request in destination.accepted for one in request.events}
@@ -130,9 +137,7 @@ def test_what_others_wrote_to_the_stream_crosses_in_real_time_as_it_is(hifi: Run
     assert found[f"{stream_topic('odd')}:0:2"]["data"] is None
 
 
-async def write(
-    servers: str, *records: tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]
-) -> None:
+async def write(servers: str, *records: Record) -> None:
     async with AIOKafkaProducer(bootstrap_servers=servers, acks="all") as producer:
         for key, value, headers in records:
             await producer.send_and_wait(
