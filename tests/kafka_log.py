@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
+from aiokafka.errors import KafkaError
 
 from shared.record import RecordOut
 from shared.runtime.kafka_records import spans_of
@@ -14,6 +15,7 @@ from shared.topics import OUTCOME_BYTES_MAX
 # What a test has written is there at once; a machine with other work may take its time.
 _READ_TIMEOUT_S = 60.0
 _POLL_MS = 500
+_AGAIN_S = 0.2
 
 
 def anywhere(_nth: int, _row: RecordOut) -> None:
@@ -52,7 +54,7 @@ async def read_all(bootstrap_servers: str, topic: str) -> list[ConsumerRecord]:
     )
     found: list[ConsumerRecord] = []
     async with started(consumer), asyncio.timeout(_READ_TIMEOUT_S):
-        for (name, number), (start, end) in (await spans_of(consumer, [topic])).items():
+        for (name, number), (start, end) in (await _spans(consumer, topic)).items():
             where = TopicPartition(name, number)
             consumer.assign([where])
             consumer.seek(where, start)
@@ -60,3 +62,12 @@ async def read_all(bootstrap_servers: str, topic: str) -> list[ConsumerRecord]:
                 for records in (await consumer.getmany(where, timeout_ms=_POLL_MS)).values():
                     found += records
     return found
+
+
+async def _spans(consumer: AIOKafkaConsumer, topic: str) -> dict[tuple[str, int], tuple[int, int]]:
+    """The spans of a topic; a broker that a test has frozen is told by none for a moment."""
+    while True:
+        try:
+            return await spans_of(consumer, [topic])
+        except KafkaError:
+            await asyncio.sleep(_AGAIN_S)
