@@ -27,7 +27,6 @@ from observe.audit_kafka import AuditKafka, audit_kafka
 from observe.audit_memory import Memory
 from observe.auditor import start_audit_spark
 from observe.signing import Signer
-from observe.statements import Stating
 from shared.minutes import Rules
 from shared.runtime.clock import now_ms
 from shared.runtime.jars import default_cache
@@ -165,7 +164,8 @@ async def _runs(job: AuditJob, kafka: AuditKafka, memory: Memory, folder: Path) 
         job=job,
         kafka=kafka,
         memory=memory,
-        stating=Stating(memory, Signer(folder), _AT_ONCE, publish),
+        signer=Signer(folder),
+        publish=publish,
         rules=_AT_ONCE,
         tiers=[retry_topic(tier) for tier in _TIERS],
         now_ms=now_ms,

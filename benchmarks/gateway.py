@@ -25,6 +25,7 @@ import httpx
 
 from benchmarks import machine
 from benchmarks.events import body
+from benchmarks.process_tree import used_by
 from benchmarks.wrk import Load, load, require_wrk
 from deploy.local.cluster import Cluster
 from shared.configuration import Stream
@@ -39,7 +40,6 @@ _CONNECTIONS = {1: 32, 100: 32, 1_000: 8}
 _SIZES = tuple(_CONNECTIONS)
 _ROUNDS, _DURATION_S = 5, 4.0
 _STREAM, _RAW_STREAM = "bench", "bench-raw"
-_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass
@@ -108,12 +108,10 @@ def _round(
 
     figures.read.append(run(reader, 1))
     for size in _SIZES:
-        begun_s, begun_ticks = time.perf_counter(), _cpu_ticks(gateway.pid)
+        begun_s, (begun_cpu_s, _) = time.perf_counter(), used_by(gateway.pid)
         found = run(gateway, size)
         took_s = time.perf_counter() - begun_s
-        figures.cores_busy[size].append(
-            (_cpu_ticks(gateway.pid) - begun_ticks) / _TICKS_PER_S / took_s
-        )
+        figures.cores_busy[size].append((used_by(gateway.pid)[0] - begun_cpu_s) / took_s)
         figures.gateway[size].append(found)
         figures.errors += found.errors
 
@@ -177,11 +175,6 @@ def _served(
     finally:
         process.terminate()
         process.communicate(timeout=60)
-
-
-def _cpu_ticks(pid: int) -> int:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return int(fields[11]) + int(fields[12])
 
 
 def _peak_rss_mb(pid: int) -> float:

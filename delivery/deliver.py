@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, assert_never
+from typing import Any, Literal, assert_never
 
 import pyarrow as pa
 
@@ -23,6 +23,7 @@ from delivery.exchange import Courier
 from delivery.flow_store import FlowStore
 from delivery.outcomes import Exchange, hop, outcomes_of
 from delivery.queues import Queue
+from delivery.rows import Rows, columns_of, envelopes_of, first_place, records_of
 from delivery.sender import Sender
 from delivery.settling import Settlement
 from shared.decision import (
@@ -35,13 +36,12 @@ from shared.decision import (
     admit,
 )
 from shared.destination import Destination
-from shared.envelope import Envelope, History, Malformed, open_retry_record, open_stream_record
+from shared.envelope import Envelope, History, Malformed, open_retry_record
 from shared.flow import limits_of
 from shared.flow_record import FlowRecord
 from shared.record import Origin, RecordIn, RecordOut
 from shared.routing import route_malformed, route_state
-from shared.runtime.arrow_events import EventColumns, columns_of
-from shared.runtime.arrow_rows import batch_of, envelopes_of, records_of
+from shared.runtime.arrow_rows import batch_of
 from shared.runtime.clock import now_ms
 from shared.schedule import RetrySchedule
 from shared.selection import is_wanted
@@ -82,9 +82,6 @@ _ROW_BYTES = 300
 # In real time requests are small and many, and looking at the flow, which other workers write too,
 # was half of what each one cost. A failure is told at once, and other workers hear of it so late.
 _CALM_S = 0.1
-
-# As Arrow gives them, or opened before: a real-time task has few at a time.
-Rows: TypeAlias = pa.RecordBatch | Sequence[RecordIn]
 
 
 def deliver(
@@ -140,13 +137,13 @@ class _Task:
     async def settle(self, batch: Rows) -> list[RecordOut]:
         """Bring every record to an outcome that Kafka can hold."""
         if self._read_at is None and not self._plan.replay_id:
-            self._read_at = _first_place(batch)
+            self._read_at = first_place(batch)
         outcomes: list[RecordOut] = []
         match self._plan.reads:
             case "stream":
                 to_send = self._open_stream(batch, outcomes)
             case "retry":
-                to_send = self._open_retries(_records_of(batch), outcomes)
+                to_send = self._open_retries(records_of(batch), outcomes)
             case _:
                 assert_never(self._plan.reads)
         if self._plan.is_realtime:
@@ -208,17 +205,17 @@ class _Task:
             fresh = replace(fresh, is_ambiguous=True)
         to_send: dict[str, Sequence[Iterable[Batch]]] = {}
         for name, destination in self._plan.destinations.items():
-            columns = _columns_of(batch) if is_plain(destination) else None
+            columns = columns_of(batch) if is_plain(destination) else None
             if columns is not None:
                 to_send[name] = [fresh_batches(columns, fresh, destination)]
             else:
-                tried = [Tried(envelope, fresh) for envelope in _envelopes_of(batch)]
+                tried = [Tried(envelope, fresh) for envelope in envelopes_of(batch)]
                 to_send[name] = self._tracks(destination, tried, outcomes)
         return to_send
 
     def _is_repeat(self, batch: Rows) -> bool:
         """Whether a try that died has had these events; a task reads one Kafka partition."""
-        first = _first_place(batch)
+        first = first_place(batch)
         if first is None:
             return False
         replay_end = self._plan.replay_until.get((first.topic, first.partition), 0)
@@ -280,30 +277,6 @@ class _Task:
         exchange = Exchange(batch_id="", started_at_ms=at_ms, ended_at_ms=at_ms)
         pairs = [(one, decision) for one in tried]
         return outcomes_of(name, pairs, exchange, read_at=self._read_at)
-
-
-def _columns_of(batch: Rows) -> EventColumns | None:
-    return columns_of(batch) if isinstance(batch, pa.RecordBatch) else None
-
-
-def _envelopes_of(batch: Rows) -> list[Envelope]:
-    if isinstance(batch, pa.RecordBatch):
-        return envelopes_of(batch)
-    return [open_stream_record(record) for record in batch]
-
-
-def _records_of(batch: Rows) -> Iterable[RecordIn]:
-    return records_of(batch) if isinstance(batch, pa.RecordBatch) else batch
-
-
-def _first_place(batch: Rows) -> Origin | None:
-    """Where the first row was read; a task reads one Kafka partition, in its order."""
-    if not isinstance(batch, pa.RecordBatch):
-        return batch[0].origin if batch else None
-    if not batch.num_rows:
-        return None
-    columns = (batch.column(name) for name in ("topic", "partition", "offset"))
-    return Origin(*(column[0].as_py() for column in columns))
 
 
 def _place(envelope: Envelope) -> tuple[str, int, int]:

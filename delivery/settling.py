@@ -90,9 +90,7 @@ class Settlement:
         if failed:
             self._enter_each(held, batch, failed, sent.exchange, situation)
             return []
-        decided = self._decide(
-            batch.histories, attempt, situation, is_held=bool(held.flow.held_at_ms)
-        )
+        decided = self._decide(batch.histories, attempt, situation, is_held=held.flow.is_held)
         # Only histories differ within a batch, so all of it goes on, or none.
         match decided[0]:
             case Delivered() as delivered:
@@ -142,7 +140,7 @@ class Settlement:
             attempt, exchange = pending.failed
             situation = Situation(pending.batch.event_count, _NO_LOCAL_TRY, -1.0, at_ms, 0.0)
             decided = self._decide(
-                pending.batch.histories, attempt, situation, is_held=bool(held.flow.held_at_ms)
+                pending.batch.histories, attempt, situation, is_held=held.flow.is_held
             )
             self._finish(held, pending.batch, decided, exchange)
             return
@@ -203,9 +201,7 @@ class Settlement:
                 pairs.append((tried, Delivered("status_partial")))
                 continue
             answer = Responded(failed[position], excerpt="so said of this event in a report")
-            (decision,) = self._decide(
-                [tried.history], answer, alone, is_held=bool(held.flow.held_at_ms)
-            )
+            (decision,) = self._decide([tried.history], answer, alone, is_held=held.flow.is_held)
             assert isinstance(decision, Final), "alone and without a local try, it is settled"
             pairs.append((tried, decision))
         self._write(held, pairs, exchange)

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from delivery.deliver import Plan, Rows, deliver
+from delivery.deliver import Plan, deliver
+from delivery.rows import Rows
 from shared.runtime.task_tries import is_another_try, is_first_task
 
 # A micro-batch whose destination may not be sent to lasts so long at least. It would otherwise be

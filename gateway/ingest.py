@@ -136,8 +136,8 @@ class Ingest:
             limits=plan.limits,
         )
         try:
-            find_cycle = arrival.state.get("cycle")
-            is_whole = find_cycle is not None and not find_cycle().more_body
+            cycle_ref = arrival.state.get("cycle")
+            is_whole = cycle_ref is not None and not cycle_ref().more_body
             wire = await body.read(headers.get(b"content-length"), is_whole=is_whole)
             self._counts.bytes_of(stream.name).inc(len(wire))
             if caller.signing_key:

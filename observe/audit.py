@@ -16,7 +16,8 @@ from observe.audit_job import AuditJob, Found, Named
 from observe.audit_kafka import AuditKafka
 from observe.audit_memory import Memory
 from observe.audit_tasks import LEDGER, RECEIPT
-from observe.statements import Stating
+from observe.signing import Signer
+from observe.statements import Publish, Stating
 from shared.audit_books import CLOSED_KEPT_MS, Finding, Loss, World
 from shared.evidence import Claim
 from shared.intervals import Offsets
@@ -63,7 +64,8 @@ class Audit:
         job: AuditJob,
         kafka: AuditKafka,
         memory: Memory,
-        stating: Stating,
+        signer: Signer,
+        publish: Publish,
         rules: Rules,
         tiers: Sequence[str],
         now_ms: Callable[[], int],
@@ -71,7 +73,7 @@ class Audit:
         self._job = job
         self._kafka = kafka
         self._memory = memory
-        self._stating = stating
+        self._stating = Stating(memory, signer, rules, publish)
         self._rules = rules
         self._tiers = tiers
         self._now_ms = now_ms

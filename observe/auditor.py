@@ -15,7 +15,6 @@ from observe.audit_memory import Memory
 from observe.news import AuditNews
 from observe.settings import ObserveSettings
 from observe.signing import Signer
-from observe.statements import Stating
 from shared.configuration import Configuration
 from shared.minutes import Rules
 from shared.overview import AuditHealth
@@ -90,7 +89,8 @@ class Auditor:
                 job=AuditJob(spark, settings.bootstrap_servers),
                 kafka=kafka,
                 memory=memory,
-                stating=Stating(memory, Signer(settings.folder), rules, kafka.publish_statements),
+                signer=Signer(settings.folder),
+                publish=kafka.publish_statements,
                 rules=rules,
                 tiers=[retry_topic(tier.name) for tier in RetrySchedule().tiers],
                 now_ms=now_ms,

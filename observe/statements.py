@@ -6,6 +6,7 @@ A minute of which something cannot be told gets none: what is signed is certain.
 import json
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
+from typing import TypeAlias
 
 from observe.audit_job import Named
 from observe.audit_memory import Memory, Stated
@@ -16,19 +17,22 @@ from shared.overview import MinuteBooks, MinuteState
 from shared.statement import NO_PREVIOUS, Counts, SignedStatement, Statement
 from shared.topics import stream_and_name, stream_of, stream_topic
 
+# Hands out statements; returns once Kafka has them.
+Publish: TypeAlias = Callable[[Sequence[SignedStatement]], Awaitable[None]]
+
 _JUDGED = frozenset({MinuteState.COMPLETE, MinuteState.LOSING})
 _WILD = -1
 
 
 class Stating:
-    """Makes statements, signs them and hands them out; `publish` returns once Kafka has them."""
+    """Makes statements, signs them and hands them out."""
 
     def __init__(
         self,
         memory: Memory,
         signer: Signer,
         rules: Rules,
-        publish: Callable[[Sequence[SignedStatement]], Awaitable[None]],
+        publish: Publish,
     ) -> None:
         self._memory = memory
         self._signer = signer

@@ -108,6 +108,10 @@ class Flow:
     # The tasks that send just now, each until its lease ends.
     tasks: Mapping[str, int] = field(default_factory=dict)
 
+    @property
+    def is_held(self) -> bool:
+        return bool(self.held_at_ms)
+
 
 @dataclass(frozen=True, slots=True)
 class Start:
@@ -184,7 +188,7 @@ def failing_part(flow: Flow, *, disable_after_s: float, now_ms: int) -> float:
 def state_of(flow: Flow, *, now_ms: int) -> FlowState:
     if flow.disabled_at_ms:
         return FlowState.DISABLED
-    if flow.held_at_ms:
+    if flow.is_held:
         return FlowState.HELD
     match flow.breaker.state:
         case BreakerState.OPEN:
@@ -228,7 +232,7 @@ def may_start(
     flow = flow if breaker is flow.breaker else replace(flow, breaker=breaker)
     if isinstance(answer, Pass):
         return flow, Start(answer.is_probe)
-    cause = Failure.HELD if flow.held_at_ms else Failure.BREAKER_OPEN
+    cause = Failure.HELD if flow.is_held else Failure.BREAKER_OPEN
     return flow, NotNow(cause, answer.until_ms)
 
 
@@ -258,7 +262,7 @@ def after_attempt(flow: Flow, limits: Limits, ended: Ended, *, now_ms: int, roll
     breaker = answered(
         flow.breaker,
         # While it is held, only an answer of 2xx is a good one.
-        is_failure=ended.verdict.is_breaker_failure or (bool(flow.held_at_ms) and not is_ok),
+        is_failure=ended.verdict.is_breaker_failure or (flow.is_held and not is_ok),
         is_probe=ended.is_probe,
         parallel=min(flow.concurrency.limit, limits.parallel_max),
         open_ms_min=limits.open_ms_min,
@@ -356,7 +360,7 @@ def _judged(flow: Flow, limits: Limits, ended: Ended, *, now_ms: int, roll: floa
     is_long = now_ms - flow.failing_since_ms >= limits.disable_after_ms
     if is_unwanted or (is_long and flow.failures_in_row >= FAILURES_TO_DISABLE):
         return replace(flow, disabled_at_ms=now_ms)
-    if limits.is_holding and not flow.held_at_ms and _is_storm(flow):
+    if limits.is_holding and not flow.is_held and _is_storm(flow):
         breaker = opened(flow.breaker, open_ms_min=limits.open_ms_min, now_ms=now_ms, roll=roll)
         return replace(flow, held_at_ms=now_ms, breaker=breaker)
     return flow

@@ -15,6 +15,7 @@ from shared.topics import OUTCOME_BYTES_MAX
 # What a test has written is there at once; a machine with other work may take its time.
 _READ_TIMEOUT_S = 60.0
 _POLL_MS = 500
+# A topic without a leader has one a moment later, or the broker is gone.
 _AGAIN_S = 0.2
 
 

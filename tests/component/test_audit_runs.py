@@ -12,7 +12,6 @@ from observe.audit import Audit, Outcome
 from observe.audit_job import Named
 from observe.audit_memory import Memory
 from observe.signing import Signer
-from observe.statements import Stating
 from shared.evidence import Claim, Evidence
 from shared.intervals import Offsets
 from shared.minutes import Rules
@@ -77,7 +76,8 @@ def run(job: Job, folder: Path, times: int) -> tuple[list[Outcome], list[SignedS
         job=asked,
         kafka=kafka,
         memory=memory,
-        stating=Stating(memory, Signer(folder), RULES, publish),
+        signer=Signer(folder),
+        publish=publish,
         rules=RULES,
         tiers=[],
         now_ms=lambda: NOW_MS,

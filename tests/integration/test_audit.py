@@ -18,7 +18,6 @@ from observe.audit_kafka import audit_kafka
 from observe.audit_memory import Memory
 from observe.auditor import start_audit_spark
 from observe.signing import Signer, is_signed
-from observe.statements import Stating
 from shared.acked import WILD
 from shared.minutes import Rules
 from shared.overview import MinuteState
@@ -80,7 +79,8 @@ async def audited(
                 job=AuditJob(spark, kafka.bootstrap_servers),
                 kafka=asked,
                 memory=memory,
-                stating=Stating(memory, Signer(folder), RULES, publish),
+                signer=Signer(folder),
+                publish=publish,
                 rules=RULES,
                 tiers=[retry_topic(tier) for tier in TIERS],
                 now_ms=lambda: time.time_ns() // 1_000_000,
