@@ -28,7 +28,7 @@ from shared.runtime.arrow_rows import COLUMNS_IN, SCHEMA_OUT
 from shared.runtime.checkpoint import is_behind, position, replay_until, set_aside, starting_offsets
 from shared.runtime.lane_driver import Flows
 from shared.runtime.one_owner import own_folder
-from shared.runtime.packed_rows import PACKED
+from shared.runtime.packed_rows import AND_NOTHING, PACKED
 from shared.runtime.spark import map_arrow, write_outcomes
 from shared.runtime.topic_admin import topic_admin
 from shared.topics import CONFIG, stream_topic
@@ -80,7 +80,10 @@ def start_lane(
     known = flows.get(destination.id)
     options = {**source_options(destination, settings, known), **begin.options}
     records = spark.readStream.format("kafka").options(**options).load()
-    events = records.selectExpr(PACKED) if is_realtime else records.select(*COLUMNS_IN)
+    if is_realtime:
+        events = records.selectExpr(PACKED).selectExpr(AND_NOTHING)
+    else:
+        events = records.select(*COLUMNS_IN)
     send = deliver_as_it_comes if is_realtime else deliver_stream
     return write_outcomes(
         map_arrow(events, partial(send, plan=plan), SCHEMA_OUT),

@@ -99,12 +99,15 @@ def test_what_others_wrote_to_the_stream_crosses_in_real_time_as_it_is(hifi: Run
     """Spark packs each record into one column; what may be in a record, comes out again."""
     port = hifi.stack.settings.realtime_metrics_port
     odd = b'{"id": "odd",\n "says": "=,- \xc3\xa9"}'
+    timed: list[tuple[str, bytes | None]] = [("event-time-ms", b"2000"), ("event-id", b"six")]
     records: list[Record] = [
         (b"\x00 \n-", odd, [("event-id", b"a=b,c"), ("event-time-ms", b"1000"), ("", b"")]),
         (b"", b"2", [("event-id", b"two"), ("no-value", None)]),
         (b"k", None, []),
         (b"k", b"4", []),
         (b"k", b"5", []),
+        # More headers than ours have: Spark packs these another way.
+        (b"k", b"6", [("a", b"1"), ("b", None), ("c", b","), ("c", b""), *timed]),
     ]
     with scripted_destination() as destination:
         # Asking for the envelope's facts shows that they crossed too.
@@ -134,6 +137,7 @@ def test_what_others_wrote_to_the_stream_crosses_in_real_time_as_it_is(hifi: Run
     assert odd in bodies
     assert found["a=b,c"]["time"] == "1970-01-01T00:00:01.000Z"
     assert found["two"]["data"] == 2
+    assert (found["six"]["data"], found["six"]["time"]) == (6, "1970-01-01T00:00:02.000Z")
     assert found[f"{stream_topic('odd')}:0:2"]["data"] is None
 
 
