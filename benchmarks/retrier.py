@@ -30,7 +30,7 @@ from benchmarks.retrier_fill import DESTINATIONS, destinations, waiting_record
 from benchmarks.sink import running_sink
 from deploy.local.cluster import Cluster
 from deploy.local.ports import pick_free
-from shared.receipt import Receipt, ReceiptOutcome
+from shared.receipt import Receipt, ReceiptOutcome, lines_of
 from shared.runtime.jars import default_cache, ensure_jars
 from shared.topics import RECEIPTS, retry_topic
 
@@ -261,13 +261,13 @@ def _attempts(kafka: str, first: int, end: int) -> dict[int, int]:
     while time.monotonic() < until_s:
         before = len(found)
         for message in _read(kafka, RECEIPTS, at):
-            receipt = Receipt.from_json(message.value())
-            if receipt.outcome is ReceiptOutcome.WAITING and not receipt.batch_id:
-                # It was parked, not tried.
-                continue
-            for covered in receipt.covered:
-                for number in range(max(covered.first, first), min(covered.end, end)):
-                    found.setdefault(number, receipt.started_at_ms)
+            for receipt in map(Receipt.from_json, lines_of(message.value())):
+                if receipt.outcome is ReceiptOutcome.WAITING and not receipt.batch_id:
+                    # It was parked, not tried.
+                    continue
+                for covered in receipt.covered:
+                    for number in range(max(covered.first, first), min(covered.end, end)):
+                        found.setdefault(number, receipt.started_at_ms)
         if len(found) > before:
             until_s = max(until_s, time.monotonic() + _QUIET_S)
         time.sleep(1.0)

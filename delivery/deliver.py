@@ -40,7 +40,7 @@ from shared.envelope import Envelope, History, Malformed, open_retry_record
 from shared.flow import limits_of
 from shared.flow_record import FlowRecord
 from shared.record import Origin, RecordIn, RecordOut
-from shared.routing import route_malformed, route_state
+from shared.routing import in_sheets, route_malformed, route_state
 from shared.runtime.arrow_rows import batch_of
 from shared.runtime.clock import now_ms
 from shared.schedule import RetrySchedule
@@ -109,10 +109,10 @@ def deliver(
             # Spark takes nothing from a real-time task before its interval ends, unless the task
             # takes no rows: what is yielded before fills the pipe, and then the task stands still.
             if kept and (not plan.is_realtime or kept_bytes > _KEPT_BYTES_MAX):
-                yield batch_of(kept)
+                yield batch_of(in_sheets(kept))
                 kept, kept_bytes = [], 0
         if kept:
-            yield batch_of(kept)
+            yield batch_of(in_sheets(kept))
         if task.was_refused:
             time.sleep(max(0.0, begun_s + lasts_s_when_refused - time.monotonic()))
     finally:

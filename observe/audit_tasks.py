@@ -36,7 +36,7 @@ def summarise(
             if kind == LEDGER:
                 evidence.take_ledger(value or b"", partition=partition, offset=offset)
             elif kind == RECEIPT:
-                evidence.take_receipt(value or b"")
+                evidence.take_sheet(value or b"")
             else:
                 evidence.take_record(kind, found)
     yield _part(evidence.to_json())

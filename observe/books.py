@@ -8,7 +8,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from shared.audit import Balance, Coverage
-from shared.receipt import Receipt
+from shared.receipt import Receipt, lines_of
 from shared.runtime.kafka_records import partitions_of, spans_of
 from shared.runtime.lane_positions import LaneGroups
 from shared.runtime.started import started
@@ -42,7 +42,8 @@ class Books:
             batches = await self._consumer.getmany(*self._receipts, timeout_ms=_POLL_MS)
             for records in batches.values():
                 for record in records:
-                    await self._enter(record.value)
+                    for line in lines_of(record.value or b""):
+                        await self._enter(line)
             positions = [await self._consumer.position(where) for where in self._receipts]
             if all(at >= ends[w] for at, w in zip(positions, self._receipts, strict=True)):
                 return
@@ -56,9 +57,9 @@ class Books:
         await self._ask_lanes(coverage)
         return coverage.balance(spans)
 
-    async def _enter(self, value: bytes | None) -> None:
+    async def _enter(self, line: bytes) -> None:
         try:
-            receipt = Receipt.from_json(value or b"")
+            receipt = Receipt.from_json(line)
         except (ValueError, TypeError, KeyError) as error:
             log.warning("receipt.unreadable", error=str(error))
             return

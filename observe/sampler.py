@@ -27,7 +27,7 @@ from shared.overview import (
     worst,
 )
 from shared.progress import Lags, Progress
-from shared.receipt import Receipt
+from shared.receipt import Receipt, lines_of
 from shared.rolling import Rolling
 from shared.runtime.clock import now_ms
 from shared.times import HOUR_MS, MINUTE_MS
@@ -128,6 +128,8 @@ class Sampler:
 
     def _enter(self, topic: str, values: list[bytes]) -> None:
         at_ms = now_ms()
+        if topic == RECEIPTS:
+            values = [line for sheet in values for line in lines_of(sheet)]
         for value in values:
             try:
                 if topic == RECEIPTS:

@@ -12,7 +12,7 @@ from shared.acked import AckedRow
 from shared.envelope import DESTINATION, ORIGIN_OFFSET, ORIGIN_PARTITION, ORIGIN_TOPIC
 from shared.intervals import Offsets
 from shared.layers import Layers
-from shared.receipt import Covered, ReceiptOutcome
+from shared.receipt import Covered, ReceiptOutcome, lines_of
 from shared.record import Headers
 
 
@@ -61,10 +61,15 @@ class Evidence:
                     Claim(row.topic, row.partition, minute, first, end, one.accepted_at_ms, where)
                 )
 
-    def take_receipt(self, value: bytes) -> None:
+    def take_sheet(self, sheet: bytes) -> None:
+        """Enter the receipts of a record."""
+        for line in lines_of(sheet):
+            self._take_receipt(line)
+
+    def _take_receipt(self, line: bytes) -> None:
         try:
             # Four of its members are all that counts here; the buckets of its lags are most of it.
-            found = json.loads(value)
+            found = json.loads(line)
             outcomes = [ReceiptOutcome(found["outcome"]).value]
             if found.get("redrive_count"):
                 outcomes.append(life(outcomes[0], int(found["redrive_count"])))

@@ -1,12 +1,13 @@
-"""Decides what a receipt says: one row per HTTP batch, enough to prove what became of each event.
+"""Decides what a receipt says: one line per HTTP batch, enough to prove what became of each event.
 
 A receipt names its events by the intervals of their log coordinates, so that the union of all
 receipts, laid over the stream topic, shows what is delivered, waiting, dead, or unaccounted.
+A record of the receipts' topic is a sheet of them, as Spark and Kafka are paid by the record.
 """
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any
@@ -15,6 +16,10 @@ from shared.envelope import Envelope
 from shared.log_buckets import LogBuckets
 from shared.record import Origin
 from shared.times import minute_of
+
+# Some 150 receipts of 800 bytes, which is enough to make the price of a record not matter. A reader
+# that wants one receipt has all of its sheet in memory.
+SHEET_BYTES_MAX = 131_072
 
 
 class ReceiptOutcome(Enum):
@@ -154,6 +159,25 @@ def make_receipt(
         out_from_accepted=LogBuckets.of_counts(accepted_ats, until_ms=ended_at_ms),
         in_from_accepted=LogBuckets.of_counts(accepted_ats, until_ms=started_at_ms),
     )
+
+
+def sheets_of(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Receipts as records, in their order."""
+    sheet: list[bytes] = []
+    sheet_bytes = 0
+    for line in lines:
+        if sheet and sheet_bytes + len(line) > SHEET_BYTES_MAX:
+            yield b"\n".join(sheet)
+            sheet, sheet_bytes = [], 0
+        sheet.append(line)
+        sheet_bytes += len(line) + 1
+    if sheet:
+        yield b"\n".join(sheet)
+
+
+def lines_of(sheet: bytes) -> list[bytes]:
+    """The receipts of a record, each to be opened by itself: one that is torn spoils no other."""
+    return sheet.split(b"\n")
 
 
 def cover(origins: Iterable[tuple[str, int, int]]) -> tuple[Covered, ...]:

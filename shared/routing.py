@@ -1,5 +1,6 @@
 """Decides which topic an outcome goes to, with which key and headers; the value stays as it is."""
 
+from collections.abc import Iterable
 from typing import assert_never
 
 from shared.decision import (
@@ -19,7 +20,7 @@ from shared.envelope import (
     malformed_value,
     retry_headers,
 )
-from shared.receipt import Receipt
+from shared.receipt import Receipt, sheets_of
 from shared.record import RecordOut
 from shared.topics import DEAD, RECEIPTS, STATE, retry_key, retry_topic
 
@@ -73,6 +74,19 @@ def route_receipt(receipt: Receipt) -> RecordOut:
         key=receipt.destination_id.encode(),
         value=receipt.to_json(),
     )
+
+
+def in_sheets(rows: Iterable[RecordOut]) -> list[RecordOut]:
+    """The same outcomes, the receipts of each destination joined to as few records as they make."""
+    others: list[RecordOut] = []
+    lines: dict[bytes | None, list[bytes]] = {}
+    for row in rows:
+        if row.topic == RECEIPTS:
+            lines.setdefault(row.key, []).append(row.value)
+        else:
+            others.append(row)
+    sheets = [(key, sheet) for key, found in lines.items() for sheet in sheets_of(found)]
+    return others + [RecordOut(topic=RECEIPTS, key=key, value=sheet) for key, sheet in sheets]
 
 
 def route_state(destination_id: str, value: bytes) -> RecordOut:

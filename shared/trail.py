@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from shared.envelope import ORIGIN_TOPIC, Envelope, Malformed, open_retry_record
 from shared.intervals import Offsets
-from shared.receipt import Receipt, ReceiptOutcome
+from shared.receipt import Receipt, ReceiptOutcome, lines_of
 from shared.record import Origin, RecordIn
 
 Where = tuple[str, int]
@@ -47,11 +47,16 @@ class Trail:
             offsets.add(one.offset, one.offset + 1)
         return cls(wanted)
 
-    def take_receipt(self, record: RecordIn) -> None:
+    def take_sheet(self, record: RecordIn) -> None:
+        """Enter the receipts of a record."""
         if not any(topic.encode() in record.value for topic, _ in self.wanted):
             return
+        for line in lines_of(record.value):
+            self._take_line(line)
+
+    def _take_line(self, line: bytes) -> None:
         try:
-            receipt = Receipt.from_json(record.value)
+            receipt = Receipt.from_json(line)
         except (ValueError, TypeError, KeyError):
             return
         named = list(self.named(receipt))

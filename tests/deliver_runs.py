@@ -15,7 +15,7 @@ from shared.envelope import (
     retry_headers,
 )
 from shared.intervals import Offsets
-from shared.receipt import Receipt, ReceiptOutcome
+from shared.receipt import Receipt, ReceiptOutcome, lines_of
 from shared.record import Origin, RecordIn, RecordOut
 from shared.runtime.arrow_rows import batch_in
 from shared.runtime.clock import now_ms
@@ -92,7 +92,8 @@ def plan_for(to: Destination, **settings: object) -> Plan:
 
 
 def receipts(outcomes: Sequence[RecordOut]) -> list[Receipt]:
-    return [Receipt.from_json(one.value) for one in outcomes if one.topic == RECEIPTS]
+    sheets = [one.value for one in outcomes if one.topic == RECEIPTS]
+    return [Receipt.from_json(line) for sheet in sheets for line in lines_of(sheet)]
 
 
 def covered(outcomes: Sequence[RecordOut], outcome: ReceiptOutcome) -> Offsets:

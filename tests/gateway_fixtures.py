@@ -225,7 +225,7 @@ class FakeReceipts:
         for receipt in self.receipts:
             row = route_receipt(receipt)
             place = Origin(row.topic, 0, 0)
-            trail.take_receipt(RecordIn(place, since_ms, row.key, row.value, row.headers))
+            trail.take_sheet(RecordIn(place, since_ms, row.key, row.value, row.headers))
         for row in self.dead:
             place = Origin(row.topic, 0, 17)
             trail.take_dead(RecordIn(place, since_ms, row.key, row.value, row.headers))

@@ -194,7 +194,7 @@ async def _follow(
     left = await log.read_since(
         [RECEIPTS],
         since_ms - _CLOCK_SLACK_MS,
-        trail.take_receipt,
+        trail.take_sheet,
         until_s=until_s,
         is_over=is_over,
     )

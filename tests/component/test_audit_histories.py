@@ -20,7 +20,7 @@ def evidence_of(seed: Seed) -> Evidence:
         if row.topic == ACKED:
             found.take_ledger(row.value, partition=0, offset=at)
         elif row.topic == RECEIPTS:
-            found.take_receipt(row.value)
+            found.take_sheet(row.value)
         elif row.topic == DEAD_LETTERS:
             found.take_record(DEAD, row.headers)
         else:

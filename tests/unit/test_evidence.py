@@ -55,8 +55,8 @@ def test_parts_merge_to_the_whole() -> None:
         part = Evidence()
         for one in (whole, part):
             one.take_ledger(a_row(half * 5, 5), partition=0, offset=half)
-            one.take_receipt(a_receipt(DELIVERED, half * 4, half * 4 + 4).to_json())
-            one.take_receipt(a_receipt(WAITING, 3, 9).to_json())
+            one.take_sheet(a_receipt(DELIVERED, half * 4, half * 4 + 4).to_json())
+            one.take_sheet(a_receipt(WAITING, 3, 9).to_json())
             one.take_record("dead", headers(half))
             one.take_record("dead", headers(7))
         merged.merge(Evidence.from_json(part.to_json()))
@@ -68,18 +68,25 @@ def test_parts_merge_to_the_whole() -> None:
 
 def test_what_is_said_after_a_re_drive_is_known_as_that() -> None:
     evidence = Evidence()
-    evidence.take_receipt(a_receipt(WAITING, 0, 5).to_json())
-    evidence.take_receipt(replace(a_receipt(WAITING, 2, 4), redrive_count=1).to_json())
+    evidence.take_sheet(a_receipt(WAITING, 0, 5).to_json())
+    evidence.take_sheet(replace(a_receipt(WAITING, 2, 4), redrive_count=1).to_json())
     assert evidence.outcomes == {
         ("orders/shop", "waiting", TOPIC, 0): Offsets.of([(0, 5)]),
         ("orders/shop", life("waiting", 1), TOPIC, 0): Offsets.of([(2, 4)]),
     }
 
 
+def test_a_torn_receipt_spoils_no_other_on_its_sheet() -> None:
+    evidence = Evidence()
+    evidence.take_sheet(b"{\n" + a_receipt(WAITING, 0, 5).to_json())
+    assert evidence.unreadable == 1
+    assert evidence.outcomes == {("orders/shop", "waiting", TOPIC, 0): Offsets.of([(0, 5)])}
+
+
 def test_what_cannot_be_read_is_counted_and_proves_nothing() -> None:
     evidence = Evidence()
     evidence.take_ledger(b"{", partition=0, offset=0)
-    evidence.take_receipt(b"no")
+    evidence.take_sheet(b"no")
     evidence.take_record("dead", headers(3)[:3])
     evidence.take_record("dead", (*headers(3)[:3], (ORIGIN_OFFSET, b"x")))
     assert evidence == Evidence(unreadable=4)

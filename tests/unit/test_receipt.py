@@ -1,5 +1,6 @@
 """A receipt says which offsets, minutes and times its events have, and survives its JSON."""
 
+import itertools
 import json
 from collections import Counter
 from dataclasses import replace
@@ -10,12 +11,15 @@ from hypothesis import strategies as st
 
 from shared.log_buckets import LogBuckets
 from shared.receipt import (
+    SHEET_BYTES_MAX,
     Covered,
     Receipt,
     ReceiptOutcome,
     cover,
     facts_of,
+    lines_of,
     make_receipt,
+    sheets_of,
 )
 from shared.record import Origin
 from shared.times import minute_of
@@ -137,6 +141,17 @@ def test_a_receipt_is_the_same_after_its_json(
     assert Receipt.from_json(receipt.to_json()) == receipt
     confirmed = replace(receipt, read_at=drawn[0])
     assert Receipt.from_json(confirmed.to_json()) == confirmed
+
+
+@given(st.lists(st.integers(1, SHEET_BYTES_MAX * 2), max_size=12))
+def test_receipts_come_off_their_sheets_as_they_went_on(sizes: list[int]) -> None:
+    lines = [bytes([65 + nth]) * size for nth, size in enumerate(sizes)]
+    sheets = list(sheets_of(lines))
+    assert [line for sheet in sheets for line in lines_of(sheet)] == lines
+    # No sheet is longer than it may be, unless a single receipt is.
+    assert all(len(sheet) <= SHEET_BYTES_MAX or b"\n" not in sheet for sheet in sheets)
+    for one, after in itertools.pairwise(sheets):
+        assert len(one) + 1 + len(lines_of(after)[0]) > SHEET_BYTES_MAX
 
 
 @given(st.lists(origins, max_size=40))

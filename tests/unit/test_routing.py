@@ -10,7 +10,7 @@ from shared.decision import DeadLetter, Hop, Park, RetryLater, Waiting
 from shared.envelope import Envelope, Malformed, open_retry_record
 from shared.receipt import Receipt, ReceiptOutcome, facts_of, make_receipt
 from shared.record import Origin, RecordIn, RecordOut
-from shared.routing import route, route_malformed, route_receipt, route_state
+from shared.routing import in_sheets, route, route_malformed, route_receipt, route_state
 from shared.schedule import Tier
 from shared.topics import retry_key
 from tests.unit.samples import NOW_MS, a_history, an_envelope, envelopes
@@ -78,6 +78,20 @@ def test_a_receipt_goes_to_the_receipts_and_proves_what_it_says() -> None:
     coverage = Coverage("orders/shop")
     coverage.take(Receipt.from_json(record.value))
     assert coverage.balance({("hifi.stream.orders", 0): (4, 6)}).delivered == 2
+
+
+def test_the_receipts_of_a_destination_share_records_and_nothing_else_does() -> None:
+    state = route_state("orders/shop", b"{}")
+    dead = RecordOut("hifi.dead", b"orders/shop", b"an event")
+    told = [
+        RecordOut("hifi.receipts", key, line)
+        for key, line in ((b"a", b"1"), (b"b", b"2"), (b"a", b"3"))
+    ]
+    assert in_sheets([told[0], state, told[1], dead, dead, told[2]]) == [
+        *(state, dead, dead),
+        RecordOut("hifi.receipts", b"a", b"1\n3"),
+        RecordOut("hifi.receipts", b"b", b"2"),
+    ]
 
 
 def test_what_is_known_of_a_destination_goes_to_the_state_topic_under_its_name() -> None:

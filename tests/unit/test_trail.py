@@ -40,10 +40,11 @@ def as_read(row: RecordOut, *, offset: int = 0) -> RecordIn:
 def test_receipts_of_other_events_and_what_is_none_are_passed_over() -> None:
     trail = Trail.of(ORIGINS)
     ours, theirs = a_receipt(1, 2, 3), a_receipt(5, 6)
-    for receipt in (ours, theirs):
-        trail.take_receipt(as_read(route_receipt(receipt)))
-    trail.take_receipt(as_read(RecordOut("x", None, b"no JSON of hifi.stream.orders")))
-    trail.take_receipt(as_read(RecordOut("x", None, b"hifi.stream.others")))
+    torn = RecordOut("x", None, b"no JSON of hifi.stream.orders")
+    lines = b"\n".join([torn.value, route_receipt(ours).value, route_receipt(theirs).value])
+    trail.take_sheet(as_read(replace(torn, value=lines)))
+    trail.take_sheet(as_read(torn))
+    trail.take_sheet(as_read(RecordOut("x", None, b"hifi.stream.others")))
     assert trail.receipts == [ours]
     assert list(trail.named(ours)) == [(("hifi.stream.orders", 0), 3, 4)]
 
@@ -68,24 +69,24 @@ def test_records_are_kept_without_their_bytes_when_they_are_of_these_events() ->
 
 def test_it_is_known_when_nothing_more_is_to_come() -> None:
     trail = Trail.of(ORIGINS)
-    trail.take_receipt(as_read(route_receipt(a_receipt(3, 4))))
+    trail.take_sheet(as_read(route_receipt(a_receipt(3, 4))))
     troubles_ms = [trail.first_trouble_ms]
     assert not trail.is_delivered_to(["orders/crm"])
-    trail.take_receipt(as_read(route_receipt(a_receipt(9, outcome=ReceiptOutcome.WAITING))))
+    trail.take_sheet(as_read(route_receipt(a_receipt(9, outcome=ReceiptOutcome.WAITING))))
     assert not trail.is_delivered_to(["orders/crm"])
     assert [*troubles_ms, trail.first_trouble_ms] == [None, NOW_MS]
-    trail.take_receipt(as_read(route_receipt(a_receipt(8, 9, 10))))
+    trail.take_sheet(as_read(route_receipt(a_receipt(8, 9, 10))))
     assert trail.is_delivered_to(["orders/crm"])
     assert not trail.is_delivered_to(["orders/crm", "orders/erp"])
 
 
 def test_a_destination_that_is_gone_may_still_be_told_of_to_the_end() -> None:
     trail = Trail.of(ORIGINS)
-    trail.take_receipt(as_read(route_receipt(a_receipt(3, 4, destination_id="orders/gone"))))
-    trail.take_receipt(as_read(route_receipt(a_receipt(5, destination_id="orders/other"))))
-    trail.take_receipt(as_read(route_receipt(a_receipt(3, 4, 9))))
+    trail.take_sheet(as_read(route_receipt(a_receipt(3, 4, destination_id="orders/gone"))))
+    trail.take_sheet(as_read(route_receipt(a_receipt(5, destination_id="orders/other"))))
+    trail.take_sheet(as_read(route_receipt(a_receipt(3, 4, 9))))
     assert not trail.is_delivered_to(["orders/crm"])
-    trail.take_receipt(as_read(route_receipt(a_receipt(9, destination_id="orders/gone"))))
+    trail.take_sheet(as_read(route_receipt(a_receipt(9, destination_id="orders/gone"))))
     assert trail.is_delivered_to(["orders/crm"])
 
 
@@ -93,5 +94,5 @@ def test_the_first_trouble_is_the_earliest() -> None:
     trail = Trail.of(ORIGINS)
     for started_ms in (NOW_MS + 50, NOW_MS + 20, NOW_MS + 90):
         receipt = a_receipt(3, outcome=ReceiptOutcome.DEAD, started_at_ms=started_ms)
-        trail.take_receipt(as_read(route_receipt(receipt)))
+        trail.take_sheet(as_read(route_receipt(receipt)))
     assert trail.first_trouble_ms == NOW_MS + 20
