@@ -7,6 +7,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+# Where /proc/stat has, behind the word "cpu", what a hypervisor did not give.
+_STOLEN = 8
+
 
 def describe() -> dict[str, Any]:
     """Date, commit, machine and load, as they stand beside every result."""
@@ -17,7 +20,21 @@ def describe() -> dict[str, Any]:
         "processor": _processor(),
         "python": platform.python_version(),
         "load_average": round(os.getloadavg()[0], 1),
+        "cores_stolen": round(cores_stolen(), 2),
     }
+
+
+def cores_stolen() -> float:
+    """How much the host gave to others since the benchmark began, while we had something to do."""
+    return (_stolen_s() - _BEGUN_STOLEN_S) / (time.monotonic() - _BEGUN_S)
+
+
+def _stolen_s() -> float:
+    try:
+        total = Path("/proc/stat").read_text().partition("\n")[0].split()
+    except OSError:
+        return 0.0
+    return int(total[_STOLEN]) / os.sysconf("SC_CLK_TCK")
 
 
 def _commit() -> str:
@@ -37,3 +54,6 @@ def _processor() -> str:
         return platform.processor() or platform.machine()
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.machine()
+
+
+_BEGUN_S, _BEGUN_STOLEN_S = time.monotonic(), _stolen_s()

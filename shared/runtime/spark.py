@@ -148,6 +148,9 @@ def options(settings: SparkSettings) -> dict[str, str]:
         # before it to be acknowledged (ADR 0032).
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(_ARROW_ROWS),
+        # Each task of each micro-batch would write the same few projections as Java text, to find
+        # them compiled already: half of what a small task does in the JVM (ADR 0034).
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         # Our plans are one stage without a shuffle: there is nothing to adapt.
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.shuffle.partitions": "4",
@@ -167,11 +170,13 @@ def _is_small_machine() -> bool:
 
 
 # What a session needs for real-time lanes (ADR 0022): Spark's list of what real time takes does not
-# name Python, though it works; and a row must not wait in a buffer for its successors.
+# name Python, though it works; a row must not wait in a buffer for its successors; and a task that
+# lives for a minute earns what its code costs.
 REALTIME_OPTIONS: Mapping[str, str] = {
     "spark.sql.streaming.realTimeMode.allowlistCheck": "false",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(BATCH_BYTES),
     "spark.buffer.size": "64",
+    "spark.sql.codegen.factoryMode": "FALLBACK",
 }
 
 
