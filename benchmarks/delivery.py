@@ -41,7 +41,8 @@ _MICRO_BATCH_S = 20.0
 _REALTIME_S = 122.0
 _NEIGHBOURS = ("dead", "slow", "limiting", "dripping")
 _NEIGHBOUR_EVENTS_PER_S = 100
-_NEIGHBOUR_S = 20.0
+# The slow ones' micro-batches last 17 s: two of their ends are in it.
+_NEIGHBOUR_S = 40.0
 # New lanes and a cold JVM are not what is measured: load whose figures are thrown away. The p95 of
 # 10 s falls for 40 s after a driver's start, and stays where it is from then on.
 _WARM_UP_S = 40.0

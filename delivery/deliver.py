@@ -90,11 +90,13 @@ def deliver(
     *,
     is_again: bool = False,
     lasts_s_when_refused: float = 0.0,
+    waits_s_when_held_up: float = 0.0,
 ) -> Iterator[pa.RecordBatch]:
     """Send every row of a task to its destination; yield one row per outcome.
 
     `is_again` says that another try of this very task died, so that all of it may be a repeat.
-    A task for which nothing could be sent does not end before `lasts_s_when_refused`.
+    A task for which nothing could be sent does not end before `lasts_s_when_refused`. What a task
+    parks for want of time, or of leave to send, it yields `waits_s_when_held_up` later.
     """
     begun_s = time.monotonic()
     worker = _worker(plan)
@@ -104,6 +106,10 @@ def deliver(
         kept_bytes = 0
         for batch in batches:
             outcomes = worker.run(task.settle(batch))
+            if task.is_held_up:
+                # Once is enough: it comes at another moment than other tasks do.
+                time.sleep(waits_s_when_held_up)
+                waits_s_when_held_up = 0.0
             kept += outcomes
             kept_bytes += sum(len(row.value) + _ROW_BYTES for row in outcomes)
             # Spark takes nothing from a real-time task before its interval ends, unless the task
@@ -172,8 +178,16 @@ class _Task:
     @property
     def was_refused(self) -> bool:
         """Whether events had to wait elsewhere, and not one was sent."""
-        queues = self._queues.values()
-        return any(one.has_refused for one in queues) and not any(one.has_sent for one in queues)
+        return self._has_refused() and not any(one.has_sent for one in self._queues.values())
+
+    @property
+    def is_held_up(self) -> bool:
+        """The same, or some were sent and that took all of the time there was."""
+        is_over = time.monotonic() >= self._box_end_s
+        return self.was_refused or (is_over and self._has_refused())
+
+    def _has_refused(self) -> bool:
+        return any(one.has_refused for one in self._queues.values())
 
     def leave(self) -> None:
         for queue in self._queues.values():

@@ -49,12 +49,14 @@ def run(
     *,
     is_again: bool = False,
     lasts_s_when_refused: float = 0.0,
+    waits_s_when_held_up: float = 0.0,
 ) -> list[RecordOut]:
     batches = deliver(
         iter([batch_in(records)]),
         plan,
         is_again=is_again,
         lasts_s_when_refused=lasts_s_when_refused,
+        waits_s_when_held_up=waits_s_when_held_up,
     )
     return rows_of(batches)
 

@@ -30,13 +30,7 @@ from tests.deliver_runs import (
     sample,
     waiting_record,
 )
-from tests.scripted_destination import (
-    Reply,
-    Request,
-    always,
-    in_turn,
-    scripted_destination,
-)
+from tests.scripted_destination import Reply, Request, always, in_turn, scripted_destination
 
 
 def causes(outcomes: list[RecordOut]) -> Counter[str]:
@@ -99,6 +93,26 @@ def test_a_task_that_may_send_nothing_leaves_the_processor_to_others(tmp_path: P
         begun_s = time.monotonic()
         run(events(10), plan_for(sample(well, filter=(wanted,))), lasts_s_when_refused=60.0)
         assert time.monotonic() - begun_s < 60
+
+
+def test_what_is_held_up_comes_at_another_moment(tmp_path: Path) -> None:
+    with scripted_destination(always(503)) as dead:
+        plan = replace(plan_for(sample(dead)), schedule=RetrySchedule(), flow_folder=tmp_path)
+        # All was tried in time: there is nothing to spread.
+        begun_s = time.monotonic()
+        run(events(10), plan, waits_s_when_held_up=60.0)
+        assert time.monotonic() - begun_s < 60
+        while "breaker_open" not in causes(run(events(10), plan)):
+            pass
+        begun_s = time.monotonic()
+        run(events(10), plan, waits_s_when_held_up=0.5)
+        assert time.monotonic() - begun_s >= 0.5
+    with scripted_destination(lambda _, __: Reply(delay_s=0.3)) as slow:
+        plan = plan_for(sample(slow, batch_count_max=1, parallel_max=1), time_box_s=0.2)
+        begun_s = time.monotonic()
+        late = run(events(10), plan, waits_s_when_held_up=0.5)
+        assert time.monotonic() - begun_s >= 0.8
+    assert causes(late)["budget_used_up"] > 0
 
 
 def test_nobody_there_is_found_out_quickly_and_costs_no_attempt_after_that(tmp_path: Path) -> None:
