@@ -15,7 +15,8 @@ import pytest
 
 from benchmarks.wrk import require_wrk
 from deploy.local.cluster import Cluster
-from tests.integration.test_gateway import Gateway, new_stream, running, stored_ids, wait_until
+from tests.gateway_process import Gateway, new_stream, running, stored_ids
+from tests.stack_fixtures import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -132,7 +133,7 @@ def test_a_minute_without_kafka_under_full_load(
             dead = load(gateway, stream, tmp_path, duration_s=DEAD_S - DYING_S)
         finally:
             (kafka.resume if how == "stopped" else kafka.restart)(broker)
-        wait_until(gateway.is_ready, timeout_s=60)
+        wait_until(gateway.is_ready, what="the gateway is ready", timeout_s=60)
         again = load(gateway, stream, tmp_path, duration_s=ALIVE_S)
         promised = alive.promised | found[0].promised | dead.promised | again.promised
         with capsys.disabled():

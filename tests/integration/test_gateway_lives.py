@@ -30,7 +30,8 @@ from shared.runtime.config_topic import ConfigFeed, write_config
 from shared.runtime.setup_error import SetupError
 from shared.runtime.topic_admin import topic_admin
 from shared.topics import fixed_specs, stream_spec, stream_topic
-from tests.integration.test_gateway import new_stream, running, settings, stored_ids, wait_until
+from tests.gateway_process import new_stream, running, settings, stored_ids
+from tests.stack_fixtures import wait_until
 
 pytestmark = pytest.mark.integration
 
@@ -130,7 +131,11 @@ def workers(servers: str, count: int) -> Iterator[tuple[subprocess.Popen[str], s
     reader = threading.Thread(target=lambda: lines.extend(iter(stderr.readline, "")))
     reader.start()
     try:
-        wait_until(lambda: any("workers on" in line for line in lines), timeout_s=30)
+        wait_until(
+            lambda: any("workers on" in line for line in lines),
+            what="the workers started",
+            timeout_s=30,
+        )
         port = re.search(r"workers on 127\.0\.0\.1:(\d+)", "".join(lines))
         assert port is not None
         yield process, f"http://127.0.0.1:{port[1]}"
@@ -146,21 +151,33 @@ def test_a_hundred_kills_under_load_lose_nothing_that_was_answered(kafka: Cluste
     with workers(kafka.bootstrap_servers, WORKERS) as (supervisor, url):
         load = Clients(f"{url}/v1/streams/{stream}/events")
         with load.posting():
-            wait_until(lambda: len(load.accepted) >= 100, timeout_s=60)
+            wait_until(lambda: len(load.accepted) >= 100, what="100 accepted", timeout_s=60)
             killed: set[int] = set()
             for _ in range(KILLS):
                 # One that takes requests; and so many answers later, the next.
                 answers = len(load.statuses) + 3
-                wait_until(lambda: bool(grown(supervisor.pid) - killed), timeout_s=60)
+                wait_until(
+                    lambda: bool(grown(supervisor.pid) - killed),
+                    what="another worker came",
+                    timeout_s=60,
+                )
                 victim = min(grown(supervisor.pid) - killed)
                 os.kill(victim, signal.SIGKILL)
                 killed.add(victim)
-                wait_until(partial(load.has_answers, answers), timeout_s=60)
+                wait_until(
+                    partial(load.has_answers, answers),
+                    what="there are answers of each kind",
+                    timeout_s=60,
+                )
         # 207: the request's Kafka partitions met the broker's death at different moments.
         assert set(load.statuses) <= {200, 207, 503, 504}
         assert load.broken >= KILLS / 10, "the kills hit nobody"
         assert len(load.accepted) >= 3 * KILLS
-        wait_until(lambda: len(children(supervisor.pid)) == WORKERS, timeout_s=30)
+        wait_until(
+            lambda: len(children(supervisor.pid)) == WORKERS,
+            what="all workers are back",
+            timeout_s=30,
+        )
     stored = set(stored_ids(kafka.bootstrap_servers, stream))
     assert not set(load.accepted) - stored
 
@@ -186,13 +203,17 @@ def test_with_kafka_dead_under_load_memory_stays_bounded_and_all_comes_back(
         url = f"{gateway.url}/v1/streams/{stream}/events"
         load = Clients(url, events_per_request=500, pad="x" * 450)
         with load.posting(24):
-            wait_until(lambda: len(load.accepted) >= 20_000, timeout_s=60)
+            wait_until(lambda: len(load.accepted) >= 20_000, what="20,000 accepted", timeout_s=60)
             kafka.kill(broker)
             try:
-                wait_until(lambda: bool(load.refused_s), timeout_s=30)
+                wait_until(lambda: bool(load.refused_s), what="it refuses", timeout_s=30)
                 load.refused_s.clear()
                 died_s = time.monotonic()
-                wait_until(lambda: time.monotonic() - died_s >= DEAD_S, timeout_s=2 * DEAD_S)
+                wait_until(
+                    lambda: time.monotonic() - died_s >= DEAD_S,
+                    what="the broker was away so long",
+                    timeout_s=2 * DEAD_S,
+                )
                 assert not gateway.is_ready()
                 assert len(load.refused_s) > 10
                 # The promise is 2 s; the machine is busy with 24 clients in Python beside it.
@@ -200,11 +221,15 @@ def test_with_kafka_dead_under_load_memory_stays_bounded_and_all_comes_back(
             finally:
                 kafka.restart(broker)
             accepted = len(load.accepted)
-            wait_until(lambda: len(load.accepted) > accepted + 5_000, timeout_s=60)
+            wait_until(
+                lambda: len(load.accepted) > accepted + 5_000,
+                what="5,000 more accepted",
+                timeout_s=60,
+            )
         # 207: the request's Kafka partitions met the broker's death at different moments.
         assert set(load.statuses) <= {200, 207, 503, 504}
         assert peak_rss_mb(gateway.process.pid) < RSS_MB_MAX
-        wait_until(gateway.is_ready, timeout_s=30)
+        wait_until(gateway.is_ready, what="the gateway is ready", timeout_s=30)
         assert not set(load.accepted) - set(stored_ids(kafka.bootstrap_servers, stream))
 
 
@@ -307,13 +332,21 @@ def test_streams_and_keys_made_over_http_are_live_on_another_gateway(kafka: Clus
         assert made.status_code == 201, made.text
         # Through its own gateway at once, through the other within what is promised.
         assert one.post(name, ["a"]).status_code == 200
-        wait_until(lambda: other.post(name, ["b"]).status_code == 200, timeout_s=2)
+        wait_until(
+            lambda: other.post(name, ["b"]).status_code == 200,
+            what="the other gateway takes it",
+            timeout_s=2,
+        )
         grown = httpx.put(f"{one.url}/v1/streams/{name}", json={"partition_count": 6}, timeout=30)
         assert grown.json()["partition_count"] == 6
         shrunk = httpx.put(f"{one.url}/v1/streams/{name}", json={"partition_count": 5}, timeout=30)
         assert shrunk.status_code == 400
         assert httpx.delete(f"{one.url}/v1/streams/{name}", timeout=30).status_code == 204
-        wait_until(lambda: other.post(name, ["c"]).status_code == 404, timeout_s=2)
+        wait_until(
+            lambda: other.post(name, ["c"]).status_code == 404,
+            what="the other gateway forgot it",
+            timeout_s=2,
+        )
 
 
 def test_the_first_key_of_a_locked_gateway_goes_past_it(kafka: Cluster) -> None:
@@ -331,6 +364,6 @@ def test_the_first_key_of_a_locked_gateway_goes_past_it(kafka: Cluster) -> None:
         def takes() -> bool:
             return httpx.post(url, json=[{}], headers=headers, timeout=30).status_code == 200
 
-        wait_until(takes, timeout_s=30)
+        wait_until(takes, what="it takes events", timeout_s=30)
         again = CliRunner().invoke(app, made)
         assert "There is a key" in str(again.exception)

@@ -11,7 +11,8 @@ import httpx
 import pytest
 
 from deploy.local.cluster import Cluster
-from tests.integration.test_gateway import Gateway, new_stream, running, stored_ids, wait_until
+from tests.gateway_process import Gateway, new_stream, running, stored_ids
+from tests.stack_fixtures import wait_until
 
 pytestmark = pytest.mark.integration
 
@@ -63,7 +64,11 @@ def test_a_gateway_killed_between_202_and_kafka_loses_nothing(
     with left.open("ab") as file:
         file.write(left.read_bytes()[:100])
     with running(kafka.bootstrap_servers, **spool) as gateway:
-        wait_until(lambda: not list((tmp_path / "spool").glob("*.spool")), timeout_s=60)
+        wait_until(
+            lambda: not list((tmp_path / "spool").glob("*.spool")),
+            what="the spool is empty",
+            timeout_s=60,
+        )
         metrics = httpx.get(f"{gateway.probes}/metrics", timeout=30).text
         assert "hifi_gateway_spooled_events 0.0" in metrics
     assert not set(promised) - set(stored_ids(kafka.bootstrap_servers, stream))

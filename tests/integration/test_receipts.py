@@ -27,11 +27,10 @@ from shared.runtime.event_search import find_request
 from shared.runtime.topic_admin import topic_admin
 from shared.schedule import RetrySchedule
 from shared.topics import fixed_specs, stream_topic
-from tests import stack_fixtures
-from tests.integration.test_gateway import Gateway, new_stream, running, wait_until
+from tests.gateway_process import Gateway, new_stream, running
 from tests.kafka_log import write_rows
 from tests.scripted_destination import Reply, Request, scripted_destination
-from tests.stack_fixtures import RunningHifi
+from tests.stack_fixtures import RunningHifi, wait_until
 
 pytestmark = pytest.mark.integration
 
@@ -116,7 +115,9 @@ def test_a_request_is_followed_from_its_answer_on(kafka: Cluster) -> None:
         said = follow(gateway.url, request_id, limit="5000").json()
         assert {one["id"]: (one["partition"], one["offset"]) for one in said["events"]} == places
         assert (said["stream"], said["count"], said["is_complete"]) == (to.stream, 2_000, True)
-        wait_until(lambda: pending_of(gateway, request_id) == 2_000, timeout_s=30)
+        wait_until(
+            lambda: pending_of(gateway, request_id) == 2_000, what="2,000 pending", timeout_s=30
+        )
 
         late, dead, *others = [as_stored(to, one, places[one]) for one in ids]
         write(
@@ -146,7 +147,7 @@ def test_once_all_have_all_nothing_more_is_read(kafka: Cluster) -> None:
     to = a_followed_stream(kafka)
     with running(kafka.bootstrap_servers) as gateway:
         request_id, places = send(gateway, to.stream, ["only"])
-        wait_until(lambda: pending_of(gateway, request_id) == 1, timeout_s=30)
+        wait_until(lambda: pending_of(gateway, request_id) == 1, what="one pending", timeout_s=30)
         only = as_stored(to, "only", places["only"])
         write(kafka, [outcome([only], ReceiptOutcome.DELIVERED, "status_200")])
         said = follow(gateway.url, request_id).json()
@@ -219,7 +220,7 @@ def test_a_delivered_a_dead_and_a_waiting_event_are_told_apart(hifi: RunningHifi
             # A dead letter and a waiting event are written beside their receipts.
             return states == wanted and "tier" in events["late"] and "place" in events["bad"]
 
-        stack_fixtures.wait_until(settled, what=lambda: f"three states; it says {last[-1]}")
+        wait_until(settled, what=lambda: f"three states; it says {last[-1]}")
         assert last[-1]["is_complete"]
         events = {one["id"]: one["destinations"]["to"] for one in last[-1]["events"]}
         assert (events["fine"]["reason"], events["bad"]["reason"]) == ("status_200", "status_400")
