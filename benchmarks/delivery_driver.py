@@ -29,15 +29,21 @@ class Driver:
     def set_up(self, destinations: Sequence[Destination]) -> None:
         """Configure destinations and wait until their lanes run."""
         asyncio.run(write_config(self._servers, destinations))
-        until_s = time.monotonic() + _READY_TIMEOUT_S
-        wanted = {f'hifi_delivery_lane_up{{destination="{one.id}"}} 1.0' for one in destinations}
-        while not wanted <= set(self._says().splitlines()):
-            if time.monotonic() > until_s:
-                raise RuntimeError(f"these lanes did not start: {wanted}")
-            time.sleep(_LOOK_S)
+        self._await_lanes(destinations, are_up=True)
 
     def take_away(self, destinations: Sequence[Destination]) -> None:
+        """Remove destinations and wait until their lanes have ended."""
         asyncio.run(write_records(self._servers, [(one.config_key, None) for one in destinations]))
+        self._await_lanes(destinations, are_up=False)
+
+    def _await_lanes(self, destinations: Sequence[Destination], *, are_up: bool) -> None:
+        until_s = time.monotonic() + _READY_TIMEOUT_S
+        up = {f'hifi_delivery_lane_up{{destination="{one.id}"}} 1.0' for one in destinations}
+        wanted = up if are_up else set[str]()
+        while up & set(self._says().splitlines()) != wanted:
+            if time.monotonic() > until_s:
+                raise RuntimeError(f"these lanes did not {'start' if are_up else 'end'}: {up}")
+            time.sleep(_LOOK_S)
 
     def _says(self) -> str:
         try:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from functools import partial
 
-from delivery.lane import begins_at, hold_lane, start_lane, warm_up
+from delivery.lane import announce_end, begins_at, hold_lane, start_lane, warm_up
 from delivery.metrics import DeliveryMetrics
 from delivery.settings import DeliverySettings
 from shared.configuration import Configuration
@@ -23,6 +23,7 @@ def main() -> None:
         worker_daemon="delivery.worker_daemon",
         warm_up=partial(warm_up, settings=settings),
         hold_lane=partial(hold_lane, settings=settings),
+        announce_end=partial(announce_end, settings=settings),
         begins_at=partial(begins_at, settings=settings),
         spark_options=REALTIME_OPTIONS if settings.latency == "realtime" else None,
     )

@@ -22,6 +22,7 @@ from delivery.batches import Batch, Tried, fresh_batches, is_plain, tried_batche
 from delivery.exchange import Courier
 from delivery.flow_store import FlowStore
 from delivery.outcomes import Exchange, hop, outcomes_of
+from delivery.pace import Pace
 from delivery.queues import Queue
 from delivery.rows import Rows, columns_of, envelopes_of, first_place, records_of
 from delivery.sender import Sender
@@ -72,7 +73,12 @@ class Plan:
     flow_folder: Path | None = None
     # What the state topic knows of them, for a machine that has no such folder yet.
     flows: Mapping[str, FlowRecord] = field(default_factory=dict)
+    # A file that is there when the lane is to end: what need not be waited for then is not.
+    end_mark: Path | None = None
 
+
+# For those whose tasks have nobody to make room for.
+_AT_ONCE = Pace()
 
 # Of a real-time task's outcomes so many bytes are kept at the most until its interval ends.
 _KEPT_BYTES_MAX = 32 * 1024 * 1024
@@ -89,27 +95,25 @@ def deliver(
     plan: Plan,
     *,
     is_again: bool = False,
-    lasts_s_when_refused: float = 0.0,
-    waits_s_when_held_up: float = 0.0,
+    pace: Pace = _AT_ONCE,
 ) -> Iterator[pa.RecordBatch]:
     """Send every row of a task to its destination; yield one row per outcome.
 
-    `is_again` says that another try of this very task died, so that all of it may be a repeat.
-    A task for which nothing could be sent does not end before `lasts_s_when_refused`. What a task
-    parks for want of time, or of leave to send, it yields `waits_s_when_held_up` later.
+    `is_again` says that another try of this very task died, so that all of it may be a repeat. A
+    task that parks for want of time, or of leave to send, goes at its `pace`.
     """
     begun_s = time.monotonic()
     worker = _worker(plan)
     task = _Task(plan, worker, is_again=is_again)
+    has_waited = False
     try:
         kept: list[RecordOut] = []
         kept_bytes = 0
         for batch in batches:
             outcomes = worker.run(task.settle(batch))
-            if task.is_held_up:
-                # Once is enough: it comes at another moment than other tasks do.
-                time.sleep(waits_s_when_held_up)
-                waits_s_when_held_up = 0.0
+            if task.is_held_up and not has_waited:
+                pace.before_handing_over()
+                has_waited = True
             kept += outcomes
             kept_bytes += sum(len(row.value) + _ROW_BYTES for row in outcomes)
             # Spark takes nothing from a real-time task before its interval ends, unless the task
@@ -119,8 +123,8 @@ def deliver(
                 kept, kept_bytes = [], 0
         if kept:
             yield batch_of(in_sheets(kept))
-        if task.was_refused:
-            time.sleep(max(0.0, begun_s + lasts_s_when_refused - time.monotonic()))
+        if task.is_held_up:
+            pace.before_end(begun_s=begun_s, was_refused=task.was_refused)
     finally:
         task.leave()
 

@@ -58,12 +58,21 @@ def hold_lane(destination_id: str, settings: DeliverySettings) -> AbstractContex
     return own_folder(settings.checkpoints / f"{destination_id}.owner", what="lane")
 
 
+def announce_end(destination_id: str, settings: DeliverySettings) -> None:
+    """Tell the tasks of a lane that it is to end; one that only rests does so no longer."""
+    mark = _end_mark(destination_id, settings)
+    mark.parent.mkdir(parents=True, exist_ok=True)
+    mark.touch()
+
+
 def start_lane(
     spark: SparkSession, destination: Destination, flows: Flows, *, settings: DeliverySettings
 ) -> StreamingQuery:
     """Start the query of one destination."""
     checkpoint = checkpoint_of(settings, destination.id, destination.latency)
     begin = _begin(destination, settings)
+    end_mark = _end_mark(destination.id, settings)
+    end_mark.unlink(missing_ok=True)
     is_realtime = destination.latency == "realtime"
     plan = Plan(
         reads="stream",
@@ -75,6 +84,7 @@ def start_lane(
         allows_private=settings.allow_private,
         flow_folder=settings.flows,
         flows={name: flows[name] for name in flows.keys() & {destination.id}},
+        end_mark=end_mark,
     )
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", destination.id)
     known = flows.get(destination.id)
@@ -178,6 +188,10 @@ def events_max(
     if destination.rate_per_s is not None:
         limits.append(ceil(destination.rate_per_s * _RATE_SPAN_S))
     return min(limits)
+
+
+def _end_mark(destination_id: str, settings: DeliverySettings) -> Path:
+    return settings.checkpoints / f"{destination_id}.ends"
 
 
 def _start_options(start: Start) -> dict[str, str]:

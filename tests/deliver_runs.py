@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 
 from delivery.deliver import Plan, deliver
+from delivery.pace import Pace
 from shared.destination import Destination
 from shared.envelope import (
     History,
@@ -48,16 +49,9 @@ def run(
     plan: Plan,
     *,
     is_again: bool = False,
-    lasts_s_when_refused: float = 0.0,
-    waits_s_when_held_up: float = 0.0,
+    pace: Pace | None = None,
 ) -> list[RecordOut]:
-    batches = deliver(
-        iter([batch_in(records)]),
-        plan,
-        is_again=is_again,
-        lasts_s_when_refused=lasts_s_when_refused,
-        waits_s_when_held_up=waits_s_when_held_up,
-    )
+    batches = deliver(iter([batch_in(records)]), plan, is_again=is_again, pace=pace or Pace())
     return rows_of(batches)
 
 

@@ -8,8 +8,8 @@ import asyncio
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Thread
 from typing import Protocol, TypeAlias, TypeVar
@@ -23,6 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from shared.configuration import Configuration
 from shared.destination import Destination
 from shared.flow_record import FlowRecord
+from shared.runtime.class_archive import ClassArchive
 from shared.runtime.config_topic import ConfigFeed
 from shared.runtime.jars import default_cache, ensure_jars
 from shared.runtime.lane_keeper import HoldLane, LaneKeeper, LaneObserver, hold_nothing
@@ -127,6 +128,7 @@ def run_lanes(
     spark_options: Mapping[str, str] | None = None,
     warm_up: Callable[[SparkSession], None] = lambda _: None,
     hold_lane: HoldLane = hold_nothing,
+    announce_end: Callable[[str], None] = lambda _: None,
     begins_at: Callable[[W], Mapping[tuple[str, int], int]],
 ) -> None:
     """Run until SIGTERM or SIGINT, then drain. A mistake in the set-up ends with one sentence."""
@@ -138,13 +140,8 @@ def run_lanes(
             cache = settings.jars_cache or default_cache()
             jars = ensure_jars("spark", cache=cache)
             archive = class_archive(cache, jars, folder=settings.home)
-            spark_settings = SparkSettings(
-                name=f"hifi-{service}",
-                folder=settings.home,
-                jars=jars,
-                slots=settings.slots,
-                heap_mb=settings.heap_mb,
-                jvm_options=archive.options(may_make=settings.makes_class_archive),
+            spark_settings = replace(
+                _spark_settings(service, settings, jars, archive),
                 worker_daemon=worker_daemon,
                 more=spark_options or {},
             )
@@ -162,6 +159,7 @@ def run_lanes(
                 metrics,
                 on_progress=positions.note,
                 hold=hold_lane,
+                announce_end=announce_end,
                 drain_s=settings.change_drain_s,
                 stalled_after_s=settings.stall_limit_s,
             )
@@ -177,6 +175,19 @@ def run_lanes(
     except SetupError as error:
         sys.exit(f"hifi {service}: {error}")
     log.info("service.stopped")
+
+
+def _spark_settings(
+    service: str, settings: LaneDriverSettings, jars: Sequence[Path], archive: ClassArchive
+) -> SparkSettings:
+    return SparkSettings(
+        name=f"hifi-{service}",
+        folder=settings.home,
+        jars=jars,
+        slots=settings.slots,
+        heap_mb=settings.heap_mb,
+        jvm_options=archive.options(may_make=settings.makes_class_archive),
+    )
 
 
 @dataclass(frozen=True, slots=True)

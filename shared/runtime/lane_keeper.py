@@ -78,11 +78,14 @@ class LaneKeeper(Generic[W]):
         drain_s: float,
         stalled_after_s: float,
         hold: HoldLane = hold_nothing,
+        announce_end: Callable[[str], None] = lambda _: None,
         on_progress: Callable[[str, Mapping[str, Any]], None] = lambda _, __: None,
     ) -> None:
         self._start = start
         self._observer = observer
         self._hold = hold
+        # Told of a lane that is about to be asked to end.
+        self._announce_end = announce_end
         # Told of the newest micro-batch of a lane, as Spark describes it.
         self._on_progress = on_progress
         self._drain_s = drain_s
@@ -195,6 +198,7 @@ class LaneKeeper(Generic[W]):
     def _begin_end(self, name: str, *, drain_s: float) -> None:
         lane = self._lanes.pop(name)
         if lane.query is not None:
+            self._announce_end(name)
             self._ends[name] = self._threads.submit(
                 self._end, name, lane.query, lane.held, drain_s=drain_s
             )

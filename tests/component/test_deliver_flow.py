@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from delivery.deliver import Plan
+from delivery.pace import Pace
 from shared.destination import Destination
 from shared.flow_record import FlowRecord, open_flow_record
 from shared.partial import PARTIAL_TYPE
@@ -81,17 +82,17 @@ def test_a_task_that_may_send_nothing_leaves_the_processor_to_others(tmp_path: P
         )
         # Something was sent: it ends as soon as it can.
         begun_s = time.monotonic()
-        run(events(1_000), plan, lasts_s_when_refused=60.0)
+        run(events(1_000), plan, pace=Pace(lasts_s=60.0))
         assert time.monotonic() - begun_s < 60
         begun_s = time.monotonic()
-        refused = run(events(10, first=1_000), plan, lasts_s_when_refused=0.5)
+        refused = run(events(10, first=1_000), plan, pace=Pace(lasts_s=0.5))
         assert time.monotonic() - begun_s >= 0.5
     assert causes(refused) == {"breaker_open": 10}
     # Nothing to send is not a refusal.
     wanted = Condition("/kind", "equals", "wanted")
     with scripted_destination() as well:
         begun_s = time.monotonic()
-        run(events(10), plan_for(sample(well, filter=(wanted,))), lasts_s_when_refused=60.0)
+        run(events(10), plan_for(sample(well, filter=(wanted,))), pace=Pace(lasts_s=60.0))
         assert time.monotonic() - begun_s < 60
 
 
@@ -100,17 +101,17 @@ def test_what_is_held_up_comes_at_another_moment(tmp_path: Path) -> None:
         plan = replace(plan_for(sample(dead)), schedule=RetrySchedule(), flow_folder=tmp_path)
         # All was tried in time: there is nothing to spread.
         begun_s = time.monotonic()
-        run(events(10), plan, waits_s_when_held_up=60.0)
+        run(events(10), plan, pace=Pace(spread_s=60.0))
         assert time.monotonic() - begun_s < 60
         while "breaker_open" not in causes(run(events(10), plan)):
             pass
         begun_s = time.monotonic()
-        run(events(10), plan, waits_s_when_held_up=0.5)
+        run(events(10), plan, pace=Pace(spread_s=0.5))
         assert time.monotonic() - begun_s >= 0.5
     with scripted_destination(lambda _, __: Reply(delay_s=0.3)) as slow:
         plan = plan_for(sample(slow, batch_count_max=1, parallel_max=1), time_box_s=0.2)
         begun_s = time.monotonic()
-        late = run(events(10), plan, waits_s_when_held_up=0.5)
+        late = run(events(10), plan, pace=Pace(spread_s=0.5))
         assert time.monotonic() - begun_s >= 0.8
     assert causes(late)["budget_used_up"] > 0
 

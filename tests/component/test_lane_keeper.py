@@ -62,6 +62,8 @@ class House:
         self.held: set[str] = set()
         self.refuses: dict[str, Exception] = {}
         self.told: list[tuple[str, Any]] = []
+        # Lanes that were told of their end, and whether their queries still ran.
+        self.announced: list[tuple[str, bool]] = []
         self.seen = Seen()
         self.keeper = LaneKeeper[int](
             self._start,
@@ -69,6 +71,7 @@ class House:
             drain_s=1,
             stalled_after_s=stalled_after_s,
             hold=self._hold,
+            announce_end=self._announce_end,
             on_progress=lambda name, progress: self.told.append((name, progress)),
         )
 
@@ -77,6 +80,10 @@ class House:
             raise self.refuses[name]
         self.queries.append((name, Query()))
         return cast("StreamingQuery", self.queries[-1][1])
+
+    def _announce_end(self, name: str) -> None:
+        running = [query.isActive for lane, query in self.queries if lane == name]
+        self.announced.append((name, running[-1]))
 
     @contextmanager
     def _hold(self, name: str) -> Iterator[None]:
@@ -152,6 +159,8 @@ def test_drain_ends_all_and_waits_for_them() -> None:
     assert not any(query.isActive for _, query in house.queries)
     assert house.held == set()
     assert house.seen.up == {"a": False, "b": False}
+    # Its tasks hear of it while they still run.
+    assert house.announced == [("a", True), ("b", True)]
 
 
 def test_a_lane_that_hangs_in_a_micro_batch_is_called_stalled_and_an_idle_one_is_not() -> None:

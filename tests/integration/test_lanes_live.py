@@ -48,11 +48,15 @@ def test_a_paused_lane_keeps_its_position_and_a_changed_one_sends_otherwise(
         hifi.wait_for_balance(to.id, lambda b: b.delivered == 10, what="10 delivered")
         change(hifi, replace(to, is_paused=True))
         wait_until(lambda: lane_is(port, to, up=False), what="the lane is down")
+        # What tells a task that only rests to end: there while the lane is down, and no longer.
+        end_mark = hifi.stack.settings.folder / "delivery" / "checkpoints" / f"{to.id}.ends"
+        assert end_mark.exists()
         assert hifi.post("paused", ids("while", 10)).status_code == 200
         changed_s = time.monotonic()
         change(hifi, replace(to, batch_count_max=1))
         wait_until(lambda: len(destination.accepted_ids) == 20, what="20 arrived")
         took_s = time.monotonic() - changed_s
+        assert not end_mark.exists()
         while_paused = [r for r in destination.accepted if r.events[0]["id"].startswith("while")]
         assert max(destination.accepted_ids.values()) == 1
         assert all(request.received_s > changed_s for request in while_paused)
