@@ -260,18 +260,22 @@ def _attempts(kafka: str, first: int, end: int) -> dict[int, int]:
     until_s = time.monotonic() + _DELAY_MS / 1000 + _QUIET_S
     while time.monotonic() < until_s:
         before = len(found)
-        for message in _read(kafka, RECEIPTS, at):
-            for receipt in map(Receipt.from_json, lines_of(message.value())):
-                if receipt.outcome is ReceiptOutcome.WAITING and not receipt.batch_id:
-                    # It was parked, not tried.
-                    continue
-                for covered in receipt.covered:
-                    for number in range(max(covered.first, first), min(covered.end, end)):
-                        found.setdefault(number, receipt.started_at_ms)
+        for receipt in _receipts(kafka, at):
+            if receipt.outcome is ReceiptOutcome.WAITING and not receipt.batch_id:
+                # It was parked, not tried.
+                continue
+            for covered in receipt.covered:
+                for number in range(max(covered.first, first), min(covered.end, end)):
+                    found.setdefault(number, receipt.started_at_ms)
         if len(found) > before:
             until_s = max(until_s, time.monotonic() + _QUIET_S)
         time.sleep(1.0)
     return found
+
+
+def _receipts(kafka: str, at: dict[int, int]) -> Iterator[Receipt]:
+    for message in _read(kafka, RECEIPTS, at):
+        yield from map(Receipt.from_json, lines_of(message.value()))
 
 
 def _read(kafka: str, topic: str, at: dict[int, int] | None = None) -> Iterator[Any]:

@@ -127,18 +127,21 @@ class Sampler:
         return [stream_topic(stream) for stream in self._configuration().streams]
 
     def _enter(self, topic: str, values: list[bytes]) -> None:
-        at_ms = now_ms()
         if topic == RECEIPTS:
+            enter = self._enter_receipt
             values = [line for sheet in values for line in lines_of(sheet)]
+        else:
+            enter = self._enter_row
+        at_ms = now_ms()
         for value in values:
             try:
-                if topic == RECEIPTS:
-                    receipt = Receipt.from_json(value)
-                    self._of(receipt.destination_id).take(receipt, now_ms=at_ms)
-                else:
-                    self._enter_row(AckedRow.from_bytes(value, with_ids=False), at_ms)
+                enter(value, at_ms)
             except (ValueError, TypeError, KeyError) as error:
                 log.warning("record.unreadable", topic=topic, error=repr(error))
+
+    def _enter_receipt(self, value: bytes, at_ms: int) -> None:
+        receipt = Receipt.from_json(value)
+        self._of(receipt.destination_id).take(receipt, now_ms=at_ms)
 
     def _of(self, destination_id: str) -> Progress:
         if destination_id not in self._progress:
@@ -149,7 +152,8 @@ class Sampler:
                     progress.partition(name, number, first=first)
         return self._progress[destination_id]
 
-    def _enter_row(self, row: AckedRow, at_ms: int) -> None:
+    def _enter_row(self, value: bytes, at_ms: int) -> None:
+        row = AckedRow.from_bytes(value, with_ids=False)
         stream = self._streams.setdefault(stream_of(row.topic), _Stream())
         stream.ingest.merge(row.ingest, now_ms=at_ms)
         stream.process.merge(row.process, now_ms=at_ms)

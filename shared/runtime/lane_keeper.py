@@ -184,12 +184,18 @@ class LaneKeeper(Generic[W]):
             lane.progress_s = now_s
         age_s = now_s - lane.progress_s
         self._observer.progress_age(name, age_s=age_s)
-        self._note_stall(name, lane, age_s)
+        self._note_stall(name, lane, query, age_s)
 
-    def _note_stall(self, name: str, lane: _Lane[W], age_s: float) -> None:
+    def _note_stall(self, name: str, lane: _Lane[W], query: StreamingQuery, age_s: float) -> None:
         is_stalled = age_s > self._stalled_after_s
         if is_stalled and not lane.is_stalled:
-            log.error("lane.stalled", lane=name, no_progress_for_s=round(age_s, 1))
+            log.error(
+                "lane.stalled",
+                lane=name,
+                no_progress_for_s=round(age_s, 1),
+                # Spark's words for where it stands: reading offsets, processing, committing.
+                doing=_status(query)["message"],
+            )
         elif lane.is_stalled and not is_stalled:
             log.info("lane.goes_on", lane=name)
         lane.is_stalled = is_stalled

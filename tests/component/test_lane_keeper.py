@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 from pyspark.sql.streaming.query import StreamingQuery
+from structlog.testing import capture_logs
 
 from shared.runtime import lane_keeper
 from shared.runtime.lane_keeper import LaneKeeper
@@ -18,7 +19,7 @@ class Query:
 
     def __init__(self) -> None:
         self.isActive = True
-        self.status = {"isTriggerActive": False}
+        self.status: dict[str, Any] = {"isTriggerActive": False, "message": "Waiting"}
         self.lastProgress: dict[str, Any] | None = None
         self.recentProgress: list[dict[str, Any]] = []
         self.error: str | None = None
@@ -167,11 +168,14 @@ def test_a_lane_that_hangs_in_a_micro_batch_is_called_stalled_and_an_idle_one_is
     house = House(stalled_after_s=0.05)
     house.keeper.keep({"hangs": 1, "idle": 1})
     hanging = dict(house.queries)["hangs"]
-    hanging.status = {"isTriggerActive": True}
+    hanging.status = {"isTriggerActive": True, "message": "Processing new data"}
     until_s = time.monotonic() + 10
-    while not house.seen.stalled["hangs"] and time.monotonic() < until_s:
-        house.keeper.keep({"hangs": 1, "idle": 1})
+    with capture_logs() as logs:
+        while not house.seen.stalled["hangs"] and time.monotonic() < until_s:
+            house.keeper.keep({"hangs": 1, "idle": 1})
+    (alarm,) = [each for each in logs if each["event"] == "lane.stalled"]
+    assert (alarm["lane"], alarm["doing"]) == ("hangs", "Processing new data")
     assert house.seen.stalled == {"hangs": True, "idle": False}
-    hanging.status = {"isTriggerActive": False}
+    hanging.status = {"isTriggerActive": False, "message": "Waiting"}
     house.keeper.keep({"hangs": 1, "idle": 1})
     assert house.seen.stalled["hangs"] is False
