@@ -22,7 +22,7 @@ from delivery.batches import Batch, Tried, fresh_batches, is_plain, tried_batche
 from delivery.exchange import Courier
 from delivery.flow_store import FlowStore
 from delivery.outcomes import Exchange, hop, outcomes_of
-from delivery.pace import Pace
+from delivery.pace import AT_ONCE, Pace
 from delivery.queues import Queue
 from delivery.rows import Rows, columns_of, envelopes_of, first_place, records_of
 from delivery.sender import Sender
@@ -77,9 +77,6 @@ class Plan:
     end_mark: Path | None = None
 
 
-# For those whose tasks have nobody to make room for.
-_AT_ONCE = Pace()
-
 # Of a real-time task's outcomes so many bytes are kept at the most until its interval ends.
 _KEPT_BYTES_MAX = 32 * 1024 * 1024
 # What a row costs besides its value: topic, key, headers.
@@ -95,7 +92,7 @@ def deliver(
     plan: Plan,
     *,
     is_again: bool = False,
-    pace: Pace = _AT_ONCE,
+    pace: Pace = AT_ONCE,
 ) -> Iterator[pa.RecordBatch]:
     """Send every row of a task to its destination; yield one row per outcome.
 

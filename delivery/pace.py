@@ -73,3 +73,7 @@ class Pace:
 
     def _is_to_end(self) -> bool:
         return self.end_mark is not None and self.end_mark.exists()
+
+
+# Of tasks that have nobody to make room for.
+AT_ONCE = Pace()

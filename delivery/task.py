@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 
 from delivery.deliver import Plan, deliver
-from delivery.pace import Pace
+from delivery.pace import AT_ONCE, Pace
 from delivery.rows import Rows
 from shared.runtime.task_tries import is_another_try, is_first_task
 
@@ -18,7 +18,7 @@ def deliver_stream(batches: Iterable[Rows], *, plan: Plan) -> Iterator[pa.Record
 def _pace(plan: Plan) -> Pace:
     if plan.is_realtime:
         # Its task goes on until the interval is over, whatever it may send.
-        return Pace()
+        return AT_ONCE
     return Pace.of_task(
         is_first=is_first_task(),
         time_box_s=plan.time_box_s,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 
 from delivery.deliver import Plan, deliver
-from delivery.pace import Pace
+from delivery.pace import AT_ONCE, Pace
 from shared.destination import Destination
 from shared.envelope import (
     History,
@@ -49,9 +49,9 @@ def run(
     plan: Plan,
     *,
     is_again: bool = False,
-    pace: Pace | None = None,
+    pace: Pace = AT_ONCE,
 ) -> list[RecordOut]:
-    batches = deliver(iter([batch_in(records)]), plan, is_again=is_again, pace=pace or Pace())
+    batches = deliver(iter([batch_in(records)]), plan, is_again=is_again, pace=pace)
     return rows_of(batches)
 
 

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from delivery.lane import announce_end
 from delivery.pace import Pace
+from delivery.settings import DeliverySettings
 
 
 def test_only_the_first_task_makes_its_micro_batch_last(tmp_path: Path) -> None:
@@ -41,3 +43,13 @@ def test_a_lane_that_is_to_end_waits_for_nothing(tmp_path: Path) -> None:
     pace.before_end(begun_s=begun_s, was_refused=True)
     announcing.join()
     assert 0.2 <= time.monotonic() - begun_s < 30
+
+
+def test_a_disk_that_takes_no_mark_keeps_no_lane_from_ending(tmp_path: Path) -> None:
+    settings = DeliverySettings(folder=tmp_path)
+    with pytest.raises(FileNotFoundError):
+        (settings.checkpoints / "s" / "d.ends").touch()
+    announce_end("s/d", settings)
+    (settings.checkpoints / "s").mkdir(parents=True)
+    announce_end("s/d", settings)
+    assert (settings.checkpoints / "s" / "d.ends").exists()
