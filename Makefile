@@ -59,7 +59,7 @@ bench-deliver: .venv/.bench-synced ## deliver, without Spark, against ready-made
 	@$(BIN)/python -m benchmarks.deliver
 
 shots: .venv/.synced ## pictures of every page of the console from a live run, in build/shots (needs chromium)
-	@$(BIN)/python -m tests.shots
+	@$(BIN)/python -m tests.support.shots
 
 bench-observe: .venv/.bench-synced ## what the audit costs end to end, its pace, and how true its p95 is
 	@$(BIN)/python -u -m benchmarks.observe $(ARGS)

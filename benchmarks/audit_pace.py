@@ -21,20 +21,20 @@ from pathlib import Path
 from benchmarks.backlog import MINUTE_MS, Backlog
 from benchmarks.process_tree import used_by
 from deploy.local.cluster import Cluster
-from observe.audit import Audit
-from observe.audit_job import AuditJob
-from observe.audit_kafka import AuditKafka, audit_kafka
-from observe.audit_memory import Memory
-from observe.auditor import start_audit_spark
-from observe.signing import Signer
-from shared.minutes import Rules
+from observe.audit.audit_run import Audit
+from observe.audit.kafka import AuditKafka, audit_kafka
+from observe.audit.loop import start_audit_spark
+from observe.audit.memory import Memory
+from observe.audit.minutes import Rules
+from observe.audit.signing import Signer
+from observe.audit.spark_job import AuditReads
+from shared.event.topics import destination_id, fixed_specs, retry_topic, stream_spec, stream_topic
+from shared.proof.statement import SignedStatement
+from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
-from shared.runtime.jars import default_cache
-from shared.runtime.spark import stop_spark
-from shared.runtime.topic_admin import topic_admin
-from shared.schedule import RetrySchedule
-from shared.statement import SignedStatement
-from shared.topics import destination_id, fixed_specs, retry_topic, stream_spec, stream_topic
+from shared.runtime.java.jars import default_cache
+from shared.runtime.kafka.topic_admin import topic_admin
+from shared.runtime.spark.session import stop_spark
 
 _STREAM = "pace"
 # A minute at 2,500 a second; and one at 20,000 a second.
@@ -147,12 +147,12 @@ async def _answer(kafka: str, folder: Path) -> None:
     spark = start_audit_spark(folder / "spark", default_cache(), heap_mb=_HEAP_MB)
     try:
         async with audit_kafka(kafka) as asked:
-            await _runs(AuditJob(spark, kafka), asked, Memory(), folder)
+            await _runs(AuditReads(spark, kafka), asked, Memory(), folder)
     finally:
         stop_spark(spark)
 
 
-async def _runs(job: AuditJob, kafka: AuditKafka, memory: Memory, folder: Path) -> None:
+async def _runs(job: AuditReads, kafka: AuditKafka, memory: Memory, folder: Path) -> None:
     stated = 0
 
     async def publish(made: Sequence[SignedStatement]) -> None:

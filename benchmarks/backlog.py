@@ -13,15 +13,15 @@ from dataclasses import dataclass, field
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
-from gateway.events import Event
-from gateway.ledger import AckLedger, Request
-from gateway.publisher import KafkaPublisher
-from gateway.report import Report
-from shared.envelope import event_headers
-from shared.receipt import Covered, Facts, ReceiptOutcome, make_receipt
-from shared.routing import route_receipt
-from shared.runtime.lane_positions import LaneGroups
-from shared.topics import destination_id, stream_topic
+from gateway.intake.events import Event
+from gateway.publish.ledger import AckLedger, Request
+from gateway.publish.publisher import KafkaPublisher
+from gateway.publish.report import Report
+from shared.event.envelope import event_headers
+from shared.event.topics import destination_id, stream_topic
+from shared.proof.receipt import Covered, Facts, ReceiptOutcome, make_receipt
+from shared.retry.routing import route_receipt
+from shared.runtime.kafka.lane_positions import LaneGroups
 
 MINUTE_MS = 60_000
 # Of a request and of a delivered batch: the latter is the default of a destination.

@@ -16,13 +16,13 @@ from typing import NamedTuple
 from benchmarks.machine import describe
 from benchmarks.sink import running_sink
 from delivery.deliver import Plan, deliver
-from delivery.sender import Sender
-from shared.destination import Destination
-from shared.envelope import event_headers
-from shared.receipt import lines_of
-from shared.record import Origin, RecordIn
-from shared.runtime.arrow_rows import batch_in
-from shared.topics import RECEIPTS, STATE, stream_topic
+from delivery.http.sender import Sender
+from shared.config.destination import Destination
+from shared.event.envelope import event_headers
+from shared.event.record import Origin, RecordIn
+from shared.event.topics import RECEIPTS, STATE, stream_topic
+from shared.proof.receipt import lines_of
+from shared.runtime.spark.arrow_rows import batch_in
 
 _EVENTS = 30_000
 _BATCH = 500

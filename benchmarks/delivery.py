@@ -27,11 +27,11 @@ from benchmarks.lag_sink import LagSink, running_lag_sink
 from benchmarks.machine import describe
 from benchmarks.paced import write_all
 from deploy.local.cluster import Cluster
-from shared.destination import Destination, Latency
-from shared.runtime.jars import default_cache
-from shared.runtime.topic_admin import topic_admin
-from shared.schedule import RetrySchedule
-from shared.topics import fixed_specs, stream_spec
+from shared.config.destination import Destination, Latency
+from shared.event.topics import fixed_specs, stream_spec
+from shared.retry.schedule import RetrySchedule
+from shared.runtime.java.jars import default_cache
+from shared.runtime.kafka.topic_admin import topic_admin
 
 _ROUNDS = 3
 _RATE_EVENTS = 120_000

@@ -13,13 +13,13 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from delivery.lane import source_options, start_lane
 from delivery.settings import DeliverySettings
-from shared.destination import Destination
-from shared.runtime.arrow_rows import COLUMNS_IN, SCHEMA_OUT
-from shared.runtime.jars import default_cache, ensure_jars
-from shared.runtime.query_end import end_query
-from shared.runtime.spark import SparkSettings, map_arrow, start_spark, stop_spark
+from delivery.spark.lane import source_options, start_lane
+from shared.config.destination import Destination
+from shared.runtime.java.jars import default_cache, ensure_jars
+from shared.runtime.spark.arrow_rows import COLUMNS_IN, SCHEMA_OUT
+from shared.runtime.spark.query_end import end_query
+from shared.runtime.spark.session import SparkSettings, map_arrow, start_spark, stop_spark
 
 _TIMEOUT_S = 90.0
 _LOOK_S = 0.2
@@ -35,7 +35,7 @@ def rates(
             name="bench",
             folder=settings.home,
             jars=ensure_jars("spark", cache=default_cache()),
-            worker_daemon="delivery.worker_daemon",
+            worker_daemon="delivery.spark.worker_daemon",
         )
     )
     try:

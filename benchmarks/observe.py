@@ -31,13 +31,13 @@ from benchmarks.process_tree import used_by
 from deploy.local.ports import pick_free
 from deploy.local.services import StackSettings
 from deploy.local.stack import Stack
-from shared.configuration import Stream
-from shared.destination import Destination
+from shared.config.configuration import Stream
+from shared.config.destination import Destination
+from shared.event.topics import stream_spec
 from shared.metric_names import OBSERVE_AUDIT_RUN_SECONDS, OBSERVE_LAG_SECONDS, OBSERVE_UP
-from shared.runtime.config_topic import write_config
-from shared.runtime.jars import default_cache
-from shared.runtime.topic_admin import topic_admin
-from shared.topics import stream_spec
+from shared.runtime.java.jars import default_cache
+from shared.runtime.kafka.config_topic import write_config
+from shared.runtime.kafka.topic_admin import topic_admin
 
 # 40 s of work, two runs of the audit, at the pace that two cores have for everything; and what is
 # sent before that, so that what the audit is behind at the end it was at the beginning.

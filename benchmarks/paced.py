@@ -12,8 +12,8 @@ from typing import Any
 
 from aiokafka import AIOKafkaProducer
 
-from shared.envelope import event_headers
-from shared.topics import stream_topic
+from shared.event.envelope import event_headers
+from shared.event.topics import stream_topic
 
 _EVENT_BYTES = 500
 # Events are due in steps of 5 ms; sleeping between single ones would measure the sleep.

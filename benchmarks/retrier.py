@@ -30,9 +30,9 @@ from benchmarks.retrier_fill import DESTINATIONS, destinations, waiting_record
 from benchmarks.sink import running_sink
 from deploy.local.cluster import Cluster
 from deploy.local.ports import pick_free
-from shared.receipt import Receipt, ReceiptOutcome, lines_of
-from shared.runtime.jars import default_cache, ensure_jars
-from shared.topics import RECEIPTS, retry_topic
+from shared.event.topics import RECEIPTS, retry_topic
+from shared.proof.receipt import Receipt, ReceiptOutcome, lines_of
+from shared.runtime.java.jars import default_cache, ensure_jars
 
 _LONG_TIERS = ("30m", "2h", "8h")
 _TIER = retry_topic("30s")

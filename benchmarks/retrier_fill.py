@@ -2,17 +2,17 @@
 
 import asyncio
 
-from shared.configuration import Stream
-from shared.decision import RetryLater
-from shared.destination import Destination
-from shared.envelope import Envelope, History
-from shared.record import Origin, RecordOut
-from shared.routing import route
+from shared.config.configuration import Stream
+from shared.config.destination import Destination
+from shared.event.envelope import Envelope, History
+from shared.event.record import Origin, RecordOut
+from shared.event.topics import fixed_specs, stream_topic, tier_of
+from shared.retry.decision import RetryLater
+from shared.retry.routing import route
+from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
-from shared.runtime.config_topic import write_config
-from shared.runtime.topic_admin import topic_admin
-from shared.schedule import RetrySchedule
-from shared.topics import fixed_specs, stream_topic, tier_of
+from shared.runtime.kafka.config_topic import write_config
+from shared.runtime.kafka.topic_admin import topic_admin
 
 STREAM = "bench"
 DESTINATIONS = 20

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from functools import partial
 
-from delivery.lane import announce_end, begins_at, hold_lane, start_lane, warm_up
 from delivery.metrics import DeliveryMetrics
 from delivery.settings import DeliverySettings
-from shared.configuration import Configuration
-from shared.destination import Destination, Latency
-from shared.runtime.lane_driver import run_lanes
-from shared.runtime.spark import REALTIME_OPTIONS
+from delivery.spark.lane import announce_end, begins_at, hold_lane, start_lane, warm_up
+from shared.config.configuration import Configuration
+from shared.config.destination import Destination, Latency
+from shared.runtime.spark.lane_driver import run_lanes
+from shared.runtime.spark.session import REALTIME_OPTIONS
 
 
 def main() -> None:
@@ -20,7 +20,7 @@ def main() -> None:
         start_lane=partial(start_lane, settings=settings),
         wanted_of=partial(wanted, latency=settings.latency),
         metrics=DeliveryMetrics(),
-        worker_daemon="delivery.worker_daemon",
+        worker_daemon="delivery.spark.worker_daemon",
         warm_up=partial(warm_up, settings=settings),
         hold_lane=partial(hold_lane, settings=settings),
         announce_end=partial(announce_end, settings=settings),

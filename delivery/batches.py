@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from shared.batch import chunks, join_body
-from shared.destination import Destination
-from shared.envelope import Envelope, History
-from shared.receipt import Facts, facts_of
-from shared.runtime.arrow_events import EventColumns
+from delivery.arrow_events import EventColumns
+from delivery.body import chunks, join_body
+from shared.config.destination import Destination
+from shared.event.envelope import Envelope, History
+from shared.proof.receipt import Facts, facts_of
 
 
 @dataclass(frozen=True, slots=True)

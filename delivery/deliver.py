@@ -19,15 +19,21 @@ from typing import Any, Literal, assert_never
 import pyarrow as pa
 
 from delivery.batches import Batch, Tried, fresh_batches, is_plain, tried_batches
-from delivery.exchange import Courier
+from delivery.courier import Courier
+from delivery.dispatcher import Dispatcher
 from delivery.flow_store import FlowStore
+from delivery.http.sender import Sender
 from delivery.outcomes import Exchange, hop, outcomes_of
 from delivery.pace import AT_ONCE, Pace
-from delivery.queues import Queue
 from delivery.rows import Rows, columns_of, envelopes_of, first_place, records_of
-from delivery.sender import Sender
 from delivery.settling import Settlement
-from shared.decision import (
+from shared.config.destination import Destination
+from shared.config.selection import is_wanted
+from shared.event.envelope import Envelope, History, Malformed, open_retry_record
+from shared.event.record import Origin, RecordIn, RecordOut
+from shared.flow.flow import limits_of
+from shared.flow.flow_record import FlowRecord
+from shared.retry.decision import (
     DESTINATION_GONE,
     FILTERED,
     DeadLetter,
@@ -36,16 +42,10 @@ from shared.decision import (
     Send,
     admit,
 )
-from shared.destination import Destination
-from shared.envelope import Envelope, History, Malformed, open_retry_record
-from shared.flow import limits_of
-from shared.flow_record import FlowRecord
-from shared.record import Origin, RecordIn, RecordOut
-from shared.routing import in_sheets, route_malformed, route_state
-from shared.runtime.arrow_rows import batch_of
+from shared.retry.routing import in_sheets, route_malformed, route_state
+from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
-from shared.schedule import RetrySchedule
-from shared.selection import is_wanted
+from shared.runtime.spark.arrow_rows import batch_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class _Task:
         # The spread of delays, and names of tasks, need no secrecy.
         self._dice = random.Random()  # noqa: S311
         self._name = f"{os.getpid()}.{self._dice.getrandbits(32):x}"
-        self._queues: dict[str, Queue] = {}
+        self._queues: dict[str, Dispatcher] = {}
         # Known with the first rows; a replay has no position that could confirm its receipts.
         self._read_at: Origin | None = None
 
@@ -194,10 +194,10 @@ class _Task:
         for queue in self._queues.values():
             queue.leave()
 
-    def _queue(self, name: str) -> Queue:
+    def _queue(self, name: str) -> Dispatcher:
         if name not in self._queues:
             plan, destination = self._plan, self._plan.destinations[name]
-            self._queues[name] = Queue(
+            self._queues[name] = Dispatcher(
                 self._name,
                 self._courier,
                 self._store,

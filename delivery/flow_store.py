@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from shared.destination import Destination
-from shared.flow import Flow, Limits
-from shared.flow_record import FlowRecord, going_on, open_flow_record
+from shared.config.destination import Destination
+from shared.flow.flow import Flow, SendLimits
+from shared.flow.flow_record import FlowRecord, going_on, open_flow_record
 
 # A page is written as a whole, so that no reader meets half a record.
 _PAGE_BYTES = 4096
@@ -28,7 +28,7 @@ class Held:
     """What is known of a destination while nobody else may change it. Set `flow` to change it."""
 
     flow: Flow
-    limits: Limits
+    limits: SendLimits
     now_ms: int
     _record: FlowRecord
 
@@ -68,7 +68,7 @@ class FlowStore:
     _memory: dict[str, FlowRecord] = field(default_factory=dict)
 
     @contextmanager
-    def hold(self, destination: Destination, limits: Limits, *, now_ms: int) -> Iterator[Held]:
+    def hold(self, destination: Destination, limits: SendLimits, *, now_ms: int) -> Iterator[Held]:
         """Look at what is known of a destination, and change it, while nobody else does."""
         if self.folder is None:
             kept = self._memory.get(destination.id)
@@ -91,7 +91,7 @@ class FlowStore:
         self._files.clear()
 
     def _held(
-        self, kept: FlowRecord | None, destination: Destination, limits: Limits, now_ms: int
+        self, kept: FlowRecord | None, destination: Destination, limits: SendLimits, now_ms: int
     ) -> Held:
         published = self.published.get(destination.id)
         record = going_on(kept, published, limits, store=self._name, now_ms=now_ms)

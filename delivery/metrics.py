@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 
 import structlog
 
-from shared.destination import Destination
-from shared.flow import WARN_AT, Flow, FlowState, failing_part
-from shared.flow_record import FlowRecord
+from shared.config.destination import Destination
+from shared.flow.flow import WARN_AT, Flow, FlowState, failing_part
+from shared.flow.flow_record import FlowRecord
 from shared.metric_names import (
     DELIVERY_ATTEMPTS,
     DELIVERY_EVENTS_PARKED,

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from delivery.batches import Batch, Tried
-from shared.decision import FILTERED, DeadLetter, Delivered, Hop, Park, RetryLater
-from shared.envelope import Envelope
-from shared.lifecycle import MOVE_OF, State, next_state
-from shared.receipt import Facts, ReceiptOutcome, facts_of, make_receipt
-from shared.record import Origin, RecordOut
-from shared.routing import route, route_receipt
+from shared.event.envelope import Envelope
+from shared.event.record import Origin, RecordOut
+from shared.proof.receipt import Facts, ReceiptOutcome, facts_of, make_receipt
+from shared.retry.decision import FILTERED, DeadLetter, Delivered, Hop, Park, RetryLater
+from shared.retry.lifecycle import MOVE_OF, State, next_state
+from shared.retry.routing import route, route_receipt
 
 
 @dataclass(frozen=True, slots=True)

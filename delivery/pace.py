@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from shared.runtime.turns import book_turn
+from delivery.turns import book_turn
 
 # A micro-batch that may not send is as long as one that sends and gets no answer in its time box,
 # or a fifth shorter. It would otherwise be over at once, and planning one after the other takes

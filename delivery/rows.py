@@ -9,10 +9,11 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from shared.envelope import Envelope, open_stream_record
-from shared.record import Origin, RecordIn
-from shared.runtime import arrow_events, arrow_rows
-from shared.runtime.arrow_events import EventColumns
+from delivery import arrow_events
+from delivery.arrow_events import EventColumns
+from shared.event.envelope import Envelope, open_stream_record
+from shared.event.record import Origin, RecordIn
+from shared.runtime.spark import arrow_rows
 
 Rows: TypeAlias = pa.RecordBatch | Sequence[RecordIn]
 

@@ -5,8 +5,8 @@ from pathlib import Path
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
-from shared.destination import Latency
-from shared.runtime.lane_driver import LaneDriverSettings
+from shared.config.destination import Latency
+from shared.runtime.spark.lane_driver import LaneDriverSettings
 
 
 class DeliverySettings(LaneDriverSettings):

@@ -11,9 +11,14 @@ from dataclasses import dataclass, field, replace
 
 from delivery.batches import Batch, Tried
 from delivery.flow_store import Held
+from delivery.http.partial_reply import UnreadableReportError, failed_events
 from delivery.outcomes import Exchange, Final, outcomes_of, receipt_of
-from shared.attempt import Attempt, Failed, Failure, Responded, Verdict, classify
-from shared.decision import (
+from shared.config.destination import Destination
+from shared.event.envelope import History
+from shared.event.record import Origin, RecordOut
+from shared.flow.flow import Ended, after_attempt, may_retry_locally, parked, retried_locally
+from shared.retry.attempt import Attempt, Failed, Failure, Responded, Verdict, classify
+from shared.retry.decision import (
     Decision,
     Delivered,
     Park,
@@ -25,12 +30,7 @@ from shared.decision import (
     decide,
     refuse,
 )
-from shared.destination import Destination
-from shared.envelope import History
-from shared.flow import Ended, after_attempt, may_retry_locally, parked, retried_locally
-from shared.partial import UnreadableReportError, failed_events
-from shared.record import Origin, RecordOut
-from shared.schedule import RetrySchedule
+from shared.retry.schedule import RetrySchedule
 
 # With this many attempts behind it, nothing is tried again in place.
 _NO_LOCAL_TRY = 1_000_000

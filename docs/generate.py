@@ -9,17 +9,18 @@ from pathlib import Path
 
 from deploy.alerts.rule_file import rule_file
 from deploy.dashboards.boards import boards
-from shared import lifecycle, metric_names
+from shared import metric_names
+from shared.retry import lifecycle
 
 FOLDER = Path(__file__).parent
 
 LIFECYCLE = """\
 # The life of an event
 
-<!-- Written by docs/generate.py from shared/lifecycle.py: change that, then run it. -->
+<!-- Written by docs/generate.py from shared/retry/lifecycle.py: change that, then run it. -->
 
 Every event is in exactly one of these states, and moves only along these arrows. The table in
-`shared/lifecycle.py` is the only source: the code asks it, and this page is written from it.
+`shared/retry/lifecycle.py` is the only source: the code asks it, and this page is written from it.
 
 An event is ours from `stored` on: the caller has been told yes, and from then on it ends in
 `delivered` or rests in `dead`, with its reason, until somebody sends it again.

@@ -6,7 +6,7 @@ import sys
 
 import uvloop
 
-from gateway.memory import settle
+from gateway.http.allocator import tune
 from gateway.server import serve
 from gateway.settings import Settings, read_settings
 from shared.runtime.logs import configure_logs
@@ -18,7 +18,7 @@ def main() -> None:
     try:
         settings = read_settings()
         configure_logs(service="gateway", level=settings.log_level)
-        settle()
+        tune()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serve_until_told(settings))
     except SetupError as error:

@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
-from gateway.events import Parsed
-from gateway.partitions import partition_of
+from gateway.intake.events import Parsed
 from gateway.problems import Problem
-from gateway.report import Fate, Report
+from gateway.publish.partitions import partition_of
+from gateway.publish.report import Fate, Report
 
 # How each fate is told, and the code of the problem when it is every event's.
 _STATUS_WORDS = {

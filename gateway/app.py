@@ -7,28 +7,28 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway.admission import echoed_request_id
 from gateway.callers import Callers, ConfigSource
-from gateway.control import Control
-from gateway.control_requests import ControlRequests
-from gateway.control_store import ControlStore
-from gateway.dead_letters import DeadLetterPaths, DeadLetterStore, KafkaDeadLetters
-from gateway.destinations import Destinations
+from gateway.control.dead_letters import DeadLetterPaths, DeadLetterStore, KafkaDeadLetters
+from gateway.control.destinations import Destinations
+from gateway.control.receipts import KafkaReceipts, ReceiptPaths, ReceiptStore
+from gateway.control.requests import ControlRequests
+from gateway.control.store import ControlStore
+from gateway.control.streams import Control
 from gateway.ingest import Ingest
-from gateway.ledger import AckLedger
-from gateway.openapi import document
+from gateway.intake.admission import echoed_request_id
+from gateway.jwt import TokenReader
+from gateway.openapi.document import document
 from gateway.problems import Problem
-from gateway.publisher import Publisher
-from gateway.receipts import KafkaReceipts, ReceiptPaths, ReceiptStore
+from gateway.publish.ledger import AckLedger
+from gateway.publish.publisher import Publisher
+from gateway.publish.spool import Spool
 from gateway.routes import EventPaths, new_request_id, problem_answer
 from gateway.settings import Settings
-from gateway.spool import Spool
-from gateway.tokens import TokenReader
 from shared.metric_names import GATEWAY_REQUESTS
+from shared.retry.schedule import RetrySchedule
 from shared.runtime.metrics import Metrics
 from shared.runtime.resolver import Resolver
 from shared.runtime.secret_box import SecretBox
-from shared.schedule import RetrySchedule
 
 log = structlog.get_logger()
 

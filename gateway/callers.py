@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from gateway.jwt import TokenReader
 from gateway.problems import Problem
-from gateway.tokens import TokenReader
-from shared.access import (
+from shared.config.access import (
     DEFAULT_TENANT,
     SCOPES,
     ApiKey,
@@ -18,8 +18,8 @@ from shared.access import (
     is_signed,
     read_text,
 )
-from shared.configuration import Configuration, Stream
-from shared.topics import is_name
+from shared.config.configuration import Configuration, Stream
+from shared.event.topics import is_name
 
 _CHALLENGE = ((b"www-authenticate", b'Bearer realm="hifi"'),)
 

@@ -15,7 +15,7 @@ from shared.runtime.metrics import Metrics
 _REMEMBERED = 10_000
 
 
-class Counts:
+class EventCounters:
     """The counters of requests, by what they are labelled with."""
 
     def __init__(self, metrics: Metrics) -> None:

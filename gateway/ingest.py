@@ -12,29 +12,29 @@ from typing import Any
 import msgspec
 from starlette.types import Receive
 
-from gateway import admission, cloud_events
-from gateway.admission import Format, InFlight
 from gateway.answers import Answer, answer, count_outcomes, dry_answer, strict_refusal
-from gateway.bodies import Found, find_events
-from gateway.body import Body, BodyLimits
 from gateway.callers import Caller, Callers, ConfigSource
-from gateway.counts import Counts
-from gateway.events import Context, Limits, Parsed, key_finder, read_events
+from gateway.counts import EventCounters
 from gateway.idempotency import Replays, id_base
-from gateway.ledger import AckLedger, Request
-from gateway.plain_events import read_plain
+from gateway.intake import admission, cloud_events
+from gateway.intake.admission import Format, InFlight
+from gateway.intake.event_finder import EventSpans, find_events
+from gateway.intake.events import Context, EventLimits, Parsed, key_finder, read_events
+from gateway.intake.plain_events import read_plain
+from gateway.intake.request_body import Body, BodyLimits
+from gateway.intake.schemas import SchemaError, keep_fitting
 from gateway.problems import Problem
-from gateway.publisher import Publisher
+from gateway.publish.ledger import AckLedger, Request
+from gateway.publish.publisher import Publisher
+from gateway.publish.report import Fate, Report
+from gateway.publish.spool import Spool
 from gateway.quota import Quotas
-from gateway.report import Fate, Report
-from gateway.schemas import SchemaError, keep_fitting
+from gateway.request_options import RequestOptions, read_wishes
 from gateway.settings import Settings
-from gateway.spool import Spool
-from gateway.wishes import Wishes, read_wishes
-from shared.configuration import Stream
+from shared.config.configuration import Stream
+from shared.event.topics import stream_topic
 from shared.metric_names import GATEWAY_IN_FLIGHT_BYTES
 from shared.runtime.metrics import Metrics
-from shared.topics import stream_topic
 
 _find_key = lru_cache(maxsize=1_000)(key_finder)
 _REPLAYED = ((b"idempotency-replayed", b"true"),)
@@ -70,8 +70,8 @@ class Ingest:
         self._spool = spool
         self._config = config
         self._callers = callers
-        self._counts = Counts(metrics)
-        self._limits = Limits(
+        self._counts = EventCounters(metrics)
+        self._limits = EventLimits(
             events_max=settings.events_max,
             event_bytes_max=settings.event_bytes_max,
             json_depth_max=settings.json_depth_max,
@@ -99,7 +99,7 @@ class Ingest:
             headers.get(b"content-type", ""), is_cloud_event=cloud_events.is_binary(headers)
         )
         wishes = read_wishes(headers, arrival.query_string)
-        plan = _Plan(body_format, wishes, self._body_limits, now_ms)
+        plan = _ReadingPlan(body_format, wishes, self._body_limits, now_ms)
         found = await self._serve(arrival, caller, plan)
         return found.minimal() if wishes.is_minimal else found
 
@@ -116,11 +116,11 @@ class Ingest:
         media_type = arrival.headers.get(b"content-type", "").split(";")[0].strip().lower()
         if media_type not in {"text/plain", "application/json"}:
             raise Problem("unsupported_media_type", "A beacon is JSON, as text/plain or as JSON.")
-        plan = _Plan(Format.JSON, Wishes(), self._beacon_limits, now_ms)
+        plan = _ReadingPlan(Format.JSON, RequestOptions(), self._beacon_limits, now_ms)
         found = await self._serve(arrival, caller, plan)
         return found.minimal()
 
-    async def _serve(self, arrival: Arrival, caller: Caller, plan: "_Plan") -> Answer:
+    async def _serve(self, arrival: Arrival, caller: Caller, plan: "_ReadingPlan") -> Answer:
         headers, wishes = arrival.headers, plan.wishes
         configuration = self._config.configuration
         stream = caller.stream(arrival.stream, configuration)
@@ -144,7 +144,7 @@ class Ingest:
                 given_signature = headers.get(b"hifi-signature")
                 caller.check_signature(given_signature, body=wire, now_ms=plan.now_ms)
             raw = body.decompress(encoding, wire)
-            job = _Job(arrival, stream, plan)
+            job = _Ingestion(arrival, stream, plan)
             if wishes.idempotency_key is None or wishes.is_dry_run:
                 given = await self._judge_and_store(job, raw, arrival.request_id)
             else:
@@ -158,7 +158,7 @@ class Ingest:
             limit_headers = self._quotas.headers(tenant, now_s=now_s)
         return Answer(given.status, given.body, given.headers + limit_headers + wishes.applied)
 
-    async def _once(self, job: "_Job", raw: bytes, tenant: str) -> Answer:
+    async def _once(self, job: "_Ingestion", raw: bytes, tenant: str) -> Answer:
         """Serve a request with an Idempotency-Key, or repeat the answer it had."""
         scope = f"{tenant}\0{job.stream.name}\0{job.plan.wishes.idempotency_key}"
         remembered = self._replays.begin(scope, raw, now_s=monotonic())
@@ -175,7 +175,7 @@ class Ingest:
             self._replays.end(scope, given)
         return given
 
-    async def _judge_and_store(self, job: "_Job", raw: bytes, base: str) -> Answer:
+    async def _judge_and_store(self, job: "_Ingestion", raw: bytes, base: str) -> Answer:
         wishes = job.plan.wishes
         parsed = self._judge(job, raw, base)
         job.event_count = len(parsed.events)
@@ -197,12 +197,12 @@ class Ingest:
             raise found
         return found
 
-    def _judge(self, job: "_Job", raw: bytes, base: str) -> Parsed:
+    def _judge(self, job: "_Ingestion", raw: bytes, base: str) -> Parsed:
         """Every event of the body, or why not."""
         headers, stream, plan = job.arrival.headers, job.stream, job.plan
         are_cloud_events = True
         if plan.body_format is Format.CLOUD_EVENT_BINARY:
-            found = Found([cloud_events.from_headers(headers, raw)], "")
+            found = EventSpans([cloud_events.from_headers(headers, raw)], "")
         else:
             found = find_events(
                 raw,
@@ -230,7 +230,7 @@ class Ingest:
                 raise Problem("not_stored", detail, headers=((b"retry-after", b"10"),)) from error
         return parsed
 
-    async def _publish(self, job: "_Job", parsed: Parsed) -> list[Report]:
+    async def _publish(self, job: "_Ingestion", parsed: Parsed) -> list[Report]:
         if not parsed.events:
             return []
         begun_s = monotonic()
@@ -252,7 +252,7 @@ class Ingest:
             )
         return list(reports)
 
-    def _count(self, job: "_Job", counts: Mapping[str, int]) -> None:
+    def _count(self, job: "_Ingestion", counts: Mapping[str, int]) -> None:
         for word, count in counts.items():
             counter = self._counts.events_of(job.stream.name, word)
             if count:
@@ -262,25 +262,25 @@ class Ingest:
 _PROBLEM_TYPE = (b"content-type", b"application/problem+json")
 
 
-class _Plan(msgspec.Struct, frozen=True):
+class _ReadingPlan(msgspec.Struct, frozen=True):
     """How a request is to be read, as its head says."""
 
     body_format: Format
-    wishes: Wishes
+    wishes: RequestOptions
     limits: BodyLimits
     now_ms: int
 
 
-class _Job(msgspec.Struct):
+class _Ingestion(msgspec.Struct):
     """What is known of a request when its body is there."""
 
     arrival: Arrival
     stream: Stream
-    plan: _Plan
+    plan: _ReadingPlan
     event_count: int = 0
 
 
-def _request(job: _Job, reports: Sequence[Report], or_fate: Fate) -> Request:
+def _request(job: _Ingestion, reports: Sequence[Report], or_fate: Fate) -> Request:
     """The request as the ledger names it; it counts what is stored, or of the other fate."""
     stored = Fate.STORED
     count = sum([len(r.positions) for r in reports if r.fate is stored or r.fate is or_fate])

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from math import ceil
 
 from gateway.problems import Problem
-from shared.access import Tenant
+from shared.config.access import Tenant
 
 # How many seconds' worth a bucket holds: the shortest window that RateLimit-Policy can name.
 _WINDOW_S = 1

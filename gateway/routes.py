@@ -12,14 +12,16 @@ from time import time_ns
 import structlog
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway import admission, cors, problems
+from gateway import problems
 from gateway.answers import Answer
-from gateway.body import ClientGoneError
 from gateway.callers import Callers
-from gateway.counts import Counts
+from gateway.counts import EventCounters
+from gateway.http import cors
 from gateway.ingest import Arrival, Ingest
+from gateway.intake import admission
+from gateway.intake.request_body import ClientGoneError
 from gateway.problems import Problem
-from gateway.wishes import read_query
+from gateway.request_options import read_query
 from shared.runtime.metrics import Metrics
 
 log = structlog.get_logger()
@@ -41,7 +43,7 @@ class EventPaths:
         self._others = others
         self._ingest = ingest
         self._callers = callers
-        self._requests_of = Counts(metrics).requests_of
+        self._requests_of = EventCounters(metrics).requests_of
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         found = _PATH.fullmatch(scope["path"]) if scope["type"] == "http" else None

@@ -12,15 +12,15 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from gateway.app import create_app
-from gateway.control_store import KafkaControlStore
-from gateway.ledger import AckLedger
-from gateway.probes import Readiness, create_probes
-from gateway.protocol import bounded
-from gateway.publisher import KafkaPublisher
+from gateway.control.store import KafkaControlStore
+from gateway.http.probes import Readiness, create_probes
+from gateway.http.protocol import bounded
+from gateway.publish.ledger import AckLedger
+from gateway.publish.publisher import KafkaPublisher
+from gateway.publish.spool import Spool
 from gateway.settings import Settings
-from gateway.spool import Spool
-from shared.runtime.config_topic import ConfigFeed
 from shared.runtime.http_server import HttpServer, listening, server_config
+from shared.runtime.kafka.config_topic import ConfigFeed
 from shared.runtime.metrics import Metrics
 from shared.runtime.setup_error import SetupError
 

@@ -7,26 +7,26 @@ import sys
 
 import structlog
 
-from observe.auditor import Auditor
+from observe.audit.loop import Auditor
+from observe.audit.status import AuditStatus
 from observe.console.dead_desk import KafkaDeadDesk
 from observe.console.kafka_config import KafkaConfig
-from observe.console.scene import flow_of
+from observe.console.page_context import flow_of
 from observe.console.server import serve_console
 from observe.console.settings import ConsoleSettings, read_console_settings
-from observe.kafka_health import watch_kafka
+from observe.lag.kafka_health import watch_kafka
+from observe.lag.sampler import Sampler
 from observe.metrics import ObserveMetrics
-from observe.news import AuditNews
-from observe.sampler import Sampler
 from observe.settings import ObserveSettings
 from observe.state import Observed
+from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
-from shared.runtime.config_topic import ConfigFeed
-from shared.runtime.event_search import EventSearch
+from shared.runtime.kafka.config_topic import ConfigFeed
+from shared.runtime.kafka.event_search import EventSearch
+from shared.runtime.kafka.state_topic import StateFeed
 from shared.runtime.logs import configure_logs
 from shared.runtime.one_owner import own_folder
 from shared.runtime.setup_error import SetupError
-from shared.runtime.state_topic import StateFeed
-from shared.schedule import RetrySchedule
 
 log = structlog.get_logger()
 
@@ -52,7 +52,7 @@ async def _run(settings: ObserveSettings, console: ConsoleSettings) -> None:
     feed = ConfigFeed(settings.bootstrap_servers)
     await feed.start()
     observed = Observed()
-    news = AuditNews(
+    news = AuditStatus(
         started_ms=now_ms(),
         interval_s=settings.audit_interval_s,
         blind_after_s=settings.blind_after_s,

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from observe.lag.time_shares import time_shares
 from shared.metric_names import (
     OBSERVE_AUDIT_BEHIND_SECONDS,
     OBSERVE_AUDIT_RUN_SECONDS,
@@ -23,7 +24,7 @@ from shared.metric_names import (
     OBSERVE_VERDICT,
     OBSERVE_WAITING_EVENTS,
 )
-from shared.overview import (
+from shared.proof.overview import (
     DestinationView,
     MinuteState,
     Node,
@@ -32,7 +33,6 @@ from shared.overview import (
     StreamVerdict,
 )
 from shared.runtime.metrics import Metrics
-from shared.time_shares import time_shares
 
 _LAGS = (
     OBSERVE_LAG_SECONDS,

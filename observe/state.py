@@ -6,7 +6,7 @@ One writer (the sampler's loop) puts a new one in; readers of any thread take th
 import asyncio
 from collections.abc import AsyncIterator
 
-from shared.overview import AuditHealth, Overview
+from shared.proof.overview import AuditHealth, Overview
 
 
 class Observed:

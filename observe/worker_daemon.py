@@ -9,10 +9,10 @@ import gc
 from pyspark import worker
 from pyspark.daemon import manager
 
-from observe import audit_tasks
+from observe.audit import spark_tasks
 
 # What a worker needs at its first task: Spark's side of it, and ours.
-PRELOADED = (worker, audit_tasks)
+PRELOADED = (worker, spark_tasks)
 
 if __name__ == "__main__":
     # Nothing of this is garbage; a collection in each copy would only copy the pages.

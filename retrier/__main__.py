@@ -3,8 +3,8 @@
 from retrier.lane import begins_at, start_lane
 from retrier.metrics import RetrierMetrics
 from retrier.settings import RetrierSettings
-from shared.runtime.lane_driver import run_lanes
-from shared.topics import RETRIER
+from shared.event.topics import RETRIER
+from shared.runtime.spark.lane_driver import run_lanes
 
 
 def main() -> None:

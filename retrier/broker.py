@@ -14,9 +14,9 @@ from typing import TypeVar
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from shared.record import RecordIn
-from shared.runtime.kafka_records import partitions_of, record_in
-from shared.topics import PROBE
+from shared.event.record import RecordIn
+from shared.event.topics import PROBE
+from shared.runtime.kafka.records import partitions_of, record_in
 
 # A broker that does not answer for so long is down: the task fails, and Spark tries again.
 _FETCH_TIMEOUT_S = 30.0

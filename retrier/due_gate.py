@@ -16,8 +16,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from retrier.broker import BrokerAwayError, broker
-from shared.runtime.arrow_rows import SCHEMA_IN, batch_in
 from shared.runtime.checkpoint import by_topic
+from shared.runtime.spark.arrow_rows import SCHEMA_IN, batch_in
 
 # An election takes seconds. A Kafka that is away for longer than this is a failure to be seen: the
 # query ends, and its keeper says so and starts it again.

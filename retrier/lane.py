@@ -13,11 +13,11 @@ from retrier.due_gate import DueGateSource
 from retrier.replay import replayed_micro_batch
 from retrier.settings import RetrierSettings
 from retrier.task import deliver_due
-from shared.runtime.arrow_rows import COLUMNS_IN, SCHEMA_OUT
+from shared.event.topics import RETRIER, retry_topic
 from shared.runtime.checkpoint import position
-from shared.runtime.lane_driver import Flows
-from shared.runtime.spark import map_arrow, write_outcomes
-from shared.topics import RETRIER, retry_topic
+from shared.runtime.spark.arrow_rows import COLUMNS_IN, SCHEMA_OUT
+from shared.runtime.spark.lane_driver import Flows
+from shared.runtime.spark.session import map_arrow, write_outcomes
 
 
 def begins_at(settings: RetrierSettings) -> Mapping[tuple[str, int], int]:

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from shared.destination import Destination
-from shared.flow_record import FlowRecord
+from shared.config.destination import Destination
+from shared.flow.flow_record import FlowRecord
 from shared.metric_names import (
     RETRIER_EVENTS_RELEASED,
     RETRIER_LANE_RESTARTS,

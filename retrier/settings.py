@@ -5,7 +5,7 @@ from pathlib import Path
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
-from shared.runtime.lane_driver import LaneDriverSettings
+from shared.runtime.spark.lane_driver import LaneDriverSettings
 
 
 class RetrierSettings(LaneDriverSettings):

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from delivery.deliver import Plan, deliver
 from retrier.broker import broker
-from shared.runtime.config_follower import configuration_as_of
-from shared.runtime.task_tries import is_another_try, micro_batch
+from retrier.config_follower import configuration_as_of
+from shared.runtime.spark.task_tries import is_another_try, micro_batch
 
 # A record has waited at least the shortest tier's delay since some lane knew its destination; a
 # configuration that is younger than that knows it too. In real time 30 s would be too lax.

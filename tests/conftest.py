@@ -7,7 +7,11 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-pytest_plugins = ["tests.cluster_fixtures", "tests.console_fixtures", "tests.stack_fixtures"]
+pytest_plugins = [
+    "tests.support.cluster_fixtures",
+    "tests.support.console_fixtures",
+    "tests.support.stack_fixtures",
+]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -7,7 +7,8 @@ today. deploy/alerts/hifi.yaml is written from here; docs/runbooks has a page fo
 from dataclasses import dataclass
 from typing import Literal
 
-from shared.flow import WARN_AT
+from shared.event.topics import STREAM_RETENTION_MS
+from shared.flow.flow import WARN_AT
 from shared.metric_names import (
     DELIVERY_FAILING_RATIO,
     DELIVERY_FLOW_STATE,
@@ -29,7 +30,6 @@ from shared.metric_names import (
     OBSERVE_WAITING_EVENTS,
     RETRIER_LANE_UP,
 )
-from shared.topics import STREAM_RETENTION_MS
 
 Severity = Literal["page", "ticket"]
 

@@ -4,25 +4,9 @@ import logging
 
 import typer
 
-from deploy.cli import (
-    dead,
-    destinations,
-    doctor,
-    gateway,
-    keys,
-    receipt,
-    reconcile,
-    replay,
-    secrets,
-    send,
-    status,
-    streams,
-    tail,
-    tenants,
-    top,
-    up,
-    verify,
-)
+from deploy.cli import doctor, gateway, status, top, up
+from deploy.cli.control import dead, destinations, keys, secrets, streams, tenants
+from deploy.cli.events import receipt, reconcile, replay, send, tail, verify
 from shared.runtime.logs import configure_logs
 
 app = typer.Typer(

@@ -1,6 +1,6 @@
 """`hifi doctor`: looks at the machine and at Kafka, says what is unsafe, and how to mend it.
 
-What is looked at is decided here; what it means is decided in shared/safety.py.
+What is looked at is decided here; what it means is decided in shared/event/topic_safety.py.
 """
 
 import asyncio
@@ -21,14 +21,9 @@ from deploy.cli.printing import out, print_json
 from deploy.cli.up import brokers_of
 from deploy.local.ports import HOST, is_free
 from deploy.local.services import StackSettings, services_of
-from shared.runtime.config_topic import read_config
-from shared.runtime.jars import LOCK_PATH, default_cache, missing_jars, read_lock
-from shared.runtime.java import find_java
-from shared.runtime.setup_error import SetupError
-from shared.runtime.topic_admin import topic_admin
-from shared.safety import (
-    Finding,
+from shared.event.topic_safety import (
     Holder,
+    TopicFinding,
     examine_cluster,
     examine_disk,
     examine_elr,
@@ -38,8 +33,13 @@ from shared.safety import (
     examine_topic,
     is_safe,
 )
-from shared.schedule import RetrySchedule
-from shared.topics import CONFIG, fixed_specs, stream_spec
+from shared.event.topics import CONFIG, fixed_specs, stream_spec
+from shared.retry.schedule import RetrySchedule
+from shared.runtime.java.jars import LOCK_PATH, default_cache, missing_jars, read_lock
+from shared.runtime.java.java import find_java
+from shared.runtime.kafka.config_topic import read_config
+from shared.runtime.kafka.topic_admin import topic_admin
+from shared.runtime.setup_error import SetupError
 
 _ELR = "eligible.leader.replicas.version"
 _STYLES = {"good": "green", "note": "yellow", "unsafe": "bold red"}
@@ -103,11 +103,11 @@ def doctor(  # noqa: PLR0917 - typer makes an option of each
     raise typer.Exit(0 if is_safe(findings) else 1)
 
 
-def _machine(settings: StackSettings) -> Iterator[Finding]:
+def _machine(settings: StackSettings) -> Iterator[TopicFinding]:
     yield examine_python(sys.version_info[:3], path=sys.executable)
     try:
         java = find_java()
-        yield Finding("java", "good", f"{java.version} ({java.path})")
+        yield TopicFinding("java", "good", f"{java.version} ({java.path})")
     except SetupError as error:
         yield _finding("java", error, mark=": ")
     for jar_set, locked in read_lock(LOCK_PATH.read_text()).items():
@@ -122,16 +122,16 @@ def _machine(settings: StackSettings) -> Iterator[Finding]:
     yield _disk(settings.folder)
 
 
-def _disk(folder: Path) -> Finding:
+def _disk(folder: Path) -> TopicFinding:
     """The folder, or where it would be made."""
     there = next(one for one in (folder, *folder.parents) if one.is_dir())
     if not os.access(there, os.W_OK):
         mend = "choose another folder with --data, or change its owner"
-        return Finding("disk", "unsafe", f"{there} cannot be written to", mend)
+        return TopicFinding("disk", "unsafe", f"{there} cannot be written to", mend)
     return examine_disk(str(folder), free_bytes=shutil.disk_usage(there).free)
 
 
-def _ports_and_kafka(settings: StackSettings) -> Iterator[Finding]:
+def _ports_and_kafka(settings: StackSettings) -> Iterator[TopicFinding]:
     holders: dict[int, Holder] = {
         port: "hifi"
         for service in services_of(settings)
@@ -144,14 +144,14 @@ def _ports_and_kafka(settings: StackSettings) -> Iterator[Finding]:
         if found[0].grade == "good":
             holders |= dict.fromkeys(settings.kafka_ports, "hifi")
     else:
-        found = [Finding("kafka", "note", f"none runs at {address}", "`hifi up` starts one")]
+        found = [TopicFinding("kafka", "note", f"none runs at {address}", "`hifi up` starts one")]
     for option, port in settings.ports():
         holder = "nobody" if is_free(port) else holders.get(port, "somebody")
         yield examine_port(port, option=option, holder=holder)
     yield from found
 
 
-def _kafka(address: str, *, subject: str) -> list[Finding]:
+def _kafka(address: str, *, subject: str) -> list[TopicFinding]:
     """That it answers, then what it is like."""
     try:
         return asyncio.run(_ask(address, subject=subject))
@@ -159,7 +159,7 @@ def _kafka(address: str, *, subject: str) -> list[Finding]:
         return [_finding(subject, error, mark=": ")]
 
 
-async def _ask(address: str, *, subject: str) -> list[Finding]:
+async def _ask(address: str, *, subject: str) -> list[TopicFinding]:
     tiers = [tier.name for tier in RetrySchedule().tiers]
     specs = [*fixed_specs(tiers)]
     async with topic_admin(address) as admin:
@@ -173,7 +173,7 @@ async def _ask(address: str, *, subject: str) -> list[Finding]:
         states = await admin.states(spec.name for spec in specs)
     features = await finalized_features(address)
     return [
-        Finding(subject, "good", "answers"),
+        TopicFinding(subject, "good", "answers"),
         examine_cluster(broker_count=broker_count),
         examine_elr(None if features is None else features.get(_ELR, 0)),
         *(
@@ -184,13 +184,13 @@ async def _ask(address: str, *, subject: str) -> list[Finding]:
     ]
 
 
-def _finding(subject: str, error: SetupError, *, mark: str) -> Finding:
+def _finding(subject: str, error: SetupError, *, mark: str) -> TopicFinding:
     """A set-up error says first what is wrong, and after its last mark what to do."""
     says, _, mend = str(error).rpartition(mark)
-    return Finding(subject, "unsafe", says, mend.removesuffix("."))
+    return TopicFinding(subject, "unsafe", says, mend.removesuffix("."))
 
 
-def _print(findings: list[Finding]) -> None:
+def _print(findings: list[TopicFinding]) -> None:
     width = max(len(finding.subject) for finding in findings) + 2
     for finding in findings:
         line = Text(finding.grade.ljust(_GRADE_WIDTH), style=_STYLES[finding.grade])

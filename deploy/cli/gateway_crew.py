@@ -20,7 +20,7 @@ import uvloop
 from rich.console import Console
 
 from gateway.__main__ import serve_until_told
-from gateway.memory import settle
+from gateway.http.allocator import tune
 from gateway.settings import Settings
 from shared.runtime.http_server import listening
 from shared.runtime.logs import configure_logs
@@ -40,8 +40,11 @@ def run(settings: Settings, workers: int, *, stop: threading.Event) -> None:
     with listening(
         "The gateway", host=settings.host, port=settings.port, setting="HIFI_GATEWAY_PORT"
     ) as front:
-        crew = [_Worker(nth, _settings_of(settings, nth, workers, front)) for nth in range(workers)]
-        settle()
+        crew = [
+            _GatewayWorker(nth, _settings_of(settings, nth, workers, front))
+            for nth in range(workers)
+        ]
+        tune()
         try:
             for worker in crew:
                 worker.start()
@@ -55,7 +58,7 @@ def run(settings: Settings, workers: int, *, stop: threading.Event) -> None:
 
 
 @dataclass
-class _Worker:
+class _GatewayWorker:
     nth: int
     settings: Settings
     pid: int | None = None
@@ -114,7 +117,7 @@ def _be_worker(settings: Settings, supervisor: int) -> NoReturn:
         os._exit(status)
 
 
-def _end(crew: list[_Worker], *, timeout_s: float) -> None:
+def _end(crew: list[_GatewayWorker], *, timeout_s: float) -> None:
     """Tell all workers to drain, and wait for each."""
     for worker in crew:
         if worker.pid is not None:

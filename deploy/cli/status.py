@@ -10,13 +10,13 @@ from rich.text import Text
 from deploy.cli import options
 from deploy.cli.printing import Cell, out, print_json, print_table, talk
 from deploy.local.services import StackSettings, services_of
-from observe.books import open_books
-from shared.audit import Balance
-from shared.runtime.config_topic import read_config
-from shared.runtime.jars import default_cache
+from observe.live_books import open_books
+from shared.event.topics import CONFIG, RECEIPTS
+from shared.proof.balance import Balance
+from shared.runtime.java.jars import default_cache
+from shared.runtime.kafka.config_topic import read_config
+from shared.runtime.kafka.topic_admin import topic_admin
 from shared.runtime.setup_error import SetupError
-from shared.runtime.topic_admin import topic_admin
-from shared.topics import CONFIG, RECEIPTS
 
 _COUNTS = ("acked", "delivered", "pending", "waiting", "dead", "unaccounted")
 _HEADS = ("acked", "delivered", "on their way", "waiting", "dead", "unaccounted")

@@ -14,10 +14,10 @@ from rich.text import Text
 
 from deploy.cli import options
 from deploy.cli.printing import harmless, out, print_json
-from observe.console import wording
-from shared.overview import MinuteState, Node, StreamVerdict
+from observe.console.parts import wording
+from shared.event.times import MINUTE_MS, minute_of
+from shared.proof.overview import MinuteState, Node, StreamVerdict
 from shared.runtime.setup_error import SetupError
-from shared.times import MINUTE_MS, minute_of
 
 # The sampler makes a new overview every second.
 _STEP_S = 1.0

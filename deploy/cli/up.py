@@ -19,10 +19,10 @@ from deploy.cli import options
 from deploy.cli.printing import out
 from deploy.local.services import StackSettings
 from deploy.local.stack import DEMO_DESTINATION, DEMO_STREAM, Stack
-from observe.books import open_books
-from shared.audit import Balance
-from shared.runtime.jars import Progress, default_cache
-from shared.topics import destination_id
+from observe.live_books import open_books
+from shared.event.topics import destination_id
+from shared.proof.balance import Balance
+from shared.runtime.java.jars import JarProgress, default_cache
 
 # A person sees a second's change; the books cost a few round trips to Kafka.
 _STATUS_S = 1.0
@@ -187,7 +187,7 @@ class _Steps:
         with contextlib.suppress(OSError):
             out.print(text)
 
-    def fetched(self, progress: Progress) -> None:
+    def fetched(self, progress: JarProgress) -> None:
         mb, mb_total = progress.size_bytes / 1e6, progress.size_bytes_total / 1e6
         self.say(
             f"fetching jars for {progress.jar_set}: {progress.done} of {progress.total},"

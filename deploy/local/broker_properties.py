@@ -18,7 +18,7 @@ HEARTBEAT_INTERVAL_MS = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Broker:
+class BrokerAddress:
     """One broker, which is also a controller, and where it listens."""
 
     broker_id: int
@@ -26,7 +26,9 @@ class Broker:
     controller_port: int
 
 
-def server_properties(broker: Broker, *, all_brokers: Sequence[Broker], data: Path) -> str:
+def server_properties(
+    broker: BrokerAddress, *, all_brokers: Sequence[BrokerAddress], data: Path
+) -> str:
     """The text of server.properties for one broker of a set of one or three."""
     voters = ",".join(f"{one.broker_id}@127.0.0.1:{one.controller_port}" for one in all_brokers)
     client, controller = f"127.0.0.1:{broker.port}", f"127.0.0.1:{broker.controller_port}"

@@ -14,12 +14,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Literal, Self
 
 from deploy.local import ports as loopback
-from deploy.local.broker_properties import Broker, log4j2_properties, server_properties
+from deploy.local.broker_properties import BrokerAddress, log4j2_properties, server_properties
 from deploy.local.children import Child
 from deploy.local.cluster_ready import wait_for_brokers, wait_for_replicas
-from shared.runtime.class_archive import ClassArchive
-from shared.runtime.jars import ensure_jars
-from shared.runtime.java import find_java
+from shared.runtime.java.class_archive import ClassArchive
+from shared.runtime.java.jars import ensure_jars
+from shared.runtime.java.java import find_java
 from shared.runtime.one_owner import own_folder
 from shared.runtime.setup_error import SetupError
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from shared.runtime.java import Java
+    from shared.runtime.java.java import Java
 
 # Heaps: one broker stays under 512 MB resident; three fit beside Spark on a laptop of 8 GB.
 HEAP_MB_SINGLE = 512
@@ -61,7 +61,7 @@ class Cluster:
         self._wanted = (_padded(ports, brokers), _padded(controller_ports, brokers))
         self._heap_mb = heap_mb or (HEAP_MB_SINGLE if brokers == 1 else HEAP_MB_OF_THREE)
         self._ivy_settings = ivy_settings
-        self._brokers: dict[int, Broker] = {}
+        self._brokers: dict[int, BrokerAddress] = {}
         self._children: dict[int, Child] = {}
         self._paused: set[int] = set()
         self._held = contextlib.ExitStack()
@@ -211,7 +211,7 @@ class Cluster:
         )
         draft.replace(path)
         self._brokers = {
-            broker_id: Broker(broker_id, port, controller_port)
+            broker_id: BrokerAddress(broker_id, port, controller_port)
             for broker_id, (port, controller_port) in enumerate(
                 zip(ports, controller_ports, strict=True), start=1
             )
@@ -249,7 +249,7 @@ class Cluster:
             why = useful_line((answer.stdout + answer.stderr).splitlines())
             raise SetupError(f"{folder} could not be formatted for Kafka: {why}")
 
-    def _spawn(self, broker: Broker) -> None:
+    def _spawn(self, broker: BrokerAddress) -> None:
         broker_id = broker.broker_id
         options = [f"-Xmx{self._heap_mb}m", "-XX:+ExitOnOutOfMemoryError"]
         # One broker is enough to write the archive, and it must not slow the others down.

@@ -35,7 +35,7 @@ class Arrived:
     event: str
 
 
-class Sample:
+class SampleDestination:
     """Keeps the last events, and counts all."""
 
     def __init__(self) -> None:
@@ -170,7 +170,7 @@ def _row(one: Arrived) -> str:
 
 
 def create_app() -> Starlette:
-    sample = Sample()
+    sample = SampleDestination()
     return Starlette(
         routes=[
             Route("/", sample.take, methods=["POST"]),

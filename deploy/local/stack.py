@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from deploy.local.children import Child
 from deploy.local.cluster import Cluster
 from deploy.local.ports import HOST, require_free
-from deploy.local.realtime_wish import RealtimeWish
+from deploy.local.realtime_watcher import RealtimeWatcher
 from deploy.local.secret_keys import VARIABLE, secret_keys
 from deploy.local.services import (
     REALTIME,
@@ -25,16 +25,16 @@ from deploy.local.services import (
     realtime_service,
     services_of,
 )
-from shared.configuration import Stream
-from shared.destination import Destination
-from shared.runtime.config_topic import read_config, write_config
-from shared.runtime.jars import OnProgress, ensure_jars
-from shared.runtime.java import find_java
+from shared.config.configuration import Stream
+from shared.config.destination import Destination
+from shared.event.topics import fixed_specs, stream_spec
+from shared.retry.schedule import RetrySchedule
+from shared.runtime.java.jars import OnProgress, ensure_jars
+from shared.runtime.java.java import find_java
+from shared.runtime.kafka.config_topic import read_config, write_config
+from shared.runtime.kafka.topic_admin import topic_admin
 from shared.runtime.one_owner import own_folder
 from shared.runtime.setup_error import SetupError
-from shared.runtime.topic_admin import topic_admin
-from shared.schedule import RetrySchedule
-from shared.topics import fixed_specs, stream_spec
 
 DEMO_STREAM = "demo"
 DEMO_DESTINATION = "sample"
@@ -62,7 +62,7 @@ class Stack:
         self._say = say
         self._held = ExitStack()
         self._secret_keys = ""
-        self._realtime = RealtimeWish()
+        self._realtime = RealtimeWatcher()
         self._deaths_s: dict[str, list[float]] = defaultdict(list)
         self._cluster = Cluster(
             folder=settings.folder / "kafka",

@@ -13,11 +13,11 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from observe.console.doors import SignedOut
+from observe.console.authentication import SignedOut
 from observe.console.headers import EVERY_ANSWER
 from observe.console.hosts import is_ours
-from observe.console.layout import render_bare
-from observe.console.plain_pages import notice
+from observe.console.pages.plain_pages import notice
+from observe.console.parts.layout import render_bare
 from observe.console.posts import Posts
 from observe.console.views import Views
 from shared.runtime.setup_error import SetupError

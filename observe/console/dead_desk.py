@@ -8,13 +8,12 @@ from collections.abc import Iterable
 
 import structlog
 
-from observe.console.dead_page import ROWS_MAX, LetterRow, Letters, Wanted
-from shared.dead_letter import Letter, Place
-from shared.dead_letter import Wanted as Filters
-from shared.envelope import Malformed
-from shared.runtime.dead_letters import open_dead_letters, redrive
-from shared.schedule import RetrySchedule
-from shared.topics import stream_and_name
+from observe.console.pages.dead_page import ROWS_MAX, DeadPageQuery, LetterRow, Letters
+from shared.event.envelope import Malformed
+from shared.event.topics import stream_and_name
+from shared.retry.dead_letter import DeadLetterFilter, Letter, Place
+from shared.retry.schedule import RetrySchedule
+from shared.runtime.kafka.dead_letters import open_dead_letters, redrive
 
 log = structlog.get_logger()
 
@@ -34,7 +33,7 @@ class KafkaDeadDesk:
         self._schedule = schedule
         self._one = asyncio.Lock()
 
-    async def look(self, wanted: Wanted, *, streams: frozenset[str]) -> Letters:
+    async def look(self, wanted: DeadPageQuery, *, streams: frozenset[str]) -> Letters:
         """Count all that match, and keep the newest."""
         filters = _filters(wanted)
         newest: list[tuple[int, Place, Letter]] = []
@@ -61,7 +60,7 @@ class KafkaDeadDesk:
         ]
         return Letters(tuple(rows), matching, redrivable, is_whole)
 
-    async def redrive(self, wanted: Wanted, *, streams: frozenset[str]) -> int:
+    async def redrive(self, wanted: DeadPageQuery, *, streams: frozenset[str]) -> int:
         """Stream by stream, as one re-drive is of one stream."""
         redrive_id = uuid.uuid4().hex
         sent = 0
@@ -80,8 +79,8 @@ class KafkaDeadDesk:
         return sent
 
 
-def _filters(wanted: Wanted, *, stream: str = "") -> Filters:
-    return Filters(
+def _filters(wanted: DeadPageQuery, *, stream: str = "") -> DeadLetterFilter:
+    return DeadLetterFilter(
         stream=stream or wanted.stream or None,
         destination=wanted.destination or None,
         reason=wanted.reason or None,

@@ -1,7 +1,7 @@
 """Changes the configuration in Kafka, for the pages of keys and of destinations."""
 
-from shared.destination import Destination
-from shared.runtime.config_topic import write_config, write_records
+from shared.config.destination import Destination
+from shared.runtime.kafka.config_topic import write_config, write_records
 
 
 class KafkaConfig:

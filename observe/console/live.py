@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 
-from observe.console.layout import Page
+from observe.console.parts.layout import Page
 
 # People see a second's change; the sampler makes no more.
 _STEP_S = 1.0

@@ -14,11 +14,11 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from observe.console.doors import COOKIE, Visit, form_of, local_path
-from observe.console.event_page import event_page
-from observe.console.layout import render, render_bare
-from observe.console.plain_pages import sign_in_page
-from observe.console.resume_page import PATH as RESUME
+from observe.console.authentication import COOKIE, PageRequest, form_of, local_path
+from observe.console.pages.event_page import event_page
+from observe.console.pages.plain_pages import sign_in_page
+from observe.console.pages.resume_page import PATH as RESUME
+from observe.console.parts.layout import render, render_bare
 from observe.console.sources import Sources
 from observe.console.views import (
     destination_of,
@@ -27,7 +27,7 @@ from observe.console.views import (
     stream_names,
     wanted_of,
 )
-from shared.destination import Destination
+from shared.config.destination import Destination
 
 log = structlog.get_logger()
 
@@ -146,7 +146,7 @@ class Posts:
             await asyncio.sleep(_LOOK_S)
         return RedirectResponse(f"/streams/{found.id}", status_code=303)
 
-    async def _checked(self, request: Request) -> tuple[Visit, dict[str, str]]:
+    async def _checked(self, request: Request) -> tuple[PageRequest, dict[str, str]]:
         visit = self._sources.doors.visit(request)
         fields = await form_of(request)
         self._sources.doors.check_post(request, visit.session, fields)

@@ -7,20 +7,20 @@ from collections.abc import Callable, Mapping
 import structlog
 
 from observe.console.app import create_app
-from observe.console.dead_page import DeadDesk
-from observe.console.doors import ConfigSource, Doors
-from observe.console.event_page import EventFinder
+from observe.console.authentication import Authentication, KeySource
+from observe.console.lag_history import STEP_MS, LagHistory
 from observe.console.live import Live
-from observe.console.past import STEP_MS, Past
+from observe.console.page_context import FlowView, PageContext
+from observe.console.pages.dead_page import DeadDesk
+from observe.console.pages.event_page import EventFinder
 from observe.console.posts import ConfigWriter, Posts
-from observe.console.scene import Flow, Scene
 from observe.console.settings import ConsoleSettings
 from observe.console.sources import Sources
 from observe.console.views import Views
 from observe.state import Observed
+from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
 from shared.runtime.http_server import HttpServer, listening, server_config
-from shared.schedule import RetrySchedule
 
 log = structlog.get_logger()
 
@@ -33,19 +33,19 @@ async def serve_console(
     settings: ConsoleSettings,
     *,
     observed: Observed,
-    config: ConfigSource,
+    config: KeySource,
     events: EventFinder,
     dead: DeadDesk,
     writer: ConfigWriter,
-    flows: Callable[[], Mapping[str, Flow]],
+    flows: Callable[[], Mapping[str, FlowView]],
     schedule: RetrySchedule,
     stop: asyncio.Event,
     on_started: Callable[[int], None] = lambda _port: None,
 ) -> None:
     """Serve until `stop` is set. `on_started` gets the port."""
-    past = Past()
+    past = LagHistory()
     live = Live()
-    doors = Doors(
+    doors = Authentication(
         config,
         is_open=not settings.asks_for_keys,
         # A new one each time: who was signed in signs in again, and no secret lies on a disk.
@@ -54,8 +54,8 @@ async def serve_console(
         now_ms=now_ms,
     )
 
-    def scene() -> Scene:
-        return Scene(observed.snapshot(), config.configuration, flows(), past)
+    def scene() -> PageContext:
+        return PageContext(observed.snapshot(), config.configuration, flows(), past)
 
     sources = Sources(doors, scene, events, dead, schedule, now_ms)
     views, posts = Views(sources, live=live), Posts(sources, writer=writer)
@@ -83,7 +83,7 @@ async def serve_console(
             remembering.cancel()
 
 
-async def _remember(observed: Observed, past: Past) -> None:
+async def _remember(observed: Observed, past: LagHistory) -> None:
     while True:
         past.take(observed.snapshot())
         await asyncio.sleep(STEP_MS / 4000)

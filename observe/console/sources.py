@@ -3,19 +3,19 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from observe.console.dead_page import DeadDesk
-from observe.console.doors import Doors
-from observe.console.event_page import EventFinder
-from observe.console.scene import Scene
-from shared.schedule import RetrySchedule
+from observe.console.authentication import Authentication
+from observe.console.page_context import PageContext
+from observe.console.pages.dead_page import DeadDesk
+from observe.console.pages.event_page import EventFinder
+from shared.retry.schedule import RetrySchedule
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
     """Put together once, in the server."""
 
-    doors: Doors
-    scene: Callable[[], Scene]
+    doors: Authentication
+    scene: Callable[[], PageContext]
     events: EventFinder
     dead: DeadDesk
     schedule: RetrySchedule

@@ -10,9 +10,9 @@ import hmac
 import json
 from dataclasses import dataclass
 
-from shared.access import SCOPES, read_text
-from shared.configuration import Configuration
-from shared.times import HOUR_MS
+from shared.config.access import SCOPES, read_text
+from shared.config.configuration import Configuration
+from shared.event.times import HOUR_MS
 
 # A working day: who comes back tomorrow signs in again.
 SESSION_MS = 12 * HOUR_MS

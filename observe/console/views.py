@@ -8,26 +8,26 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from observe.console.dead_page import Wanted, confirm_page, dead_page
-from observe.console.destination_pages import destination_page, destinations_page, stream_page
-from observe.console.doors import SignedOut, Visit, local_path
-from observe.console.event_page import event_page
-from observe.console.keys_page import keys_page, revoke_page
-from observe.console.layout import Page, render, render_bare
+from observe.console.authentication import PageRequest, SignedOut, local_path
 from observe.console.live import STREAMS_MAX, Live
-from observe.console.overview_json import as_json
-from observe.console.overview_page import overview_page
-from observe.console.plain_pages import sign_in_page
-from observe.console.resume_page import PATH as RESUME
-from observe.console.resume_page import resume_page
-from observe.console.scene import Scene
+from observe.console.page_context import PageContext
+from observe.console.pages.dead_page import DeadPageQuery, confirm_page, dead_page
+from observe.console.pages.destination_pages import destination_page, destinations_page, stream_page
+from observe.console.pages.event_page import event_page
+from observe.console.pages.keys_page import keys_page, revoke_page
+from observe.console.pages.overview_json import as_json
+from observe.console.pages.overview_page import overview_page
+from observe.console.pages.plain_pages import sign_in_page
+from observe.console.pages.resume_page import PATH as RESUME
+from observe.console.pages.resume_page import resume_page
+from observe.console.parts.layout import Page, render, render_bare
 from observe.console.sources import Sources
 from observe.console.viewers import Viewer
-from shared.access import ApiKey
-from shared.configuration import Configuration
-from shared.destination import Destination
-from shared.overview import Overview
-from shared.topics import destination_id
+from shared.config.access import ApiKey
+from shared.config.configuration import Configuration
+from shared.config.destination import Destination
+from shared.event.topics import destination_id
+from shared.proof.overview import Overview
 
 # Different pages that are looked at within a second; what somebody makes up is not kept for long.
 _MADE_MAX = 100
@@ -175,7 +175,7 @@ class Views:
             self._sources.doors.set_cookie(response, cookie)
         return response
 
-    def answer(self, visit: Visit, page: Page) -> Response:
+    def answer(self, visit: PageRequest, page: Page) -> Response:
         response = HTMLResponse(render(page, visit.around))
         if visit.new_cookie:
             self._sources.doors.set_cookie(response, visit.new_cookie)
@@ -194,7 +194,7 @@ class Views:
         self._made[key] = (scene.overview, scene.configuration, page)
         return page
 
-    def _make_page(self, path: str, scene: Scene, *, may_resume: bool) -> Page | None:
+    def _make_page(self, path: str, scene: PageContext, *, may_resume: bool) -> Page | None:
         match path.strip("/").split("/"):
             case [""]:
                 return overview_page(scene)
@@ -208,25 +208,25 @@ class Views:
                 return None
 
 
-def stream_names(scene: Scene, viewer: Viewer) -> list[str]:
+def stream_names(scene: PageContext, viewer: Viewer) -> list[str]:
     """The streams that somebody may look into."""
     streams = scene.configuration.streams.values()
     return sorted(one.name for one in streams if viewer.sees(one.name, tenant=one.tenant))
 
 
-def keys_seen(scene: Scene, viewer: Viewer) -> list[ApiKey]:
+def keys_seen(scene: PageContext, viewer: Viewer) -> list[ApiKey]:
     keys = scene.configuration.keys.values()
     return [key for key in keys if viewer.tenant is None or key.tenant == viewer.tenant]
 
 
-def key_of(scene: Scene, viewer: Viewer, key_id: str) -> ApiKey:
+def key_of(scene: PageContext, viewer: Viewer, key_id: str) -> ApiKey:
     key = next((key for key in keys_seen(scene, viewer) if key.id == key_id), None)
     if key is None:
         raise HTTPException(404, "There is no such key (any more).")
     return key
 
 
-def destination_of(scene: Scene, viewer: Viewer, fields: Mapping[str, str]) -> Destination:
+def destination_of(scene: PageContext, viewer: Viewer, fields: Mapping[str, str]) -> Destination:
     """The destination that a form names, if it is one of the viewer's."""
     stream, name = fields.get("stream", ""), fields.get("destination", "")
     found = scene.configured(destination_id(stream, name))
@@ -235,8 +235,8 @@ def destination_of(scene: Scene, viewer: Viewer, fields: Mapping[str, str]) -> D
     return found
 
 
-def wanted_of(fields: dict[str, str]) -> Wanted:
-    return Wanted(
+def wanted_of(fields: dict[str, str]) -> DeadPageQuery:
+    return DeadPageQuery(
         stream=fields.get("stream", "").strip(),
         destination=fields.get("destination", "").strip(),
         reason=fields.get("reason", "").strip(),

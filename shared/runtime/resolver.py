@@ -7,7 +7,7 @@ from ipaddress import ip_address
 
 import idna
 
-from shared.addresses import Address, HostError
+from shared.config.addresses import Address, HostError
 
 # A resolver that has answered within this time is taken to be up.
 _TRUST_S = 60.0

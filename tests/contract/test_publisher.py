@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from gateway.events import Event
-from gateway.publisher import KafkaPublisher, Publisher
-from gateway.report import Fate, Report
-from shared.envelope import event_headers
-from shared.runtime.topic_admin import topic_admin
-from shared.topics import stream_of, stream_spec
-from tests.gateway_fixtures import PARTITION_COUNT, FakePublisher
-from tests.kafka_log import read_all
+from gateway.intake.events import Event
+from gateway.publish.publisher import KafkaPublisher, Publisher
+from gateway.publish.report import Fate, Report
+from shared.event.envelope import event_headers
+from shared.event.topics import stream_of, stream_spec
+from shared.runtime.kafka.topic_admin import topic_admin
+from tests.support.gateway_fixtures import PARTITION_COUNT, FakePublisher
+from tests.support.kafka_log import read_all
 
 Rows = dict[tuple[int, int], Event]
 

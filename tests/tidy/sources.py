@@ -1,6 +1,7 @@
 """Finds the files of the repository, as git sees them: what is ignored is not ours."""
 
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,12 +36,22 @@ def product_files() -> dict[str, str]:
 
 
 def core_files() -> dict[str, str]:
-    """The modules of shared/ outside its impure corner."""
+    """What the contract `pure-core` lists: files, and all files of a folder."""
+    listed = tuple(module.replace(".", "/") for module in pure_modules())
+    within = tuple(f"{room}/" for room in listed)
     return {
         path: text
         for path, text in python_files().items()
-        if path.startswith("shared/") and path.count("/") == 1
+        if path.removesuffix(".py") in listed or path.startswith(within)
     }
+
+
+def pure_modules() -> list[str]:
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    contracts = pyproject["tool"]["importlinter"]["contracts"]
+    modules = next(row["source_modules"] for row in contracts if row["id"] == "pure-core")
+    assert isinstance(modules, list)
+    return modules
 
 
 PRODUCT_PATHS = tuple(f"{package}/" for package in PRODUCT)

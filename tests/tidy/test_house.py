@@ -11,9 +11,9 @@ from tests.tidy import house_rules, sources
 
 # Who else may read the environment, and why.
 ENVIRONMENT_READERS = {
-    "shared/runtime/java.py": "JAVA_HOME and PATH are where every program looks for Java",
-    "shared/runtime/jars.py": "the cache's place is asked for before there are any settings",
-    "shared/runtime/spark.py": "it writes: Spark reads its Python and its address from there",
+    "shared/runtime/java/java.py": "JAVA_HOME and PATH are where every program looks for Java",
+    "shared/runtime/java/jars.py": "the cache's place is asked for before there are any settings",
+    "shared/runtime/spark/session.py": "it writes: Spark reads its Python and address there",
     "deploy/cli/up.py": "it hands its own environment on to the services that it starts",
     "deploy/local/sample_destination.py": "it plays a customer's program, which has one setting",
 }
@@ -30,7 +30,11 @@ def assert_none(found: Iterable[str]) -> None:
 def test_the_rules_look_at_the_whole_repository() -> None:
     product = sources.product_files()
     assert {path.split("/")[0] for path in product} == set(sources.PRODUCT)
-    assert {"shared/decision.py", "shared/runtime/clock.py", "gateway/publisher.py"} <= set(product)
+    assert {
+        "shared/retry/decision.py",
+        "shared/runtime/clock.py",
+        "gateway/publish/publisher.py",
+    } <= set(product)
     assert "tests/tidy/test_house.py" in sources.python_files()
 
 
@@ -72,7 +76,7 @@ def test_only_topics_spells_a_topic() -> None:
     assert_none(
         finding
         for path, text in sources.product_files().items()
-        if path != "shared/topics.py"
+        if path != "shared/event/topics.py"
         for finding in house_rules.spells_no_topic(path, text)
     )
 
@@ -95,6 +99,30 @@ def test_every_metric_of_the_catalogue_is_used() -> None:
         f"shared/metric_names.py:1: {name} is in the catalogue and nobody uses it"
         for name, value in vars(metric_names).items()
         if isinstance(value, Metric) and name not in used
+    )
+
+
+def test_a_class_name_stands_for_one_thing() -> None:
+    homes: dict[str, list[str]] = {}
+    for path, text in sources.product_files().items():
+        for name in house_rules.classes(text):
+            homes.setdefault(name, []).append(path)
+    assert_none(
+        f"{paths[0]}:1: class {name} is also in {', '.join(paths[1:])}: name each after its concept"
+        for name, paths in homes.items()
+        if len(paths) > 1
+    )
+
+
+def test_a_folder_has_at_most_fifteen_modules() -> None:
+    folders: dict[str, int] = {}
+    for path in sources.product_files():
+        folder, _, file = path.rpartition("/")
+        folders[folder] = folders.get(folder, 0) + (file != "__init__.py")
+    assert_none(
+        f"{folder}/: {count} modules, {house_rules.MODULES_MAX} at most: build a wall"
+        for folder, count in folders.items()
+        if count > house_rules.MODULES_MAX
     )
 
 

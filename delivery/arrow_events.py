@@ -1,0 +1,154 @@
+"""Decides how a stream's events are read without opening each: by Arrow column, not by record.
+
+Almost every event is delivered at the first try, and of such a one nothing is needed but its bytes
+and, for the receipt, three numbers. The envelopes of events that fail are made when they do.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shared.event.envelope import ACCEPTED_AT, EVENT_ID, EVENT_TIME, TRACEPARENT, Envelope
+from shared.proof.receipt import Covered, Facts, cover
+from shared.runtime.spark.arrow_rows import envelopes_of
+
+# The headers of a record as the gateway writes it; a trace follows if the caller had one.
+_REGULAR = (EVENT_ID, EVENT_TIME, ACCEPTED_AT)
+# As many as the core reads as a number; 13 are enough until the year 2286.
+_TIME_DIGITS_MAX = 18
+# For fewer rows the columns cost more than the envelopes (measured: they are equal at 20).
+_ROWS_MIN = 20
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class EventColumns:
+    """The events of an Arrow batch, which come from one Kafka partition. Made by `columns_of`."""
+
+    batch: pa.RecordBatch
+    topic: str
+    partition: int
+    offsets: list[int]
+    event_times_ms: list[int]
+    accepted_ats_ms: list[int]
+    # Where each value begins in its column's buffer, and where the last one ends.
+    value_starts: list[int]
+
+    def __len__(self) -> int:
+        return self.batch.num_rows
+
+    def cut(self, *, count_max: int, bytes_max: int) -> Iterator[tuple[int, int]]:
+        """Where `chunks` would cut these events for a JSON array."""
+        starts = self.value_starts
+        first = 0
+        while first < len(self):
+            end = min(first + count_max, len(self))
+            # Each event has a comma or the closing bracket behind it, and there is one before all.
+            while end > first + 1 and starts[end] - starts[first] + end - first + 1 > bytes_max:
+                end = _fitting(starts, first, end, bytes_max)
+            yield first, end
+            first = end
+
+    def json_body(self, first: int, end: int) -> bytes:
+        """What `join_body` makes of these events: their own bytes, copied once."""
+        column: Any = self.batch.column("value")
+        values: list[bytes] = column.slice(first, end - first).to_pylist()
+        values[0] = b"[" + values[0]
+        values[-1] += b"]"
+        return b",".join(values)
+
+    def facts(self, first: int, end: int) -> Facts:
+        """What their receipt needs to know."""
+        offsets = self.offsets[first:end]
+        if offsets[-1] - offsets[0] == end - first - 1:
+            covered: tuple[Covered, ...] = (
+                Covered(self.topic, self.partition, offsets[0], offsets[-1] + 1),
+            )
+        else:
+            covered = cover([(self.topic, self.partition, offset) for offset in offsets])
+        return Facts(covered, self.event_times_ms[first:end], self.accepted_ats_ms[first:end])
+
+    def envelopes(self, first: int, end: int) -> list[Envelope]:
+        """The events opened one by one, for what must be known of each."""
+        return envelopes_of(self.batch.slice(first, end - first))
+
+
+def columns_of(batch: pa.RecordBatch) -> EventColumns | None:
+    """The events as columns; None if a record is not as the gateway writes it, or they are few."""
+    if batch.num_rows < _ROWS_MIN:
+        return None
+    topics, partitions = pc.unique(batch.column("topic")), pc.unique(batch.column("partition"))
+    times = _times_of(batch.column("headers"))
+    offsets = _whole_numbers(batch.column("offset"))
+    value_starts = _starts(batch.column("value"))
+    if times is None or value_starts is None or len(topics) != 1 or len(partitions) != 1:
+        return None
+    # Then the ends of a slice say whether it has gaps.
+    if any(after <= before for before, after in pairwise(offsets)):
+        return None
+    return EventColumns(
+        batch, topics[0].as_py(), partitions[0].as_py(), offsets, *times, value_starts
+    )
+
+
+def _times_of(headers: Any) -> tuple[list[int], list[int]] | None:
+    """Event times and acceptance times; None if any record has other headers than the gateway's."""
+    starts = headers.offsets.slice(0, len(headers))
+    widths = pc.unique(headers.value_lengths()).to_pylist()
+    if not set(widths) <= {len(_REGULAR), len(_REGULAR) + 1}:
+        return None
+    names, values = headers.values.field("key"), headers.values.field("value")
+    for at, name in enumerate(_REGULAR):
+        if pc.unique(names.take(pc.add(starts, at))).to_pylist() != [name]:
+            return None
+    if len(_REGULAR) + 1 in widths:
+        traced = pc.filter(starts, pc.equal(headers.value_lengths(), pa.scalar(len(_REGULAR) + 1)))
+        if pc.unique(names.take(pc.add(traced, len(_REGULAR)))).to_pylist() != [TRACEPARENT]:
+            return None
+    event_times = _digits(values.take(pc.add(starts, 1)))
+    accepted_ats = _digits(values.take(pc.add(starts, 2)))
+    return None if event_times is None or accepted_ats is None else (event_times, accepted_ats)
+
+
+def _digits(column: Any) -> list[int] | None:
+    """Numbers written in digits; None if one is anything else."""
+    if column.null_count or pc.max(pc.binary_length(column)).as_py() > _TIME_DIGITS_MAX:
+        return None
+    try:
+        texts = column.cast(pa.string())
+        if not pc.all(pc.ascii_is_decimal(texts)).as_py():
+            return None
+        return _whole_numbers(texts.cast(pa.int64()))
+    except pa.ArrowInvalid:
+        return None
+
+
+def _whole_numbers(column: Any) -> list[int]:
+    """A column of 64-bit numbers, ten times as fast as value by value."""
+    numbers = memoryview(column.buffers()[1]).cast("q")
+    return numbers[column.offset : column.offset + len(column)].tolist()
+
+
+def _starts(column: Any) -> list[int] | None:
+    """Where each value begins; None if one is missing or empty, which is not its own JSON."""
+    if column.null_count or pc.min(pc.binary_length(column)).as_py() == 0:
+        return None
+    starts = memoryview(column.buffers()[1]).cast("i")
+    return starts[column.offset : column.offset + len(column) + 1].tolist()
+
+
+def _fitting(starts: list[int], first: int, end: int, bytes_max: int) -> int:
+    """The last end before `end` with which a body keeps to its size, or one event."""
+    low, high = first + 1, end - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        if starts[middle] - starts[first] + middle - first + 1 <= bytes_max:
+            low = middle
+        else:
+            high = middle - 1
+    return low

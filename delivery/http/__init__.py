@@ -1,0 +1,1 @@
+"""One HTTP attempt: where it may go, what it looks like, what came back."""

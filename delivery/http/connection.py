@@ -1,0 +1,200 @@
+"""Decides nothing: speaks HTTP/1.1 over one connection, and says exactly how an exchange ended.
+
+The only file that knows the HTTP parser. A general client costs more than the rest of a delivery
+and cannot say what we must know of a failure: whether all of a request had left, whether a byte of
+an answer had come, whether the connection had been used before.
+"""
+
+import asyncio
+import select
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import httptools
+
+from shared.retry.attempt import Failure
+
+# Enough to use the connection again after any sensible reply, and for a result for each event of a
+# batch; more is not read. A head alone must fit as well.
+REPLY_BYTES_MAX = 65_536
+_SWITCHING_PROTOCOLS = 101
+_FIRST_FINAL_STATUS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer: its head always whole, its body as far as it came and fitted."""
+
+    status: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+
+class ExchangeError(Exception):
+    """There was no answer."""
+
+    def __init__(self, failure: Failure, detail: str = "", *, is_stale: bool = False) -> None:
+        super().__init__(detail)
+        self.failure = failure
+        self.detail = detail
+        # The connection had waited since an earlier exchange, and was closed without a word: most
+        # likely the other side gave it up before our request came.
+        self.is_stale = is_stale
+
+
+class Connection(asyncio.Protocol):
+    """One connection, one exchange at a time."""
+
+    def __init__(self) -> None:
+        self.used_at_s = 0.0
+        self._transport: asyncio.Transport | None = None
+        self._parser = httptools.HttpResponseParser(self)
+        self._done: asyncio.Future[Reply] | None = None
+        self._is_unsent = False
+        self._is_reusable = True
+        self._exchange_count = 0
+        self._received_bytes = 0
+        self._has_head = False
+        self._status = 0
+        self._headers: dict[str, str] = {}
+        self._body = bytearray()
+
+    @property
+    def peer(self) -> str:
+        """The address on the other side, as the kernel sees it."""
+        assert self._transport is not None, "connected"
+        return str(self._transport.get_extra_info("peername")[0])
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether another exchange can be tried: alive, idle, and nothing unasked has come."""
+        if self._transport is None or self._transport.is_closing() or not self._is_reusable:
+            return False
+        # Between two tasks no loop looks at the socket; what it would find there is a goodbye.
+        poller = select.poll()
+        poller.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return not poller.poll(0)
+
+    async def exchange(self, request: bytes, *, until_s: float) -> Reply:
+        """Send a request and wait for its answer; ExchangeError when none comes."""
+        assert self._transport is not None, "connected"
+        loop = asyncio.get_running_loop()
+        self._done = loop.create_future()
+        self._received_bytes = 0
+        self._forget_head()
+        timer = loop.call_at(until_s, self._on_deadline)
+        try:
+            self._transport.write(request)
+            return await self._done
+        except BaseException:
+            self.abort()
+            raise
+        finally:
+            timer.cancel()
+            self._exchange_count += 1
+            self.used_at_s = loop.time()
+            if not self._is_reusable:
+                self.abort()
+
+    def abort(self) -> None:
+        """Close at once, whatever has not left yet."""
+        self._is_reusable = False
+        if self._transport is not None:
+            self._transport.abort()
+
+    # From here on: what the transport tells.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport), "a stream"
+        self._transport = transport
+        # So that we hear whether all of a request has gone to the kernel.
+        transport.set_write_buffer_limits(high=1, low=0)
+
+    def pause_writing(self) -> None:
+        self._is_unsent = True
+
+    def resume_writing(self) -> None:
+        self._is_unsent = False
+
+    def data_received(self, data: bytes) -> None:
+        if self._done is None or self._done.done():
+            self._is_reusable = False
+            return
+        self._received_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._finish(is_reusable=False)
+        except httptools.HttpParserError as error:
+            self._end(Failure.RESPONSE_UNREADABLE, f"not HTTP/1.1: {error}")
+        if not self._has_head and self._received_bytes > REPLY_BYTES_MAX:
+            self._end(Failure.RESPONSE_UNREADABLE, f"a head of over {REPLY_BYTES_MAX} bytes")
+
+    def eof_received(self) -> bool:
+        # False lets the transport close itself, which tells connection_lost.
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._is_reusable = False
+        if self._received_bytes:
+            self._end(Failure.RESPONSE_UNREADABLE, "closed in the middle of the head")
+            return
+        failure = Failure.RESET_BEFORE_SENT if self._is_unsent else Failure.RESET_AFTER_SENT
+        detail = str(exc) if exc else "closed without an answer"
+        self._end(failure, detail, is_stale=self._exchange_count > 0)
+
+    # And what the parser tells.
+
+    def on_message_begin(self) -> None:
+        if self._done is None or self._done.done():
+            self._is_reusable = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        self._status = self._parser.get_status_code()
+        self._has_head = self._is_final
+        if not self._is_final:
+            self._headers = {}
+
+    def on_body(self, body: bytes) -> None:
+        self._body += body
+        if len(self._body) >= REPLY_BYTES_MAX:
+            del self._body[REPLY_BYTES_MAX:]
+            self._finish(is_reusable=False)
+
+    def on_message_complete(self) -> None:
+        if self._is_final:
+            self._finish(is_reusable=self._parser.should_keep_alive())
+
+    @property
+    def _is_final(self) -> bool:
+        """Others say that the answer is still to come (100 Continue, 103 Early Hints)."""
+        return self._status >= _FIRST_FINAL_STATUS or self._status == _SWITCHING_PROTOCOLS
+
+    def _forget_head(self) -> None:
+        self._has_head = False
+        self._status = 0
+        self._headers = {}
+        self._body = bytearray()
+
+    def _on_deadline(self) -> None:
+        if self._is_unsent:
+            self._end(Failure.SEND_TIMEOUT, "the request was not taken in time")
+        else:
+            self._end(Failure.READ_TIMEOUT, "no complete answer in time")
+
+    def _end(self, failure: Failure, detail: str, *, is_stale: bool = False) -> None:
+        """Nothing more comes. With a head the answer is known, however little of its body came."""
+        if self._has_head:
+            self._finish(is_reusable=False)
+        elif self._done is not None and not self._done.done():
+            self._is_reusable = False
+            self._done.set_exception(ExchangeError(failure, detail, is_stale=is_stale))
+
+    def _finish(self, *, is_reusable: bool) -> None:
+        if self._done is not None and not self._done.done():
+            # An answer that overtakes its request leaves the rest of it in the connection.
+            self._is_reusable = self._is_reusable and is_reusable and not self._is_unsent
+            self._done.set_result(Reply(self._status, self._headers, bytes(self._body)))

@@ -1,0 +1,197 @@
+"""Decides which address a connection goes to: every answer of the resolver is judged before.
+
+We resolve ourselves and connect to an address that was judged, so that no second look-up can
+answer otherwise (DNS rebinding); TLS and the Host header keep the name. The peer is looked at once
+more when connected. Connections wait here for the next request.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from urllib.parse import quote, urlsplit
+
+from delivery.http.connection import Connection, ExchangeError, Reply
+from shared.config.addresses import Address, judge_host, may_send, read_host
+from shared.retry.attempt import Failure
+from shared.runtime.resolver import (
+    NoSuchHostError,
+    Resolve,
+    ResolverDownError,
+    ascii_host,
+)
+
+# Shorter than the idle limits of common servers (uvicorn 5 s, nginx 75 s): we close first.
+KEEP_ALIVE_S = 4.0
+# Addresses of one host that are tried; a name with more spreads load, and two would do.
+_ADDRESSES_MAX = 4
+_PORTS = {"http": 80, "https": 443}
+# What may stand in a path and a query as it is (RFC 3986), and what is escaped already.
+_TARGET_SAFE = "/?:@!$&'()*+,;=-._~%[]"
+
+# Given whether the request may have been sent before, its bytes.
+Build = Callable[[bool], bytes]
+
+
+@dataclass(slots=True)
+class Endpoint:
+    """Where an URL leads, and the connections that are open to it."""
+
+    host: Address | str
+    port: int
+    authority: str
+    target: str
+    tls: ssl.SSLContext | None
+    resolve: Resolve
+    allows_private: bool
+    connect_timeout_s: float
+    _idle: list[Connection] = field(default_factory=list)
+    _is_closed: bool = False
+
+    async def post(self, build: Build, *, until_s: float) -> tuple[Reply, bool]:
+        """The answer, and whether it is that of a second copy of the request.
+
+        A connection that the other side gave up while it waited is no failure of anybody: the
+        request is sent once more, over a new one, and says that it may be there already.
+        """
+        connection = self._waiting()
+        if connection is not None:
+            try:
+                return await self._exchange(connection, build(False), until_s=until_s), False
+            except ExchangeError as error:
+                if not error.is_stale:
+                    raise
+                return await self._post_again(build, error, until_s=until_s)
+        connection = await self._connect(until_s=until_s)
+        return await self._exchange(connection, build(False), until_s=until_s), False
+
+    def close(self) -> None:
+        self._is_closed = True
+        while self._idle:
+            self._idle.pop().abort()
+
+    async def _post_again(
+        self, build: Build, first: ExchangeError, *, until_s: float
+    ) -> tuple[Reply, bool]:
+        may_be_duplicate = first.failure is not Failure.RESET_BEFORE_SENT
+        try:
+            connection = await self._connect(until_s=until_s)
+            request = build(may_be_duplicate)
+            return await self._exchange(connection, request, until_s=until_s), may_be_duplicate
+        except ExchangeError as error:
+            # The first copy may have arrived: that must not be forgotten over what came after.
+            raise (first if may_be_duplicate else error) from error
+
+    async def _exchange(self, connection: Connection, request: bytes, *, until_s: float) -> Reply:
+        reply = await connection.exchange(request, until_s=until_s)
+        if self._is_closed:
+            connection.abort()
+        else:
+            self._idle.append(connection)
+        return reply
+
+    def _waiting(self) -> Connection | None:
+        """The connection used last; the others may get old and go."""
+        oldest_s = asyncio.get_running_loop().time() - KEEP_ALIVE_S
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.used_at_s >= oldest_s and connection.is_usable:
+                return connection
+            connection.abort()
+        return None
+
+    async def _connect(self, *, until_s: float) -> Connection:
+        loop = asyncio.get_running_loop()
+        connect_until_s = min(until_s, loop.time() + self.connect_timeout_s)
+        try:
+            async with asyncio.timeout_at(connect_until_s):
+                addresses = await self._addresses()
+                for left, address in zip(range(len(addresses) - 1, -1, -1), addresses, strict=True):
+                    share_s = (connect_until_s - loop.time()) / (left + 1)
+                    try:
+                        async with asyncio.timeout(share_s):
+                            return await self._connect_to(address)
+                    except (OSError, ExchangeError):
+                        if left == 0:
+                            raise
+        except ssl.SSLError as error:
+            raise ExchangeError(Failure.TLS_FAILED, _said(error)) from error
+        except TimeoutError as error:
+            detail = f"no connection in {self.connect_timeout_s} s"
+            raise ExchangeError(Failure.CONNECT_TIMEOUT, detail) from error
+        except ConnectionRefusedError as error:
+            raise ExchangeError(Failure.CONNECT_REFUSED, _said(error)) from error
+        except ConnectionError as error:
+            failure = Failure.TLS_FAILED if self.tls else Failure.UNREACHABLE
+            raise ExchangeError(failure, _said(error)) from error
+        except OSError as error:
+            raise ExchangeError(Failure.UNREACHABLE, _said(error)) from error
+        raise AssertionError("the last address connects or raises")
+
+    async def _addresses(self) -> Sequence[Address]:
+        """Those of the host, each of them judged."""
+        if judge_host(self.host) == "never":
+            raise ExchangeError(Failure.POLICY_BLOCKED)
+        if isinstance(self.host, str):
+            try:
+                addresses = await self.resolve(self.host)
+            except ResolverDownError as error:
+                raise ExchangeError(Failure.RESOLVER_DOWN, str(error)) from error
+            except NoSuchHostError as error:
+                raise ExchangeError(Failure.DNS_FAILED, str(error)) from error
+        else:
+            addresses = [self.host]
+        if not addresses:
+            raise ExchangeError(Failure.DNS_FAILED, "the name has no address")
+        if not may_send(addresses, allows_private=self.allows_private):
+            # Without a word about what was found: it would draw a map of our network.
+            raise ExchangeError(Failure.POLICY_BLOCKED)
+        return addresses[:_ADDRESSES_MAX]
+
+    async def _connect_to(self, address: Address) -> Connection:
+        _, connection = await asyncio.get_running_loop().create_connection(
+            Connection,
+            str(address),
+            self.port,
+            ssl=self.tls,
+            server_hostname=str(self.host) if self.tls else None,
+        )
+        peer = ip_address(connection.peer.partition("%")[0])
+        if peer != address or not may_send([peer], allows_private=self.allows_private):
+            connection.abort()
+            raise ExchangeError(Failure.POLICY_BLOCKED)
+        return connection
+
+
+def endpoint_of(
+    url: str,
+    *,
+    tls: Callable[[], ssl.SSLContext],
+    resolve: Resolve,
+    allows_private: bool,
+    connect_timeout_s: float,
+) -> Endpoint:
+    """Where an URL leads; ExchangeError when no request can be made for it."""
+    try:
+        parts = urlsplit(url)
+        host = read_host(ascii_host(parts.hostname or ""))
+        port = parts.port or _PORTS[parts.scheme]
+    except ValueError as error:
+        raise ExchangeError(Failure.REQUEST_UNBUILDABLE, _said(error)) from error
+    shown = f"[{host}]" if ":" in str(host) else str(host)
+    path = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
+    return Endpoint(
+        host=host,
+        port=port,
+        authority=shown if port == _PORTS[parts.scheme] else f"{shown}:{port}",
+        target=quote(path, safe=_TARGET_SAFE),
+        tls=tls() if parts.scheme == "https" else None,
+        resolve=resolve,
+        allows_private=allows_private,
+        connect_timeout_s=connect_timeout_s,
+    )
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

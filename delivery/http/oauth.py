@@ -1,0 +1,89 @@
+"""Decides which OAuth2 token goes with a request: fetched once, kept until shortly before its end.
+
+Client credentials (RFC 6749, 4.4). However many requests wait for a token, one fetch is under way,
+and after one that failed there is none for a while: a token service that is down is not helped by
+our asking. That is no failure of the destination, so the events wait and no attempt is charged.
+"""
+
+import asyncio
+import base64
+import json
+from collections.abc import Awaitable, Callable
+from urllib.parse import quote_plus, urlencode
+
+from delivery.http.connection import ExchangeError, Reply
+from shared.config.credentials import OAuth2
+from shared.retry.attempt import Failure
+
+# Of a token's life, the share after which the next one is fetched (clocks and transport differ).
+_RENEW_AT = 0.8
+# When the service does not say how long a token lives (RFC 6749 only recommends that it does).
+_LIFE_S = 300.0
+_OK = 200
+# After a fetch that failed; a micro-batch of parked events later there is another one.
+_PAUSE_S = 5.0
+
+# Sends headers and a body to the token service.
+Fetch = Callable[[dict[str, str], bytes], Awaitable[Reply]]
+
+
+class TokenSource:
+    """The tokens for one destination, as long as its settings stay."""
+
+    def __init__(self, auth: OAuth2, client_secret: str, fetch: Fetch) -> None:
+        credentials = f"{quote_plus(auth.client_id)}:{quote_plus(client_secret)}"
+        self._headers = {
+            "content-type": "application/x-www-form-urlencoded",
+            "accept": "application/json",
+            "authorization": "Basic " + base64.b64encode(credentials.encode()).decode(),
+        }
+        form = {"grant_type": "client_credentials"} | ({"scope": auth.scope} if auth.scope else {})
+        self._body = urlencode(form).encode()
+        self._fetch = fetch
+        self._one_flight = asyncio.Lock()
+        self._token: str | None = None
+        self._renew_at_s = 0.0
+        self._failed: tuple[float, str] | None = None
+
+    async def token(self) -> str:
+        """A token that should be good; ExchangeError when there is none to be had."""
+        now_s = asyncio.get_running_loop().time
+        if self._token is None or now_s() >= self._renew_at_s:
+            async with self._one_flight:
+                # Somebody else may have fetched it while we waited.
+                if self._token is None or now_s() >= self._renew_at_s:
+                    await self._renew(now_s())
+        assert self._token is not None, "renewed"
+        return self._token
+
+    def refuse(self, token: str) -> None:
+        """The destination did not take it: the next request needs another one."""
+        if self._token == token:
+            self._token = None
+
+    async def _renew(self, now_s: float) -> None:
+        if self._failed is not None and now_s < self._failed[0] + _PAUSE_S:
+            raise ExchangeError(Failure.TOKEN_UNAVAILABLE, self._failed[1])
+        try:
+            reply = await self._fetch(self._headers, self._body)
+            token, life_s = _read(reply)
+        except (ExchangeError, ValueError) as error:
+            reason = error.failure.value if isinstance(error, ExchangeError) else str(error)
+            self._failed = (now_s, f"no token: {reason}")
+            raise ExchangeError(Failure.TOKEN_UNAVAILABLE, self._failed[1]) from error
+        self._token, self._failed = token, None
+        self._renew_at_s = now_s + life_s * _RENEW_AT
+
+
+def _read(reply: Reply) -> tuple[str, float]:
+    """Token and life in the answer of the service; ValueError when it is no token."""
+    if reply.status != _OK:
+        raise ValueError(f"the token service answers {reply.status}")
+    try:
+        fields = json.loads(reply.body)
+        token, life_s = fields["access_token"], float(fields.get("expires_in") or _LIFE_S)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError("the token service answers no token") from error
+    if not isinstance(token, str) or not token.isascii() or not token.isprintable() or not token:
+        raise ValueError("the token service answers something else than a token")
+    return token, max(life_s, 1.0)

@@ -1,0 +1,91 @@
+"""Decides nothing: makes one HTTP exchange and says as an Attempt what came of it.
+
+Every error of the network becomes a value here. Redirects are never followed, proxies and other
+settings of the environment are ignored, an answer is read up to a cap, and one deadline covers the
+whole exchange, however slowly the bytes drip.
+"""
+
+import asyncio
+from collections.abc import Mapping
+
+from delivery.http.connection import ExchangeError
+from delivery.http.partial_reply import MULTI_STATUS, PARTIAL_TYPE
+from delivery.http.request_builder import RequestBuilder, SenderContext
+from shared.config.destination import Destination
+from shared.retry.attempt import Attempt, Failed, Responded, wish_of
+from shared.runtime.resolver import Resolve, Resolver
+from shared.runtime.secret_box import SecretBox
+
+# What a dead letter shows of the reply: the first words of an error page.
+EXCERPT_CHARS_MAX = 256
+
+
+class Sender:
+    """Connections for as long as the worker process lives, a way for each destination."""
+
+    def __init__(
+        self,
+        *,
+        allows_private: bool = False,
+        box: SecretBox | None = None,
+        resolve: Resolve | None = None,
+    ) -> None:
+        self._surroundings = SenderContext(
+            box=box or SecretBox.of_environment(),
+            resolve=resolve or Resolver(),
+            allows_private=allows_private,
+        )
+        self._ways: dict[str, RequestBuilder] = {}
+
+    async def send(
+        self, destination: Destination, body: bytes, headers: Mapping[str, str]
+    ) -> Attempt:
+        """POST once; never raises for anything that the destination or the network does."""
+        until_s = asyncio.get_running_loop().time() + destination.timeout_s
+        try:
+            way = self._way(destination)
+            reply, is_resent = await way.post(body, headers, until_s=until_s)
+        except ExchangeError as error:
+            return Failed(error.failure, error.detail[:EXCERPT_CHARS_MAX])
+        is_success = 200 <= reply.status <= 299  # noqa: PLR2004 - the success class of RFC 9110
+        is_report = reply.headers.get("content-type", "").startswith(PARTIAL_TYPE)
+        wish = wish_of(reply.headers.get("webhook-delivery", ""))
+        if is_success and (reply.status == MULTI_STATUS or is_report):
+            return Responded(
+                reply.status,
+                report=reply.body,
+                is_report=is_report,
+                is_resent=is_resent,
+                wish=wish,
+            )
+        excerpt = ""
+        if not is_success:
+            # Four bytes make one character at the most.
+            excerpt = reply.body[: 4 * EXCERPT_CHARS_MAX].decode(errors="replace")
+        return Responded(
+            reply.status,
+            reply.headers.get("retry-after"),
+            excerpt[:EXCERPT_CHARS_MAX],
+            is_resent=is_resent,
+            wish=wish,
+        )
+
+    async def close(self) -> None:
+        for way in self._ways.values():
+            way.close()
+        self._ways.clear()
+        # A transport closes its socket in the loop's next round.
+        await asyncio.sleep(0)
+
+    def _way(self, destination: Destination) -> RequestBuilder:
+        way = self._ways.get(destination.id)
+        if way is not None and way.destination is not destination:
+            # Each task brings its own copy of the settings.
+            if way.destination == destination:
+                way.destination = destination
+            else:
+                way.close()
+                way = None
+        if way is None:
+            way = self._ways[destination.id] = RequestBuilder(destination, self._surroundings)
+        return way

@@ -1,0 +1,1 @@
+"""Delivery's Spark queries: a lane for each destination, and replay."""

@@ -1,0 +1,267 @@
+"""Decides what a lane is to Spark: one query from a stream's topic through `deliver` to Kafka.
+
+One action per micro-batch, and nothing after the HTTP step: a second one would POST everything
+twice. The sink flushes before the task succeeds, so the checkpoint moves only after every event
+has its outcome in Kafka.
+"""
+
+import asyncio
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
+from functools import partial
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from delivery.deliver import Plan
+from delivery.settings import DeliverySettings
+from delivery.spark.realtime_source import deliver_as_it_comes
+from delivery.spark.task import deliver_stream
+from shared.config.destination import Destination, Latency, Start
+from shared.event.topics import CONFIG, stream_topic
+from shared.flow.flow_record import FlowRecord
+from shared.runtime.checkpoint import (
+    is_behind,
+    position,
+    replay_until,
+    set_aside,
+    starting_offsets,
+)
+from shared.runtime.kafka.topic_admin import topic_admin
+from shared.runtime.one_owner import own_folder
+from shared.runtime.spark.arrow_rows import COLUMNS_IN, SCHEMA_OUT
+from shared.runtime.spark.lane_driver import Flows
+from shared.runtime.spark.packed_rows import AND_NOTHING, PACKED
+from shared.runtime.spark.session import map_arrow, write_outcomes
+
+# How long the broker may hold a fetch that finds nothing; the default of 500 ms is felt by the
+# first event after a pause.
+_FETCH_WAIT_MS = 50
+# A micro-batch is to be done in half of its time box, so that no healthy destination has events
+# parked for lack of time: this is how long an answer takes until one is known.
+_USUAL_MS = 100.0
+# However quickly it answers, so many requests one after the other are enough for a micro-batch.
+_ROUNDS_MAX = 100
+# And no more than so many seconds' worth of what a destination's rate lets through.
+_RATE_SPAN_S = 2.0
+# A cold JVM with a class archive needs 5 s for its first micro-batch, and far longer on a busy one.
+_WARM_UP_TIMEOUT_S = 60
+
+
+def checkpoint_of(settings: DeliverySettings, destination_id: str, latency: Latency) -> Path:
+    """Where a lane's position is kept. A destination that comes back goes on where it was."""
+    name = destination_id if latency == "micro-batch" else f"{destination_id}.realtime"
+    return settings.checkpoints / name
+
+
+def hold_lane(destination_id: str, settings: DeliverySettings) -> AbstractContextManager[None]:
+    """One writer for each checkpoint, whatever processes there are."""
+    return own_folder(settings.checkpoints / f"{destination_id}.owner", what="lane")
+
+
+def announce_end(destination_id: str, settings: DeliverySettings) -> None:
+    """Tell the tasks of a lane that it is to end; one that only rests does so no longer."""
+    # On a full disk there is no mark, and the lane ends as one that sends does.
+    with suppress(OSError):
+        _end_mark(destination_id, settings).touch()
+
+
+def start_lane(
+    spark: SparkSession, destination: Destination, flows: Flows, *, settings: DeliverySettings
+) -> StreamingQuery:
+    """Start the query of one destination."""
+    checkpoint = checkpoint_of(settings, destination.id, destination.latency)
+    begin = _begin(destination, settings)
+    end_mark = _end_mark(destination.id, settings)
+    end_mark.unlink(missing_ok=True)
+    is_realtime = destination.latency == "realtime"
+    plan = Plan(
+        reads="stream",
+        is_realtime=is_realtime,
+        destinations={destination.id: destination},
+        schedule=settings.schedule,
+        time_box_s=settings.time_box_s,
+        replay_until=begin.maybe_sent,
+        allows_private=settings.allow_private,
+        flow_folder=settings.flows,
+        flows={name: flows[name] for name in flows.keys() & {destination.id}},
+        end_mark=end_mark,
+    )
+    spark.sparkContext.setLocalProperty("spark.scheduler.pool", destination.id)
+    known = flows.get(destination.id)
+    options = {**source_options(destination, settings, known), **begin.options}
+    records = spark.readStream.format("kafka").options(**options).load()
+    if is_realtime:
+        events = records.selectExpr(PACKED).selectExpr(AND_NOTHING)
+    else:
+        events = records.select(*COLUMNS_IN)
+    send = deliver_as_it_comes if is_realtime else deliver_stream
+    return write_outcomes(
+        map_arrow(events, partial(send, plan=plan), SCHEMA_OUT),
+        name=destination.id,
+        bootstrap_servers=settings.bootstrap_servers,
+        checkpoint=checkpoint,
+        trigger_interval=f"{settings.realtime_interval_s if is_realtime else 0} seconds",
+        is_realtime=is_realtime,
+    )
+
+
+def begins_at(
+    destination: Destination, settings: DeliverySettings
+) -> Mapping[tuple[str, int], int]:
+    """How far a lane is before it runs: its receipts are confirmed by what it passes after that.
+
+    One that is new has passed nothing, which is true wherever it begins; but at the end of a log
+    it would look to lag tools as if all of it were still to come.
+    """
+    # Of its two latencies', the checkpoint that is further is the one that it goes on from.
+    latencies: tuple[Latency, ...] = ("micro-batch", "realtime")
+    known = [position(checkpoint_of(settings, destination.id, one)) for one in latencies]
+    if any(known) or destination.start == "latest":
+        return {where: max(at.get(where, 0) for at in known) for where in {**known[0], **known[1]}}
+    return {(stream_topic(destination.stream), 0): 0}
+
+
+def warm_up(spark: SparkSession, settings: DeliverySettings) -> None:
+    """Run a micro-batch that sends nothing, so that the first event finds everything loaded.
+
+    It reads the configuration, which is never empty when there is a lane, and drops it in Python.
+    """
+    folder = settings.home / "warm-up"
+    shutil.rmtree(folder, ignore_errors=True)
+    records = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", settings.bootstrap_servers)
+        .option("subscribe", CONFIG)
+        .option("startingOffsets", "earliest")
+        .option("includeHeaders", "true")
+        .load()
+        .select(*COLUMNS_IN)
+    )
+    query = (
+        map_arrow(records, _drop, SCHEMA_OUT)
+        .writeStream.format("kafka")
+        .option("kafka.bootstrap.servers", settings.bootstrap_servers)
+        .option("checkpointLocation", str(folder))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination(_WARM_UP_TIMEOUT_S)
+    query.stop()
+
+
+def source_options(
+    destination: Destination, settings: DeliverySettings, known: FlowRecord | None = None
+) -> dict[str, str]:
+    """How the Kafka source reads for a destination, of which something may be known."""
+    options = {
+        "kafka.bootstrap.servers": settings.bootstrap_servers,
+        "subscribe": stream_topic(destination.stream),
+        # Offsets that are gone are a loss: stop and say so.
+        "failOnDataLoss": "true",
+        "includeHeaders": "true",
+        "maxOffsetsPerTrigger": str(events_max(destination, settings, known)),
+        "groupIdPrefix": f"hifi-{destination.stream}-{destination.name}",
+        "kafka.fetch.max.wait.ms": str(_FETCH_WAIT_MS),
+        **_start_options(destination.start),
+    }
+    if destination.latency == "realtime":
+        # Real time has no bounds and no linger: Spark refuses the options.
+        del options["maxOffsetsPerTrigger"]
+    elif destination.linger_s:
+        # Whatever comes first: enough for a batch, or the wait is over.
+        options["minOffsetsPerTrigger"] = str(destination.batch_count_max)
+        options["maxTriggerDelay"] = f"{ceil(destination.linger_s * 1000)}ms"
+    return options
+
+
+def events_max(
+    destination: Destination, settings: DeliverySettings, known: FlowRecord | None = None
+) -> int:
+    """The most events of a micro-batch: what the destination can take in half of its time box."""
+    usual_ms = (known.flow.concurrency.mean_ms if known else 0.0) or _USUAL_MS
+    rounds = max(1, min(_ROUNDS_MAX, int(500 * settings.time_box_s / usual_ms)))
+    batch_count = 1 if destination.body_format == "single" else destination.batch_count_max
+    limits = [
+        settings.micro_batch_events_max,
+        batch_count * destination.parallel_max * rounds,
+    ]
+    if destination.rate_per_s is not None:
+        limits.append(ceil(destination.rate_per_s * _RATE_SPAN_S))
+    return min(limits)
+
+
+def _end_mark(destination_id: str, settings: DeliverySettings) -> Path:
+    return settings.checkpoints / f"{destination_id}.ends"
+
+
+def _start_options(start: Start) -> dict[str, str]:
+    """Where a lane without a checkpoint begins; one that has a checkpoint goes on from there."""
+    match start:
+        case "earliest" | "latest":
+            return {"startingOffsets": start}
+        case since_ms:
+            return {
+                "startingTimestamp": str(since_ms),
+                # A Kafka partition without a record that young begins with the next one.
+                "startingOffsetsByTimestampStrategy": "latest",
+            }
+
+
+@dataclass(frozen=True, slots=True)
+class _Begin:
+    """From where a lane goes on, and up to where its events may have been sent already."""
+
+    options: Mapping[str, str]
+    maybe_sent: Mapping[tuple[str, int], int]
+
+
+def _begin(destination: Destination, settings: DeliverySettings) -> _Begin:
+    """The lane's own checkpoint, or that of its other latency if that is where it ran last."""
+    other_latency: Latency = "micro-batch" if destination.latency == "realtime" else "realtime"
+    own = checkpoint_of(settings, destination.id, destination.latency)
+    other = checkpoint_of(settings, destination.id, other_latency)
+    maybe_sent = _maybe_sent(own, destination, destination.latency, settings)
+    if not is_behind(own, other):
+        return _Begin({}, maybe_sent)
+    # Also of a lane that moved and died before it had written anything down.
+    sent_before = _maybe_sent(other, destination, other_latency, settings)
+    set_aside(own)
+    return _Begin(
+        {"startingOffsets": starting_offsets(position(other))},
+        {
+            where: max(maybe_sent.get(where, 0), sent_before.get(where, 0))
+            for where in maybe_sent.keys() | sent_before.keys()
+        },
+    )
+
+
+def _maybe_sent(
+    checkpoint: Path, destination: Destination, latency: Latency, settings: DeliverySettings
+) -> Mapping[tuple[str, int], int]:
+    """What the last run may have sent beyond its position.
+
+    A micro-batch writes down beforehand how far it goes. Real time does not, so whatever is in the
+    stream by now may have been sent.
+    """
+    if latency == "micro-batch":
+        return replay_until(checkpoint)
+    if not checkpoint.exists():
+        return {}
+    return asyncio.run(_ends(stream_topic(destination.stream), settings.bootstrap_servers))
+
+
+async def _ends(topic: str, bootstrap_servers: str) -> Mapping[tuple[str, int], int]:
+    async with topic_admin(bootstrap_servers) as admin:
+        return {where: end for where, (_, end) in (await admin.spans([topic])).items()}
+
+
+def _drop(batches: Iterable[Any]) -> Iterator[Any]:
+    for _ in batches:
+        pass
+    yield from ()

@@ -1,0 +1,136 @@
+"""Decides how a span of a stream goes to a destination once more, beside its live lane.
+
+In slices: each is one bounded Spark job of the shape of a lane, and a file says how far it got,
+so that a replay which is stopped goes on where it was, and one that is done is not done again.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from delivery.deliver import Plan
+from delivery.settings import DeliverySettings
+from delivery.spark.task import deliver_stream
+from shared.config.destination import Destination
+from shared.event.topics import stream_topic
+from shared.runtime.checkpoint import starting_offsets
+from shared.runtime.setup_error import SetupError
+from shared.runtime.spark.arrow_rows import COLUMNS_IN, SCHEMA_OUT
+from shared.runtime.spark.session import map_arrow, write_outcomes_once
+
+Position = Mapping[tuple[str, int], int]
+
+# A replay may take its time: what its rate lets wait is waited for, and not parked.
+_TIME_BOX_S = 3_600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What is to go to which destination again."""
+
+    replay_id: str
+    destination: Destination
+    start: Position
+    end: Position
+    key: bytes | None = None
+    rate_per_s: float | None = None
+
+    @property
+    def event_count(self) -> int:
+        """Events between start and end, whatever their keys."""
+        return sum(end - self.start[where] for where, end in self.end.items())
+
+    @property
+    def wish(self) -> str:
+        """What was asked for; the same id must not mean something else later."""
+        ends = (starting_offsets(self.start), starting_offsets(self.end))
+        key = None if self.key is None else self.key.hex()
+        return json.dumps([self.destination.id, *ends, key])
+
+
+def replay(spark: SparkSession, wanted: Replay, settings: DeliverySettings) -> Iterator[int]:
+    """Send what has not been sent yet under this id; the events behind us, after each slice."""
+    book = settings.folder / "replays" / f"{wanted.replay_id}.json"
+    at = kept_position(book, wanted)
+    while (upto := next_slice(at, wanted.end, settings.micro_batch_events_max)) != at:
+        _send(spark, wanted, at, upto, settings)
+        _keep(book, wanted, upto)
+        at = upto
+        yield sum(offset - wanted.start[where] for where, offset in at.items())
+
+
+def count_matching(spark: SparkSession, wanted: Replay, settings: DeliverySettings) -> int:
+    """How many events of the span have the key; reads them all."""
+    return _rows(spark, wanted, wanted.start, wanted.end, settings).count()
+
+
+def next_slice(at: Position, end: Position, events_max: int) -> Position:
+    """How far the next job goes: an equal share of each Kafka partition, and never past the end."""
+    share = max(1, events_max // max(1, len(end)))
+    return {where: min(at[where] + share, offset) for where, offset in end.items()}
+
+
+def kept_position(book: Path, wanted: Replay) -> Position:
+    """Where an earlier run under this id got to, or the start."""
+    if not book.exists():
+        return wanted.start
+    kept = json.loads(book.read_text())
+    if kept["wish"] != wanted.wish:
+        raise SetupError(
+            f"The replay {wanted.replay_id} was another span, destination or key ({book}):"
+            " choose another --id."
+        )
+    return {(topic, partition): offset for topic, partition, offset in kept["at"]}
+
+
+def _keep(book: Path, wanted: Replay, at: Position) -> None:
+    """Written by rename: a crash leaves the old position or the new one."""
+    book.parent.mkdir(parents=True, exist_ok=True)
+    draft = book.with_suffix(".new")
+    rows = [[topic, partition, offset] for (topic, partition), offset in at.items()]
+    draft.write_text(json.dumps({"wish": wanted.wish, "at": rows}))
+    draft.replace(book)
+
+
+def _send(
+    spark: SparkSession, wanted: Replay, at: Position, upto: Position, settings: DeliverySettings
+) -> None:
+    to = wanted.destination
+    if wanted.rate_per_s is not None:
+        to = replace(to, rate_per_s=wanted.rate_per_s)
+    plan = Plan(
+        reads="stream",
+        destinations={to.id: to},
+        schedule=settings.schedule,
+        time_box_s=_TIME_BOX_S,
+        allows_private=settings.allow_private,
+        # What it learns of the destination's moods is not the live lane's business.
+        flow_folder=settings.folder.absolute() / "replays" / "flows",
+        replay_id=wanted.replay_id,
+    )
+    rows = _rows(spark, wanted, at, upto, settings)
+    outcomes = map_arrow(rows, partial(deliver_stream, plan=plan), SCHEMA_OUT)
+    write_outcomes_once(
+        outcomes, name=f"replay-{wanted.replay_id}", bootstrap_servers=settings.bootstrap_servers
+    )
+
+
+def _rows(
+    spark: SparkSession, wanted: Replay, at: Position, upto: Position, settings: DeliverySettings
+) -> DataFrame:
+    rows = (
+        spark.read.format("kafka")
+        .option("kafka.bootstrap.servers", settings.bootstrap_servers)
+        .option("subscribe", stream_topic(wanted.destination.stream))
+        .option("startingOffsets", starting_offsets(at))
+        .option("endingOffsets", starting_offsets(upto))
+        .option("failOnDataLoss", "true")
+        .option("includeHeaders", "true")
+        .load()
+        .select(*COLUMNS_IN)
+    )
+    return rows if wanted.key is None else rows.where(f"key = X'{wanted.key.hex()}'")

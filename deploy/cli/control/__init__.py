@@ -1,0 +1,1 @@
+"""Commands that set things: streams, destinations, keys, secrets, dead letters."""

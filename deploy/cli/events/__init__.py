@@ -1,0 +1,1 @@
+"""Commands about events: send, tail, receipt, replay, verify."""

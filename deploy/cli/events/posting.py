@@ -1,0 +1,180 @@
+"""Decides how a batch is posted to the gateway, and which of its events are sent once more.
+
+Only what the gateway calls retryable is sent again: never what it rejected, never what it stored.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from deploy.cli.events.event_input import Given
+from shared.runtime.setup_error import SetupError
+
+_RETRYABLE = frozenset(
+    {
+        HTTPStatus.TOO_MANY_REQUESTS,
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        HTTPStatus.GATEWAY_TIMEOUT,
+    }
+)
+# Four waits of a second or more outlast a broker's restart (4 s measured).
+_TRIES_MAX = 5
+# The gateway asks for 1 s; anything that asks for minutes is better asked by hand.
+_RETRY_AFTER_S_DEFAULT, _RETRY_AFTER_S_MAX = 1.0, 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class PostOutcome:
+    """What became of some events. `unsure`: not stored, or not known to be."""
+
+    accepted: int = 0
+    rejected: int = 0
+    unsure: int = 0
+    status: str = ""
+    tries: int = 0
+    complaints: tuple[str, ...] = ()
+    # Sending more makes no sense now.
+    stops: bool = False
+
+    @property
+    def count(self) -> int:
+        return self.accepted + self.rejected + self.unsure
+
+    def plus(self, other: "PostOutcome") -> "PostOutcome":
+        return replace(
+            self,
+            accepted=self.accepted + other.accepted,
+            rejected=self.rejected + other.rejected,
+            unsure=self.unsure + other.unsure,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """One answer of the gateway, laid over the events that were asked about."""
+
+    outcome: PostOutcome
+    again: list[Given]
+    wait_s: float = 0.0
+
+
+class Poster:
+    """Posts batches of events to one stream."""
+
+    def __init__(
+        self,
+        client: httpx.Client,
+        *,
+        gateway: str,
+        stream: str,
+        key: str | None,
+        api_key: str | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._client = client
+        self._gateway = gateway.rstrip("/")
+        self._url = f"{self._gateway}/v1/streams/{quote(stream, safe='')}/events"
+        self._headers = {b"content-type": b"application/json"}
+        if key is not None:
+            self._headers[b"x-partition-key"] = key.encode()
+        if api_key is not None:
+            self._headers[b"authorization"] = f"Bearer {api_key}".encode()
+        self._sleep = sleep
+        self._has_answered = False
+
+    def post(self, events: Sequence[Given]) -> PostOutcome:
+        """Send until each is stored or rejected, or the gateway has said "later" too often."""
+        total, left = PostOutcome(), list(events)
+        for tries in range(1, _TRIES_MAX + 1):
+            answer = self._post_once(left)
+            total = total.plus(answer.outcome)
+            total = replace(
+                total,
+                status=answer.outcome.status,
+                tries=tries,
+                complaints=total.complaints + answer.outcome.complaints,
+                stops=answer.outcome.stops,
+            )
+            left = answer.again
+            if not left:
+                return total
+            if tries < _TRIES_MAX:
+                self._sleep(answer.wait_s)
+        complaint = f"the gateway took none of {len(left):,} events in {_TRIES_MAX} tries"
+        return replace(
+            total,
+            unsure=total.unsure + len(left),
+            complaints=(*total.complaints, complaint),
+            stops=True,
+        )
+
+    def _post_once(self, events: list[Given]) -> _Answer:
+        body = b"[" + b",".join(event.raw for event in events) + b"]"
+        try:
+            response = self._client.post(self._url, content=body, headers=self._headers)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            if isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol) or (
+                isinstance(error, httpx.ConnectError) and not self._has_answered
+            ):
+                raise SetupError(
+                    f"No gateway answers at {self._gateway} ({error}):"
+                    " start one with `hifi up`, or name another with --gateway URL."
+                ) from error
+            # It may have been stored: only the sender of the events can know if that matters.
+            says = f"no answer from the gateway ({error or type(error).__name__})"
+            return _Answer(_failed(events, "no answer", says), again=[])
+        self._has_answered = True
+        return _judge(events, response)
+
+
+def _judge(events: list[Given], response: httpx.Response) -> _Answer:
+    said = _json(response)
+    status = str(response.status_code)
+    results = said.get("results", [])
+    if response.status_code != HTTPStatus.OK and not results:
+        # The answer is about the request as a whole.
+        if response.status_code in _RETRYABLE:
+            return _Answer(PostOutcome(status=status), again=events, wait_s=_wait_s(response))
+        detail = said.get("detail") or response.text[:200] or response.reason_phrase
+        return _Answer(_failed(events, status, f"{status} {said.get('title', '')}: {detail}"), [])
+    again = [events[entry["index"]] for entry in results if entry.get("retryable")]
+    complaints = tuple(
+        f"{events[entry['index']].place}: {entry.get('code')}: {entry.get('detail')}"
+        for entry in results
+        if entry["status"] == "rejected"
+    )
+    accepted = int(said.get("accepted", 0))
+    outcome = PostOutcome(
+        accepted=accepted,
+        rejected=len(complaints),
+        # What the answer does not tell of is not known to be stored.
+        unsure=len(events) - accepted - len(complaints) - len(again),
+        status=status,
+        complaints=complaints,
+    )
+    return _Answer(outcome, again=again, wait_s=_wait_s(response))
+
+
+def _failed(events: list[Given], status: str, says: str) -> PostOutcome:
+    return PostOutcome(unsure=len(events), status=status, complaints=(says,), stops=True)
+
+
+def _wait_s(response: httpx.Response) -> float:
+    try:
+        asked_s = float(response.headers.get("retry-after", _RETRY_AFTER_S_DEFAULT))
+    except ValueError:
+        return _RETRY_AFTER_S_DEFAULT
+    return min(max(asked_s, 0.0), _RETRY_AFTER_S_MAX)
+
+
+def _json(response: httpx.Response) -> dict[str, Any]:
+    try:
+        said = response.json()
+    except ValueError:
+        return {}
+    return said if isinstance(said, dict) else {}

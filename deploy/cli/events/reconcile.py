@@ -1,0 +1,78 @@
+"""`hifi reconcile`: finds what of a customer's file Hifi never took, and sends just that."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Annotated
+
+import httpx
+import typer
+
+from deploy.cli import options
+from deploy.cli.events.event_input import Given, batches, read_lines
+from deploy.cli.events.minute_ids import acked_ids
+from deploy.cli.events.posting import Poster, PostOutcome
+from deploy.cli.printing import harmless, out, talk
+
+# Some are missing, and were not (all) sent.
+_MISSING = 1
+_BATCH = 500
+
+
+def reconcile(  # noqa: PLR0917 - typer makes an option of each
+    stream: Annotated[str, typer.Option(help="The stream.")],
+    events: Annotated[
+        Path, typer.Option(help="What you have sent: an event with its id on each line; or -.")
+    ],
+    replay: Annotated[bool, typer.Option("--replay", help="Send what is missing.")] = False,
+    kafka: options.Kafka = options.KAFKA_DEFAULT,
+    gateway: options.Gateway = options.GATEWAY_DEFAULT,
+    api_key: options.ApiKey = None,
+) -> None:
+    """Compare a file of events with what Hifi has, and with --replay send just the difference.
+
+    Without --replay it only prints the missing ids. Events keep their ids, so whoever receives
+    one twice can tell. Exit code 0 when nothing is missing (any more), else 1.
+
+        hifi reconcile --stream orders --events sent.ndjson
+
+        hifi reconcile --stream orders --events sent.ndjson --replay
+    """
+    given = list(read_lines(events))
+    named = {name: one for one in given if (name := id_of(one.raw))}
+    nameless = len(given) - sum(1 for one in given if id_of(one.raw))
+    known = asyncio.run(acked_ids(kafka, stream, named))
+    missing = [one for name, one in named.items() if name not in known]
+    talk.print(
+        f"{len(named):,} ids in the file, {len(known):,} of them in Hifi, {len(missing):,} missing"
+    )
+    if nameless:
+        talk.print(f"{nameless:,} events have no id: nobody can tell whether they came.")
+    if not replay or not missing:
+        for one in missing:
+            out.print(harmless(id_of(one.raw)))
+        raise typer.Exit(_MISSING if missing else 0)
+    total = _send(missing, gateway=gateway, stream=stream, api_key=api_key)
+    out.print(f"{total.accepted:,} of {len(missing):,} missing events sent and stored")
+    raise typer.Exit(0 if total.accepted == len(missing) else _MISSING)
+
+
+def id_of(raw: bytes) -> str:
+    """An event's own id, as the gateway reads it; empty if it has none."""
+    event = json.loads(raw)
+    found = event.get("id") if isinstance(event, dict) else None
+    return str(found) if isinstance(found, str | int) and not isinstance(found, bool) else ""
+
+
+def _send(missing: list[Given], *, gateway: str, stream: str, api_key: str | None) -> PostOutcome:
+    total = PostOutcome()
+    with httpx.Client(timeout=httpx.Timeout(60)) as client:
+        poster = Poster(client, gateway=gateway, stream=stream, key=None, api_key=api_key)
+        for batch in batches(iter(missing), count_max=_BATCH):
+            outcome = poster.post(batch)
+            for complaint in outcome.complaints:
+                talk.print(f"  {harmless(complaint)}", style="red")
+            total = total.plus(outcome)
+            if outcome.stops:
+                break
+    return total

@@ -1,0 +1,77 @@
+"""`hifi replay`: sends a span of a stream to a destination once more, beside its live lane."""
+
+import re
+import time
+from typing import Annotated
+
+import typer
+
+from deploy.cli import options
+from deploy.cli.control.dead import time_ms
+from deploy.cli.events.replay_order import ReplayOrder
+from deploy.local.secret_keys import VARIABLE
+
+_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+
+
+def replay_(  # noqa: PLR0917 - typer makes an option of each
+    stream: Annotated[str, typer.Option(help="The stream.")],
+    destination: Annotated[str, typer.Option(help="Its destination: the name.")],
+    since: Annotated[
+        str, typer.Option("--from", help="Stored since: 2026-11-21T10:00Z, or 2h for 2 h ago.")
+    ],
+    to: Annotated[str | None, typer.Option("--to", help="Stored before; as --from.")] = None,
+    key: Annotated[str | None, typer.Option(help="Only events with this ordering key.")] = None,
+    rate: Annotated[
+        float | None, typer.Option(help="At most so many events per second.", min=0.001)
+    ] = None,
+    replay_id: Annotated[
+        str | None, typer.Option("--id", help="A name: the same again goes on, never twice.")
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say how many there are.")
+    ] = False,
+    data: options.Data = options.DATA_DEFAULT,
+    kafka: options.Kafka = options.KAFKA_DEFAULT,
+    keys: Annotated[
+        str | None,
+        typer.Option("--secret-keys", envvar=VARIABLE, help="Open secrets; else those of DATA."),
+    ] = None,
+    allow_private: Annotated[
+        bool,
+        typer.Option(
+            envvar="HIFI_DELIVERY_ALLOW_PRIVATE", help="Send to private addresses as well."
+        ),
+    ] = False,
+) -> None:
+    """Send a span of a stream to a destination again, in a Spark process of its own.
+
+    The live lane goes on beside it. Requests say `hifi-replay: ID`. Ctrl-C ends it after the slice
+    under way; the same command with the same --id goes on there.
+
+    hifi replay --stream demo --destination sample --from 2h --dry-run
+    """
+    now_ms = time.time_ns() // 1_000_000
+    from_ms, to_ms = (time_ms("--from", since, now_ms=now_ms), time_ms("--to", to, now_ms=now_ms))
+    name = replay_id or f"at-{now_ms}"
+    if not _ID.fullmatch(name):
+        raise typer.BadParameter(f"{name!r} is no name", param_hint="--id")
+    # Half a second that no other command should take.
+    from deploy.cli.events.replaying import carry_out  # noqa: PLC0415
+
+    carry_out(
+        ReplayOrder(
+            kafka=kafka,
+            data=data.absolute(),
+            replay_id=name,
+            stream=stream,
+            destination=destination,
+            from_ms=from_ms,
+            to_ms=to_ms,
+            key=key,
+            rate_per_s=rate,
+            is_dry=dry_run,
+            keys=keys,
+            allow_private=allow_private,
+        )
+    )

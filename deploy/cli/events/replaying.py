@@ -1,0 +1,97 @@
+"""Carries out a replay: in a Spark process of its own, beside the destination's live lane."""
+
+import asyncio
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import typer
+from pyspark.sql import SparkSession
+
+from delivery.settings import DeliverySettings
+from delivery.spark.replay import Replay, count_matching, replay
+from deploy.cli.events.replay_order import ReplayOrder
+from deploy.cli.printing import talk
+from deploy.local.secret_keys import VARIABLE, secret_keys
+from shared.event.topics import destination_id, stream_topic
+from shared.runtime.java.jars import default_cache, ensure_jars
+from shared.runtime.kafka.config_topic import read_config
+from shared.runtime.kafka.topic_admin import topic_admin
+from shared.runtime.one_owner import own_folder
+from shared.runtime.setup_error import SetupError
+from shared.runtime.spark.session import SparkSettings, start_spark, stop_spark
+
+
+def carry_out(order: ReplayOrder) -> None:
+    """Say how many there are, and send them, slice by slice, until it is done or interrupted."""
+    wanted = asyncio.run(_span(order))
+    settings = DeliverySettings(
+        bootstrap_servers=order.kafka,
+        folder=order.data / "replay",
+        allow_private=order.allow_private,
+    )
+    talk.print(
+        f"{wanted.event_count:,} events of {order.stream} are in the span; {order.destination} gets"
+        f" them from {len(wanted.end)} Kafka partitions, as replay {wanted.replay_id}."
+    )
+    if order.is_dry and wanted.key is None:
+        return
+    given = {VARIABLE: order.keys} if order.keys else {}
+    opens = {f"spark.executorEnv.{VARIABLE}": secret_keys(order.data, given)}
+    with own_folder(settings.folder, what="replay"), _spark(settings.folder, opens) as spark:
+        if wanted.key is not None:
+            count = count_matching(spark, wanted, settings)
+            talk.print(f"{count:,} of them have the key {order.key}.")
+        if not order.is_dry:
+            _run(spark, wanted, settings)
+
+
+def _run(spark: SparkSession, wanted: Replay, settings: DeliverySettings) -> None:
+    stop: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: stop.append(number))
+    has_run = False
+    try:
+        for done in replay(spark, wanted, settings):
+            has_run = True
+            talk.print(f"  {done:,} of {wanted.event_count:,}")
+            if stop:
+                talk.print(f"Stopped; --id {wanted.replay_id} goes on from here.")
+                raise typer.Exit(130)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    talk.print("Done." if has_run else f"Nothing to do: {wanted.replay_id} is done already.")
+
+
+async def _span(order: ReplayOrder) -> Replay:
+    """Everything between two times for a destination that there is."""
+    to = destination_id(order.stream, order.destination)
+    found = (await read_config(order.kafka)).destinations.get(to)
+    if found is None:
+        raise SetupError(f"There is no destination {to}: `hifi destinations` lists them.")
+    async with topic_admin(order.kafka) as admin:
+        topic = stream_topic(found.stream)
+        start = await admin.offsets_at(topic, order.from_ms)
+        end = await admin.offsets_at(topic, order.to_ms)
+    end = {where: max(offset, start[where]) for where, offset in end.items()}
+    key = None if order.key is None else order.key.encode()
+    return Replay(order.replay_id, found, start, end, key=key, rate_per_s=order.rate_per_s)
+
+
+@contextmanager
+def _spark(folder: Path, more: Mapping[str, str]) -> Iterator[SparkSession]:
+    talk.print("Starting Spark ...", style="dim")
+    jars = ensure_jars("spark", cache=default_cache())
+    spark = start_spark(
+        SparkSettings(
+            name="hifi-replay",
+            folder=folder,
+            jars=jars,
+            worker_daemon="delivery.spark.worker_daemon",
+            more=more,
+        )
+    )
+    try:
+        yield spark
+    finally:
+        stop_spark(spark)

@@ -1,0 +1,137 @@
+"""`hifi tail`: prints the records of a topic as they come, until Ctrl-C."""
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import AsyncIterator
+from enum import Enum
+from typing import Annotated
+
+import typer
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from deploy.cli import options
+from deploy.cli.events.record_lines import as_json, as_line
+from deploy.cli.printing import reader_may_leave, talk
+from shared.event.record import RecordIn
+from shared.event.topics import DEAD, RECEIPTS, STREAM_PREFIX, retry_topic, stream_of, stream_topic
+from shared.retry.schedule import RetrySchedule
+from shared.runtime.kafka.client_start import started
+from shared.runtime.kafka.records import record_in
+from shared.runtime.kafka.topic_admin import TopicAdmin, topic_admin
+from shared.runtime.setup_error import SetupError
+
+# Ctrl-C is felt at once below this, and an idle tail asks twice a second.
+_POLL_MS = 500
+
+
+class From(Enum):
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+def tail(  # noqa: PLR0917 - typer makes an option of each
+    stream: Annotated[str | None, typer.Argument(help="The stream to watch.")] = None,
+    dead: Annotated[bool, typer.Option("--dead", help="Watch the dead letters.")] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="Watch what waits for a retry.")] = False,
+    receipts: Annotated[bool, typer.Option("--receipts", help="Watch the receipts.")] = False,
+    start: Annotated[
+        From, typer.Option("--from", help="All there is, or only what comes now.")
+    ] = From.LATEST,
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", help="End after so many records.", min=1)
+    ] = None,
+    headers: Annotated[bool, typer.Option("--headers", help="Show the headers too.")] = False,
+    kafka: options.Kafka = options.KAFKA_DEFAULT,
+    as_json: options.AsJson = False,
+) -> None:
+    """Print records as they come: time, Kafka partition and offset, facts, key, value.
+
+    Ctrl-C ends it.
+
+        hifi tail demo
+
+        hifi tail demo --from earliest --count 10 --json
+
+        hifi tail --dead --from earliest --headers
+    """
+    if sum((stream is not None, dead, retry, receipts)) != 1:
+        raise typer.BadParameter("name a stream, or one of --dead, --retry and --receipts")
+    if stream is not None:
+        topics = [stream_topic(stream)]
+    elif retry:
+        topics = [retry_topic(tier.name) for tier in RetrySchedule().tiers]
+    else:
+        topics = [DEAD if dead else RECEIPTS]
+    shown = _Shown(as_json=as_json, with_headers=headers, count_max=count)
+    with contextlib.suppress(KeyboardInterrupt), reader_may_leave():
+        asyncio.run(_print_all(kafka, topics, start=start, shown=shown))
+
+
+class _Shown:
+    """What has been printed, and how."""
+
+    def __init__(self, *, as_json: bool, with_headers: bool, count_max: int | None) -> None:
+        self._as_json = as_json
+        self._with_headers = with_headers
+        self._left = count_max
+
+    def is_enough(self) -> bool:
+        return self._left == 0
+
+    def show(self, record: RecordIn) -> None:
+        form = as_json if self._as_json else as_line
+        sys.stdout.write(form(record, with_headers=self._with_headers) + "\n")
+        if self._left is not None:
+            self._left -= 1
+
+
+async def _print_all(kafka: str, topics: list[str], *, start: From, shown: _Shown) -> None:
+    async with topic_admin(kafka) as admin:
+        partitions = await _partitions(admin, topics)
+    async with _consumer(kafka, partitions, start) as consumer:
+        if start is From.LATEST:
+            talk.print("waiting for records; Ctrl-C ends it", style="dim")
+        while not shown.is_enough():
+            found = await consumer.getmany(timeout_ms=_POLL_MS)
+            records = [record for several in found.values() for record in several]
+            # Kafka knows no order between Kafka partitions; the broker's time comes close.
+            for record in sorted(records, key=lambda one: (one.timestamp, one.offset)):
+                if shown.is_enough():
+                    break
+                shown.show(record_in(record))
+            sys.stdout.flush()
+
+
+async def _partitions(admin: TopicAdmin, topics: list[str]) -> list[TopicPartition]:
+    states = await admin.states(topics)
+    if not states:
+        streams = sorted(
+            stream_of(name) for name in await admin.names() if name.startswith(STREAM_PREFIX)
+        )
+        raise SetupError(
+            f"There is no topic {topics[0]}; the streams there are:"
+            f" {', '.join(streams) or 'none, start `hifi up` to have one'}."
+        )
+    return [
+        TopicPartition(state.name, number)
+        for state in states.values()
+        for number in range(state.partition_count)
+    ]
+
+
+@contextlib.asynccontextmanager
+async def _consumer(
+    kafka: str, partitions: list[TopicPartition], start: From
+) -> AsyncIterator[AIOKafkaConsumer]:
+    """A consumer that belongs to no group and leaves no trace."""
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=kafka, enable_auto_commit=False, auto_offset_reset=start.value
+    )
+    async with started(consumer):
+        consumer.assign(partitions)
+        if start is From.EARLIEST:
+            await consumer.seek_to_beginning(*partitions)
+        else:
+            await consumer.seek_to_end(*partitions)
+        yield consumer

@@ -1,0 +1,115 @@
+"""`hifi verify`: lays a list of ids beside the signed statement of a minute.
+
+Prints `complete`, or exactly the ids that are missing from the list.
+"""
+
+import asyncio
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from deploy.cli import options
+from deploy.cli.events.minute_ids import MinuteIds, minute_ids, read_minute
+from deploy.cli.printing import harmless, out, talk
+from observe.audit.signing import PUBLIC, is_signed
+from shared.runtime.setup_error import SetupError
+
+# Something is missing; the statement itself cannot be trusted.
+_MISSING, _UNTRUSTED = 1, 2
+
+
+def verify(  # noqa: PLR0917 - typer makes an option of each
+    stream: Annotated[str, typer.Option(help="The stream.")],
+    minute: Annotated[
+        str, typer.Option(help="The minute by the events' own time: 2026-11-21T19:05Z, or ms.")
+    ],
+    ids: Annotated[Path, typer.Option(help="Your ids, a line each; - reads the input.")],
+    public_key: Annotated[
+        Path | None,
+        typer.Option(help="Hifi's public key, a file; by default that of `hifi up`'s data folder."),
+    ] = None,
+    data: options.Data = options.DATA_DEFAULT,
+    kafka: options.Kafka = options.KAFKA_DEFAULT,
+) -> None:
+    """Check your own list of ids against what Hifi has signed for a minute.
+
+    Exit code 0 when the list has every id, 1 when some are missing, 2 when the statement is not
+    to be trusted.
+
+        hifi verify --stream orders --minute 2026-11-21T19:05Z --ids received.txt
+    """
+    mine = read_ids(ids)
+    found = asyncio.run(minute_ids(kafka, stream, read_minute(minute)))
+    key = read_public_key(public_key or data / "observe" / PUBLIC)
+    if problem := distrust(found, key):
+        talk.print(f"hifi: {problem}", style="bold red")
+        raise typer.Exit(_UNTRUSTED)
+    describe(found)
+    missing = sorted(found.ids - mine)
+    if beyond := len(mine - found.ids):
+        talk.print(f"{beyond:,} ids of the list are not of this minute.")
+    if not missing:
+        out.print("complete")
+        return
+    talk.print(f"{len(missing):,} ids are missing from the list:")
+    for event_id in missing:
+        out.print(harmless(event_id))
+    raise typer.Exit(_MISSING)
+
+
+def read_ids(path: Path) -> frozenset[str]:
+    """The ids of a file, a line each; empty lines are nobody's."""
+    try:
+        text = sys.stdin.read() if path == Path("-") else path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SetupError(f"{path} cannot be read ({error}): name a text file of ids.") from error
+    return frozenset(line.strip() for line in text.splitlines() if line.strip())
+
+
+def read_public_key(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SetupError(
+            f"There is no public key at {path} ({error}): get the one of the Hifi that signs,"
+            " and name it with --public-key FILE."
+        ) from error
+
+
+def distrust(found: MinuteIds, public_key: str) -> str:
+    """Why the statement cannot be believed; empty if it can."""
+    if not is_signed(found.signed, public_key=public_key):
+        return "the statement is not signed with that public key."
+    if found.broken_at is not None:
+        at = _text(found.broken_at.statement.minute_ms)
+        return f"the chain of statements is broken: the one about {at} does not name the last."
+    if not found.is_whole:
+        return (
+            "the ids that are left in Kafka are not those that were signed"
+            " (the ledger is kept for four days)."
+        )
+    return ""
+
+
+def describe(found: MinuteIds) -> None:
+    """What was signed, for people."""
+    said = found.signed.statement
+    talk.print(
+        f"{said.stream}, {_text(said.minute_ms)}: {said.acked:,} events acknowledged,"
+        f" {said.id_count:,} ids, revision {said.revision}, root {said.root[:16]}"
+    )
+    for name, counts in said.destinations.items():
+        lost = ", ".join(f"{count:,} lost by {node}" for node, count in counts.lost.items())
+        talk.print(
+            f"  {name}: {counts.delivered:,} delivered, {counts.waiting:,} waiting,"
+            f" {counts.dead:,} dead{', ' + lost if lost else ''}"
+        )
+
+
+def _text(minute_ms: int) -> str:
+    if minute_ms < 0:
+        return "events with a wild time"
+    return datetime.fromtimestamp(minute_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%MZ")

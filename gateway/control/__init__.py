@@ -1,0 +1,1 @@
+"""The control plane: streams, destinations, keys, tenants, dead letters, receipts."""

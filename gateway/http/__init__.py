@@ -1,0 +1,1 @@
+"""The HTTP server: protocol, process set-up, probes."""

@@ -1,0 +1,129 @@
+"""Decides whether a request may come in, from its headers alone: type, encoding, size, room.
+
+Pure: it knows no HTTP library and no clock. A refusal is a Problem.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from enum import Enum
+
+from gateway.intake.encodings import ENCODINGS
+from gateway.problems import Problem
+
+# W3C Trace Context, version 00; anything else is not a traceparent and is not passed on.
+_TRACEPARENT = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+# What others put there are UUIDs and ULIDs; it must not split a header or a log line.
+_REQUEST_ID = re.compile(r"[!-~]{1,128}")
+_CHARSETS = frozenset({"utf-8", "utf8", "us-ascii"})
+
+
+class Format(Enum):
+    """How a body holds events; the value is its media type."""
+
+    JSON = "application/json"
+    NDJSON = "application/x-ndjson"
+    CLOUD_EVENT = "application/cloudevents+json"
+    CLOUD_EVENTS = "application/cloudevents-batch+json"
+    # The attributes are headers and the body is the data, of any type.
+    CLOUD_EVENT_BINARY = "*/*"
+
+
+_FORMATS: Mapping[str, Format] = {
+    **{found.value: found for found in Format if found is not Format.CLOUD_EVENT_BINARY},
+    # Both spellings are in wide use and neither is registered.
+    "application/ndjson": Format.NDJSON,
+    "application/jsonl": Format.NDJSON,
+}
+ACCEPT_POST = ", ".join(f.value for f in Format if f is not Format.CLOUD_EVENT_BINARY)
+
+
+class InFlight:
+    """The bytes that requests without an answer hold, against what they may hold in all."""
+
+    def __init__(self, bytes_max: int, *, tenant_bytes_max: int | None = None) -> None:
+        self.bytes_max = bytes_max
+        self.tenant_bytes_max = tenant_bytes_max or bytes_max
+        self.byte_count = 0
+        self._tenants: Counter[str] = Counter()
+
+    def enter(self, byte_count: int, *, tenant: str, overdue_bytes: int) -> None:
+        """Make room for bytes, or refuse: before they are read, so that memory stays bounded."""
+        if self.byte_count + overdue_bytes + byte_count > self.bytes_max:
+            raise Problem(
+                "overloaded",
+                "Nothing of this request was stored: the gateway waits for Kafka with as many"
+                " bytes as it may hold. Send the request again later.",
+                headers=((b"retry-after", b"1"),),
+            )
+        held = self._tenants[tenant] + byte_count
+        if held > self.tenant_bytes_max:
+            raise Problem(
+                "tenant_in_flight",
+                f"The requests of this tenant that have no answer yet hold {held} bytes; they may"
+                f" hold {self.tenant_bytes_max}. Wait for answers before sending more.",
+                headers=((b"retry-after", b"1"),),
+                members={"limit": "tenant_in_flight_bytes_max"},
+            )
+        self.byte_count += byte_count
+        self._tenants[tenant] = held
+
+    def leave(self, byte_count: int, *, tenant: str) -> None:
+        self.byte_count -= byte_count
+        self._tenants[tenant] -= byte_count
+        if not self._tenants[tenant]:
+            del self._tenants[tenant]
+
+
+def read_format(content_type: str, *, is_cloud_event: bool) -> Format:
+    """How the body holds events. `is_cloud_event` when there is a `ce-specversion` header."""
+    if content_type == Format.JSON.value and not is_cloud_event:
+        return Format.JSON
+    media_type, *parameters = [part.strip().lower() for part in content_type.split(";")]
+    if is_cloud_event and not media_type.startswith("application/cloudevents"):
+        return Format.CLOUD_EVENT_BINARY
+    charsets = [p.removeprefix("charset=").strip('"') for p in parameters if "charset=" in p]
+    found = _FORMATS.get(media_type)
+    if found is not None and _CHARSETS.issuperset(charsets):
+        return found
+    raise Problem(
+        "unsupported_media_type",
+        f"Content-Type is {content_type[:100]!r}; send one of {ACCEPT_POST}, in UTF-8.",
+        headers=((b"accept-post", ACCEPT_POST.encode()),),
+    )
+
+
+def read_encoding(content_encoding: str | None) -> str:
+    """The name of the body's encoding; several at once are refused."""
+    if not content_encoding:
+        return "identity"
+    name = content_encoding.strip().lower()
+    name = {"x-gzip": "gzip", "": "identity"}.get(name, name)
+    if name in ENCODINGS:
+        return name
+    accepted = ", ".join(ENCODINGS)
+    raise Problem(
+        "unsupported_encoding",
+        f"Content-Encoding is {content_encoding[:100]!r}; send one of {accepted}.",
+        headers=((b"accept-encoding", accepted.encode()),),
+    )
+
+
+def body_too_large(body_bytes_max: int, *, closes: bool) -> Problem:
+    """The refusal of a body over the cap; `closes` when the rest of it will not be read."""
+    return Problem(
+        "body_too_large",
+        f"A body has at most {body_bytes_max} bytes; send the events in several requests.",
+        members={"limit": "body_bytes_max", "limit_value": body_bytes_max},
+        headers=((b"connection", b"close"),) if closes else (),
+    )
+
+
+def traceparent(header: str | None) -> str | None:
+    """The traceparent to pass on; a wrong one is dropped, as W3C asks."""
+    return header if header is not None and _TRACEPARENT.fullmatch(header) else None
+
+
+def echoed_request_id(header: str | None, *, otherwise: str) -> str:
+    """The caller's own X-Request-Id for the answer's header, if it is fit for one."""
+    return header if header is not None and _REQUEST_ID.fullmatch(header) else otherwise

@@ -1,0 +1,178 @@
+"""Decides where in a body the events are, for each format; each event's bytes stay untouched.
+
+JSON is an object (one event), an array, or {"events": [...]} and nothing else. What is wrong with
+a body as a whole is a Problem; what is wrong with one event is for gateway.intake.events to say.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from gateway.intake.admission import Format
+from gateway.problems import Problem
+
+Raws = Sequence[bytes | msgspec.Raw]
+
+# An array of so many bytes cannot have so many elements that it fills the memory (two bytes for
+# each here, 80 there); in a larger one they are read by a decoder that stops in time.
+_HARMLESS_BYTES = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class EventSpans:
+    """The events of a body, and the JSON pointer before each one's index ("" for a lone one)."""
+
+    raws: Raws
+    prefix: str
+
+
+class _Wrapped(msgspec.Struct, forbid_unknown_fields=True):
+    events: list[msgspec.Raw]
+
+
+class _MaybeWrapped(msgspec.Struct):
+    events: msgspec.Raw = msgspec.Raw()
+
+
+_ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
+_WRAPPED = msgspec.json.Decoder(_Wrapped)
+_MAYBE_WRAPPED = msgspec.json.Decoder(_MaybeWrapped)
+
+
+def find_events(
+    body: bytes, body_format: Format, *, events_max: int, event_bytes_max: int
+) -> EventSpans:
+    """Find the events of a text body. Raises Problem when the body as a whole cannot be taken."""
+    try:
+        # msgspec does not look into strings that it skips: this does, for every byte.
+        if not body.isascii():
+            body.decode()
+        match body_format:
+            case Format.NDJSON:
+                found = _lines(body, events_max)
+            case Format.CLOUD_EVENT:
+                found = EventSpans([_stripped(body)], "")
+            case Format.CLOUD_EVENTS:
+                found = EventSpans(_array(body, events_max, event_bytes_max), "/")
+            case _:
+                found = _json(body, events_max, event_bytes_max)
+    except UnicodeDecodeError as error:
+        raise Problem(
+            "invalid_utf8", f"Byte {error.start} is not UTF-8: {error.reason}."
+        ) from error
+    except RecursionError as error:
+        raise Problem("too_deep", "Send JSON with fewer levels of [ and {.") from error
+    except msgspec.ValidationError as error:
+        raise Problem(
+            "not_events", "Send an object (one event), an array, or an object with only `events`."
+        ) from error
+    except msgspec.DecodeError as error:
+        raise Problem("invalid_json", f"{error}.") from error
+    if len(found.raws) > events_max:
+        raise _too_many(events_max)
+    return found
+
+
+def _json(body: bytes, events_max: int, event_bytes_max: int) -> EventSpans:
+    if not body.lstrip().startswith(b"{"):
+        return EventSpans(_array(body, events_max, event_bytes_max), "/")
+    try:
+        if len(body) > _HARMLESS_BYTES:
+            raws = _kept(_counting_wrapped(events_max).decode(body).events)
+        else:
+            raws = _WRAPPED.decode(body).events
+    except msgspec.ValidationError as error:
+        _check_length(error, events_max)
+    else:
+        if body.count(b'"events"') > 1 and _has_twin(body, raws):
+            raise Problem("ambiguous_body", "`events` stands in the object twice; send it once.")
+        return EventSpans(raws, "/events/")
+    if len(body) > event_bytes_max:
+        # No event, whatever else it is: not worth the time that reading all of it takes.
+        return EventSpans([body], "")
+    if bytes(_MAYBE_WRAPPED.decode(body).events).startswith(b"["):
+        raise Problem(
+            "ambiguous_body",
+            "The object has an array `events` and other members. Send `events` alone, or, if the"
+            " object is one event, send it in an array: [{...}].",
+        )
+    return EventSpans([_stripped(body)], "")
+
+
+def _array(body: bytes, events_max: int, event_bytes_max: int) -> Raws:
+    if len(body) <= _HARMLESS_BYTES:
+        return _ARRAY.decode(body)
+    inside = _stripped(body)[1:-1]
+    if len(inside) > event_bytes_max and b"," not in inside and inside.lstrip().startswith(b"{"):
+        # One object at most, and as above no event. Reading 20 MB of escapes takes 50 to 90 ms.
+        return [inside]
+    try:
+        return _kept(_counting(events_max).decode(body))
+    except msgspec.ValidationError as error:
+        _check_length(error, events_max)
+        raise
+
+
+def _lines(body: bytes, events_max: int) -> EventSpans:
+    """One event on each line; blank lines at the end are no events."""
+    body = body.rstrip()
+    if body.count(b"\n") >= events_max:
+        raise _too_many(events_max)
+    if not body:
+        return EventSpans([], "/")
+    return EventSpans([_stripped(line) for line in body.split(b"\n")], "/")
+
+
+def _stripped(text: bytes) -> bytes:
+    """Without the white space around it. Python knows more of that than JSON does, and is fast."""
+    if b"\v" in text or b"\f" in text:
+        # In no JSON: who reads it will say so.
+        return text
+    return text.strip()
+
+
+def _has_twin(body: bytes, raws: Raws) -> bool:
+    """Whether `events` is twice a member of the outer object, so that one would be lost."""
+    inside = sum(bytes(raw).count(b'"events"') for raw in raws)
+    return body.count(b'"events"') - inside > 1
+
+
+def _check_length(error: msgspec.ValidationError, events_max: int) -> None:
+    if "at most length" in str(error):
+        raise _too_many(events_max) from error
+
+
+def _kept(counted: Any) -> Raws:
+    """The elements that were there: the fields of a counting decoder up to the first empty one."""
+    fields: tuple[msgspec.Raw, ...] = msgspec.structs.astuple(counted)
+    return fields[: bisect_left(fields, True, key=lambda raw: not bytes(raw))]
+
+
+@lru_cache
+def _counting(events_max: int) -> msgspec.json.Decoder[Any]:
+    """A decoder of arrays that stops at the first element too many, before any is kept."""
+    fields = [(f"e{n}", msgspec.Raw, msgspec.Raw()) for n in range(events_max)]
+    return msgspec.json.Decoder(
+        msgspec.defstruct("Counted", fields, array_like=True, forbid_unknown_fields=True)
+    )
+
+
+@lru_cache
+def _counting_wrapped(events_max: int) -> msgspec.json.Decoder[Any]:
+    counted = _counting(events_max).type
+    fields = [("events", counted)]
+    return msgspec.json.Decoder(
+        msgspec.defstruct("CountedEvents", fields, forbid_unknown_fields=True)
+    )
+
+
+def _too_many(events_max: int) -> Problem:
+    return Problem(
+        "too_many_events",
+        f"More than {events_max} events came in one request; send them in several.",
+        members={"limit": "events_max", "limit_value": events_max},
+    )

@@ -1,0 +1,314 @@
+"""Decides what an event is: each event's bytes untouched, its facts found, its faults told.
+
+What is wrong with one event rejects that event alone. Of a member that stands twice the last one
+counts, as it does for every common parser; both stay in the stored bytes.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+import msgspec
+
+from gateway.intake.cloud_events import fault
+from gateway.intake.event_finder import EventSpans
+from gateway.intake.json_depth import is_deeper
+from gateway.intake.record_batch import (
+    pack_count,
+    pack_header,
+    pack_headers,
+    pack_value,
+    unpack_headers,
+)
+from shared.event.envelope import event_headers
+from shared.event.record import Headers
+
+# Room for a URL or two UUIDs; CloudEvents sets no limit, Segment's messageId takes 100.
+ID_LENGTH_MAX = 256
+# An ordering key names an entity (user, order, device); with an event of full size and our
+# headers it still fits into the 1,048,588 bytes that Kafka takes as one record by default.
+KEY_BYTES_MAX = 1_024
+
+T = TypeVar("T")
+KeyFinder = Callable[[bytes], str | None]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+# The years 1 to 9999 of RFC 3339; a number beyond them is no time, and no reader could take it.
+TIME_MS_MIN = -62_135_596_800_000
+TIME_MS_MAX = 253_402_300_799_999
+_WHOLE_NUMBER = re.compile(rb"-?\d+")
+
+
+class Event(msgspec.Struct, frozen=True, gc=False):
+    """One event as it goes to Kafka."""
+
+    id: str
+    key: bytes | None
+    value: bytes
+    # As they stand in a Kafka record: most of them are the same for all events of a request.
+    packed_headers: bytes
+    # When it happened, as its headers say.
+    time_ms: int = 0
+
+    @property
+    def headers(self) -> Headers:
+        return unpack_headers(self.packed_headers)
+
+    @classmethod
+    def of(cls, *, id: str, key: bytes | None, value: bytes, headers: Headers) -> "Event":  # noqa: A002 - as the field
+        return cls(id, key, value, pack_headers(headers))
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """Why one event of a body was not taken. Sending it again will not help."""
+
+    index: int
+    id: str | None
+    code: str
+    detail: str
+    pointer: str
+
+
+@dataclass(frozen=True, slots=True)
+class EventLimits:
+    events_max: int
+    event_bytes_max: int
+    json_depth_max: int = 100
+
+
+@dataclass(slots=True)
+class Parsed:
+    """A body that was read: its events, where each stood in the body, and what was rejected."""
+
+    events: Sequence[Event] = ()
+    indexes: Sequence[int] = ()
+    rejections: list[Rejection] = field(default_factory=list)
+    # What stands before an event's index in a JSON pointer into the body; empty for a lone one.
+    prefix: str = ""
+
+    def where(self, index: int) -> str:
+        return f"{self.prefix}{index}" if self.prefix else ""
+
+
+class Context(msgspec.Struct):
+    """What the request says of all its events."""
+
+    # Unique, so that an event without an id gets one that everybody can derive: id_base-index.
+    id_base: str
+    accepted_at_ms: int
+    key: bytes | None = None
+    traceparent: str | None = None
+    # Where the stream's events hold their ordering key.
+    find_key: KeyFinder | None = None
+    are_cloud_events: bool = False
+
+
+class Packer:
+    """Packs the headers of a request's events: all but two values are the same for each."""
+
+    def __init__(self, context: Context) -> None:
+        headers = event_headers(
+            event_id="",
+            event_time_ms=0,
+            accepted_at_ms=context.accepted_at_ms,
+            traceparent=context.traceparent,
+        )
+        (id_name, _), (time_name, _), *others = headers
+        self.before_id = pack_count(len(headers)) + pack_header(id_name)
+        self._before_time = pack_header(time_name)
+        # Without its count, which stands before the first.
+        self._after_time = pack_headers(tuple(others))[1:]
+        # For events that say nothing of their time.
+        self.after_id = self._with_time(context.accepted_at_ms)
+
+    def pack(self, raw_id: bytes, time_ms: int | None) -> bytes:
+        return b"".join((self.before_id, pack_value(raw_id), self.after_id_at(time_ms)))
+
+    def after_id_at(self, time_ms: int | None) -> bytes:
+        """The headers after the id, of an event of that time."""
+        return self.after_id if time_ms is None else self._with_time(time_ms)
+
+    def _with_time(self, time_ms: int) -> bytes:
+        raw = b"%d" % time_ms
+        return b"".join((self._before_time, pack_value(raw), self._after_time))
+
+
+class _Facts(msgspec.Struct):
+    """The members we look at. Any of them may be something else entirely: see _loose_facts."""
+
+    id: str | int | None = None
+    time: datetime | None = None
+    time_ms: int | None = None
+    partitionkey: str | int | None = None
+
+
+class _RawFacts(msgspec.Struct):
+    id: msgspec.Raw = msgspec.Raw()
+    time: msgspec.Raw = msgspec.Raw()
+    time_ms: msgspec.Raw = msgspec.Raw()
+    partitionkey: msgspec.Raw = msgspec.Raw()
+
+
+_FACTS = msgspec.json.Decoder(_Facts)
+_RAW_FACTS = msgspec.json.Decoder(_RawFacts)
+_TEXT = msgspec.json.Decoder(str)
+_TIME = msgspec.json.Decoder(datetime)
+_WHOLE = msgspec.json.Decoder(int)
+
+
+def read_events(found: EventSpans, *, context: Context, limits: EventLimits) -> Parsed:
+    """Read every event that was found in a body, one by one."""
+    events: list[Event] = []
+    parsed = Parsed(events, prefix=found.prefix)
+    pack = Packer(context).pack
+    bytes_max, depth_max = limits.event_bytes_max, limits.json_depth_max
+    for index, raw in enumerate(found.raws):
+        read: Event | _Fault
+        if len(raw) > bytes_max:
+            detail = f"{len(raw)} bytes; an event has at most {bytes_max}"
+            if not found.prefix:
+                detail += " (several may be more: in an array, or in an object of only `events`)"
+            read = _Fault("event_too_large", detail)
+        elif is_deeper(value := bytes(raw), depth_max):
+            read = _Fault("too_deep", f"an event has at most {depth_max} levels of [ and {{")
+        else:
+            read = _read_event(value, index, context, pack)
+        if isinstance(read, Event):
+            events.append(read)
+        else:
+            where = parsed.where(index) + read.member
+            parsed.rejections.append(Rejection(index, read.id, read.code, read.detail, where))
+    parsed.indexes = range(len(events))
+    if parsed.rejections:
+        rejected = {rejection.index for rejection in parsed.rejections}
+        parsed.indexes = [n for n in range(len(found.raws)) if n not in rejected]
+    return parsed
+
+
+@dataclass(frozen=True, slots=True)
+class _Fault:
+    """What is wrong with an event, where in it, and its id if that is known."""
+
+    code: str
+    detail: str
+    member: str = ""
+    id: str | None = None
+
+
+def _read_event(
+    value: bytes, index: int, context: Context, pack: Callable[[bytes, int | None], bytes]
+) -> Event | _Fault:
+    try:
+        facts = _FACTS.decode(value)
+    except (msgspec.DecodeError, RecursionError) as error:
+        looked = _look_again(value, error)
+        if isinstance(looked, _Fault):
+            return looked
+        facts = looked
+    if context.are_cloud_events and (found := fault(value)) is not None:
+        return _Fault("bad_cloud_event", found[0], f"/{found[1]}" if found[1] else "")
+    event_id = facts.id
+    if event_id is None or event_id == "":
+        event_id = f"{context.id_base}-{index}"
+    elif type(event_id) is int:
+        event_id = str(event_id)
+    assert type(event_id) is str, "of three kinds, two are gone"
+    if len(event_id) > ID_LENGTH_MAX or not event_id.isprintable():
+        detail = f"an id has at most {ID_LENGTH_MAX} characters, all of them printable"
+        return _Fault("bad_id", detail, "/id")
+    key = context.key
+    if facts.partitionkey is not None or context.find_key is not None:
+        key = _key(value, facts, context)
+        if key is not None and len(key) > KEY_BYTES_MAX:
+            detail = f"{len(key)} bytes; an ordering key has at most {KEY_BYTES_MAX}"
+            member = "/partitionkey" if facts.partitionkey else ""
+            return _Fault("bad_key", detail, member, event_id)
+    time_ms = time_ms_of(facts.time, facts.time_ms)
+    packed = pack(event_id.encode(), time_ms)
+    return Event(
+        event_id, key, value, packed, context.accepted_at_ms if time_ms is None else time_ms
+    )
+
+
+def _look_again(value: bytes, error: Exception) -> _Facts | _Fault:
+    """Facts of an event in which something is not what we hoped, or what is wrong with it."""
+    if not isinstance(error, msgspec.ValidationError):
+        # On a line of its own, or a text that no UTF-8 can hold (half a surrogate pair).
+        return _Fault("invalid_json", str(error))
+    if not value.startswith(b"{"):
+        return _Fault("not_an_object", "an event is a JSON object")
+    try:
+        return _loose_facts(value)
+    except msgspec.DecodeError as other:
+        return _Fault("invalid_json", str(other))
+
+
+def _key(value: bytes, facts: _Facts, context: Context) -> bytes | None:
+    """The event's own ordering key, the request's, or the one where the stream has it."""
+    if facts.partitionkey not in (None, ""):
+        return str(facts.partitionkey).encode()
+    if context.key is not None or context.find_key is None:
+        return context.key
+    found = context.find_key(value)
+    return found.encode() if found else None
+
+
+def key_finder(pointer: str) -> KeyFinder | None:
+    """A function that finds the text or whole number at a JSON pointer in an event."""
+    if not pointer:
+        return None
+    members = [m.replace("~1", "/").replace("~0", "~") for m in pointer[1:].split("/")]
+    wanted: type = msgspec.Raw
+    for member in reversed(members):
+        wanted = msgspec.defstruct("At", [("at", wanted)], rename={"at": member})
+    decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(wanted)
+
+    def find(value: bytes) -> str | None:
+        try:
+            found = decoder.decode(value)
+        except msgspec.DecodeError:
+            return None
+        while not isinstance(found, msgspec.Raw):
+            found = found.at
+        return _name(found)
+
+    return find
+
+
+def time_ms_of(time: datetime | None, time_ms: int | None) -> int | None:
+    """An event's own time; how far off it is is not ours to judge, it goes into a header only."""
+    if time is not None:
+        # RFC 3339 asks for an offset; without one we take UTC, as everything here is.
+        aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+        return (aware - _EPOCH) // _MILLISECOND
+    if time_ms is None or not TIME_MS_MIN <= time_ms <= TIME_MS_MAX:
+        return None
+    return time_ms
+
+
+def _loose_facts(value: bytes) -> _Facts:
+    """Facts of an event in which some member is not what we hoped: it is the customer's own."""
+    raw = _RAW_FACTS.decode(value)
+    return _Facts(
+        id=_name(raw.id),
+        time=_decode_or_none(_TIME, raw.time),
+        time_ms=_decode_or_none(_WHOLE, raw.time_ms),
+        partitionkey=_name(raw.partitionkey),
+    )
+
+
+def _name(raw: msgspec.Raw) -> str | None:
+    text = bytes(raw)
+    # As text, because a number of any length is a fine name.
+    return text.decode() if _WHOLE_NUMBER.fullmatch(text) else _decode_or_none(_TEXT, raw)
+
+
+def _decode_or_none(decoder: msgspec.json.Decoder[T], raw: msgspec.Raw) -> T | None:
+    try:
+        return decoder.decode(raw)
+    except msgspec.DecodeError:
+        return None

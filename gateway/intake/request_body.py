@@ -1,0 +1,129 @@
+"""Decides how much of a body is read, how long we wait for it, and whose bytes it holds."""
+
+import asyncio
+from dataclasses import dataclass
+from time import monotonic
+
+from starlette.types import Message, Receive
+
+from gateway.intake.admission import InFlight, body_too_large
+from gateway.intake.encodings import opened
+from gateway.problems import Problem
+
+_CLOSE = ((b"connection", b"close"),)
+
+
+class ClientGoneError(Exception):
+    """The client left before its body was complete; nobody is there to answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class BodyLimits:
+    body_bytes_max: int
+    decompressed_bytes_max: int
+    ratio_max: int
+    # Between two pieces, and from the head to the last piece.
+    stall_s: float
+    total_s: float
+
+
+class Body:
+    """One request's body. Its bytes count as in flight from before they are read to `release`."""
+
+    def __init__(
+        self,
+        receive: Receive,
+        *,
+        in_flight: InFlight,
+        tenant: str,
+        overdue_bytes: int,
+        limits: BodyLimits,
+    ) -> None:
+        self._receive = receive
+        self._in_flight = in_flight
+        self._tenant = tenant
+        self._overdue_bytes = overdue_bytes
+        self._limits = limits
+        self._until_s = 0.0
+        self._held = 0
+
+    async def read(self, content_length: str | None, *, is_whole: bool = False) -> bytes:
+        """The whole body, or a Problem: too large, too slow, or no room for it."""
+        # The HTTP parser has made sure that the header is a number.
+        announced = 0 if content_length is None else int(content_length)
+        self._until_s = monotonic() + self._limits.total_s
+        if announced > self._limits.body_bytes_max:
+            raise await self._too_large()
+        self._hold(announced)
+        if is_whole:
+            # It came together with the head: no deadline can pass.
+            chunk, has_more = _content(await self._receive())
+        else:
+            chunk, has_more = await self._chunk()
+        if not has_more and len(chunk) <= announced:
+            return chunk
+        chunks = [chunk]
+        byte_count = len(chunk)
+        while True:
+            if byte_count > self._limits.body_bytes_max:
+                raise await self._too_large(has_more=has_more)
+            self._hold(byte_count)
+            if not has_more:
+                return chunk if len(chunks) == 1 else b"".join(chunks)
+            chunk, has_more = await self._chunk()
+            chunks.append(chunk)
+            byte_count += len(chunk)
+
+    def decompress(self, encoding: str, wire: bytes) -> bytes:
+        """The body without its encoding; what it grows to is held besides what came."""
+        if encoding == "identity":
+            return wire
+        return opened(
+            encoding,
+            wire,
+            bytes_max=self._limits.decompressed_bytes_max,
+            ratio_max=self._limits.ratio_max,
+            hold=lambda byte_count: self._hold(len(wire) + byte_count),
+        )
+
+    def release(self) -> None:
+        if self._held:
+            self._in_flight.leave(self._held, tenant=self._tenant)
+            self._held = 0
+
+    def _hold(self, byte_count: int) -> None:
+        """Count so many bytes as ours; those that were announced are counted already."""
+        if byte_count > self._held:
+            self._in_flight.enter(
+                byte_count - self._held, tenant=self._tenant, overdue_bytes=self._overdue_bytes
+            )
+            self._held = byte_count
+
+    async def _chunk(self) -> tuple[bytes, bool]:
+        left_s = self._until_s - monotonic()
+        wait_s = min(self._limits.stall_s, left_s)
+        try:
+            async with asyncio.timeout(wait_s):
+                message = await self._receive()
+        except TimeoutError as error:
+            detail = (
+                f"No byte of the body came for {self._limits.stall_s:g} s."
+                if wait_s < left_s
+                else f"The body did not end within {self._limits.total_s:g} s."
+            )
+            raise Problem("body_timeout", detail, headers=_CLOSE) from error
+        return _content(message)
+
+    async def _too_large(self, *, has_more: bool = True) -> Problem:
+        """Read on up to one cap: a client that is still sending would not see our answer."""
+        byte_count = 0
+        while has_more and byte_count <= self._limits.body_bytes_max:
+            chunk, has_more = await self._chunk()
+            byte_count += len(chunk)
+        return body_too_large(self._limits.body_bytes_max, closes=has_more)
+
+
+def _content(message: Message) -> tuple[bytes, bool]:
+    if message["type"] == "http.disconnect":
+        raise ClientGoneError
+    return message.get("body", b""), message.get("more_body", False)

@@ -1,0 +1,1 @@
+"""From packed events to Kafka, and what was acknowledged of them."""

@@ -1,0 +1,232 @@
+"""Decides which events travel together: one accumulator per Kafka partition, for all requests.
+
+While one batch is on its way the next one fills, so batches grow with the load and an idle
+gateway sends at once. A request gets one future per slice (its part of one batch). An event that
+was not handed over in time is withdrawn and certainly not stored; after that it is out of our
+hands, and a report that does not come in time makes it unknown.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from gateway.intake.events import Event
+from gateway.intake.record_batch import Columns, Record
+from gateway.publish.report import Fate, Report
+
+
+class BatchBuilder(Protocol):
+    """A Kafka record batch that is being filled."""
+
+    def fill(self, records: Sequence[Record], now_ms: int) -> int:
+        """Append records until the batch is full; say how many went in."""
+
+
+class NotStoredError(Exception):
+    """The batch was refused or never handed over: Kafka does not have it."""
+
+
+class UnknownFateError(Exception):
+    """The batch was handed over, and no report came that says what became of it."""
+
+
+@dataclass(slots=True, eq=False)
+class BatchSlice:
+    """The events of one request in one batch."""
+
+    events: Sequence[Event]
+    positions: Sequence[int]
+    # How many events of the batch stand before these.
+    start: int
+    taken_at_s: float
+    taken_at_ms: int
+    report: asyncio.Future[Report]
+
+    def settle(self, report: Report) -> None:
+        """Tell the request, once; it may have been told `unknown` already."""
+        if not self.report.done():
+            self.report.set_result(report)
+
+
+@dataclass(slots=True, eq=False)
+class _Batch:
+    builder: BatchBuilder
+    slices: list[BatchSlice] = field(default_factory=list)
+    count: int = 0
+    byte_count: int = 0
+    is_full: bool = False
+
+    def fill(self, events: Sequence[Event], now_ms: int) -> int:
+        """Append events until the batch is full; say how many went in."""
+        count = self.builder.fill(events, now_ms)
+        self.is_full = count < len(events)
+        return count
+
+
+class Accumulator:
+    """The batches of one Kafka partition: at most one on its way, the others waiting."""
+
+    def __init__(
+        self,
+        *,
+        partition: int,
+        new_builder: Callable[[], BatchBuilder],
+        send: Callable[[int, BatchBuilder], Awaitable[int]],
+        gate: Callable[[], Awaitable[object]],
+    ) -> None:
+        self.partition = partition
+        # For spreading events without a key evenly.
+        self.assigned_bytes = 0
+        self._new_builder = new_builder
+        self._send = send
+        self._gate = gate
+        self._waiting: deque[_Batch] = deque()
+        self._on_its_way: _Batch | None = None
+        self._sender: asyncio.Task[None] | None = None
+        self._stored_count = 0
+        # As of the last sweep: how many batches were stored, and when that number last moved.
+        self._stored_seen = 0
+        self._moved_at_s = 0.0
+
+    @property
+    def is_filling(self) -> bool:
+        """Whether a batch has begun that can still take events."""
+        return bool(self._waiting) and not self._waiting[-1].is_full
+
+    @property
+    def held_bytes(self) -> int:
+        return sum(batch.byte_count for batch in self._batches())
+
+    @property
+    def overdue_bytes(self) -> int:
+        """Bytes of events that somebody was told are unknown, and that we still hold."""
+        batch = self._on_its_way
+        if batch is None:
+            return 0
+        return sum(_size(s.events) for s in batch.slices if s.report.done())
+
+    def on_its_way_since_s(self) -> float | None:
+        """When the oldest event came of those whose report is due."""
+        batch = self._on_its_way
+        return batch.slices[0].taken_at_s if batch is not None else None
+
+    def take(
+        self, events: Sequence[Event], positions: Sequence[int], *, now_s: float, now_ms: int
+    ) -> BatchSlice:
+        """Take as many of the events as go into one batch, at least one."""
+        batch = self._waiting[-1] if self._waiting else _Batch(self._new_builder())
+        count = batch.fill(events, now_ms)
+        if count == 0:
+            batch = _Batch(self._new_builder())
+            count = batch.fill(events, now_ms)
+        if batch.count == 0:
+            self._waiting.append(batch)
+        taken = events if count == len(events) else events[:count]
+        part = BatchSlice(
+            events=taken,
+            positions=positions if count == len(events) else positions[:count],
+            start=batch.count,
+            taken_at_s=now_s,
+            taken_at_ms=now_ms,
+            report=asyncio.get_running_loop().create_future(),
+        )
+        byte_count = _size(taken)
+        batch.slices.append(part)
+        batch.count += count
+        batch.byte_count += byte_count
+        self.assigned_bytes += byte_count
+        if self._sender is None:
+            self._moved_at_s = now_s
+            self._sender = asyncio.create_task(self._send_all())
+        return part
+
+    def sweep(self, *, now_s: float, queue_deadline_s: float, ack_deadline_s: float) -> None:
+        """Settle what has waited too long. Called again and again, with the time.
+
+        What waits behind batches that do get stored may wait as long as for a report; behind a
+        Kafka that stands still, it goes back to the caller soon.
+        """
+        if self._stored_count != self._stored_seen:
+            self._stored_seen, self._moved_at_s = self._stored_count, now_s
+        if self._on_its_way is not None:
+            for part in self._on_its_way.slices:
+                if part.taken_at_s + ack_deadline_s <= now_s:
+                    part.settle(Report(Fate.UNKNOWN, part.positions, reason="no report in time"))
+        is_still = self._moved_at_s + queue_deadline_s <= now_s
+        wait_s = queue_deadline_s if is_still else ack_deadline_s
+        self._withdraw(taken_until_s=now_s - wait_s, reason="kafka did not take it in time")
+
+    def close(self, reason: str) -> None:
+        """Withdraw what waits, give up on what is on its way."""
+        self._withdraw(taken_until_s=float("inf"), reason=reason)
+        if self._on_its_way is not None:
+            for part in self._on_its_way.slices:
+                part.settle(Report(Fate.UNKNOWN, part.positions, reason=reason))
+        if self._sender is not None:
+            self._sender.cancel()
+
+    def _batches(self) -> Iterator[_Batch]:
+        yield from self._waiting
+        if self._on_its_way is not None:
+            yield self._on_its_way
+
+    async def _send_all(self) -> None:
+        """Send batch after batch until none waits."""
+        # One turn of the loop: requests that were read together with this one ride along.
+        await asyncio.sleep(0)
+        while self._waiting:
+            # While there is no producer, events wait here, where they can still be withdrawn.
+            await self._gate()
+            if not self._waiting:
+                break
+            self._on_its_way = self._waiting.popleft()
+            await self._send_one(self._on_its_way)
+            self._on_its_way = None
+        self._sender = None
+
+    async def _send_one(self, batch: _Batch) -> None:
+        try:
+            offset = await self._send(self.partition, batch.builder)
+        except NotStoredError as error:
+            for part in batch.slices:
+                part.settle(Report(Fate.NOT_STORED, part.positions, reason=str(error)))
+        except UnknownFateError as error:
+            for part in batch.slices:
+                part.settle(Report(Fate.UNKNOWN, part.positions, reason=str(error)))
+        else:
+            self._stored_count += 1
+            for part in batch.slices:
+                first_offset = offset + part.start if offset >= 0 else None
+                part.settle(Report(Fate.STORED, part.positions, self.partition, first_offset))
+
+    def _withdraw(self, *, taken_until_s: float, reason: str) -> None:
+        """Take back every waiting slice that came so early; slices wait in the order they came."""
+        while self._waiting and self._waiting[0].slices[0].taken_at_s <= taken_until_s:
+            batch = self._waiting.popleft()
+            kept = [part for part in batch.slices if part.taken_at_s > taken_until_s]
+            for part in batch.slices:
+                if part.taken_at_s <= taken_until_s:
+                    part.settle(Report(Fate.NOT_STORED, part.positions, reason=reason))
+            if kept:
+                self._waiting.appendleft(self._rebuilt(kept))
+                return
+
+    def _rebuilt(self, slices: Sequence[BatchSlice]) -> _Batch:
+        """A batch of some slices of another; it is smaller, so they fit."""
+        batch = _Batch(self._new_builder())
+        for part in slices:
+            part.start = batch.count
+            filled = batch.fill(part.events, part.taken_at_ms)
+            assert filled == len(part.events), "a part of a batch must fit into a batch"
+            batch.count += filled
+            batch.byte_count += _size(part.events)
+            batch.slices.append(part)
+        return batch
+
+
+def _size(events: Sequence[Event]) -> int:
+    if isinstance(events, Columns):
+        return events.byte_count
+    return sum([len(event.value) for event in events])

@@ -1,0 +1,166 @@
+"""Decides how acknowledged events come into the ledger: gathered for a second, then written.
+
+What cannot be written is written later, or never: no caller waits for the ledger, and the audit
+reads the log itself for what the ledger does not name. A row whose fate is unknown is not repeated,
+since two rows for the same offsets would look like a lost event.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+import structlog
+
+from gateway.intake.events import Event
+from gateway.intake.record_batch import Columns
+from gateway.publish.publisher import Publisher
+from gateway.publish.report import Fate, Report
+from shared.event.topics import ACKED, stream_of
+from shared.proof.acked import ROW_EVENTS_MAX, AckedRow, AckedSlice, audited_minute, runs_of
+from shared.proof.log_buckets import LogBuckets
+
+log = structlog.get_logger()
+
+# The ledger may lag by this; a crash leaves so much to be read from the log.
+_FLUSH_S = 1.0
+# A few seconds of a gateway at full speed; Kafka being away, nothing is acknowledged anyway.
+_ROWS_MAX = 1_000
+
+
+class Request(msgspec.Struct, frozen=True):
+    """What the ledger says of the request that brought events."""
+
+    id: str
+    accepted_at_ms: int
+    # How many of its events are stored, or on a disk from which they will be.
+    count: int
+
+
+@dataclass(slots=True)
+class _Draft:
+    """The row of one Kafka partition that is being gathered."""
+
+    slices: list[AckedSlice] = field(default_factory=list)
+    ids: list[str] = field(default_factory=list)
+    value_bytes: int = 0
+    ingest: LogBuckets = field(default_factory=LogBuckets)
+    process: LogBuckets = field(default_factory=LogBuckets)
+
+    def row(self, topic: str, partition: int) -> AckedRow:
+        return AckedRow(
+            topic=topic,
+            partition=partition,
+            slices=tuple(self.slices),
+            ids=tuple(self.ids),
+            value_bytes=self.value_bytes,
+            ingest=self.ingest,
+            process=self.process,
+        )
+
+
+class AckLedger:
+    """Takes note of what was acknowledged. `run` writes it, until it is cancelled."""
+
+    def __init__(self, publisher: Publisher) -> None:
+        self._publisher = publisher
+        self._drafts: dict[tuple[str, int], _Draft] = {}
+        self._full: list[Event] = []
+
+    def note(
+        self,
+        topic: str,
+        events: Sequence[Event],
+        reports: Sequence[Report],
+        *,
+        request: Request,
+        now_ms: int,
+    ) -> None:
+        """Enter the stored ones of a request's events."""
+        for report in reports:
+            if report.fate is not Fate.STORED or report.first_offset is None:
+                continue
+            assert report.partition is not None, "what is stored is somewhere"
+            positions, first = report.positions, report.first_offset
+            for at in range(0, len(positions), ROW_EVENTS_MAX):
+                part = _chosen(events, positions[at : at + ROW_EVENTS_MAX])
+                draft = self._draft(topic, report.partition, len(part))
+                _enter(draft, first + at, part, request, now_ms)
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(_FLUSH_S)
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Write what there is. Kafka's own order is that of writing, row by row."""
+        for topic, partition in list(self._drafts):
+            self._close(topic, partition)
+        rows, self._full = self._full, []
+        if not rows:
+            return
+        reports = await self._publisher.publish(ACKED, rows)
+        again = [
+            rows[position]
+            for report in reports
+            if report.fate is Fate.NOT_STORED
+            for position in report.positions
+        ]
+        self._full = (again + self._full)[-_ROWS_MAX:]
+        written = sum(len(r.positions) for r in reports if r.fate is Fate.STORED)
+        if written < len(rows):
+            log.warning("ledger.rows_not_written", rows=len(rows) - written, kept=len(self._full))
+
+    def _draft(self, topic: str, partition: int, count: int) -> _Draft:
+        """A draft that has room for so many events."""
+        draft = self._drafts.get((topic, partition))
+        if draft is None or len(draft.ids) + count > ROW_EVENTS_MAX:
+            self._close(topic, partition)
+            draft = self._drafts[topic, partition] = _Draft()
+        return draft
+
+    def _close(self, topic: str, partition: int) -> None:
+        draft = self._drafts.pop((topic, partition), None)
+        if draft is not None:
+            row = draft.row(topic, partition)
+            self._full.append(
+                Event.of(id="", key=stream_of(topic).encode(), value=row.to_bytes(), headers=())
+            )
+
+
+def _chosen(events: Sequence[Event], positions: Sequence[int]) -> Sequence[Event]:
+    """The events at some positions, which mostly follow one another."""
+    if isinstance(positions, range) and positions.step == 1:
+        return events[positions.start : positions.stop]
+    return [events[position] for position in positions]
+
+
+def _enter(
+    draft: _Draft, first: int, events: Sequence[Event], request: Request, now_ms: int
+) -> None:
+    accepted_at_ms = request.accepted_at_ms
+    times_ms: Sequence[int]
+    if isinstance(events, Columns):
+        earliest, latest = events.span_ms
+        # Events without a time of their own have one in common, and nobody asks for each.
+        times_ms, ids = events.times_ms if earliest < latest else (), events.ids
+        value_bytes = events.byte_count
+    else:
+        times_ms = [event.time_ms for event in events]
+        ids = [event.id for event in events]
+        value_bytes = sum([len(event.value) for event in events])
+        earliest, latest = min(times_ms), max(times_ms)
+    minute = audited_minute(earliest, accepted_at_ms)
+    if earliest == latest or minute == audited_minute(latest, accepted_at_ms):
+        runs: tuple[tuple[int, int], ...] = ((len(events), minute),)
+    else:
+        runs = runs_of([audited_minute(time_ms, accepted_at_ms) for time_ms in times_ms])
+    draft.slices.append(AckedSlice(first, runs, accepted_at_ms, request.id, request.count))
+    draft.ids += ids
+    draft.value_bytes += value_bytes
+    if earliest == latest:
+        draft.ingest.add(accepted_at_ms - earliest, len(events))
+    else:
+        draft.ingest.merge(LogBuckets.of_counts(Counter(times_ms), until_ms=accepted_at_ms))
+    draft.process.add(now_ms - accepted_at_ms, len(events))

@@ -1,0 +1,220 @@
+"""Decides what becomes of events that Kafka cannot take, when their sender agreed to a local disk.
+
+202 is a smaller promise than 200: the event is on this machine's disk, and on no other. It is given
+only after fsync, and only for what Kafka certainly does not have. When Kafka is back the events are
+sent, with the ids they had: at least once, after those that came meanwhile.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from time import time
+
+import structlog
+
+from gateway.intake.events import Event
+from gateway.publish.ledger import AckLedger, Request
+from gateway.publish.publisher import Publisher
+from gateway.publish.report import Fate, Report
+from gateway.publish.spool_file import SUFFIX, Spooled, SpoolFile, frame
+from shared.metric_names import (
+    GATEWAY_SPOOLED_AGE_SECONDS,
+    GATEWAY_SPOOLED_BYTES,
+    GATEWAY_SPOOLED_EVENTS,
+)
+from shared.runtime.clock import now_ms
+from shared.runtime.metrics import Metrics
+from shared.runtime.setup_error import SetupError
+
+log = structlog.get_logger()
+
+# How soon after Kafka is back it gets what was spooled.
+_LOOK_S = 0.5
+# Requests sent side by side: enough to fill Kafka's batches, and little enough to hold.
+_TOGETHER = 64
+
+
+class SpoolFullError(Exception):
+    """The spool holds as much as it may, or the disk takes no more."""
+
+
+class Spool:
+    """The spool of one process. Several may share a folder: each has files of its own in it."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        bytes_max: int,
+        publisher: Publisher,
+        ledger: AckLedger | None = None,
+    ) -> None:
+        self._folder = folder
+        self._bytes_max = bytes_max
+        self._publisher = publisher
+        self._ledger = ledger
+        self._filling: SpoolFile | None = None
+        # To be sent: files that we have filled, and those of processes that are gone.
+        self._full: list[SpoolFile] = []
+        self._waiting: list[tuple[bytes, int, asyncio.Future[None]]] = []
+        self._writer: asyncio.Task[None] | None = None
+        self._lock = asyncio.Lock()
+        self._folder_bytes = 0
+
+    def start(self) -> None:
+        """Find what an earlier process has left, or say in one sentence why there is no spool."""
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._look()
+        except OSError as error:
+            raise SetupError(
+                f"HIFI_GATEWAY_SPOOL is {self._folder}, where nothing can be kept"
+                f" ({error.strerror}): name a folder that the gateway may write to."
+            ) from error
+
+    def measure(self, metrics: Metrics) -> None:
+        files = self._files
+        metrics.gauge(GATEWAY_SPOOLED_BYTES).set_function(
+            lambda: sum(file.byte_count for file in files())
+        )
+        metrics.gauge(GATEWAY_SPOOLED_EVENTS).set_function(
+            lambda: sum(file.event_count for file in files())
+        )
+        metrics.gauge(GATEWAY_SPOOLED_AGE_SECONDS).set_function(
+            lambda: max((time() - file.made_at_s for file in files()), default=0.0)
+        )
+
+    @property
+    def has_room(self) -> bool:
+        return self._folder_bytes < self._bytes_max
+
+    async def keep(
+        self,
+        topic: str,
+        events: Sequence[Event],
+        reports: Sequence[Report],
+        request: Request,
+    ) -> list[Report]:
+        """Put on disk what Kafka certainly does not have; the reports as they are then."""
+        positions = [p for r in reports if r.fate is Fate.NOT_STORED for p in r.positions]
+        if not positions:
+            return list(reports)
+        try:
+            await self._put(topic, [events[position] for position in positions], request)
+        except SpoolFullError as error:
+            log.warning("spool.refused", error=str(error))
+            return list(reports)
+        others = [report for report in reports if report.fate is not Fate.NOT_STORED]
+        return [*others, Report(Fate.SPOOLED, positions, reason="on this gateway's disk only")]
+
+    async def run(self) -> None:
+        """Send what is spooled whenever Kafka takes it, until cancelled."""
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            if self._publisher.problem is not None:
+                continue
+            async with self._lock:
+                if self._filling is not None:
+                    self._full.append(self._filling)
+                    self._filling = None
+            await asyncio.to_thread(self._look)
+            for file in list(self._full):
+                if await self._drain(file):
+                    self._full.remove(file)
+                    file.remove()
+
+    def stop(self) -> None:
+        """Let go of the files: they stay for whoever comes next."""
+        for file in self._files():
+            file.close()
+        self._full.clear()
+        self._filling = None
+
+    def _files(self) -> list[SpoolFile]:
+        return self._full if self._filling is None else [*self._full, self._filling]
+
+    def _look(self) -> None:
+        """Take over what nobody owns, and see how much there is of all processes."""
+        ours = {file.path for file in self._files()}
+        folder_bytes = 0
+        for path in sorted(self._folder.glob(f"*{SUFFIX}")):
+            file = None if path in ours else SpoolFile.found(path)
+            if file is not None:
+                log.warning("spool.found", path=str(path), events=file.event_count)
+                self._full.append(file)
+            folder_bytes += path.stat().st_size if path.exists() else 0
+        self._folder_bytes = folder_bytes
+
+    async def _put(self, topic: str, events: Sequence[Event], request: Request) -> None:
+        packed = frame(topic, events, request)
+        if self._folder_bytes + len(packed) > self._bytes_max:
+            raise SpoolFullError(f"{self._folder_bytes} bytes of {self._bytes_max} are spooled")
+        self._folder_bytes += len(packed)
+        written = asyncio.get_running_loop().create_future()
+        self._waiting.append((packed, len(events), written))
+        if self._writer is None:
+            self._writer = asyncio.create_task(self._write_all())
+        await written
+
+    async def _write_all(self) -> None:
+        """Write what waits, all of it with one fsync, until nothing waits."""
+        while self._waiting:
+            async with self._lock:
+                taken, self._waiting = self._waiting, []
+                frames = [packed for packed, _, _ in taken]
+                count = sum(events for _, events, _ in taken)
+                error = await asyncio.to_thread(self._append, frames, count)
+            for _, _, written in taken:
+                if written.done():
+                    continue
+                if error is None:
+                    written.set_result(None)
+                else:
+                    written.set_exception(SpoolFullError(f"the disk did not take it: {error}"))
+        self._writer = None
+
+    def _append(self, frames: Sequence[bytes], event_count: int) -> OSError | None:
+        try:
+            if self._filling is None:
+                self._filling = SpoolFile.made(self._folder)
+            self._filling.append(frames, event_count)
+        except OSError as error:
+            # What the file holds now nobody knows: what comes next goes into another.
+            if self._filling is not None:
+                self._full.append(self._filling)
+                self._filling = None
+            return error
+        return None
+
+    async def _drain(self, file: SpoolFile) -> bool:
+        """Send what is in a file; whether all of it is in Kafka now."""
+        together: list[Spooled] = []
+        is_whole = True
+        for request in file.requests():
+            together.append(request)
+            if len(together) == _TOGETHER:
+                is_whole = await self._send(file, together) and is_whole
+                together = []
+        return await self._send(file, together) and is_whole
+
+    async def _send(self, file: SpoolFile, requests: Sequence[Spooled]) -> bool:
+        answers = await asyncio.gather(
+            *(self._publisher.publish(each.topic, each.events) for each in requests)
+        )
+        for each, reports in zip(requests, answers, strict=True):
+            if all(report.fate is Fate.STORED for report in reports):
+                file.done.add(each.at)
+                file.event_count -= len(each.events)
+                # Only now: what is sent again as a whole would be entered twice.
+                self._enter(each, reports)
+        left = [each.at for each in requests if each.at not in file.done]
+        if left:
+            log.warning("spool.not_taken", path=str(file.path), requests=len(left))
+        return not left
+
+    def _enter(self, spooled: Spooled, reports: Sequence[Report]) -> None:
+        """From here on the request can be followed as any other."""
+        if self._ledger is not None and spooled.request is not None:
+            self._ledger.note(
+                spooled.topic, spooled.events, reports, request=spooled.request, now_ms=now_ms()
+            )

@@ -1,0 +1,149 @@
+"""Decides how spooled events stand in a file: one frame for each request, none of them half taken.
+
+A frame is its length, its count of events and a checksum, then the events. Whoever reads stops at
+the first frame that is not whole: it is the last one, its write was cut short, and nobody was told
+that it is stored. A file belongs to the process that has locked it; the kernel frees the lock.
+"""
+
+import fcntl
+import os
+import struct
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import google_crc32c
+import msgspec
+
+from gateway.intake.events import Event
+from gateway.publish.ledger import Request
+
+SUFFIX = ".spool"
+_HEAD = struct.Struct(">III")
+_Fields = tuple[str, bytes | None, bytes, bytes, int]
+# One request's events: the body that was taken, with ids, headers and a little.
+_FRAME_BYTES_MAX = 256 * 1_048_576
+
+
+class _Frame(msgspec.Struct, array_like=True):
+    """What a frame holds; those of old end after the events."""
+
+    topic: str
+    events: list[_Fields]
+    request: Request | None = None
+
+
+_FRAME = msgspec.msgpack.Decoder(_Frame)
+
+
+class Spooled(msgspec.Struct, frozen=True):
+    """A request's events as they are read back, and where their frame begins."""
+
+    at: int
+    topic: str
+    events: list[Event]
+    # None for what an older gateway has spooled.
+    request: Request | None
+
+
+def frame(topic: str, events: Sequence[Event], request: Request | None = None) -> bytes:
+    """The bytes of one request's events."""
+    fields = [(e.id, e.key, e.value, e.packed_headers, e.time_ms) for e in events]
+    packed = msgspec.msgpack.encode(_Frame(topic, fields, request))
+    return _HEAD.pack(len(packed), len(fields), google_crc32c.value(packed)) + packed
+
+
+class SpoolFile:
+    """One file, locked by us. SpoolFile.made makes one, SpoolFile.found takes one over."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self.path = path
+        self._descriptor = descriptor
+        self.byte_count = 0
+        self.event_count = 0
+        self.made_at_s = path.stat().st_mtime
+        # Where the last whole frame ends, as of the last time they were read.
+        self._end = 0
+        # Where the frames begin that are in Kafka already.
+        self.done: set[int] = set()
+
+    @classmethod
+    def made(cls, folder: Path) -> "SpoolFile":
+        path = folder / f"{time.time_ns()}-{os.getpid()}{SUFFIX}"
+        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # The name must last as well as what is written under it.
+        directory = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+        return cls(path, descriptor)
+
+    @classmethod
+    def found(cls, path: Path) -> "SpoolFile | None":
+        """A file whose process is gone; None when it is in use, or gone itself."""
+        try:
+            descriptor = os.open(path, os.O_RDWR)
+        except FileNotFoundError:
+            return None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Drained and removed between our two calls?
+            is_ours = os.fstat(descriptor).st_nlink > 0
+        except BlockingIOError:
+            is_ours = False
+        if not is_ours:
+            os.close(descriptor)
+            return None
+        taken = cls(path, descriptor)
+        for _, size, count, _ in taken._frames():
+            taken.byte_count += size
+            taken.event_count += count
+        return taken
+
+    def append(self, frames: Sequence[bytes], event_count: int) -> None:
+        """Returns once the disk has them."""
+        joined = memoryview(b"".join(frames))
+        self.byte_count += len(joined)
+        self.event_count += event_count
+        while joined:
+            joined = joined[os.write(self._descriptor, joined) :]
+        os.fsync(self._descriptor)
+
+    def requests(self) -> Iterator[Spooled]:
+        """Each request that is not in Kafka yet."""
+        for at, _, _, packed in self._frames():
+            if at not in self.done:
+                found = _FRAME.decode(packed)
+                events = [Event(*each) for each in found.events]
+                yield Spooled(at, found.topic, events, found.request)
+
+    def remove(self) -> None:
+        """Take away a file that is in Kafka; what of it could not be read is kept aside."""
+        if os.fstat(self._descriptor).st_size > self._end:
+            self.path.rename(self.path.with_suffix(f"{SUFFIX}.torn"))
+        else:
+            self.path.unlink(missing_ok=True)
+        self.close()
+
+    def close(self) -> None:
+        """Let go of it: whoever finds it may take it over."""
+        os.close(self._descriptor)
+
+    def _frames(self) -> Iterator[tuple[int, int, int, bytes]]:
+        """Where each whole frame begins, its size, its count of events, and its content."""
+        at = self._end = 0
+        while True:
+            head = os.pread(self._descriptor, _HEAD.size, at)
+            if len(head) < _HEAD.size:
+                return
+            length, count, checksum = _HEAD.unpack(head)
+            if length > _FRAME_BYTES_MAX:
+                return
+            packed = os.pread(self._descriptor, length, at + _HEAD.size)
+            if len(packed) < length or google_crc32c.value(packed) != checksum:
+                return
+            yield at, _HEAD.size + length, count, packed
+            at += _HEAD.size + length
+            self._end = at

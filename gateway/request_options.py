@@ -1,0 +1,108 @@
+"""Decides what a request asks for besides storing its events: preferences, replays, a dry run.
+
+Pure: headers and query in, one frozen value out, or a Problem that names what is wrong.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import parse_qs
+
+from gateway.idempotency import KEY_LENGTH_MAX
+from gateway.intake.events import KEY_BYTES_MAX
+from gateway.problems import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class RequestOptions:
+    is_strict: bool = False
+    is_minimal: bool = False
+    is_dry_run: bool = False
+    lists_all: bool = False
+    # A spool will do, if Kafka cannot take the events.
+    is_async: bool = False
+    idempotency_key: str | None = None
+    ordering_key: bytes | None = None
+
+    @property
+    def applied(self) -> tuple[tuple[bytes, bytes], ...]:
+        """The header that says which preferences were followed (RFC 7240)."""
+        followed = []
+        if self.is_strict:
+            followed.append(b"handling=strict")
+        if self.is_minimal:
+            followed.append(b"return=minimal")
+        return ((b"preference-applied", b", ".join(followed)),) if followed else ()
+
+
+# More than we know of, and few enough to read.
+_FIELDS_MAX = 20
+_NONE = RequestOptions()
+_HEADERS = frozenset({b"prefer", b"idempotency-key", b"x-partition-key"})
+
+
+def read_wishes(headers: Mapping[bytes, str], query_string: bytes) -> RequestOptions:
+    if not query_string and _HEADERS.isdisjoint(headers):
+        return _NONE
+    query = read_query(query_string)
+    preferences = _preferences(headers.get(b"prefer", ""))
+    return RequestOptions(
+        is_strict=preferences.get("handling") == "strict",
+        is_minimal=preferences.get("return") == "minimal",
+        is_dry_run=_choice(query, "dry_run", {"true": True, "": True, "false": False}),
+        is_async="respond-async" in preferences,
+        lists_all=_choice(query, "results", {"all": True, "failed": False}),
+        idempotency_key=_idempotency_key(headers.get(b"idempotency-key")),
+        ordering_key=_ordering_key(headers.get(b"x-partition-key")),
+    )
+
+
+def read_query(query_string: bytes) -> dict[str, list[str]]:
+    try:
+        return parse_qs(
+            query_string.decode("latin-1"), keep_blank_values=True, max_num_fields=_FIELDS_MAX
+        )
+    except ValueError as error:
+        raise Problem("bad_query", f"The query has at most {_FIELDS_MAX} fields.") from error
+
+
+def _preferences(header: str) -> dict[str, str]:
+    """What we know is followed and the rest ignored, as RFC 7240 asks; the first one counts."""
+    found: dict[str, str] = {}
+    for preference in header.split(","):
+        name, _, value = preference.partition(";")[0].partition("=")
+        found.setdefault(name.strip().lower(), value.strip().strip('"').lower())
+    return found
+
+
+def _choice(query: Mapping[str, list[str]], name: str, choices: Mapping[str, bool]) -> bool:
+    values = query.get(name)
+    if values is None:
+        return False
+    if len(values) != 1 or values[0] not in choices:
+        known = ", ".join(sorted(repr(choice) for choice in choices))
+        raise Problem("bad_query", f"The query's {name} is one of {known}.")
+    return choices[values[0]]
+
+
+def _idempotency_key(header: str | None) -> str | None:
+    if header is None:
+        return None
+    # The draft asks for a quoted string; most senders leave the quotes out.
+    key = header.strip()
+    if len(key) > 1 and key[0] == key[-1] == '"':
+        key = key[1:-1]
+    if not key or len(key) > KEY_LENGTH_MAX or not key.isprintable():
+        raise Problem(
+            "bad_header", f"Idempotency-Key has 1 to {KEY_LENGTH_MAX} printable characters."
+        )
+    return key
+
+
+def _ordering_key(header: str | None) -> bytes | None:
+    if not header:
+        return None
+    # Header text reaches us as latin-1; the bytes are what the client sent.
+    key = header.encode("latin-1")
+    if len(key) > KEY_BYTES_MAX:
+        raise Problem("bad_header", f"X-Partition-Key has at most {KEY_BYTES_MAX} bytes.")
+    return key

@@ -1,0 +1,1 @@
+"""The audit: what became of every acknowledged event, minute by minute."""

@@ -1,0 +1,320 @@
+"""Decides the course of an audit run: what is read in which order, judged, named, stated, kept.
+
+The order makes the arithmetic exact: lanes' positions first, then what they prove, then the log.
+Whatever a lane had passed by then has its outcome among what is read.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import structlog
+
+from observe.audit.books import CLOSED_KEPT_MS, AuditFinding, Loss, World
+from observe.audit.evidence import Claim
+from observe.audit.kafka import AuditKafka
+from observe.audit.memory import Memory
+from observe.audit.minutes import DEAD as IN_DEAD
+from observe.audit.minutes import PASSED, WRITTEN, Ledger, Rules, add_rows
+from observe.audit.signing import Signer
+from observe.audit.spark_job import AuditReads, LoggedEvent, Named
+from observe.audit.spark_tasks import LEDGER, RECEIPT
+from observe.audit.statements import Publish, Stating
+from shared.event.times import HOUR_MS
+from shared.event.topics import ACKED, DEAD, RECEIPTS, RETRIER
+from shared.proof.intervals import Offsets
+from shared.proof.overview import MinuteBooks, Missing, Node
+
+log = structlog.get_logger()
+
+Where = tuple[str, int]
+# A minute of a stream's topic.
+Key = tuple[str, int]
+# What the gateway may take to write its ledger; the log is not asked before.
+_LEDGER_GRACE_MS = 10_000
+# Of a history that is older than the ledger, so much is read; and so much in one run.
+_BACK_MAX = 100_000
+_LOOK_UP_MAX = 200_000
+# Minutes are stated with all of their ids in memory, 200 bytes each for a moment: so many events in
+# one run, or one minute if that has more.
+_STATED_EVENTS_MAX = 2_000_000
+# As many ids as anybody will read; the count is always the whole one.
+MISSING_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class AuditOutcome:
+    """What a run has found."""
+
+    minutes: Mapping[str, tuple[MinuteBooks, ...]]
+    changed: tuple[MinuteBooks, ...]
+    problem: str = ""
+    # Minutes were left for the next run.
+    is_behind: bool = False
+
+
+class Audit:
+    """One run after the other over the same memory."""
+
+    def __init__(
+        self,
+        *,
+        job: AuditReads,
+        kafka: AuditKafka,
+        memory: Memory,
+        signer: Signer,
+        publish: Publish,
+        rules: Rules,
+        tiers: Sequence[str],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._job = job
+        self._kafka = kafka
+        self._memory = memory
+        self._stating = Stating(memory, signer, rules, publish)
+        self._rules = rules
+        self._tiers = tiers
+        self._now_ms = now_ms
+        self._logs: list[tuple[int, Mapping[Where, tuple[int, int]]]] = []
+        self._missing: dict[tuple[str, int | None], tuple[Missing, ...]] = {}
+        # The losses that `_missing` lists.
+        self._listed: dict[tuple[str, int | None], tuple[Loss, ...]] = {}
+        self._shown: dict[tuple[str, int | None], MinuteBooks] = {}
+        # Minutes that nothing names any more, with the events they had then.
+        self._nameless: dict[Key, int] = {}
+
+    async def run(
+        self, destinations: Mapping[str, Sequence[str]], *, late: frozenset[str] = frozenset()
+    ) -> AuditOutcome:
+        """Read what is new, and judge every open minute of these destinations, by topic."""
+        now_ms = self._now_ms()
+        books = self._memory.books
+        lanes = [RETRIER, *(one for found in destinations.values() for one in found)]
+        positions = {lane: await self._kafka.position(lane) for lane in lanes}
+        ranges, problem = await self._ranges(positions[RETRIER])
+        evidence = await asyncio.to_thread(self._job.gather, ranges)
+        spans = await self._kafka.spans(list(destinations))
+        books.take(evidence)
+        world = World(destinations, positions, spans, now_ms, late)
+        found, absent = await self._look_up(world)
+        findings = books.judge(world, self._rules, absent)
+        stated, left = self._stated_now(findings, world)
+        named = await self._name(findings, stated)
+        for key in stated:
+            if key not in named.roots:
+                self._nameless[key] = books.acked(*key)
+        self._list_missing(findings, named, found)
+        shown = self._show(findings, now_ms)
+        changed = tuple(
+            one for one in shown if self._shown.get((one.destination_id, one.minute_ms)) != one
+        )
+        await self._stating.state(books, shown, named, world)
+        self._shown = {(one.destination_id, one.minute_ms): one for one in shown}
+        for kind, parts in ranges.items():
+            for (topic, partition), (_, end) in parts.items():
+                self._memory.read[kind, topic, partition] = end
+        books.close(findings, world, self._rules, held=left)
+        self._forget(now_ms - CLOSED_KEPT_MS)
+        by_destination: dict[str, list[MinuteBooks]] = {}
+        for one in shown:
+            by_destination.setdefault(one.destination_id, []).append(one)
+        return AuditOutcome(
+            {who: tuple(sorted(m, key=_newest)) for who, m in by_destination.items()},
+            changed,
+            problem,
+            is_behind=bool(left),
+        )
+
+    def _forget(self, before_ms: int) -> None:
+        """Let go of what was noted of minutes that nobody counts into any more."""
+        memory = self._memory
+        noted: dict[Key, Any]
+        for noted in (memory.stated, memory.log_ids, self._nameless):
+            for key in [key for key in noted if 0 <= key[1] < before_ms]:
+                del noted[key]
+        for by_minute in (self._missing, self._listed, self._shown):
+            for shown in [one for one in by_minute if (one[1] or before_ms) < before_ms]:
+                del by_minute[shown]
+
+    async def _ranges(
+        self, retrier: Mapping[Where, int]
+    ) -> tuple[dict[str, dict[Where, tuple[int, int]]], str]:
+        """What is new, by kind; and why something cannot be read any more."""
+        found: dict[str, dict[Where, tuple[int, int]]] = {}
+        problem = ""
+        for kind, topics in (
+            (LEDGER, [ACKED]),
+            (RECEIPT, [RECEIPTS]),
+            (WRITTEN, self._tiers),
+            (IN_DEAD, [DEAD]),
+        ):
+            for where, (start, end) in (await self._kafka.spans(topics)).items():
+                at = self._memory.read.get((kind, *where), 0)
+                if 0 < at < start:
+                    problem = f"{where[0]} was deleted up to {start} before it was read from {at}"
+                if max(at, start) < end:
+                    found.setdefault(kind, {})[where] = (max(at, start), end)
+        for where, end in retrier.items():
+            at = self._memory.read.get((PASSED, *where), 0)
+            written = found.get(WRITTEN, {}).get(where, (0, 0))[1]
+            passed = min(end, max(written, self._memory.read.get((WRITTEN, *where), 0)))
+            if at < passed:
+                found.setdefault(PASSED, {})[where] = (at, passed)
+        return found, problem
+
+    async def _look_up(self, world: World) -> tuple[list[LoggedEvent], dict[Where, Offsets]]:
+        """Ask the log for what the ledger does not name, and for what seems to be lost."""
+        books = self._memory.books
+        self._logs.append((world.now_ms, world.log))
+        ripe = [log for at, log in self._logs if at <= world.now_ms - self._grace_ms]
+        self._logs = [one for one in self._logs if one[0] > world.now_ms - self._grace_ms] or []
+        if ripe:
+            self._logs.insert(0, (world.now_ms - self._grace_ms, ripe[-1]))
+        holes: dict[Where, Offsets] = {}
+        asked = 0
+        for where, low, end in books.unclaimed(ripe[-1] if ripe else {}, back_max=_BACK_MAX):
+            high = min(end, low + _LOOK_UP_MAX - asked)
+            if low < high:
+                holes.setdefault(where, Offsets()).add(low, high)
+                asked += high - low
+        suspects = books.to_look_up(world, self._rules)
+        wanted = {
+            where: holes.get(where, Offsets()).union(suspects.get(where, Offsets()))
+            for where in {**holes, **suspects}
+        }
+        found: list[LoggedEvent] = []
+        if wanted:
+            found = await asyncio.to_thread(self._job.look_up, wanted, world.log)
+        self._claim_from_log(holes, found)
+        there: dict[Where, Offsets] = {}
+        for one in found:
+            there.setdefault(one.where, Offsets()).add(one.offset, one.offset + 1)
+        absent = {
+            where: offsets.minus(there.get(where, Offsets())) for where, offsets in suspects.items()
+        }
+        return found, absent
+
+    @property
+    def _grace_ms(self) -> int:
+        return min(_LEDGER_GRACE_MS, self._rules.settle_ms)
+
+    def _claim_from_log(self, holes: Mapping[Where, Offsets], found: Iterable[LoggedEvent]) -> None:
+        """Enter events that only the log knows of; offsets it has nothing at are no events."""
+        for one in found:
+            if one.offset not in holes.get(one.where, Offsets()):
+                continue
+            topic, partition = one.where
+            claim = Claim(
+                topic, partition, one.minute, one.offset, one.offset + 1, one.accepted_at_ms,
+                (-1, 0, 0),
+            )  # fmt: skip
+            self._memory.books.ledgers.setdefault(topic, Ledger()).enter(claim, is_from_log=True)
+            self._memory.log_ids.setdefault((topic, one.minute), []).append(one.event_id)
+        for (topic, partition), offsets in holes.items():
+            ledger = self._memory.books.ledgers.setdefault(topic, Ledger())
+            for by_partition in (ledger.claimed, ledger.from_log):
+                known = by_partition.setdefault(partition, Offsets())
+                for low, high in offsets:
+                    known.add(low, high)
+
+    def _stated_now(
+        self, findings: Sequence[AuditFinding], world: World
+    ) -> tuple[list[Key], frozenset[Key]]:
+        """Which minutes this run reads the ids of, and which the next; oldest first."""
+        now: list[Key] = []
+        left: set[Key] = set()
+        event_count = 0
+        for topic, minute_ms in self._stating.to_state(self._memory.books, findings, world):
+            count = self._memory.books.acked(topic, minute_ms)
+            if self._nameless.get((topic, minute_ms)) == count:
+                continue
+            if now and event_count + count > _STATED_EVENTS_MAX:
+                left.add((topic, minute_ms))
+                continue
+            event_count += count
+            now.append((topic, minute_ms))
+        return now, frozenset(left)
+
+    async def _name(self, findings: Sequence[AuditFinding], stated: Sequence[Key]) -> Named:
+        """Ids of what was newly lost, and roots of minutes that are to be stated."""
+        books = self._memory.books
+        offsets: dict[Where, Offsets] = {}
+        minutes: dict[str, set[int]] = {}
+        for topic, minute_ms in stated:
+            minutes.setdefault(topic, set()).add(minute_ms)
+        ledger: dict[int, Offsets] = {}
+        for finding in findings:
+            key = (finding.books.destination_id, finding.books.minute_ms)
+            if finding.losses == self._listed.get(key, ()):
+                continue
+            for loss in finding.losses[:MISSING_MAX]:
+                where = (loss.topic, loss.partition)
+                offsets.setdefault(where, Offsets()).add(loss.offset, loss.offset + 1)
+        for topic, known in books.ledgers.items():
+            for minute_ms, minute in known.minutes.items():
+                if minute_ms in minutes.get(topic, ()) or any(
+                    (topic, partition) in offsets for partition in minute.acked
+                ):
+                    closed = books.closed.get((topic, minute_ms))
+                    for rows in (minute.ledger, closed.ledger if closed else {}):
+                        add_rows(ledger, rows)
+        if not (ledger or minutes):
+            return Named()
+        named = await asyncio.to_thread(
+            self._job.name,
+            ledger,
+            minutes={topic: sorted(found) for topic, found in minutes.items()},
+            offsets=offsets,
+            extra={key: ids for key, ids in self._memory.log_ids.items() if key in stated},
+        )
+        return named.with_roots(
+            {key: ids for key, ids in self._memory.log_ids.items() if key in stated}
+        )
+
+    def _list_missing(
+        self, findings: Sequence[AuditFinding], named: Named, found: Iterable[LoggedEvent]
+    ) -> None:
+        in_log = {(*one.where, one.offset): one.event_id for one in found}
+        for finding in findings:
+            key = (finding.books.destination_id, finding.books.minute_ms)
+            if not finding.losses:
+                self._missing.pop(key, None)
+                self._listed.pop(key, None)
+                continue
+            if finding.losses == self._listed.get(key, ()):
+                continue
+            seen: Counter[tuple[str, int, int]] = Counter()
+            listed = []
+            for loss in finding.losses[:MISSING_MAX]:
+                place = (loss.topic, loss.partition, loss.offset)
+                ids = named.ids.get(place, [])
+                # Of an offset that was given twice, the earlier event is the one that is gone.
+                at = seen[place] if loss.node is Node.KAFKA and len(ids) > 1 else -1
+                seen[place] += 1
+                event_id = ids[at] if ids else in_log.get(place, "")
+                listed.append(Missing(event_id, loss.node, *place))
+            self._missing[key] = tuple(listed)
+            self._listed[key] = finding.losses
+
+    def _show(self, findings: Sequence[AuditFinding], now_ms: int) -> list[MinuteBooks]:
+        """The books with what is missing, and those of closed minutes of the last hour."""
+        shown = [
+            replace(
+                one.books,
+                missing=self._missing.get((one.books.destination_id, one.books.minute_ms), ()),
+            )
+            for one in findings
+        ]
+        open_now = {(one.destination_id, one.minute_ms) for one in shown}
+        shown += [
+            one
+            for key, one in self._shown.items()
+            if key not in open_now and (one.minute_ms or 0) > now_ms - HOUR_MS
+        ]
+        return shown
+
+
+def _newest(books: MinuteBooks) -> int:
+    return -(books.minute_ms if books.minute_ms is not None else 0)

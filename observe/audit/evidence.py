@@ -1,0 +1,169 @@
+"""Decides what a stretch of Kafka's records proves: claims, outcomes, waiting and dead records.
+
+Evidence is small however many records it comes from, and parts of it add up, so that the parts of
+a big reading can be made side by side. Each part travels as JSON.
+"""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from observe.audit.layers import Layers
+from shared.event.envelope import DESTINATION, ORIGIN_OFFSET, ORIGIN_PARTITION, ORIGIN_TOPIC
+from shared.event.record import Headers
+from shared.proof.acked import AckedRow
+from shared.proof.intervals import Offsets
+from shared.proof.receipt import Covered, ReceiptOutcome, lines_of
+
+
+def life(outcome: str, redrive_count: int) -> str:
+    """What `Evidence.outcomes` also calls what was said of events after so many re-drives."""
+    return f"{outcome}@{redrive_count}"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Offsets of one minute that the gateway acknowledged, in the order of the ledger."""
+
+    topic: str
+    partition: int
+    minute: int
+    first: int
+    end: int
+    # The latest moment at which one of them was accepted.
+    accepted_at_ms: int
+    # Where in the ledger they stand: its Kafka partition, and the first and last record.
+    ledger: tuple[int, int, int]
+
+
+@dataclass(slots=True)
+class Evidence:
+    claims: list[Claim] = field(default_factory=list)
+    # By destination, outcome (or `life`) and Kafka partition of the stream.
+    outcomes: dict[tuple[str, str, str, int], Offsets] = field(default_factory=dict)
+    # By which topic holds them (a tier's, read or passed, or dead letters), destination, origin.
+    records: dict[tuple[str, str, str, int], Layers] = field(default_factory=dict)
+    unreadable: int = 0
+    # Where in `claims` the newest of each Kafka partition is.
+    _newest: dict[tuple[str, int], int] = field(default_factory=dict, repr=False, compare=False)
+
+    def take_ledger(self, value: bytes, *, partition: int, offset: int) -> None:
+        """Enter a row of the ledger; rows come in their order."""
+        try:
+            row = AckedRow.from_bytes(value, with_ids=False)
+        except (ValueError, KeyError, TypeError):
+            self.unreadable += 1
+            return
+        where = (partition, offset, offset)
+        for one in row.slices:
+            for minute, first, end in one.claims():
+                self._claim(
+                    Claim(row.topic, row.partition, minute, first, end, one.accepted_at_ms, where)
+                )
+
+    def take_sheet(self, sheet: bytes) -> None:
+        """Enter the receipts of a record."""
+        for line in lines_of(sheet):
+            self._take_receipt(line)
+
+    def _take_receipt(self, line: bytes) -> None:
+        try:
+            # Four of its members are all that counts here; the buckets of its lags are most of it.
+            found = json.loads(line)
+            outcomes = [ReceiptOutcome(found["outcome"]).value]
+            if found.get("redrive_count"):
+                outcomes.append(life(outcomes[0], int(found["redrive_count"])))
+            destination = found["destination_id"]
+            spans = [Covered(*covered) for covered in found["covered"]]
+        except (ValueError, KeyError, TypeError, AttributeError):
+            self.unreadable += 1
+            return
+        for span in spans:
+            for outcome in outcomes:
+                key = (destination, outcome, span.topic, span.partition)
+                self.outcomes.setdefault(key, Offsets()).add(span.first, span.end)
+
+    def take_record(self, kind: str, headers: Headers) -> None:
+        """Enter a record of a tier or of dead letters by the event that it holds."""
+        found = dict(headers)
+        try:
+            destination = found[DESTINATION].decode()
+            topic = found[ORIGIN_TOPIC].decode()
+            partition, offset = int(found[ORIGIN_PARTITION]), int(found[ORIGIN_OFFSET])
+        except (ValueError, KeyError):
+            # Somebody else's record, or a malformed one: it proves nothing of any event.
+            self.unreadable += 1
+            return
+        key = (kind, destination, topic, partition)
+        self.records.setdefault(key, Layers()).add(offset, offset + 1)
+
+    def merge(self, other: "Evidence") -> None:
+        for claim in other.claims:
+            self._claim(claim)
+        for key, offsets in other.outcomes.items():
+            mine = self.outcomes.setdefault(key, Offsets())
+            for first, end in offsets:
+                mine.add(first, end)
+        for key, layers in other.records.items():
+            held = self.records.setdefault(key, Layers())
+            for first, end in layers:
+                held.add(first, end)
+        self.unreadable += other.unreadable
+
+    def _claim(self, new: Claim) -> None:
+        """Append, or lengthen the claim before it if the two are one."""
+        where = (new.topic, new.partition)
+        at = self._newest.get(where)
+        last = None if at is None else self.claims[at]
+        if (
+            at is not None
+            and last is not None
+            and (last.minute, last.end, last.ledger[0]) == (new.minute, new.first, new.ledger[0])
+        ):
+            self.claims[at] = Claim(
+                last.topic,
+                last.partition,
+                last.minute,
+                last.first,
+                new.end,
+                max(last.accepted_at_ms, new.accepted_at_ms),
+                (last.ledger[0], last.ledger[1], new.ledger[2]),
+            )
+        else:
+            self._newest[where] = len(self.claims)
+            self.claims.append(new)
+
+    def to_json(self) -> bytes:
+        fields: dict[str, Any] = {
+            "claims": [
+                [c.topic, c.partition, c.minute, c.first, c.end, c.accepted_at_ms, *c.ledger]
+                for c in self.claims
+            ],
+            "outcomes": [[*key, list(offsets)] for key, offsets in self.outcomes.items()],
+            "records": [[*key, list(layers)] for key, layers in self.records.items()],
+            "unreadable": self.unreadable,
+        }
+        return json.dumps(fields, separators=(",", ":")).encode()
+
+    @classmethod
+    def from_json(cls, value: bytes) -> "Evidence":
+        fields = json.loads(value)
+        return cls(
+            claims=[
+                Claim(topic, partition, minute, first, end, accepted, (number, low, high))
+                for (
+                    topic,
+                    partition,
+                    minute,
+                    first,
+                    end,
+                    accepted,
+                    number,
+                    low,
+                    high,
+                ) in fields["claims"]
+            ],
+            outcomes={(*key,): Offsets.of(spans) for *key, spans in fields["outcomes"]},
+            records={(*key,): Layers.of(spans) for *key, spans in fields["records"]},
+            unreadable=fields["unreadable"],
+        )

@@ -1,0 +1,59 @@
+"""Decides how a set of offsets is kept of which each may be in several times: set upon set."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from shared.proof.intervals import Offsets
+
+
+@dataclass(slots=True)
+class Layers:
+    """The n-th set holds the offsets that are in at least n + 1 times."""
+
+    _sets: list[Offsets] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, intervals: Iterable[tuple[int, int]]) -> "Layers":
+        layers = cls()
+        for first, end in intervals:
+            layers.add(first, end)
+        return layers
+
+    def add(self, first: int, end: int) -> None:
+        """Put each offset in once more."""
+        rest = Offsets.of([(first, end)])
+        for one in self._sets:
+            if not len(rest):
+                return
+            already = rest.both(one)
+            for start, stop in rest:
+                one.add(start, stop)
+            rest = already
+        if len(rest):
+            self._sets.append(rest)
+
+    def remove(self, first: int, end: int) -> None:
+        """Take each offset out once; what is not in stays out."""
+        rest = Offsets.of([(first, end)])
+        for at in range(len(self._sets) - 1, -1, -1):
+            one = self._sets[at]
+            taken = rest.both(one)
+            self._sets[at] = one.minus(taken)
+            rest = rest.minus(taken)
+        while self._sets and not len(self._sets[-1]):
+            self._sets.pop()
+
+    def forget(self, gone: Offsets) -> None:
+        """Take offsets out, however often they are in."""
+        kept = [one.minus(gone) for one in self._sets]
+        self._sets = [one for one in kept if len(one)]
+
+    @property
+    def present(self) -> Offsets:
+        """What is in at least once."""
+        return self._sets[0] if self._sets else Offsets()
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        """Intervals that `of` makes the same of."""
+        for one in self._sets:
+            yield from one

@@ -1,0 +1,147 @@
+"""Keeps the audit going: starts Spark once, runs at its interval, survives whatever Kafka does."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import structlog
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from observe.audit.audit_run import Audit, AuditOutcome
+from observe.audit.kafka import KAFKA_ERRORS, audit_kafka
+from observe.audit.memory import Memory
+from observe.audit.minutes import Rules
+from observe.audit.signing import Signer
+from observe.audit.spark_job import SLOTS, AuditReads
+from observe.audit.status import AuditStatus
+from observe.settings import ObserveSettings
+from shared.config.configuration import Configuration
+from shared.event.topics import retry_topic, stream_topic
+from shared.proof.overview import AuditHealth
+from shared.retry.schedule import RetrySchedule
+from shared.runtime.clock import now_ms
+from shared.runtime.java.jars import default_cache, ensure_jars
+from shared.runtime.spark.session import SparkSettings, class_archive, start_spark, stop_spark
+
+log = structlog.get_logger()
+
+# What a run costs is planning, not rows: two plans over a few thousand of them (ADR 0031). It is
+# also one of many in a process that stays.
+_SESSION = {
+    # Kafka by Spark's newer interface: the older one plans twice, and copies each row twice.
+    "spark.sql.sources.useV1SourceList": "",
+    # For messages about queries that people write: a look at the stack for each column.
+    "spark.sql.dataFrameQueryContext.enabled": "false",
+    # Each run reads as a group of its own, so that no consumer of the last one is of use again.
+    # Spark keeps them for 5 minutes, with what they have fetched: 60 MB of heap in 30 quick runs.
+    "spark.kafka.consumer.cache.timeout": "10s",
+    "spark.kafka.consumer.cache.evictorThreadRunInterval": "10s",
+    "spark.kafka.consumer.fetchedData.cache.timeout": "10s",
+    "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "10s",
+}
+
+
+class Auditor:
+    """Runs until it is cancelled; `news` is what the sampler shows of it."""
+
+    def __init__(
+        self,
+        settings: ObserveSettings,
+        news: AuditStatus,
+        *,
+        configuration: Callable[[], Configuration],
+    ) -> None:
+        self._settings = settings
+        self._news = news
+        self._configuration = configuration
+
+    async def run(self) -> None:
+        # The services that carry events start first.
+        await asyncio.sleep(self._settings.audit_interval_s)
+        spark = await asyncio.to_thread(self._start)
+        try:
+            while True:
+                try:
+                    await self._audit(spark)
+                except (*KAFKA_ERRORS, PySparkException) as error:
+                    log.warning("audit.failed", error=str(error).split("\n", 1)[0][:300])
+                    self._news.failed(f"the audit's last run failed: {type(error).__name__}")
+                    await asyncio.sleep(self._settings.audit_interval_s)
+        finally:
+            await asyncio.to_thread(stop_spark, spark)
+
+    def _start(self) -> SparkSession:
+        cache = self._settings.jars_cache or default_cache()
+        return start_audit_spark(
+            self._settings.folder.absolute() / "spark", cache, heap_mb=self._settings.heap_mb
+        )
+
+    async def _audit(self, spark: SparkSession) -> None:
+        """Run after run, until something goes wrong; then all of it is set up anew."""
+        settings = self._settings
+        rules = Rules(
+            settle_ms=round(settings.settle_s * 1000), blind_ms=round(settings.blind_after_s * 1000)
+        )
+        memory = Memory.load(settings.folder)
+        async with audit_kafka(settings.bootstrap_servers) as kafka:
+            audit = Audit(
+                job=AuditReads(spark, settings.bootstrap_servers),
+                kafka=kafka,
+                memory=memory,
+                signer=Signer(settings.folder),
+                publish=kafka.publish_statements,
+                rules=rules,
+                tiers=[retry_topic(tier.name) for tier in RetrySchedule().tiers],
+                now_ms=now_ms,
+            )
+            while True:
+                began_ms = now_ms()
+                destinations, late = self._destinations()
+                outcome = await audit.run(destinations, late=late)
+                await kafka.publish_minutes(outcome.changed)
+                await asyncio.to_thread(memory.save, settings.folder)
+                self._tell(outcome, began_ms)
+                if outcome.is_behind:
+                    continue
+                took_s = (now_ms() - began_ms) / 1000
+                await asyncio.sleep(max(0.0, settings.audit_interval_s - took_s))
+
+    def _destinations(self) -> tuple[Mapping[str, Sequence[str]], frozenset[str]]:
+        """Whom each stream goes to; those that began later than their stream are `late`."""
+        configuration = self._configuration()
+        found = {
+            stream_topic(stream): [one.id for one in configuration.destinations_of(stream)]
+            for stream in configuration.streams
+        }
+        late = frozenset(
+            one.id for one in configuration.destinations.values() if one.start != "earliest"
+        )
+        return found, late
+
+    def _tell(self, outcome: AuditOutcome, began_ms: int) -> None:
+        ended_ms = now_ms()
+        self._news.minutes = outcome.minutes
+        self._news.health = AuditHealth(
+            last_run_ms=ended_ms,
+            last_run_took_s=(ended_ms - began_ms) / 1000,
+            problem=outcome.problem,
+        )
+
+
+def start_audit_spark(folder: Path, cache: Path, *, heap_mb: int) -> SparkSession:
+    """The audit's one session, which lives as long as the process."""
+    jars = ensure_jars("spark", cache=cache)
+    return start_spark(
+        SparkSettings(
+            name="hifi-audit",
+            folder=folder,
+            jars=jars,
+            slots=SLOTS,
+            heap_mb=heap_mb,
+            worker_daemon="observe.worker_daemon",
+            # The lanes make it; they need more classes, and sooner.
+            jvm_options=class_archive(cache, jars, folder=folder).options(may_make=False),
+            more=_SESSION,
+        )
+    )

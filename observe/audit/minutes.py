@@ -1,0 +1,263 @@
+"""Decides which minutes are complete, and who lost what: each minute is a set of offsets.
+
+The gateway's ledger says which offsets a minute has; receipts say what became of them; a lane's
+position tells what it has not come to yet from what it passed and lost; the records of tiers and
+dead letters show whether what should rest there does. All of it is set arithmetic over offsets, so
+duplicates, retries and restarts change nothing.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from observe.audit.evidence import Claim, Evidence
+from observe.audit.layers import Layers
+from shared.event.times import MINUTE_MS
+from shared.proof.intervals import Offsets
+from shared.proof.overview import Node
+
+Where = tuple[str, int]
+
+# What `Evidence.records` calls them.
+WRITTEN, PASSED, DEAD = "written", "passed", "dead"
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How patient the audit is."""
+
+    # A minute is judged so long after its last event, and a loss after it has been one so long.
+    settle_ms: int
+    # What is not settled so long after that cannot be told.
+    blind_ms: int
+
+
+@dataclass(slots=True)
+class LedgerMinute:
+    """The offsets that one event-time minute of a stream has, by Kafka partition."""
+
+    acked: dict[int, Offsets] = field(default_factory=dict)
+    # Offsets that Kafka gave to two acknowledged events: the first of the two is gone.
+    overwritten: list[tuple[int, int]] = field(default_factory=list)
+    # When the newest of its events was accepted.
+    accepted_at_ms: int = 0
+    # The records of the ledger that name its events, by Kafka partition of the ledger.
+    ledger: dict[int, Offsets] = field(default_factory=dict)
+
+    @property
+    def count(self) -> int:
+        return sum(len(offsets) for offsets in self.acked.values()) + len(self.overwritten)
+
+    def quiet_since_ms(self, minute_ms: int) -> int:
+        """When the minute was over and its last event had come."""
+        over_ms = minute_ms + MINUTE_MS if minute_ms >= 0 else 0
+        return max(over_ms, self.accepted_at_ms)
+
+
+@dataclass(slots=True)
+class Outcomes:
+    """What is known of one destination in one Kafka partition."""
+
+    delivered: Offsets = field(default_factory=Offsets)
+    dead: Offsets = field(default_factory=Offsets)
+    waiting: Offsets = field(default_factory=Offsets)
+    # What was said of events after they had been sent again out of dead letters, by `life`.
+    lives: dict[str, Offsets] = field(default_factory=dict)
+    # In a tier now, and ever; and in dead letters.
+    in_tier: Layers = field(default_factory=Layers)
+    was_in_tier: Offsets = field(default_factory=Offsets)
+    in_dead: Offsets = field(default_factory=Offsets)
+    # What has been a suspect since when: (epoch ms, node, offsets), oldest first.
+    suspects: list[tuple[int, Node, Offsets]] = field(default_factory=list)
+
+    def of(self, outcome: str) -> Offsets:
+        """The set that an outcome's offsets go into."""
+        by_name = {"delivered": self.delivered, "dead": self.dead, "waiting": self.waiting}
+        found = by_name.get(outcome)
+        return self.lives.setdefault(outcome, Offsets()) if found is None else found
+
+    @property
+    def redriven(self) -> Offsets:
+        """Sent again out of dead letters, once or more."""
+        return Offsets.of(span for offsets in self.lives.values() for span in offsets)
+
+    @property
+    def unended(self) -> Offsets:
+        """Sent again, and not given up since: their dead letters tell of an earlier life."""
+        found = Offsets()
+        for count, offsets in self._after("waiting"):
+            left = offsets
+            for later, ended in self._after("dead"):
+                if later >= count:
+                    left = left.minus(ended)
+            found = found.union(left)
+        return found
+
+    def _after(self, outcome: str) -> Iterator[tuple[int, Offsets]]:
+        for name, offsets in self.lives.items():
+            said, _, count = name.partition("@")
+            if said == outcome:
+                yield int(count), offsets
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Every open minute of one stream, and of its Kafka partitions what has been claimed."""
+
+    minutes: dict[int, LedgerMinute] = field(default_factory=dict)
+    claimed: dict[int, Offsets] = field(default_factory=dict)
+    # What was claimed by the log itself, as the gateway's ledger said nothing of it.
+    from_log: dict[int, Offsets] = field(default_factory=dict)
+
+    def enter(self, claim: Claim, *, is_from_log: bool = False) -> None:
+        """Enter one claim. Offsets that were claimed before belong to another event now."""
+        claimed = self.claimed.setdefault(claim.partition, Offsets())
+        from_log = self.from_log.setdefault(claim.partition, Offsets())
+        minute = self.minutes.setdefault(claim.minute, LedgerMinute())
+        fresh = Offsets.of([(claim.first, claim.end)])
+        again = Offsets.of(claimed.within(claim.first, claim.end))
+        if len(again):
+            for first, end in again.minus(from_log):
+                self._overwrite(claim.partition, first, end)
+            # What the log said before is the same event, which now has its row.
+            fresh = fresh.minus(Offsets.of(from_log.within(claim.first, claim.end)))
+            self.from_log[claim.partition] = from_log.minus(again)
+        claimed.add(claim.first, claim.end)
+        offsets = minute.acked.setdefault(claim.partition, Offsets())
+        for first, end in fresh:
+            offsets.add(first, end)
+            if is_from_log:
+                self.from_log[claim.partition].add(first, end)
+        minute.accepted_at_ms = max(minute.accepted_at_ms, claim.accepted_at_ms)
+        number, low, high = claim.ledger
+        if number >= 0:
+            minute.ledger.setdefault(number, Offsets()).add(low, high + 1)
+
+    def _overwrite(self, partition: int, first: int, end: int) -> None:
+        """Note the events that had these offsets before, in the minutes they were of."""
+        lost = Offsets.of([(first, end)])
+        for minute in self.minutes.values():
+            held = minute.acked.get(partition)
+            if held is None:
+                continue
+            here = [o for low, high in held.within(first, end) for o in range(low, high)]
+            if here:
+                minute.overwritten += [(partition, offset) for offset in here]
+                minute.acked[partition] = held.minus(lost)
+
+
+def add_rows(to: dict[int, Offsets], more: Mapping[int, Offsets]) -> None:
+    """Enter records of the ledger, by its Kafka partitions."""
+    for number, rows in more.items():
+        to[number] = to.get(number, Offsets()).union(rows)
+
+
+def enter_outcomes(
+    outcomes: dict[tuple[str, Where], Outcomes], evidence: Evidence, done: Mapping[Where, Offsets]
+) -> None:
+    """Enter what receipts, tiers and dead letters say; `done` offsets are closed and stay so."""
+    for (destination, outcome, topic, partition), offsets in evidence.outcomes.items():
+        where = (topic, partition)
+        known = outcomes.setdefault((destination, where), Outcomes())
+        for first, end in offsets.minus(done.get(where, Offsets())):
+            known.of(outcome).add(first, end)
+    for (kind, destination, topic, partition), layers in evidence.records.items():
+        known = outcomes.setdefault((destination, (topic, partition)), Outcomes())
+        for first, end in layers:
+            if kind == DEAD:
+                known.in_dead.add(first, end)
+            elif kind == WRITTEN:
+                known.in_tier.add(first, end)
+                known.was_in_tier.add(first, end)
+            else:
+                known.in_tier.remove(first, end)
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What became of some offsets at a destination."""
+
+    delivered: int
+    dead: int
+    waiting: int
+    pending: int
+    suspects: Mapping[Node, Offsets]
+
+
+def account_for(
+    acked: Offsets, known: Outcomes, *, position: int | None, log: tuple[int, int]
+) -> Account:
+    """Lay what is known over offsets; a lane without a position has passed nothing yet.
+
+    What the log does not reach (any more) and has no outcome, Kafka has lost. Receipts of waiting
+    and dead events may be stored and their records not, for as long as whoever wrote them has not
+    gone on: then the event is where it was.
+    """
+    rest = acked.minus(known.delivered)
+    delivered = len(acked) - len(rest)
+    in_tier = known.in_tier.present
+    dead = rest.both(known.dead)
+    # The retrier has given it up and has not passed it, or somebody has sent it again: then its
+    # dead letter is of before, also when no tier has it any more.
+    still_waiting = dead.both(in_tier).minus(known.in_dead.minus(known.redriven))
+    still_waiting = still_waiting.union(dead.both(known.unended))
+    dead = _believed(dead.minus(still_waiting), known.in_dead, position)
+    rest = rest.minus(dead)
+    waiting = _believed(rest.both(known.waiting).union(still_waiting), in_tier, position)
+    rest = rest.minus(waiting)
+    within = rest.both(Offsets.of([log]))
+    ahead = within if position is None else within.from_offset(position)
+    not_in_tier = waiting.minus(in_tier)
+    suspects = {
+        Node.KAFKA: rest.minus(within),
+        Node.DELIVERY: within.minus(ahead),
+        Node.RETRY_TIER: not_in_tier.minus(known.was_in_tier),
+        Node.RETRIER: not_in_tier.both(known.was_in_tier),
+        Node.DEAD_LETTERS: dead.minus(known.in_dead),
+    }
+    return Account(
+        delivered=delivered,
+        dead=len(dead),
+        waiting=len(waiting),
+        pending=len(ahead),
+        suspects={node: offsets for node, offsets in suspects.items() if len(offsets)},
+    )
+
+
+def _believed(told: Offsets, records: Offsets, position: int | None) -> Offsets:
+    """Those that have their record, or that the lane has passed, so that they should have one."""
+    without = told.minus(records)
+    return told.minus(without if position is None else without.from_offset(position))
+
+
+def confirmed(
+    known: Outcomes, suspects: Mapping[Node, Offsets], rules: Rules, *, now_ms: int
+) -> dict[Node, Offsets]:
+    """Those that have been suspects of the same node for as long as it takes to settle."""
+    found: dict[Node, Offsets] = {}
+    for node, offsets in suspects.items():
+        old = [o for at, n, o in known.suspects if n is node and at <= now_ms - rules.settle_ms]
+        if rules.settle_ms == 0:
+            found[node] = offsets
+        elif old:
+            since = [
+                o for at, n, o in known.suspects if n is node and at >= now_ms - rules.settle_ms
+            ]
+            sure = offsets.both(old[-1])
+            for seen in since:
+                sure = sure.both(seen)
+            found[node] = sure
+    return {node: offsets for node, offsets in found.items() if len(offsets)}
+
+
+def remember_suspects(
+    known: Outcomes, suspects: Mapping[Node, Offsets], rules: Rules, *, now_ms: int
+) -> None:
+    """Keep what is needed to tell how long something has been a suspect."""
+    recent = [one for one in known.suspects if one[0] > now_ms - rules.settle_ms]
+    older = [one for one in known.suspects if one[0] <= now_ms - rules.settle_ms]
+    newest_old = {node: (at, node, offsets) for at, node, offsets in older}
+    known.suspects = [
+        *newest_old.values(),
+        *recent,
+        *((now_ms, node, offsets) for node, offsets in suspects.items()),
+    ]

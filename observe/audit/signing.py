@@ -1,0 +1,62 @@
+"""Decides who signs statements: one ed25519 key, made at the first start, kept in observe's folder.
+
+Only the process that signs reads the private key. The public key is beside it, and in every
+statement; whoever verifies should have it from elsewhere than from the statement.
+"""
+
+import os
+from pathlib import Path
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import (
+    Ed25519PrivateKey,
+    Ed25519PublicKey,
+)
+
+from shared.proof.statement import SignedStatement, Statement
+from shared.runtime.setup_error import SetupError
+
+_PRIVATE, PUBLIC = "statement.key", "statement.pub"
+# Whoever has the key can make statements in our name.
+_PRIVATE_MODE, _PUBLIC_MODE = 0o600, 0o644
+
+
+class Signer:
+    """Signs statements with the key of a folder, which is made if there is none."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / _PRIVATE
+        if not path.exists():
+            raw = Ed25519PrivateKey.generate().private_bytes_raw()
+            _write(path, raw.hex(), _PRIVATE_MODE)
+        try:
+            self._key = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(path.read_text()))
+        except ValueError as error:
+            raise SetupError(
+                f"The file {path} holds no ed25519 key: restore it from a backup, or move it away"
+                " and a new key is made (old statements then verify with the old public key)."
+            ) from error
+        self.public_key = self._key.public_key().public_bytes_raw().hex()
+        _write(folder / PUBLIC, f"{self.public_key}\n", _PUBLIC_MODE)
+
+    def sign(self, statement: Statement) -> SignedStatement:
+        return SignedStatement(statement, self.public_key, self._key.sign(statement.to_bytes()))
+
+
+def is_signed(signed: SignedStatement, *, public_key: str) -> bool:
+    """Whether the owner of the public key (raw, in hex) made this very statement."""
+    try:
+        key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(public_key))
+        key.verify(signed.signature, signed.statement.to_bytes())
+    except (InvalidSignature, ValueError):
+        return False
+    return signed.public_key == public_key
+
+
+def _write(path: Path, text: str, mode: int) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())

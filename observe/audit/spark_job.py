@@ -1,0 +1,194 @@
+"""Decides how Spark reads what the audit needs: records become evidence where they are read.
+
+Each task folds the records it reads into intervals, roots and ids (`spark_tasks.py`); only these
+few come back. The audit reads no event's value, and of the log only what seems to be lost.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial, reduce
+from itertools import pairwise
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from observe.audit.evidence import Evidence
+from observe.audit.minutes import PASSED
+from observe.audit.spark_tasks import PART, look, name, summarise
+from shared.event.topics import ACKED, RECEIPTS
+from shared.proof.intervals import Offsets
+from shared.proof.merkle import merkle_root
+from shared.runtime.spark.session import ArrowFunction, map_arrow
+
+Where = tuple[str, int]
+# [first, end) of each Kafka partition that is to be read.
+Ranges = Mapping[Where, tuple[int, int]]
+
+_COORDINATES = ("topic", "partition", "offset")
+# A Kafka partition takes a task 0.3 s, most of which it waits: two share the waiting, and more
+# would take the lanes' cores when there is a backlog to read.
+SLOTS = 2
+# Rows of the ledger that are rather read for nothing than by one more source, which costs the
+# planning of 100 ms; a row takes some 100 µs.
+_GAP_ROWS_MAX = 1_000
+# A plan grows with its sources; more stretches are joined.
+_SOURCES_MAX = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """The ids of one stream's minute, and of single offsets that somebody asked for."""
+
+    roots: Mapping[tuple[str, int], tuple[bytes, int]] = field(default_factory=dict)
+    # By topic, partition and offset: ids in the order in which they were claimed.
+    ids: Mapping[tuple[str, int, int], list[str]] = field(default_factory=dict)
+
+    def with_roots(self, only: Mapping[tuple[str, int], Sequence[str]]) -> "Named":
+        """The same, with roots of minutes that no row of the ledger is about."""
+        made = {key: (merkle_root(ids), len(set(ids))) for key, ids in only.items()}
+        return Named({**made, **self.roots}, self.ids)
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedEvent:
+    """An event that the log has."""
+
+    where: Where
+    offset: int
+    event_id: str
+    minute: int
+    accepted_at_ms: int
+
+
+class AuditReads:
+    """What the audit asks Spark for."""
+
+    def __init__(self, spark: SparkSession, bootstrap_servers: str) -> None:
+        self._spark = spark
+        self._bootstrap_servers = bootstrap_servers
+
+    def gather(self, ranges: Mapping[str, Ranges]) -> Evidence:
+        """Read records of several kinds, in one job; `ranges` is by kind."""
+        # A source costs more than all it reads in a quiet minute: one for everything read once.
+        once = [(kind, found) for kind, found in ranges.items() if kind != PASSED and found]
+        evidence = Evidence()
+        for parts in (once, [(PASSED, ranges.get(PASSED, {}))]):
+            whole = {where: span for _, found in parts for where, span in found.items()}
+            kinds = {topic: kind for kind, found in parts for topic, _ in found}
+            if whole:
+                rows = self._read(whole, *_COORDINATES, _ours(), "headers")
+                for part in _collect(rows, partial(summarise, kinds=kinds), tasks=SLOTS):
+                    evidence.merge(Evidence.from_json(part))
+        return evidence
+
+    def name(
+        self,
+        ledger: Mapping[int, Offsets],
+        *,
+        minutes: Mapping[str, Sequence[int]],
+        offsets: Mapping[Where, Offsets],
+        extra: Mapping[tuple[str, int], Sequence[str]],
+    ) -> Named:
+        """Roots over the ids of whole minutes (by topic), and the ids of single offsets.
+
+        `ledger` has the records that must be read, by Kafka partition of the ledger.
+        """
+        sources = [self._read(ranges, "value") for ranges in stretches(ledger)]
+        if not sources:
+            return Named()
+        rows = reduce(DataFrame.union, sources)
+        function = partial(
+            name,
+            wanted={topic: set(found) for topic, found in minutes.items()},
+            spans={where: list(found) for where, found in offsets.items()},
+            extra=dict(extra),
+        )
+        roots: dict[tuple[str, int], tuple[bytes, int]] = {}
+        ids: dict[tuple[str, int, int], list[str]] = {}
+        # One task, as it must see all rows of a minute.
+        for part in _collect(rows, function, tasks=1):
+            found = json.loads(part)
+            for topic, minute, root, count in found["roots"]:
+                roots[topic, minute] = (bytes.fromhex(root), count)
+            for topic, partition, offset, event_id in found["ids"]:
+                ids.setdefault((topic, partition, offset), []).append(event_id)
+        return Named(roots, ids)
+
+    def look_up(self, wanted: Mapping[Where, Offsets], log: Ranges) -> list[LoggedEvent]:
+        """Those of the offsets that the log has."""
+        ranges: dict[Where, tuple[int, int]] = {}
+        for where, offsets in wanted.items():
+            start, end = log.get(where, (0, 0))
+            low, high = max(start, next(iter(offsets), (end, end))[0]), min(end, offsets.end)
+            if low < high:
+                ranges[where] = (low, high)
+        if not ranges:
+            return []
+        columns = [f.lit(None).cast("binary").alias("key"), f.lit(b"").alias("value")]
+        # Values are the customer's, and not needed: they do not travel.
+        frame = self._read(ranges, *columns, *_COORDINATES, "timestamp", "headers")
+        spans = {where: list(offsets) for where, offsets in wanted.items()}
+        return [
+            LoggedEvent((topic, partition), offset, event_id, minute, accepted_at_ms)
+            for part in _collect(frame, partial(look, spans=spans), tasks=SLOTS)
+            for topic, partition, offset, event_id, minute, accepted_at_ms in json.loads(part)
+        ]
+
+    def _read(self, ranges: Ranges, *columns: str | Column) -> DataFrame:
+        """Just these offsets."""
+        starts: dict[str, dict[str, int]] = {}
+        ends: dict[str, dict[str, int]] = {}
+        for (topic, partition), (first, end) in ranges.items():
+            starts.setdefault(topic, {})[str(partition)] = first
+            ends.setdefault(topic, {})[str(partition)] = end
+        assigned = {topic: sorted(map(int, found)) for topic, found in starts.items()}
+        return (
+            self._spark.read.format("kafka")
+            .option("kafka.bootstrap.servers", self._bootstrap_servers)
+            # A re-drive that broke off has never been.
+            .option("kafka.isolation.level", "read_committed")
+            .option("assign", json.dumps(assigned))
+            .option("startingOffsets", json.dumps(starts))
+            .option("endingOffsets", json.dumps(ends))
+            # What is gone is the very thing that is looked for: it must not stop the reading.
+            .option("failOnDataLoss", "false")
+            .option("includeHeaders", "true")
+            .option("groupIdPrefix", "hifi-audit")
+            .load()
+            .select(*columns)
+        )
+
+
+def _ours() -> Column:
+    """Of values only ours, and of the ledger's rows only what stands before the ids."""
+    text = f.col("value").cast("string")
+    found = f.when(f.col("topic") == ACKED, f.substring_index(text, "\n", 1))
+    return found.when(f.col("topic") == RECEIPTS, text).cast("binary").alias("value")
+
+
+def stretches(ledger: Mapping[int, Offsets]) -> list[dict[Where, tuple[int, int]]]:
+    """What is read together: the n-th stretch of each Kafka partition, in their order."""
+    found: list[dict[Where, tuple[int, int]]] = []
+    for partition, rows in ledger.items():
+        spans = list(rows)
+        gaps = sorted(later[0] - before[1] for before, later in pairwise(spans))
+        # So many sources at most: the smallest gaps are read over.
+        bridged = max([_GAP_ROWS_MAX, *gaps[: len(gaps) - _SOURCES_MAX + 1]])
+        joined: list[tuple[int, int]] = []
+        for first, end in spans:
+            if joined and first - joined[-1][1] <= bridged:
+                joined[-1] = (joined[-1][0], end)
+            else:
+                joined.append((first, end))
+        for at, span in enumerate(joined):
+            if at == len(found):
+                found.append({})
+            found[at][ACKED, partition] = span
+    return found
+
+
+def _collect(rows: DataFrame, function: ArrowFunction, *, tasks: int) -> Iterator[bytes]:
+    """What so many tasks make of the rows; each reads its Kafka partitions in their order."""
+    for row in map_arrow(rows.coalesce(tasks), function, PART).collect():
+        yield bytes(row[0])

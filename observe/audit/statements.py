@@ -1,0 +1,118 @@
+"""Decides when a statement about a minute is made: when it is judged, and again when that changed.
+
+A minute of which something cannot be told gets none: what is signed is certain.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
+from typing import TypeAlias
+
+from observe.audit.books import AuditBooks, AuditFinding, World
+from observe.audit.memory import Memory, Stated
+from observe.audit.minutes import Rules
+from observe.audit.signing import Signer
+from observe.audit.spark_job import Named
+from shared.event.topics import stream_and_name, stream_of, stream_topic
+from shared.proof.overview import MinuteBooks, MinuteState
+from shared.proof.statement import NO_PREVIOUS, Counts, SignedStatement, Statement
+
+# Hands out statements; returns once Kafka has them.
+Publish: TypeAlias = Callable[[Sequence[SignedStatement]], Awaitable[None]]
+
+_JUDGED = frozenset({MinuteState.COMPLETE, MinuteState.LOSING})
+_WILD = -1
+
+
+class Stating:
+    """Makes statements, signs them and hands them out."""
+
+    def __init__(
+        self,
+        memory: Memory,
+        signer: Signer,
+        rules: Rules,
+        publish: Publish,
+    ) -> None:
+        self._memory = memory
+        self._signer = signer
+        self._rules = rules
+        self._publish = publish
+
+    def to_state(
+        self, books: AuditBooks, findings: Sequence[AuditFinding], world: World
+    ) -> Iterator[tuple[str, int]]:
+        """The minutes whose ids must be read for a statement, by topic."""
+        for topic, minute_ms, _ in self._judged(
+            books, [finding.books for finding in findings], world
+        ):
+            stated = self._memory.stated.get((topic, minute_ms))
+            if stated is None or stated.acked != books.acked(topic, minute_ms):
+                yield topic, minute_ms
+
+    async def state(
+        self, books: AuditBooks, shown: Sequence[MinuteBooks], named: Named, world: World
+    ) -> None:
+        """Make a statement about every judged minute whose books are not those stated last."""
+        made: list[SignedStatement] = []
+        for topic, minute_ms, found in self._judged(books, shown, world):
+            stated = self._memory.stated.get((topic, minute_ms))
+            acked = books.acked(topic, minute_ms)
+            if stated is not None and stated.acked == acked:
+                root, id_count = stated.root, stated.id_count
+            elif (topic, minute_ms) in named.roots:
+                raw, id_count = named.roots[topic, minute_ms]
+                root = raw.hex()
+            else:
+                # Nothing that is left names its events.
+                continue
+            counts = {stream_and_name(one.destination_id)[1]: _counts(one) for one in found}
+            text = json.dumps({name: asdict(one) for name, one in counts.items()}, sort_keys=True)
+            if stated is not None and (stated.root, stated.acked, stated.counts) == (
+                root, acked, text,
+            ):  # fmt: skip
+                continue
+            revision = stated.revision + 1 if stated is not None else 1
+            statement = Statement(
+                stream=stream_of(topic),
+                minute_ms=minute_ms,
+                revision=revision,
+                acked=acked,
+                id_count=id_count,
+                root=root,
+                destinations=counts,
+                issued_at_ms=world.now_ms,
+                previous=self._memory.chain.get(topic, NO_PREVIOUS),
+            )
+            made.append(self._signer.sign(statement))
+            self._memory.chain[topic] = statement.digest
+            self._memory.stated[topic, minute_ms] = Stated(revision, acked, root, id_count, text)
+        await self._publish(made)
+
+    def _judged(
+        self, books: AuditBooks, shown: Iterable[MinuteBooks], world: World
+    ) -> Iterator[tuple[str, int, list[MinuteBooks]]]:
+        """Open minutes that are judged at every destination of their stream, oldest first."""
+        by_minute: dict[tuple[str, int], list[MinuteBooks]] = {}
+        for one in shown:
+            key = (stream_topic(one.stream), _WILD if one.minute_ms is None else one.minute_ms)
+            by_minute.setdefault(key, []).append(one)
+        for topic, ledger in books.ledgers.items():
+            for minute_ms, minute in sorted(ledger.minutes.items()):
+                found = by_minute.get((topic, minute_ms), [])
+                due_ms = minute.quiet_since_ms(minute_ms) + self._rules.settle_ms
+                if world.now_ms >= due_ms and all(one.state in _JUDGED for one in found):
+                    yield topic, minute_ms, found
+
+
+def _counts(books: MinuteBooks) -> Counts:
+    return Counts(
+        delivered=books.delivered,
+        waiting=books.waiting,
+        dead=books.dead,
+        lost={node.value: count for node, count in sorted(books.lost.items(), key=_name)},
+    )
+
+
+def _name(item: tuple[object, int]) -> str:
+    return str(item[0])

@@ -1,0 +1,219 @@
+"""The pages of one stream and of one destination, and the list of all destinations."""
+
+from observe.console.page_context import FlowView, PageContext, worst_first
+from observe.console.pages.overview_page import destinations_table
+from observe.console.pages.resume_page import halt_fact, halt_of
+from observe.console.parts import wording
+from observe.console.parts.lag_pieces import lag_section
+from observe.console.parts.layout import Page, Region
+from observe.console.parts.loss_pieces import loss_section, minutes_table
+from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
+from observe.console.parts.pieces import badge, books, code, facts_list, nothing_yet, section, table
+from shared.config.destination import Destination
+from shared.flow.flow import WARN_AT, FlowState
+from shared.proof.overview import DestinationView, StreamVerdict
+
+
+def stream_page(name: str, scene: PageContext) -> Page | None:
+    """All destinations of one stream; None when there is no such stream."""
+    stream = scene.stream(name)
+    if stream is None:
+        return None
+    ones = worst_first(list(stream.destinations))
+    crumbs = tag("p", tag("a", "Overview", href="/"), " / stream", class_="crumbs")
+    top = tag(
+        "section",
+        crumbs,
+        tag("h1", name, " ", badge(stream.verdict)),
+        tag("p", f"{stream.reason}.", class_="lead") if stream.reason else NOTHING,
+        books(ones),
+        class_="hero",
+    )
+    late = wording.duration(stream.ingest.p95_ms / 1000 if stream.ingest else None)
+    facts: list[tuple[str, Child]] = [
+        ("Acknowledged", f"{stream.events_per_s:,.1f} events/s over the last minute"),
+        ("Late when they come to us", f"{late} (p95, since their own time)"),
+    ]
+    listed = (
+        destinations_table(ones, caption=f"Destinations of {name}")
+        if ones
+        else nothing_yet("Nobody wants this stream yet: it has no destination.")
+    )
+    return Page(
+        title=name,
+        here="",
+        status=f"{name}: {stream.verdict.value}",
+        regions=(
+            Region("top", top),
+            Region("now", section("Now", facts_list(facts))),
+            Region("destinations", section("Destinations", listed)),
+            Region("lag", lag_section(ones, scene) if ones else NOTHING),
+            Region("loss", loss_section(ones, now_ms=scene.overview.at_ms)),
+            Region("find", _find(name), is_live=False),
+        ),
+    )
+
+
+def destination_page(destination_id: str, scene: PageContext, *, may_resume: bool) -> Page | None:
+    """One destination: verdict, books, flow, lag, loss; None when there is none of that name."""
+    one = scene.destination(destination_id)
+    if one is None:
+        return None
+    return Page(
+        title=destination_id,
+        here="/destinations",
+        status=f"{destination_id}: {one.verdict.value}. {one.reason}",
+        regions=(
+            Region("top", _top(one, scene)),
+            Region("flow", _flow(one, scene, may_resume=may_resume)),
+            Region("lag", lag_section([one], scene)),
+            Region("loss", loss_section([one], now_ms=scene.overview.at_ms)),
+            Region("minutes", minutes_table(one)),
+            Region("find", _find(one.stream), is_live=False),
+        ),
+    )
+
+
+def destinations_page(scene: PageContext) -> Page:
+    ones = sorted(scene.destinations, key=lambda one: one.destination_id)
+    heads = ("Destination", "Verdict", "Sending", "Address", "At once", "p95", "Backlog", "Waiting")
+    rows: list[list[Child]] = [
+        [
+            tag("a", one.destination_id, href=f"/streams/{one.destination_id}"),
+            badge(one.verdict),
+            _sending(one, scene),
+            code(_address(one, scene)),
+            _at_once(scene.flows.get(one.destination_id)),
+            wording.duration(one.since_accepted.p95_ms / 1000 if one.since_accepted else None),
+            wording.size(one.backlog_bytes),
+            wording.count(one.balance.waiting),
+        ]
+        for one in ones
+    ]
+    listed = (
+        table(heads, rows, caption="Destinations", numbers_from=4)
+        if rows
+        else nothing_yet("No stream has a destination yet.")
+    )
+    bad = [one.destination_id for one in ones if one.verdict is not StreamVerdict.OK]
+    said = f"In trouble: {', '.join(bad)}." if bad else "All destinations are well."
+    top = fragment(tag("h1", "Destinations"), tag("p", said, class_="lead"), listed)
+    return Page(
+        title="Destinations",
+        here="/destinations",
+        status=said,
+        regions=(Region("list", top),),
+    )
+
+
+def _top(one: DestinationView, scene: PageContext) -> Safe:
+    crumbs = tag(
+        "p",
+        tag("a", "Overview", href="/"),
+        " / ",
+        tag("a", one.stream, href=f"/streams/{one.stream}"),
+        " / destination",
+        class_="crumbs",
+    )
+    return tag(
+        "section",
+        crumbs,
+        tag("h1", one.destination_id, " ", badge(one.verdict)),
+        tag("p", wording.sentence(one.reason), class_="lead") if one.reason else NOTHING,
+        tag("p", "to ", code(_address(one, scene)), class_="quiet"),
+        books([one]),
+        class_="hero",
+    )
+
+
+def _flow(one: DestinationView, scene: PageContext, *, may_resume: bool) -> Safe:
+    flow = scene.flows.get(one.destination_id)
+    configured = scene.configured(one.destination_id)
+    causes = ", ".join(
+        f"{wording.count(number)} {cause}" for cause, number in one.waiting_by_cause.items()
+    )
+    backlog = wording.plural(one.backlog_events, "event")
+    facts: list[tuple[str, Child]] = [
+        ("Breaker", _breaker(flow)),
+        ("Requests at once, at most", _at_once(flow)),
+        ("Backlog", f"{backlog}, about {wording.size(one.backlog_bytes)}"),
+        ("Oldest event on its way", wording.duration(one.oldest_age_s)),
+        ("Waiting, by cause", causes or "none"),
+    ]
+    halted = halt_fact(configured, flow, may_resume=may_resume)
+    if halted:
+        facts.insert(0, ("Sending", halted))
+    elif configured and configured.resumed_at_ms:
+        facts.append(("Resumed at", wording.clock(configured.resumed_at_ms)))
+    failing = _failing(configured, flow, now_ms=scene.overview.at_ms)
+    if failing and not halted:
+        facts.insert(0, ("Nothing but failures", failing))
+    if one.silent_s:
+        facts.append(("No sign of the lane for", wording.duration(one.silent_s)))
+    if one.balance.dead:
+        path = f"/dead?stream={one.stream}&destination={one.name}"
+        said = wording.plural(one.balance.dead, "event")
+        facts.append(("Dead letters", tag("a", said, href=path)))
+    return section("Now", facts_list(facts))
+
+
+def _sending(one: DestinationView, scene: PageContext) -> Safe:
+    """What holds it back: a person's word, or its breaker."""
+    flow = scene.flows.get(one.destination_id)
+    halt = halt_of(scene.configured(one.destination_id), flow)
+    if halt in {"", flow.breaker if flow else ""}:
+        return _breaker(flow)
+    return tag("span", halt, class_="warn")
+
+
+def _breaker(flow: FlowView | None) -> Safe:
+    if flow is None:
+        return tag("span", "no news yet", class_="quiet")
+    said = flow.breaker.replace("_", "-")
+    if flow.since_ms is not None:
+        said += f" since {wording.clock(flow.since_ms)}"
+    if flow.reopens_at_ms is not None:
+        said += f", tried again at {wording.clock(flow.reopens_at_ms)}"
+    is_well = flow.breaker == FlowState.CLOSED.value
+    return tag("span", said, class_="good" if is_well else "warn")
+
+
+def _failing(configured: Destination | None, flow: FlowView | None, *, now_ms: int) -> Child:
+    """Since when, and when it is given up if it goes on like that; nothing until half of that."""
+    if configured is None or flow is None or flow.failing_since_ms is None:
+        return None
+    after_ms = round(1000 * configured.disable_after_s)
+    if now_ms - flow.failing_since_ms < WARN_AT[0] * after_ms:
+        return None
+    since, ends = (
+        wording.moment(at) for at in (flow.failing_since_ms, flow.failing_since_ms + after_ms)
+    )
+    return tag("span", f"since {since}; without a success it is given up at {ends}", class_="warn")
+
+
+def _at_once(flow: FlowView | None) -> str:
+    return (
+        wording.NONE
+        if flow is None or flow.concurrency is None
+        else wording.count(flow.concurrency)
+    )
+
+
+def _address(one: DestinationView, scene: PageContext) -> str:
+    found = scene.configured(one.destination_id)
+    return found.url if found else "(removed)"
+
+
+def _find(stream: str) -> Safe:
+    return section(
+        "One event",
+        tag(
+            "form",
+            tag("label", "Event id ", tag("input", name="id", required=True, autocomplete="off")),
+            tag("input", type="hidden", name="stream", value=stream),
+            tag("button", "Show its way", type="submit"),
+            method="get",
+            action="/events",
+            class_="row card pad",
+        ),
+    )

@@ -1,0 +1,287 @@
+"""The page of one event: found by its id, its way from POST on, and what it says if asked."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from observe.console.parts import wording
+from observe.console.parts.layout import Around, Page, Region, csrf_field
+from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
+from observe.console.parts.pieces import code, facts_list
+from shared.event.envelope import DEAD_AT, REASON
+from shared.event.topics import retry_topic
+from shared.proof.receipt import Receipt, ReceiptOutcome
+from shared.proof.trail import Kept
+from shared.retry.dead_letter import REDRIVEN_REASON
+from shared.retry.schedule import RetrySchedule
+from shared.runtime.kafka.event_search import FoundEvent, SearchResult
+
+# What somebody can read on a page; the log has the rest.
+_VALUE_CHARS_MAX = 20_000
+
+
+class EventFinder(Protocol):
+    """Looks for events by their id; shared.runtime.kafka.event_search in a running process."""
+
+    async def find(
+        self, stream: str, event_id: str, *, before_ms: int | None = None
+    ) -> SearchResult: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TrailStep:
+    """One thing that happened to an event."""
+
+    at_ms: int
+    node: str
+    kind: str
+    what: str
+    facts: tuple[tuple[str, str], ...] = ()
+
+
+def steps_of(found: FoundEvent, schedule: RetrySchedule) -> list[TrailStep]:
+    """Everything that is known of an event, in the order in which it happened."""
+    envelope = found.envelope
+    origin = envelope.origin
+    steps = [
+        TrailStep(envelope.accepted_at_ms, "gateway", "neutral", "POST accepted by the gateway"),
+        TrailStep(
+            found.stored_at_ms,
+            "kafka",
+            "neutral",
+            "Stored in Kafka, which reported it: the customer was told yes",
+            (("place", f"{origin.topic}, partition {origin.partition}, offset {origin.offset}"),),
+        ),
+    ]
+    for receipt in found.receipts:
+        steps += _attempt(receipt)
+    delays_s = {retry_topic(tier.name): tier.delay_s for tier in schedule.tiers}
+    for kept in found.retries:
+        delay_s = delays_s.get(kept.place.topic, 0.0)
+        due_ms = kept.stored_at_ms + round(delay_s * 1000)
+        facts = (
+            *_place(kept),
+            ("due", wording.moment(due_ms)),
+            *_history(kept),
+        )
+        steps.append(
+            TrailStep(kept.stored_at_ms, "retrier", "warn",
+                 f"Waits {wording.duration(delay_s)} for its next attempt at"
+                 f" {kept.envelope.destination_id}", facts)
+        )  # fmt: skip
+    for kept in found.dead:
+        reason = _header(kept, REASON)
+        facts = (*_place(kept), ("died at", _when(_header(kept, DEAD_AT))), *_history(kept))
+        steps.append(
+            TrailStep(kept.stored_at_ms, "retrier", "bad",
+                 f"Dead letter for {kept.envelope.destination_id}: {reason}", facts)
+        )  # fmt: skip
+    # Whatever the clocks of two machines say: nothing is tried before it is stored.
+    return steps[:2] + sorted(steps[2:], key=lambda step: step.at_ms)
+
+
+def search_form(streams: Sequence[str], *, stream: str, event_id: str) -> Safe:
+    options = [tag("option", name, value=name, selected=name == stream) for name in streams]
+    return tag(
+        "form",
+        tag("label", "Stream ", tag("select", options, name="stream")),
+        tag(
+            "label",
+            "Event id ",
+            tag("input", name="id", value=event_id, required=True, autocomplete="off",
+                spellcheck="false", size=36),
+        ),
+        tag("button", "Find", type="submit"),
+        method="get",
+        action="/events",
+        class_="row card pad",
+    )  # fmt: skip
+
+
+def event_page(
+    streams: Sequence[str],
+    *,
+    stream: str = "",
+    event_id: str = "",
+    result: SearchResult | None = None,
+    around: Around,
+    may_reveal: bool = False,
+    shows_payload: bool = False,
+    schedule: RetrySchedule,
+) -> Page:
+    content: list[Child] = [
+        tag("h1", "Find an event"),
+        tag("p", "By its id, from POST to each attempt. The newest is found first.", class_="lead"),
+        search_form(streams, stream=stream, event_id=event_id),
+    ]
+    status = ""
+    if result is not None:
+        status = wording.plural(len(result.found), "event") + " found"
+        content.append(_read_note(result, stream=stream, event_id=event_id))
+        content += [
+            _timeline(
+                found,
+                around=around,
+                may_reveal=may_reveal,
+                shows_payload=shows_payload,
+                schedule=schedule,
+            )
+            for found in result.found
+        ]
+    return Page(
+        title="Find an event",
+        here="/events",
+        status=status,
+        regions=(Region("event", fragment(content), is_live=False),),
+    )
+
+
+def _timeline(
+    found: FoundEvent,
+    *,
+    around: Around,
+    may_reveal: bool,
+    shows_payload: bool,
+    schedule: RetrySchedule,
+) -> Safe:
+    envelope = found.envelope
+    facts: list[tuple[str, Child]] = [
+        ("Event time", wording.moment(envelope.event_time_ms)),
+        ("Accepted at", wording.moment(envelope.accepted_at_ms)),
+        ("Ordering key", code((envelope.key or b"").decode(errors="replace")) if envelope.key
+         else "none"),
+        ("Size", wording.size(len(envelope.value))),
+    ]  # fmt: skip
+    if envelope.traceparent:
+        facts.append(("Trace", code(envelope.traceparent)))
+    steps = steps_of(found, schedule)
+    first_ms = steps[0].at_ms
+    more = (
+        NOTHING
+        if found.is_whole
+        else tag("p", "There may be more: reading took too long to look at all.", class_="warn")
+    )
+    return tag(
+        "section",
+        tag("h2", "Event ", code(envelope.event_id)),
+        facts_list(facts),
+        tag("ol", [_step(step, first_ms) for step in steps], class_="timeline"),
+        more,
+        _payload(found, around=around, may_reveal=may_reveal, shows_payload=shows_payload),
+    )
+
+
+def _step(step: TrailStep, first_ms: int) -> Safe:
+    after = wording.duration((step.at_ms - first_ms) / 1000)
+    facts = [tag("div", tag("dt", name), tag("dd", value)) for name, value in step.facts]
+    return tag(
+        "li",
+        tag("div", tag("span", wording.moment(step.at_ms), class_="at"),
+            tag("span", f"+{after}", class_="after"), class_="when"),
+        tag("div", tag("strong", step.what), tag("span", step.node, class_="node"),
+            tag("dl", facts) if facts else NOTHING, class_="what"),
+        class_=step.kind,
+    )  # fmt: skip
+
+
+def _payload(found: FoundEvent, *, around: Around, may_reveal: bool, shows_payload: bool) -> Safe:
+    """Hidden until somebody who may asks; who asks is written down."""
+    if shows_payload:
+        text = found.envelope.value.decode(errors="replace")
+        cut = "" if len(text) <= _VALUE_CHARS_MAX else " (its beginning)"
+        return tag(
+            "figure",
+            tag("figcaption", f"What the event says{cut}"),
+            tag("pre", tag("code", text[:_VALUE_CHARS_MAX]), tabindex="0"),
+            id="payload",
+        )
+    if not may_reveal:
+        return tag("p", "What it says is shown to keys with the scope admin.", class_="quiet")
+    envelope = found.envelope
+    return tag(
+        "form",
+        csrf_field(around),
+        tag("input", type="hidden", name="stream", value=envelope.stream),
+        tag("input", type="hidden", name="id", value=envelope.event_id),
+        tag("button", "Show what it says", type="submit"),
+        tag("span", " This is written to the log of the console.", class_="quiet"),
+        method="post",
+        action="/events/payload",
+    )
+
+
+def _read_note(result: SearchResult, *, stream: str, event_id: str) -> Safe:
+    read = f"{wording.plural(result.records_read, 'record')} read"
+    if result.found:
+        return tag("p", read + ".", class_="quiet")
+    if result.back_to_ms is None:
+        said = f"There is no event of this id in {stream}: {read}, the whole log."
+        return tag("p", said, class_="none")
+    further = tag(
+        "form",
+        tag("input", type="hidden", name="stream", value=stream),
+        tag("input", type="hidden", name="id", value=event_id),
+        tag("input", type="hidden", name="before", value=result.back_to_ms),
+        tag("button", "Look further back", type="submit"),
+        method="get",
+        action="/events",
+    )
+    said = f"Not found since {wording.moment(result.back_to_ms)}: {read}."
+    return fragment(tag("p", said, class_="none"), further)
+
+
+def _attempt(receipt: Receipt) -> list[TrailStep]:
+    if receipt.reason == REDRIVEN_REASON:
+        what = f"Sent again to {receipt.destination_id} by a person, out of dead letters"
+        return [TrailStep(receipt.ended_at_ms, "dead letters", "neutral", what)]
+    took = wording.duration((receipt.ended_at_ms - receipt.started_at_ms) / 1000)
+    whose = receipt.destination_id
+    # What is parked, or refused unseen, has had no request.
+    is_tried = bool(receipt.batch_id)
+    waits = f"Not {'delivered to' if is_tried else 'tried at'} {whose}, to be tried again"
+    what, kind = {
+        ReceiptOutcome.DELIVERED: (f"Delivered to {whose}", "good"),
+        ReceiptOutcome.WAITING: (waits, "warn"),
+        ReceiptOutcome.DEAD: (f"Given up for {whose}", "bad"),
+    }[receipt.outcome]
+    together = wording.plural(receipt.event_count, "event")
+    facts = (
+        [
+            ("attempt", str(receipt.attempt)),
+            ("took", took),
+            ("batch", f"{receipt.batch_id}, {together}"),
+        ]
+        if is_tried
+        else [("together", together)]
+    )
+    if receipt.reason:
+        facts.insert(0, ("reason", receipt.reason))
+    return [TrailStep(receipt.ended_at_ms, "destination", kind, what, tuple(facts))]
+
+
+def _place(kept: Kept) -> tuple[tuple[str, str], ...]:
+    at = kept.place
+    return (("place", f"{at.topic}, partition {at.partition}, offset {at.offset}"),)
+
+
+def _history(kept: Kept) -> tuple[tuple[str, str], ...]:
+    history = kept.envelope.history
+    if history is None:
+        return ()
+    status = "" if history.last_status is None else str(history.last_status)
+    pairs = (
+        ("cause", history.cause),
+        ("last status", status),
+        ("last answer", history.last_detail),
+        ("attempts", str(history.attempt_count)),
+        ("given up after", wording.moment(history.deadline_at_ms)),
+    )
+    return tuple((name, value) for name, value in pairs if value)
+
+
+def _header(kept: Kept, name: str) -> str:
+    return kept.headers.get(name, b"").decode(errors="replace")
+
+
+def _when(text: str) -> str:
+    return wording.moment(int(text)) if text.isdigit() and len(text) < 16 else text  # noqa: PLR2004

@@ -1,0 +1,132 @@
+"""The overview: the worst news first, then every stream's verdict, then lag and loss in charts."""
+
+from collections.abc import Sequence
+
+from observe.console.page_context import PageContext, worst_first
+from observe.console.parts import wording
+from observe.console.parts.lag_pieces import lag_section
+from observe.console.parts.layout import Page, Region
+from observe.console.parts.loss_pieces import loss_section
+from observe.console.parts.markup import NOTHING, Child, Safe, tag
+from observe.console.parts.pieces import badge, books, nothing_yet, section, table
+from shared.proof.overview import DestinationView, Overview, StreamVerdict, StreamView, worst
+
+
+def overview_page(scene: PageContext) -> Page:
+    overview = scene.overview
+    said = headline(overview)
+    word = worst(tuple(stream.verdict for stream in overview.streams))
+    ordered = worst_first(scene.destinations)
+    return Page(
+        title="Overview",
+        here="/",
+        status=f"{word.value}: {said}",
+        regions=(
+            Region("headline", _hero(scene, word, said)),
+            Region("streams", _streams(overview.streams, ordered)),
+            Region("lag", lag_section(scene.destinations, scene)),
+            Region("loss", loss_section(ordered, now_ms=overview.at_ms)),
+        ),
+    )
+
+
+def headline(overview: Overview) -> str:
+    """The one sentence that somebody who is woken up wants to read."""
+    streams = overview.streams
+    if not streams:
+        return overview.problem.capitalize() + "." if overview.problem else "No stream yet."
+    everybody = [one for stream in streams for one in stream.destinations]
+    unaccounted = sum(one.balance.unaccounted for one in everybody)
+    word = worst(tuple(stream.verdict for stream in streams))
+    if unaccounted:
+        where = _list([one.destination_id for one in everybody if one.balance.unaccounted])
+        is_are = "is" if unaccounted == 1 else "are"
+        return f"{wording.plural(unaccounted, 'event')} {is_are} unaccounted for in {where}."
+    acked = sum(one.balance.acked for one in everybody)
+    if word is not StreamVerdict.OK:
+        bad = [one.destination_id for one in everybody if one.verdict is word] or [
+            stream.name for stream in streams if stream.verdict is word
+        ]
+        return f"{_list(bad)} {_SAYS[word][len(bad) > 1]}."
+    if not acked:
+        return "Everything is ready. No event has come yet."
+    return f"All of {wording.plural(acked, 'acknowledged event')} accounted for." if (
+        acked != 1
+    ) else "The one acknowledged event is accounted for."  # fmt: skip
+
+
+_SAYS = {
+    StreamVerdict.LOSING: ("has lost events", "have lost events"),
+    StreamVerdict.CANNOT_TELL: ("cannot be judged now", "cannot be judged now"),
+    StreamVerdict.STALLED: ("stands still", "stand still"),
+    StreamVerdict.SLOW: ("is slow", "are slow"),
+}
+
+
+def destinations_table(destinations: Sequence[DestinationView], *, caption: str) -> Safe:
+    heads = (
+        "Stream → destination", "Verdict", "Why", "p95", "Oldest",
+        "On their way", "Waiting", "Dead", "Unaccounted",
+    )  # fmt: skip
+    rows: list[list[Child]] = [
+        [
+            tag("a", one.stream, " → ", one.name, href=f"/streams/{one.destination_id}"),
+            badge(one.verdict),
+            tag("span", one.reason, class_="why") if one.reason else "",
+            wording.duration(one.since_accepted.p95_ms / 1000 if one.since_accepted else None),
+            wording.duration(one.oldest_age_s),
+            wording.count(one.balance.pending),
+            wording.count(one.balance.waiting),
+            wording.count(one.balance.dead),
+            tag(
+                "strong" if one.balance.unaccounted else "span",
+                wording.count(one.balance.unaccounted),
+                class_="bad" if one.balance.unaccounted else None,
+            ),
+        ]
+        for one in destinations
+    ]
+    return table(heads, rows, caption=caption, numbers_from=3)
+
+
+def _hero(scene: PageContext, word: StreamVerdict, said: str) -> Safe:
+    overview = scene.overview
+    troubles = [
+        trouble
+        for trouble in (overview.problem, overview.audit.problem)
+        if trouble and overview.streams
+    ]
+    return tag(
+        "section",
+        tag("p", badge(word), tag("span", wording.clock(overview.at_ms), class_="at"),
+            class_="verdict"),
+        tag("h1", said),
+        tag("ul", [tag("li", wording.sentence(one)) for one in troubles], class_="troubles")
+        if troubles
+        else NOTHING,
+        books(scene.destinations),
+        class_="hero",
+    )  # fmt: skip
+
+
+def _streams(streams: Sequence[StreamView], ordered: Sequence[DestinationView]) -> Safe:
+    if not streams:
+        return section("Streams", nothing_yet("Create one with PUT /v1/streams/NAME."))
+    lonely = [stream for stream in streams if not stream.destinations]
+    return section(
+        "Streams",
+        destinations_table(ordered, caption="Verdict of each stream, worst first")
+        if ordered
+        else NOTHING,
+        tag("p", "Without a destination: ",
+            _list([stream.name for stream in lonely]), ".", class_="note")
+        if lonely
+        else NOTHING,
+    )  # fmt: skip
+
+
+def _list(names: Sequence[str]) -> str:
+    """At most three by name: a sentence is no table."""
+    if len(names) > 3:  # noqa: PLR2004 - as said
+        return f"{', '.join(names[:3])} and {len(names) - 3} more"
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1] if names else ""]))

@@ -1,0 +1,37 @@
+"""The pages that stand alone: sign-in, and what is said when something is refused or not there."""
+
+from observe.console.parts.markup import NOTHING, Safe, fragment, tag
+
+
+def sign_in_page(*, csrf: str, next_path: str, problem: str = "") -> Safe:
+    return fragment(
+        tag("h1", "Sign in"),
+        tag("p", "With an API key that has the scope read or admin.", class_="lead"),
+        tag("p", problem, class_="bad", role="alert", id="problem") if problem else NOTHING,
+        tag(
+            "form",
+            tag("input", type="hidden", name="csrf", value=csrf),
+            tag("input", type="hidden", name="next", value=next_path),
+            tag("label", "API key", for_="key"),
+            tag(
+                "input",
+                id="key",
+                name="key",
+                type="password",
+                autocomplete="current-password",
+                required=True,
+                autofocus=True,
+                aria_describedby="problem" if problem else None,
+            ),
+            tag("button", "Sign in", type="submit", class_="act"),
+            method="post",
+            action="/sign-in",
+            class_="card pad column",
+        ),
+    )
+
+
+def notice(title: str, says: str) -> Safe:
+    return fragment(
+        tag("h1", title), tag("p", says), tag("p", tag("a", "To the overview", href="/"))
+    )

@@ -1,0 +1,87 @@
+"""Decides when a destination stands still until a person resumes it, and asks that person."""
+
+from observe.console.page_context import FlowView
+from observe.console.parts import wording
+from observe.console.parts.layout import Around, Page, Region, csrf_field
+from observe.console.parts.markup import Child, Safe, fragment, tag
+from observe.console.parts.pieces import code
+from shared.config.destination import Destination
+from shared.flow.flow import FlowState
+
+PATH = "/destinations/resume"
+# What is true of each halt, and what to do before one goes on.
+_SAYS = {
+    "paused": "Somebody has paused it. Its events wait in Kafka and go out in their order.",
+    "held": "It refused one request after another (401, 403, 404), so its events are held. Mend its"
+    " address or its credentials first: if it still refuses, it is held again.",
+    "disabled": "It is given up, and its events become dead letters. Resuming rescues what comes"
+    " from now on; what is dead already is sent again from the page of dead letters.",
+}
+
+
+def halt_of(destination: Destination | None, flow: FlowView | None) -> str:
+    """Paused, held, disabled, or nothing: only a person ends these."""
+    if destination is None:
+        return ""
+    if destination.is_disabled:
+        return "disabled"
+    if destination.is_paused:
+        return "paused"
+    stands = flow is not None and flow.breaker in {FlowState.HELD.value, FlowState.DISABLED.value}
+    # Delivery says so until its next request; what a person has said since counts.
+    if flow is None or not stands or (flow.since_ms or 0) <= destination.resumed_at_ms:
+        return ""
+    return flow.breaker
+
+
+def halt_fact(destination: Destination | None, flow: FlowView | None, *, may_resume: bool) -> Child:
+    """The halt as the page of its destination says it; nothing when there is none."""
+    halt = halt_of(destination, flow)
+    if destination is None or not halt:
+        return ""
+    path = f"{PATH}?stream={destination.stream}&destination={destination.name}"
+    link: Child = tag("a", "Resume …", href=path) if may_resume else ""
+    return fragment(tag("span", f"{halt}, until a person resumes it", class_="warn"), " ", link)
+
+
+def resume_page(
+    destination: Destination, flow: FlowView | None, *, waiting: int, around: Around
+) -> Page:
+    halt = halt_of(destination, flow)
+    name = code(destination.id)
+    content = (
+        _question(destination, name, says=_SAYS[halt], waiting=waiting, around=around)
+        if halt
+        else fragment(
+            tag("h1", name, " goes on"),
+            tag("p", "Nothing holds it back that a person would have to end."),
+            tag("p", tag("a", "Back to it", href=f"/streams/{destination.id}")),
+        )
+    )
+    return Page(
+        title="Resume a destination",
+        here="/destinations",
+        regions=(Region("confirm", content, is_live=False),),
+    )
+
+
+def _question(
+    destination: Destination, name: Safe, *, says: str, waiting: int, around: Around
+) -> Safe:
+    there = wording.plural(waiting, "event")
+    return fragment(
+        tag("h1", "Resume ", name, "?"),
+        tag("p", says),
+        tag("p", f"{there} on the way to it or waiting for it.", class_="quiet"),
+        tag(
+            "form",
+            csrf_field(around),
+            tag("input", type="hidden", name="stream", value=destination.stream),
+            tag("input", type="hidden", name="destination", value=destination.name),
+            tag("button", "Resume it", type="submit", class_="act"),
+            " ",
+            tag("a", "Leave it", href=f"/streams/{destination.id}"),
+            method="post",
+            action=PATH,
+        ),
+    )

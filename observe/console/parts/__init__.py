@@ -1,0 +1,1 @@
+"""What the console's pages are made of."""

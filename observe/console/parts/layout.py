@@ -1,0 +1,153 @@
+"""Decides what every page has around it: head, way to the other pages, live regions, foot."""
+
+from dataclasses import dataclass
+
+from observe.console.parts.markup import NOTHING, Safe, document, fragment, tag
+
+_PAGES = (
+    ("/", "Overview"),
+    ("/destinations", "Destinations"),
+    ("/dead", "Dead letters"),
+    ("/events", "Find an event"),
+    ("/keys", "Keys"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A part of a page; a live one is sent again when it has changed."""
+
+    id: str
+    content: Safe
+    is_live: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    title: str
+    # Which of the pages above is lit.
+    here: str
+    regions: tuple[Region, ...]
+    # One sentence that is read aloud when it changes.
+    status: str = ""
+
+    @property
+    def is_live(self) -> bool:
+        return any(region.is_live for region in self.regions)
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What a page has to know of the session it is shown in."""
+
+    csrf: str
+    key_id: str = ""
+    is_open: bool = False
+
+
+def render(page: Page, around: Around) -> bytes:
+    """The whole document."""
+    return document(
+        tag(
+            "html",
+            _head(page.title),
+            tag(
+                "body",
+                tag("a", "Skip to content", href="#content", class_="skip"),
+                _header(page, around),
+                tag(
+                    "main",
+                    [_region(region) for region in page.regions],
+                    id="content",
+                    tabindex="-1",
+                ),
+                tag("div", page.status, id="status", role="status", class_="unseen"),
+                _footer(around),
+            ),
+            lang="en",
+        )
+    )
+
+
+def render_bare(title: str, content: Safe) -> bytes:
+    """A page without a way to the others: sign-in, and errors of those who may see nothing."""
+    main = tag("main", content, id="content", tabindex="-1", class_="bare")
+    mark = tag("header", tag("a", "Hifi", href="/", class_="mark"), class_="top")
+    return document(tag("html", _head(title), tag("body", mark, main), lang="en"))
+
+
+def csrf_field(around: Around) -> Safe:
+    return tag("input", type="hidden", name="csrf", value=around.csrf)
+
+
+def _head(title: str) -> Safe:
+    return tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("title", f"{title} · Hifi"),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("link", rel="icon", href="/static/mark.svg", type="image/svg+xml"),
+        tag("link", rel="stylesheet", href="/static/console.css"),
+        tag("script", src="/static/console.js", defer=True),
+    )
+
+
+def _header(page: Page, around: Around) -> Safe:
+    links = [
+        tag("li", tag("a", name, href=path, aria_current="page" if path == page.here else None))
+        for path, name in _PAGES
+    ]
+    live = tag(
+        "button",
+        tag("span", class_="dot", aria_hidden="true"),
+        tag("span", "Live", class_="live-text"),
+        id="live",
+        type="button",
+        aria_pressed="true",
+        title="Pause or resume live updates",
+        hidden=True,
+    )
+    return tag(
+        "header",
+        tag("a", "Hifi", href="/", class_="mark"),
+        tag("nav", tag("ul", links), aria_label="Pages"),
+        tag("div", live if page.is_live else NOTHING, _account(around), class_="account"),
+        class_="top",
+    )
+
+
+def _account(around: Around) -> Safe:
+    if not around.key_id:
+        return NOTHING
+    return tag(
+        "form",
+        csrf_field(around),
+        tag("span", around.key_id, class_="quiet"),
+        tag("button", "Sign out", type="submit", class_="plain"),
+        method="post",
+        action="/sign-out",
+    )
+
+
+def _footer(around: Around) -> Safe:
+    if not around.is_open:
+        return tag("footer", tag("p", "All times are UTC."))
+    return tag(
+        "footer",
+        tag(
+            "p",
+            "All times are UTC. Sign-in is off, because this console listens on this machine only:"
+            " who can open this page may change everything.",
+        ),
+    )
+
+
+def _region(region: Region) -> Safe:
+    return tag(
+        "div",
+        fragment(region.content),
+        id=region.id,
+        class_="region",
+        data_live=True if region.is_live else None,
+    )

@@ -1,0 +1,137 @@
+"""Draws loss: a heat-map, a row for each destination, a cell for each minute; and a table."""
+
+from collections.abc import Sequence
+from urllib.parse import urlencode
+
+from observe.console.parts import charts, wording
+from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
+from observe.console.parts.pieces import section, table
+from shared.event.times import MINUTE_MS, minute_of
+from shared.proof.overview import DestinationView, MinuteBooks, MinuteState
+
+# An hour, as people look back.
+MINUTES_SHOWN = 60
+# What the alert calls too much.
+_MUCH = 0.01
+_LEVELS = (
+    ("empty", "no events"),
+    ("complete", "nothing lost"),
+    ("open", "not settled yet"),
+    ("blind", "cannot tell"),
+    ("some", "loss"),
+    ("much", "loss over 1 %"),
+)
+
+
+def loss_section(destinations: Sequence[DestinationView], *, now_ms: int) -> Safe:
+    if not destinations:
+        return NOTHING
+    newest_ms = minute_of(now_ms)
+    wanted_ms = [newest_ms - back * MINUTE_MS for back in reversed(range(MINUTES_SHOWN))]
+    rows: list[list[Child]] = []
+    for one in destinations:
+        by_minute = {books.minute_ms: books for books in one.minutes}
+        cells = [_heat_cell(by_minute.get(at_ms), at_ms) for at_ms in wanted_ms]
+        lost = sum(books.lost_count for at_ms in wanted_ms if (books := by_minute.get(at_ms)))
+        says = f"{wording.plural(lost, 'event')} lost in the last hour"
+        rows.append(
+            [
+                tag("a", one.destination_id, href=f"/streams/{one.destination_id}"),
+                charts.heat_row(cells, title=f"Loss by minute, {one.destination_id}", says=says),
+                wording.count(lost),
+            ]
+        )
+    span = f"{wording.minute(wanted_ms[0])} to {wording.minute(newest_ms)}"
+    heads = ("Destination", f"Minutes of event time, {span}", "Lost")
+    keys = [
+        tag("li", tag("span", class_=f"heat-key {level}", aria_hidden="true"), says)
+        for level, says in _LEVELS
+    ]
+    return section(
+        "Loss by minute",
+        table(heads, rows, caption="Loss by minute", numbers_from=2),
+        tag("ul", keys, class_="legend"),
+        note="Sets of event ids, compared node by node once a minute has settled.",
+    )
+
+
+def minutes_table(one: DestinationView) -> Safe:
+    """The heat-map's numbers, and what is missing by name; closed, as most never need it."""
+    if not one.minutes:
+        return NOTHING
+    rows: list[list[Child]] = [
+        [
+            "wild event times" if books.minute_ms is None
+            else wording.moment(books.minute_ms)[:16],
+            books.state.value,
+            _where_lost(books) or books.problem or "",
+            *map(wording.count, (books.acked, books.delivered, books.waiting, books.dead)),
+            wording.count(books.lost_count),
+        ]
+        for books in one.minutes
+    ]  # fmt: skip
+    heads = ("Minute (UTC)", "State", "Why", "Acknowledged", "Delivered", "Waiting", "Dead", "Lost")
+    missing = [found for books in one.minutes for found in books.missing]
+    listed = [
+        [
+            _event_link(one.stream, found.event_id),
+            found.node.value,
+            tag("code", f"{found.topic}, partition {found.partition}, offset {found.offset}"),
+        ]
+        for found in missing[:100]
+    ]
+    return fragment(
+        section(
+            "Lost events",
+            table(("Event id", "Lost at", "Place in the log"), listed, caption="Lost events"),
+        )
+        if listed
+        else NOTHING,
+        tag(
+            "details",
+            tag("summary", "The minutes as a table"),
+            table(heads, rows, caption=f"Minutes of {one.destination_id}", numbers_from=3),
+            id="minutes-table",
+        ),
+    )
+
+
+def _event_link(stream: str, event_id: str) -> Safe:
+    if not event_id:
+        return tag("span", "(its id is lost too)", class_="quiet")
+    query = urlencode({"stream": stream, "id": event_id}, errors="replace")
+    return tag("a", tag("code", event_id), href=f"/events?{query}")
+
+
+def heat_level(books: MinuteBooks | None) -> str:
+    """How a minute is coloured; what is not known is never green."""
+    if books is None:
+        return "empty"
+    if books.lost_count:
+        return "much" if books.lost_part > _MUCH else "some"
+    match books.state:
+        case MinuteState.COMPLETE:
+            return "complete"
+        case MinuteState.OPEN:
+            return "open"
+        case MinuteState.CANNOT_TELL:
+            return "blind"
+        case MinuteState.LOSING:
+            return "some"
+
+
+def _heat_cell(books: MinuteBooks | None, at_ms: int) -> charts.Cell:
+    level = heat_level(books)
+    when = wording.minute(at_ms)
+    if books is None:
+        return charts.Cell(level, f"{when}: no events")
+    what = _where_lost(books) or dict(_LEVELS)[level]
+    return charts.Cell(level, f"{when}: {what}, of {wording.plural(books.acked, 'event')}")
+
+
+def _where_lost(books: MinuteBooks) -> str:
+    return ", ".join(
+        f"{wording.count(number)} lost at {node.value}"
+        for node, number in books.lost.items()
+        if number
+    )

@@ -1,0 +1,85 @@
+"""Draws the pieces that several pages share: the verdict word, tables, books."""
+
+from collections.abc import Sequence
+
+from observe.console.parts import wording
+from observe.console.parts.markup import NOTHING, Child, Safe, tag
+from shared.proof.overview import DestinationView, StreamVerdict
+
+
+def badge(verdict: StreamVerdict) -> Safe:
+    """The verdict: a word, a shape and a colour, in this order of importance."""
+    kind = verdict.value.lower().replace(" ", "-")
+    return tag("span", verdict.value, class_=f"word {kind}")
+
+
+def table(
+    heads: Sequence[str], rows: Sequence[Sequence[Child]], *, caption: str, numbers_from: int = 99
+) -> Safe:
+    """A table with heads for rows and columns; from `numbers_from` on, columns stand right."""
+    head = tag(
+        "tr",
+        [
+            tag("th", name, scope="col", class_="number" if at >= numbers_from else None)
+            for at, name in enumerate(heads)
+        ],
+    )
+    body = [
+        tag("tr", [_cell(cell, heads[at], at=at, numbers_from=numbers_from)
+                   for at, cell in enumerate(row)])
+        for row in rows
+    ]  # fmt: skip
+    inner = tag("table", tag("caption", caption), tag("thead", head), tag("tbody", body))
+    # Focusable, so that a keyboard can scroll it too.
+    return tag("div", inner, class_="card scroll", role="region", aria_label=caption, tabindex="0")
+
+
+def books(destinations: Sequence[DestinationView]) -> Safe:
+    """What adds up: acked = delivered + on their way + waiting + dead + unaccounted."""
+    sums = {
+        name: sum(getattr(one.balance, name) for one in destinations)
+        for name in ("acked", "delivered", "pending", "waiting", "dead", "unaccounted")
+    }
+    return tag(
+        "dl",
+        [
+            tag("div", tag("dt", name), tag("dd", wording.count(number)), class_=kind or None)
+            for name, number, kind in (
+                ("acknowledged", sums["acked"], "whole"),
+                ("delivered", sums["delivered"], ""),
+                ("on their way", sums["pending"], ""),
+                ("waiting for a retry", sums["waiting"], ""),
+                ("dead letters", sums["dead"], "warn" if sums["dead"] else ""),
+                ("unaccounted", sums["unaccounted"], "bad" if sums["unaccounted"] else "good"),
+            )
+        ],
+        class_="figures",
+    )
+
+
+def facts_list(facts: Sequence[tuple[str, Child]]) -> Safe:
+    return tag(
+        "dl",
+        [tag("div", tag("dt", name), tag("dd", value)) for name, value in facts],
+        class_="facts card",
+    )
+
+
+def section(title: str, *content: Child, note: str = "") -> Safe:
+    said = tag("p", note, class_="note") if note else NOTHING
+    return tag("section", tag("h2", title), said, *content)
+
+
+def nothing_yet(says: str) -> Safe:
+    return tag("p", says, class_="none")
+
+
+def code(text: str) -> Safe:
+    return tag("code", text)
+
+
+def _cell(cell: Child, head: str, *, at: int, numbers_from: int) -> Safe:
+    """`data-head` is what a phone writes beside the cell when there is no room for columns."""
+    if at == 0:
+        return tag("th", cell, scope="row")
+    return tag("td", cell, data_head=head, class_="number" if at >= numbers_from else None)

@@ -1,0 +1,1 @@
+"""Lag and backlog, sampled while events flow."""

@@ -1,0 +1,102 @@
+"""Watches what lag and loss rest on: replicas in sync, and clocks that agree with the broker's."""
+
+import asyncio
+import contextlib
+
+import structlog
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.errors import KafkaError
+
+from shared.event.topics import ACKED, PROBE
+from shared.metric_names import OBSERVE_CLOCK_SKEW_SECONDS, OBSERVE_UNDER_MIN_ISR_TOPICS
+from shared.proof.acked import AckedRow
+from shared.runtime.clock import now_ms
+from shared.runtime.kafka.client_start import started
+from shared.runtime.kafka.records import spans_of
+from shared.runtime.kafka.topic_admin import topic_admin
+from shared.runtime.metrics import Metrics
+from shared.runtime.setup_error import SetupError
+
+log = structlog.get_logger()
+
+# An alert waits a minute before it speaks; a look costs a handful of requests.
+_STEP_S = 15.0
+# A row of the ledger is written within so long of its events, as its gateway gathers them.
+_ROW_MS_MAX = 5_000
+_READ_MS = 2_000
+_OURS = "hifi."
+_MIN_ISR = "min.insync.replicas"
+
+
+async def watch_kafka(bootstrap_servers: str, metrics: Metrics) -> None:
+    """Look every few seconds until cancelled; a Kafka that is away is the sampler's to report."""
+    under_min = metrics.gauge(OBSERVE_UNDER_MIN_ISR_TOPICS)
+    skew = metrics.gauge(OBSERVE_CLOCK_SKEW_SECONDS)
+    while True:
+        try:
+            under_min.set(len(await topics_under_min_isr(bootstrap_servers)))
+            skew.labels("observe").set(await own_skew_ms(bootstrap_servers) / 1000)
+            gateways_ms = await gateway_skew_ms(bootstrap_servers)
+            if gateways_ms is not None:
+                skew.labels("gateway").set(gateways_ms / 1000)
+        except (KafkaError, SetupError, OSError, TimeoutError) as error:
+            log.warning("kafka_health.unknown", error=repr(error))
+        await asyncio.sleep(_STEP_S)
+
+
+async def topics_under_min_isr(bootstrap_servers: str) -> list[str]:
+    """Topics of ours of which some Kafka partition takes no writes, for want of replicas."""
+    async with topic_admin(bootstrap_servers) as admin:
+        names = [name for name in await admin.names() if name.startswith(_OURS)]
+        states = await admin.states(names)
+    return sorted(
+        name
+        for name, state in states.items()
+        if state.in_sync_min < int(state.settings.get(_MIN_ISR, "1"))
+    )
+
+
+async def own_skew_ms(bootstrap_servers: str) -> float:
+    """How far this machine's clock is ahead of the broker's, to within half of a produce."""
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap_servers, acks="all")
+    async with started(producer):
+        await producer.send_and_wait(PROBE, b"warm up: the first pays for its connection")
+        before_ms = now_ms()
+        stored = await producer.send_and_wait(PROBE, b"what time is it?")
+        after_ms = now_ms()
+    # Anywhere between the two the broker may have looked at its clock.
+    if before_ms <= stored.timestamp <= after_ms:
+        return 0.0
+    return float((before_ms + after_ms) / 2 - stored.timestamp)
+
+
+async def gateway_skew_ms(bootstrap_servers: str) -> float | None:
+    """How far the gateways' clocks are off, by their newest rows in the ledger; None without any.
+
+    A row is stored a little after its events were accepted: what is outside of that is skew.
+    """
+    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap_servers, enable_auto_commit=False)
+    worst_ms: float | None = None
+    async with started(consumer):
+        for (topic, number), (start, end) in (await spans_of(consumer, [ACKED])).items():
+            if end == start:
+                continue
+            where = TopicPartition(topic, number)
+            consumer.assign([where])
+            consumer.seek(where, end - 1)
+            for record in (await consumer.getmany(where, timeout_ms=_READ_MS)).get(where, []):
+                off_ms = _off_ms(record.value or b"", record.timestamp)
+                if worst_ms is None or abs(off_ms) > abs(worst_ms):
+                    worst_ms = off_ms
+    return worst_ms
+
+
+def _off_ms(value: bytes, stored_at_ms: int) -> float:
+    with contextlib.suppress(ValueError, TypeError, KeyError):
+        row = AckedRow.from_bytes(value, with_ids=False)
+        ahead_ms = max(one.accepted_at_ms for one in row.slices) - stored_at_ms
+        if ahead_ms > 0:
+            return float(ahead_ms)
+        if ahead_ms < -_ROW_MS_MAX:
+            return float(ahead_ms + _ROW_MS_MAX)
+    return 0.0

@@ -1,0 +1,330 @@
+"""Decides what is known of every destination now: receipts laid over the log, once a second.
+
+Independent of Spark: a lane that hangs shows because the log grows and its receipts do not.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from observe.audit.status import AuditStatus
+from observe.lag.follower import READ_ERRORS, Follower, Where, following
+from observe.lag.progress import Lags, Progress
+from observe.lag.rolling import Rolling
+from observe.lag.verdict import Signs, judge
+from observe.state import Observed
+from shared.config.configuration import Configuration
+from shared.event.times import HOUR_MS, MINUTE_MS
+from shared.event.topics import ACKED, RECEIPTS, RETRIER, stream_and_name, stream_of, stream_topic
+from shared.proof.acked import AckedRow
+from shared.proof.overview import (
+    DestinationView,
+    MinuteBooks,
+    MinuteState,
+    Node,
+    NodeLag,
+    Overview,
+    Quantiles,
+    StreamView,
+    worst,
+)
+from shared.proof.receipt import Receipt, lines_of
+from shared.runtime.clock import now_ms
+
+log = structlog.get_logger()
+
+# Half of what a hung lane may take to show, and a fraction of a percent of a core.
+_SAMPLE_S = 1.0
+# Positions and ages cost a request each; they are as fresh as a person can look. Positions that
+# would confirm an outcome are asked for with each sample.
+_SLOW_SAMPLE_S = 3.0
+# The ledger's rows of the last minute tell the pace at once after a start.
+_LEDGER_MS = MINUTE_MS
+_PACE_MS = MINUTE_MS
+_PAUSE_S = 2.0
+_NEWS_MS = HOUR_MS
+
+
+@dataclass(slots=True)
+class _Stream:
+    """What the gateway's ledger says of a stream."""
+
+    ingest: Rolling = field(default_factory=Rolling)
+    process: Rolling = field(default_factory=Rolling)
+    # Events acknowledged, by second; and the mean size of an event.
+    counts: dict[int, int] = field(default_factory=dict)
+    event_bytes: float = 0.0
+
+
+class Sampler:
+    """Keeps `observed` up to date until it is cancelled."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        observed: Observed,
+        *,
+        configuration: Callable[[], Configuration],
+        audit: AuditStatus,
+        slow_after_s: float,
+    ) -> None:
+        self._bootstrap_servers = bootstrap_servers
+        self._observed = observed
+        self._configuration = configuration
+        self._audit = audit
+        self._slow_after_s = slow_after_s
+        self._problem = "nothing has been read yet"
+        self._forget()
+
+    async def run(self) -> None:
+        """Follow Kafka; whatever happens to it, begin anew."""
+        while True:
+            try:
+                latest = {ACKED: now_ms() - _LEDGER_MS}
+                async with following(
+                    self._bootstrap_servers, whole=RECEIPTS, latest=latest
+                ) as follower:
+                    self._forget()
+                    await self._follow(follower)
+            except READ_ERRORS as error:
+                log.warning("sampler.failed", error=repr(error))
+                self._problem = f"Kafka cannot be read: {type(error).__name__}"
+                self._publish()
+                await asyncio.sleep(_PAUSE_S)
+
+    def _forget(self) -> None:
+        self._progress: dict[str, Progress] = {}
+        self._streams: dict[str, _Stream] = {}
+        self._spans: dict[Where, tuple[int, int]] = {}
+        self._positions: dict[str, Mapping[Where, int]] = {}
+        # The first open event of a Kafka partition, and when the broker took it.
+        self._oldest: dict[tuple[str, Where], tuple[int, int]] = {}
+        self._busy_since_ms: dict[str, int] = {}
+
+    async def _follow(self, follower: Follower) -> None:
+        loop = asyncio.get_running_loop()
+        sample_s = slow_s = 0.0
+        self._spans = await follower.spans(self._topics())
+        while True:
+            for topic, values in (await follower.read()).items():
+                self._enter(topic, values)
+            if loop.time() < sample_s:
+                continue
+            sample_s = loop.time() + _SAMPLE_S
+            self._spans = await follower.spans(self._topics())
+            if loop.time() >= slow_s:
+                slow_s = loop.time() + _SLOW_SAMPLE_S
+                await self._look_closer(follower)
+            else:
+                await self._ask_lanes(follower, self._unsure())
+            if self._problem and await follower.has_caught_up():
+                self._problem = ""
+            self._publish()
+
+    def _topics(self) -> list[str]:
+        return [stream_topic(stream) for stream in self._configuration().streams]
+
+    def _enter(self, topic: str, values: list[bytes]) -> None:
+        if topic == RECEIPTS:
+            enter = self._enter_receipt
+            values = [line for sheet in values for line in lines_of(sheet)]
+        else:
+            enter = self._enter_row
+        at_ms = now_ms()
+        for value in values:
+            try:
+                enter(value, at_ms)
+            except (ValueError, TypeError, KeyError) as error:
+                log.warning("record.unreadable", topic=topic, error=repr(error))
+
+    def _enter_receipt(self, value: bytes, at_ms: int) -> None:
+        receipt = Receipt.from_json(value)
+        self._of(receipt.destination_id).take(receipt, now_ms=at_ms)
+
+    def _of(self, destination_id: str) -> Progress:
+        if destination_id not in self._progress:
+            progress = self._progress[destination_id] = Progress(destination_id)
+            topic = stream_topic(stream_and_name(destination_id)[0])
+            for (name, number), (first, _) in self._spans.items():
+                if name == topic:
+                    progress.partition(name, number, first=first)
+        return self._progress[destination_id]
+
+    def _enter_row(self, value: bytes, at_ms: int) -> None:
+        row = AckedRow.from_bytes(value, with_ids=False)
+        stream = self._streams.setdefault(stream_of(row.topic), _Stream())
+        stream.ingest.merge(row.ingest, now_ms=at_ms)
+        stream.process.merge(row.process, now_ms=at_ms)
+        for one in row.slices:
+            second = one.accepted_at_ms // 1000
+            stream.counts[second] = stream.counts.get(second, 0) + one.count
+        size = row.value_bytes / max(row.count, 1)
+        stream.event_bytes = 0.9 * stream.event_bytes + 0.1 * size if stream.event_bytes else size
+
+    async def _look_closer(self, follower: Follower) -> None:
+        """Positions of lanes, and the age of each first open event."""
+        wanted = list(self._configuration().destinations)
+        # Also of those that are gone: what is kept back of theirs would be kept for ever.
+        await self._ask_lanes(follower, [*wanted, *(self._progress.keys() - wanted)])
+        for destination_id in wanted:
+            log_spans = self._log_of(destination_id)
+            open_now = {}
+            for topic, number, offset in self._of(destination_id).oldest_open(log_spans):
+                key = (destination_id, (topic, number))
+                known = self._oldest.get(key)
+                if known is not None and known[0] == offset:
+                    open_now[key] = known
+                    continue
+                stored_at_ms = await follower.stored_at_ms(topic, number, offset)
+                if stored_at_ms is not None:
+                    open_now[key] = (offset, stored_at_ms)
+            self._oldest = {
+                key: at for key, at in self._oldest.items() if key[0] != destination_id
+            } | open_now
+
+    def _unsure(self) -> list[str]:
+        """Destinations with outcomes that may be confirmed any moment, and look idle until then."""
+        wanted = self._configuration().destinations
+        return [one for one in wanted if not self._of(one).is_sure]
+
+    async def _ask_lanes(self, follower: Follower, destination_ids: Sequence[str]) -> None:
+        retrier = await follower.position(RETRIER) if destination_ids else None
+        for destination_id in destination_ids:
+            position = await follower.position(destination_id)
+            self._positions[destination_id] = position or {}
+            if position is not None and retrier is not None:
+                self._of(destination_id).reached({**position, **retrier})
+
+    def _log_of(self, destination_id: str) -> dict[Where, tuple[int, int]]:
+        topic = stream_topic(stream_and_name(destination_id)[0])
+        return {where: span for where, span in self._spans.items() if where[0] == topic}
+
+    def _publish(self) -> None:
+        at_ms = now_ms()
+        configuration = self._configuration()
+        views = tuple(
+            self._stream_view(name, configuration, at_ms) for name in sorted(configuration.streams)
+        )
+        self._observed.put(Overview(at_ms, views, self._audit.health_at(at_ms), self._problem))
+
+    def _stream_view(self, name: str, configuration: Configuration, at_ms: int) -> StreamView:
+        stream = self._streams.setdefault(name, _Stream())
+        ours = sorted(configuration.destinations_of(name), key=lambda one: one.name)
+        destinations = tuple(self._view(name, one.name, one.id, at_ms) for one in ours)
+        verdict = worst(tuple(one.verdict for one in destinations))
+        reasons = [f"{one.name}: {one.reason}" for one in destinations if one.verdict is verdict]
+        since_s = (at_ms - _PACE_MS) // 1000
+        stream.counts = {s: count for s, count in stream.counts.items() if s > since_s}
+        return StreamView(
+            name=name,
+            verdict=verdict,
+            reason="; ".join(reasons) if verdict is not worst(()) else "",
+            events_per_s=sum(stream.counts.values()) / (_PACE_MS / 1000),
+            ingest=Quantiles.of(stream.ingest.read(now_ms=at_ms)),
+            destinations=destinations,
+        )
+
+    def _view(self, stream: str, name: str, destination_id: str, at_ms: int) -> DestinationView:
+        progress = self._of(destination_id)
+        balance = progress.balance(
+            self._log_of(destination_id), self._positions.get(destination_id, {})
+        )
+        stored = [at for (who, _), (_, at) in self._oldest.items() if who == destination_id]
+        has_open = balance.pending or balance.waiting
+        oldest_age_s = max((at_ms - at) / 1000 for at in stored) if stored and has_open else None
+        delivered = progress.delivery.out_from_accepted.read(now_ms=at_ms)
+        delivered.merge(progress.retrier.out_from_accepted.read(now_ms=at_ms))
+        whole = progress.delivery.out_from_event.read(now_ms=at_ms)
+        whole.merge(progress.retrier.out_from_event.read(now_ms=at_ms))
+        minutes = tuple(
+            one for one in self._audit.minutes.get(destination_id, ()) if _counts_now(one, at_ms)
+        )
+        configured = self._configuration().destinations.get(destination_id)
+        is_paused = configured is not None and configured.is_paused
+        # A paused one has no lane that could give a sign.
+        busy = 0 if is_paused else balance.pending
+        silent_s = self._silent_s(destination_id, busy, progress.heard_at_ms, at_ms)
+        signs = Signs(
+            balance=balance,
+            silent_s=silent_s,
+            oldest_age_s=oldest_age_s,
+            since_accepted=Quantiles.of(delivered),
+            minutes=minutes,
+            problem=self._problem or self._audit.blindness(at_ms),
+            is_paused=is_paused,
+        )
+        verdict, reason = judge(signs, slow_after_s=self._slow_after_s)
+        backlog = balance.pending + balance.waiting
+        return DestinationView(
+            stream=stream,
+            name=name,
+            destination_id=destination_id,
+            verdict=verdict,
+            reason=reason,
+            balance=balance,
+            nodes=node_lags(progress, self._streams[stream], at_ms),
+            end_to_end=Quantiles.of(whole),
+            since_accepted=signs.since_accepted,
+            backlog_events=backlog,
+            backlog_bytes=round(backlog * self._streams[stream].event_bytes),
+            oldest_age_s=oldest_age_s,
+            silent_s=silent_s,
+            waiting_by_cause=progress.waiting_by_cause(),
+            minutes=minutes,
+        )
+
+    def _silent_s(self, destination_id: str, pending: int, heard_at_ms: int, at_ms: int) -> float:
+        if not pending:
+            self._busy_since_ms.pop(destination_id, None)
+            return 0.0
+        since_ms = self._busy_since_ms.setdefault(destination_id, at_ms)
+        return max(0.0, (at_ms - max(since_ms, heard_at_ms)) / 1000)
+
+
+def _counts_now(books: MinuteBooks, at_ms: int) -> bool:
+    """A loss is news for an hour; what cannot be told stays so until it can."""
+    is_recent = books.minute_ms is None or books.minute_ms > at_ms - _NEWS_MS
+    return is_recent or books.state is MinuteState.CANNOT_TELL
+
+
+def node_lags(progress: Progress, stream: _Stream, at_ms: int) -> tuple[NodeLag, ...]:
+    """Gateway, Kafka, delivery, retrier, in the order of the way."""
+    ingest = Quantiles.of(stream.ingest.read(now_ms=at_ms))
+    stored = Quantiles.of(stream.process.read(now_ms=at_ms))
+    taken = Quantiles.of(progress.delivery.in_from_accepted.read(now_ms=at_ms))
+    return (
+        NodeLag(Node.GATEWAY, in_from_event=ingest, out_from_accepted=stored, process=stored),
+        NodeLag(
+            Node.KAFKA,
+            in_from_accepted=stored,
+            out_from_accepted=taken,
+            process=_between(stored, taken),
+        ),
+        _node(Node.DELIVERY, progress.delivery, at_ms),
+        _node(Node.RETRIER, progress.retrier, at_ms),
+    )
+
+
+def _node(node: Node, lags: Lags, at_ms: int) -> NodeLag:
+    return NodeLag(
+        node,
+        in_from_accepted=Quantiles.of(lags.in_from_accepted.read(now_ms=at_ms)),
+        out_from_event=Quantiles.of(lags.out_from_event.read(now_ms=at_ms)),
+        out_from_accepted=Quantiles.of(lags.out_from_accepted.read(now_ms=at_ms)),
+        process=Quantiles.of(lags.process.read(now_ms=at_ms)),
+    )
+
+
+def _between(before: Quantiles | None, after: Quantiles | None) -> Quantiles | None:
+    """How long a node took that does not say so itself: the means' difference is exact."""
+    if before is None or after is None:
+        return None
+    return Quantiles(
+        count=after.count,
+        mean_ms=max(0.0, after.mean_ms - before.mean_ms),
+        p50_ms=max(0.0, after.p50_ms - before.p50_ms),
+        p95_ms=max(0.0, after.p95_ms - before.p95_ms),
+        p99_ms=max(0.0, after.p99_ms - before.p99_ms),
+    )

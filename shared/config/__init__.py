@@ -1,0 +1,1 @@
+"""What customers set: streams, destinations, keys, and the checks on them."""

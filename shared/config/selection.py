@@ -1,0 +1,180 @@
+"""Decides which events a destination wants, and which members of them it gets.
+
+Only a destination that asks for it has its events parsed; what is kept of an event keeps its very
+bytes (numbers, escapes), because members are cut out of the text and never written anew. An event
+that cannot be read as JSON is sent whole: what we do not understand is not ours to withhold.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, assert_never
+
+from shared.config.checks import ConfigError, check_pointer
+
+Test = Literal["equals", "one_of", "exists", "prefix"]
+TESTS: tuple[Test, ...] = ("equals", "one_of", "exists", "prefix")
+Scalar: TypeAlias = str | int | float | bool | None
+# A list of wanted values is looked through for each event.
+_VALUES_MAX = 100
+
+_DECODER = json.JSONDecoder()
+_BLANK = re.compile(r"[ \t\n\r]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What one member of an event must be like."""
+
+    pointer: str
+    test: Test
+    # A scalar for equals, scalars for one_of, a flag for exists, a text for prefix.
+    operand: Scalar | tuple[Scalar, ...]
+
+    def __post_init__(self) -> None:
+        check_pointer("filter.pointer", self.pointer)
+        if not self.pointer:
+            raise ConfigError("filter.pointer: name a member of the event, such as /type")
+        match self.test:
+            case "equals":
+                is_right = _is_scalar(self.operand)
+            case "one_of":
+                values = self.operand if isinstance(self.operand, tuple) else ()
+                is_right = 1 <= len(values) <= _VALUES_MAX and all(map(_is_scalar, values))
+            case "exists":
+                is_right = type(self.operand) is bool
+            case "prefix":
+                is_right = type(self.operand) is str
+            case _:
+                raise ConfigError(f"filter: {self.test!r} is none of {TESTS}")
+        if not is_right:
+            raise ConfigError(f"filter.{self.test}: {self.operand!r} cannot be compared with")
+
+    def to_fields(self) -> dict[str, Any]:
+        return {"pointer": self.pointer, self.test: self.operand}
+
+    @classmethod
+    def of(cls, fields: object) -> "Condition":
+        """The condition of its JSON object: a pointer and one test."""
+        if not isinstance(fields, dict) or len(fields) != 2 or "pointer" not in fields:  # noqa: PLR2004 - pointer, test
+            raise ConfigError(f"filter: a condition has a pointer and one of {TESTS}")
+        test = next(name for name in fields if name != "pointer")
+        operand = fields[test]
+        return cls(
+            fields["pointer"], test, tuple(operand) if isinstance(operand, list) else operand
+        )
+
+
+def is_wanted(value: bytes, conditions: Sequence[Condition]) -> bool:
+    """Whether an event meets every condition."""
+    if not conditions:
+        return True
+    try:
+        event = json.loads(value)
+    except (ValueError, RecursionError):
+        return True
+    return all(_meets(event, condition) for condition in conditions)
+
+
+def keep(value: bytes, pointers: Sequence[str]) -> bytes:
+    """The event with only these members, in the order of the event."""
+    if not pointers:
+        return value
+    try:
+        text = value.decode()
+        start = _skip(text, 0)
+        if text[start : start + 1] != "{":
+            return value
+        return _cut(text, start, _tree(pointers)).encode()
+    except (ValueError, RecursionError):
+        return value
+
+
+def _meets(event: object, condition: Condition) -> bool:
+    found, value = _find(event, condition.pointer)
+    match condition.test:
+        case "exists":
+            return found is condition.operand
+        case "equals":
+            return found and _is_same(value, condition.operand)
+        case "one_of":
+            assert isinstance(condition.operand, tuple)
+            return found and any(_is_same(value, wanted) for wanted in condition.operand)
+        case "prefix":
+            assert isinstance(condition.operand, str)
+            return isinstance(value, str) and value.startswith(condition.operand)
+        case _:
+            assert_never(condition.test)
+
+
+def _find(event: object, pointer: str) -> tuple[bool, object]:
+    for name in _names(pointer):
+        if not isinstance(event, dict) or name not in event:
+            return False, None
+        event = event[name]
+    return True, event
+
+
+def _names(pointer: str) -> list[str]:
+    return [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
+
+
+def _is_same(value: object, wanted: object) -> bool:
+    # In JSON true is not 1, and 1.0 is.
+    return isinstance(value, bool) == isinstance(wanted, bool) and value == wanted
+
+
+def _is_scalar(value: object) -> bool:
+    return value is None or isinstance(value, str | int | float)
+
+
+_Tree: TypeAlias = "dict[str, _Tree]"
+
+
+def _tree(pointers: Sequence[str]) -> _Tree:
+    """The wanted members by name; an empty tree wants all of its member."""
+    tree: _Tree = {}
+    # The longest first, so that a shorter one, which wants more, has the last word.
+    for pointer in sorted(pointers, key=len, reverse=True):
+        *parents, last = _names(pointer)
+        within = tree
+        for name in parents:
+            within = within.setdefault(name, {})
+        within[last] = {}
+    return tree
+
+
+def _cut(text: str, start: int, tree: Mapping[str, _Tree]) -> str:
+    """The object that begins at `start`, with only the wanted members."""
+    kept = []
+    for name, name_text, value_start, value_end in _members(text, start):
+        if name in tree:
+            is_object = text[value_start] == "{"
+            value = (
+                _cut(text, value_start, tree[name])
+                if tree[name] and is_object
+                else text[value_start:value_end]
+            )
+            if is_object or not tree[name]:
+                kept.append(f"{name_text}:{value}")
+    return "{" + ",".join(kept) + "}"
+
+
+def _members(text: str, start: int) -> Iterator[tuple[str, str, int, int]]:
+    """Name, the name's own text, and where the value begins and ends, of each member."""
+    at = _skip(text, start + 1)
+    while text[at : at + 1] != "}":
+        name, name_end = _DECODER.raw_decode(text, at)
+        value_start = _skip(text, _skip(text, name_end) + 1)
+        _, value_end = _DECODER.raw_decode(text, value_start)
+        yield name, text[at:name_end], value_start, value_end
+        at = _skip(text, value_end)
+        if text[at : at + 1] == ",":
+            at = _skip(text, at + 1)
+
+
+def _skip(text: str, at: int) -> int:
+    found = _BLANK.match(text, at)
+    assert found is not None, "the pattern matches the empty text as well"
+    return found.end()

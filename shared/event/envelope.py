@@ -1,0 +1,377 @@
+"""Decides what Hifi knows of an event and how that is written in Kafka headers, out and in.
+
+The value bytes are the customer's and are never looked into here. A stream record that somebody
+wrote past the gateway still opens (its facts are made from its coordinates); a retry record that
+lacks a fact does not, and says why: guessing a deadline or a destination could lose the event.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from shared.event.record import Headers, Origin, RecordIn
+from shared.event.topics import stream_of
+
+EVENT_ID = "event-id"
+EVENT_TIME = "event-time-ms"
+ACCEPTED_AT = "accepted-at-ms"
+TRACEPARENT = "traceparent"
+
+VERSION = "v"
+STREAM = "stream"
+DESTINATION = "destination"
+ORIGIN_TOPIC = "origin-topic"
+ORIGIN_PARTITION = "origin-partition"
+ORIGIN_OFFSET = "origin-offset"
+ORDERING_KEY = "ordering-key"
+ATTEMPT = "attempt"
+PARKS = "parks"
+FIRST_ATTEMPT_AT = "first-attempt-at-ms"
+DEADLINE_AT = "deadline-at-ms"
+NOT_BEFORE = "not-before-ms"
+CAUSE = "cause"
+LAST_STATUS = "last-status"
+LAST_DETAIL = "last-detail"
+AMBIGUOUS = "ambiguous"
+LAST_ATTEMPT_AT = "last-attempt-at-ms"
+REDRIVE_ID = "redrive-id"
+REPLAY_ID = "replay-id"
+REDRIVES = "redrives"
+
+VALUE_BYTES = "value-bytes"
+REASON = "reason"
+DEAD_AT = "dead-at-ms"
+
+# The version of the headers on retry and dead records; raise it when a reader must tell them apart.
+HEADERS_VERSION = b"1"
+
+# What we write and nothing else: int() would also take " 1", "1_000" and numbers past 64 bits,
+# which Kafka, Arrow and JSON readers cannot hold. 18 digits always fit.
+_INTEGER = re.compile(rb"-?[0-9]{1,18}")
+
+# What a broker takes as a record of a stream unless it is told otherwise, and our gateway keeps
+# under: a waiting event that is larger was written by somebody else.
+EVENT_BYTES_MAX = 1_048_588
+# Of a record that nobody can open so much is kept: with all that is said of it, it still fits into
+# the dead letters' topic. The whole of it stays where it was until the tier forgets it.
+_KEPT_BYTES_MAX = 1_048_576
+_KEPT_HEADERS_BYTES_MAX = 65_536
+# Ours have a thousand or two; a few more may be a newer version's.
+_HEADERS_BYTES_MAX = 65_536
+# Longer than any id, name or reply that we write (ids have 255 characters, replies 256).
+_TEXT_BYTES_MAX = 8_192
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What has happened to an event on its way to one destination."""
+
+    attempt_count: int
+    park_count: int
+    first_attempt_at_ms: int
+    deadline_at_ms: int
+    # What the destination asked for; the tier's own delay is kept by the broker's clock instead.
+    not_before_ms: int
+    cause: str = ""
+    last_status: int | None = None
+    last_detail: str = ""
+    # True once any attempt ended without our knowing whether the destination took the event.
+    is_ambiguous: bool = False
+    # None until something was sent: a park is no attempt.
+    last_attempt_at_ms: int | None = None
+    # How often somebody has sent it again out of dead letters, and which such order was the last.
+    redrive_count: int = 0
+    redrive_id: str = ""
+    # Which replay sends it; empty for a live lane.
+    replay_id: str = ""
+
+    @classmethod
+    def fresh(cls, *, now_ms: int, deadline_s: float) -> "History":
+        """The history of an event that is about to be tried for the first time."""
+        return cls(
+            attempt_count=0,
+            park_count=0,
+            first_attempt_at_ms=now_ms,
+            deadline_at_ms=now_ms + round(deadline_s * 1000),
+            not_before_ms=now_ms,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """An event plus our facts. `history` is None until a first delivery has failed."""
+
+    origin: Origin
+    value: bytes
+    key: bytes | None
+    stream: str
+    event_id: str
+    event_time_ms: int
+    accepted_at_ms: int
+    traceparent: str | None = None
+    destination_id: str | None = None
+    history: History | None = None
+
+    @property
+    def travel(self) -> tuple[str, History]:
+        """Destination and history of an event that was opened from a retry record."""
+        assert self.destination_id is not None, "a stream record belongs to no destination yet"
+        assert self.history is not None, "a stream record has no history yet"
+        return self.destination_id, self.history
+
+
+@dataclass(frozen=True, slots=True)
+class Malformed:
+    """A retry record that cannot be opened; it goes to dead letters with `problem`."""
+
+    record: RecordIn
+    problem: str
+
+
+def event_headers(
+    *,
+    event_id: str,
+    event_time_ms: int,
+    accepted_at_ms: int,
+    traceparent: str | None = None,
+) -> Headers:
+    """Headers of a record on a stream topic. Their order is fixed: readers may rely on it."""
+    headers = (
+        (EVENT_ID, event_id.encode()),
+        (EVENT_TIME, b"%d" % event_time_ms),
+        (ACCEPTED_AT, b"%d" % accepted_at_ms),
+    )
+    if traceparent is None:
+        return headers
+    return (*headers, (TRACEPARENT, traceparent.encode()))
+
+
+def open_stream_record(record: RecordIn) -> Envelope:
+    """Read a record of a stream topic; it never fails, whoever wrote the record."""
+    found = dict(record.headers)
+    origin = record.origin
+    return Envelope(
+        origin=origin,
+        value=record.value,
+        key=record.key,
+        stream=stream_of(origin.topic),
+        event_id=_id_text(found.get(EVENT_ID)) or coordinates(origin),
+        event_time_ms=_whole(found.get(EVENT_TIME), otherwise=record.timestamp_ms),
+        accepted_at_ms=_whole(found.get(ACCEPTED_AT), otherwise=record.timestamp_ms),
+        traceparent=_text(found.get(TRACEPARENT)) or None,
+    )
+
+
+def coordinates(origin: Origin) -> str:
+    """An event id for a record that has none: the same at every read."""
+    return f"{origin.topic}:{origin.partition}:{origin.offset}"
+
+
+def retry_headers(envelope: Envelope, destination_id: str, history: History) -> Headers:
+    """Headers of a record on a retry tier: everything a later attempt needs to know."""
+    return (
+        (VERSION, HEADERS_VERSION),
+        *event_headers(
+            event_id=envelope.event_id,
+            event_time_ms=envelope.event_time_ms,
+            accepted_at_ms=envelope.accepted_at_ms,
+            traceparent=envelope.traceparent,
+        ),
+        (STREAM, envelope.stream.encode()),
+        (DESTINATION, destination_id.encode()),
+        (ORIGIN_TOPIC, envelope.origin.topic.encode()),
+        (ORIGIN_PARTITION, b"%d" % envelope.origin.partition),
+        (ORIGIN_OFFSET, b"%d" % envelope.origin.offset),
+        *(() if envelope.key is None else ((ORDERING_KEY, envelope.key),)),
+        (ATTEMPT, b"%d" % history.attempt_count),
+        (PARKS, b"%d" % history.park_count),
+        (FIRST_ATTEMPT_AT, b"%d" % history.first_attempt_at_ms),
+        (DEADLINE_AT, b"%d" % history.deadline_at_ms),
+        (NOT_BEFORE, b"%d" % history.not_before_ms),
+        (CAUSE, history.cause.encode()),
+        *(() if history.last_status is None else ((LAST_STATUS, b"%d" % history.last_status),)),
+        # A foreign error's text may hold what UTF-8 cannot; that must not stop the event.
+        (LAST_DETAIL, history.last_detail.encode(errors="replace")),
+        (AMBIGUOUS, b"1" if history.is_ambiguous else b"0"),
+        *_rare_headers(history),
+    )
+
+
+def dead_headers(
+    envelope: Envelope,
+    destination_id: str,
+    history: History,
+    *,
+    reason: str,
+    dead_at_ms: int,
+) -> Headers:
+    """Headers of a dead letter: the whole story, so that nobody has to look elsewhere."""
+    return (
+        *retry_headers(envelope, destination_id, history),
+        (REASON, reason.encode()),
+        (DEAD_AT, b"%d" % dead_at_ms),
+    )
+
+
+def malformed_headers(malformed: Malformed, *, reason: str, dead_at_ms: int) -> Headers:
+    """Headers of a record we could not open: its own, as they came, then why and from where."""
+    origin = malformed.record.origin
+    whole_bytes = len(malformed.record.value)
+    is_cut = whole_bytes > _KEPT_BYTES_MAX
+    return (
+        *_kept(malformed.record.headers),
+        *(((VALUE_BYTES, b"%d" % whole_bytes),) if is_cut else ()),
+        (ORIGIN_TOPIC, origin.topic.encode()),
+        (ORIGIN_PARTITION, b"%d" % origin.partition),
+        (ORIGIN_OFFSET, b"%d" % origin.offset),
+        (REASON, reason.encode()),
+        (LAST_DETAIL, malformed.problem.encode()),
+        (DEAD_AT, b"%d" % dead_at_ms),
+    )
+
+
+def malformed_value(malformed: Malformed) -> bytes:
+    """The bytes of a record we could not open; of one beyond all measure its beginning."""
+    return malformed.record.value[:_KEPT_BYTES_MAX]
+
+
+def malformed_key(malformed: Malformed) -> bytes | None:
+    """The same of its key."""
+    key = malformed.record.key
+    return None if key is None else key[:_TEXT_BYTES_MAX]
+
+
+def open_retry_record(record: RecordIn) -> Envelope | Malformed:
+    """Read a record of a retry tier, or say what is wrong with it."""
+    found = dict(record.headers)
+    if len(record.value) > EVENT_BYTES_MAX:
+        return Malformed(record, f"its value has {len(record.value)} bytes: no event is so large")
+    if (size := sum(len(raw) for _, raw in record.headers)) > _HEADERS_BYTES_MAX:
+        return Malformed(record, f"its headers have {size} bytes: we write no such")
+    try:
+        _need(found, VERSION, _known_version)
+        return Envelope(
+            origin=Origin(
+                topic=_need(found, ORIGIN_TOPIC, _strict_text),
+                partition=_need(found, ORIGIN_PARTITION, _natural),
+                offset=_need(found, ORIGIN_OFFSET, _natural),
+            ),
+            value=record.value,
+            key=found.get(ORDERING_KEY),
+            stream=_need(found, STREAM, _strict_text),
+            event_id=_need(found, EVENT_ID, _strict_text),
+            event_time_ms=_need(found, EVENT_TIME, _integer),
+            accepted_at_ms=_need(found, ACCEPTED_AT, _integer),
+            traceparent=_text(found.get(TRACEPARENT)) or None,
+            destination_id=_need(found, DESTINATION, _strict_text),
+            history=_open_history(found),
+        )
+    except ValueError as error:
+        return Malformed(record=record, problem=str(error))
+
+
+def _open_history(found: Mapping[str, bytes]) -> History:
+    return History(
+        attempt_count=_need(found, ATTEMPT, _natural),
+        park_count=_need(found, PARKS, _natural),
+        first_attempt_at_ms=_need(found, FIRST_ATTEMPT_AT, _integer),
+        deadline_at_ms=_need(found, DEADLINE_AT, _integer),
+        not_before_ms=_need(found, NOT_BEFORE, _integer),
+        cause=_text(found.get(CAUSE))[:_TEXT_BYTES_MAX],
+        last_status=_if_there(found, LAST_STATUS, _integer),
+        last_detail=_text(found.get(LAST_DETAIL))[:_TEXT_BYTES_MAX],
+        is_ambiguous=_need(found, AMBIGUOUS, _flag),
+        last_attempt_at_ms=_if_there(found, LAST_ATTEMPT_AT, _integer),
+        redrive_count=_if_there(found, REDRIVES, _natural) or 0,
+        redrive_id=_text(found.get(REDRIVE_ID)),
+        replay_id=_text(found.get(REPLAY_ID)),
+    )
+
+
+def _kept(headers: Headers) -> Headers:
+    """As many of a stranger's headers as have room."""
+    left, kept = _KEPT_HEADERS_BYTES_MAX, []
+    for name, raw in headers:
+        left -= len(name.encode(errors="replace")) + len(raw)
+        if left < 0:
+            break
+        kept.append((name, raw))
+    return tuple(kept)
+
+
+def _rare_headers(history: History) -> Headers:
+    """What most waiting events have nothing to say of."""
+    last_ms, redrives = history.last_attempt_at_ms, history.redrive_count
+    return (
+        *(() if last_ms is None else ((LAST_ATTEMPT_AT, b"%d" % last_ms),)),
+        *(() if not redrives else ((REDRIVES, b"%d" % redrives),)),
+        *(() if not redrives else ((REDRIVE_ID, history.redrive_id.encode()),)),
+        *(() if not history.replay_id else ((REPLAY_ID, history.replay_id.encode()),)),
+    )
+
+
+def _if_there(found: Mapping[str, bytes], name: str, read: Callable[[bytes], T]) -> T | None:
+    return _need(found, name, read) if name in found else None
+
+
+def _need(found: Mapping[str, bytes], name: str, read: Callable[[bytes], T]) -> T:
+    """Read one header, naming it in whatever goes wrong."""
+    if name not in found:
+        raise ValueError(f"header {name} is missing")
+    try:
+        return read(found[name])
+    except ValueError as error:
+        raise ValueError(f"header {name} is not readable: {found[name][:40]!r}") from error
+
+
+def _strict_text(raw: bytes) -> str:
+    if not 0 < len(raw) <= _TEXT_BYTES_MAX:
+        raise ValueError("empty, or longer than anything that we write")
+    return raw.decode()
+
+
+def _known_version(raw: bytes) -> bytes:
+    if raw != HEADERS_VERSION:
+        raise ValueError("written by a version that this one does not know")
+    return raw
+
+
+def _integer(raw: bytes) -> int:
+    if not _INTEGER.fullmatch(raw):
+        raise ValueError("not an integer of up to 18 digits")
+    return int(raw)
+
+
+def _natural(raw: bytes) -> int:
+    number = _integer(raw)
+    if number < 0:
+        raise ValueError("negative")
+    return number
+
+
+def _flag(raw: bytes) -> bool:
+    if raw not in {b"0", b"1"}:
+        raise ValueError("not 0 or 1")
+    return raw == b"1"
+
+
+def _text(raw: bytes | None) -> str:
+    return "" if raw is None else raw.decode(errors="replace")
+
+
+def _id_text(raw: bytes | None) -> str:
+    """An id as it came, or nothing: a repaired one could be the same as another event's."""
+    try:
+        return "" if raw is None else raw.decode()
+    except ValueError:
+        return ""
+
+
+def _whole(raw: bytes | None, *, otherwise: int) -> int:
+    try:
+        return otherwise if raw is None else _integer(raw)
+    except ValueError:
+        return otherwise

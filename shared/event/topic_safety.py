@@ -1,0 +1,271 @@
+"""Decides what is unsafe in how a machine, a cluster and its topics are set up, and how to mend it.
+
+Others look (at files, ports, Kafka); here is only what the facts they bring mean.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from shared.event.times import DAY_MS
+from shared.event.topics import TopicSpec
+
+Grade = Literal["good", "note", "unsafe"]
+Holder = Literal["nobody", "hifi", "somebody"]
+
+# Three copies, of which two must have an event before it counts as stored: one zone may fail
+# without loss, and without a pause.
+REPLICAS_SAFE = 3
+IN_SYNC_MIN_SAFE = 2
+# Settings of which more is fine; -1 is Kafka's word for "without end".
+_AT_LEAST = frozenset({"retention.ms", "max.message.bytes"})
+# What pyproject.toml asks for: tomllib, TaskGroup and asyncio.timeout came with it.
+PYTHON_SAFE = (3, 11)
+_GB = 10**9
+# Sixteen of the embedded Kafka's segments of 64 MB; it stops for good on a full disk.
+DISK_BYTES_MIN = _GB
+# A day of 100 events/s of 500 bytes.
+DISK_BYTES_EASY = 5 * _GB
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """How a topic is in truth."""
+
+    name: str
+    partition_count: int
+    replicas_min: int
+    in_sync_min: int
+    settings: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFinding:
+    """One thing looked at. `mend` says what to do, and is empty where nothing need be done."""
+
+    subject: str
+    grade: Grade
+    says: str
+    mend: str = ""
+
+
+def is_safe(findings: Sequence[TopicFinding]) -> bool:
+    """Whether nothing stands in the way; notes do not."""
+    return all(finding.grade != "unsafe" for finding in findings)
+
+
+def examine_python(version: tuple[int, ...], *, path: str) -> TopicFinding:
+    says = f"{'.'.join(map(str, version))} ({path})"
+    if version[:2] >= PYTHON_SAFE:
+        return TopicFinding("python", "good", says)
+    return TopicFinding(
+        "python",
+        "unsafe",
+        f"{says} is too old",
+        "install Python 3.11 or newer and run `make PYTHON=/path/to/it setup`",
+    )
+
+
+def examine_jars(jar_set: str, *, total: int, missing_bytes: Sequence[int]) -> TopicFinding:
+    """Missing jars are no fault: the next start brings them. One with other bytes is not asked."""
+    subject = f"{jar_set} jars"
+    if not missing_bytes:
+        return TopicFinding(
+            subject, "good", f"{total} of {total}, each with the digest of the lock"
+        )
+    return TopicFinding(
+        subject,
+        "note",
+        f"{total - len(missing_bytes)} of {total} are in the cache",
+        f"`hifi up` fetches the rest by itself ({sum(missing_bytes) / 1e6:.0f} MB)",
+    )
+
+
+def examine_port(port: int, *, option: str, holder: Holder) -> TopicFinding:
+    subject = f"port {port}"
+    if holder == "nobody":
+        return TopicFinding(subject, "good", f"free for {option}")
+    if holder == "hifi":
+        return TopicFinding(subject, "good", f"held by Hifi itself, which is up ({option})")
+    return TopicFinding(
+        subject,
+        "unsafe",
+        f"wanted for {option}, and something else listens there: `hifi up` cannot start",
+        f"stop it (`lsof -i :{port}` names it), or choose another port with {option}",
+    )
+
+
+def examine_disk(folder: str, *, free_bytes: int) -> TopicFinding:
+    says = f"{free_bytes / _GB:,.1f} GB are free in {folder}"
+    mend = "free some space, or choose another folder with --data"
+    if free_bytes < DISK_BYTES_MIN:
+        return TopicFinding("disk", "unsafe", f"only {says}: Kafka stops when a disk is full", mend)
+    if free_bytes < DISK_BYTES_EASY:
+        return TopicFinding("disk", "note", f"{says}: enough to try it out", mend)
+    return TopicFinding("disk", "good", says)
+
+
+def examine_cluster(*, broker_count: int) -> TopicFinding:
+    """Whether the cluster as a whole can keep an event when a machine is lost."""
+    brokers = f"{broker_count} broker{'' if broker_count == 1 else 's'}"
+    if broker_count >= REPLICAS_SAFE:
+        return TopicFinding("brokers", "good", brokers)
+    return TopicFinding(
+        "brokers",
+        "note",
+        f"{brokers}: an event is stored once, and the loss of its disk loses it",
+        "for more than trying it out, run three brokers in three zones (here: --brokers 3)",
+    )
+
+
+def examine_elr(level: int | None) -> TopicFinding:
+    """Eligible leader replicas: Kafka remembers who has everything when nobody is in sync."""
+    subject = "eligible leader replicas"
+    if level is None:
+        return TopicFinding(subject, "note", "these brokers do not say whether they are on")
+    if level > 0:
+        return TopicFinding(subject, "good", "on: no broker leads that lacks an acknowledged event")
+    return TopicFinding(
+        subject,
+        "note",
+        "off: after an unclean stop of all replicas, a broker that lacks events may lead",
+        "kafka-features.sh upgrade --feature eligible.leader.replicas.version=1",
+    )
+
+
+def examine_topic(
+    spec: TopicSpec, state: TopicState | None, *, broker_count: int
+) -> list[TopicFinding]:
+    """What is wrong with one topic, or that all is well with it."""
+    if state is None:
+        return [TopicFinding(spec.name, "unsafe", "does not exist", "create it, or run `hifi up`")]
+    wrong = [
+        *_examine_settings(spec, state),
+        *_examine_losses(spec, state),
+        *_examine_partitions(spec, state),
+        *_examine_copies(state, broker_count=broker_count),
+    ]
+    return wrong or [TopicFinding(state.name, "good", _in_a_line(state))]
+
+
+def _in_a_line(state: TopicState) -> str:
+    settings = state.settings
+    words = [
+        f"{state.partition_count} Kafka partition{'' if state.partition_count == 1 else 's'}",
+        f"RF {state.replicas_min}",
+        f"min ISR {settings.get('min.insync.replicas', '1')}",
+        settings["message.timestamp.type"],
+        settings["cleanup.policy"],
+    ]
+    kept_ms = int(settings.get("retention.ms", "-1"))
+    if settings["cleanup.policy"] == "delete":
+        words.append("kept for ever" if kept_ms == -1 else f"kept {kept_ms / DAY_MS:g} days")
+    return ", ".join(words)
+
+
+def _examine_settings(spec: TopicSpec, state: TopicState) -> Iterator[TopicFinding]:
+    for setting, wanted in spec.settings.items():
+        found = state.settings.get(setting)
+        if not _is_enough(setting, found, wanted):
+            says = f"{setting} is {found or 'not set'} and should be {wanted}"
+            yield TopicFinding(state.name, "unsafe", says, _alter(state.name, setting, wanted))
+
+
+def _is_enough(setting: str, found: str | None, wanted: str) -> bool:
+    """Whether a setting does what we need; more time or room than that is nobody's harm."""
+    if found is None:
+        return False
+    if setting in _AT_LEAST:
+        return int(found) == -1 or int(found) >= int(wanted)
+    return found == wanted
+
+
+def _examine_losses(spec: TopicSpec, state: TopicState) -> Iterator[TopicFinding]:
+    """Two settings that nobody needs and that lose what was acknowledged."""
+    if state.settings.get("unclean.leader.election.enable", "false") != "false":
+        yield TopicFinding(
+            state.name,
+            "unsafe",
+            "unclean.leader.election.enable is true: a broker that lacks events may lead",
+            _alter(state.name, "unclean.leader.election.enable", "false"),
+        )
+    byte_count = state.settings.get("retention.bytes", "-1")
+    if "retention.ms" in spec.settings and byte_count != "-1":
+        yield TopicFinding(
+            state.name,
+            "unsafe",
+            f"retention.bytes is {byte_count}: a busy day deletes events before they are delivered",
+            _alter(state.name, "retention.bytes", "-1"),
+        )
+
+
+def _examine_partitions(spec: TopicSpec, state: TopicState) -> Iterator[TopicFinding]:
+    """More than planned are somebody's wish, fewer are slow; one is there to be read in order."""
+    if spec.partition_count == 1 < state.partition_count:
+        yield TopicFinding(
+            state.name,
+            "unsafe",
+            f"has {state.partition_count} Kafka partitions and must have 1 to be read in order",
+            "stop Hifi, delete the topic, and let `hifi up` create it anew",
+        )
+    elif state.partition_count < spec.partition_count:
+        yield TopicFinding(
+            state.name,
+            "note",
+            f"has {state.partition_count} Kafka partitions and was planned with"
+            f" {spec.partition_count}",
+            f"kafka-topics.sh --alter --topic {state.name} --partitions {spec.partition_count}"
+            " (the order of a key's events is not kept across this step)",
+        )
+
+
+def _examine_copies(state: TopicState, *, broker_count: int) -> Iterator[TopicFinding]:
+    in_sync_needed = int(state.settings.get("min.insync.replicas", "1"))
+    # Fewer brokers cannot do better; that is said once for the cluster, not for each topic.
+    can_be_safe = broker_count >= REPLICAS_SAFE
+    replicas_wanted = REPLICAS_SAFE if can_be_safe else 1
+    in_sync_wanted = IN_SYNC_MIN_SAFE if can_be_safe else 1
+    if state.replicas_min < replicas_wanted:
+        yield TopicFinding(
+            state.name,
+            "unsafe",
+            f"has RF {state.replicas_min} and should have {replicas_wanted}",
+            "reassign its replicas with kafka-reassign-partitions.sh",
+        )
+    if in_sync_needed < in_sync_wanted:
+        yield TopicFinding(
+            state.name,
+            "unsafe",
+            f"min.insync.replicas is {in_sync_needed} and should be {in_sync_wanted}",
+            _alter(state.name, "min.insync.replicas", str(in_sync_wanted)),
+        )
+    if in_sync_needed > state.replicas_min:
+        yield TopicFinding(
+            state.name,
+            "unsafe",
+            f"min.insync.replicas is {in_sync_needed} with RF {state.replicas_min}:"
+            " nothing can ever be stored",
+            _alter(state.name, "min.insync.replicas", str(in_sync_wanted)),
+        )
+    elif state.in_sync_min < in_sync_needed:
+        yield TopicFinding(
+            state.name,
+            "unsafe",
+            f"only {state.in_sync_min} of {state.replicas_min} replicas are in sync and"
+            f" {in_sync_needed} must be: nothing can be stored now",
+            "start the brokers that are down",
+        )
+    elif state.in_sync_min < state.replicas_min:
+        yield TopicFinding(
+            state.name,
+            "note",
+            f"{state.in_sync_min} of {state.replicas_min} replicas are in sync",
+            "start the brokers that are down, or wait until they have caught up",
+        )
+
+
+def _alter(topic: str, setting: str, wanted: str) -> str:
+    return (
+        f"kafka-configs.sh --bootstrap-server HOST:PORT --alter --topic {topic}"
+        f" --add-config {setting}={wanted}"
+    )

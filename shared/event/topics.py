@@ -1,0 +1,192 @@
+"""Decides every topic name, every key written to a topic, and how each topic must be set up.
+
+No other file spells a topic name. A reader that meets a topic of ours asks here what it is.
+"""
+
+import re
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from shared.event.times import DAY_MS, HOUR_MS
+
+STREAM_PREFIX = "hifi.stream."
+RETRY_PREFIX = "hifi.retry."
+DEAD = "hifi.dead"
+RECEIPTS = "hifi.receipts"
+ACKED = "hifi.acked"
+MINUTES = "hifi.minutes"
+STATEMENTS = "hifi.statements"
+LANE_GROUP_PREFIX = "hifi.lane."
+# The lane over all tiers; any other lane is called after its destination.
+RETRIER = "retrier"
+CONFIG = "hifi.config"
+STATE = "hifi.state"
+PROBE = "hifi.probe"
+REDRIVEN = "hifi.redriven"
+
+# No dot: Kafka's own metrics cannot tell a.b from a_b, and a stream is one word of the topic name.
+# 100 characters leave room for the prefix in Kafka's 249.
+NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
+
+# Longer than the longest outage we plan for (a long weekend) plus the 72 h retry span.
+STREAM_RETENTION_MS = 7 * DAY_MS
+# The retry deadline of 72 h and a day to notice that the retrier stands still.
+RETRY_RETENTION_MS = 4 * DAY_MS
+# A month to look at what was given up, as Stripe keeps undelivered events for 30 days.
+DEAD_RETENTION_MS = 30 * DAY_MS
+# As long as dead letters, so that an audit can always explain one.
+RECEIPTS_RETENTION_MS = 30 * DAY_MS
+
+# The audit reads the ledger within minutes; as long as waiting events, to find out why it did not.
+ACKED_RETENTION_MS = 4 * DAY_MS
+# A year, as audits of people go; a statement has a few hundred bytes.
+STATEMENTS_RETENTION_MS = 365 * DAY_MS
+
+# Nobody reads a probe; an hour shows a person when it last worked.
+PROBE_RETENTION_MS = HOUR_MS
+
+# Twice Kafka's default limit for a record: the largest event there can be, with a retry's headers
+# around it, must still fit, or its lane would stop for ever.
+OUTCOME_BYTES_MAX = 2_097_152
+
+# Four Kafka partitions keep both cores of a small machine busy and can be raised per stream.
+STREAM_PARTITIONS = 4
+# Waiting events move at the pace of their delays, so two are enough to spread them.
+RETRY_PARTITIONS = 2
+# With three, on a cluster of three, a probe finds a leader also when one broker is away.
+PROBE_PARTITIONS = 3
+# A destination's waiting events spread over this many keys, and so over the Kafka partitions.
+RETRY_BUCKETS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSpec:
+    """How a topic must be set up; `hifi doctor` compares, the embedded stack creates."""
+
+    name: str
+    partition_count: int
+    settings: Mapping[str, str]
+
+
+def is_name(text: str) -> bool:
+    """Whether `text` can name a stream or a destination."""
+    return NAME_PATTERN.fullmatch(text) is not None
+
+
+def stream_topic(stream: str) -> str:
+    return STREAM_PREFIX + stream
+
+
+def stream_of(topic: str) -> str:
+    """The stream of a stream topic; any other topic's name is returned whole."""
+    return topic.removeprefix(STREAM_PREFIX)
+
+
+def retry_topic(tier: str) -> str:
+    return RETRY_PREFIX + tier
+
+
+def tier_of(topic: str) -> str:
+    return topic.removeprefix(RETRY_PREFIX)
+
+
+def destination_id(stream: str, destination: str) -> str:
+    """A destination belongs to one stream, so its identity names both."""
+    return f"{stream}/{destination}"
+
+
+def stream_and_name(destination_id: str) -> tuple[str, str]:
+    """Of which stream a destination is, and what it is called there."""
+    stream, _, name = destination_id.partition("/")
+    return stream, name
+
+
+def retry_key(destination: str, event_id: str) -> bytes:
+    """The key on a retry tier: findable by destination, spread by event, the same at each retry."""
+    bucket = zlib.crc32(event_id.encode()) % RETRY_BUCKETS
+    return f"{destination}:{bucket}".encode()
+
+
+def lane_group(destination: str) -> str:
+    """The consumer group that shows ordinary lag tools how far a lane is; nobody joins it."""
+    return LANE_GROUP_PREFIX + destination.replace("/", ".")
+
+
+def stream_config_key(stream: str) -> bytes:
+    return f"stream:{stream}".encode()
+
+
+def destination_config_key(destination: str) -> bytes:
+    return f"destination:{destination}".encode()
+
+
+def key_config_key(key_id: str) -> bytes:
+    return f"key:{key_id}".encode()
+
+
+def tenant_config_key(tenant: str) -> bytes:
+    return f"tenant:{tenant}".encode()
+
+
+def stream_spec(
+    stream: str,
+    *,
+    partition_count: int = STREAM_PARTITIONS,
+    retention_ms: int = STREAM_RETENTION_MS,
+) -> TopicSpec:
+    return TopicSpec(stream_topic(stream), partition_count, _log(retention_ms))
+
+
+def fixed_specs(tiers: Sequence[str]) -> tuple[TopicSpec, ...]:
+    """Every topic there is besides the streams' own."""
+    return (
+        *(
+            TopicSpec(retry_topic(tier), RETRY_PARTITIONS, _outcome_log(RETRY_RETENTION_MS))
+            for tier in tiers
+        ),
+        TopicSpec(DEAD, RETRY_PARTITIONS, _outcome_log(DEAD_RETENTION_MS)),
+        TopicSpec(RECEIPTS, RETRY_PARTITIONS, _outcome_log(RECEIPTS_RETENTION_MS)),
+        # Ids are half their size once compressed, and nobody waits for the broker to do it.
+        TopicSpec(
+            ACKED, RETRY_PARTITIONS, {**_log(ACKED_RETENTION_MS), "compression.type": "zstd"}
+        ),
+        TopicSpec(MINUTES, 1, _log(RECEIPTS_RETENTION_MS)),
+        # One partition: a statement names the one before it.
+        TopicSpec(STATEMENTS, 1, _log(STATEMENTS_RETENTION_MS)),
+        # One partition: whoever reads the configuration sees its changes in the order of writing.
+        TopicSpec(CONFIG, 1, _COMPACTED),
+        TopicSpec(STATE, 1, _COMPACTED),
+        redriven_spec(),
+        # Where idle gateways ask whether records are still taken, and the retrier what time it is;
+        # nobody reads it.
+        TopicSpec(PROBE, PROBE_PARTITIONS, _log(PROBE_RETENTION_MS)),
+    )
+
+
+def redriven_spec() -> TopicSpec:
+    """Marks of dead letters that were sent again: one for each, and as long as they rest."""
+    settings = {
+        **_log(DEAD_RETENTION_MS + DAY_MS),
+        "cleanup.policy": "compact,delete",
+    }
+    return TopicSpec(REDRIVEN, 1, settings)
+
+
+def _log(retention_ms: int) -> Mapping[str, str]:
+    return {
+        "cleanup.policy": "delete",
+        "retention.ms": str(retention_ms),
+        # Broker time: a client's wild clock can neither block retention nor delete unread events.
+        "message.timestamp.type": "LogAppendTime",
+    }
+
+
+def _outcome_log(retention_ms: int) -> Mapping[str, str]:
+    return {**_log(retention_ms), "max.message.bytes": str(OUTCOME_BYTES_MAX)}
+
+
+_COMPACTED: Mapping[str, str] = {
+    "cleanup.policy": "compact",
+    "message.timestamp.type": "LogAppendTime",
+}

@@ -1,0 +1,1 @@
+"""How much may go to a destination at once, and when."""

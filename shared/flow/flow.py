@@ -1,0 +1,395 @@
+"""Decides whether a destination gets a request now, and what each request teaches about it.
+
+One `Flow` is what is known of a destination: how many requests at once, its rate gate, its
+breaker, its retry tokens, whether it is held or disabled. Every worker that sends to it asks
+`may_start` and tells `after_attempt`; both are pure, so a simulation can live through outages.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import TypeAlias, assert_never
+
+from shared.config.destination import Destination
+from shared.event.times import MINUTE_MS, minute_of
+from shared.flow.breaker import Breaker, BreakerState, Pass, answered, asked, opened, unanswered
+from shared.flow.concurrency import Concurrency, Sample, noted_full, recovered, sampled
+from shared.flow.rate_gate import RateGate, opens_at_ms, spent, throttled, took
+from shared.retry.attempt import (
+    TOO_MANY_REQUESTS,
+    Attempt,
+    Failure,
+    Outcome,
+    Responded,
+    Verdict,
+    WebhookDirective,
+)
+from shared.retry.schedule import RetrySchedule, parse_retry_after
+
+# Local retries: a bucket of fifty, one each (two after a timeout, which cost both sides more), a
+# fifth back per success: in the long run a fifth of the traffic, whatever happens.
+RETRY_TOKENS_MAX = 50.0
+RETRY_COST, TIMEOUT_RETRY_COST = 1.0, 2.0
+RETRY_REFUND = 0.2
+# Answers that say the address or the key is wrong: so many in a row are no bad events.
+REJECTED = frozenset({401, 403, 404})
+REJECTS_IN_ROW = 50
+# Or nearly all of the last five minutes, after a time when it went well.
+REJECTED_FRACTION = 0.95
+REJECTED_REQUESTS_MIN = 20
+MINUTES = 5
+# How much of the time until it is disabled a failing destination has used up when people are told.
+WARN_AT = (0.5, 0.7, 0.9)
+# A destination that gets an event a week is not disabled for one bad answer.
+FAILURES_TO_DISABLE = 10
+GONE = 410
+# A worker that says nothing for longer than a request can take is no longer there.
+LEASE_MARGIN_MS = 5_000
+# A task whose share of W is used up, or that meets another's probe, asks again after so long.
+ASK_AGAIN_MS = 250
+# Nobody knows how long a person pauses; the events come by again after the second tier.
+PAUSED_MS = 300_000
+
+
+class FlowState(Enum):
+    """What people are told: the strictest that holds."""
+
+    CLOSED = "closed"
+    THROTTLED = "throttled"
+    HALF_OPEN = "half_open"
+    OPEN = "open"
+    HELD = "held"
+    DISABLED = "disabled"
+
+
+@dataclass(frozen=True, slots=True)
+class SendLimits:
+    """What the destination's owner has set."""
+
+    parallel_max: int
+    rate_per_s: float | None
+    timeout_ms: int
+    # How long the breaker opens for the first time: the first retry tier's delay.
+    open_ms_min: float
+    disable_after_ms: int
+    is_holding: bool
+    is_paused: bool
+    is_disabled: bool
+    # What was held or disabled before this time has been looked at by a person.
+    resumed_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class MinuteOfRequests:
+    """The requests of one minute."""
+
+    started_at_ms: int
+    request_count: int
+    rejected_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    concurrency: Concurrency = field(default_factory=Concurrency)
+    gate: RateGate = field(default_factory=RateGate)
+    breaker: Breaker = field(default_factory=Breaker)
+    retry_tokens: float = RETRY_TOKENS_MAX
+    last_ok_at_ms: int = 0
+    failing_since_ms: int = 0
+    failures_in_row: int = 0
+    rejects_in_row: int = 0
+    minutes: tuple[MinuteOfRequests, ...] = ()
+    # 0: it is not.
+    held_at_ms: int = 0
+    disabled_at_ms: int = 0
+    # Requests by the outcome of their verdict, and events parked by cause; they only grow.
+    attempts: Mapping[str, int] = field(default_factory=dict)
+    parks: Mapping[str, int] = field(default_factory=dict)
+    # The tasks that send just now, each until its lease ends.
+    tasks: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def is_held(self) -> bool:
+        return bool(self.held_at_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Send it; a probe is to be a single event."""
+
+    is_probe: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NotNow:
+    """Wait, or park: nothing is charged. Ask again then."""
+
+    failure: Failure
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Never:
+    """The destination is disabled: its events go to dead letters."""
+
+
+Answer: TypeAlias = Start | NotNow | Never
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """One request, and what came of it."""
+
+    attempt: Attempt
+    verdict: Verdict
+    event_count: int
+    latency_ms: float
+    is_probe: bool
+
+
+def limits_of(destination: Destination, schedule: RetrySchedule) -> SendLimits:
+    return SendLimits(
+        parallel_max=destination.parallel_max,
+        rate_per_s=destination.rate_per_s,
+        timeout_ms=round(destination.timeout_s * 1000),
+        open_ms_min=1000 * schedule.tiers[0].delay_s,
+        disable_after_ms=round(destination.disable_after_s * 1000),
+        is_holding=destination.hold_on_rejects,
+        is_paused=destination.is_paused,
+        is_disabled=destination.is_disabled,
+        resumed_at_ms=destination.resumed_at_ms,
+    )
+
+
+def resumed(flow: Flow, limits: SendLimits) -> Flow:
+    """The flow after a person has said that the destination is to be tried again."""
+    if not 0 < max(flow.held_at_ms, flow.disabled_at_ms) <= limits.resumed_at_ms:
+        return flow
+    return Flow(
+        concurrency=recovered(flow.concurrency),
+        gate=flow.gate,
+        last_ok_at_ms=flow.last_ok_at_ms,
+        attempts=flow.attempts,
+        parks=flow.parks,
+        tasks=flow.tasks,
+    )
+
+
+def failing_part(flow: Flow, *, disable_after_s: float, now_ms: int) -> float:
+    """How much of the time until it is disabled a destination has failed without a break, 0 to 1.
+
+    At 1 the next failure disables it, if there have been enough of them.
+    """
+    if not flow.failing_since_ms:
+        return 0.0
+    return min(1.0, max(0, now_ms - flow.failing_since_ms) / (1000 * disable_after_s))
+
+
+def state_of(flow: Flow, *, now_ms: int) -> FlowState:
+    if flow.disabled_at_ms:
+        return FlowState.DISABLED
+    if flow.is_held:
+        return FlowState.HELD
+    match flow.breaker.state:
+        case BreakerState.OPEN:
+            return FlowState.OPEN
+        case BreakerState.HALF_OPEN:
+            return FlowState.HALF_OPEN
+        case BreakerState.CLOSED:
+            return FlowState.THROTTLED if now_ms < flow.gate.closed_until_ms else FlowState.CLOSED
+        case _:
+            assert_never(flow.breaker.state)
+
+
+def share_of(flow: Flow, limits: SendLimits) -> int:
+    """How many requests each of the tasks that send just now may have under way."""
+    limit = min(flow.concurrency.limit, limits.parallel_max)
+    return max(1, limit // max(1, len(flow.tasks)))
+
+
+def may_start(
+    flow: Flow, limits: SendLimits, *, task: str, running_count: int, now_ms: int
+) -> tuple[Flow, Answer]:
+    """Whether a task that has so many requests under way may start one more."""
+    flow = _with_task(flow, limits, task, now_ms)
+    if limits.is_disabled or flow.disabled_at_ms:
+        return flow, Never()
+    if limits.is_paused:
+        return flow, NotNow(Failure.PAUSED, now_ms + PAUSED_MS)
+    if running_count >= share_of(flow, limits):
+        full = replace(flow, concurrency=noted_full(flow.concurrency))
+        return full, NotNow(Failure.BUDGET_USED_UP, now_ms + ASK_AGAIN_MS)
+    opens_ms = opens_at_ms(flow.gate, limits.rate_per_s, now_ms=now_ms)
+    if opens_ms > now_ms:
+        return flow, NotNow(Failure.OVER_RATE, opens_ms)
+    lease_ms = limits.timeout_ms + LEASE_MARGIN_MS
+    breaker, answer = asked(
+        flow.breaker,
+        open_ms_min=limits.open_ms_min,
+        probe_lease_ms=lease_ms,
+        now_ms=now_ms,
+    )
+    flow = flow if breaker is flow.breaker else replace(flow, breaker=breaker)
+    if isinstance(answer, Pass):
+        return flow, Start(answer.is_probe)
+    cause = Failure.HELD if flow.is_held else Failure.BREAKER_OPEN
+    return flow, NotNow(cause, answer.until_ms)
+
+
+def started(flow: Flow, limits: SendLimits, *, event_count: int, now_ms: int) -> Flow:
+    """The flow after a request with these events has gone out."""
+    gate = spent(flow.gate, limits.rate_per_s, event_count=event_count, now_ms=now_ms)
+    return flow if gate is flow.gate else replace(flow, gate=gate)
+
+
+def is_calm(flow: Flow, limits: SendLimits, *, now_ms: int) -> bool:
+    """Whether a request may go, and the next ones too: nothing doubts, meters or stops them."""
+    if limits.is_paused or limits.is_disabled:
+        return False
+    is_metered = started(flow, limits, event_count=1, now_ms=now_ms) is not flow
+    return state_of(flow, now_ms=now_ms) is FlowState.CLOSED and not is_metered
+
+
+def after_attempt(
+    flow: Flow, limits: SendLimits, ended: Ended, *, now_ms: int, roll: float
+) -> Flow:
+    """What is known after a request; `roll` is in [0, 1)."""
+    outcome = ended.verdict.outcome
+    flow = replace(flow, attempts=_added(flow.attempts, outcome.value, 1))
+    if outcome is Outcome.PARK:
+        # Not the destination's doing: nothing is learned, and a probe is still to be made.
+        return replace(flow, breaker=unanswered(flow.breaker, is_probe=ended.is_probe))
+    was_shut = flow.breaker.state is not BreakerState.CLOSED
+    is_ok = outcome is Outcome.OK
+    breaker = answered(
+        flow.breaker,
+        # While it is held, only an answer of 2xx is a good one.
+        is_failure=ended.verdict.is_breaker_failure or (flow.is_held and not is_ok),
+        is_probe=ended.is_probe,
+        parallel=min(flow.concurrency.limit, limits.parallel_max),
+        open_ms_min=limits.open_ms_min,
+        now_ms=now_ms,
+        roll=roll,
+    )
+    flow = _gated(replace(flow, breaker=breaker), ended, now_ms=now_ms, roll=roll)
+    flow = _judged(flow, limits, ended, now_ms=now_ms, roll=roll)
+    if was_shut:
+        is_back = ended.is_probe and is_ok
+        return (
+            replace(flow, held_at_ms=0, concurrency=recovered(flow.concurrency))
+            if is_back
+            else flow
+        )
+    sample = Sample(
+        latency_ms=ended.latency_ms,
+        event_count=ended.event_count,
+        is_ok=is_ok,
+        is_congested=ended.verdict.is_breaker_failure and not ended.verdict.is_config_fault,
+    )
+    concurrency = sampled(flow.concurrency, sample, limit_max=limits.parallel_max, now_ms=now_ms)
+    return replace(flow, concurrency=concurrency)
+
+
+def may_retry_locally(flow: Flow) -> bool:
+    """Whether an attempt that failed may be repeated in place, as far as the tokens go."""
+    return flow.retry_tokens >= RETRY_COST and flow.breaker.state is BreakerState.CLOSED
+
+
+def retried_locally(flow: Flow, attempt: Attempt) -> Flow:
+    """The flow after it was decided to repeat a request in place."""
+    cost = RETRY_COST if isinstance(attempt, Responded) else TIMEOUT_RETRY_COST
+    return replace(flow, retry_tokens=max(0.0, flow.retry_tokens - cost))
+
+
+def parked(flow: Flow, cause: str, event_count: int) -> Flow:
+    return replace(flow, parks=_added(flow.parks, cause, event_count))
+
+
+def left(flow: Flow, task: str) -> Flow:
+    """The flow after a task has ended."""
+    return replace(flow, tasks={name: until for name, until in flow.tasks.items() if name != task})
+
+
+def _with_task(flow: Flow, limits: SendLimits, task: str, now_ms: int) -> Flow:
+    lease_ms = limits.timeout_ms + LEASE_MARGIN_MS
+    # Renewed at half time, so that not every request has something to write.
+    if now_ms + lease_ms // 2 <= flow.tasks.get(task, 0) <= now_ms + lease_ms:
+        return flow
+    alive = {name: until for name, until in flow.tasks.items() if now_ms < until}
+    return replace(flow, tasks={**alive, task: now_ms + lease_ms})
+
+
+def _gated(flow: Flow, ended: Ended, *, now_ms: int, roll: float) -> Flow:
+    """The rate gate and the retry tokens after a request."""
+    if ended.verdict.outcome is Outcome.OK:
+        gate = took(flow.gate, event_count=ended.event_count, now_ms=now_ms)
+        tokens = min(RETRY_TOKENS_MAX, flow.retry_tokens + RETRY_REFUND)
+        return replace(flow, gate=gate, retry_tokens=tokens)
+    if ended.verdict.outcome is Outcome.RECOVERABLE and isinstance(ended.attempt, Responded):
+        asked_wait = parse_retry_after(ended.attempt.retry_after, now_ms=now_ms)
+        asked_s = None if asked_wait is None else asked_wait.clamped_s
+        if asked_s is not None or ended.attempt.status == TOO_MANY_REQUESTS:
+            gate = throttled(flow.gate, asked_s=asked_s, now_ms=now_ms, roll=roll)
+            return replace(flow, gate=gate)
+    return flow
+
+
+def _judged(flow: Flow, limits: SendLimits, ended: Ended, *, now_ms: int, roll: float) -> Flow:
+    """Whether the destination is to be held or disabled after a request."""
+    status = ended.attempt.status if isinstance(ended.attempt, Responded) else None
+    is_unwanted = status == GONE or (
+        isinstance(ended.attempt, Responded) and ended.attempt.wish is WebhookDirective.DISABLE
+    )
+    is_rejected = ended.verdict.outcome is Outcome.NON_RECOVERABLE
+    minutes = _minutes(flow.minutes, is_rejected=is_rejected, now_ms=now_ms)
+    if ended.verdict.outcome is Outcome.OK:
+        return replace(
+            flow,
+            last_ok_at_ms=now_ms,
+            failing_since_ms=0,
+            failures_in_row=0,
+            rejects_in_row=0,
+            minutes=minutes,
+            disabled_at_ms=now_ms if is_unwanted else flow.disabled_at_ms,
+        )
+    flow = replace(
+        flow,
+        failing_since_ms=flow.failing_since_ms or now_ms,
+        failures_in_row=flow.failures_in_row + 1,
+        rejects_in_row=flow.rejects_in_row + 1 if status in REJECTED else 0,
+        minutes=minutes,
+    )
+    is_long = now_ms - flow.failing_since_ms >= limits.disable_after_ms
+    if is_unwanted or (is_long and flow.failures_in_row >= FAILURES_TO_DISABLE):
+        return replace(flow, disabled_at_ms=now_ms)
+    if limits.is_holding and not flow.is_held and _is_storm(flow):
+        breaker = opened(flow.breaker, open_ms_min=limits.open_ms_min, now_ms=now_ms, roll=roll)
+        return replace(flow, held_at_ms=now_ms, breaker=breaker)
+    return flow
+
+
+def _is_storm(flow: Flow) -> bool:
+    if flow.rejects_in_row >= REJECTS_IN_ROW:
+        return True
+    requests = sum(minute.request_count for minute in flow.minutes)
+    rejected = sum(minute.rejected_count for minute in flow.minutes)
+    return (
+        flow.last_ok_at_ms > 0
+        and requests >= REJECTED_REQUESTS_MIN
+        and rejected >= REJECTED_FRACTION * requests
+    )
+
+
+def _minutes(
+    minutes: tuple[MinuteOfRequests, ...], *, is_rejected: bool, now_ms: int
+) -> tuple[MinuteOfRequests, ...]:
+    begun_ms = minute_of(now_ms)
+    kept = tuple(m for m in minutes if begun_ms - MINUTES * MINUTE_MS < m.started_at_ms < begun_ms)
+    same = [m for m in minutes if m.started_at_ms == begun_ms]
+    last = same[0] if same else MinuteOfRequests(begun_ms, 0, 0)
+    grown = MinuteOfRequests(begun_ms, last.request_count + 1, last.rejected_count + is_rejected)
+    return (*kept, grown)
+
+
+def _added(counts: Mapping[str, int], name: str, count: int) -> Mapping[str, int]:
+    return {**counts, name: counts.get(name, 0) + count}

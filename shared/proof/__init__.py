@@ -1,0 +1,1 @@
+"""What proves where each event is: receipts, the ledger, intervals, the balance."""

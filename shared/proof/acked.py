@@ -1,0 +1,182 @@
+"""Decides what the gateway's ledger says: which offsets were acknowledged, when, and their ids.
+
+A row is written for what one Kafka partition stored within a second. Its first line is JSON; the
+ids follow, a line each, so that whoever only counts never touches them. Rows are written after the
+answer, so a gateway that dies may leave events without one: the audit then reads the log itself.
+
+Each slice names its request, so that whoever kept the id of an answer finds its events again.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, groupby
+from typing import Any
+
+from shared.event.times import DAY_MS, MINUTE_MS, minute_of
+from shared.proof.log_buckets import LogBuckets
+
+# Events whose own time is so far off belong to no minute that anybody watches: a day back is as
+# long as minutes stay open to late events, 5 min ahead is what clocks of healthy machines differ.
+LATE_MS_MAX = DAY_MS
+EARLY_MS_MAX = 5 * MINUTE_MS
+# The bucket of such events; no minute starts there, as minutes are multiples of 60,000.
+WILD = -1
+# With its longest ids (256 characters of 4 bytes) a row of so many stays under a record's 1 MB,
+# also when each of them came in a request of its own.
+ROW_EVENTS_MAX = 900
+# A UUID of version 7 as the gateway writes it; its first 48 bits are milliseconds (RFC 9562).
+REQUEST_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+
+
+def audited_minute(event_time_ms: int, accepted_at_ms: int) -> int:
+    """The minute an event is counted in, or WILD."""
+    if not -LATE_MS_MAX <= event_time_ms - accepted_at_ms <= EARLY_MS_MAX:
+        return WILD
+    return minute_of(event_time_ms)
+
+
+def runs_of(minutes: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """(count, minute) of each stretch of equal minutes."""
+    return tuple((len(list(group)), minute) for minute, group in groupby(minutes))
+
+
+def request_time_ms(request_id: str) -> int | None:
+    """When a request came, as its id says; None for what is no id of a request."""
+    if REQUEST_ID.fullmatch(request_id) is None:
+        return None
+    return int(request_id[:8] + request_id[9:13], 16)
+
+
+@dataclass(frozen=True, slots=True)
+class AckedSlice:
+    """Consecutive offsets that one request's events were given."""
+
+    first: int
+    runs: tuple[tuple[int, int], ...]
+    accepted_at_ms: int
+    # Which request, and how many of its events Hifi took in all; rows of old do not say.
+    request_id: str = ""
+    request_count: int = 0
+
+    @property
+    def count(self) -> int:
+        return sum(count for count, _ in self.runs)
+
+    def claims(self) -> Iterator[tuple[int, int, int]]:
+        """(minute, first, end) of each stretch of offsets."""
+        at = self.first
+        for count, minute in self.runs:
+            yield minute, at, at + count
+            at += count
+
+
+@dataclass(frozen=True, slots=True)
+class AckedRow:
+    """What one Kafka partition of a stream acknowledged within about a second."""
+
+    topic: str
+    partition: int
+    slices: tuple[AckedSlice, ...]
+    # In the order of the slices; no id holds a line break.
+    ids: tuple[str, ...]
+    value_bytes: int = 0
+    # How old the events were when they came, and how long Kafka took to store them.
+    ingest: LogBuckets = field(default_factory=LogBuckets)
+    process: LogBuckets = field(default_factory=LogBuckets)
+
+    def to_bytes(self) -> bytes:
+        head = {
+            "topic": self.topic,
+            "partition": self.partition,
+            "slices": [
+                [s.first, s.accepted_at_ms, *chain.from_iterable(s.runs)] for s in self.slices
+            ],
+            # Beside the slices, where readers that do not know of it pass it by.
+            "requests": [[s.request_id, s.request_count] for s in self.slices],
+            "value_bytes": self.value_bytes,
+            "ingest": self.ingest.to_list(),
+            "process": self.process.to_list(),
+        }
+        line = json.dumps(head, separators=(",", ":"))
+        return "\n".join((line, *self.ids)).encode()
+
+    @classmethod
+    def from_bytes(cls, value: bytes, *, with_ids: bool = True) -> "AckedRow":
+        line, _, rest = value.partition(b"\n")
+        head: dict[str, Any] = json.loads(line)
+        slices = head["slices"]
+        requests = head.get("requests") or [("", 0)] * len(slices)
+        return cls(
+            topic=head["topic"],
+            partition=head["partition"],
+            slices=tuple(
+                AckedSlice(
+                    first, tuple(zip(flat[::2], flat[1::2], strict=True)), accepted_at_ms, *asked
+                )
+                for (first, accepted_at_ms, *flat), asked in zip(slices, requests, strict=True)
+            ),
+            ids=tuple(rest.decode().split("\n")) if with_ids and rest else (),
+            value_bytes=head["value_bytes"],
+            ingest=LogBuckets.from_list(head["ingest"]),
+            process=LogBuckets.from_list(head["process"]),
+        )
+
+    @property
+    def count(self) -> int:
+        return sum(one.count for one in self.slices)
+
+    def claims(self) -> Iterator[tuple[int, int, int]]:
+        """(minute, first, end) of each stretch of offsets."""
+        for one in self.slices:
+            yield from one.claims()
+
+    def named(self) -> Iterator[tuple[int, int, str]]:
+        """(minute, offset, id) of each event."""
+        ids = iter(self.ids)
+        for minute, first, end in self.claims():
+            for offset in range(first, end):
+                yield minute, offset, next(ids)
+
+    def of_request(self, request_id: str) -> Iterator[tuple[int, str, AckedSlice]]:
+        """(offset, id, slice) of each event that came with a request."""
+        at = 0
+        for one in self.slices:
+            if one.request_id == request_id:
+                for nth, event_id in enumerate(self.ids[at : at + one.count]):
+                    yield one.first + nth, event_id, one
+            at += one.count
+
+
+@dataclass(slots=True)
+class AckedRequest:
+    """What the ledger has of one request, as far as it was read."""
+
+    request_id: str
+    topic: str = ""
+    accepted_at_ms: int = 0
+    # How many events of it Hifi took, which may not be in the ledger yet.
+    count: int = 0
+    # Their ids, by Kafka partition and offset.
+    ids: dict[tuple[int, int], str] = field(default_factory=dict)
+    # Rows up to this time were read; None when all were.
+    read_until_ms: int | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        return 0 < self.count <= len(self.ids)
+
+    def take(self, value: bytes) -> None:
+        """Enter a row of the ledger, if it is about the request; entering it twice is no harm."""
+        # Nearly all rows are about others: they are not even read.
+        if self.request_id.encode() not in value:
+            return
+        try:
+            row = AckedRow.from_bytes(value)
+        except (ValueError, KeyError, TypeError):
+            return
+        for offset, event_id, one in row.of_request(self.request_id):
+            self.topic, self.accepted_at_ms = row.topic, one.accepted_at_ms
+            self.count = max(self.count, one.request_count)
+            self.ids[row.partition, offset] = event_id

@@ -1,0 +1,198 @@
+"""What is known of every stream and destination at a moment: verdicts, lag, loss, backlog.
+
+Only plain values: the audit and the sampler of `observe` fill them in, the console, `hifi top` and
+the metrics show them. Whatever is not known is None or CANNOT TELL, never a zero that looks well.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from shared.proof.balance import Balance
+from shared.proof.log_buckets import LogBuckets
+
+
+class StreamVerdict(Enum):
+    """One word for people, the worst that holds."""
+
+    OK = "OK"
+    SLOW = "SLOW"
+    STALLED = "STALLED"
+    LOSING = "LOSING"
+    CANNOT_TELL = "CANNOT TELL"
+
+
+class Node(Enum):
+    """Where an event can be, in the order of its way, and so who can lose it."""
+
+    GATEWAY = "gateway"
+    KAFKA = "kafka"
+    DELIVERY = "delivery"
+    # The tier that should hold a waiting event, and the retrier that takes it out.
+    RETRY_TIER = "retry tier"
+    RETRIER = "retrier"
+    DEAD_LETTERS = "dead letters"
+
+
+class MinuteState(Enum):
+    OPEN = "open"
+    COMPLETE = "complete"
+    LOSING = "losing"
+    # It should be settled by now and is not: something waits, or could not be read.
+    CANNOT_TELL = "cannot tell"
+
+
+@dataclass(frozen=True, slots=True)
+class Quantiles:
+    """Durations of many events; the mean is exact, and means of successive steps add up."""
+
+    count: int
+    mean_ms: float
+    p50_ms: float
+    p95_ms: float
+    p99_ms: float
+
+    @classmethod
+    def of(cls, buckets: LogBuckets) -> "Quantiles | None":
+        if not buckets.counts:
+            return None
+        return cls(
+            count=buckets.count,
+            mean_ms=buckets.mean_ms,
+            p50_ms=buckets.quantile(0.50),
+            p95_ms=buckets.quantile(0.95),
+            p99_ms=buckets.quantile(0.99),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NodeLag:
+    """How late events come into a node and out of it, and how long the node takes itself."""
+
+    node: Node
+    # Since the time the event says, and since the gateway had the request.
+    in_from_event: Quantiles | None = None
+    in_from_accepted: Quantiles | None = None
+    out_from_event: Quantiles | None = None
+    out_from_accepted: Quantiles | None = None
+    process: Quantiles | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """One event that somebody lost. The id is empty only if nothing that is left names it."""
+
+    event_id: str
+    node: Node
+    topic: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class MinuteBooks:
+    """One event-time minute of one destination: acked = delivered + waiting + dead + ... + lost."""
+
+    stream: str
+    destination_id: str
+    # None: events whose own time is too wild to belong to a minute.
+    minute_ms: int | None
+    state: MinuteState
+    acked: int
+    delivered: int
+    waiting: int
+    dead: int
+    # Not come to by its lane yet.
+    pending: int
+    lost: Mapping[Node, int] = field(default_factory=dict)
+    # At most as many as are worth listing; `lost` has the full count.
+    missing: tuple[Missing, ...] = ()
+    # Why it cannot be told, for people; empty otherwise.
+    problem: str = ""
+
+    @property
+    def lost_count(self) -> int:
+        return sum(self.lost.values())
+
+    @property
+    def lost_part(self) -> float:
+        """Of what was acknowledged, from 0 to 1."""
+        return self.lost_count / self.acked if self.acked else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class DestinationView:
+    """All that is known of one destination now."""
+
+    stream: str
+    name: str
+    destination_id: str
+    verdict: StreamVerdict
+    # Why the verdict is not OK, in one sentence.
+    reason: str
+    balance: Balance
+    # In the order of the way; the means of their `process` add up to the end-to-end mean.
+    nodes: tuple[NodeLag, ...]
+    # Of events delivered in the last minutes: since their own time, and since the gateway had them.
+    end_to_end: Quantiles | None
+    since_accepted: Quantiles | None
+    backlog_events: int
+    # Estimated by the mean size of the stream's latest events.
+    backlog_bytes: int
+    oldest_age_s: float | None
+    # How long the lane has given no sign although there is work; 0 when there is none.
+    silent_s: float
+    # Of those that wait for a retry: parked, throttled, breaker, retry.
+    waiting_by_cause: Mapping[str, int]
+    # Newest first; `None` minutes (wild event times) last.
+    minutes: tuple[MinuteBooks, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StreamView:
+    """The worst of a stream's destinations, and what the gateway says of it."""
+
+    name: str
+    verdict: StreamVerdict
+    reason: str
+    # Acknowledged in the last minute, by the gateway's own ledger.
+    events_per_s: float
+    # How late events come to us: since their own time.
+    ingest: Quantiles | None
+    destinations: tuple[DestinationView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AuditHealth:
+    """Whether the audit itself can be believed."""
+
+    # None while it has never finished a run.
+    last_run_ms: int | None = None
+    last_run_took_s: float = 0.0
+    # How far the newest settled minute lies behind the one that should be settled by now.
+    behind_s: float = 0.0
+    problem: str = "the audit has not finished its first run"
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    at_ms: int
+    streams: tuple[StreamView, ...]
+    audit: AuditHealth
+    # Why the sampler's figures may be old; empty while it reads on.
+    problem: str = ""
+
+
+# Worst last; what cannot be told may hide the worst, but a known loss is certain.
+_SEVERITY = (
+    StreamVerdict.OK,
+    StreamVerdict.SLOW,
+    StreamVerdict.CANNOT_TELL,
+    StreamVerdict.STALLED,
+    StreamVerdict.LOSING,
+)
+
+
+def worst(verdicts: "tuple[StreamVerdict, ...]") -> StreamVerdict:
+    """The verdict of the whole; OK of nothing."""
+    return max(verdicts, key=_SEVERITY.index, default=StreamVerdict.OK)

@@ -1,0 +1,207 @@
+"""Decides what a receipt says: one line per HTTP batch, enough to prove what became of each event.
+
+A receipt names its events by the intervals of their log coordinates, so that the union of all
+receipts, laid over the stream topic, shows what is delivered, waiting, dead, or unaccounted.
+A record of the receipts' topic is a sheet of them, as Spark and Kafka are paid by the record.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from enum import Enum
+from typing import Any
+
+from shared.event.envelope import Envelope
+from shared.event.record import Origin
+from shared.event.times import minute_of
+from shared.proof.log_buckets import LogBuckets
+
+# Some 150 receipts of 800 bytes, which is enough to make the price of a record not matter. A reader
+# that wants one receipt has all of its sheet in memory.
+SHEET_BYTES_MAX = 131_072
+
+
+class ReceiptOutcome(Enum):
+    DELIVERED = "delivered"
+    WAITING = "waiting"
+    DEAD = "dead"
+
+
+@dataclass(frozen=True, slots=True)
+class Covered:
+    """Consecutive offsets [first, end) of one Kafka partition of a stream topic."""
+
+    topic: str
+    partition: int
+    first: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What became of the events of one HTTP batch."""
+
+    destination_id: str
+    outcome: ReceiptOutcome
+    reason: str
+    batch_id: str
+    event_count: int
+    covered: tuple[Covered, ...]
+    # Events per minute of their own time: {minute start in ms: count}.
+    minutes: Mapping[int, int]
+    # The earliest times among the events, from which lag follows.
+    event_time_ms_min: int
+    accepted_at_ms_min: int
+    attempt: int
+    started_at_ms: int
+    ended_at_ms: int
+    # Whether the retrier wrote it; otherwise delivery did.
+    is_retry: bool = False
+    # How often its events had been sent again out of dead letters: what is said of them since then
+    # counts before what was said of them earlier.
+    redrive_count: int = 0
+    # The first record that its task read. What it says of waiting and dead events is sure once its
+    # lane has passed that: then their records are stored (`unconfirmed.py`). None: at once.
+    read_at: Origin | None = None
+    # How late each event was: at the end since its own time, at the end and at the start since the
+    # gateway had it.
+    out_from_event: LogBuckets = field(default_factory=LogBuckets)
+    out_from_accepted: LogBuckets = field(default_factory=LogBuckets)
+    in_from_accepted: LogBuckets = field(default_factory=LogBuckets)
+
+    def to_json(self) -> bytes:
+        found: dict[str, Any] = {name: getattr(self, name) for name in _NAMES}
+        found["outcome"] = self.outcome.value
+        found["covered"] = [[c.topic, c.partition, c.first, c.end] for c in self.covered]
+        found["minutes"] = {str(minute): count for minute, count in self.minutes.items()}
+        for name in _BUCKETS:
+            found[name] = found[name].to_list()
+        at = found.pop("read_at")
+        if at is not None:
+            found["read_at"] = [at.topic, at.partition, at.offset]
+        return json.dumps(found, separators=(",", ":")).encode()
+
+    @classmethod
+    def from_json(cls, value: bytes) -> "Receipt":
+        found = json.loads(value)
+        found["outcome"] = ReceiptOutcome(found["outcome"])
+        found["covered"] = tuple(Covered(*covered) for covered in found["covered"])
+        found["minutes"] = {int(minute): count for minute, count in found["minutes"].items()}
+        for name in _BUCKETS:
+            found[name] = LogBuckets.from_list(found.get(name, ()))
+        if "read_at" in found:
+            found["read_at"] = Origin(*found["read_at"])
+        # One that a newer version wrote may say more.
+        return cls(**{name: found[name] for name in _NAMES if name in found})
+
+
+_NAMES = tuple(one.name for one in fields(Receipt))
+_BUCKETS = ("out_from_event", "out_from_accepted", "in_from_accepted")
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a receipt tells of its events: where they are in the log, and when they were."""
+
+    covered: tuple[Covered, ...]
+    event_times_ms: Sequence[int]
+    accepted_ats_ms: Sequence[int]
+    # Whether they came out of a retry tier.
+    is_retry: bool = False
+
+
+def facts_of(envelopes: Sequence[Envelope]) -> Facts:
+    """The facts of events that were opened one by one."""
+    origins = [(e.origin.topic, e.origin.partition, e.origin.offset) for e in envelopes]
+    return Facts(
+        covered=cover(origins),
+        event_times_ms=[envelope.event_time_ms for envelope in envelopes],
+        accepted_ats_ms=[envelope.accepted_at_ms for envelope in envelopes],
+        is_retry=envelopes[0].history is not None,
+    )
+
+
+def make_receipt(
+    facts: Facts,
+    *,
+    destination_id: str,
+    outcome: ReceiptOutcome,
+    reason: str,
+    batch_id: str,
+    attempt: int,
+    started_at_ms: int,
+    ended_at_ms: int,
+    redrive_count: int = 0,
+    read_at: Origin | None = None,
+) -> Receipt:
+    """Write down what became of these events; there is at least one."""
+    # Many events share their times: what is costly is done once for each time.
+    event_times = Counter(facts.event_times_ms)
+    accepted_ats = Counter(facts.accepted_ats_ms)
+    return Receipt(
+        destination_id=destination_id,
+        outcome=outcome,
+        reason=reason,
+        batch_id=batch_id,
+        event_count=len(facts.event_times_ms),
+        covered=facts.covered,
+        minutes=_minutes(event_times),
+        event_time_ms_min=min(event_times),
+        accepted_at_ms_min=min(accepted_ats),
+        attempt=attempt,
+        started_at_ms=started_at_ms,
+        ended_at_ms=ended_at_ms,
+        is_retry=facts.is_retry,
+        redrive_count=redrive_count,
+        read_at=read_at,
+        out_from_event=LogBuckets.of_counts(event_times, until_ms=ended_at_ms),
+        out_from_accepted=LogBuckets.of_counts(accepted_ats, until_ms=ended_at_ms),
+        in_from_accepted=LogBuckets.of_counts(accepted_ats, until_ms=started_at_ms),
+    )
+
+
+def sheets_of(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Receipts as records, in their order."""
+    sheet: list[bytes] = []
+    sheet_bytes = 0
+    for line in lines:
+        if sheet and sheet_bytes + len(line) > SHEET_BYTES_MAX:
+            yield b"\n".join(sheet)
+            sheet, sheet_bytes = [], 0
+        sheet.append(line)
+        sheet_bytes += len(line) + 1
+    if sheet:
+        yield b"\n".join(sheet)
+
+
+def lines_of(sheet: bytes) -> list[bytes]:
+    """The receipts of a record, each to be opened by itself: one that is torn spoils no other."""
+    return sheet.split(b"\n")
+
+
+def cover(origins: Iterable[tuple[str, int, int]]) -> tuple[Covered, ...]:
+    """Fold coordinates (topic, partition, offset) into as few intervals as they make."""
+    covered: list[Covered] = []
+    topic, partition, first, end = "", 0, 0, 0
+    for origin in sorted(origins):
+        if origin[:2] != (topic, partition) or origin[2] > end:
+            if end > first:
+                covered.append(Covered(topic, partition, first, end))
+            topic, partition, first = origin
+        end = origin[2] + 1
+    if end > first:
+        covered.append(Covered(topic, partition, first, end))
+    return tuple(covered)
+
+
+def _minutes(times_ms: Mapping[int, int]) -> dict[int, int]:
+    """Events per minute, from how many there are of each time."""
+    first = minute_of(min(times_ms))
+    if first == minute_of(max(times_ms)):
+        return {first: sum(times_ms.values())}
+    minutes: dict[int, int] = {}
+    for time_ms, count in times_ms.items():
+        minute = minute_of(time_ms)
+        minutes[minute] = minutes.get(minute, 0) + count
+    return minutes

@@ -1,0 +1,115 @@
+"""Decides what is said of some events since they were stored: in receipts, tiers, dead letters.
+
+Whoever reads shows every record it comes by; what is about other events is passed over.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from shared.event.envelope import ORIGIN_TOPIC, Envelope, Malformed, open_retry_record
+from shared.event.record import Origin, RecordIn
+from shared.proof.intervals import Offsets
+from shared.proof.receipt import Receipt, ReceiptOutcome, lines_of
+
+Where = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A record on a retry tier or in dead letters: the event, where it lies, since when."""
+
+    # Without the event's bytes: there may be thousands of them.
+    envelope: Envelope
+    place: Origin
+    stored_at_ms: int
+    headers: Mapping[str, bytes]
+
+
+@dataclass(slots=True)
+class Trail:
+    """All that names some events. Made by `Trail.of`."""
+
+    # By Kafka partition of their streams.
+    wanted: Mapping[Where, Offsets]
+    receipts: list[Receipt] = field(default_factory=list)
+    retries: list[Kept] = field(default_factory=list)
+    dead: list[Kept] = field(default_factory=list)
+    # False: there was more to read than the time allowed.
+    is_whole: bool = True
+    _delivered: dict[tuple[str, Where], Offsets] = field(default_factory=dict)
+    _told_of: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, origins: Iterable[Origin]) -> "Trail":
+        wanted: dict[Where, Offsets] = {}
+        for one in origins:
+            offsets = wanted.setdefault((one.topic, one.partition), Offsets())
+            offsets.add(one.offset, one.offset + 1)
+        return cls(wanted)
+
+    def take_sheet(self, record: RecordIn) -> None:
+        """Enter the receipts of a record."""
+        if not any(topic.encode() in record.value for topic, _ in self.wanted):
+            return
+        for line in lines_of(record.value):
+            self._take_line(line)
+
+    def _take_line(self, line: bytes) -> None:
+        try:
+            receipt = Receipt.from_json(line)
+        except (ValueError, TypeError, KeyError):
+            return
+        named = list(self.named(receipt))
+        if not named:
+            return
+        self.receipts.append(receipt)
+        self._told_of.add(receipt.destination_id)
+        if receipt.outcome is _DELIVERED:
+            for where, first, end in named:
+                key = (receipt.destination_id, where)
+                self._delivered.setdefault(key, Offsets()).add(first, end)
+
+    def take_retry(self, record: RecordIn) -> None:
+        self.retries += self._opened(record)
+
+    def take_dead(self, record: RecordIn) -> None:
+        self.dead += self._opened(record)
+
+    def named(self, receipt: Receipt) -> Iterable[tuple[Where, int, int]]:
+        """(Kafka partition, first, end) of those of the events that a receipt is about."""
+        for covered in receipt.covered:
+            where = (covered.topic, covered.partition)
+            for first, end in self.wanted.get(where, _NONE).within(covered.first, covered.end):
+                yield where, first, end
+
+    def is_delivered_to(self, destination_ids: Iterable[str]) -> bool:
+        """Whether each of the destinations has each of the events: then nothing more is to come.
+
+        One that was told of counts too: it is configured no more, and may have had them all.
+        """
+        return all(
+            len(self._delivered.get((destination_id, where), _NONE)) == len(offsets)
+            for destination_id in {*destination_ids, *self._told_of}
+            for where, offsets in self.wanted.items()
+        )
+
+    @property
+    def first_trouble_ms(self) -> int | None:
+        """When the first of them was not delivered; before that none was kept anywhere."""
+        times = (r.started_at_ms for r in self.receipts if r.outcome is not _DELIVERED)
+        return min(times, default=None)
+
+    def _opened(self, record: RecordIn) -> Iterable[Kept]:
+        headers = dict(record.headers)
+        if not any(headers.get(ORIGIN_TOPIC) == topic.encode() for topic, _ in self.wanted):
+            return
+        opened = open_retry_record(replace(record, value=b""))
+        if isinstance(opened, Malformed):
+            return
+        origin = opened.origin
+        if origin.offset in self.wanted.get((origin.topic, origin.partition), _NONE):
+            yield Kept(opened, record.origin, record.timestamp_ms, headers)
+
+
+_NONE = Offsets()
+_DELIVERED = ReceiptOutcome.DELIVERED

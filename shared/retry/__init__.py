@@ -1,0 +1,1 @@
+"""What happens after an attempt: its verdict, the decision, the schedule, dead letters."""

@@ -1,0 +1,195 @@
+"""Decides what one HTTP attempt amounts to: every status and every failure becomes one verdict.
+
+The rule is literal: 2xx is delivered, any 4xx but 429 is non-recoverable, all else is recoverable.
+A destination may add statuses to the recoverable ones (`retry_on`, meant for 408 and 425).
+What was never the destination's doing is a park: it costs no attempt.
+"""
+
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TypeAlias, assert_never
+
+
+class Failure(Enum):
+    """How an exchange failed without a status, or why it was not started."""
+
+    DNS_FAILED = "dns_failed"
+    CONNECT_REFUSED = "connect_refused"
+    CONNECT_TIMEOUT = "connect_timeout"
+    UNREACHABLE = "unreachable"
+    TLS_FAILED = "tls_failed"
+    RESET_BEFORE_SENT = "reset_before_sent"
+    RESET_AFTER_SENT = "reset_after_sent"
+    SEND_TIMEOUT = "send_timeout"
+    READ_TIMEOUT = "read_timeout"
+    RESPONSE_UNREADABLE = "response_unreadable"
+    REQUEST_UNBUILDABLE = "request_unbuildable"
+    POLICY_BLOCKED = "policy_blocked"
+    TOO_LARGE = "too_large"
+    PAUSED = "paused"
+    BREAKER_OPEN = "breaker_open"
+    HELD = "held"
+    OVER_RATE = "over_rate"
+    BUDGET_USED_UP = "budget_used_up"
+    KEY_WAITS = "key_waits"
+    DISABLED = "endpoint_disabled"
+    RESOLVER_DOWN = "resolver_down"
+    PROXY_DOWN = "proxy_down"
+    SECRET_UNAVAILABLE = "secret_unavailable"  # noqa: S105 - a cause, not a secret
+    TOKEN_UNAVAILABLE = "token_unavailable"  # noqa: S105 - as above
+
+
+class WebhookDirective(Enum):
+    """What a destination asks for in its reply's `webhook-delivery` header."""
+
+    ABORT = "abort-message"
+    DISABLE = "disable"
+
+
+@dataclass(frozen=True, slots=True)
+class Responded:
+    """The destination answered: its status decides."""
+
+    status: int
+    retry_after: str | None = None
+    # The first bytes of the body, for the people who read dead letters.
+    excerpt: str = ""
+    # This answers a second copy of the request; of the first, nobody knows whether it arrived.
+    is_resent: bool = False
+    # The body of a 2xx that may name events which failed (delivery/http/partial_reply.py).
+    report: bytes = b""
+    # Its media type says that it does.
+    is_report: bool = False
+    wish: WebhookDirective | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """No status came back, or nothing was sent."""
+
+    failure: Failure
+    detail: str = ""
+
+
+Attempt: TypeAlias = Responded | Failed
+
+
+class Outcome(Enum):
+    OK = "ok"
+    RECOVERABLE = "recoverable"
+    NON_RECOVERABLE = "non_recoverable"
+    PARK = "park"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The class of an attempt, with its reason and what else follows from it."""
+
+    outcome: Outcome
+    reason: str
+    # The destination may have taken the events although we do not know it.
+    is_ambiguous: bool = False
+    # Counts against the destination's circuit breaker.
+    is_breaker_failure: bool = False
+    # Somebody must change a setting: waiting alone will not mend it.
+    is_config_fault: bool = False
+    # One bad event may condemn the whole batch: send the halves before giving up on all.
+    is_splittable: bool = False
+
+
+# Statuses that a single event of a batch can cause (RFC 9110: content, size, type, semantics).
+SPLITTABLE = frozenset({400, 413, 415, 422})
+# Answers that say the address or the key is wrong, whatever the events are.
+CONFIG_FAULTS = frozenset({401, 403, 404, 405, 407, 410})
+# Answers of a proxy that had handed the request on: the destination behind it may have taken it.
+AMBIGUOUS = frozenset({502, 504})
+TOO_MANY_REQUESTS = 429
+
+
+def wish_of(header: str) -> WebhookDirective | None:
+    """What a `webhook-delivery` header asks for; unknown words ask for nothing."""
+    return next((wish for wish in WebhookDirective if wish.value == header.strip().lower()), None)
+
+
+def classify(attempt: Attempt, *, retry_on: AbstractSet[int] = frozenset()) -> Verdict:
+    """Say what an attempt amounts to. Total: every value of Attempt has its verdict."""
+    match attempt:
+        case Responded(status=status, is_resent=is_resent, wish=wish):
+            verdict = _classify_status(status, retry_on)
+            if wish is not None and verdict.outcome is not Outcome.OK:
+                # It wants none of these events again, whatever it says besides.
+                return Verdict(Outcome.NON_RECOVERABLE, f"asked_{wish.value}")
+            if is_resent and verdict.outcome is Outcome.RECOVERABLE:
+                return replace(verdict, is_ambiguous=True)
+            return verdict
+        case Failed(failure=failure):
+            return _classify_failure(failure)
+        case _:
+            assert_never(attempt)
+
+
+def _classify_status(status: int, retry_on: AbstractSet[int]) -> Verdict:
+    reason = f"status_{status}"
+    if 200 <= status <= 299:  # noqa: PLR2004 - the success class of RFC 9110
+        return Verdict(Outcome.OK, reason)
+    if status == TOO_MANY_REQUESTS or status in retry_on:
+        return Verdict(Outcome.RECOVERABLE, reason)
+    if 400 <= status <= 499:  # noqa: PLR2004 - the client error class of RFC 9110
+        return Verdict(
+            Outcome.NON_RECOVERABLE,
+            reason,
+            is_config_fault=status in CONFIG_FAULTS,
+            is_splittable=status in SPLITTABLE,
+        )
+    # 1xx as a final answer, 3xx (never followed), 5xx, and numbers that no RFC knows.
+    return Verdict(
+        Outcome.RECOVERABLE,
+        reason,
+        is_ambiguous=status in AMBIGUOUS,
+        is_breaker_failure=True,
+        is_config_fault=300 <= status <= 399,  # noqa: PLR2004 - the redirect class of RFC 9110
+    )
+
+
+def _classify_failure(failure: Failure) -> Verdict:
+    reason = failure.value
+    match failure:
+        case (
+            Failure.DNS_FAILED
+            | Failure.CONNECT_REFUSED
+            | Failure.CONNECT_TIMEOUT
+            | Failure.UNREACHABLE
+            | Failure.RESET_BEFORE_SENT
+        ):
+            return Verdict(Outcome.RECOVERABLE, reason, is_breaker_failure=True)
+        case Failure.TLS_FAILED:
+            return Verdict(
+                Outcome.RECOVERABLE, reason, is_breaker_failure=True, is_config_fault=True
+            )
+        case (
+            Failure.RESET_AFTER_SENT
+            | Failure.SEND_TIMEOUT
+            | Failure.READ_TIMEOUT
+            | Failure.RESPONSE_UNREADABLE
+        ):
+            return Verdict(Outcome.RECOVERABLE, reason, is_ambiguous=True, is_breaker_failure=True)
+        case Failure.REQUEST_UNBUILDABLE | Failure.POLICY_BLOCKED | Failure.DISABLED:
+            return Verdict(Outcome.NON_RECOVERABLE, reason, is_config_fault=True)
+        case Failure.TOO_LARGE:
+            return Verdict(Outcome.NON_RECOVERABLE, reason, is_splittable=True)
+        case (
+            Failure.PAUSED
+            | Failure.BREAKER_OPEN
+            | Failure.HELD
+            | Failure.OVER_RATE
+            | Failure.BUDGET_USED_UP
+            | Failure.KEY_WAITS
+            | Failure.RESOLVER_DOWN
+            | Failure.PROXY_DOWN
+            | Failure.SECRET_UNAVAILABLE
+            | Failure.TOKEN_UNAVAILABLE
+        ):
+            return Verdict(Outcome.PARK, reason)
+        case _:
+            assert_never(failure)

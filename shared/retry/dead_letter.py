@@ -1,0 +1,287 @@
+"""Decides what a dead letter tells, which ones are wanted, and what sending one again writes.
+
+A dead letter stays where it is when it is sent again: a mark beside it says so, and whoever sends
+it a second time finds the mark. The event keeps its id and its bytes; its history begins anew.
+"""
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from shared.event.envelope import (
+    DESTINATION,
+    EVENT_ID,
+    LAST_DETAIL,
+    REASON,
+    STREAM,
+    Envelope,
+    History,
+    Malformed,
+    open_retry_record,
+)
+from shared.event.record import RecordIn, RecordOut
+from shared.event.topics import REDRIVEN, stream_and_name
+from shared.proof.receipt import ReceiptOutcome, facts_of, make_receipt
+from shared.retry.decision import MALFORMED_RETRY_RECORD, RetryLater
+from shared.retry.lifecycle import Move, State, next_state
+from shared.retry.routing import route, route_receipt
+from shared.retry.schedule import RetrySchedule
+
+# What the receipt of an event says that somebody has sent again.
+REDRIVEN_REASON = "redriven"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """Where a dead letter lies in its topic."""
+
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.partition}:{self.offset}"
+
+    @classmethod
+    def of(cls, text: str) -> "Place":
+        """Read what `str` has written; ValueError for anything else."""
+        partition, colon, offset = text.partition(":")
+        if not (colon and _is_count(partition) and _is_count(offset)):
+            raise ValueError(f"{text[:50]!r} is no place such as 0:17")
+        return cls(int(partition), int(offset))
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A dead letter as it was read: an event with its history, or what nobody could open."""
+
+    place: Place
+    dead_at_ms: int
+    reason: str
+    stream: str
+    destination_id: str
+    event_id: str
+    value: bytes
+    opened: Envelope | Malformed
+
+    @property
+    def can_be_redriven(self) -> bool:
+        return isinstance(self.opened, Envelope)
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterFilter:
+    """Which dead letters somebody asks for; what is None matters not."""
+
+    stream: str | None = None
+    # Its name, or stream/name.
+    destination: str | None = None
+    # A trailing * stands for anything: status_4*.
+    reason: str | None = None
+    # From this time on, by the broker's clock at the time of death.
+    from_ms: int | None = None
+    # Up to, but not including.
+    to_ms: int | None = None
+    event_id: str | None = None
+
+    def takes(self, letter: Letter) -> bool:
+        return (
+            self.stream in {None, letter.stream}
+            and self._is_destination(letter.destination_id)
+            and self._is_reason(letter.reason)
+            and (self.from_ms is None or letter.dead_at_ms >= self.from_ms)
+            and (self.to_ms is None or letter.dead_at_ms < self.to_ms)
+            and self.event_id in {None, letter.event_id}
+        )
+
+    def _is_destination(self, found: str) -> bool:
+        return self.destination in {None, found, stream_and_name(found)[1]}
+
+    def _is_reason(self, found: str) -> bool:
+        if self.reason is not None and self.reason.endswith("*"):
+            return found.startswith(self.reason[:-1])
+        return self.reason in {None, found}
+
+
+def open_letter(record: RecordIn) -> Letter:
+    """Read a record of the dead letters' topic; it never fails, whoever wrote it."""
+    found = dict(record.headers)
+    opened = open_retry_record(record)
+    if found.get(REASON) == MALFORMED_RETRY_RECORD.encode():
+        # Some of its headers are ours and say where it lay: it must not pass for an event again.
+        opened = Malformed(record, _text(found.get(LAST_DETAIL)))
+    return Letter(
+        place=Place(record.origin.partition, record.origin.offset),
+        dead_at_ms=record.timestamp_ms,
+        reason=_text(found.get(REASON)),
+        stream=_text(found.get(STREAM)),
+        destination_id=_text(found.get(DESTINATION)),
+        event_id=_text(found.get(EVENT_ID)),
+        value=record.value,
+        opened=opened,
+    )
+
+
+def story_of(letter: Letter) -> dict[str, Any]:
+    """Everything that is known of a dead letter but its bytes, by the names that people know."""
+    story: dict[str, Any] = {
+        "place": str(letter.place),
+        "dead_at_ms": letter.dead_at_ms,
+        "stream": letter.stream,
+        "destination": letter.destination_id,
+        "reason": letter.reason,
+        "id": letter.event_id,
+        "bytes": len(letter.value),
+    }
+    if isinstance(letter.opened, Malformed):
+        return {**story, "problem": letter.opened.problem}
+    envelope = letter.opened
+    _, history = envelope.travel
+    return {
+        **story,
+        "attempts": history.attempt_count,
+        "parks": history.park_count,
+        "cause": history.cause,
+        "last_status": history.last_status,
+        "last_detail": history.last_detail,
+        "may_be_duplicate": history.is_ambiguous,
+        "event_time_ms": envelope.event_time_ms,
+        "accepted_at_ms": envelope.accepted_at_ms,
+        "first_attempt_at_ms": history.first_attempt_at_ms,
+        "last_attempt_at_ms": history.last_attempt_at_ms,
+        "deadline_at_ms": history.deadline_at_ms,
+        "redrives": history.redrive_count,
+        "origin": {
+            "topic": envelope.origin.topic,
+            "partition": envelope.origin.partition,
+            "offset": envelope.origin.offset,
+        },
+    }
+
+
+def payload_of(letter: Letter) -> dict[str, Any]:
+    """The event itself: as JSON if it is that, else as CloudEvents writes bytes."""
+    try:
+        return {"data": _parsed(letter.value)}
+    except (ValueError, RecursionError):
+        return {"data_base64": base64.b64encode(letter.value).decode()}
+
+
+def export_line(letter: Letter) -> bytes:
+    """One line of NDJSON with Event Grid's names; the event's own bytes stand in it as they are."""
+    fields: dict[str, Any] = {
+        "id": letter.event_id,
+        "stream": letter.stream,
+        "destination": letter.destination_id,
+        "deadLetterReason": letter.reason,
+        "deadLetterTime": _iso(letter.dead_at_ms),
+        **_delivery_of(letter.opened),
+    }
+    head = json.dumps(fields)[:-1].encode()
+    return b"%b, %b}\n" % (head, _data(letter.value))
+
+
+def redriven_rows(
+    letters: Sequence[Letter], *, schedule: RetrySchedule, redrive_id: str, now_ms: int
+) -> list[RecordOut]:
+    """What sending dead letters again writes, all of it or nothing: waits, receipts, marks."""
+    rows: list[RecordOut] = []
+    groups: dict[tuple[str, int], list[Envelope]] = {}
+    for letter in letters:
+        assert isinstance(letter.opened, Envelope), "what nobody can open is not sent again"
+        destination_id, before = letter.opened.travel
+        history = replace(
+            History.fresh(now_ms=now_ms, deadline_s=schedule.deadline_s),
+            cause=REDRIVEN_REASON,
+            # It may have arrived before it was given up.
+            is_ambiguous=before.is_ambiguous,
+            redrive_count=before.redrive_count + 1,
+            redrive_id=redrive_id,
+        )
+        waits = RetryLater(schedule.tiers[0], history)
+        rows.append(route(waits, letter.opened, destination_id, now_ms=now_ms))
+        rows.append(_mark(letter.place, redrive_id=redrive_id, now_ms=now_ms))
+        groups.setdefault((destination_id, history.redrive_count), []).append(letter.opened)
+    outcome = ReceiptOutcome(next_state(State.DEAD, Move.REDRIVE).value)
+    for (destination_id, redrive_count), envelopes in groups.items():
+        receipt = make_receipt(
+            facts_of(envelopes),
+            destination_id=destination_id,
+            outcome=outcome,
+            reason=REDRIVEN_REASON,
+            batch_id="",
+            attempt=0,
+            started_at_ms=now_ms,
+            ended_at_ms=now_ms,
+            redrive_count=redrive_count,
+        )
+        rows.append(route_receipt(receipt))
+    return rows
+
+
+def marked_place(key: bytes | None) -> Place | None:
+    """Which dead letter a mark is about; None for what is no mark of ours."""
+    try:
+        return Place.of((key or b"").decode())
+    except ValueError:
+        return None
+
+
+def _mark(place: Place, *, redrive_id: str, now_ms: int) -> RecordOut:
+    value = json.dumps({"redrive_id": redrive_id, "at_ms": now_ms}).encode()
+    return RecordOut(topic=REDRIVEN, key=str(place).encode(), value=value)
+
+
+def _delivery_of(opened: Envelope | Malformed) -> Mapping[str, Any]:
+    """How it was tried, in Event Grid's words."""
+    if isinstance(opened, Malformed):
+        return {"problem": opened.problem}
+    _, history = opened.travel
+    return {
+        "deliveryAttempts": history.attempt_count,
+        "lastDeliveryOutcome": history.cause,
+        "lastHttpStatusCode": history.last_status,
+        "lastResponse": history.last_detail,
+        "eventTime": _iso(opened.event_time_ms),
+        "publishTime": _iso(opened.accepted_at_ms),
+        "lastDeliveryAttemptTime": _iso(history.last_attempt_at_ms),
+    }
+
+
+def _data(value: bytes) -> bytes:
+    try:
+        _parsed(value)
+    except (ValueError, RecursionError):
+        return b'"data_base64": "%b"' % base64.b64encode(value)
+    # Outside of its strings JSON may hold line breaks; within them it cannot.
+    return b'"data": %b' % value.replace(b"\n", b" ").replace(b"\r", b" ")
+
+
+def _parsed(value: bytes) -> Any:
+    """The JSON that some bytes are, and nothing that only Python takes for JSON."""
+    return json.loads(value.decode(), parse_constant=_refuse)
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _iso(at_ms: int | None) -> str | None:
+    """A time as Event Grid writes it; None for what there is none of, or no calendar has."""
+    if at_ms is None:
+        return None
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, tz=UTC).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _text(raw: bytes | None) -> str:
+    return "" if raw is None else raw.decode(errors="replace")
+
+
+def _is_count(text: str) -> bool:
+    # As many digits as an offset can have; int() would take more than the plain ones.
+    return text.isascii() and text.isdigit() and len(text) <= 18  # noqa: PLR2004

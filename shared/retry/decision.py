@@ -1,0 +1,232 @@
+"""Decides what happens to an event next; no other place in Hifi does.
+
+`decide` is asked after an attempt, `admit` when a retry tier releases a waiting event. Both are
+pure: the time, the dice and the budget come in as numbers. Nothing here sends, writes or counts.
+"""
+
+import math
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias, assert_never
+
+from shared.event.envelope import History
+from shared.retry.attempt import Attempt, Failed, Failure, Outcome, Responded, Verdict, classify
+from shared.retry.schedule import RetrySchedule, Tier, Wait, parse_retry_after
+
+RETRIES_EXHAUSTED = "retries_exhausted"
+DEADLINE_PASSED = "deadline_passed"
+DESTINATION_REFUSED_RETRY = "destination_refused_retry"
+DESTINATION_GONE = "destination_gone"
+FILTERED = "filtered"
+MALFORMED_RETRY_RECORD = "malformed_retry_record"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What the destination's owner may choose about retrying."""
+
+    schedule: RetrySchedule = field(default_factory=RetrySchedule)
+    # Statuses to treat as recoverable besides 429 and what is not 4xx.
+    retry_on: AbstractSet[int] = frozenset()
+    # The destination refuses everything and its events are to wait, not to die, until it is well.
+    is_held: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What else bears on the decision besides the attempt itself."""
+
+    batch_count: int
+    local_attempt_count: int
+    # Seconds left of the micro-batch's time box; a local wait must fit into it.
+    budget_s: float
+    now_ms: int
+    roll: float
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RetryLocally:
+    """Wait in place and send the same batch again."""
+
+    delay_s: float
+    history: History
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Send the halves: one bad event must not condemn the rest."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RetryLater:
+    """Wait in a retry tier; the attempt is charged."""
+
+    tier: Tier
+    history: History
+
+
+@dataclass(frozen=True, slots=True)
+class Park:
+    """Wait in a retry tier; it was not the destination's fault, so nothing is charged."""
+
+    tier: Tier
+    history: History
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """Wait in one more tier: the destination asked for longer than one tier's delay."""
+
+    tier: Tier
+    history: History
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """Rest, with the reason, until somebody re-drives it."""
+
+    reason: str
+    history: History
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """The wait is over: try it now."""
+
+    history: History
+
+
+Decision: TypeAlias = Delivered | RetryLocally | Split | RetryLater | Park | DeadLetter
+Admission: TypeAlias = Send | Hop | DeadLetter
+Waiting: TypeAlias = RetryLater | Park | Hop
+
+
+def decide(history: History, attempt: Attempt, policy: Policy, situation: Situation) -> Decision:
+    """Say what happens to an event after an attempt."""
+    verdict = classify(attempt, retry_on=policy.retry_on)
+    seen = _with_attempt(history, attempt, verdict, now_ms=situation.now_ms)
+    match verdict.outcome:
+        case Outcome.OK:
+            return Delivered(verdict.reason)
+        case Outcome.NON_RECOVERABLE:
+            if verdict.is_splittable and situation.batch_count > 1:
+                return Split(verdict.reason)
+            if policy.is_held:
+                return _park(seen, policy.schedule, now_ms=situation.now_ms)
+            return DeadLetter(verdict.reason, replace(seen, attempt_count=seen.attempt_count + 1))
+        case Outcome.RECOVERABLE:
+            return _retry(seen, _asked_wait(attempt, situation.now_ms), policy.schedule, situation)
+        case Outcome.PARK:
+            return _park(seen, policy.schedule, now_ms=situation.now_ms)
+        case _:
+            assert_never(verdict.outcome)
+
+
+def refuse(
+    history: History, failure: Failure, schedule: RetrySchedule, *, until_ms: int, now_ms: int
+) -> Park | DeadLetter:
+    """Say what happens to an event that is not tried now; `until_ms` is when it may be again."""
+    verdict = classify(Failed(failure))
+    seen = replace(history, cause=verdict.reason)
+    if verdict.outcome is Outcome.NON_RECOVERABLE:
+        return DeadLetter(verdict.reason, seen)
+    # Only what the destination asked for is a promise; else it is tried when its tier is over.
+    not_before_ms = until_ms if failure is Failure.OVER_RATE else now_ms
+    return _park(seen, schedule, now_ms=now_ms, until_ms=until_ms, not_before_ms=not_before_ms)
+
+
+def admit(history: History, schedule: RetrySchedule, *, now_ms: int) -> Admission:
+    """Say what happens to a waiting event whose tier has released it."""
+    if now_ms >= history.deadline_at_ms:
+        return DeadLetter(DEADLINE_PASSED, history)
+    left_s = (history.not_before_ms - now_ms) / 1000
+    if left_s > 0:
+        return Hop(schedule.tier_for_wait(left_s), history)
+    return Send(history)
+
+
+def _with_attempt(history: History, attempt: Attempt, verdict: Verdict, *, now_ms: int) -> History:
+    """Note down what the attempt showed."""
+    answered = attempt if isinstance(attempt, Responded) else None
+    was_sent = verdict.outcome is not Outcome.PARK
+    return replace(
+        history,
+        cause=verdict.reason,
+        last_status=answered.status if answered else history.last_status,
+        last_detail=answered.excerpt if answered else getattr(attempt, "detail", ""),
+        is_ambiguous=history.is_ambiguous or verdict.is_ambiguous,
+        last_attempt_at_ms=now_ms if was_sent else history.last_attempt_at_ms,
+    )
+
+
+def _asked_wait(attempt: Attempt, now_ms: int) -> Wait | None:
+    if isinstance(attempt, Responded):
+        return parse_retry_after(attempt.retry_after, now_ms=now_ms)
+    return None
+
+
+def _retry(
+    history: History,
+    asked: Wait | None,
+    schedule: RetrySchedule,
+    situation: Situation,
+) -> RetryLocally | RetryLater | DeadLetter:
+    charged = replace(history, attempt_count=history.attempt_count + 1)
+    if asked is not None and asked.is_refusal:
+        return DeadLetter(DESTINATION_REFUSED_RETRY, charged)
+    asked_s = asked.clamped_s if asked is not None else 0.0
+    local_s = schedule.local_delay_s(situation.local_attempt_count, roll=situation.roll)
+    # Not a word of the history here: what is sent together is retried in place together.
+    if local_s is not None and max(local_s, asked_s) <= situation.budget_s:
+        return RetryLocally(max(local_s, asked_s), history)
+    tier = schedule.tier_after(charged.attempt_count)
+    if tier is None:
+        return DeadLetter(RETRIES_EXHAUSTED, charged)
+    return _wait(charged, schedule, tier, asked_s, situation.now_ms)
+
+
+def _wait(
+    history: History,
+    schedule: RetrySchedule,
+    tier: Tier,
+    asked_s: float,
+    now_ms: int,
+) -> RetryLater | DeadLetter:
+    """Wait as long as the later of tier and destination, unless the deadline comes first."""
+    left_s = (history.deadline_at_ms - now_ms) / 1000
+    if tier.delay_s >= left_s:
+        return DeadLetter(DEADLINE_PASSED, history)
+    # Asked to wait past the deadline, we still make one last try before it. Two shortest tiers:
+    # the last hop may begin just before the wait is over, and its release may be late.
+    asked_s = min(asked_s, left_s - 2 * schedule.tiers[0].delay_s)
+    chosen = schedule.tier_for_wait(asked_s) if asked_s > tier.delay_s else tier
+    not_before_ms = now_ms + math.ceil(max(asked_s, 0.0) * 1000)
+    return RetryLater(chosen, replace(history, not_before_ms=not_before_ms))
+
+
+def _park(
+    history: History,
+    schedule: RetrySchedule,
+    *,
+    now_ms: int,
+    until_ms: int = 0,
+    not_before_ms: int = 0,
+) -> Park | DeadLetter:
+    """Wait in the tier nearest to the time, as far as the deadline allows."""
+    left_s = (history.deadline_at_ms - now_ms) / 1000
+    tier = schedule.tier_nearest((until_ms - now_ms) / 1000, below_s=left_s)
+    if tier is None:
+        return DeadLetter(DEADLINE_PASSED, history)
+    # As after a failure, one last try before the deadline.
+    last_ms = history.deadline_at_ms - round(2000 * schedule.tiers[0].delay_s)
+    not_before_ms = max(now_ms, min(not_before_ms, last_ms))
+    return Park(
+        tier, replace(history, park_count=history.park_count + 1, not_before_ms=not_before_ms)
+    )

@@ -1,0 +1,130 @@
+"""Decides which states an event may be in and how it may move: one table, and nothing beside it.
+
+The chart in docs/lifecycle.md is generated from the table. An illegal move raises: it means that
+the code and its promises have parted, and no event may go on from there.
+"""
+
+from collections.abc import Mapping
+from enum import Enum
+from types import MappingProxyType
+
+from shared.retry.decision import (
+    DeadLetter,
+    Decision,
+    Delivered,
+    Hop,
+    Park,
+    RetryLater,
+    RetryLocally,
+    Split,
+)
+
+
+class State(Enum):
+    RECEIVED = "received"
+    REFUSED = "refused"
+    UNKNOWN = "unknown"
+    STORED = "stored"
+    WAITING = "waiting"
+    DELIVERED = "delivered"
+    DEAD = "dead"
+
+
+class Move(Enum):
+    REFUSE = "refused with 4xx or 503, nothing stored"
+    LOSE_REPORT = "no report from Kafka in time: 504"
+    STORE = "Kafka reported it stored: 2xx"
+    DELIVER = "destination answered 2xx"
+    TRY_AGAIN = "retried in place, or in halves"
+    RETRY_LATER = "recoverable failure: next tier"
+    PARK = "not tried: same state of attempts"
+    HOP = "asked to wait longer than a tier"
+    GIVE_UP = "non-recoverable, exhausted or past its deadline"
+    REDRIVE = "sent again by a person"
+
+
+MEANINGS: Mapping[State, str] = MappingProxyType(
+    {
+        State.RECEIVED: "The gateway has it in memory; the caller has no answer yet.",
+        State.REFUSED: "The caller was told no; the event was not stored.",
+        State.UNKNOWN: "The caller was told that we do not know; sending it again is right.",
+        State.STORED: "Kafka holds it and the caller was told yes.",
+        State.WAITING: "It rests in a retry tier until it is due.",
+        State.DELIVERED: "The destination answered 2xx; a receipt says when.",
+        State.DEAD: "It was given up for a stated reason and can be sent again.",
+    },
+)
+
+TABLE: Mapping[State, Mapping[Move, State]] = MappingProxyType(
+    {
+        State.RECEIVED: {
+            Move.REFUSE: State.REFUSED,
+            Move.LOSE_REPORT: State.UNKNOWN,
+            Move.STORE: State.STORED,
+        },
+        State.REFUSED: {},
+        # The record may turn out to be in the log after all; delivery then takes it as stored.
+        State.UNKNOWN: {Move.STORE: State.STORED},
+        State.STORED: {
+            Move.DELIVER: State.DELIVERED,
+            Move.TRY_AGAIN: State.STORED,
+            Move.RETRY_LATER: State.WAITING,
+            Move.PARK: State.WAITING,
+            Move.GIVE_UP: State.DEAD,
+        },
+        State.WAITING: {
+            Move.DELIVER: State.DELIVERED,
+            Move.TRY_AGAIN: State.WAITING,
+            Move.RETRY_LATER: State.WAITING,
+            Move.PARK: State.WAITING,
+            Move.HOP: State.WAITING,
+            Move.GIVE_UP: State.DEAD,
+        },
+        State.DELIVERED: {},
+        State.DEAD: {Move.REDRIVE: State.WAITING},
+    },
+)
+
+MOVE_OF: Mapping[type[Decision | Hop], Move] = MappingProxyType(
+    {
+        Delivered: Move.DELIVER,
+        RetryLocally: Move.TRY_AGAIN,
+        Split: Move.TRY_AGAIN,
+        RetryLater: Move.RETRY_LATER,
+        Park: Move.PARK,
+        Hop: Move.HOP,
+        DeadLetter: Move.GIVE_UP,
+    },
+)
+
+
+class IllegalMoveError(Exception):
+    """The table has no such move."""
+
+
+def next_state(state: State, move: Move) -> State:
+    """Where a move leads."""
+    try:
+        return TABLE[state][move]
+    except KeyError:
+        raise IllegalMoveError(f"an event that is {state.value} cannot be {move.name}") from None
+
+
+def is_settled(state: State) -> bool:
+    """Whether nothing more happens to such an event by itself."""
+    return set(TABLE[state]) <= {Move.REDRIVE}
+
+
+def chart() -> str:
+    """The table as a Mermaid state diagram."""
+    lines = ["stateDiagram-v2", f"    [*] --> {State.RECEIVED.value}"]
+    for state, moves in TABLE.items():
+        lines += [f"    {state.value} --> {to.value}: {_label(move)}" for move, to in moves.items()]
+        if not moves:
+            lines.append(f"    {state.value} --> [*]")
+    return "\n".join(lines)
+
+
+def _label(move: Move) -> str:
+    # A colon would end the label in Mermaid's grammar.
+    return move.value.replace(":", ",")

@@ -1,0 +1,94 @@
+"""Decides which topic an outcome goes to, with which key and headers; the value stays as it is."""
+
+from collections.abc import Iterable
+from typing import assert_never
+
+from shared.event.envelope import (
+    Envelope,
+    Malformed,
+    dead_headers,
+    malformed_headers,
+    malformed_key,
+    malformed_value,
+    retry_headers,
+)
+from shared.event.record import RecordOut
+from shared.event.topics import DEAD, RECEIPTS, STATE, retry_key, retry_topic
+from shared.proof.receipt import Receipt, sheets_of
+from shared.retry.decision import (
+    MALFORMED_RETRY_RECORD,
+    DeadLetter,
+    Hop,
+    Park,
+    RetryLater,
+    Waiting,
+)
+
+
+def route(
+    decision: Waiting | DeadLetter,
+    envelope: Envelope,
+    destination_id: str,
+    *,
+    now_ms: int,
+) -> RecordOut:
+    """The record that keeps an event which was not delivered."""
+    match decision:
+        case RetryLater() | Park() | Hop():
+            return RecordOut(
+                topic=retry_topic(decision.tier.name),
+                key=retry_key(destination_id, envelope.event_id),
+                value=envelope.value,
+                headers=retry_headers(envelope, destination_id, decision.history),
+            )
+        case DeadLetter():
+            return RecordOut(
+                topic=DEAD,
+                key=destination_id.encode(),
+                value=envelope.value,
+                headers=dead_headers(
+                    envelope,
+                    destination_id,
+                    decision.history,
+                    reason=decision.reason,
+                    dead_at_ms=now_ms,
+                ),
+            )
+        case _:
+            assert_never(decision)
+
+
+def route_malformed(malformed: Malformed, *, now_ms: int) -> RecordOut:
+    """The record that keeps what a retry tier held and nobody can open."""
+    return RecordOut(
+        topic=DEAD,
+        key=malformed_key(malformed),
+        value=malformed_value(malformed),
+        headers=malformed_headers(malformed, reason=MALFORMED_RETRY_RECORD, dead_at_ms=now_ms),
+    )
+
+
+def route_receipt(receipt: Receipt) -> RecordOut:
+    return RecordOut(
+        topic=RECEIPTS,
+        key=receipt.destination_id.encode(),
+        value=receipt.to_json(),
+    )
+
+
+def in_sheets(rows: Iterable[RecordOut]) -> list[RecordOut]:
+    """The same outcomes, the receipts of each destination joined to as few records as they make."""
+    others: list[RecordOut] = []
+    lines: dict[bytes | None, list[bytes]] = {}
+    for row in rows:
+        if row.topic == RECEIPTS:
+            lines.setdefault(row.key, []).append(row.value)
+        else:
+            others.append(row)
+    sheets = [(key, sheet) for key, found in lines.items() for sheet in sheets_of(found)]
+    return others + [RecordOut(topic=RECEIPTS, key=key, value=sheet) for key, sheet in sheets]
+
+
+def route_state(destination_id: str, value: bytes) -> RecordOut:
+    """The record that tells others what is known of a destination; the newest one counts."""
+    return RecordOut(topic=STATE, key=destination_id.encode(), value=value)

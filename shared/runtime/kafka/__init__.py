@@ -1,0 +1,1 @@
+"""Kafka at work: topics, records, positions."""

@@ -1,0 +1,362 @@
+"""Decides how dead letters are read from Kafka, and sent again: all at once, or not at all.
+
+A chunk of a re-drive is one transaction: the waiting records, their receipts and their marks.
+Whoever begins a re-drive of a stream puts an end to an earlier one that still runs, so that two
+can never send the same dead letter.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, replace
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.errors import IllegalOperation, KafkaError, ProducerFenced
+
+from shared.event.record import RecordIn, RecordOut
+from shared.event.topics import DEAD, OUTCOME_BYTES_MAX, REDRIVEN, redriven_spec
+from shared.retry.dead_letter import (
+    DeadLetterFilter,
+    Letter,
+    Place,
+    marked_place,
+    open_letter,
+    redriven_rows,
+)
+from shared.retry.schedule import RetrySchedule
+from shared.runtime.clock import now_ms
+from shared.runtime.kafka.client_start import started
+from shared.runtime.kafka.records import record_in
+from shared.runtime.kafka.topic_admin import topic_admin
+from shared.runtime.setup_error import SetupError
+
+# What one look at Kafka brings; a page is made of several.
+_RECORDS_MAX = 500
+_POLL_MS = 500
+# A broker that does not answer for so long is down.
+_READ_TIMEOUT_S = 30.0
+# Letters of one transaction: enough that its cost of some 20 ms (measured) is shared by many.
+_CHUNK = 100
+# While a transaction is open, later records of its tiers wait. One that was left open by a crash
+# must not hold them for long; Kafka's default is a minute.
+_TRANSACTION_TIMEOUT_MS = 10_000
+
+
+class OvertakenError(SetupError):
+    """Another re-drive of the stream has begun."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterPage:
+    """Some dead letters, and where to read on; None at the end."""
+
+    letters: tuple[Letter, ...]
+    next: Place | None
+
+
+@dataclass(frozen=True, slots=True)
+class Redriven:
+    """What a re-drive came to, or would come to."""
+
+    # Sent again; in a dry run, would be.
+    count: int = 0
+    # Sent again by an earlier re-drive: left alone.
+    already: int = 0
+    # Nobody could open them.
+    malformed: int = 0
+    # Where more of them may be that were not come to.
+    next: Place | None = None
+
+
+class DeadLetters:
+    """The dead letters there are at one moment. Made by `open_dead_letters`."""
+
+    def __init__(
+        self,
+        consumer: AIOKafkaConsumer,
+        spans: dict[TopicPartition, tuple[int, int]],
+    ) -> None:
+        self._consumer = consumer
+        self._spans = spans
+
+    async def pages(
+        self, wanted: DeadLetterFilter, *, after: Place | None = None, count_max: int = _RECORDS_MAX
+    ) -> AsyncIterator[DeadLetterPage]:
+        """All that are wanted, page by page; what dies meanwhile is not among them."""
+        while True:
+            page = await self.page(wanted, after=after, count_max=count_max)
+            yield page
+            if page.next is None:
+                return
+            after = page.next
+
+    async def page(
+        self,
+        wanted: DeadLetterFilter,
+        *,
+        after: Place | None = None,
+        count_max: int,
+        scan_max: int | None = None,
+    ) -> DeadLetterPage:
+        """At most `count_max` that are wanted, having looked at no more than `scan_max`."""
+        letters: list[Letter] = []
+        left = scan_max
+        for where, start, end in await self._ranges(wanted, after):
+            at = start
+            while at < end:
+                records, at = await self._fetch(where, at, end)
+                for record in records:
+                    letter = open_letter(record)
+                    if wanted.takes(letter):
+                        letters.append(letter)
+                    left = None if left is None else left - 1
+                    if len(letters) == count_max or left == 0:
+                        after_it = Place(where.partition, record.origin.offset + 1)
+                        return DeadLetterPage(tuple(letters), after_it)
+        return DeadLetterPage(tuple(letters), None)
+
+    async def at(self, place: Place) -> Letter | None:
+        """The dead letter at a place, if there is one."""
+        where = TopicPartition(DEAD, place.partition)
+        start, end = self._spans.get(where, (0, 0))
+        if not start <= place.offset < end:
+            return None
+        records, _ = await self._fetch(where, place.offset, place.offset + 1)
+        return open_letter(records[0]) if records else None
+
+    async def redriven(self) -> set[Place]:
+        """Those that were sent again."""
+        where = TopicPartition(REDRIVEN, 0)
+        places: set[Place] = set()
+        at = (await self._consumer.beginning_offsets([where]))[where]
+        end = (await self._consumer.end_offsets([where]))[where]
+        while at < end:
+            records, at = await self._fetch(where, at, end)
+            places |= {place for one in records if (place := marked_place(one.key)) is not None}
+        return places
+
+    async def _ranges(
+        self, wanted: DeadLetterFilter, after: Place | None
+    ) -> list[tuple[TopicPartition, int, int]]:
+        """What is to be read, in order: Kafka finds the time from which on letters are wanted."""
+        since: dict[TopicPartition, int] = {}
+        if wanted.from_ms is not None:
+            found = await self._consumer.offsets_for_times(
+                dict.fromkeys(self._spans, max(wanted.from_ms, 0))
+            )
+            since = {
+                where: self._spans[where][1] if at is None else at.offset
+                for where, at in found.items()
+            }
+        ranges = []
+        for where, (start, end) in sorted(self._spans.items()):
+            if after is not None and where.partition < after.partition:
+                continue
+            read_on = after.offset if after and where.partition == after.partition else 0
+            ranges.append((where, max(start, since.get(where, 0), read_on), end))
+        return ranges
+
+    async def _fetch(self, where: TopicPartition, at: int, end: int) -> tuple[list[RecordIn], int]:
+        """Some records from `at` on, and where to read on."""
+        consumer = self._consumer
+        if where not in consumer.assignment():
+            consumer.assign([where])
+        if await consumer.position(where) != at:
+            consumer.seek(where, at)
+        async with asyncio.timeout(_READ_TIMEOUT_S):
+            while not (
+                found := await consumer.getmany(
+                    where, timeout_ms=_POLL_MS, max_records=_RECORDS_MAX
+                )
+            ):
+                # Past what was taken back there may be nothing but markers.
+                if await consumer.position(where) > at:
+                    break
+        records = [record_in(one) for one in found.get(where, []) if one.offset < end]
+        return records, await consumer.position(where)
+
+
+@contextlib.asynccontextmanager
+async def open_dead_letters(bootstrap_servers: str) -> AsyncIterator[DeadLetters]:
+    """The dead letters as of now, with a consumer that belongs to no group."""
+    async with topic_admin(bootstrap_servers) as admin:
+        if DEAD not in await admin.names():
+            raise SetupError(
+                f"The Kafka at {bootstrap_servers} has no topic {DEAD}: start `hifi up`,"
+                " or name another with --kafka HOST:PORT."
+            )
+        await admin.create_missing([redriven_spec()])
+        spans = await admin.spans([DEAD])
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=bootstrap_servers,
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        # A re-drive that broke off has marked nothing.
+        isolation_level="read_committed",
+        fetch_max_bytes=OUTCOME_BYTES_MAX * 8,
+    )
+    by_partition = {TopicPartition(*where): span for where, span in spans.items()}
+    try:
+        async with started(consumer):
+            yield DeadLetters(consumer, by_partition)
+    except (KafkaError, TimeoutError) as error:
+        raise SetupError(
+            f"Kafka at {bootstrap_servers} failed ({error!r}): try again when it is well."
+        ) from error
+
+
+async def count_redrive(
+    bootstrap_servers: str, wanted: DeadLetterFilter, *, count_max: int | None = None
+) -> Redriven:
+    """What a re-drive would send, having changed nothing."""
+    async with open_dead_letters(bootstrap_servers) as letters:
+        marked = await letters.redriven()
+        found = Redriven()
+        async for page in letters.pages(wanted):
+            for letter in page.letters:
+                found = _counted(found, letter, marked)
+                if found.count == count_max:
+                    return found
+        return found
+
+
+async def redrive(
+    bootstrap_servers: str,
+    wanted: DeadLetterFilter,
+    *,
+    redrive_id: str,
+    schedule: RetrySchedule,
+    rate_per_s: float,
+    count_max: int | None = None,
+    duration_s_max: float = float("inf"),
+    on_progress: Callable[[Redriven], None] = lambda _: None,
+) -> Redriven:
+    """Send dead letters of one stream again, each at most once ever; safe to stop at any moment."""
+    assert wanted.stream is not None, "a re-drive is of one stream"
+    producer = AIOKafkaProducer(
+        bootstrap_servers=bootstrap_servers,
+        transactional_id=f"hifi-redrive-{wanted.stream}",
+        transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS,
+        max_request_size=OUTCOME_BYTES_MAX,
+        compression_type="lz4",
+    )
+    try:
+        # From here on an earlier re-drive of this stream can write no more: what it has marked by
+        # now is all that it ever will.
+        await producer.start()
+        async with open_dead_letters(bootstrap_servers) as letters:
+            job = _Redrive(producer, rate_per_s, redrive_id=redrive_id, schedule=schedule)
+            return await job.run(
+                letters,
+                wanted,
+                count_max=count_max,
+                until_s=time.monotonic() + duration_s_max,
+                on_progress=on_progress,
+            )
+    except KafkaError as error:
+        raise _not_taken(error) from error
+    finally:
+        with contextlib.suppress(KafkaError):
+            await producer.stop()
+
+
+class _Redrive:
+    """One re-drive under way."""
+
+    def __init__(
+        self,
+        producer: AIOKafkaProducer,
+        rate_per_s: float,
+        *,
+        redrive_id: str,
+        schedule: RetrySchedule,
+    ) -> None:
+        self._producer = producer
+        self._rate_per_s = rate_per_s
+        # A chunk is written at once, so it must be small where the rate is.
+        self._chunk = max(1, min(_CHUNK, int(rate_per_s)))
+        self._redrive_id = redrive_id
+        self._schedule = schedule
+
+    async def run(
+        self,
+        letters: DeadLetters,
+        wanted: DeadLetterFilter,
+        *,
+        count_max: int | None,
+        until_s: float,
+        on_progress: Callable[[Redriven], None],
+    ) -> Redriven:
+        marked = await letters.redriven()
+        done = Redriven()
+        begun_s = time.monotonic()
+        async for page in letters.pages(wanted, count_max=self._chunk):
+            chunk: list[Letter] = []
+            stop_at: Place | None = None
+            for letter in page.letters:
+                counted = _counted(done, letter, marked)
+                if counted.count > done.count:
+                    if done.count == count_max:
+                        stop_at = letter.place
+                        break
+                    chunk.append(letter)
+                done = counted
+            if chunk:
+                await self._send(chunk)
+                on_progress(done)
+            next_s = begun_s + done.count / self._rate_per_s
+            if stop_at is not None or max(next_s, time.monotonic()) > until_s:
+                return replace(done, next=stop_at or page.next)
+            await asyncio.sleep(max(next_s - time.monotonic(), 0.0))
+        return done
+
+    async def _send(self, chunk: list[Letter]) -> None:
+        rows = redriven_rows(
+            chunk, schedule=self._schedule, redrive_id=self._redrive_id, now_ms=now_ms()
+        )
+        try:
+            async with self._producer.transaction():
+                await self._write_all(rows)
+        except (ProducerFenced, IllegalOperation) as error:
+            # The client says the second when it has seen the first in the background.
+            raise OvertakenError(
+                "Another re-drive of this stream has begun and goes on in place of this one;"
+                " nothing was sent twice."
+            ) from error
+        except KafkaError as error:
+            raise _not_taken(error) from error
+
+    async def _write_all(self, rows: list[RecordOut]) -> None:
+        """Returns once Kafka has every row; whatever goes wrong, each report is looked at."""
+        reports: list[asyncio.Future[object]] = []
+        try:
+            for row in rows:
+                reports.append(await self._write(row))  # noqa: PERF401 - those before a failure count
+        finally:
+            found = await asyncio.gather(*reports, return_exceptions=True)
+        for one in found:
+            if isinstance(one, BaseException):
+                raise one
+
+    async def _write(self, row: RecordOut) -> "asyncio.Future[object]":
+        report: asyncio.Future[object] = await self._producer.send(
+            row.topic, row.value, key=row.key, headers=list(row.headers)
+        )
+        return report
+
+
+def _not_taken(error: KafkaError) -> SetupError:
+    return SetupError(
+        f"Kafka did not take the re-drive ({error!r}): start it again when Kafka is well,"
+        " it goes on where it stopped."
+    )
+
+
+def _counted(found: Redriven, letter: Letter, marked: set[Place]) -> Redriven:
+    """The count after one more letter."""
+    if letter.place in marked:
+        return replace(found, already=found.already + 1)
+    if not letter.can_be_redriven:
+        return replace(found, malformed=found.malformed + 1)
+    return replace(found, count=found.count + 1)

@@ -1,0 +1,210 @@
+"""Finds events in Kafka, by their id or by the request that brought them, and what became of them.
+
+A search is bounded in time: what was not found says how far it has looked, and can be gone on with
+from there.
+"""
+
+import asyncio
+import time
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from shared.event.envelope import Envelope, open_stream_record
+from shared.event.record import Origin, RecordIn
+from shared.event.topics import ACKED, DEAD, RECEIPTS, retry_topic, stream_topic
+from shared.proof.acked import AckedRequest
+from shared.proof.receipt import Receipt
+from shared.proof.trail import Kept, Trail
+from shared.retry.schedule import RetrySchedule
+from shared.runtime.kafka.log_reader import LogReader, Where, open_log
+
+# How many records a step back takes from each Kafka partition: a fetch or two.
+_CHUNK = 4_000
+# What a person waits for an answer without wondering.
+SEARCH_S_MAX = 6.0
+# Receipts carry the times of another machine's clock; this much earlier we look, to miss none.
+_CLOCK_SLACK_MS = 60_000
+# Between two looks for what may just be written.
+_LOOK_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class FoundEvent:
+    """One event of the log, with everything that names it since."""
+
+    envelope: Envelope
+    stored_at_ms: int
+    receipts: tuple[Receipt, ...] = ()
+    retries: tuple[Kept, ...] = ()
+    dead: tuple[Kept, ...] = ()
+    # False: there was more to read than the time allowed.
+    is_whole: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    found: tuple[FoundEvent, ...] = ()
+    records_read: int = 0
+    # Looked at everything younger than this; None when it was the whole log.
+    back_to_ms: int | None = None
+
+
+@dataclass(slots=True)
+class _Progress:
+    until_s: float
+    records_read: int = 0
+    oldest_ms: int | None = None
+    found: list[tuple[Envelope, int]] = field(default_factory=list)
+
+    @property
+    def is_late(self) -> bool:
+        return time.monotonic() > self.until_s
+
+
+class EventSearch:
+    """Looks for events with a consumer of its own for each search, which belongs to no group."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self._bootstrap_servers = bootstrap_servers
+        # One at a time: a search reads as fast as it can.
+        self._one = asyncio.Lock()
+
+    async def find(
+        self, stream: str, event_id: str, *, before_ms: int | None = None
+    ) -> SearchResult:
+        """The newest events of this id, at most `SEARCH_S_MAX` s of reading back."""
+        async with self._one, open_log(self._bootstrap_servers) as log:
+            progress = _Progress(time.monotonic() + SEARCH_S_MAX)
+            is_whole = await _walk_back(
+                log, stream_topic(stream), event_id, progress, before_ms=before_ms
+            )
+            found = [
+                await _found_event(log, envelope, stored_at_ms)
+                for envelope, stored_at_ms in progress.found
+            ]
+            return SearchResult(
+                tuple(sorted(found, key=_newest_first)),
+                progress.records_read,
+                None if is_whole else progress.oldest_ms,
+            )
+
+
+async def find_request(
+    bootstrap_servers: str, request_id: str, *, since_ms: int, wait_s: float
+) -> AckedRequest:
+    """What the ledger has of a request; it may be written within `wait_s` of now."""
+    found = AckedRequest(request_id)
+    newest_ms: dict[Where, int] = {}
+    now_s = time.monotonic()
+    wait_until_s, until_s = now_s + wait_s, now_s + SEARCH_S_MAX
+
+    def take(record: RecordIn) -> None:
+        newest_ms[record.origin.topic, record.origin.partition] = record.timestamp_ms
+        found.take(record.value)
+
+    def is_over() -> bool:
+        return found.is_complete
+
+    async with open_log(bootstrap_servers) as log:
+        spans = await log.spans([ACKED])
+        firsts = await log.since(spans, since_ms - _CLOCK_SLACK_MS)
+        at = {where: firsts.get(where, end) for where, (_, end) in spans.items()}
+        while True:
+            ranges = {where: (at[where], end) for where, (_, end) in spans.items()}
+            left = await log.read(ranges, take, until_s=until_s, is_over=is_over)
+            if left:
+                found.read_until_ms = min(newest_ms.get(where, since_ms) for where in left)
+            if left or found.is_complete or time.monotonic() > wait_until_s:
+                return found
+            await asyncio.sleep(_LOOK_S)
+            at = {where: end for where, (_, end) in spans.items()}
+            spans = await log.spans([ACKED])
+
+
+async def find_trail(
+    bootstrap_servers: str,
+    origins: Collection[Origin],
+    *,
+    since_ms: int,
+    destination_ids: Collection[str],
+) -> Trail:
+    """What became of events that were stored after a time; no more once all have all of them."""
+    async with open_log(bootstrap_servers) as log:
+        return await _follow(log, origins, since_ms, destination_ids)
+
+
+def _newest_first(found: FoundEvent) -> tuple[int, int]:
+    return -found.stored_at_ms, -found.envelope.origin.offset
+
+
+async def _walk_back(
+    log: LogReader, topic: str, event_id: str, progress: _Progress, *, before_ms: int | None
+) -> bool:
+    """Read chunk by chunk from the end until something is found; False when time ran out."""
+    spans = await log.spans([topic])
+    ends = {where: end for where, (_, end) in spans.items()}
+
+    def look(record: RecordIn) -> None:
+        progress.records_read += 1
+        before, at_ms = progress.oldest_ms, record.timestamp_ms
+        progress.oldest_ms = at_ms if before is None else min(before, at_ms)
+        envelope = open_stream_record(record)
+        if envelope.event_id == event_id:
+            progress.found.append((envelope, at_ms))
+
+    if before_ms is not None:
+        ends |= await log.since(spans, before_ms)
+    while not progress.found:
+        ranges = {
+            where: (max(start, ends[where] - _CHUNK), ends[where])
+            for where, (start, _) in spans.items()
+            if ends[where] > start
+        }
+        if not ranges:
+            return True
+        if progress.is_late or await log.read(ranges, look, until_s=progress.until_s):
+            return False
+        ends |= {where: begin for where, (begin, _) in ranges.items()}
+    return True
+
+
+async def _found_event(log: LogReader, envelope: Envelope, stored_at_ms: int) -> FoundEvent:
+    trail = await _follow(log, [envelope.origin], stored_at_ms, ())
+    trail.receipts.sort(key=lambda receipt: receipt.started_at_ms)
+    return FoundEvent(
+        envelope,
+        stored_at_ms,
+        tuple(trail.receipts),
+        tuple(trail.retries),
+        tuple(trail.dead),
+        trail.is_whole,
+    )
+
+
+async def _follow(
+    log: LogReader, origins: Collection[Origin], since_ms: int, destination_ids: Collection[str]
+) -> Trail:
+    """What became of events after they were stored, in at most `SEARCH_S_MAX` s of reading."""
+    trail = Trail.of(origins)
+    until_s = time.monotonic() + SEARCH_S_MAX
+
+    def is_over() -> bool:
+        return bool(destination_ids) and trail.is_delivered_to(destination_ids)
+
+    left = await log.read_since(
+        [RECEIPTS],
+        since_ms - _CLOCK_SLACK_MS,
+        trail.take_sheet,
+        until_s=until_s,
+        is_over=is_over,
+    )
+    # Of what has arrived everywhere, no record matters any more.
+    trouble_ms = None if is_over() else trail.first_trouble_ms
+    if trouble_ms is not None:
+        tiers = [retry_topic(tier.name) for tier in RetrySchedule().tiers]
+        for topics, take in ((tiers, trail.take_retry), ([DEAD], trail.take_dead)):
+            left |= await log.read_since(
+                topics, trouble_ms - _CLOCK_SLACK_MS, take, until_s=until_s
+            )
+    trail.is_whole = not left
+    return trail

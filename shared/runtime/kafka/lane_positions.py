@@ -1,0 +1,138 @@
+"""Shows ordinary Kafka lag tools how far each lane is: Spark's positions, told to consumer groups.
+
+Spark keeps its positions in checkpoints, where no lag tool looks. So after each micro-batch its end
+is committed to a group that nobody joins and no lane reads from; the audit reads it, to tell what a
+lane has not come to yet from what it has lost.
+"""
+
+import json
+from collections.abc import Mapping
+from threading import Lock
+from typing import Any, Self
+
+import structlog
+from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import KafkaError, for_code
+from aiokafka.protocol.commit import OffsetCommitRequest, OffsetFetchRequest
+from aiokafka.protocol.coordination import FindCoordinatorRequest
+
+from shared.event.topics import lane_group
+from shared.runtime.checkpoint import by_topic
+
+log = structlog.get_logger()
+
+# What Kafka takes for "as a tool would, without being a member".
+_NO_GENERATION, _NO_MEMBER = -1, ""
+_DEFAULT_RETENTION = -1
+
+# As Spark's Kafka source writes it, and ours: {topic: {partition: offset}}.
+Position = Mapping[str, Mapping[str, int]]
+
+
+class LanePositions:
+    """Takes positions from any thread, and commits the newest of each lane when told to."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self._bootstrap_servers = bootstrap_servers
+        self._lock = Lock()
+        self._newest: dict[str, Position] = {}
+        self._groups: LaneGroups | None = None
+
+    def note(self, lane: str, progress: Mapping[str, Any]) -> None:
+        """Enter what a finished micro-batch says of its sources."""
+        position: dict[str, Mapping[str, int]] = {}
+        for source in progress["sources"]:
+            end = source["endOffset"]
+            position.update((json.loads(end) if isinstance(end, str) else end) or {})
+        with self._lock:
+            self._newest[lane] = position
+
+    def begin(self, lane: str, position: Mapping[tuple[str, int], int]) -> None:
+        """Enter from where a lane goes on: its last life may not have told all that it did."""
+        if position:
+            with self._lock:
+                self._newest[lane] = by_topic(position)
+
+    @property
+    def has_news(self) -> bool:
+        """Whether something is still to be told."""
+        return bool(self._newest)
+
+    async def commit(self) -> None:
+        """Tell Kafka; what it does not take now is told the next time."""
+        with self._lock:
+            newest, self._newest = self._newest, {}
+        if not newest:
+            return
+        try:
+            if self._groups is None:
+                self._groups = await LaneGroups(self._bootstrap_servers).__aenter__()
+            for lane, position in newest.items():
+                await self._groups.commit(lane, position)
+        except (KafkaError, OSError) as error:
+            log.info("lane.position_not_told", error=repr(error))
+            await self.close()
+            with self._lock:
+                # Told the next time, unless there is a newer one by then.
+                self._newest = {**newest, **self._newest}
+
+    async def close(self) -> None:
+        groups, self._groups = self._groups, None
+        if groups is not None:
+            await groups.__aexit__()
+
+
+class LaneGroups:
+    """The consumer groups that show the lanes' positions."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self._client = AIOKafkaClient(bootstrap_servers=bootstrap_servers)
+        self._coordinators: dict[str, int] = {}
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._client.bootstrap()
+        except BaseException:
+            await self._client.close()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.close()
+
+    async def commit(self, lane: str, position: Position) -> None:
+        topics = [
+            (topic, [(int(number), offset, "") for number, offset in offsets.items()])
+            for topic, offsets in position.items()
+        ]
+        group = lane_group(lane)
+        request = OffsetCommitRequest(group, _NO_GENERATION, _NO_MEMBER, _DEFAULT_RETENTION, topics)
+        response = await self._ask(group, request)
+        for _, partitions in response.topics:
+            for _, code, *_ in partitions:
+                if code:
+                    self._coordinators.pop(group, None)
+                    raise for_code(code)
+
+    async def position(self, lane: str) -> dict[tuple[str, int], int]:
+        """How far a lane is, as it last said; nothing of a lane that never said."""
+        group = lane_group(lane)
+        response = await self._ask(group, OffsetFetchRequest(group, None))
+        if getattr(response, "error_code", 0):
+            self._coordinators.pop(group, None)
+            raise for_code(response.error_code)
+        return {
+            (topic, number): offset
+            for topic, partitions in response.topics
+            for number, offset, *_ in partitions
+            if offset >= 0
+        }
+
+    async def _ask(self, group: str, request: Any) -> Any:
+        if group not in self._coordinators:
+            node = self._client.get_random_node()
+            found = await self._client.send(node, FindCoordinatorRequest(group, 0))
+            if found.error_code:
+                raise for_code(found.error_code)
+            self._coordinators[group] = found.coordinator_id
+        return await self._client.send(self._coordinators[group], request)

@@ -1,0 +1,28 @@
+"""Decides how the state topic is followed: what is known of each destination, on every machine."""
+
+from collections.abc import Mapping
+
+from shared.event.topics import STATE
+from shared.flow.flow_record import FlowRecord, open_flow_record
+from shared.runtime.kafka.topic_feed import TopicFeed
+
+
+class StateFeed(TopicFeed[Mapping[str, FlowRecord]]):
+    """The newest record of each destination; at most a second behind while events flow."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        super().__init__(bootstrap_servers, STATE, empty={}, fold=_with)
+
+    @property
+    def flows(self) -> Mapping[str, FlowRecord]:
+        return self.value
+
+
+def _with(
+    known: Mapping[str, FlowRecord], key: bytes, value: bytes | None
+) -> Mapping[str, FlowRecord]:
+    destination_id, record = key.decode(), open_flow_record(value)
+    if record is None:
+        # Removed, or written by a version that we cannot read: then we know nothing of it.
+        return {name: each for name, each in known.items() if name != destination_id}
+    return {**known, destination_id: record}

@@ -1,0 +1,163 @@
+"""Decides how topics are made as the core wants them, and how their true state is read."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+from aiokafka import TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.consumer import AIOKafkaConsumer
+from aiokafka.errors import KafkaError, for_code
+
+from shared.event.topic_safety import IN_SYNC_MIN_SAFE, REPLICAS_SAFE, TopicState
+from shared.event.topics import TopicSpec
+from shared.runtime.kafka.client_start import started
+from shared.runtime.kafka.records import spans_of
+from shared.runtime.setup_error import SetupError
+
+# Leaders are there within 100 ms of a topic's birth unless brokers are missing.
+_LEADERS_TIMEOUT_S = 30.0
+_LEADERS_LOOK_S = 0.05
+# Kafka's code for a topic that is there already, which is what we want.
+_ALREADY_THERE = 36
+# A broker on the same continent answers metadata within this even while it elects leaders.
+_REQUEST_TIMEOUT_MS = 10_000
+
+
+@asynccontextmanager
+async def topic_admin(bootstrap_servers: str) -> AsyncIterator["TopicAdmin"]:
+    """An admin for as long as the block lasts; SetupError when no broker answers."""
+    client = AIOKafkaAdminClient(
+        bootstrap_servers=bootstrap_servers, request_timeout_ms=_REQUEST_TIMEOUT_MS
+    )
+    try:
+        await client.start()
+    except KafkaError as error:
+        await client.close()
+        raise SetupError(
+            f"No Kafka broker answers at {bootstrap_servers} ({error}):"
+            " start one with `hifi up`, or name another with --kafka HOST:PORT."
+        ) from error
+    try:
+        yield TopicAdmin(client, bootstrap_servers)
+    finally:
+        await client.close()
+
+
+class TopicAdmin:
+    """Made by `topic_admin`."""
+
+    def __init__(self, client: AIOKafkaAdminClient, bootstrap_servers: str) -> None:
+        self._client = client
+        self._bootstrap_servers = bootstrap_servers
+
+    async def broker_count(self) -> int:
+        return len((await self._client.describe_cluster())["brokers"])
+
+    async def names(self) -> set[str]:
+        return set(await self._client.list_topics())
+
+    async def create_missing(self, specs: Iterable[TopicSpec]) -> list[str]:
+        """Create the topics that are not there; as many replicas as the cluster can keep safe."""
+        existing = await self.names()
+        missing = [spec for spec in specs if spec.name not in existing]
+        if not missing:
+            return []
+        is_safe = await self.broker_count() >= REPLICAS_SAFE
+        replicas = REPLICAS_SAFE if is_safe else 1
+        in_sync_min = IN_SYNC_MIN_SAFE if is_safe else 1
+        response = await self._client.create_topics(
+            [
+                NewTopic(
+                    spec.name,
+                    spec.partition_count,
+                    replicas,
+                    topic_configs={**spec.settings, "min.insync.replicas": str(in_sync_min)},
+                )
+                for spec in missing
+            ]
+        )
+        for topic, code, message in response.topic_errors:
+            if code not in {0, _ALREADY_THERE}:
+                raise SetupError(
+                    f"Kafka refused to create the topic {topic}: {message or for_code(code)}"
+                )
+        await self._wait_for_leaders({spec.name for spec in missing})
+        return [spec.name for spec in missing]
+
+    async def grow(self, name: str, partition_count: int) -> None:
+        """Give a topic that many Kafka partitions; it keeps those it has."""
+        response = await self._client.create_partitions({name: NewPartitions(partition_count)})
+        for topic, code, message in response.topic_errors:
+            if code != 0:
+                raise SetupError(
+                    f"Kafka refused to grow the topic {topic}: {message or for_code(code)}"
+                )
+        await self._wait_for_leaders({name})
+
+    async def states(self, names: Iterable[str]) -> dict[str, TopicState]:
+        """How the topics that exist are set up."""
+        wanted = sorted(set(names) & await self.names())
+        if not wanted:
+            return {}
+        settings = await self._settings(wanted)
+        return {
+            topic["topic"]: TopicState(
+                name=topic["topic"],
+                partition_count=len(topic["partitions"]),
+                replicas_min=min(len(p["replicas"]) for p in topic["partitions"]),
+                in_sync_min=min(len(p["isr"]) for p in topic["partitions"]),
+                settings=settings[topic["topic"]],
+            )
+            for topic in await self._client.describe_topics(wanted)
+        }
+
+    async def spans(self, names: Iterable[str]) -> dict[tuple[str, int], tuple[int, int]]:
+        """The first offset and the end of each Kafka partition of the topics that exist."""
+        async with self._consumer() as consumer:
+            return await spans_of(consumer, names)
+
+    async def offsets_at(self, name: str, at_ms: int | None) -> dict[tuple[str, int], int]:
+        """The first offset not stored before that time, by Kafka partition; None: the end."""
+        async with self._consumer() as consumer:
+            spans = await spans_of(consumer, [name])
+            ends = {where: end for where, (_, end) in spans.items()}
+            if at_ms is None:
+                return ends
+            asked = {TopicPartition(*where): at_ms for where in spans}
+            found = await consumer.offsets_for_times(asked)
+        return {
+            (where.topic, where.partition): ends[where.topic, where.partition]
+            if young is None
+            else young.offset
+            for where, young in found.items()
+        }
+
+    async def _wait_for_leaders(self, names: set[str]) -> None:
+        """A topic is there only when each of its partitions has a broker that leads it."""
+        for _ in range(round(_LEADERS_TIMEOUT_S / _LEADERS_LOOK_S)):
+            topics = await self._client.describe_topics(sorted(names))
+            if all(
+                topic["error_code"] == 0 and all(p["leader"] >= 0 for p in topic["partitions"])
+                for topic in topics
+            ):
+                return
+            await asyncio.sleep(_LEADERS_LOOK_S)
+        raise SetupError(
+            f"Kafka has no leader for {', '.join(sorted(names))} after {_LEADERS_TIMEOUT_S:.0f} s:"
+            " see the brokers' logs."
+        )
+
+    def _consumer(self) -> AbstractAsyncContextManager[AIOKafkaConsumer]:
+        return started(AIOKafkaConsumer(bootstrap_servers=self._bootstrap_servers))
+
+    async def _settings(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+        responses = await self._client.describe_configs(
+            [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
+        )
+        return {
+            resource[3]: {entry[0]: entry[1] for entry in resource[4]}
+            for response in responses
+            for resource in response.resources
+        }

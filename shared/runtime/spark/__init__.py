@@ -1,0 +1,1 @@
+"""Spark at work: sessions, lanes, rows, checkpoints."""

@@ -1,0 +1,259 @@
+"""Decides what a Spark process of ours does from start to drain: delivery and retrier alike.
+
+It owns its folder, checks its jars, starts Spark, follows the config topic, and keeps the lanes
+that the configuration asks for until it is told to stop.
+"""
+
+import asyncio
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Thread
+from typing import Protocol, TypeAlias, TypeVar
+
+import structlog
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from shared.config.configuration import Configuration
+from shared.config.destination import Destination
+from shared.flow.flow_record import FlowRecord
+from shared.retry.schedule import RetrySchedule
+from shared.runtime.java.class_archive import ClassArchive
+from shared.runtime.java.jars import default_cache, ensure_jars
+from shared.runtime.kafka.config_topic import ConfigFeed
+from shared.runtime.kafka.lane_positions import LanePositions
+from shared.runtime.kafka.state_topic import StateFeed
+from shared.runtime.logs import configure_logs
+from shared.runtime.one_owner import own_folder
+from shared.runtime.secret_box import SecretBox
+from shared.runtime.setup_error import SetupError
+from shared.runtime.spark.lane_keeper import HoldLane, LaneKeeper, LaneObserver, hold_nothing
+from shared.runtime.spark.session import SparkSettings, class_archive, start_spark, stop_spark
+
+log = structlog.get_logger()
+
+# A changed destination is live in well under the 5 s that we promise.
+_LOOK_S = 0.5
+# Kafka answers in milliseconds; one that is away must not hold up the end of the process.
+_LAST_WORD_S = 3.0
+
+W = TypeVar("W")
+# What is known of destinations, by their ids.
+Flows: TypeAlias = Mapping[str, FlowRecord]
+
+
+class LaneDriverSettings(BaseSettings):
+    """What may be set for either process; a subclass gives the prefix and the defaults."""
+
+    model_config = SettingsConfigDict(frozen=True)
+
+    bootstrap_servers: str = "127.0.0.1:9092"
+    # Checkpoints and scratch space: on durable storage, and one writer only.
+    folder: Path
+    # None: the cache that every Hifi command shares.
+    jars_cache: Path | None = None
+    metrics_host: str = "127.0.0.1"
+    metrics_port: int
+    # Spark waits for HTTP most of the time; 1 GB holds the lanes of a small machine.
+    heap_mb: int = Field(default=1024, ge=512)
+    # Tasks at the same time: at least the Kafka partitions of all lanes that must not wait.
+    # They wait for HTTP, and a slot that nobody needs costs nothing.
+    slots: int = Field(default=32, ge=1)
+    # After so long in a micro-batch nothing is started any more, and what waits is parked.
+    time_box_s: float = Field(default=5.0, gt=0)
+    # How long a stop of the process waits for the micro-batches under way.
+    drain_s: float = Field(default=20.0, ge=0)
+    # The same for a lane that is paused, changed or taken away, which is promised within 5 s; what
+    # is cut off is sent again, and labelled.
+    change_drain_s: float = Field(default=3.0, ge=0)
+    # A lane that has something to do and reports nothing for so long is called stalled.
+    stalled_after_s: float = Field(default=60.0, gt=0)
+    # Where the workers of this machine share what they know of destinations; None: in `folder`. Two
+    # processes that are given the same one share it too.
+    flow_folder: Path | None = None
+    # Below 1, all waits of the retry schedule shrink alike; for tests and demonstrations.
+    time_scale: float = Field(default=1.0, gt=0)
+    # Whether destinations may be at private addresses (loopback, RFC 1918, ...): no customer's
+    # setting may reach into the network that Hifi runs in, unless whoever runs it says so.
+    allow_private: bool = False
+    # One process of a machine is enough to write the archive that speeds up the next starts.
+    makes_class_archive: bool = False
+    log_level: str = "info"
+
+    @property
+    def home(self) -> Path:
+        """What this process owns alone: its lock and its scratch space."""
+        return self.folder.absolute()
+
+    @property
+    def stall_limit_s(self) -> float:
+        """How long a lane of this process may go without news of its progress."""
+        return self.stalled_after_s
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.folder.absolute() / "checkpoints"
+
+    @property
+    def flows(self) -> Path:
+        return (self.flow_folder or self.folder / "flows").absolute()
+
+    @property
+    def schedule(self) -> RetrySchedule:
+        return RetrySchedule().scaled(self.time_scale)
+
+
+class LaneMetrics(LaneObserver, Protocol):
+    """An observer with a port."""
+
+    def serve(self, *, host: str, port: int) -> None: ...
+    def flows_before(self, flows: Flows) -> None: ...
+    def flow_known(self, destination: Destination, record: FlowRecord) -> None: ...
+
+
+def run_lanes(
+    service: str,
+    settings: LaneDriverSettings,
+    *,
+    start_lane: Callable[[SparkSession, W, Flows], StreamingQuery],
+    wanted_of: Callable[[Configuration], Mapping[str, W]],
+    metrics: LaneMetrics,
+    worker_daemon: str = "pyspark.daemon",
+    spark_options: Mapping[str, str] | None = None,
+    warm_up: Callable[[SparkSession], None] = lambda _: None,
+    hold_lane: HoldLane = hold_nothing,
+    announce_end: Callable[[str], None] = lambda _: None,
+    begins_at: Callable[[W], Mapping[tuple[str, int], int]],
+) -> None:
+    """Run until SIGTERM or SIGINT, then drain. A mistake in the set-up ends with one sentence."""
+    configure_logs(service=service, level=settings.log_level)
+    try:
+        # The workers read the keys themselves; a wrong one is said here, where somebody reads it.
+        SecretBox.of_environment()
+        with own_folder(settings.home, what=service):
+            cache = settings.jars_cache or default_cache()
+            jars = ensure_jars("spark", cache=cache)
+            archive = class_archive(cache, jars, folder=settings.home)
+            spark_settings = replace(
+                _spark_settings(service, settings, jars, archive),
+                worker_daemon=worker_daemon,
+                more=spark_options or {},
+            )
+            metrics.serve(host=settings.metrics_host, port=settings.metrics_port)
+            spark = start_spark(spark_settings)
+            positions = LanePositions(settings.bootstrap_servers)
+            states = StateFeed(settings.bootstrap_servers)
+
+            def start(name: str, lane: W) -> StreamingQuery:
+                positions.begin(name, begins_at(lane))
+                return start_lane(spark, lane, states.flows)
+
+            keeper = LaneKeeper[W](
+                start,
+                metrics,
+                on_progress=positions.note,
+                hold=hold_lane,
+                announce_end=announce_end,
+                drain_s=settings.change_drain_s,
+                stalled_after_s=settings.stall_limit_s,
+            )
+            try:
+                # Beside the lanes: none of them waits for it.
+                Thread(target=_warm_up, args=(spark, warm_up), name="warm-up", daemon=True).start()
+                asyncio.run(_keep(settings, keeper, wanted_of, _Told(positions, states, metrics)))
+            finally:
+                keeper.drain(drain_s=settings.drain_s)
+                asyncio.run(_tell_last(positions))
+                if stop_spark(spark):
+                    archive.publish()
+    except SetupError as error:
+        sys.exit(f"hifi {service}: {error}")
+    log.info("service.stopped")
+
+
+def _spark_settings(
+    service: str, settings: LaneDriverSettings, jars: Sequence[Path], archive: ClassArchive
+) -> SparkSettings:
+    return SparkSettings(
+        name=f"hifi-{service}",
+        folder=settings.home,
+        jars=jars,
+        slots=settings.slots,
+        heap_mb=settings.heap_mb,
+        jvm_options=archive.options(may_make=settings.makes_class_archive),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """Who else is told how things go, and where it is read."""
+
+    positions: LanePositions
+    states: StateFeed
+    metrics: LaneMetrics
+
+
+def _warm_up(spark: SparkSession, warm_up: Callable[[SparkSession], None]) -> None:
+    begun_s = time.monotonic()
+    try:
+        warm_up(spark)
+    except Exception as error:  # noqa: BLE001 - without it the first events are slower, no more
+        log.warning("service.warm_up_failed", error=str(error)[:300])
+    else:
+        log.info("service.warm", took_s=round(time.monotonic() - begun_s, 1))
+
+
+async def _keep(
+    settings: LaneDriverSettings,
+    keeper: LaneKeeper[W],
+    wanted_of: Callable[[Configuration], Mapping[str, W]],
+    told: _Told,
+) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    feed = ConfigFeed(settings.bootstrap_servers)
+    await feed.start()
+    # Before the first lane, which goes on from what was known when it ended.
+    await told.states.start()
+    told.metrics.flows_before(told.states.flows)
+    log.info("service.started", metrics_port=settings.metrics_port)
+    try:
+        while not stop.is_set():
+            wanted = wanted_of(feed.configuration)
+            await asyncio.to_thread(keeper.keep, wanted)
+            await told.positions.commit()
+            flows = told.states.flows
+            destinations = feed.configuration.destinations
+            for name in flows.keys() & destinations.keys():
+                told.metrics.flow_known(destinations[name], flows[name])
+            await _wait(stop, _LOOK_S)
+    finally:
+        await told.positions.close()
+        await told.states.stop()
+        await feed.stop()
+
+
+async def _tell_last(positions: LanePositions) -> None:
+    """Where the lanes ended. Without it a paused lane's last outcomes would stay unconfirmed."""
+    try:
+        async with asyncio.timeout(_LAST_WORD_S):
+            await positions.commit()
+    except TimeoutError:
+        log.info("lane.position_not_told", error="no answer from Kafka")
+    finally:
+        await positions.close()
+
+
+async def _wait(stop: asyncio.Event, timeout_s: float) -> None:
+    try:
+        async with asyncio.timeout(timeout_s):
+            await stop.wait()
+    except TimeoutError:
+        return

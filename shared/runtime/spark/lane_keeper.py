@@ -1,0 +1,230 @@
+"""Decides how lanes are kept as they are wanted: started, changed, restarted, drained.
+
+A lane is one Spark query. One that dies is started again after a wait that doubles; one that is
+no longer wanted, or wanted otherwise, is ended between two micro-batches if that can be had. Ends
+take their time in threads of their own, so that no lane waits for another.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+import structlog
+from pyspark.errors import PySparkException
+from pyspark.sql.streaming.query import StreamingQuery
+
+from shared.runtime.spark.query_end import end_query
+
+log = structlog.get_logger()
+
+# The first restart comes at once, as most deaths are passing; a lane that cannot start at all
+# tries twice a minute.
+RESTART_WAIT_S_MAX = 30.0
+# A lane that has run so long has recovered: its next death starts the waits anew.
+HEALTHY_AFTER_S = 60.0
+# Ends at the same time; they only wait, and more lanes than this seldom change at once.
+_ENDS_MAX = 16
+# What Spark says when records that a lane has not read are gone, and what can be done about it.
+_DATA_LOSS = ("KAFKA_DATA_LOSS", "data may have been lost", "OffsetOutOfRange")
+_DATA_LOSS_ADVICE = (
+    "events that this lane had not read are gone from Kafka (retention, or the topic was made"
+    " anew); it does not skip them by itself: see 'A lane that stops' in docs/guarantees.md"
+)
+
+W = TypeVar("W")
+HoldLane = Callable[[str], AbstractContextManager[None]]
+
+
+@contextmanager
+def hold_nothing(_: str) -> Iterator[None]:
+    """For lanes that nobody else could run."""
+    yield
+
+
+class LaneObserver(Protocol):
+    """Who wants to know how lanes fare; the driver's metrics."""
+
+    def lane_up(self, lane: str, *, is_up: bool) -> None: ...
+    def lane_restarted(self, lane: str) -> None: ...
+    def micro_batch_done(self, lane: str, *, events: int, duration_s: float) -> None: ...
+    def progress_age(self, lane: str, *, age_s: float) -> None: ...
+    def lane_stalled(self, lane: str, *, for_s: float) -> None: ...
+
+
+@dataclass(slots=True)
+class _Lane(Generic[W]):
+    wanted: W
+    query: StreamingQuery | None = None
+    held: ExitStack = field(default_factory=ExitStack)
+    deaths: int = 0
+    started_s: float = 0.0
+    start_again_s: float = 0.0
+    progress_s: float = 0.0
+    micro_batch_seen: int = -1
+    is_stalled: bool = False
+
+
+class LaneKeeper(Generic[W]):
+    """Keeps one query per wanted lane. Called from one thread, twice a second."""
+
+    def __init__(
+        self,
+        start: Callable[[str, W], StreamingQuery],
+        observer: LaneObserver,
+        *,
+        drain_s: float,
+        stalled_after_s: float,
+        hold: HoldLane = hold_nothing,
+        announce_end: Callable[[str], None] = lambda _: None,
+        on_progress: Callable[[str, Mapping[str, Any]], None] = lambda _, __: None,
+    ) -> None:
+        self._start = start
+        self._observer = observer
+        self._hold = hold
+        # Told of a lane that is about to be asked to end.
+        self._announce_end = announce_end
+        # Told of the newest micro-batch of a lane, as Spark describes it.
+        self._on_progress = on_progress
+        self._drain_s = drain_s
+        self._stalled_after_s = stalled_after_s
+        self._lanes: dict[str, _Lane[W]] = {}
+        self._ends: dict[str, Future[None]] = {}
+        self._threads = ThreadPoolExecutor(_ENDS_MAX, thread_name_prefix="lane-end")
+
+    def keep(self, wanted: Mapping[str, W]) -> None:
+        """Bring what runs closer to what is wanted; never waits for a lane to end."""
+        for name in list(self._lanes):
+            if name not in wanted or self._lanes[name].wanted != wanted[name]:
+                self._begin_end(name, drain_s=self._drain_s)
+        self._ends = {name: end for name, end in self._ends.items() if not end.done()}
+        for name, lane_wanted in wanted.items():
+            if name not in self._ends:
+                lane = self._lanes.setdefault(name, _Lane(lane_wanted))
+                self._look_after(name, lane)
+
+    def drain(self, *, drain_s: float) -> None:
+        """End every lane, each between two micro-batches if that can be had in time."""
+        for name in list(self._lanes):
+            self._begin_end(name, drain_s=drain_s)
+        self._threads.shutdown(wait=True)
+
+    def _look_after(self, name: str, lane: _Lane[W]) -> None:
+        now_s = time.monotonic()
+        if lane.query is not None and not lane.query.isActive:
+            self._note_death(name, lane, now_s)
+        if lane.query is None and now_s >= lane.start_again_s:
+            self._start_lane(name, lane, now_s)
+        if lane.query is not None:
+            self._note_progress(name, lane, lane.query, now_s)
+        self._observer.lane_up(name, is_up=lane.query is not None)
+
+    def _start_lane(self, name: str, lane: _Lane[W], now_s: float) -> None:
+        try:
+            lane.held.enter_context(self._hold(name))
+            lane.query = self._start(name, lane.wanted)
+        except Exception as error:  # noqa: BLE001 - whatever one lane meets, the others go on
+            lane.held.close()
+            self._set_back(lane, now_s)
+            log.warning(
+                "lane.start_failed",
+                lane=name,
+                kind=type(error).__name__,
+                restart_in_s=round(lane.start_again_s - now_s, 1),
+                error=_first_line(error),
+            )
+            return
+        lane.started_s = lane.progress_s = now_s
+        lane.micro_batch_seen = -1
+        log.info("lane.started", lane=name)
+        if lane.deaths:
+            self._observer.lane_restarted(name)
+
+    def _note_death(self, name: str, lane: _Lane[W], now_s: float) -> None:
+        assert lane.query is not None, "only a started lane can die"
+        error = lane.query.exception()
+        if now_s - lane.started_s > HEALTHY_AFTER_S:
+            lane.deaths = 0
+        lane.query = None
+        lane.held.close()
+        self._set_back(lane, now_s)
+        text = str(error) if error else "stopped"
+        is_data_loss = any(sign in text for sign in _DATA_LOSS)
+        log.error(
+            "lane.data_lost" if is_data_loss else "lane.died",
+            lane=name,
+            restart_in_s=round(lane.start_again_s - now_s, 1),
+            error=_first_line(text),
+            **({"advice": _DATA_LOSS_ADVICE} if is_data_loss else {}),
+        )
+
+    def _set_back(self, lane: _Lane[W], now_s: float) -> None:
+        lane.start_again_s = now_s + min(2.0**lane.deaths - 1, RESTART_WAIT_S_MAX)
+        lane.deaths += 1
+
+    def _note_progress(
+        self, name: str, lane: _Lane[W], query: StreamingQuery, now_s: float
+    ) -> None:
+        last = query.lastProgress
+        if last is not None and last["batchId"] != lane.micro_batch_seen:
+            lane.progress_s = now_s
+            for progress in query.recentProgress:
+                if progress["batchId"] > lane.micro_batch_seen and progress["numInputRows"]:
+                    self._observer.micro_batch_done(
+                        name,
+                        events=progress["numInputRows"],
+                        duration_s=progress["batchDuration"] / 1000,
+                    )
+            lane.micro_batch_seen = last["batchId"]
+            self._on_progress(name, last)
+        elif not _status(query)["isTriggerActive"]:
+            # Idle, which is progress as well: there is nothing to do.
+            lane.progress_s = now_s
+        age_s = now_s - lane.progress_s
+        self._observer.progress_age(name, age_s=age_s)
+        self._note_stall(name, lane, query, age_s)
+
+    def _note_stall(self, name: str, lane: _Lane[W], query: StreamingQuery, age_s: float) -> None:
+        is_stalled = age_s > self._stalled_after_s
+        if is_stalled and not lane.is_stalled:
+            log.error(
+                "lane.stalled",
+                lane=name,
+                no_progress_for_s=round(age_s, 1),
+                # Spark's words for where it stands: reading offsets, processing, committing.
+                doing=_status(query)["message"],
+            )
+        elif lane.is_stalled and not is_stalled:
+            log.info("lane.goes_on", lane=name)
+        lane.is_stalled = is_stalled
+        self._observer.lane_stalled(name, for_s=age_s if is_stalled else 0)
+
+    def _begin_end(self, name: str, *, drain_s: float) -> None:
+        lane = self._lanes.pop(name)
+        if lane.query is not None:
+            self._announce_end(name)
+            self._ends[name] = self._threads.submit(
+                self._end, name, lane.query, lane.held, drain_s=drain_s
+            )
+
+    def _end(self, name: str, query: StreamingQuery, held: ExitStack, *, drain_s: float) -> None:
+        with held:
+            is_drained = end_query(query, drain_s=drain_s)
+        with suppress(PySparkException):
+            last = query.lastProgress
+            if last is not None:
+                self._on_progress(name, last)
+        self._observer.lane_up(name, is_up=False)
+        self._observer.lane_stalled(name, for_s=0)
+        log.info("lane.stopped", lane=name, is_drained=is_drained)
+
+
+def _status(query: StreamingQuery) -> dict[str, Any]:
+    status: dict[str, Any] = query.status
+    return status
+
+
+def _first_line(error: object) -> str:
+    return str(error).strip().split("\n", 1)[0][:300]

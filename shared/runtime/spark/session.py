@@ -1,0 +1,235 @@
+"""Decides how every Spark session of ours is set up: pins, quiet logs, slots, retries of tasks.
+
+The jars are given, not fetched by Spark: they come from the lock file and are checked.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import TypeAlias
+
+import pyarrow as pa
+import pyspark
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.functions import vectorized_udf  # type: ignore[attr-defined]
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.util import PythonEvalType
+
+from shared.event.topics import OUTCOME_BYTES_MAX
+from shared.runtime.java.class_archive import ClassArchive
+from shared.runtime.java.java import find_java
+from shared.runtime.spark.packed_rows import BATCH_BYTES
+from shared.runtime.spark.quick_files import write_files_quickly
+
+ArrowFunction: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSettings:
+    """What differs between our sessions; everything else is decided here."""
+
+    name: str
+    # Scratch space; safe to delete while no session runs.
+    folder: Path
+    jars: Sequence[Path]
+    # One for each Kafka partition that is worked on at the same time. They wait for HTTP, not for
+    # the processor, so there may be more of them than cores.
+    slots: int = 32
+    heap_mb: int = 1024
+    # What the Python workers are copies of; Spark's own daemon has loaded nothing of ours.
+    worker_daemon: str = "pyspark.daemon"
+    is_ui_on: bool = False
+    # More for the JVM's command line, such as a class archive.
+    jvm_options: Sequence[str] = ()
+    # Options of one kind of session; they win over those of all.
+    more: Mapping[str, str] = field(default_factory=dict)
+
+
+# A JVM that writes its class archive takes 8 s on two busy cores; any other one takes 1 s.
+_JVM_END_TIMEOUT_S = 20.0
+# On so few cores the optimizing compiler takes them from the work it is to speed up (ADR 0029).
+_SMALL_MACHINE_CORES = 4
+# The quick compiler alone, and the collector without threads of its own.
+_SMALL_MACHINE_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+# Plain local mode never retries a task; with this, four tries as on a cluster.
+_TASK_TRIES = 4
+# Rows per Arrow batch: 20 requests of 500 events to send side by side.
+_ARROW_ROWS = 10_000
+# How long Kafka may take to store an outcome before its task fails, and all of it is sent again. A
+# broker that is started anew is away for up to 30 s; the default of two minutes lets four tries
+# pass for eight before anybody hears why (ADR 0027).
+_OUTCOME_TIMEOUT_MS = 45_000
+# How often an idle query asks Kafka for new offsets. The default of 10 ms costs a tenth of a core
+# for each query; 50 ms adds 25 ms to the mean latency of an event that meets an idle lane.
+_POLLING_DELAY = "50ms"
+
+
+def start_spark(settings: SparkSettings) -> SparkSession:
+    """Start the session of this process."""
+    settings.folder.mkdir(parents=True, exist_ok=True)
+    # The workers must be the interpreter that has our packages, whatever PATH says.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    # Spark derives its address from the host name otherwise, which need not resolve.
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    builder = SparkSession.builder.appName(settings.name)
+    for name, value in options(settings).items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    write_files_quickly(session)
+    session.sparkContext.setLogLevel("WARN")
+    return session
+
+
+def stop_spark(session: SparkSession) -> bool:
+    """Stop the session and its JVM; True when the JVM ended in order (and wrote its archive)."""
+    gateway = session.sparkContext._gateway  # noqa: SLF001 - pyspark lets go of the JVM otherwise
+    assert gateway is not None, "a session that runs has its gateway"
+    session.stop()
+    gateway.shutdown()
+    # The end of its standard input is what the JVM of pyspark ends at.
+    gateway.proc.stdin.close()
+    try:
+        return bool(gateway.proc.wait(_JVM_END_TIMEOUT_S) == 0)
+    except subprocess.TimeoutExpired:
+        gateway.proc.kill()
+        return False
+
+
+def spark_class_path() -> list[Path]:
+    """The jars that Spark itself is made of."""
+    return sorted((Path(pyspark.__file__).parent / "jars").glob("*.jar"))
+
+
+def class_archive(cache: Path, jars: Sequence[Path], *, folder: Path) -> ClassArchive:
+    """The archive that all our sessions share; a session's folder holds the draft of a new one."""
+    return ClassArchive(
+        "spark",
+        cache=cache,
+        java=find_java(),
+        jars=[*spark_class_path(), *jars],
+        draft=folder / "classes.jsa",
+    )
+
+
+def options(settings: SparkSettings) -> dict[str, str]:
+    """Every option that we set, with its reason."""
+    log_options = files("shared.runtime").joinpath("log4j2.properties")
+    return {
+        "spark.master": f"local[{settings.slots},{_TASK_TRIES}]",
+        "spark.driver.memory": f"{settings.heap_mb}m",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": " ".join(
+            [
+                f"-Dlog4j2.configurationFile=file:{log_options}",
+                *(_SMALL_MACHINE_OPTIONS if _is_small_machine() else ()),
+                *settings.jvm_options,
+            ]
+        ),
+        "spark.jars": ",".join(str(jar) for jar in settings.jars),
+        "spark.local.dir": str(settings.folder / "scratch"),
+        "spark.sql.warehouse.dir": str(settings.folder / "warehouse"),
+        "spark.ui.enabled": str(settings.is_ui_on).lower(),
+        "spark.ui.showConsoleProgress": "false",
+        # One query must not wait behind another's tasks.
+        "spark.scheduler.mode": "FAIR",
+        # A speculative twin would POST the same events a second time.
+        "spark.speculation": "false",
+        # A killed task must really end, or two would send.
+        "spark.task.reaper.enabled": "true",
+        # Connection pools live in the workers.
+        "spark.python.worker.reuse": "true",
+        "spark.python.daemon.module": settings.worker_daemon,
+        # Over TCP, where Spark leaves Nagle's algorithm on, a small message may wait for the one
+        # before it to be acknowledged (ADR 0032).
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": str(_ARROW_ROWS),
+        # Each task of each micro-batch would write the same few projections as Java text, to find
+        # them compiled already: half of what a small task does in the JVM (ADR 0034).
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        # Our plans are one stage without a shuffle: there is nothing to adapt.
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.streaming.pollingDelay": _POLLING_DELAY,
+        "spark.sql.streaming.stopTimeout": "30s",
+        # We look twice a second, and a lane makes at most ten micro-batches in that time.
+        "spark.sql.streaming.numRecentProgressUpdates": "20",
+        # Several micro-batches a second: the default of 100 would be a minute of history.
+        "spark.sql.streaming.minBatchesToRetain": "1000",
+        **settings.more,
+    }
+
+
+def _is_small_machine() -> bool:
+    return len(os.sched_getaffinity(0)) <= _SMALL_MACHINE_CORES
+
+
+# What a session needs for real-time lanes (ADR 0022): Spark's list of what real time takes does not
+# name Python, though it works; a row must not wait in a buffer for its successors; and a task that
+# lives for a minute earns what its code costs.
+REALTIME_OPTIONS: Mapping[str, str] = {
+    "spark.sql.streaming.realTimeMode.allowlistCheck": "false",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(BATCH_BYTES),
+    "spark.buffer.size": "64",
+    "spark.sql.codegen.factoryMode": "FALLBACK",
+}
+
+
+def map_arrow(rows: DataFrame, function: ArrowFunction, schema: str) -> DataFrame:
+    """`DataFrame.mapInArrow` without its demand that pandas be installed, which it never uses.
+
+    The two steps are those of pyspark 4.2.0, to which we are pinned; ADR 0005 has the reasons.
+    """
+    udf = vectorized_udf(function, schema, PythonEvalType.SQL_MAP_ARROW_ITER_UDF, "pandas")
+    column = udf(*[rows[name] for name in rows.columns])
+    return DataFrame(rows._jdf.mapInArrow(column._jc, False, None), rows.sparkSession)  # noqa: SLF001
+
+
+def write_outcomes(
+    outcomes: DataFrame,
+    *,
+    name: str,
+    bootstrap_servers: str,
+    checkpoint: Path,
+    trigger_interval: str,
+    is_realtime: bool = False,
+) -> StreamingQuery:
+    """Write every outcome where its topic column says; the one action of the query.
+
+    In real time the interval is how long a micro-batch stays open, and rows are not waited for.
+    """
+    writer = (
+        outcomes.writeStream.format("kafka")
+        .queryName(name)
+        .options(**_sink_options(name, bootstrap_servers))
+        .option("checkpointLocation", str(checkpoint))
+    )
+    if is_realtime:
+        # pyspark's annotations do not know of real time yet.
+        return writer.outputMode("update").trigger(realTime=trigger_interval).start()  # type: ignore[call-overload,no-any-return]
+    return writer.trigger(processingTime=trigger_interval).start()
+
+
+def write_outcomes_once(outcomes: DataFrame, *, name: str, bootstrap_servers: str) -> None:
+    """The same for a bounded job; returns when every outcome is stored."""
+    options = _sink_options(name, bootstrap_servers)
+    outcomes.write.format("kafka").options(**options).save()
+
+
+def _sink_options(name: str, bootstrap_servers: str) -> dict[str, str]:
+    return {
+        "kafka.bootstrap.servers": bootstrap_servers,
+        "kafka.acks": "all",
+        "kafka.enable.idempotence": "true",
+        "kafka.compression.type": "lz4",
+        "kafka.max.request.size": str(OUTCOME_BYTES_MAX),
+        "kafka.delivery.timeout.ms": str(_OUTCOME_TIMEOUT_MS),
+        "kafka.max.block.ms": str(_OUTCOME_TIMEOUT_MS),
+        # A producer of its own: a flush waits for nobody else's records.
+        "kafka.client.id": f"hifi-{name}",
+    }

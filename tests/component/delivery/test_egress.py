@@ -1,0 +1,211 @@
+"""What a destination's settings do to a request: who we are, what it holds, where it may go."""
+
+import asyncio
+import gzip
+import json
+from typing import Any
+
+import pytest
+from backports import zstd
+from standardwebhooks import Webhook
+
+from delivery.http.sender import Sender
+from shared.config.credentials import Basic, Bearer, OAuth2
+from shared.config.destination import Destination
+from shared.config.signing import signatures, signing_key, signing_secret
+from shared.retry.attempt import Attempt, Failure, Responded
+from shared.runtime.secret_box import SecretBox, new_key
+from tests.support.egress_sends import BOX, a_destination, failure, seal, send
+from tests.support.raw_server import raw_server, read_request
+from tests.support.scripted_destination import (
+    Reply,
+    Request,
+    always,
+    in_turn,
+    scripted_destination,
+)
+
+# Who we are
+
+
+def test_a_user_and_a_password_go_with_each_request() -> None:
+    with scripted_destination() as destination:
+        to = a_destination(destination.url, auth=Basic("me", seal("p\u00e4ss:word")))
+        assert send(to) == [Responded(200)]
+        (request,) = destination.requests
+    assert request.headers["authorization"] == "Basic bWU6cMOkc3M6d29yZA=="
+
+
+def test_a_token_and_headers_go_with_each_request() -> None:
+    with scripted_destination() as destination:
+        to = a_destination(
+            destination.url,
+            auth=Bearer(seal("t0ken")),
+            headers={"X-Plain": "a b", "User-Agent": "acme"},
+            secret_headers={"x-api-key": seal("k3y")},
+        )
+        send(to)
+        (request,) = destination.requests
+    assert request.headers["authorization"] == "Bearer t0ken"
+    assert request.headers["x-plain"] == "a b"
+    assert request.headers["x-api-key"] == "k3y"
+    assert request.headers["user-agent"] == "acme"
+
+
+def test_a_secret_that_does_not_open_is_no_fault_of_the_destination() -> None:
+    with scripted_destination() as destination:
+        for box in (SecretBox([]), SecretBox([new_key()])):
+            to = a_destination(destination.url, auth=Bearer(seal("t0ken")))
+            assert failure(send(to, box=box)) is Failure.SECRET_UNAVAILABLE
+        theirs = BOX.seal("t0ken", owner="demo/other")
+        to = a_destination(destination.url, auth=Bearer(theirs))
+        assert failure(send(to)) is Failure.SECRET_UNAVAILABLE
+        assert destination.requests == []
+
+
+def token_service(requests: list[Request], *lives_s: int) -> Any:
+    def answer(number: int, request: Request) -> Reply:
+        requests.append(request)
+        life_s = lives_s[min(number, len(lives_s) - 1)]
+        token = {"access_token": f"t{number}", "token_type": "Bearer", "expires_in": life_s}
+        return Reply(200, body=json.dumps(token).encode())
+
+    return answer
+
+
+def an_oauth2(token_url: str) -> OAuth2:
+    return OAuth2(token_url, "me", seal("s3cret&"), scope="events:write")
+
+
+def test_a_token_is_fetched_once_and_used_again() -> None:
+    asked: list[Request] = []
+    with (
+        scripted_destination(token_service(asked, 3600)) as service,
+        scripted_destination() as destination,
+    ):
+        to = a_destination(destination.url, auth=an_oauth2(service.url))
+        assert send(to, times=3) == [Responded(200)] * 3
+        tokens = [request.headers["authorization"] for request in destination.requests]
+    assert tokens == ["Bearer t0"] * 3
+    (request,) = asked
+    assert request.headers["authorization"] == "Basic bWU6czNjcmV0JTI2"
+    assert request.body == b"grant_type=client_credentials&scope=events%3Awrite"
+
+
+def test_many_requests_wait_for_one_token() -> None:
+    asked: list[Request] = []
+
+    async def side_by_side(to: Destination) -> list[Attempt]:
+        sender = Sender(allows_private=True, box=BOX)
+        attempts = await asyncio.gather(*(sender.send(to, b"[1]", {}) for _ in range(8)))
+        await sender.close()
+        return attempts
+
+    with (
+        scripted_destination(token_service(asked, 3600)) as service,
+        scripted_destination() as destination,
+    ):
+        to = a_destination(destination.url, auth=an_oauth2(service.url))
+        assert asyncio.run(side_by_side(to)) == [Responded(200)] * 8
+    assert len(asked) == 1
+
+
+def test_a_token_that_is_refused_is_replaced_once() -> None:
+    asked: list[Request] = []
+    with scripted_destination(token_service(asked, 3600)) as service:
+        with scripted_destination(in_turn(200, 401, 200)) as destination:
+            to = a_destination(destination.url, auth=an_oauth2(service.url))
+            assert send(to, times=2) == [Responded(200), Responded(200)]
+            tokens = [request.headers["authorization"] for request in destination.requests]
+        assert tokens == ["Bearer t0", "Bearer t0", "Bearer t1"]
+        with scripted_destination(always(401)) as destination:
+            to = a_destination(destination.url, auth=an_oauth2(service.url))
+            (attempt,) = send(to)
+            assert isinstance(attempt, Responded)
+            assert attempt.status == 401
+            assert len(destination.requests) == 2
+
+
+def test_a_token_service_that_is_down_is_no_fault_of_the_destination() -> None:
+    with scripted_destination() as destination:
+        for script in (
+            always(500),
+            always(401),
+            lambda _, __: Reply(200, body=b"{}"),
+            lambda _, __: Reply(200, body=b"<html>"),
+            lambda _, __: Reply(200, body=b'{"access_token": "a\\r\\nb"}'),
+        ):
+            with scripted_destination(script) as service:
+                to = a_destination(destination.url, auth=an_oauth2(service.url))
+                attempts = send(to, times=3)
+                # It is not asked again at once.
+                assert len(service.requests) == 1
+            assert {failure([attempt]) for attempt in attempts} == {Failure.TOKEN_UNAVAILABLE}
+        assert destination.requests == []
+
+
+# What a request holds
+
+
+def test_a_receiver_can_check_the_signature_with_either_secret() -> None:
+    old, new = signing_secret(b"o" * 32), signing_secret(b"n" * 32)
+    with scripted_destination() as destination:
+        send(a_destination(destination.url, signing_secrets=(seal(new), seal(old))))
+        (request,) = destination.requests
+    for secret in (old, new):
+        assert Webhook(secret).verify(request.body, request.headers) == [1]
+
+
+def test_a_signature_is_made_anew_for_each_attempt() -> None:
+    secret = signing_secret(b"s" * 32)
+
+    async def twice(to: Destination) -> None:
+        sender = Sender(allows_private=True, box=BOX)
+        for timestamp_s in ("1700000000", "1700000030"):
+            headers = {"webhook-id": "msg_1", "webhook-timestamp": timestamp_s}
+            await sender.send(to, b"[1]", headers)
+        await sender.close()
+
+    with scripted_destination() as destination:
+        asyncio.run(twice(a_destination(destination.url, signing_secrets=(seal(secret),))))
+        signatures = {request.headers["webhook-signature"] for request in destination.requests}
+    assert len(signatures) == 2
+
+
+@pytest.mark.parametrize("compression", ["gzip", "zstd"])
+def test_a_compressed_body_says_so_and_is_signed_as_it_is_sent(compression: Any) -> None:
+    body = json.dumps(["the same"] * 100).encode()
+    secret = signing_secret(b"s" * 32)
+    with scripted_destination() as destination:
+        send(
+            a_destination(
+                destination.url, compression=compression, signing_secrets=(seal(secret),)
+            ),
+            body,
+        )
+        (request,) = destination.requests
+    assert request.headers["content-encoding"] == compression
+    opened = gzip.decompress if compression == "gzip" else zstd.decompress
+    assert opened(request.body) == body
+    assert len(request.body) < len(body) / 5
+    signed = {name: request.headers[name] for name in request.headers if "webhook" in name}
+    # The library also reads the body as JSON, which these bytes are not.
+    assert signed["webhook-signature"] == signatures(
+        [signing_key(secret)],
+        message_id=signed["webhook-id"],
+        timestamp_s=signed["webhook-timestamp"],
+        body=request.body,
+    )
+
+
+def test_the_path_and_the_query_go_as_they_are() -> None:
+    targets: list[bytes] = []
+
+    def answer(connection: Any) -> None:
+        targets.append(read_request(connection).split(b" ")[1])
+        connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+
+    with raw_server(answer) as url:
+        for path in ("a/%2Fb?x=1&y=%20", "caf\u00e9?q=\u00fc#part", "?only=query"):
+            assert send(a_destination(url + path)) == [Responded(200)]
+    assert targets == [b"/a/%2Fb?x=1&y=%20", b"/caf%C3%A9?q=%C3%BC", b"/?only=query"]

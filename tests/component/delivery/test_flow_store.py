@@ -1,0 +1,75 @@
+"""The files in which workers share what they know: exact under contention and under kill -9."""
+
+import multiprocessing
+import os
+import signal
+import time
+from pathlib import Path
+
+from delivery.flow_store import FlowStore
+from shared.config.destination import Destination
+from shared.flow.flow import limits_of, parked
+from shared.flow.flow_record import open_flow_record
+from shared.retry.schedule import RetrySchedule
+from tests.support.samples import NOW_MS
+
+SHOP = Destination("orders", "shop", "https://shop.example/in")
+LIMITS = limits_of(SHOP, RetrySchedule())
+# Workers are forked from a process without threads; a test has some, so its children start anew.
+FRESH = multiprocessing.get_context("spawn")
+
+
+def count_up(folder: Path, times: int) -> None:
+    store = FlowStore(folder)
+    for _ in range(times):
+        with store.hold(SHOP, LIMITS, now_ms=NOW_MS) as held:
+            held.flow = parked(held.flow, "over_rate", 1)
+
+
+def hold_on(folder: Path, told: Path) -> None:
+    with FlowStore(folder).hold(SHOP, LIMITS, now_ms=NOW_MS):
+        told.touch()
+        time.sleep(600)
+
+
+def test_no_worker_overwrites_what_another_has_learned(tmp_path: Path) -> None:
+    workers = [FRESH.Process(target=count_up, args=(tmp_path, 300)) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    # A reader without the lock never meets half a record: a page is written as a whole.
+    path = tmp_path / "orders.shop.json"
+    while any(worker.is_alive() for worker in workers):
+        raw = path.read_bytes() if path.exists() else b""
+        assert not raw or open_flow_record(raw) is not None
+    for worker in workers:
+        worker.join(60)
+        assert worker.exitcode == 0
+    with FlowStore(tmp_path).hold(SHOP, LIMITS, now_ms=NOW_MS) as held:
+        assert held.flow.parks == {"over_rate": 900}
+
+
+def test_a_worker_that_is_killed_lets_go(tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    worker = FRESH.Process(target=hold_on, args=(tmp_path / "flows", told))
+    worker.start()
+    until_s = time.monotonic() + 60
+    while not told.exists():
+        assert time.monotonic() < until_s
+        time.sleep(0.01)
+    assert worker.pid is not None
+    os.kill(worker.pid, signal.SIGKILL)
+    count_up(tmp_path / "flows", 1)
+    worker.join(60)
+
+
+def test_what_is_learned_is_there_for_the_next_process(tmp_path: Path) -> None:
+    count_up(tmp_path, 2)
+    store = FlowStore(tmp_path)
+    with store.hold(SHOP, LIMITS, now_ms=NOW_MS + 5) as held:
+        assert held.flow.parks == {"over_rate": 2}
+        assert held.to_publish() is not None
+        # Said once.
+        assert held.to_publish() is None
+    with store.hold(SHOP, LIMITS, now_ms=NOW_MS + 6) as held:
+        assert held.to_publish() is None
+    store.close()

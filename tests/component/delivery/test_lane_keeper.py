@@ -1,0 +1,181 @@
+"""Lanes are kept as they are wanted, whatever a lane does; the queries are scripted ones."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+import pytest
+from pyspark.sql.streaming.query import StreamingQuery
+from structlog.testing import capture_logs
+
+from shared.runtime.spark import lane_keeper
+from shared.runtime.spark.lane_keeper import LaneKeeper
+
+
+class Query:
+    """A query as the keeper sees it."""
+
+    def __init__(self) -> None:
+        self.isActive = True
+        self.status: dict[str, Any] = {"isTriggerActive": False, "message": "Waiting"}
+        self.lastProgress: dict[str, Any] | None = None
+        self.recentProgress: list[dict[str, Any]] = []
+        self.error: str | None = None
+        self.may_end = threading.Event()
+        self.may_end.set()
+
+    def exception(self) -> str | None:
+        return self.error
+
+    def die(self, why: str) -> None:
+        self.error, self.isActive = why, False
+
+
+class Seen:
+    def __init__(self) -> None:
+        self.up: dict[str, bool] = {}
+        self.stalled: dict[str, bool] = {}
+        self.restarts: list[str] = []
+
+    def lane_up(self, lane: str, *, is_up: bool) -> None:
+        self.up[lane] = is_up
+
+    def lane_restarted(self, lane: str) -> None:
+        self.restarts.append(lane)
+
+    def micro_batch_done(self, lane: str, *, events: int, duration_s: float) -> None:
+        pass
+
+    def progress_age(self, lane: str, *, age_s: float) -> None:
+        pass
+
+    def lane_stalled(self, lane: str, *, for_s: float) -> None:
+        self.stalled[lane] = for_s > 0
+
+
+class House:
+    """A keeper, what it starts, and what it ends."""
+
+    def __init__(self, *, stalled_after_s: float = 60) -> None:
+        self.queries: list[tuple[str, Query]] = []
+        self.held: set[str] = set()
+        self.refuses: dict[str, Exception] = {}
+        self.told: list[tuple[str, Any]] = []
+        # Lanes that were told of their end, and whether their queries still ran.
+        self.announced: list[tuple[str, bool]] = []
+        self.seen = Seen()
+        self.keeper = LaneKeeper[int](
+            self._start,
+            self.seen,
+            drain_s=1,
+            stalled_after_s=stalled_after_s,
+            hold=self._hold,
+            announce_end=self._announce_end,
+            on_progress=lambda name, progress: self.told.append((name, progress)),
+        )
+
+    def _start(self, name: str, _: int) -> StreamingQuery:
+        if name in self.refuses:
+            raise self.refuses[name]
+        self.queries.append((name, Query()))
+        return cast("StreamingQuery", self.queries[-1][1])
+
+    def _announce_end(self, name: str) -> None:
+        running = [query.isActive for lane, query in self.queries if lane == name]
+        self.announced.append((name, running[-1]))
+
+    @contextmanager
+    def _hold(self, name: str) -> Iterator[None]:
+        assert name not in self.held, f"{name} is held twice"
+        self.held.add(name)
+        try:
+            yield
+        finally:
+            self.held.remove(name)
+
+
+@pytest.fixture(autouse=True)
+def _ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    def end(query: Any, *, drain_s: float) -> bool:
+        query.may_end.wait(10)
+        query.isActive = False
+        return drain_s > 0
+
+    monkeypatch.setattr(lane_keeper, "end_query", end)
+
+
+def until_kept(house: House, wanted: dict[str, int], count: int) -> None:
+    until_s = time.monotonic() + 10
+    while len(house.queries) < count and time.monotonic() < until_s:
+        house.keeper.keep(wanted)
+    assert len(house.queries) == count
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), RuntimeError("py4j"), OSError("disk")])
+def test_a_lane_that_cannot_start_stops_no_other(error: Exception) -> None:
+    house = House()
+    house.refuses["bad"] = error
+    house.keeper.keep({"bad": 1, "good": 1})
+    assert [name for name, _ in house.queries] == ["good"]
+    assert house.seen.up == {"bad": False, "good": True}
+    assert house.held == {"good"}
+    house.refuses.clear()
+    until_kept(house, {"bad": 1, "good": 1}, 2)
+    assert house.seen.restarts == ["bad"]
+
+
+def test_a_dead_lane_lets_go_of_its_checkpoint_and_starts_again() -> None:
+    house = House()
+    house.keeper.keep({"a": 1})
+    house.queries[0][1].die("KAFKA_DATA_LOSS: gone")
+    until_kept(house, {"a": 1}, 2)
+    assert house.seen.restarts == ["a"]
+    assert house.held == {"a"}
+
+
+def test_a_changed_lane_starts_anew_only_when_its_old_self_has_ended() -> None:
+    house = House()
+    house.keeper.keep({"a": 1, "b": 1})
+    slow = house.queries[0][1]
+    slow.may_end.clear()
+    begun_s = time.monotonic()
+    house.keeper.keep({"a": 2, "b": 1, "c": 1})
+    assert time.monotonic() - begun_s < 5, "the keeper waited for a lane to end"
+    # The others went on; the changed one waits for its old self, which holds the checkpoint.
+    assert [name for name, _ in house.queries] == ["a", "b", "c"]
+    slow.may_end.set()
+    until_kept(house, {"a": 2, "b": 1, "c": 1}, 4)
+    assert house.queries[-1][0] == "a"
+
+
+def test_drain_ends_all_and_waits_for_them() -> None:
+    house = House()
+    house.keeper.keep({"a": 1, "b": 1})
+    # The micro-batch that was waited for is news, too.
+    house.queries[0][1].lastProgress = {"batchId": 7}
+    house.keeper.drain(drain_s=1)
+    assert house.told == [("a", {"batchId": 7})]
+    assert not any(query.isActive for _, query in house.queries)
+    assert house.held == set()
+    assert house.seen.up == {"a": False, "b": False}
+    # Its tasks hear of it while they still run.
+    assert house.announced == [("a", True), ("b", True)]
+
+
+def test_a_lane_that_hangs_in_a_micro_batch_is_called_stalled_and_an_idle_one_is_not() -> None:
+    house = House(stalled_after_s=0.05)
+    house.keeper.keep({"hangs": 1, "idle": 1})
+    hanging = dict(house.queries)["hangs"]
+    hanging.status = {"isTriggerActive": True, "message": "Processing new data"}
+    until_s = time.monotonic() + 10
+    with capture_logs() as logs:
+        while not house.seen.stalled["hangs"] and time.monotonic() < until_s:
+            house.keeper.keep({"hangs": 1, "idle": 1})
+    (alarm,) = [each for each in logs if each["event"] == "lane.stalled"]
+    assert (alarm["lane"], alarm["doing"]) == ("hangs", "Processing new data")
+    assert house.seen.stalled == {"hangs": True, "idle": False}
+    hanging.status = {"isTriggerActive": False, "message": "Waiting"}
+    house.keeper.keep({"hangs": 1, "idle": 1})
+    assert house.seen.stalled["hangs"] is False

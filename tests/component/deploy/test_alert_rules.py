@@ -1,0 +1,109 @@
+"""Alert rules and dashboards as text: true to the catalogue, the runbooks and PromQL."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from deploy.alerts.rules import ALERTS
+from deploy.dashboards.boards import boards
+from shared.metric_names import CATALOGUE
+from tests.support.prometheus_programs import program
+from tests.tidy import sources
+
+RULES = sources.ROOT / "deploy" / "alerts" / "hifi.yaml"
+
+
+def test_rules_name_only_metrics_and_labels_that_there_are() -> None:
+    suffixes = ("", "_bucket", "_sum", "_count")
+    known = {metric.name + suffix: metric for metric in CATALOGUE for suffix in suffixes}
+    for alert in ALERTS:
+        names = re.findall(r"\bhifi_\w+", alert.expr)
+        assert names, alert.name
+        assert [name for name in names if name not in known] == []
+        for name, matchers in re.findall(r"\b(hifi_\w+)\{([^}]*)\}", alert.expr):
+            labels = re.findall(r"(\w+)[=!]", matchers)
+            assert set(labels) <= set(known[name].labels), (alert.name, name)
+        assert alert.expr.count("(") == alert.expr.count(")")
+        assert alert.expr.count("[") == alert.expr.count("]")
+
+
+def test_each_alert_has_a_runbook_and_each_runbook_an_alert() -> None:
+    pages = {path.stem for path in (sources.ROOT / "docs" / "runbooks").glob("Hifi*.md")}
+    assert pages == {alert.name for alert in ALERTS}
+    for alert in ALERTS:
+        page = (sources.ROOT / alert.runbook).read_text()
+        assert page.startswith(f"# {alert.name}\n")
+        for part in ("## What it means", "## Look", "## Mend"):
+            assert part in page, (alert.name, part)
+
+
+def test_texts_name_only_labels_that_their_alert_has() -> None:
+    for alert in ALERTS:
+        for label in re.findall(r"\$labels\.(\w+)", alert.summary + alert.description):
+            assert (
+                re.search(rf"by \([^)]*\b{label}\b", alert.expr)
+                or label in alert.expr
+                or (alert.name == "HifiLagBurn" and label == "destination")
+            ), (alert.name, label)
+
+
+def test_pyyaml_reads_the_file_as_it_was_meant() -> None:
+    yaml = pytest.importorskip("yaml")
+    groups = yaml.safe_load(RULES.read_text())["groups"]
+    read = {rule["alert"]: rule for group in groups for rule in group["rules"]}
+    assert list(read) == [alert.name for alert in ALERTS]
+    for alert in ALERTS:
+        rule = read[alert.name]
+        assert rule["expr"] == alert.expr
+        assert rule["annotations"]["summary"] == alert.summary
+        assert rule["labels"] == {"severity": alert.severity}
+    assert sys.version_info >= (3, 11)
+
+
+def test_every_query_of_every_dashboard_is_promql(tmp_path: Path) -> None:
+    rules = [
+        {"record": f"query:{number}", "expr": expr.replace("$", "x")}
+        for number, expr in enumerate(queries())
+    ]
+    file = tmp_path / "queries.yaml"
+    file.write_text(json.dumps({"groups": [{"name": "queries", "rules": rules}]}))
+    ended = subprocess.run(
+        [program("promtool"), "check", "rules", str(file)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_dashboards_have_a_place_for_every_panel_and_a_title_for_each() -> None:
+    assert set(boards()) == {"overview.json", "stream.json", "destination.json", "lanes.json"}
+    assert len(queries()) > 30
+    for text in boards().values():
+        board = json.loads(text)
+        taken: set[tuple[int, int]] = set()
+        for panel in board["panels"]:
+            place = panel["gridPos"]
+            assert panel["title"]
+            assert place["x"] + place["w"] <= 24
+            cells = {
+                (place["x"] + x, place["y"] + y)
+                for x in range(place["w"])
+                for y in range(place["h"])
+            }
+            assert not cells & taken, panel["title"]
+            taken |= cells
+
+
+def queries() -> list[str]:
+    return [
+        target["expr"]
+        for text in boards().values()
+        for panel in json.loads(text)["panels"]
+        for target in panel["targets"]
+    ]

@@ -1,0 +1,354 @@
+"""The alert rules: promtool's own unit tests, and a real Prometheus that loads and fires them."""
+
+import json
+import subprocess
+import urllib.parse
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from deploy.alerts.rules import ALERTS
+from deploy.dashboards.boards import slowest_by_node
+from deploy.local.ports import pick_free
+from observe.metrics import ObserveMetrics
+from shared import metric_names
+from shared.metric_names import OBSERVE_NODE_SECONDS
+from tests.support.console_fixtures import overview
+from tests.support.prometheus_programs import program
+from tests.support.stack_fixtures import fetch, wait_until
+from tests.tidy import sources
+
+RULES = sources.ROOT / "deploy" / "alerts" / "hifi.yaml"
+DESTINATIONS = {"orders/billing", "orders/lake", "players/stats"}
+BILLING = 'destination="orders/billing"'
+
+
+@dataclass(frozen=True)
+class Case:
+    """Series that make one alert fire, series that must not, and what the alert then says."""
+
+    alert: str
+    fires: dict[str, str]
+    quiet: dict[str, str]
+    at: str
+    summary: str
+    labels: dict[str, str]
+
+
+DESTINATION = {"destination": "orders/billing"}
+LAG = f'hifi_observe_lag_seconds{{{BILLING},node="end to end",since="accepted",quantile="0.95"}}'
+LAG_LABELS = {**DESTINATION, "node": "end to end", "since": "accepted", "quantile": "0.95"}
+CASES = [
+    Case(
+        "HifiLossOverOnePercent",
+        {f"hifi_observe_lost_ratio{{{BILLING}}}": "0 0.02x10"},
+        {f"hifi_observe_lost_ratio{{{BILLING}}}": "0.01x10"},
+        "1m",
+        "orders/billing has lost 2% of a minute",
+        DESTINATION,
+    ),
+    Case(
+        "HifiLoss",
+        {
+            f'hifi_observe_lost_events{{{BILLING},node="kafka"}}': "0 2x10",
+            f'hifi_observe_lost_events{{{BILLING},node="delivery"}}': "0 1x10",
+        },
+        {f'hifi_observe_lost_events{{{BILLING},node="kafka"}}': "0x10"},
+        "1m",
+        "orders/billing has lost 3 events",
+        DESTINATION,
+    ),
+    Case(
+        "HifiUnaccounted",
+        {f"hifi_observe_unaccounted_events{{{BILLING}}}": "7x20"},
+        {f"hifi_observe_unaccounted_events{{{BILLING}}}": "7 7 0x20"},
+        "4m",
+        "7 events of orders/billing have no outcome",
+        DESTINATION,
+    ),
+    Case(
+        "HifiCannotTell",
+        {f"hifi_observe_blind_minutes{{{BILLING}}}": "1x60"},
+        {f"hifi_observe_blind_minutes{{{BILLING}}}": "1x10 0x60"},
+        "12m",
+        "It cannot be told whether orders/billing is complete",
+        DESTINATION,
+    ),
+    Case(
+        "HifiAuditBehind",
+        {"hifi_observe_audit_behind_seconds": "700x40", "hifi_observe_up": "1x40"},
+        {"hifi_observe_audit_behind_seconds": "60x40", "hifi_observe_up": "1x40"},
+        "8m",
+        "Nobody looks for losses now",
+        {},
+    ),
+    Case(
+        "HifiAuditBehind",
+        {"hifi_gateway_up": "1x40"},
+        {"hifi_observe_up": "1x40"},
+        "8m",
+        "Nobody looks for losses now",
+        {},
+    ),
+    Case(
+        "HifiLagBurn",
+        {LAG: "1x60 45x60"},
+        # A quarter of a minute in an hour is within the budget.
+        {LAG: "1x90 45 45 1x40"},
+        "50m",
+        "orders/billing is late for too much of the time",
+        LAG_LABELS,
+    ),
+    Case(
+        "HifiLagBurn",
+        {LAG: "1x30 45x8"},
+        # As late, but within the first minutes of all: the hour says nothing yet.
+        {LAG: "_x30 45x8"},
+        "19m",
+        "orders/billing is late for too much of the time",
+        LAG_LABELS,
+    ),
+    Case(
+        "HifiStreamStopped",
+        {f"hifi_observe_silent_seconds{{{BILLING}}}": "0+30x30"},
+        {f"hifi_observe_silent_seconds{{{BILLING}}}": "0 30 60 90 0x30"},
+        "8m",
+        "orders/billing makes no progress",
+        DESTINATION,
+    ),
+    Case(
+        "HifiStreamStopped",
+        {f"hifi_delivery_lane_up{{{BILLING}}}": "0x30"},
+        {f"hifi_delivery_lane_up{{{BILLING}}}": "1 0 0 1x30"},
+        "4m",
+        "orders/billing makes no progress",
+        DESTINATION,
+    ),
+    Case(
+        "HifiRetrierStopped",
+        {"hifi_retrier_lane_up": "0x40"},
+        {"hifi_retrier_lane_up": "1x40"},
+        "8m",
+        "The retrier is down: waiting events wait on",
+        {},
+    ),
+    Case(
+        "HifiRetentionRisk",
+        {f"hifi_observe_oldest_age_seconds{{{BILLING}}}": "400000x10"},
+        {f"hifi_observe_oldest_age_seconds{{{BILLING}}}": "300000x10"},
+        "1m",
+        "Events of orders/billing are 4d 15h 6m 40s old",
+        DESTINATION,
+    ),
+    Case(
+        "HifiDestinationDown",
+        {f'hifi_observe_waiting_events{{{BILLING},cause="breaker"}}': "40x40"},
+        {f'hifi_observe_waiting_events{{{BILLING},cause="retry"}}': "40x40"},
+        "8m",
+        "orders/billing takes nothing: its breaker is open",
+        DESTINATION,
+    ),
+    Case(
+        "HifiDestinationHeld",
+        {f'hifi_delivery_flow_state{{{BILLING},state="held"}}': "0 1x10"},
+        {f'hifi_delivery_flow_state{{{BILLING},state="open"}}': "1x10"},
+        "2m",
+        "orders/billing is held",
+        {**DESTINATION, "state": "held"},
+    ),
+    Case(
+        "HifiDestinationWillBeDisabled",
+        {f"hifi_delivery_failing_ratio{{{BILLING}}}": "0.68+0.01x10"},
+        {f"hifi_delivery_failing_ratio{{{BILLING}}}": "1x10"},
+        "2m",
+        "orders/billing will be disabled: 72% of the time until then have passed",
+        DESTINATION,
+    ),
+    Case(
+        "HifiDeadLetterGrowth",
+        {f"hifi_observe_dead_events{{{BILLING}}}": "100+10x60"},
+        {f"hifi_observe_dead_events{{{BILLING}}}": "100+1x60"},
+        "20m",
+        "orders/billing has 300 more dead letters in 15 minutes",
+        DESTINATION,
+    ),
+    Case(
+        "HifiGatewayDown",
+        {"hifi_gateway_up": "0x10"},
+        {"hifi_gateway_up": "1 0 1x10"},
+        "3m",
+        "No gateway takes events",
+        {},
+    ),
+    Case(
+        "HifiAckErrorBurn",
+        {
+            'hifi_gateway_events_total{stream="orders",result="accepted"}': "0+970x200",
+            'hifi_gateway_events_total{stream="orders",result="unknown"}': "0+30x200",
+        },
+        # One of a few events in a quiet hour.
+        {
+            'hifi_gateway_events_total{stream="orders",result="accepted"}': "0+1x200",
+            'hifi_gateway_events_total{stream="orders",result="unknown"}': "0 1x199",
+        },
+        "61m",
+        "The gateway cannot say yes to too many events",
+        {},
+    ),
+    Case(
+        "HifiUnderMinIsr",
+        {"hifi_observe_under_min_isr_topics": "2x10"},
+        {"hifi_observe_under_min_isr_topics": "2 0x10"},
+        "3m",
+        "2 topics have too few replicas in sync",
+        {},
+    ),
+    Case(
+        "HifiClockSkew",
+        {'hifi_observe_clock_skew_seconds{clock="gateway"}': "-4x40"},
+        {'hifi_observe_clock_skew_seconds{clock="gateway"}': "0.9x40"},
+        "8m",
+        "The clock of gateway is 4s off the broker's",
+        {"clock": "gateway"},
+    ),
+]
+
+
+def test_every_alert_has_a_case() -> None:
+    assert {case.alert for case in CASES} == {alert.name for alert in ALERTS}
+
+
+def test_stacked_lag_is_the_mean_of_the_slowest_destination(tmp_path: Path) -> None:
+    name = OBSERVE_NODE_SECONDS.name
+    values = {
+        ("a/one", "kafka"): "1",
+        ("a/one", "delivery"): "5",
+        # The slowest has not the most of every node.
+        ("a/two", "kafka"): "8",
+        ("a/two", "delivery"): "2",
+    }
+    case = {
+        "interval": "30s",
+        "input_series": [
+            {"series": f'{name}{{destination="{who}",node="{node}"}}', "values": value}
+            for (who, node), value in values.items()
+        ],
+        "promql_expr_test": [
+            {
+                "expr": slowest_by_node(),
+                "eval_time": "0s",
+                "exp_samples": [
+                    {"labels": '{node="delivery"}', "value": 2},
+                    {"labels": '{node="kafka"}', "value": 8},
+                ],
+            }
+        ],
+    }
+    file = tmp_path / "case.yaml"
+    file.write_text(json.dumps({"tests": [case]}))
+    promtool("test", "rules", str(file))
+
+
+def test_promtool_agrees_with_every_case(tmp_path: Path) -> None:
+    alerts = {alert.name: alert for alert in ALERTS}
+    tests = []
+    for case in CASES:
+        alert = alerts[case.alert]
+        expected = {
+            "exp_labels": {"severity": alert.severity, **case.labels},
+            "exp_annotations": {
+                "summary": case.summary,
+                "description": alert.description,
+                "runbook": alert.runbook,
+            },
+        }
+        for series, found in ((case.fires, [expected]), (case.quiet, [])):
+            tests.append(
+                {
+                    "name": case.alert,
+                    "interval": "30s",
+                    "input_series": [{"series": s, "values": v} for s, v in series.items()],
+                    "alert_rule_test": [
+                        {"eval_time": case.at, "alertname": case.alert, "exp_alerts": found}
+                    ],
+                }
+            )
+    file = tmp_path / "cases.yaml"
+    file.write_text(json.dumps({"rule_files": [str(RULES)], "tests": tests}))
+    promtool("check", "rules", str(RULES))
+    promtool("test", "rules", str(file))
+
+
+def promtool(*arguments: str) -> None:
+    ended = subprocess.run(
+        [program("promtool"), *arguments], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_a_real_prometheus_loads_the_rules_scrapes_us_and_fires(tmp_path: Path) -> None:
+    metrics = ObserveMetrics()
+    port, own = pick_free(2)
+    metrics.serve(host="127.0.0.1", port=port)
+    metrics.show(overview(unaccounted=3))
+    with prometheus(tmp_path, own=own, scraped=port) as url:
+        wait_until(lambda: "ready" in fetch(f"{url}/-/ready").lower(), what="Prometheus is ready")
+        loaded = ask(url, "rules")["groups"]
+        names = {rule["name"] for group in loaded for rule in group["rules"]}
+        assert names == {alert.name for alert in ALERTS}
+
+        def firing() -> set[str]:
+            return {
+                one["labels"]["alertname"]
+                for one in ask(url, "alerts")["alerts"]
+                if one["state"] == "firing"
+            }
+
+        wait_until(lambda: "HifiLoss" in firing(), what=lambda: f"it fires; only {firing()} does")
+        query = urllib.parse.quote(f"{metric_names.OBSERVE_LOST_EVENTS.name} > 0")
+        found = ask(url, f"query?query={query}")["result"]
+        assert [one["value"][1] for one in found] == ["3"]
+        shares = f"sum by (destination) ({OBSERVE_NODE_SECONDS.name})"
+        whole = f'{metric_names.OBSERVE_MEAN_LAG_SECONDS.name}{{since="accepted"}}'
+        query = urllib.parse.quote(f"abs({shares} - on (destination) {whole}) < 0.000001")
+        found = ask(url, f"query?query={query}")["result"]
+        assert {one["metric"]["destination"] for one in found} == DESTINATIONS
+        assert all(rule["health"] in {"ok", "unknown"}
+                   for group in ask(url, "rules")["groups"] for rule in group["rules"])  # fmt: skip
+
+
+@contextmanager
+def prometheus(folder: Path, *, own: int, scraped: int) -> Iterator[str]:
+    config = {
+        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        "rule_files": [str(RULES)],
+        "scrape_configs": [
+            {"job_name": "hifi", "static_configs": [{"targets": [f"127.0.0.1:{scraped}"]}]}
+        ],
+    }
+    file = folder / "prometheus.yml"
+    file.write_text(json.dumps(config))
+    with (folder / "log").open("w") as log:
+        running = subprocess.Popen(
+            [
+                program("prometheus"),
+                f"--config.file={file}",
+                f"--storage.tsdb.path={folder / 'data'}",
+                f"--web.listen-address=127.0.0.1:{own}",
+            ],
+            stdout=log,
+            stderr=log,
+        )
+        try:
+            yield f"http://127.0.0.1:{own}"
+        finally:
+            running.terminate()
+            running.wait(30)
+
+
+def ask(url: str, path: str) -> dict[str, Any]:
+    answer = json.loads(fetch(f"{url}/api/v1/{path}") or "{}")
+    data: dict[str, Any] = answer.get("data", {"alerts": [], "groups": [], "result": []})
+    return data

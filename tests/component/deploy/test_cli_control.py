@@ -1,0 +1,143 @@
+"""`hifi keys`, `hifi streams` and `hifi tenants` against a gateway that asks for keys."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from deploy.cli.commands import app
+from gateway.routes import new_request_id
+from gateway.settings import Settings
+from shared.config.access import ApiKey, new_text, secret_from
+from shared.config.configuration import Configuration, Stream
+from shared.config.destination import Destination
+from shared.event.topics import stream_topic
+from shared.runtime.setup_error import SetupError
+from tests.support.gateway_fixtures import (
+    FakePublisher,
+    FakeReceipts,
+    FixedConfig,
+    RunningGateway,
+    a_ledger_row,
+    running_gateway,
+)
+
+ROOT = new_text(kind="secret", key_id="root", entropy=b"r" * 20)
+CRM = Destination("orders", "crm", "https://crm.example/")
+ADMIN = ApiKey("root", (secret_from(ROOT, signs=False),), scopes=frozenset({"admin"}))
+
+
+@pytest.fixture
+def gateway() -> Iterator[RunningGateway]:
+    config = FixedConfig(Configuration(streams={"orders": Stream("orders")}, keys={"root": ADMIN}))
+    publisher = FakePublisher([stream_topic("orders")])
+    with running_gateway(publisher, config, Settings(auth="keys")) as running:
+        yield running
+
+
+def hifi(gateway: RunningGateway, *arguments: str, key: str | None = ROOT) -> tuple[int, str, str]:
+    environment = {"HIFI_GATEWAY": gateway.url, "HIFI_API_KEY": key}
+    result = CliRunner().invoke(app, list(arguments), env=environment)
+    if isinstance(result.exception, SetupError):
+        raise result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+def said(gateway: RunningGateway, *arguments: str) -> Any:
+    code, out, err = hifi(gateway, *arguments)
+    assert code == 0, err
+    return json.loads(out)
+
+
+def test_a_key_is_made_used_rotated_and_revoked(gateway: RunningGateway) -> None:
+    code, out, err = hifi(gateway, "keys", "create", "shop", "--stream", "orders")
+    assert code == 0
+    # The text alone, so that a shell can keep it.
+    assert out.startswith("hifisk_shop_")
+    assert out.count("\n") == 1
+    assert "this once" in err
+    first = out.strip()
+    assert hifi(gateway, "send", "orders", "{}", key=first)[0] == 0
+    second = hifi(gateway, "keys", "rotate", "shop")[1].strip()
+    assert second != first
+    for text in (first, second):
+        assert hifi(gateway, "send", "orders", "{}", key=text)[0] == 0
+    assert hifi(gateway, "keys", "rotate", "shop", "--finish")[0] == 0
+    assert hifi(gateway, "send", "orders", "{}", key=first)[0] == 1
+    assert hifi(gateway, "send", "orders", "{}", key=second)[0] == 0
+    assert hifi(gateway, "keys", "revoke", "shop")[0] == 0
+    assert hifi(gateway, "send", "orders", "{}", key=second)[0] == 1
+
+
+def test_a_list_shows_what_keys_allow_and_no_secret(gateway: RunningGateway) -> None:
+    page = ["--origin", "https://shop.example", "--stream", "orders", "--days", "30"]
+    made = said(gateway, "keys", "create", "page", *page, "--json")
+    assert made["kind"] == "browser"
+    _, out, _ = hifi(gateway, "keys", "list")
+    assert "https://shop.example" in out
+    assert made["key"] not in out
+    shown = said(gateway, "keys", "show", "page")
+    assert shown["origins"] == ["https://shop.example"]
+    assert shown["expires_at_ms"] == made["expires_at_ms"]
+    assert {key["id"] for key in said(gateway, "keys", "list", "--json")} == {"root", "page"}
+
+
+def test_streams_are_put_shown_listed_and_deleted(gateway: RunningGateway, tmp_path: Path) -> None:
+    schema = tmp_path / "order.json"
+    schema.write_text('{"type":"object","required":["price"]}')
+    fields = ["--key-pointer", "/user/id", "--partitions", "3", "--schema", str(schema)]
+    made = said(gateway, "streams", "put", "bills", *fields)
+    assert made["partition_count"] == 3
+    assert made["schema"]["required"] == ["price"]
+    assert said(gateway, "streams", "show", "bills") == made
+    assert hifi(gateway, "streams", "list")[1] == "bills\norders\n"
+    assert hifi(gateway, "streams", "delete", "bills")[0] == 0
+    assert said(gateway, "streams", "list", "--json") == ["orders"]
+    schema.write_text("{")
+    with pytest.raises(SetupError, match=r"order\.json is not JSON"):
+        hifi(gateway, "streams", "put", "bills", "--schema", str(schema))
+
+
+def test_quotas_are_put_shown_and_deleted(gateway: RunningGateway) -> None:
+    made = said(gateway, "tenants", "put", "acme", "--events-per-s", "10")
+    assert made == said(gateway, "tenants", "show", "acme")
+    assert made["events_per_s"] == 10
+    assert made["bytes_per_s"] is None
+    assert hifi(gateway, "tenants", "delete", "acme")[0] == 0
+    with pytest.raises(SetupError, match="404 unknown_tenant"):
+        hifi(gateway, "tenants", "show", "acme")
+
+
+def test_what_is_refused_is_one_sentence_that_says_what_next(gateway: RunningGateway) -> None:
+    with pytest.raises(SetupError, match=r"401 .*--api-key or HIFI_API_KEY"):
+        hifi(gateway, "keys", "list", key=None)
+    with pytest.raises(SetupError, match=r"409 key_in_use: .*rotate or delete"):
+        hifi(gateway, "keys", "create", "root")
+    with pytest.raises(SetupError, match="400 bad_object: scopes"):
+        hifi(gateway, "keys", "create", "odd", "--scope", "everything")
+    with pytest.raises(SetupError, match="No gateway answers at http://127"):
+        hifi(gateway, "keys", "list", "--gateway", "http://127.0.0.1:1")
+
+
+def test_a_receipt_is_shown_to_people_and_to_programs() -> None:
+    config = FixedConfig(Configuration(streams={"orders": Stream("orders")}, keys={"root": ADMIN}))
+    publisher, request_id = FakePublisher([stream_topic("orders")]), new_request_id()
+    kept = FakeReceipts([a_ledger_row(request_id, "e-1", "e-2", count=3)])
+    with running_gateway(publisher, config, Settings(auth="keys"), receipts=kept) as gateway:
+        assert said(gateway, "receipt", request_id, "--json")["count"] == 3
+        code, out, err = hifi(gateway, "receipt", request_id, "--limit", "1")
+        assert (code, "3 events" in out, "2:10" in out, "e-2" in out) == (0, True, True, False)
+        assert "no destination" in out
+        assert "--after 2:11" in err
+        assert "ask again" in err
+        _, out, err = hifi(gateway, "receipt", request_id, "--after", "2:11")
+        assert ("e-1" in out, "e-2" in out, "--after" in err) == (False, True, False)
+        config.configuration = replace(config.configuration, destinations={CRM.id: CRM})
+        kept.is_whole = False
+        assert "crm: 2 unknown" in hifi(gateway, "receipt", request_id, "--event", "e-2")[1]
+        with pytest.raises(SetupError, match="bad_request_id"):
+            hifi(gateway, "receipt", "x")

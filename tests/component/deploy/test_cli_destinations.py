@@ -1,0 +1,114 @@
+"""`hifi destinations` against a gateway, and the keys that `hifi up` makes for itself."""
+
+import json
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from deploy.cli.commands import app
+from deploy.local.secret_keys import secret_keys
+from gateway.settings import Settings
+from shared.config.configuration import Configuration, Stream
+from shared.config.signing import signing_key
+from shared.runtime.secret_box import SecretBox, new_key
+from shared.runtime.setup_error import SetupError
+from tests.support.gateway_fixtures import (
+    FakePublisher,
+    FixedConfig,
+    RunningGateway,
+    running_gateway,
+)
+
+URL = "https://1.1.1.1/in"
+
+
+@pytest.fixture
+def gateway(monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningGateway]:
+    monkeypatch.setenv("HIFI_SECRET_KEYS", new_key())
+    config = FixedConfig(Configuration(streams={"orders": Stream("orders")}))
+    with running_gateway(FakePublisher([]), config, Settings()) as running:
+        yield running
+
+
+def hifi(gateway: RunningGateway, *arguments: str, stdin: str = "") -> tuple[str, str]:
+    environment = {"HIFI_GATEWAY": gateway.url}
+    result = CliRunner().invoke(app, list(arguments), env=environment, input=stdin)
+    if isinstance(result.exception, SetupError):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.stdout, result.stderr
+
+
+def at(gateway: RunningGateway, verb: str, *arguments: str, stdin: str = "") -> Any:
+    out, _ = hifi(gateway, "destinations", verb, "orders", "shop", *arguments, stdin=stdin)
+    return json.loads(out)
+
+
+def test_a_destination_is_put_changed_paused_resumed_and_deleted(
+    gateway: RunningGateway, tmp_path: Path
+) -> None:
+    file = tmp_path / "shop.json"
+    file.write_text(json.dumps({"auth": {"kind": "bearer", "token": "hunter2"}}))
+    made = at(gateway, "put", URL, "--settings", str(file), "--set", "body_format=ndjson")
+    assert (made["url"], made["body_format"]) == (URL, "ndjson")
+    assert "hunter2" not in json.dumps(made)
+    changed = at(gateway, "change", "--set", "parallel_max=8", "--set", "retry_on=[408]")
+    assert changed == made | {"parallel_max": 8, "retry_on": [408]}
+    hifi(gateway, "destinations", "pause", "orders", "shop")
+    assert at(gateway, "show") == changed | {"is_paused": True}
+    listed, _ = hifi(gateway, "destinations", "list", "orders")
+    assert listed.splitlines()[1].split() == ["shop", "paused", "ndjson", "micro-batch", URL]
+    hifi(gateway, "destinations", "resume", "orders", "shop")
+    resumed = at(gateway, "show")
+    assert resumed == changed | {"resumed_at_ms": resumed["resumed_at_ms"]}
+    # Set anew: as on the first day, but for the secret.
+    anew = at(gateway, "put", "--settings", "-", stdin=json.dumps({"url": URL}))
+    assert (anew["parallel_max"], anew["auth"]) == (4, made["auth"])
+    hifi(gateway, "destinations", "delete", "orders", "shop")
+    listed, _ = hifi(gateway, "destinations", "list", "orders", "--json")
+    assert json.loads(listed) == []
+
+
+def test_a_mistake_is_one_sentence(gateway: RunningGateway, tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match="target_forbidden: url: Hifi sends to public addresses"):
+        at(gateway, "put", "http://10.0.0.1/")
+    with pytest.raises(SetupError, match="write it as SETTING=VALUE"):
+        at(gateway, "put", URL, "--set", "colour")
+    with pytest.raises(SetupError, match="cannot be read as JSON"):
+        at(gateway, "put", URL, "--settings", str(tmp_path / "nothing.json"))
+    with pytest.raises(SetupError, match="does not hold a JSON object"):
+        at(gateway, "put", URL, "--settings", "-", stdin="[]")
+    with pytest.raises(SetupError, match="unknown_destination"):
+        at(gateway, "show")
+
+
+def test_a_warning_is_said_beside_the_answer(gateway: RunningGateway) -> None:
+    where = ("orders", "shop", "https://nowhere.invalid/")
+    _, err = hifi(gateway, "destinations", "put", *where)
+    assert "nobody knows the name 'nowhere.invalid'" in err
+
+
+def test_new_keys_and_secrets_are_of_use(gateway: RunningGateway) -> None:
+    key, _ = hifi(gateway, "secrets", "new-key")
+    assert SecretBox([key.strip()]).has_keys
+    secret, _ = hifi(gateway, "secrets", "new-signing-secret")
+    assert len(signing_key(secret.strip())) == 32
+
+
+def test_the_keys_of_up_are_made_once_and_for_the_owner_alone(tmp_path: Path) -> None:
+    keys = secret_keys(tmp_path, {})
+    assert SecretBox([keys]).has_keys
+    file = tmp_path / "secret-keys"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert secret_keys(tmp_path, {}) == keys
+    given = new_key()
+    assert secret_keys(tmp_path, {"HIFI_SECRET_KEYS": given}) == given
+    file.chmod(0o644)
+    with pytest.raises(SetupError, match="chmod 600"):
+        secret_keys(tmp_path, {})
+    with pytest.raises(SetupError, match="hifi secrets new-key"):
+        secret_keys(tmp_path, {"HIFI_SECRET_KEYS": "hunter2"})

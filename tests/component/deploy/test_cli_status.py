@@ -1,0 +1,188 @@
+"""The words of `hifi status` and `hifi doctor`, and how they look where there is no terminal."""
+
+import asyncio
+import json
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from deploy.cli.doctor import doctor
+from deploy.cli.kafka_features import finalized_features
+from deploy.cli.printing import print_table
+from deploy.cli.status import status, verdict
+from deploy.local.ports import pick_free
+from shared.proof.balance import Balance
+from shared.runtime.setup_error import SetupError
+
+doctor_app, status_app = typer.Typer(), typer.Typer()
+doctor_app.command()(doctor)
+status_app.command()(status)
+
+
+def balance(
+    *, acked: int = 9, waiting: int = 0, dead: int = 0, pending: int = 0, unaccounted: int = 0
+) -> Balance:
+    delivered = acked - waiting - dead - pending - unaccounted
+    return Balance(acked, delivered, waiting, dead, pending, unaccounted)
+
+
+@pytest.mark.parametrize(
+    ("books", "words"),
+    [
+        (balance(), "all delivered"),
+        (balance(acked=0), "nothing sent yet"),
+        (balance(pending=1, dead=1), "on their way"),
+        (balance(waiting=1, pending=1), "waiting for a retry"),
+        (balance(dead=2), "settled, some dead"),
+        (balance(unaccounted=1, waiting=1), "UNACCOUNTED"),
+    ],
+)
+def test_the_worst_thing_is_said_first(books: Balance, words: str) -> None:
+    assert verdict(books, destination="to")[0] == words
+
+
+def test_a_stream_that_nobody_wants_says_so() -> None:
+    assert verdict(balance(pending=9), destination=None)[0] == "no destination"
+
+
+def test_a_table_in_a_file_is_aligned_text(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(("name", "count"), [("[red]a", "1"), ("b", "1,000")], numbers=1)
+    assert capsys.readouterr().out == "name    count\n[red]a      1\nb       1,000\n"
+
+
+def free_ports(tmp_path: Path) -> dict[str, str]:
+    services = ("GATEWAY", "DELIVERY", "RETRIER", "OBSERVE")
+    names = ("KAFKA", "GATEWAY", "SAMPLE", "CONSOLE", *(f"{one}_METRICS" for one in services))
+    ports = pick_free(len(names))
+    return {"HIFI_UP_DATA": str(tmp_path / "data"), "HIFI_KAFKA": ""} | {
+        f"HIFI_UP_{name}_PORT": str(port) for name, port in zip(names, ports, strict=True)
+    }
+
+
+def test_status_without_kafka_still_tells_of_the_services(tmp_path: Path) -> None:
+    env = free_ports(tmp_path) | {"HIFI_KAFKA": "127.0.0.1:1"}
+    result = CliRunner().invoke(status_app, ["--json"], env=env)
+    assert result.exit_code == 1
+    assert json.loads(result.stdout) == {
+        "kafka": False,
+        "services": {
+            "gateway": False,
+            "delivery": False,
+            "retrier": False,
+            "observe": False,
+            "sample": False,
+        },
+        "books": [],
+    }
+    assert "No Kafka broker answers at 127.0.0.1:1" in result.stderr
+
+
+def examine(tmp_path: Path, *arguments: str, **env: str) -> tuple[int, dict[str, dict[str, str]]]:
+    result = CliRunner().invoke(doctor_app, ["--json", *arguments], env=free_ports(tmp_path) | env)
+    assert not isinstance(result.exception, SetupError)
+    answer = json.loads(result.stdout)
+    assert answer["safe"] is (result.exit_code == 0)
+    return result.exit_code, {one["subject"]: one for one in answer["findings"]}
+
+
+def test_no_kafka_is_a_note_when_nobody_asked_for_one(tmp_path: Path, jars_cache: Path) -> None:
+    code, findings = examine(tmp_path, HIFI_CACHE=str(jars_cache))
+    assert code == 0, findings
+    assert (findings["kafka"]["grade"], findings["kafka"]["mend"]) == (
+        "note",
+        "`hifi up` starts one",
+    )
+    assert findings["broker jars"]["grade"] == findings["spark jars"]["grade"] == "good"
+    assert findings["java"]["grade"] == "good"
+
+
+def test_a_kafka_that_was_asked_for_must_answer(tmp_path: Path, jars_cache: Path) -> None:
+    code, findings = examine(tmp_path, "--kafka", "127.0.0.1:1", HIFI_CACHE=str(jars_cache))
+    assert code == 1
+    assert findings["kafka 127.0.0.1:1"]["grade"] == "unsafe"
+    assert not any(subject.startswith("port") for subject in findings)
+
+
+def test_java_and_jars_that_are_wrong_are_findings_with_what_to_do(tmp_path: Path) -> None:
+    folder = tmp_path / "cache" / "jars" / "spark"
+    folder.mkdir(parents=True)
+    (folder / "kafka-clients-3.9.2.jar").write_bytes(b"not a jar")
+    code, findings = examine(tmp_path, HIFI_CACHE=str(tmp_path / "cache"), JAVA_HOME=str(tmp_path))
+    assert code == 1
+    assert findings["java"]["grade"] == "unsafe"
+    assert "apt-get install" in findings["java"]["mend"]
+    assert findings["spark jars"]["grade"] == "unsafe"
+    assert findings["spark jars"]["mend"].startswith("`rm ")
+    assert findings["broker jars"]["grade"] == "note"
+
+
+def test_a_stranger_on_a_port_is_unsafe_and_one_on_kafkas_too(
+    tmp_path: Path, jars_cache: Path
+) -> None:
+    async def look() -> tuple[int, dict[str, dict[str, str]], int]:
+        async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.close()
+
+        server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        taken = {"HIFI_UP_SAMPLE_PORT": str(port), "HIFI_CACHE": str(jars_cache)}
+        async with server:
+            return *await asyncio.to_thread(lambda: examine(tmp_path, **taken)), port
+
+    code, findings, port = asyncio.run(look())
+    assert code == 1
+    assert findings[f"port {port}"]["grade"] == "unsafe"
+    assert "--sample-port" in findings[f"port {port}"]["mend"]
+
+
+def answer_of(features: dict[str, int]) -> bytes:
+    """ApiVersions version 3 as a broker writes it, with one kind of request and two tags."""
+    text = b"".join(
+        bytes([len(name) + 1]) + name.encode() + struct.pack(">hh", level, 0) + b"\0"
+        for name, level in features.items()
+    )
+    finalized = bytes([len(features) + 1]) + text
+    body = struct.pack(">ih", 1, 0) + b"\x02" + struct.pack(">hhh", 18, 0, 4) + b"\0"
+    body += struct.pack(">i", 0) + b"\x02"
+    body += b"\x01\x08" + struct.pack(">q", 7)
+    body += b"\x02" + bytes([len(finalized)]) + finalized
+    return struct.pack(">i", len(body)) + body
+
+
+def asked(answer: bytes) -> dict[str, int] | None:
+    async def ask() -> dict[str, int] | None:
+        async def say(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            (size,) = struct.unpack(">i", await reader.readexactly(4))
+            await reader.readexactly(size)
+            writer.write(answer)
+            writer.close()
+
+        server = await asyncio.start_server(say, "127.0.0.1", 0)
+        async with server:
+            port = server.sockets[0].getsockname()[1]
+            return await finalized_features(f"127.0.0.1:1,127.0.0.1:{port}")
+
+    return asyncio.run(ask())
+
+
+def test_finalized_features_are_read_from_the_first_broker_that_answers() -> None:
+    features = {"eligible.leader.replicas.version": 1, "metadata.version": 30}
+    assert asked(answer_of(features)) == features
+    assert asked(answer_of({})) == {}
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda _: b"",
+        lambda _: b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        lambda _: struct.pack(">i", 6) + struct.pack(">ih", 1, 35),
+        lambda answer: struct.pack(">i", len(answer) - 24) + answer[4:-20],
+    ],
+)
+def test_what_is_no_kafka_does_not_say(spoil: Callable[[bytes], bytes]) -> None:
+    assert asked(spoil(answer_of({"eligible.leader.replicas.version": 1}))) is None

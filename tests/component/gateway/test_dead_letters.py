@@ -1,0 +1,162 @@
+"""Dead letters over HTTP: filters, pages, payloads on request only, and re-drives within bounds."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from gateway.settings import Settings
+from shared.config.access import ENTROPY_BYTES, ApiKey, new_text, secret_from
+from shared.config.configuration import Configuration, Stream
+from shared.event.topics import stream_topic
+from shared.retry.dead_letter import Place
+from shared.runtime.kafka.dead_letters import OvertakenError
+from shared.runtime.setup_error import SetupError
+from tests.support.gateway_fixtures import (
+    FakeDeadLetters,
+    FakePublisher,
+    FixedConfig,
+    RunningGateway,
+    a_dead_letter,
+    config_with,
+    running_gateway,
+)
+
+PATH = "/v1/streams/orders/dead-letters"
+
+
+@pytest.fixture
+def resting() -> FakeDeadLetters:
+    found = FakeDeadLetters()
+    for offset in range(25):
+        reason = "status_401" if offset % 2 else "status_400"
+        found.letters.append(a_dead_letter(offset, reason=reason))
+    found.letters.append(replace(a_dead_letter(99), stream="others"))
+    return found
+
+
+@pytest.fixture
+def gateway(resting: FakeDeadLetters) -> Iterator[RunningGateway]:
+    publisher = FakePublisher([stream_topic("orders")])
+    with running_gateway(publisher, config_with("orders"), dead_letters=resting) as running:
+        yield running
+
+
+def test_they_are_listed_page_by_page_without_their_payloads(gateway: RunningGateway) -> None:
+    found, after, pages = [], None, 0
+    while pages == 0 or after is not None:
+        query = {"reason": "status_401", "limit": "5", **({"after": after} if after else {})}
+        page = gateway.client.get(PATH, params=query).json()
+        found += page["dead_letters"]
+        after, pages = page["next"], pages + 1
+    assert [one["place"] for one in found] == [f"0:{n}" for n in range(1, 25, 2)]
+    assert pages == 3
+    assert all("data" not in one and not one["redriven"] for one in found)
+
+
+def test_a_payload_is_shown_when_it_is_asked_for(gateway: RunningGateway) -> None:
+    page = gateway.client.get(PATH, params={"id": "e3", "payload": "true"}).json()
+    assert [one["data"] for one in page["dead_letters"]] == [{"id": "e3"}]
+
+
+def test_a_dry_run_sends_nothing_and_twice_does_nothing_twice(
+    gateway: RunningGateway, resting: FakeDeadLetters
+) -> None:
+    order = {"reason": "status_401", "rate_per_s": 50}
+    dry = gateway.client.post(PATH + ":redrive", json={**order, "dry_run": True}).json()
+    assert dry == {
+        "redrive_id": None,
+        "count": 12,
+        "already": 0,
+        "malformed": 0,
+        "is_complete": True,
+    }
+    assert resting.marked == set()
+    first = gateway.client.post(PATH + ":redrive", json=order).json()
+    assert (first["count"], len(first["redrive_id"])) == (12, 32)
+    assert resting.marked == {Place(0, n) for n in range(1, 25, 2)}
+    again = gateway.client.post(PATH + ":redrive", json=order).json()
+    assert (again["count"], again["already"]) == (0, 12)
+    listed = gateway.client.get(PATH, params={"id": "e1"}).json()["dead_letters"]
+    assert listed[0]["redriven"] is True
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ({"limit": "0"}, "limit"),
+        ({"limit": "1001"}, "limit"),
+        ({"limit": "x"}, "limit"),
+        ({"after": "17"}, "no place"),
+        ({"from": "yesterday"}, "from"),
+        ({"to": "2026-11-21T10:00"}, "with a zone"),
+        ({"payload": "yes"}, "payload"),
+        ({"stream": "x"}, "no such field"),
+    ],
+)
+def test_a_query_that_makes_no_sense_is_refused(
+    gateway: RunningGateway, query: dict[str, str], said: str
+) -> None:
+    answer = gateway.client.get(PATH, params=query)
+    assert (answer.status_code, answer.json()["code"]) == (400, "bad_query")
+    assert said in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(
+    "order",
+    [{"limit": True}, {"limit": 0}, {"rate_per_s": 0}, {"dry_run": 1}, {"id": 7}, {"all": True}],
+)
+def test_an_order_that_makes_no_sense_is_refused(
+    gateway: RunningGateway, resting: FakeDeadLetters, order: dict[str, object]
+) -> None:
+    answer = gateway.client.post(PATH + ":redrive", json=order)
+    assert (answer.status_code, answer.json()["code"]) == (400, "bad_object")
+    assert resting.marked == set()
+
+
+def test_a_kafka_that_is_away_is_503_and_an_overtaken_redrive_409(
+    gateway: RunningGateway, resting: FakeDeadLetters
+) -> None:
+    resting.error = SetupError("Kafka is away")
+    assert gateway.client.get(PATH).status_code == 503
+    assert gateway.client.post(PATH + ":redrive", json={}).status_code == 503
+    resting.error = OvertakenError("another")
+    answer = gateway.client.post(PATH + ":redrive", json={})
+    assert (answer.status_code, answer.json()["code"]) == (409, "redrive_overtaken")
+
+
+def test_keys_see_their_tenants_streams_and_only_administrators_send_again(
+    resting: FakeDeadLetters,
+) -> None:
+    def key(name: str, tenant: str, *scopes: str) -> tuple[ApiKey, dict[str, str]]:
+        text = new_text(kind="secret", key_id=name, entropy=bytes(ENTROPY_BYTES))
+        made = ApiKey(
+            id=name,
+            secrets=(secret_from(text, signs=False),),
+            tenant=tenant,
+            scopes=frozenset(scopes),
+        )
+        return made, {"authorization": f"Bearer {text}"}
+
+    writer, as_writer = key("writer", "shop", "write")
+    reader, as_reader = key("reader", "shop", "read")
+    admin, as_admin = key("admin", "shop", "admin")
+    other, as_other = key("other", "bank", "read", "write", "admin")
+    configuration = Configuration(
+        streams={"orders": Stream("orders", tenant="shop")},
+        keys={one.id: one for one in (writer, reader, admin, other)},
+    )
+    publisher = FakePublisher([stream_topic("orders")])
+    with running_gateway(
+        publisher, FixedConfig(configuration), Settings(auth="keys"), dead_letters=resting
+    ) as running:
+        get, post = running.client.get, running.client.post
+        payload = {"payload": "true"}
+        assert get(PATH).status_code == 401
+        assert get(PATH, headers=as_other).status_code == 404
+        assert post(PATH + ":redrive", json={}, headers=as_other).status_code == 404
+        assert get(PATH, headers=as_writer).status_code == 200
+        assert get(PATH, headers=as_writer, params=payload).status_code == 403
+        assert get(PATH, headers=as_reader, params=payload).status_code == 200
+        assert post(PATH + ":redrive", json={}, headers=as_reader).status_code == 403
+        assert post(PATH + ":redrive", json={}, headers=as_admin).json()["count"] == 25

@@ -1,0 +1,147 @@
+"""The OpenAPI document is true: schemathesis tries what it allows, and what it does not."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import jsonschema_rs
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis import GenerationMode
+from schemathesis.checks import CHECKS
+
+from gateway.openapi.document import document
+from gateway.problems import CATALOGUE
+from gateway.routes import new_request_id
+from gateway.settings import Settings
+from shared.event.topics import stream_topic
+from tests.support.gateway_fixtures import (
+    FakePublisher,
+    FakeReceipts,
+    RunningGateway,
+    a_ledger_row,
+    config_with,
+    running_gateway,
+)
+
+REQUEST_ID = new_request_id()
+JSON, PROBLEM = "application/json", "application/problem+json"
+# Enough that each operation sees every kind of fault, and bounded in time.
+EXAMPLES = 25
+
+
+@pytest.fixture(scope="module")
+def gateway() -> Iterator[RunningGateway]:
+    publisher, config = FakePublisher([stream_topic("orders")]), config_with("orders")
+    kept = FakeReceipts([a_ledger_row(REQUEST_ID)])
+    with running_gateway(publisher, config, receipts=kept) as running:
+        yield running
+
+
+def answered(gateway: RunningGateway) -> float:
+    """How many requests the gateway has answered."""
+    return sum(
+        sample.value
+        for family in gateway.metrics.registry.collect()
+        for sample in family.samples
+        if sample.name == "hifi_gateway_requests_total"
+    )
+
+
+def operations() -> list[tuple[str, str]]:
+    found = document(Settings())["paths"]
+    return [(path, method) for path in found for method in found[path] if method != "parameters"]
+
+
+@pytest.mark.parametrize(("path", "method"), operations())
+def test_the_application_does_what_the_document_says(
+    gateway: RunningGateway, path: str, method: str
+) -> None:
+    raw = httpx.get(f"{gateway.url}/openapi.json").json()
+    for item in raw["paths"].values():
+        for parameter in item.get("parameters", ()):
+            # Mostly a stream that there is, or there would be little but 404.
+            if parameter["name"] == "stream":
+                parameter["schema"] = {"enum": ["orders", "orders", "nobodys"]}
+            if parameter["name"] == "request_id":
+                parameter["schema"] = {"enum": [REQUEST_ID, REQUEST_ID, new_request_id(), "none"]}
+    schema = schemathesis.openapi.from_dict(raw)
+    schema.config.update(base_url=gateway.url)
+    checks: Any = [
+        CHECKS.get_one(name)
+        for name in (
+            "not_a_server_error",
+            "status_code_conformance",
+            "content_type_conformance",
+            "response_schema_conformance",
+        )
+    ]
+
+    before = answered(gateway)
+
+    @settings(
+        max_examples=EXAMPLES,
+        deadline=None,
+        database=None,
+        phases=[Phase.explicit, Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(
+        case=schema[path][method.upper()].as_strategy(generation_mode=GenerationMode.POSITIVE)
+        | schema[path][method.upper()].as_strategy(generation_mode=GenerationMode.NEGATIVE)
+    )
+    def run(case: schemathesis.Case[Any]) -> None:
+        case.call_and_validate(checks=checks)
+
+    run()
+    assert answered(gateway) > before, "nothing was tried"
+
+
+def test_every_status_of_every_path_has_an_example() -> None:
+    for path, item in document(Settings())["paths"].items():
+        for method, operation in item.items():
+            if method == "parameters":
+                continue
+            for status, response in operation["responses"].items():
+                if status >= "400":
+                    assert response["content"][PROBLEM]["examples"], (path, method, status)
+                elif status != "204":
+                    assert "example" in response["content"][JSON], (path, method, status)
+
+
+def test_every_example_fits_its_schema() -> None:
+    whole = document(Settings())
+    count = 0
+    for item in whole["paths"].values():
+        for method, operation in item.items():
+            if method == "parameters":
+                continue
+            bodies = [operation.get("requestBody", {}), *operation["responses"].values()]
+            for content in (c for body in bodies for c in body.get("content", {}).values()):
+                examples = [one["value"] for one in content.get("examples", {}).values()]
+                examples += [content["example"]] if "example" in content else []
+                schema = {**content["schema"], "components": whole["components"]}
+                for example in examples:
+                    jsonschema_rs.validate(schema, example)
+                    count += 1
+    assert count > 100
+
+
+def test_every_code_of_the_catalogue_is_described() -> None:
+    described = {
+        code
+        for item in document(Settings())["paths"].values()
+        for method, operation in item.items()
+        if method != "parameters"
+        for response in operation["responses"].values()
+        for code in response.get("content", {})
+        .get("application/problem+json", {})
+        .get("examples", {})
+    }
+    # A path that does not exist can be on no path's list.
+    assert described == set(CATALOGUE) - {"not_found"}
+
+
+def test_the_document_is_a_document() -> None:
+    schemathesis.openapi.from_dict(document(Settings(auth="keys"))).validate()

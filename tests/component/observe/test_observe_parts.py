@@ -1,0 +1,162 @@
+"""Observe's parts that touch a file or a clock: the key, the memory, the news, the chain."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from deploy.cli.events.minute_ids import MinuteIds, broken_link, read_minute
+from deploy.cli.events.reconcile import id_of
+from deploy.cli.events.verify import distrust, read_ids
+from observe.audit.books import AuditBooks, Closed
+from observe.audit.evidence import Claim, life
+from observe.audit.kafka import minute_json
+from observe.audit.layers import Layers
+from observe.audit.memory import Memory, Stated
+from observe.audit.minutes import Ledger, Outcomes
+from observe.audit.signing import PUBLIC, Signer, is_signed
+from observe.audit.status import AuditStatus
+from shared.proof.intervals import Offsets
+from shared.proof.merkle import merkle_root
+from shared.proof.overview import MinuteBooks, MinuteState, Missing, Node
+from shared.proof.statement import NO_PREVIOUS, SignedStatement, Statement
+from shared.runtime.setup_error import SetupError
+
+TOPIC, TO = "hifi.stream.orders", "orders/shop"
+M0 = 1_699_999_980_000
+
+
+def a_statement(previous: str = NO_PREVIOUS, *, ids: tuple[str, ...] = ("a", "b")) -> Statement:
+    root = merkle_root(ids).hex()
+    return Statement("orders", M0, 1, len(ids), len(ids), root, {}, M0, previous)
+
+
+def test_the_key_is_made_once_for_its_owner_only(tmp_path: Path) -> None:
+    first, second = Signer(tmp_path), Signer(tmp_path)
+    assert first.public_key == second.public_key == (tmp_path / PUBLIC).read_text().strip()
+    assert (tmp_path / "statement.key").stat().st_mode & 0o777 == 0o600
+    signed = first.sign(a_statement())
+    assert is_signed(signed, public_key=second.public_key)
+    assert not is_signed(signed, public_key=Signer(tmp_path / "other").public_key)
+    assert not is_signed(signed, public_key="nonsense")
+    forged = replace(signed, statement=replace(signed.statement, acked=1))
+    assert not is_signed(forged, public_key=first.public_key)
+    (tmp_path / "statement.key").write_text("broken")
+    with pytest.raises(SetupError, match="holds no ed25519 key"):
+        Signer(tmp_path)
+
+
+def test_what_was_remembered_is_remembered_after_a_restart(tmp_path: Path) -> None:
+    ledger = Ledger()
+    ledger.enter(Claim(TOPIC, 1, M0, 0, 9, M0 + 5, (0, 3, 4)))
+    ledger.enter(Claim(TOPIC, 1, M0, 8, 12, M0 + 6, (0, 5, 5)))
+    ledger.enter(Claim(TOPIC, 1, M0, 12, 13, M0 + 6, (-1, 0, 0)), is_from_log=True)
+    known = Outcomes(
+        delivered=Offsets.of([(0, 4)]),
+        lives={life("waiting", 1): Offsets.of([(3, 5)])},
+        in_tier=Layers.of([(4, 6), (5, 6)]),
+        suspects=[(M0, Node.RETRIER, Offsets.of([(4, 5)]))],
+    )
+    memory = Memory(
+        books=AuditBooks(
+            ledgers={TOPIC: ledger},
+            outcomes={(TO, (TOPIC, 1)): known},
+            closed={(TOPIC, M0): Closed(3, {TO: (2, 1)}, {0: Offsets.of([(1, 3), (7, 8)])})},
+            done={(TOPIC, 1): Offsets.of([(0, 3)])},
+            first_outcome={(TO, (TOPIC, 1)): 0},
+        ),
+        read={("ledger", "hifi.acked", 0): 77},
+        stated={(TOPIC, M0): Stated(1, 3, "ab", 3, "{}")},
+        chain={TOPIC: "cd"},
+        log_ids={(TOPIC, M0): ["x"]},
+    )
+    assert Memory.load(tmp_path) == Memory()
+    memory.save(tmp_path)
+    assert Memory.load(tmp_path) == memory
+    assert len(ledger.minutes[M0].overwritten) == 1
+
+
+def test_what_an_older_audit_has_saved_is_understood(tmp_path: Path) -> None:
+    memory = Memory(
+        books=AuditBooks(closed={(TOPIC, M0): Closed(3, {}, {0: Offsets.of([(1, 3)])})})
+    )
+    memory.save(tmp_path)
+    path = tmp_path / "audit.json"
+    assert "[[0,[[1,3]]]]" in path.read_text()
+    # It noted the first record and the last.
+    path.write_text(path.read_text().replace("[[0,[[1,3]]]]", "[[0,[1,2]]]"))
+    assert Memory.load(tmp_path) == memory
+
+
+def test_an_audit_that_hangs_blinds_and_one_that_is_off_does_not() -> None:
+    news = AuditStatus(started_ms=0, interval_s=60, blind_after_s=600)
+    assert news.blindness(660_000 - 1) == ""
+    assert "the audit is 600 s behind" in news.blindness(660_000)
+    news.health = replace(news.health, last_run_ms=660_000, problem="")
+    assert news.blindness(670_000) == ""
+    assert news.health_at(730_000).behind_s == 10
+    news.failed("no Kafka")
+    assert "no Kafka" in news.blindness(2_000_000)
+    off = AuditStatus(started_ms=0, interval_s=60, blind_after_s=600, is_on=False)
+    assert off.blindness(10**12) == ""
+    assert "off" in off.health_at(10**12).problem
+
+
+def test_a_statement_is_trusted_only_with_its_key_its_chain_and_its_ids(tmp_path: Path) -> None:
+    signer = Signer(tmp_path)
+    first = signer.sign(a_statement())
+    second = signer.sign(a_statement(first.statement.digest))
+    lone = signer.sign(a_statement("ff" * 32))
+    assert broken_link([first, second]) is None
+    assert broken_link([first, second, lone]) is lone
+
+    def trust(signed: SignedStatement, broken: SignedStatement | None, *ids: str) -> str:
+        return distrust(MinuteIds(signed, broken, frozenset(ids)), signer.public_key)
+
+    assert trust(second, None, "a", "b") == ""
+    assert "chain" in trust(second, lone, "a", "b")
+    assert "not those that were signed" in trust(second, None, "a")
+    assert "not signed" in distrust(MinuteIds(second, None, frozenset("ab")), "00" * 32)
+
+
+@pytest.mark.parametrize(
+    ("text", "minute"),
+    [
+        (str(M0), M0),
+        (str(M0 + 59_999), M0),
+        ("2023-11-14T22:13Z", M0),
+        ("2023-11-14T22:13:20", M0),
+        ("2023-11-14T23:13+01:00", M0),
+    ],
+)
+def test_a_minute_can_be_written_in_several_ways(text: str, minute: int) -> None:
+    assert read_minute(text) == minute
+
+
+def test_what_is_no_minute_or_no_file_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match="is no minute"):
+        read_minute("yesterday")
+    with pytest.raises(SetupError, match="cannot be read"):
+        read_ids(tmp_path / "none")
+    (tmp_path / "ids").write_text("a\n\n b \n")
+    assert read_ids(tmp_path / "ids") == {"a", "b"}
+
+
+@pytest.mark.parametrize(
+    ("raw", "name"), [(b'{"id":"a"}', "a"), (b'{"id":7}', "7"), (b'{"id":true}', ""), (b"[1]", "")]
+)
+def test_an_events_own_id_is_found(raw: bytes, name: str) -> None:
+    assert id_of(raw) == name
+
+
+def test_a_minutes_books_are_plain_json() -> None:
+    books = MinuteBooks(
+        "orders", TO, None, MinuteState.LOSING, 2, 1, 0, 0, 0, {Node.KAFKA: 1},
+        (Missing("a", Node.KAFKA, TOPIC, 0, 7),),
+    )  # fmt: skip
+    found = json.loads(minute_json(books))
+    assert (found["state"], found["minute_ms"], found["lost"]) == ("losing", None, {"kafka": 1})
+    assert found["missing"][0] == {
+        "event_id": "a", "node": "kafka", "topic": TOPIC, "partition": 0, "offset": 7,
+    }  # fmt: skip

@@ -1,0 +1,119 @@
+"""A dead destination comes back to 20,000 waiting events: they arrive, and not as a storm."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from shared.event.envelope import History, open_stream_record, retry_headers
+from shared.event.record import Origin, RecordIn, RecordOut
+from shared.event.topics import retry_topic
+from shared.retry.attempt import Failed, Failure
+from shared.retry.decision import Park, RetryLater, Situation, decide
+from shared.retry.decision import Policy as RetryPolicy
+from shared.retry.schedule import RetrySchedule
+from shared.runtime.clock import now_ms
+from tests.support.deliver_runs import events, opened, plan_for, run, sample
+from tests.support.scripted_destination import Reply, Request, always, scripted_destination
+
+WAITING = 20_000
+# As many as the due gate lets out of a Kafka partition at a time.
+MICRO_BATCH = 5_000
+REPLY_S = 0.01
+PARALLEL_MAX = 4
+
+
+def waiting(count: int, destination_id: str) -> list[RecordIn]:
+    """Events that failed once, as the gate releases them."""
+    history = History.fresh(now_ms=now_ms(), deadline_s=RetrySchedule().deadline_s)
+    situation = Situation(1, 3, 0.0, now_ms(), 0.0)
+    failed = decide(history, Failed(Failure.CONNECT_REFUSED), RetryPolicy(), situation)
+    assert isinstance(failed, RetryLater | Park)
+    return [
+        released(
+            RecordOut(
+                retry_topic("30s"),
+                b"k",
+                event.value,
+                retry_headers(open_stream_record(event), destination_id, failed.history),
+            ),
+            offset,
+        )
+        for offset, event in enumerate(events(count))
+    ]
+
+
+def released(row: RecordOut, offset: int) -> RecordIn:
+    return RecordIn(Origin(row.topic, 0, offset), now_ms(), row.key, row.value, row.headers)
+
+
+def back(outcomes: Sequence[RecordOut]) -> list[RecordIn]:
+    """What waits again, when its tier has released it."""
+    rows = [one for one in outcomes if one.topic.startswith("hifi.retry.")]
+    return [released(row, offset) for offset, row in enumerate(rows)]
+
+
+def side_by_side(requests: Sequence[Request]) -> list[int]:
+    """For each request, how many others had come within the time that a reply takes."""
+    times = sorted(request.received_s for request in requests)
+    return [sum(at - REPLY_S < other <= at for other in times) for at in times]
+
+
+def test_20_000_waiting_events_drain_without_a_storm(tmp_path: Path) -> None:
+    ahead_ms = 0
+
+    def clock() -> int:
+        return now_ms() + ahead_ms
+
+    with scripted_destination(always(503)) as destination:
+        to = sample(destination, parallel_max=PARALLEL_MAX, batch_count_max=100)
+        plan = replace(
+            plan_for(to),
+            reads="retry",
+            schedule=RetrySchedule(local_delays_s=(0.0,)),
+            flow_folder=tmp_path,
+            clock=clock,
+        )
+        left = waiting(WAITING, to.id)
+        parked: list[RecordIn] = []
+        for start in range(0, WAITING, MICRO_BATCH):
+            parked += back(run(left[start : start + MICRO_BATCH], plan))
+        # Dead: a dozen requests for all of them, and nearly all wait without an attempt.
+        assert len(destination.requests) <= 14
+        assert len(parked) == WAITING
+        down = len(destination.requests)
+        destination.script = lambda _, __: Reply(delay_s=REPLY_S)
+        left = parked
+        for _ in range(20):
+            # The breaker's time passes, and the tier's.
+            ahead_ms += 60_000
+            again: list[RecordIn] = []
+            for start in range(0, len(left), MICRO_BATCH):
+                again += back(run(left[start : start + MICRO_BATCH], plan))
+            left = again
+            if not left:
+                break
+        assert destination.accepted_ids == Counter(f"e{n}" for n in range(WAITING))
+        beside = side_by_side(destination.requests[down:])
+    # One after the other at first, and never more than the destination's owner allows.
+    assert max(beside[:3]) == 1
+    assert max(beside) <= PARALLEL_MAX + 1
+    assert len(beside) >= WAITING // 100
+
+
+def test_what_a_dead_destination_parks_is_not_charged(tmp_path: Path) -> None:
+    with scripted_destination(always(503)) as destination:
+        to = sample(destination, batch_count_max=100)
+        plan = replace(
+            plan_for(to),
+            reads="retry",
+            schedule=RetrySchedule(local_delays_s=()),
+            flow_folder=tmp_path,
+        )
+        outcomes = run(waiting(MICRO_BATCH, to.id), plan)
+    histories = [opened(one) for one in outcomes if one.topic.startswith("hifi.retry.")]
+    assert len(histories) == MICRO_BATCH
+    charged = [one for one in histories if one.attempt_count > 1]
+    # What the breaker let through before it opened, and no more.
+    assert 0 < len(charged) <= 14 * 100
+    assert {one.park_count for one in histories} == {0, 1}

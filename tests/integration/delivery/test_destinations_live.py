@@ -1,0 +1,72 @@
+"""A destination set over HTTP is live in the running drivers: made, changed, paused, removed."""
+
+import time
+from typing import Any
+
+import httpx
+import pytest
+from standardwebhooks import Webhook
+
+from shared.config.signing import signing_secret
+from tests.support.scripted_destination import ScriptedDestination, scripted_destination
+from tests.support.stack_fixtures import PATIENCE_S, RunningHifi, fetch, wait_until
+
+pytestmark = pytest.mark.integration
+
+STREAM = "live-settings"
+PATH = f"/v1/streams/{STREAM}/destinations/shop"
+
+
+def put(hifi: RunningHifi, url: str, **settings: Any) -> httpx.Response:
+    answer = httpx.put(f"{hifi.gateway}{PATH}", json={"url": url, **settings}, timeout=30)
+    assert answer.status_code in {200, 201}, answer.text
+    return answer
+
+
+def lane_is(hifi: RunningHifi, up: str) -> None:
+    metrics = f"http://127.0.0.1:{hifi.stack.settings.delivery_metrics_port}/metrics"
+    line = f'hifi_delivery_lane_up{{destination="{STREAM}/shop"}} {up}'
+    wait_until(lambda: line in fetch(metrics), what=f"the lane is {up}")
+
+
+def arrives(hifi: RunningHifi, destination: ScriptedDestination, event_id: str) -> None:
+    assert hifi.post(STREAM, [{"id": event_id}]).status_code == 200
+    came = destination.wait_for(lambda: event_id in destination.accepted_ids, timeout_s=PATIENCE_S)
+    assert came, f"{event_id} did not arrive"
+
+
+def test_settings_are_live_without_a_restart(hifi: RunningHifi) -> None:
+    assert httpx.put(f"{hifi.gateway}/v1/streams/{STREAM}", json={}, timeout=30).status_code == 201
+    secret = signing_secret(b"s" * 32)
+    with scripted_destination() as one, scripted_destination() as other:
+        auth = {"kind": "bearer", "token": "t0ken"}
+        started_s = time.monotonic()
+        answer = put(hifi, one.url, auth=auth, signing_secrets=[secret])
+        assert "t0ken" not in answer.text
+        lane_is(hifi, "1.0")
+        print(f"live after {time.monotonic() - started_s:.1f} s")  # noqa: T201 - a figure to read
+        arrives(hifi, one, "first")
+        (request,) = one.accepted
+        # The worker has opened what the gateway has sealed.
+        assert request.headers["authorization"] == "Bearer t0ken"
+        assert Webhook(secret).verify(request.body, request.headers) == [{"id": "first"}]
+
+        # Another address; the secrets were left out, and stay.
+        put(hifi, other.url)
+        # On its way while the change is made, it may go to both.
+        arrives(hifi, other, "second")
+        assert other.accepted[0].headers["authorization"] == "Bearer t0ken"
+        arrives(hifi, other, "later")
+        assert "later" not in one.accepted_ids
+
+        put(hifi, other.url, is_paused=True)
+        lane_is(hifi, "0.0")
+        assert hifi.post(STREAM, [{"id": "third"}]).status_code == 200
+        assert "third" not in other.accepted_ids
+        put(hifi, other.url)
+        assert other.wait_for(lambda: "third" in other.accepted_ids, timeout_s=PATIENCE_S)
+
+        assert httpx.delete(f"{hifi.gateway}{PATH}", timeout=30).status_code == 204
+        lane_is(hifi, "0.0")
+        assert hifi.post(STREAM, [{"id": "fourth"}]).status_code == 200
+        assert "fourth" not in one.accepted_ids + other.accepted_ids

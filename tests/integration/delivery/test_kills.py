@@ -1,0 +1,263 @@
+"""Whatever is killed in mid-batch, nothing is lost, and what comes twice says that it may.
+
+Three of each, of workers every day; thirty with `make test-long`, or fewer with its
+ARGS="-k many_times --kills=10".
+"""
+
+import json
+import os
+import random
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import pytest
+import structlog
+
+from deploy.local.children import Child
+from shared.config.destination import Destination
+from shared.event.topics import stream_topic
+from shared.runtime.checkpoint import position, replay_until
+from tests.support.scripted_destination import (
+    Reply,
+    Request,
+    Script,
+    ScriptedDestination,
+    scripted_destination,
+)
+from tests.support.stack_fixtures import PATIENCE_S, RunningHifi, wait_until
+
+log = structlog.get_logger()
+
+pytestmark = pytest.mark.integration
+
+# Events of a round: ten requests on each of four Kafka partitions, one after the other.
+_ROUND = 400
+_BATCH = 10
+_FAULTS = 0.05
+# The same faults at every run.
+_SEED = 7
+
+
+@dataclass
+class Campaign:
+    """A stream, its destination, and what each kill found under way."""
+
+    hifi: RunningHifi
+    destination: ScriptedDestination
+    to: Destination
+    # Offsets from the committed position to the planned end, at each kill.
+    in_flight: set[tuple[str, int, int]] = field(default_factory=set)
+    kills: int = 0
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.hifi.stack.settings.folder / "delivery" / "checkpoints" / self.to.id
+
+    def round(self, number: int, kill: Callable[["Campaign"], None]) -> None:
+        """Post, wait until the round's events are being sent, and kill."""
+        before = len(self.destination.requests)
+        events = [{"id": f"r{number}-{n}", "partitionkey": f"k{n % 13}"} for n in range(_ROUND)]
+        assert self.hifi.post(self.to.stream, events).status_code == 200
+        # Half of the faults' local retries and some first requests are behind us by then.
+        assert self.destination.wait_for(
+            lambda: len(self.destination.requests) >= before + 6, timeout_s=PATIENCE_S
+        )
+        self.note_in_flight()
+        kill(self)
+        self.note_in_flight()
+        self.kills += 1
+
+    def note_in_flight(self) -> None:
+        done = position(self.checkpoint)
+        for (topic, partition), end in replay_until(self.checkpoint).items():
+            start = done.get((topic, partition), 0)
+            self.in_flight |= {(topic, partition, offset) for offset in range(start, end)}
+
+    def check(self) -> None:
+        """Every event has its outcome; repeats were in flight, and each is labelled."""
+        books = self.hifi.wait_for_balance(
+            self.to.id,
+            lambda b: b.acked == _ROUND * self.kills and b.pending == b.waiting == 0,
+            what="all of it settles",
+            # What is parked waits for a tier, and once more if the destination fails it again.
+            timeout_s=3 * PATIENCE_S,
+        )
+        assert (books.unaccounted, books.dead) == (0, 0)
+        came = self.destination.accepted_ids
+        assert len(came) == _ROUND * self.kills
+        where = {
+            json.loads(record.value)["id"]: (record.topic, record.partition, record.offset)
+            for record in self.hifi.records(stream_topic(self.to.stream))
+        }
+        repeated = {event for event, count in came.items() if count > 1}
+        assert {where[event] for event in repeated} <= self.in_flight
+        unlabelled = Counter(
+            event["id"]
+            for request in self.destination.accepted
+            if "hifi-maybe-duplicate" not in request.headers
+            for event in request.events
+        )
+        assert max(unlabelled.values()) == 1, "an event came twice and did not say that it may"
+        log.info(
+            "campaign.done",
+            kills=self.kills,
+            events=len(where),
+            came_again=len(repeated),
+            repeats=sum(came.values()) - len(came),
+            unaccounted=books.unaccounted,
+        )
+
+
+def faulty() -> Script:
+    """One answer in twenty is a 503; each takes a moment, so that a kill falls between two."""
+    dice = random.Random(_SEED)
+
+    def script(_: int, __: Request) -> Reply:
+        return Reply(503 if dice.random() < _FAULTS else 200, delay_s=0.05)
+
+    return script
+
+
+@pytest.fixture
+def campaign(hifi: RunningHifi, request: pytest.FixtureRequest) -> Iterator[Campaign]:
+    name = "".join(c if c.isalnum() else "-" for c in request.node.name.lower()).strip("-")
+    with scripted_destination(faulty()) as destination:
+        to = Destination(
+            stream=name, name="to", url=destination.url, batch_count_max=_BATCH, parallel_max=1
+        )
+        hifi.add(to)
+        yield Campaign(hifi, destination, to)
+
+
+def kill_worker(campaign: Campaign) -> None:
+    """One of the processes that send; Spark tries its task again."""
+    wait_until(lambda: bool(_workers(_driver(campaign))), what="somebody is sending", look_s=0.02)
+    _kill(_workers(_driver(campaign))[0])
+
+
+def kill_driver(campaign: Campaign) -> None:
+    """The delivery process with its JVM and its workers."""
+    _kill_child(campaign.hifi.stack.children["delivery"])
+    _come_back(campaign)
+
+
+def kill_everything(campaign: Campaign) -> None:
+    """Every process of Hifi's, Kafka among them."""
+    stack = campaign.hifi.stack
+    children = [
+        *stack.children.values(),
+        *(stack._cluster.child(broker) for broker in stack._cluster.running),
+    ]
+    for child in children:
+        child.send(signal.SIGKILL)
+    for child in children:
+        child.kill()
+        assert not child.alive
+    _come_back(campaign)
+
+
+CASES = {"worker": kill_worker, "driver": kill_driver, "everything": kill_everything}
+
+
+# Starting a driver three times takes a minute, and all of Hifi half as long again.
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "what",
+    [
+        "worker",
+        pytest.param("driver", marks=pytest.mark.long),
+        pytest.param("everything", marks=pytest.mark.long),
+    ],
+)
+def test_kill_9_in_mid_batch_loses_nothing(campaign: Campaign, what: str) -> None:
+    for number in range(3):
+        campaign.round(number, CASES[what])
+    campaign.check()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3_600)
+@pytest.mark.parametrize("what", CASES)
+def test_many_times_kill_9_in_mid_batch_loses_nothing(
+    campaign: Campaign, what: str, request: pytest.FixtureRequest
+) -> None:
+    for number in range(request.config.getoption("--kills")):
+        campaign.round(number, CASES[what])
+    campaign.check()
+
+
+def _come_back(campaign: Campaign) -> None:
+    """As `hifi up` would do it, which gives up on what dies too often; here that is the point."""
+    stack = campaign.hifi.stack
+    stack._deaths_s.clear()
+    # Kafka first: a service that finds none ends at once, and is started again by the next look.
+    stack.look_after()
+
+    def is_back() -> bool:
+        stack._deaths_s.clear()
+        stack.look_after()
+        try:
+            url = f"http://127.0.0.1:{stack.settings.gateway_metrics_port}/readyz"
+            return httpx.get(url, timeout=2).status_code == 200
+        except httpx.HTTPError:
+            return False
+
+    wait_until(is_back, what="the gateway is ready again", look_s=0.5)
+    campaign.hifi.wait_for_lane(campaign.to.id)
+
+
+def _kill_child(child: Child) -> None:
+    assert child.alive, "it was dead already"
+    child.kill()
+
+
+def _driver(campaign: Campaign) -> int:
+    return campaign.hifi.stack.children["delivery"].pid
+
+
+def _workers(driver: int) -> list[int]:
+    """The copies of the worker daemon under a driver, busiest first."""
+    parents = {int(p.name): _parent(int(p.name)) for p in Path("/proc").glob("[0-9]*")}
+    daemons = {pid for pid in parents if "-m delivery.spark.worker_daemon" in _command(pid)}
+
+    def is_below(pid: int | None) -> bool:
+        while pid and pid != driver:
+            pid = parents.get(pid)
+        return pid == driver
+
+    workers = [pid for pid in daemons if parents[pid] in daemons and is_below(pid)]
+    return sorted(workers, key=_ticks, reverse=True)
+
+
+def _parent(pid: int) -> int | None:
+    return _stat(pid, 1)
+
+
+def _ticks(pid: int) -> int:
+    return (_stat(pid, 11) or 0) + (_stat(pid, 12) or 0)
+
+
+def _stat(pid: int, nth: int) -> int | None:
+    """A number of /proc/PID/stat, counted from the state that follows the command."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[nth])
+    except OSError:
+        return None
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+    except OSError:
+        return ""
+
+
+def _kill(pid: int) -> None:
+    assert _stat(pid, 1) is not None, "it was dead already"
+    os.kill(pid, signal.SIGKILL)
+    # Its parent reaps it: then it is gone, and not a zombie either.
+    wait_until(lambda: _stat(pid, 1) is None, what=f"the worker {pid} is gone")

@@ -1,0 +1,51 @@
+"""A lane's position is where ordinary Kafka lag tools look for it."""
+
+import asyncio
+
+from aiokafka import TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+
+from deploy.local.cluster import Cluster
+from shared.event.topics import fixed_specs, stream_spec
+from shared.runtime.kafka.lane_positions import LaneGroups, LanePositions
+from shared.runtime.kafka.topic_admin import topic_admin
+
+
+def test_positions_are_those_of_a_consumer_group(kafka: Cluster) -> None:
+    retry_spec = fixed_specs(["30s"])[0]
+
+    async def scenario() -> None:
+        async with topic_admin(kafka.bootstrap_servers) as admin:
+            await admin.create_missing([stream_spec("places"), retry_spec])
+        positions = LanePositions(kafka.bootstrap_servers)
+        # As Spark's own source says it, and as a source of ours does.
+        positions.note(
+            "places/to", {"sources": [{"endOffset": '{"hifi.stream.places": {"0": 5, "3": 7}}'}]}
+        )
+        positions.note("places/too", {"sources": [{"endOffset": {retry_spec.name: {"1": 2}}}]})
+        positions.note("places/new", {"sources": [{"endOffset": None}]})
+        positions.begin("places/back", {("hifi.stream.places", 2): 4})
+        positions.begin("places/new", {})
+        async with asyncio.timeout(60):
+            # The first group ever makes Kafka create its topic for them.
+            while positions.has_news:
+                await positions.commit()
+                await asyncio.sleep(0.1)
+        await positions.close()
+        async with LaneGroups(kafka.bootstrap_servers) as groups:
+            assert await groups.position("places/to") == {
+                ("hifi.stream.places", 0): 5,
+                ("hifi.stream.places", 3): 7,
+            }
+            assert await groups.position("places/too") == {(retry_spec.name, 1): 2}
+            assert await groups.position("places/back") == {("hifi.stream.places", 2): 4}
+            assert await groups.position("places/never") == {}
+        tool = AIOKafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)
+        await tool.start()
+        try:
+            seen = await tool.list_consumer_group_offsets("hifi.lane.places.to")
+        finally:
+            await tool.close()
+        assert seen[TopicPartition("hifi.stream.places", 3)].offset == 7
+
+    asyncio.run(scenario())

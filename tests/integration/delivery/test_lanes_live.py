@@ -1,0 +1,153 @@
+"""Lanes change while they run: paused, changed, moved to real time and back, without a restart."""
+
+import asyncio
+import time
+from collections import Counter
+from dataclasses import replace
+from functools import partial
+from typing import TypeAlias
+
+import pytest
+from aiokafka import AIOKafkaProducer
+
+from shared.config.destination import Destination
+from shared.event.topics import stream_topic
+from shared.runtime.checkpoint import position
+from shared.runtime.kafka.config_topic import write_config
+from tests.support.scripted_destination import scripted_destination
+from tests.support.stack_fixtures import PATIENCE_S, RunningHifi, fetch, wait_until
+
+pytestmark = pytest.mark.integration
+
+# Key, value, headers.
+Record: TypeAlias = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]
+
+
+def ids(prefix: str, count: int) -> list[dict[str, str]]:
+    return [{"id": f"{prefix}-{number}"} for number in range(count)]
+
+
+def change(hifi: RunningHifi, destination: Destination) -> None:
+    asyncio.run(write_config(hifi.kafka, [destination]))
+
+
+def lane_is(port: int, destination: Destination, *, up: bool) -> bool:
+    line = f'hifi_delivery_lane_up{{destination="{destination.id}"}} {float(up)}'
+    return line in fetch(f"http://127.0.0.1:{port}/metrics")
+
+
+def test_a_paused_lane_keeps_its_position_and_a_changed_one_sends_otherwise(
+    hifi: RunningHifi,
+) -> None:
+    port = hifi.stack.settings.delivery_metrics_port
+    with scripted_destination() as destination:
+        to = Destination(stream="paused", name="to", url=destination.url)
+        hifi.add(to)
+        assert hifi.post("paused", ids("before", 10)).status_code == 200
+        wait_until(lambda: len(destination.accepted_ids) == 10, what="10 arrived")
+        hifi.wait_for_balance(to.id, lambda b: b.delivered == 10, what="10 delivered")
+        change(hifi, replace(to, is_paused=True))
+        wait_until(lambda: lane_is(port, to, up=False), what="the lane is down")
+        # What tells a task that only rests to end: there while the lane is down, and no longer.
+        end_mark = hifi.stack.settings.folder / "delivery" / "checkpoints" / f"{to.id}.ends"
+        assert end_mark.exists()
+        assert hifi.post("paused", ids("while", 10)).status_code == 200
+        changed_s = time.monotonic()
+        change(hifi, replace(to, batch_count_max=1))
+        wait_until(lambda: len(destination.accepted_ids) == 20, what="20 arrived")
+        took_s = time.monotonic() - changed_s
+        assert not end_mark.exists()
+        while_paused = [r for r in destination.accepted if r.events[0]["id"].startswith("while")]
+        assert max(destination.accepted_ids.values()) == 1
+        assert all(request.received_s > changed_s for request in while_paused)
+        assert [len(request.events) for request in while_paused] == [1] * 10
+        # The promise is 5 s; cores of a test machine have other work too.
+        assert took_s < PATIENCE_S / 3
+
+
+def test_a_lane_moves_to_real_time_and_back_and_sends_nothing_twice(hifi: RunningHifi) -> None:
+    """Each latency has its own process and checkpoint; the position moves with the lane."""
+    stack = hifi.stack
+    port = stack.settings.realtime_metrics_port
+    with scripted_destination() as destination:
+        to = Destination(stream="moving", name="to", url=destination.url)
+        hifi.add(to)
+        assert hifi.post("moving", ids("first", 20)).status_code == 200
+        hifi.wait_for_balance(to.id, lambda b: b.delivered == 20, what="20 delivered")
+        change(hifi, replace(to, latency="realtime"))
+
+        def is_realtime() -> bool:
+            stack.look_after()
+            return lane_is(port, to, up=True)
+
+        wait_until(is_realtime, what="the real-time lane is up", timeout_s=2 * PATIENCE_S)
+        assert hifi.post("moving", ids("second", 20)).status_code == 200
+        wait_until(lambda: len(destination.accepted_ids) == 40, what="40 arrived")
+        # Outcomes come when the interval ends, and with them the position.
+        hifi.wait_for_balance(to.id, lambda b: b.delivered == 40, what="40 delivered")
+        checkpoints = stack.settings.folder / "delivery" / "checkpoints"
+        wait_until(
+            lambda: sum(position(checkpoints / f"{to.id}.realtime").values()) == 40,
+            what="the position is written",
+        )
+        change(hifi, to)
+        hifi.wait_for_lane(to.id)
+        assert hifi.post("moving", ids("third", 20)).status_code == 200
+        hifi.wait_for_balance(to.id, lambda b: b.delivered == 60, what="60 delivered")
+        expected = [event["id"] for name in ("first", "second", "third") for event in ids(name, 20)]
+        assert destination.accepted_ids == Counter(expected)
+    assert hifi.balance(to.id).unaccounted == 0
+
+
+def test_what_others_wrote_to_the_stream_crosses_in_real_time_as_it_is(hifi: RunningHifi) -> None:
+    """Spark packs each record into one column; what may be in a record, comes out again."""
+    port = hifi.stack.settings.realtime_metrics_port
+    odd = b'{"id": "odd",\n "says": "=,- \xc3\xa9"}'
+    timed: list[tuple[str, bytes | None]] = [("event-time-ms", b"2000"), ("event-id", b"six")]
+    records: list[Record] = [
+        (b"\x00 \n-", odd, [("event-id", b"a=b,c"), ("event-time-ms", b"1000"), ("", b"")]),
+        (b"", b"2", [("event-id", b"two"), ("no-value", None)]),
+        (b"k", None, []),
+        (b"k", b"4", []),
+        (b"k", b"5", []),
+        # More headers than ours have: Spark packs these another way.
+        (b"k", b"6", [("a", b"1"), ("b", None), ("c", b","), ("c", b""), *timed]),
+    ]
+    with scripted_destination() as destination:
+        # Asking for the envelope's facts shows that they crossed too.
+        to = Destination(stream="odd", name="to", url=destination.url, body_format="cloudevents")
+        hifi.add(to)
+        change(hifi, replace(to, latency="realtime"))
+
+        def is_realtime() -> bool:
+            hifi.stack.look_after()
+            return lane_is(port, to, up=True)
+
+        wait_until(is_realtime, what="the real-time lane is up", timeout_s=2 * PATIENCE_S)
+
+        def have_come(count: int) -> bool:
+            return len(destination.accepted_ids) == count
+
+        waits_s = []
+        for number, record in enumerate(records, start=1):
+            asyncio.run(write(hifi.kafka, record))
+            begun_s = time.monotonic()
+            wait_until(partial(have_come, number), what=f"{number} came")
+            waits_s.append(time.monotonic() - begun_s)
+        bodies = b"".join(request.body for request in destination.accepted)
+        found = {one["id"]: one for request in destination.accepted for one in request.events}
+    # Held until the interval ends, each would have waited for nearly all of its 5 s.
+    assert min(waits_s) < 2.5, f"lone events waited {waits_s}"
+    assert odd in bodies
+    assert found["a=b,c"]["time"] == "1970-01-01T00:00:01.000Z"
+    assert found["two"]["data"] == 2
+    assert (found["six"]["data"], found["six"]["time"]) == (6, "1970-01-01T00:00:02.000Z")
+    assert found[f"{stream_topic('odd')}:0:2"]["data"] is None
+
+
+async def write(servers: str, *records: Record) -> None:
+    async with AIOKafkaProducer(bootstrap_servers=servers, acks="all") as producer:
+        for key, value, headers in records:
+            await producer.send_and_wait(
+                stream_topic("odd"), value, key=key, headers=headers, partition=0
+            )

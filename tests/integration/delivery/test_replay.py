@@ -1,0 +1,54 @@
+"""A span of a stream goes to its destination again, says so, and only once under one name."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shared.config.destination import Destination
+from tests.support.scripted_destination import scripted_destination
+from tests.support.stack_fixtures import PATIENCE_S, RunningHifi
+
+pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(900)]
+
+
+def run(hifi: RunningHifi, data: Path, *argv: str) -> str:
+    command = [
+        *(sys.executable, "-c", "from deploy.cli.app import main; main()", "replay"),
+        *("--stream", "replayed", "--destination", "to", "--from", "1h", "--allow-private"),
+        *("--kafka", hifi.kafka, "--data", str(data), *argv),
+    ]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=3 * PATIENCE_S, check=False, env=os.environ
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def test_a_replay_counts_first_then_sends_what_it_counted_once(
+    hifi: RunningHifi, tmp_path: Path
+) -> None:
+    with scripted_destination() as destination:
+        to = Destination(stream="replayed", name="to", url=destination.url)
+        hifi.add(to)
+        events = [{"id": f"e{n}", "partitionkey": f"k{n % 4}"} for n in range(40)]
+        assert hifi.post("replayed", events).status_code == 200
+        hifi.wait_for_balance(
+            to.id, lambda b: b.delivered == 40, what="40 delivered", timeout_s=3 * PATIENCE_S
+        )
+        assert "40 events of replayed are in the span" in run(hifi, tmp_path, "--dry-run")
+        assert len(destination.accepted_ids) == sum(destination.accepted_ids.values()) == 40
+        said = run(hifi, tmp_path, "--key", "k1", "--id", "r1", "--to", "2100-01-01T00:00Z")
+        assert "10 of them have the key k1" in said
+        again = [r for r in destination.accepted if r.headers.get("hifi-replay") == "r1"]
+        assert sorted(e["id"] for request in again for e in request.events) == sorted(
+            event["id"] for event in events if event["partitionkey"] == "k1"
+        )
+        assert sum(destination.accepted_ids.values()) == 50
+        said = run(hifi, tmp_path, "--key", "k1", "--id", "r1", "--to", "2100-01-01T00:00Z")
+        assert "r1 is done already" in said
+        assert sum(destination.accepted_ids.values()) == 50
+        books = hifi.balance(to.id)
+        assert (books.delivered, books.unaccounted) == (40, 0)

@@ -1,0 +1,81 @@
+"""Keys change without a secret being set again: real Kafka, the command as a person runs it."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from deploy.cli.commands import app
+from deploy.local.cluster import Cluster
+from shared.config.credentials import Bearer, secrets_of
+from shared.config.destination import Destination
+from shared.event.topics import fixed_specs
+from shared.runtime.kafka.config_topic import read_config, write_config, write_records
+from shared.runtime.kafka.topic_admin import topic_admin
+from shared.runtime.secret_box import SecretBox, new_key
+from shared.runtime.setup_error import SetupError
+
+pytestmark = pytest.mark.integration
+
+OLD, NEW = new_key(), new_key()
+PLAIN = Destination("rotating", "plain", "https://1.1.1.1/")
+
+
+def sealed_with(key: str, name: str) -> Destination:
+    secret = SecretBox([key]).seal("t0ken", owner=f"rotating/{name}")
+    return Destination("rotating", name, "https://1.1.1.1/", auth=Bearer(secret))
+
+
+@pytest.fixture
+def servers(kafka: Cluster) -> Iterator[str]:
+    written = [PLAIN, sealed_with(OLD, "one"), sealed_with(NEW, "two")]
+
+    async def prepare() -> None:
+        async with topic_admin(kafka.bootstrap_servers) as admin:
+            await admin.create_missing(fixed_specs([]))
+        await write_config(kafka.bootstrap_servers, written)
+
+    asyncio.run(prepare())
+    yield kafka.bootstrap_servers
+    gone = [(destination.config_key, None) for destination in written]
+    asyncio.run(write_records(kafka.bootstrap_servers, gone))
+
+
+def rotate(servers: str, keys: str) -> Result:
+    environment = {"HIFI_SECRET_KEYS": keys}
+    return CliRunner().invoke(app, ["secrets", "rotate", "--kafka", servers], env=environment)
+
+
+def stored(servers: str) -> dict[str, Destination]:
+    found = asyncio.run(read_config(servers)).destinations
+    return {each.name: each for each in found.values() if each.stream == "rotating"}
+
+
+def test_after_a_rotation_the_newest_key_opens_everything(servers: str) -> None:
+    before = stored(servers)
+    result = rotate(servers, f"{NEW},{OLD}")
+    assert result.exit_code == 0, result.output
+    assert "1 sealed anew, 1 were already" in result.stderr
+    after = stored(servers)
+    newest = SecretBox([NEW])
+    for destination in after.values():
+        for _, sealed in secrets_of(destination.to_fields()):
+            assert newest.unseal(sealed, owner=destination.id) == "t0ken"
+    # What need not change does not: no lane starts again for nothing.
+    assert (after["plain"], after["two"]) == (before["plain"], before["two"])
+    assert "0 sealed anew, 2 were already" in rotate(servers, NEW).stderr
+
+
+def test_what_no_key_opens_is_named_and_stays(servers: str) -> None:
+    before = stored(servers)
+    result = rotate(servers, NEW)
+    assert isinstance(result.exception, SetupError)
+    assert "rotating/one" in str(result.exception)
+    assert stored(servers) == before
+
+
+def test_without_keys_there_is_nothing_to_rotate_with(servers: str) -> None:
+    result = rotate(servers, "")
+    assert isinstance(result.exception, SetupError)
+    assert "HIFI_SECRET_KEYS is not set" in str(result.exception)

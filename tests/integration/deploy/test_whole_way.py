@@ -1,0 +1,199 @@
+"""The whole way of an event, all of it real: POST, Kafka, Spark, HTTP, retry, dead letters."""
+
+import json
+from collections import Counter
+
+import pytest
+
+from shared.config.destination import Destination
+from shared.event.topics import DEAD, retry_topic, stream_topic
+from shared.runtime.checkpoint import replay_until
+from tests.support.scripted_destination import Reply, Request, always, in_turn, scripted_destination
+from tests.support.stack_fixtures import PATIENCE_S, TIME_SCALE, RunningHifi, wait_until
+
+pytestmark = pytest.mark.integration
+
+
+def events(count: int) -> list[dict[str, str]]:
+    # Three keys in four have company, so that Kafka partitions fill unevenly, as they do.
+    return [{"id": f"e{n}", "partitionkey": f"k{n % 7}", "pad": "x" * 300} for n in range(count)]
+
+
+def post_all(hifi: RunningHifi, stream: str, count: int, *, batch: int = 500) -> None:
+    all_events = events(count)
+    for start in range(0, count, batch):
+        response = hifi.post(stream, all_events[start : start + batch])
+        assert response.status_code == 200, response.text
+        assert response.json()["accepted"] == len(all_events[start : start + batch])
+
+
+def test_10_000_events_arrive_each_once(hifi: RunningHifi) -> None:
+    with scripted_destination() as destination:
+        hifi.add(Destination(stream="many", name="to", url=destination.url))
+        post_all(hifi, "many", 10_000)
+        expected = Counter(event["id"] for event in events(10_000))
+        assert destination.wait_for(
+            lambda: len(destination.accepted_ids) == 10_000, timeout_s=PATIENCE_S
+        )
+        assert destination.accepted_ids == expected
+    # On cold cores a micro-batch's time box may end first; what had not begun waits for a tier.
+    balance = hifi.wait_for_balance(
+        "many/to", lambda books: books.is_settled, what="every event has its last outcome"
+    )
+    assert (balance.acked, balance.delivered) == (10_000, 10_000)
+    assert (balance.waiting, balance.dead, balance.unaccounted) == (0, 0, 0)
+
+
+def test_500_twice_then_200_is_delivered_by_local_retries(hifi: RunningHifi) -> None:
+    with scripted_destination(in_turn(500, 500, 200)) as destination:
+        hifi.add(Destination(stream="twice", name="to", url=destination.url))
+        assert hifi.post("twice", events(3)).status_code == 200
+        assert destination.wait_for(
+            lambda: len(destination.accepted_ids) == 3, timeout_s=PATIENCE_S
+        )
+    balance = hifi.wait_for_balance(
+        "twice/to", lambda books: books.delivered == 3, what="3 delivered"
+    )
+    assert balance.waiting == balance.dead == balance.unaccounted == 0
+
+
+def test_a_failed_first_attempt_comes_back_through_a_tier_and_not_early(
+    hifi: RunningHifi,
+) -> None:
+    def fail_first(_: int, request: Request) -> Reply:
+        return Reply(503 if request.headers["hifi-attempt"] == "1" else 200)
+
+    with scripted_destination(fail_first) as destination:
+        hifi.add(Destination(stream="later", name="to", url=destination.url))
+        assert hifi.post("later", events(40)).status_code == 200
+        assert destination.wait_for(
+            lambda: len(destination.accepted_ids) == 40, timeout_s=PATIENCE_S
+        )
+        assert destination.accepted_ids == Counter(event["id"] for event in events(40))
+        failed_s = {
+            event["id"]: request.received_s
+            for request in destination.requests
+            if request.headers["hifi-attempt"] == "1"
+            for event in request.events
+        }
+        again_s = {
+            event["id"]: request.received_s
+            for request in destination.accepted
+            for event in request.events
+        }
+    # Each event by itself: on a busy machine one batch may be back before another has gone out.
+    assert min(again_s[event] - failed_s[event] for event in again_s) >= 30 * TIME_SCALE
+    balance = hifi.wait_for_balance(
+        "later/to", lambda books: books.delivered == 40, what="40 delivered"
+    )
+    assert balance.waiting == balance.dead == balance.unaccounted == 0
+    # The tier is shared: another test leaves records there that have no headers at all.
+    streams = [dict(record.headers).get("stream") for record in hifi.records(retry_topic("30s"))]
+    assert streams.count(b"later") == 40
+
+
+def test_400_is_dead_letters_with_the_reason_and_the_very_bytes(hifi: RunningHifi) -> None:
+    with scripted_destination(always(400)) as destination:
+        hifi.add(Destination(stream="bad", name="to", url=destination.url))
+        assert hifi.post("bad", events(5)).status_code == 200
+        balance = hifi.wait_for_balance("bad/to", lambda books: books.dead == 5, what="5 dead")
+        assert destination.accepted == []
+    assert balance.delivered == balance.waiting == balance.unaccounted == 0
+    dead = [record for record in hifi.records(DEAD) if record.key == b"bad/to"]
+    assert {dict(record.headers)["reason"] for record in dead} == {b"status_400"}
+    assert Counter(record.value for record in dead) == Counter(
+        record.value for record in hifi.records(stream_topic("bad"))
+    )
+
+
+def test_kill_9_of_delivery_in_mid_batch_loses_nothing(hifi: RunningHifi) -> None:
+    """Duplicates are those of the micro-batch in flight, and each says so in its header."""
+    with scripted_destination() as destination:
+        to = Destination(
+            stream="killed", name="to", url=destination.url, batch_count_max=50, parallel_max=1
+        )
+        hifi.add(to)
+        post_all(hifi, "killed", 1_000)
+        assert destination.wait_for(
+            lambda: len(destination.accepted_ids) == 1_000, timeout_s=PATIENCE_S
+        )
+        hifi.wait_for_balance("killed/to", lambda b: b.pending == 0, what="the first 1,000 settle")
+        # Now each reply takes its time, so that the kill falls between two of them.
+        settled = len(destination.requests)
+        destination.script = lambda _, __: Reply(delay_s=0.2)
+        second = [{**event, "id": f"second-{event['id']}"} for event in events(1_000)]
+        assert hifi.post("killed", second).status_code == 200
+        assert destination.wait_for(
+            lambda: len(destination.accepted) >= settled + 3, timeout_s=PATIENCE_S
+        )
+        delivery = next(one for one in hifi.stack.services if one.name == "delivery")
+        assert delivery.child is not None
+        delivery.child.kill()
+        # The fault really happened: a micro-batch was planned and not committed.
+        checkpoint = hifi.stack.settings.folder / "delivery" / "checkpoints" / to.id
+        in_flight = replay_until(checkpoint)
+        assert in_flight
+        destination.script = always(200)
+        hifi.stack.look_after()
+        hifi.wait_for_lane(to.id)
+        expected = {event["id"] for event in (*events(1_000), *second)}
+        assert destination.wait_for(
+            lambda: set(destination.accepted_ids) == expected, timeout_s=PATIENCE_S
+        )
+        hifi.wait_for_balance("killed/to", lambda b: b.pending == 0, what="all of it settles")
+        duplicates = {event for event, count in destination.accepted_ids.items() if count > 1}
+        accepted = sorted(destination.accepted, key=lambda request: request.received_s)
+    assert duplicates
+    assert all(event.startswith("second-") for event in duplicates)
+    seen: set[str] = set()
+    for request in accepted:
+        ids = {event["id"] for event in request.events}
+        # A worker may outlive its driver by a moment and send what it has: for the first time.
+        if ids & seen:
+            assert request.headers.get("hifi-maybe-duplicate") == "1"
+        seen |= ids
+    where = {
+        json.loads(record.value)["id"]: (record.topic, record.partition, record.offset)
+        for record in hifi.records(stream_topic("killed"))
+    }
+    for event in duplicates:
+        topic, partition, offset = where[event]
+        assert offset < in_flight[topic, partition]
+    assert hifi.balance("killed/to").unaccounted == 0
+
+
+def test_a_lane_goes_on_where_it_was_after_an_orderly_restart(hifi: RunningHifi) -> None:
+    with scripted_destination() as destination:
+        hifi.add(Destination(stream="again", name="to", url=destination.url))
+        assert hifi.post("again", events(10)).status_code == 200
+        hifi.wait_for_balance("again/to", lambda b: b.delivered == 10, what="10 delivered")
+        delivery = next(one for one in hifi.stack.services if one.name == "delivery")
+        assert delivery.child is not None
+        assert delivery.child.stop(timeout_s=60), "delivery had to be killed"
+        assert delivery.child.exit_code == 0
+        more = [{"id": f"more-{n}"} for n in range(10)]
+        assert hifi.post("again", more).status_code == 200
+        hifi.stack.look_after()
+        wait_until(lambda: len(destination.accepted_ids) == 20, what="20 arrived")
+        hifi.wait_for_balance("again/to", lambda b: b.delivered == 20, what="20 delivered")
+        assert max(destination.accepted_ids.values()) == 1
+
+
+def test_waiting_events_outlive_the_kill_of_the_retrier(hifi: RunningHifi) -> None:
+    def fail_first(_: int, request: Request) -> Reply:
+        return Reply(503 if request.headers["hifi-attempt"] == "1" else 200)
+
+    with scripted_destination(fail_first) as destination:
+        hifi.add(Destination(stream="patient", name="to", url=destination.url))
+        retrier = next(one for one in hifi.stack.services if one.name == "retrier")
+        assert retrier.child is not None
+        retrier.child.kill()
+        assert hifi.post("patient", events(40)).status_code == 200
+        hifi.wait_for_balance("patient/to", lambda b: b.waiting == 40, what="40 waiting")
+        # With nobody to take them out they stay, long past the 0.6 s of their tier.
+        assert destination.accepted == []
+        hifi.stack.look_after()
+        wait_until(lambda: len(destination.accepted_ids) == 40, what="40 arrived")
+        hifi.wait_for_balance("patient/to", lambda b: b.delivered == 40, what="40 delivered")
+        assert max(destination.accepted_ids.values()) == 1
+    assert hifi.balance("patient/to").unaccounted == 0

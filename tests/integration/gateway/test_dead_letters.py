@@ -1,0 +1,234 @@
+"""Dead letters in a real Kafka: read, exported, and sent again exactly once, whatever breaks."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from deploy.cli.commands import app
+from deploy.local.cluster import Cluster
+from shared.event.envelope import Envelope, History, Malformed
+from shared.event.record import Origin, RecordIn, RecordOut
+from shared.event.topics import RECEIPTS, fixed_specs, retry_topic, stream_topic
+from shared.retry.dead_letter import DeadLetterFilter, Place
+from shared.retry.decision import DeadLetter
+from shared.retry.routing import route, route_malformed
+from shared.retry.schedule import RetrySchedule
+from shared.runtime.clock import now_ms
+from shared.runtime.kafka.dead_letters import (
+    Redriven,
+    count_redrive,
+    open_dead_letters,
+    redrive,
+)
+from shared.runtime.kafka.topic_admin import topic_admin
+from shared.runtime.setup_error import SetupError
+from tests.support.kafka_log import read_all, write_rows
+
+pytestmark = pytest.mark.integration
+
+SCHEDULE = RetrySchedule()
+
+
+def a_dead_letter(stream: str, number: int, *, reason: str = "status_400") -> RecordOut:
+    """What delivery writes of an event that it gave up."""
+    envelope = Envelope(
+        origin=Origin(stream_topic(stream), 0, number),
+        value=b'{"id": "e%d"}' % number,
+        key=None,
+        stream=stream,
+        event_id=f"e{number}",
+        event_time_ms=now_ms(),
+        accepted_at_ms=now_ms(),
+    )
+    history = History.fresh(now_ms=now_ms(), deadline_s=SCHEDULE.deadline_s)
+    return route(DeadLetter(reason, history), envelope, f"{stream}/to", now_ms=now_ms())
+
+
+def write(cluster: Cluster, rows: Sequence[RecordOut]) -> None:
+    async def run() -> None:
+        tiers = [tier.name for tier in SCHEDULE.tiers]
+        async with topic_admin(cluster.bootstrap_servers) as admin:
+            await admin.create_missing(fixed_specs(tiers))
+        await write_rows(cluster.bootstrap_servers, rows)
+
+    asyncio.run(run())
+
+
+def committed(cluster: Cluster, topic: str, stream: str) -> list[bytes]:
+    """The values of a topic that are about a stream, as a reader of committed records sees them."""
+    found = asyncio.run(read_all(cluster.bootstrap_servers, topic))
+    return [one.value for one in found if is_about(one, stream)]
+
+
+def is_about(record: Any, stream: str) -> bool:
+    return bool(
+        dict(record.headers).get("stream") == stream.encode() or f'"{stream}/to"' in str(record)
+    )
+
+
+def do_redrive(
+    cluster: Cluster, wanted: DeadLetterFilter, **more: Any
+) -> Coroutine[Any, Any, Redriven]:
+    given: dict[str, Any] = {"rate_per_s": 1e6, "redrive_id": "r", **more}
+    return redrive(cluster.bootstrap_servers, wanted, schedule=SCHEDULE, **given)
+
+
+def ids(values: Sequence[bytes]) -> Counter[str]:
+    return Counter(json.loads(value)["id"] for value in values)
+
+
+def test_what_is_asked_for_is_found_page_by_page(kafka: Cluster) -> None:
+    write(kafka, [a_dead_letter("paged", n, reason=f"status_{400 + n % 2}") for n in range(25)])
+
+    async def read() -> tuple[list[str], int, set[Place]]:
+        wanted = DeadLetterFilter(stream="paged", reason="status_401")
+        found, pages, places = [], 0, set()
+        async with open_dead_letters(kafka.bootstrap_servers) as letters:
+            async for page in letters.pages(wanted, count_max=5):
+                pages += 1
+                found += [one.event_id for one in page.letters]
+                places |= {one.place for one in page.letters}
+            one = await letters.at(min(places))
+            assert one is not None
+            assert one.event_id == found[0]
+            assert await letters.at(Place(0, 10**9)) is None
+            assert await letters.at(Place(99, 0)) is None
+            later = DeadLetterFilter(stream="paged", from_ms=now_ms() + 3_600_000)
+            assert (await letters.page(later, count_max=5)).letters == ()
+            looked = await letters.page(DeadLetterFilter(stream="nobodys"), count_max=5, scan_max=3)
+            assert (looked.letters, looked.next is not None) == ((), True)
+        return found, pages, places
+
+    found, pages, places = asyncio.run(read())
+    assert Counter(found) == Counter(f"e{n}" for n in range(1, 25, 2))
+    assert (pages, len(places)) == (3, 12)
+
+
+def test_twice_does_nothing_twice(kafka: Cluster) -> None:
+    write(kafka, [a_dead_letter("twice", n) for n in range(250)])
+    wanted = DeadLetterFilter(stream="twice")
+    counted = asyncio.run(count_redrive(kafka.bootstrap_servers, wanted))
+    assert counted == Redriven(count=250)
+    assert committed(kafka, retry_topic("30s"), "twice") == []
+    some = asyncio.run(do_redrive(kafka, wanted, count_max=40))
+    assert some.count == 40
+    assert some.next is not None
+    assert asyncio.run(do_redrive(kafka, wanted)) == Redriven(count=210, already=40)
+    assert asyncio.run(do_redrive(kafka, wanted)) == Redriven(already=250)
+    assert ids(committed(kafka, retry_topic("30s"), "twice")) == Counter(
+        f"e{n}" for n in range(250)
+    )
+    told = [json.loads(value) for value in committed(kafka, RECEIPTS, "twice")]
+    assert sum(one["event_count"] for one in told) == 250
+
+
+def test_two_at_once_send_each_once(kafka: Cluster) -> None:
+    write(kafka, [a_dead_letter("race", n) for n in range(300)])
+
+    async def race() -> list[Redriven | BaseException]:
+        racers = [
+            do_redrive(kafka, DeadLetterFilter(stream="race"), rate_per_s=2_000) for _ in range(3)
+        ]
+        return await asyncio.gather(*racers, return_exceptions=True)
+
+    ended = asyncio.run(race())
+    # Who was overtaken says so in a sentence; one at least goes on to the end.
+    assert [one for one in ended if not isinstance(one, Redriven | SetupError)] == []
+    assert any(isinstance(one, Redriven) for one in ended)
+    asyncio.run(do_redrive(kafka, DeadLetterFilter(stream="race")))
+    assert ids(committed(kafka, retry_topic("30s"), "race")) == Counter(f"e{n}" for n in range(300))
+
+
+KILLED = """
+import asyncio, os, signal, sys
+from shared.retry.dead_letter import Wanted
+from shared.runtime import dead_letters
+from shared.retry.schedule import RetrySchedule
+
+class Dying(dead_letters._Redrive):
+    chunks = 0
+    async def _write(self, row):
+        report = await super()._write(row)
+        Dying.chunks += 1
+        if Dying.chunks == 250:
+            await asyncio.sleep(0.5)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return report
+
+dead_letters._Redrive = Dying
+asyncio.run(dead_letters.redrive(sys.argv[1], Wanted(stream="killed"), redrive_id="k",
+    schedule=RetrySchedule(), rate_per_s=1e6))
+"""
+
+
+def test_a_kill_between_writing_and_marking_sends_nothing_twice(kafka: Cluster) -> None:
+    """The second chunk is half in Kafka, as records that were never committed."""
+    write(kafka, [a_dead_letter("killed", n) for n in range(300)])
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, kafka.bootstrap_servers], check=False, timeout=60
+    )
+    assert killed.returncode == -9
+    first = ids(committed(kafka, retry_topic("30s"), "killed"))
+    assert 0 < len(first) < 300
+    again = asyncio.run(do_redrive(kafka, DeadLetterFilter(stream="killed")))
+    assert again == Redriven(count=300 - len(first), already=len(first))
+    assert ids(committed(kafka, retry_topic("30s"), "killed")) == Counter(
+        f"e{n}" for n in range(300)
+    )
+
+
+def test_a_rate_is_kept_and_a_time_limit_ends_in_between(kafka: Cluster) -> None:
+    write(kafka, [a_dead_letter("slowly", n) for n in range(30)])
+    told: list[int] = []
+    done = asyncio.run(
+        do_redrive(
+            kafka,
+            DeadLetterFilter(stream="slowly"),
+            rate_per_s=10,
+            duration_s_max=1.5,
+            on_progress=lambda so_far: told.append(so_far.count),
+        )
+    )
+    assert told[0] == 10
+    assert done.count < 30
+    assert done.next is not None
+
+
+def test_the_command_lists_exports_asks_and_sends_again(kafka: Cluster) -> None:
+    record = RecordIn(Origin(retry_topic("30s"), 0, 4), 0, b"k", b"?", (("stream", b"cli"),))
+    unreadable = route_malformed(Malformed(record, "header v is missing"), now_ms=now_ms())
+    write(kafka, [*(a_dead_letter("cli", n) for n in range(3)), unreadable])
+
+    def hifi(*arguments: str, answer: str = "") -> Result:
+        env = {"HIFI_KAFKA": kafka.bootstrap_servers}
+        return CliRunner().invoke(app, ["dead", *arguments], env=env, input=answer)
+
+    listed = json.loads(hifi("list", "--stream", "cli", "--json").stdout)
+    assert [one["id"] for one in listed["dead_letters"] if one["id"]] == ["e0", "e1", "e2"]
+    assert listed["is_all"] is True
+    place = next(one["place"] for one in listed["dead_letters"] if one["id"] == "e1")
+    assert json.loads(hifi("show", place).stdout)["data"] == {"id": "e1"}
+    assert "no dead letter at" in str(hifi("show", "0:999999").exception)
+    exported = hifi("export", "--stream", "cli", "--reason", "status_4*", "--from", "1h").stdout
+    assert {json.loads(line)["data"]["id"] for line in exported.splitlines()} == {"e0", "e1", "e2"}
+    dry = hifi("redrive", "--stream", "cli", "--dry-run", "--json")
+    assert json.loads(dry.stdout) == {
+        "redrive_id": None,
+        "count": 3,
+        "already": 0,
+        "malformed": 1,
+    }
+    assert hifi("redrive", "--stream", "cli", answer="n\n").exit_code == 1
+    assert committed(kafka, retry_topic("30s"), "cli") == []
+    sent = json.loads(hifi("redrive", "--stream", "cli", "--yes", "--json").stdout)
+    assert (sent["count"], sent["malformed"]) == (3, 1)
+    assert "sent again" in hifi("list", "--stream", "cli").stdout
+    assert len(committed(kafka, retry_topic("30s"), "cli")) == 3
+    assert "neither like" in hifi("list", "--from", "yesterday").stderr

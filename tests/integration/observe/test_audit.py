@@ -1,0 +1,149 @@
+"""The audit finds every deleted event, by id, minute and node, and no other: real Kafka and Spark.
+
+Each seed is a stream of its own; one Spark session audits them all at once.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from deploy.local.cluster import Cluster
+from observe.audit.audit_run import Audit, AuditOutcome
+from observe.audit.kafka import audit_kafka
+from observe.audit.loop import start_audit_spark
+from observe.audit.memory import Memory
+from observe.audit.minutes import Rules
+from observe.audit.signing import Signer, is_signed
+from observe.audit.spark_job import AuditReads
+from shared.event.topics import fixed_specs, retry_topic, stream_spec, stream_topic
+from shared.proof.acked import WILD
+from shared.proof.overview import MinuteState
+from shared.proof.statement import SignedStatement
+from shared.retry.schedule import RetrySchedule
+from shared.runtime.java.jars import default_cache
+from shared.runtime.kafka.topic_admin import topic_admin
+from shared.runtime.spark.session import stop_spark
+from tests.support.audit_seeds import PARTITIONS, Seed, make_seed, tell_positions, write_seeds
+
+TIERS = [tier.name for tier in RetrySchedule().tiers]
+RULES = Rules(settle_ms=0, blind_ms=600_000)
+# Twenty minutes ago: every minute is over.
+AGE_MS = 20 * 60_000
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    session = start_audit_spark(tmp_path_factory.mktemp("spark"), default_cache(), heap_mb=512)
+    yield session
+    stop_spark(session)
+
+
+async def prepare(kafka: Cluster, seeds: Sequence[Seed]) -> None:
+    specs = [stream_spec(seed.stream, partition_count=PARTITIONS) for seed in seeds]
+    async with topic_admin(kafka.bootstrap_servers) as admin:
+        await admin.create_missing([*fixed_specs(TIERS), *specs])
+    await write_seeds(kafka.bootstrap_servers, seeds)
+    async with topic_admin(kafka.bootstrap_servers) as admin:
+        spans = await admin.spans([retry_topic(tier) for tier in TIERS])
+    retrier: dict[str, dict[str, int]] = {}
+    for (topic, number), (_, end) in spans.items():
+        retrier.setdefault(topic, {})[str(number)] = end
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                await tell_positions(kafka.bootstrap_servers, seeds, retrier)
+            except Exception:  # noqa: BLE001 - Kafka makes the groups' topic at the first use
+                await asyncio.sleep(0.2)
+            else:
+                return
+
+
+async def audited(
+    kafka: Cluster, spark: SparkSession, seeds: Sequence[Seed], folder: Path
+) -> tuple[AuditOutcome, list[SignedStatement]]:
+    """Two runs with a restart between them, so that memory is saved and read again."""
+    statements: list[SignedStatement] = []
+    destinations = {stream_topic(seed.stream): [seed.destination] for seed in seeds}
+    async with audit_kafka(kafka.bootstrap_servers) as asked:
+
+        async def publish(made: Sequence[SignedStatement]) -> None:
+            statements.extend(made)
+
+        for _ in range(2):
+            memory = Memory.load(folder)
+            audit = Audit(
+                job=AuditReads(spark, kafka.bootstrap_servers),
+                kafka=asked,
+                memory=memory,
+                signer=Signer(folder),
+                publish=publish,
+                rules=RULES,
+                tiers=[retry_topic(tier) for tier in TIERS],
+                now_ms=lambda: time.time_ns() // 1_000_000,
+            )
+            outcome = await audit.run(destinations)
+            if not _:
+                first = outcome
+            memory.save(folder)
+    return first, statements
+
+
+def check(seed: Seed, outcome: AuditOutcome) -> None:
+    """Reported are exactly the deleted ids, each in its minute and at its node."""
+    minutes = outcome.minutes[seed.destination]
+    found = {
+        (WILD if one.minute_ms is None else one.minute_ms): {m.event_id for m in one.missing}
+        for one in minutes
+        if one.missing
+    }
+    assert found == seed.missing_by_minute(), f"seed {seed.number} at {seed.node}"
+    assert sum(one.lost_count for one in minutes) == len(seed.victims)
+    nodes = {missing.node for one in minutes for missing in one.missing}
+    assert nodes == ({seed.node} if seed.victims else set()), f"seed {seed.number}"
+    assert sum(one.acked for one in minutes) == len(seed.events)
+    for one in minutes:
+        expected = MinuteState.LOSING if one.missing else MinuteState.COMPLETE
+        assert one.state is expected, one
+        assert one.acked == one.delivered + one.waiting + one.dead + one.pending + one.lost_count
+
+
+def run_seeds(kafka: Cluster, spark: SparkSession, folder: Path, numbers: range) -> None:
+    base_ms = time.time_ns() // 1_000_000 - AGE_MS
+    seeds = [
+        make_seed(number, base_ms=base_ms, is_clean=is_clean)
+        for number in numbers
+        for is_clean in (False, True)
+    ]
+
+    async def scenario() -> tuple[AuditOutcome, list[SignedStatement]]:
+        await prepare(kafka, seeds)
+        return await audited(kafka, spark, seeds, folder)
+
+    outcome, statements = asyncio.run(scenario())
+    for seed in seeds:
+        check(seed, outcome)
+    public_key = Signer(folder).public_key
+    assert all(is_signed(one, public_key=public_key) for one in statements)
+    # Streams of the tests before are stated, too.
+    ours = {seed.stream for seed in seeds}
+    first = [one.statement for one in statements if one.statement.revision == 1]
+    acked = sum(one.acked for one in first if one.stream in ours)
+    assert acked == sum(len(seed.events) for seed in seeds)
+
+
+def test_deleted_events_are_found_and_no_others(
+    kafka: Cluster, spark: SparkSession, tmp_path: Path
+) -> None:
+    run_seeds(kafka, spark, tmp_path, range(20))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("first", range(100, 300, 40))
+def test_deleted_events_are_found_in_200_histories(
+    first: int, kafka: Cluster, spark: SparkSession, tmp_path: Path
+) -> None:
+    run_seeds(kafka, spark, tmp_path, range(first, first + 40))

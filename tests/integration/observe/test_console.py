@@ -1,0 +1,138 @@
+"""The observe process over a real Kafka, in a real browser: books, one event's way, re-drive, top.
+
+What the lanes would have written is written by hand, so that no Spark has to start.
+"""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from deploy.cli.commands import app
+from deploy.local.cluster import Cluster
+from deploy.local.ports import pick_free
+from shared.config.configuration import Stream
+from shared.config.destination import Destination
+from shared.proof.receipt import ReceiptOutcome
+from shared.runtime.kafka.config_topic import write_config
+from tests.integration.observe.test_console_kafka import dies, event, outcome, stored, waits, write
+from tests.support.browser import Browser, Tab
+from tests.support.stack_fixtures import fetch, wait_until
+
+pytestmark = pytest.mark.integration
+
+STREAM = "seen"
+# As the records that are written by hand name it.
+DESTINATION = f"{STREAM}/to"
+
+
+@pytest.fixture
+def console(kafka: Cluster, tmp_path: Path) -> Iterator[str]:
+    """`python -m observe` without its audit, after some traffic; the address of its console."""
+    events = [event(STREAM, number) for number in range(22)]
+    late, dead = events[20:]
+    write(
+        kafka,
+        STREAM,
+        [
+            *map(stored, events),
+            outcome(events[:20], ReceiptOutcome.DELIVERED, attempt=1),
+            outcome([late], ReceiptOutcome.WAITING, attempt=1),
+            waits(late),
+            outcome([late], ReceiptOutcome.DELIVERED, attempt=2),
+            outcome([dead], ReceiptOutcome.DEAD, attempt=1),
+            dies(dead),
+        ],
+    )
+    destination = Destination(STREAM, "to", "https://to.example/hook")
+    asyncio.run(write_config(kafka.bootstrap_servers, [Stream(STREAM), destination]))
+    metrics_port, port = pick_free(2)
+    settings = {
+        "BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
+        "FOLDER": str(tmp_path / "observe"),
+        "IS_AUDIT_ON": "false",
+        "METRICS_PORT": str(metrics_port),
+        "CONSOLE_PORT": str(port),
+    }
+    env = os.environ | {f"HIFI_OBSERVE_{name}": value for name, value in settings.items()}
+    with (tmp_path / "log").open("w") as log:
+        running = subprocess.Popen([sys.executable, "-m", "observe"], env=env, stderr=log)
+    try:
+        url = f"http://127.0.0.1:{port}"
+        wait_until(
+            lambda: DESTINATION in fetch(f"{url}/api/overview"),
+            what=lambda: f"it has seen the stream; it says {(tmp_path / 'log').read_text()[-800:]}",
+        )
+        yield url
+        running.terminate()
+        assert running.wait(30) == 0, "it does not end well"
+    finally:
+        running.kill()
+        running.wait(30)
+
+
+def test_the_console_tells_the_whole_story(console: str, browser: Browser) -> None:
+    with browser.page() as tab:
+        tab.open(f"{console}/streams/{DESTINATION}")
+        figures = "document.querySelector('.figures').innerText.replace(/\\s+/g, ' ')"
+        # Live: nobody reloads the page.
+        tab.wait_for(f"{figures}.includes('delivered 21')", what="its books are there")
+        told = tab.run(figures)
+        for part in ("acknowledged 22", "on their way 0", "dead letters 1", "unaccounted 0"):
+            assert part in told
+        assert "https://to.example/hook" in tab.text("main")
+
+        late = way_of(tab, console, "e20")
+        assert late.index("Stored in Kafka") < late.index("Not delivered to seen/to")
+        assert "status_503" in late
+        assert "Waits 30 s" in late
+        assert "Delivered to seen/to" in late
+        assert "Dead letter for seen/to: status_400" in way_of(tab, console, "e21")
+        assert "number" not in tab.text("main")
+        tab.click_and_load("form[action='/events/payload'] button")
+        assert json.loads(tab.text("#payload code")) == {"number": 21}
+
+        tab.open(f"{console}/dead?stream={STREAM}")
+        assert "1 dead letter matches." in tab.text("main")
+        tab.click_and_load("form[action='/dead/redrive'] button")
+        assert tab.text("h1") == "Send 1 dead letter again?"
+        tab.click_and_load("form[action='/dead/redrive'] button")
+        assert "1 sent again." in tab.text("main")
+        assert tab.run("document.querySelectorAll('form[action=\"/dead/redrive\"]').length") == 0
+        assert "by a person, out of dead letters" in way_of(tab, console, "e21")
+
+        assert tab.complaints() == []
+    tells_the_same(console)
+
+
+def way_of(tab: Tab, console: str, event_id: str) -> str:
+    tab.open(f"{console}/events?stream={STREAM}&id={event_id}")
+    return tab.text(".timeline")
+
+
+def tells_the_same(console: str) -> None:
+    """`hifi top` after the re-drive: what was dead waits, and is dead no longer."""
+
+    def books() -> dict[str, int]:
+        told = CliRunner().invoke(app, ["top", "--console", console, "--json"])
+        assert told.exit_code == 0, told.output
+        (found,) = [
+            one["balance"]
+            for stream in json.loads(told.stdout)["streams"]
+            for one in stream["destinations"]
+            if one["destination_id"] == DESTINATION
+        ]
+        return dict(found)
+
+    expected = {
+        "acked": 22, "delivered": 21, "waiting": 1, "dead": 0, "pending": 0, "unaccounted": 0,
+    }  # fmt: skip
+    wait_until(lambda: books() == expected, what=lambda: f"the re-driven one waits: {books()}")
+    shown = CliRunner().invoke(app, ["top", "--console", console, "--once"])
+    assert DESTINATION in shown.stdout

@@ -1,0 +1,239 @@
+"""What the console reads from a real Kafka: one event's way, dead letters, flow, keys."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from deploy.local.cluster import Cluster
+from observe.console.dead_desk import KafkaDeadDesk
+from observe.console.kafka_config import KafkaConfig
+from observe.console.page_context import flow_of
+from observe.console.pages.dead_page import DeadPageQuery
+from observe.console.pages.event_page import steps_of
+from shared.config.access import ApiKey, secret_from
+from shared.config.configuration import Stream
+from shared.config.destination import Destination
+from shared.event.envelope import Envelope, History, event_headers
+from shared.event.record import Origin, RecordOut
+from shared.event.topics import STATE, fixed_specs, stream_spec, stream_topic
+from shared.flow.flow import Flow
+from shared.flow.flow_record import FlowRecord
+from shared.proof.receipt import ReceiptOutcome, facts_of, make_receipt
+from shared.retry.decision import DeadLetter, RetryLater
+from shared.retry.routing import route, route_receipt
+from shared.retry.schedule import RetrySchedule
+from shared.runtime.clock import now_ms
+from shared.runtime.kafka.config_topic import read_config, write_config
+from shared.runtime.kafka.event_search import EventSearch, SearchResult
+from shared.runtime.kafka.state_topic import StateFeed
+from shared.runtime.kafka.topic_admin import topic_admin
+from shared.runtime.setup_error import SetupError
+from tests.support.kafka_log import write_rows
+
+pytestmark = pytest.mark.integration
+
+SCHEDULE = RetrySchedule()
+
+
+def write(cluster: Cluster, stream: str, rows: Sequence[RecordOut]) -> None:
+    async def run() -> None:
+        async with topic_admin(cluster.bootstrap_servers) as admin:
+            tiers = [tier.name for tier in SCHEDULE.tiers]
+            await admin.create_missing([*fixed_specs(tiers), stream_spec(stream)])
+        # Where events lie is what their receipts say: all in one Kafka partition.
+        await write_rows(
+            cluster.bootstrap_servers,
+            rows,
+            partition_of=lambda _, row: 0 if row.topic == stream_topic(stream) else None,
+        )
+
+    asyncio.run(run())
+
+
+def event(stream: str, number: int, *, event_id: str = "") -> Envelope:
+    return Envelope(
+        origin=Origin(stream_topic(stream), 0, number),
+        value=b'{"number": %d}' % number,
+        key=None,
+        stream=stream,
+        event_id=event_id or f"e{number}",
+        event_time_ms=now_ms() - 20,
+        accepted_at_ms=now_ms(),
+    )
+
+
+def stored(envelope: Envelope) -> RecordOut:
+    headers = event_headers(
+        event_id=envelope.event_id,
+        event_time_ms=envelope.event_time_ms,
+        accepted_at_ms=envelope.accepted_at_ms,
+    )
+    return RecordOut(envelope.origin.topic, None, envelope.value, headers)
+
+
+def outcome(envelopes: Sequence[Envelope], what: ReceiptOutcome, *, attempt: int) -> RecordOut:
+    at_ms = now_ms() + 100 * attempt
+    return route_receipt(
+        make_receipt(
+            facts_of(envelopes),
+            destination_id=f"{envelopes[0].stream}/to",
+            outcome=what,
+            reason="" if what is ReceiptOutcome.DELIVERED else "status_503",
+            batch_id=f"b{attempt}",
+            attempt=attempt,
+            started_at_ms=at_ms,
+            ended_at_ms=at_ms + 10,
+        )
+    )
+
+
+def waits(envelope: Envelope) -> RecordOut:
+    history = History.fresh(now_ms=now_ms(), deadline_s=SCHEDULE.deadline_s)
+    history = replace(history, attempt_count=1, cause="status_503", last_status=503)
+    later = RetryLater(SCHEDULE.tiers[0], history)
+    return route(later, envelope, f"{envelope.stream}/to", now_ms=now_ms())
+
+
+def dies(envelope: Envelope, *, reason: str = "status_400") -> RecordOut:
+    history = History.fresh(now_ms=now_ms(), deadline_s=SCHEDULE.deadline_s)
+    history = replace(history, attempt_count=1, last_status=400, last_detail="no")
+    return route(DeadLetter(reason, history), envelope, f"{envelope.stream}/to", now_ms=now_ms())
+
+
+def find(
+    cluster: Cluster, stream: str, event_id: str, before_ms: int | None = None
+) -> SearchResult:
+    search = EventSearch(cluster.bootstrap_servers)
+    return asyncio.run(search.find(stream, event_id, before_ms=before_ms))
+
+
+def test_an_events_way_is_found_among_thousands(kafka: Cluster) -> None:
+    stream = "ways"
+    events = [event(stream, number) for number in range(5_000)]
+    late, dead = events[17], events[18]
+    write(
+        kafka,
+        stream,
+        [
+            *map(stored, events),
+            outcome([*events[:17], *events[19:]], ReceiptOutcome.DELIVERED, attempt=1),
+            outcome([late], ReceiptOutcome.WAITING, attempt=1),
+            waits(late),
+            outcome([dead], ReceiptOutcome.DEAD, attempt=1),
+            dies(dead),
+            outcome([late], ReceiptOutcome.DELIVERED, attempt=2),
+        ],
+    )
+    result = find(kafka, stream, "e17")
+    (found,) = result.found
+    assert found.is_whole
+    assert found.envelope.origin == late.origin
+    assert found.envelope.value == late.value
+    said = [step.what.split()[0] for step in steps_of(found, SCHEDULE)]
+    assert sorted(said) == ["Delivered", "Not", "POST", "Stored", "Waits"]
+    assert said[:2] == ["POST", "Stored"]
+
+    (found,) = find(kafka, stream, "e18").found
+    assert [step.what for step in steps_of(found, SCHEDULE)][-1].endswith("status_400")
+    (found,) = find(kafka, stream, "e4999").found
+    assert [receipt.outcome for receipt in found.receipts] == [ReceiptOutcome.DELIVERED]
+    nothing = find(kafka, stream, "e5000")
+    assert (nothing.found, nothing.back_to_ms, nothing.records_read) == ((), None, 5_000)
+
+
+def test_all_events_of_one_id_are_found_the_newest_first(kafka: Cluster) -> None:
+    stream = "twins"
+    write(kafka, stream, [stored(event(stream, number, event_id="twin")) for number in range(3)])
+    result = find(kafka, stream, "twin")
+    assert [found.envelope.origin.offset for found in result.found] == [2, 1, 0]
+    first_ms = result.found[-1].stored_at_ms
+    assert find(kafka, stream, "twin", before_ms=first_ms).found == ()
+
+
+def test_an_event_without_an_id_is_found_by_its_coordinates(kafka: Cluster) -> None:
+    stream = "nameless"
+    topic = stream_topic(stream)
+    write(kafka, stream, [RecordOut(topic, None, b"written past the gateway")])
+    (found,) = find(kafka, stream, f"{topic}:0:0").found
+    assert found.receipts == ()
+
+
+def test_a_kafka_that_is_away_is_one_sentence() -> None:
+    with pytest.raises(SetupError, match="cannot be read now"):
+        asyncio.run(EventSearch("127.0.0.1:9").find("ways", "e1"))
+
+
+def test_dead_letters_are_counted_shown_and_sent_again_once(kafka: Cluster) -> None:
+    stream, other = "desk", "desk-of-others"
+    letters = [dies(event(stream, number)) for number in range(120)]
+    letters += [dies(event(stream, 500), reason="deadline")]
+    write(kafka, other, [dies(event(other, 1))])
+    write(kafka, stream, letters)
+    desk = KafkaDeadDesk(kafka.bootstrap_servers, schedule=SCHEDULE)
+    ours = frozenset({stream})
+
+    async def run() -> None:
+        every = await desk.look(DeadPageQuery(), streams=ours)
+        assert (every.matching, every.redrivable, every.is_whole) == (121, 121, True)
+        assert len(every.rows) == 100
+        assert {row.stream for row in every.rows} == {stream}
+        times = [row.dead_at_ms for row in every.rows]
+        assert times == sorted(times, reverse=True)
+        wanted = DeadPageQuery(stream=stream, reason="status_4*")
+        assert (await desk.look(wanted, streams=ours)).matching == 120
+        assert await desk.redrive(wanted, streams=ours) == 120
+        assert await desk.redrive(wanted, streams=ours) == 0
+        left = await desk.look(DeadPageQuery(), streams=ours)
+        assert (left.matching, left.redrivable) == (121, 1)
+        # What somebody may not see is neither shown nor sent.
+        assert (await desk.look(DeadPageQuery(stream=other), streams=ours)).matching == 0
+        assert await desk.redrive(DeadPageQuery(stream=other), streams=ours) == 0
+        theirs = await desk.look(DeadPageQuery(stream=other), streams=frozenset({other}))
+        assert theirs.redrivable == 1
+
+    asyncio.run(run())
+
+
+def test_flow_is_shown_as_it_was_written(kafka: Cluster) -> None:
+    record = FlowRecord(Flow(), since_ms=1_000, updated_at_ms=2_000)
+    rows = [RecordOut(STATE, b"flows/to", record.to_json()), RecordOut(STATE, b"x", b"no JSON")]
+    write(kafka, "flows", rows)
+
+    async def run() -> None:
+        feed = StateFeed(kafka.bootstrap_servers)
+        await feed.start()
+        try:
+            flows = {key: flow_of(record) for key, record in feed.flows.items()}
+        finally:
+            await feed.stop()
+        assert flows["flows/to"].breaker == "closed"
+        assert "x" not in flows
+
+    asyncio.run(run())
+
+
+def test_a_destination_goes_on_with_everything_else_as_it_was(kafka: Cluster) -> None:
+    held = Destination("going", "on", "https://to.example/", is_paused=True, parallel_max=3)
+    write(kafka, "going", [])
+
+    async def run() -> Destination:
+        await write_config(kafka.bootstrap_servers, [Stream("going"), held])
+        await KafkaConfig(kafka.bootstrap_servers).store(held.resumed(at_ms=7))
+        return (await read_config(kafka.bootstrap_servers)).destinations[held.id]
+
+    assert asyncio.run(run()) == replace(held, is_paused=False, resumed_at_ms=7)
+
+
+def test_a_key_is_taken_off_the_configuration(kafka: Cluster) -> None:
+    key = ApiKey("console-test", (secret_from("a text", signs=False),))
+    write(kafka, "keys", [])
+
+    async def run() -> None:
+        await write_config(kafka.bootstrap_servers, [key])
+        assert "console-test" in (await read_config(kafka.bootstrap_servers)).keys
+        await KafkaConfig(kafka.bootstrap_servers).remove(key.config_key)
+        assert "console-test" not in (await read_config(kafka.bootstrap_servers)).keys
+
+    asyncio.run(run())

@@ -1,0 +1,148 @@
+"""The whole of Hifi is watched: lag is what the destination sees, minutes can be verified."""
+
+import json
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+from shared.config.destination import Destination
+from shared.event.times import MINUTE_MS, minute_of
+from shared.runtime.clock import now_ms
+from tests.support import cli_runs
+from tests.support.scripted_destination import Reply, scripted_destination
+from tests.support.stack_fixtures import PATIENCE_S, RunningHifi, fetch, wait_until
+
+
+def figure(hifi: RunningHifi, name: str, **labels: str) -> float | None:
+    """One figure of observe's metrics page; None while there is none."""
+    page = fetch(f"http://127.0.0.1:{hifi.stack.settings.observe_metrics_port}/metrics")
+    for line in page.splitlines():
+        found = re.fullmatch(rf"{name}{{(.*)}} (\S+)", line)
+        if found and all(f'{label}="{value}"' in found[1] for label, value in labels.items()):
+            return float(found[2])
+    return None
+
+
+def test_the_p95_lag_is_the_one_that_the_destination_sees(hifi: RunningHifi) -> None:
+    # What is added to the clock that the destination reads, to get wall time.
+    wall_s = time.time() - time.monotonic()
+    with scripted_destination() as destination:
+        hifi.add(Destination(stream="lagging", name="to", url=destination.url, batch_count_max=20))
+        for batch in range(40):
+            sent_ms = now_ms()
+            events = [{"id": f"{batch}-{n}", "time_ms": sent_ms - 40 * n} for n in range(20)]
+            assert hifi.post("lagging", events).status_code == 200
+        assert destination.wait_for(
+            lambda: len(destination.accepted_ids) == 800, timeout_s=PATIENCE_S
+        )
+        lags_s = sorted(
+            request.received_s + wall_s - event["time_ms"] / 1000
+            for request in destination.accepted
+            for event in request.events
+        )
+    p95_s = lags_s[round(0.95 * len(lags_s)) - 1]
+    hifi.wait_for_balance("lagging/to", lambda b: b.delivered == 800, what="800 delivered")
+
+    def reported_s() -> float:
+        labels = {"destination": "lagging/to", "node": "end to end", "since": "event"}
+        return figure(hifi, "hifi_observe_lag_seconds", quantile="0.95", **labels) or 0.0
+
+    # We know when the answer has come, the destination when the request has: cores that are busy
+    # with other tests lie between, for up to a second. How exact the figure is on cores of its own
+    # (2 % or 50 ms) is for `make bench-observe` to say; here it is the right figure, or it is not.
+    wait_until(
+        lambda: abs(reported_s() - p95_s) <= max(0.05 * p95_s, 1.0),
+        what=lambda: f"the reported p95 is {p95_s:.3f} s, not {reported_s():.3f} s",
+    )
+    # The figures are sampled once a second.
+    names = ("hifi_observe_backlog_events", "hifi_observe_unaccounted_events")
+    wait_until(
+        lambda: all(figure(hifi, name, destination="lagging/to") == 0 for name in names),
+        what="nothing is left to do, and nothing unaccounted",
+    )
+    the_console_says_ok(hifi, "lagging", delivered=800)
+
+
+def the_console_says_ok(hifi: RunningHifi, name: str, *, delivered: int) -> None:
+    """On the page that people see first, and in its figures for programs."""
+    console = f"http://127.0.0.1:{hifi.stack.settings.console_port}"
+
+    def stream() -> dict[str, Any]:
+        streams = json.loads(fetch(f"{console}/api/overview") or "{}").get("streams", [])
+        return next((one for one in streams if one["name"] == name), {})
+
+    def is_ok() -> bool:
+        books = [one["balance"]["delivered"] for one in stream().get("destinations", [])]
+        return stream().get("verdict") == "OK" and books == [delivered]
+
+    # Until the audit has been through for the first time, nobody can tell.
+    wait_until(is_ok, what=lambda: f"{name} is OK: {stream()}")
+    (one,) = stream()["destinations"]
+    assert one["balance"]["acked"] == delivered
+    shares_ms = sum(one["time_shares"].values())
+    assert abs(shares_ms - one["since_accepted"]["mean_ms"]) < 0.001 * shares_ms
+    page = fetch(f"{console}/streams/{name}")
+    heading = page[page.index("<h1") : page.index("</h1>")]
+    assert name in heading
+    assert ">OK<" in heading
+
+
+def test_a_lane_that_hangs_shows_while_it_hangs(hifi: RunningHifi) -> None:
+    labels = {"destination": "hanging/to"}
+    with scripted_destination(lambda _, __: Reply(delay_s=12)) as destination:
+        hifi.add(Destination(stream="hanging", name="to", url=destination.url))
+        assert hifi.post("hanging", [{"id": "1"}]).status_code == 200
+        wait_until(
+            lambda: figure(hifi, "hifi_observe_verdict", verdict="STALLED", **labels) == 1,
+            what="the lane is STALLED",
+            look_s=0.2,
+        )
+        # The destination has not answered yet: nothing but the silence can have told.
+        assert not destination.accepted
+        assert destination.wait_for(lambda: len(destination.accepted) == 1, timeout_s=PATIENCE_S)
+    wait_until(
+        lambda: figure(hifi, "hifi_observe_verdict", verdict="STALLED", **labels) == 0,
+        what="the lane moves again",
+    )
+
+
+def test_a_minute_is_stated_and_a_customer_can_verify_it(hifi: RunningHifi, tmp_path: Path) -> None:
+    minute_ms = minute_of(now_ms()) - 3 * MINUTE_MS
+    ids = [f"proof-{n}" for n in range(50)]
+    with scripted_destination() as destination:
+        hifi.add(Destination(stream="proven", name="to", url=destination.url))
+        events = [{"id": one, "time_ms": minute_ms + 7} for one in ids]
+        assert hifi.post("proven", events).status_code == 200
+        assert destination.wait_for(
+            lambda: len(destination.accepted_ids) == 50, timeout_s=PATIENCE_S
+        )
+        where = ["--stream", "proven", "--kafka", hifi.kafka]
+        proof = [*where, "--minute", str(minute_ms), "--data", str(hifi.stack.settings.folder)]
+        mine = tmp_path / "ids.txt"
+        mine.write_text("\n".join(ids))
+
+        def verified() -> cli_runs.Run:
+            run = cli_runs.run("verify", *proof, "--ids", str(mine), folder=tmp_path)
+            run.wait()
+            return run
+
+        wait_until(lambda: verified().out == "complete\n", what=lambda: verified().err, look_s=1)
+        mine.write_text("\n".join(ids[2:]))
+        missing = verified()
+        assert (missing.wait(), missing.out.split()) == (1, sorted(ids[:2]))
+        mine.write_text("\n".join(ids))
+
+        sent = tmp_path / "sent.ndjson"
+        sent.write_text("\n".join(json.dumps({"id": one}) for one in (*ids, "forgotten")))
+        file = ["--events", str(sent), "--gateway", hifi.gateway]
+        run = cli_runs.run("reconcile", *where, *file, folder=tmp_path)
+        assert (run.wait(), run.out.split()) == (1, ["forgotten"])
+        run = cli_runs.run("reconcile", *where, *file, "--replay", folder=tmp_path)
+        assert run.wait() == 0, run.err
+        assert destination.wait_for(
+            lambda: destination.accepted_ids["forgotten"] == 1, timeout_s=PATIENCE_S
+        )
+        assert max(destination.accepted_ids.values()) == 1
+        run = cli_runs.run("reconcile", *where, *file, folder=tmp_path)
+        assert run.wait() == 0

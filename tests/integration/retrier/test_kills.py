@@ -1,0 +1,80 @@
+"""The retrier is killed again and again while 20,000 events wait: none is lost, none overtried."""
+
+import random
+import time
+from dataclasses import replace
+
+import pytest
+
+from shared.config.destination import Destination
+from shared.retry.schedule import RetrySchedule
+from tests.support.scripted_destination import Reply, Request, Script, always, scripted_destination
+from tests.support.stack_fixtures import RunningHifi, wait_until
+
+pytestmark = pytest.mark.integration
+
+WAITING = 20_000
+ATTEMPTS_MAX = 1 + sum(RetrySchedule().tier_rounds)
+# So long, and up to twice that, each life lasts after the retrier is up again.
+LIFE_S = 1.0
+SEED = 20_261_121
+
+
+def moody(dice: random.Random) -> Script:
+    """Slow, so that kills fall between requests; now and then it fails."""
+
+    def answer(_: int, __: Request) -> Reply:
+        return Reply(503 if dice.random() < 0.1 else 200, delay_s=0.02)
+
+    return answer
+
+
+@pytest.mark.long
+@pytest.mark.timeout(2_400)
+@pytest.mark.parametrize("kills", [3, 30])
+def test_kills_lose_nothing_and_cost_no_attempt(hifi: RunningHifi, kills: int) -> None:
+    dice = random.Random(SEED)
+    stream = f"kills{kills}"
+    waiting = WAITING if kills > 3 else WAITING // 10
+    events = [{"id": f"e{n}"} for n in range(waiting)]
+    retrier = next(one for one in hifi.stack.services if one.name == "retrier")
+    with scripted_destination(always(503)) as destination:
+        to = Destination(stream=stream, name="to", url=destination.url)
+        hifi.add(to)
+        for start in range(0, waiting, 1_000):
+            assert hifi.post(stream, events[start : start + 1_000]).status_code == 200
+        hifi.wait_for_balance(to.id, lambda b: b.waiting == waiting, what="all wait")
+        # While it is paused, every event goes round its tier, uncharged.
+        hifi.change(replace(to, is_paused=True))
+        destination.script = moody(dice)
+        for number in range(kills):
+            if number == kills // 3:
+                hifi.change(replace(to, is_paused=False, batch_count_max=20))
+            time.sleep(LIFE_S * (1 + dice.random()))
+            victim = retrier.child
+            assert victim is not None
+            victim.kill()
+            # The stack gives up on what dies too often; these deaths are meant.
+            hifi.stack._deaths_s.clear()
+            hifi.stack.look_after()
+            wait_until(retrier.is_ready, what="the retrier is up again", timeout_s=240)
+            assert retrier.child is not victim
+        wait_until(
+            lambda: hifi.balance(to.id).delivered == waiting,
+            what=lambda: f"all are delivered; the books say {hifi.balance(to.id)}",
+            timeout_s=900,
+            look_s=1.0,
+        )
+        assert set(destination.accepted_ids) == {event["id"] for event in events}
+        balance = hifi.balance(to.id)
+        assert (balance.unaccounted, balance.waiting, balance.dead) == (0, 0, 0)
+        attempts = [int(request.headers["hifi-attempt"]) for request in destination.requests]
+        assert max(attempts) <= ATTEMPTS_MAX
+        twice = {event for event, count in destination.accepted_ids.items() if count > 1}
+        seen: set[str] = set()
+        for request in destination.accepted:
+            ids = {event["id"] for event in request.events}
+            # The first of two may be plain; whatever comes again says so.
+            if ids & seen & twice:
+                assert request.headers.get("hifi-maybe-duplicate") == "1"
+            seen |= ids

@@ -1,0 +1,38 @@
+"""Gives tests a real embedded Kafka: one broker for the session, three for a module."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from deploy.local.cluster import Cluster
+from shared.runtime.java.jars import default_cache, ensure_jars
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(scope="session")
+def jars_cache() -> Path:
+    """The cache with both jar sets in it, fetched once if this machine has none."""
+    cache = default_cache()
+    ensure_jars("broker", cache=cache)
+    ensure_jars("spark", cache=cache)
+    return cache
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory, jars_cache: Path) -> Iterator[Cluster]:
+    """One broker for all tests of the session: give every topic a name of its own."""
+    with Cluster(folder=tmp_path_factory.mktemp("kafka"), cache=jars_cache) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def kafka_three(tmp_path_factory: pytest.TempPathFactory, jars_cache: Path) -> Iterator[Cluster]:
+    """Three brokers; a test that stops one must start it again and wait until all is in sync."""
+    folder = tmp_path_factory.mktemp("kafka-three")
+    with Cluster(folder=folder, cache=jars_cache, brokers=3) as cluster:
+        yield cluster

@@ -1,0 +1,361 @@
+"""Gives tests a console that is really served, over an overview that the test makes up."""
+
+import asyncio
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+import httpx
+import pytest
+
+from observe.console.page_context import FlowView
+from observe.console.pages.dead_page import DeadPageQuery, LetterRow, Letters
+from observe.console.server import serve_console
+from observe.console.settings import ConsoleSettings
+from observe.state import Observed
+from shared.config.access import ApiKey
+from shared.config.configuration import Configuration, Stream
+from shared.config.destination import Destination
+from shared.event.envelope import Envelope
+from shared.event.record import Origin
+from shared.proof.balance import Balance
+from shared.proof.overview import (
+    AuditHealth,
+    DestinationView,
+    MinuteBooks,
+    MinuteState,
+    Missing,
+    Node,
+    NodeLag,
+    Overview,
+    Quantiles,
+    StreamVerdict,
+    StreamView,
+)
+from shared.proof.receipt import Receipt, ReceiptOutcome
+from shared.retry.schedule import RetrySchedule
+from shared.runtime.clock import now_ms
+from shared.runtime.kafka.event_search import FoundEvent, SearchResult
+from shared.runtime.setup_error import SetupError
+from tests.support.browser import MISSING, Browser, chromium
+
+_START_S = 30.0
+
+
+@dataclass
+class GivenConfig:
+    configuration: Configuration = field(default_factory=Configuration)
+
+
+@dataclass
+class GivenEvents:
+    """Knows the events that a test gives it, and what it was asked."""
+
+    found: dict[tuple[str, str], FoundEvent] = field(default_factory=dict)
+    asked: list[tuple[str, str]] = field(default_factory=list)
+
+    async def find(
+        self, stream: str, event_id: str, *, before_ms: int | None = None
+    ) -> SearchResult:
+        assert before_ms is None or before_ms > 0
+        self.asked.append((stream, event_id))
+        found = self.found.get((stream, event_id))
+        return SearchResult((found,) if found else (), records_read=7)
+
+
+@dataclass
+class GivenDead:
+    """Dead letters in a list; a re-drive marks them."""
+
+    letters: list[LetterRow] = field(default_factory=list)
+    problem: str = ""
+    is_whole: bool = True
+    redrives: list[DeadPageQuery] = field(default_factory=list)
+
+    async def look(self, wanted: DeadPageQuery, *, streams: frozenset[str]) -> Letters:
+        if self.problem:
+            raise SetupError(self.problem)
+        rows = [one for one in self.letters if _matches(one, wanted) and one.stream in streams]
+        left = sum(not one.is_redriven for one in rows)
+        return Letters(tuple(rows), len(rows), left, is_whole=self.is_whole)
+
+    async def redrive(self, wanted: DeadPageQuery, *, streams: frozenset[str]) -> int:
+        self.redrives.append(wanted)
+        found = (await self.look(wanted, streams=streams)).redrivable
+        self.letters = [
+            replace(one, is_redriven=True)
+            if _matches(one, wanted) and one.stream in streams
+            else one
+            for one in self.letters
+        ]
+        return found
+
+
+@dataclass
+class GivenWriter:
+    config: GivenConfig
+
+    async def remove(self, config_key: bytes) -> None:
+        self.config.configuration = self.config.configuration.apply(config_key, None)
+
+    async def store(self, destination: Destination) -> None:
+        self.config.configuration = self.config.configuration.apply(
+            destination.config_key, destination.to_json()
+        )
+
+
+@dataclass
+class RunningConsole:
+    """A console on a port, with everything it shows in the test's hands."""
+
+    port: int
+    observed: Observed
+    config: GivenConfig
+    events: GivenEvents
+    dead: GivenDead
+    flows: dict[str, FlowView]
+    loop: asyncio.AbstractEventLoop
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def show(self, overview: Overview) -> None:
+        """Put a new overview in, as the sampler does: within the console's loop."""
+        done = threading.Event()
+
+        def put() -> None:
+            self.observed.put(overview)
+            done.set()
+
+        self.loop.call_soon_threadsafe(put)
+        assert done.wait(_START_S)
+
+
+@contextmanager
+def running_console(settings: ConsoleSettings) -> Iterator[RunningConsole]:
+    config = GivenConfig()
+    observed, events, dead = Observed(), GivenEvents(), GivenDead()
+    flows: dict[str, FlowView] = {}
+    started = threading.Event()
+    ports: list[int] = []
+    loop = asyncio.new_event_loop()
+    stop = asyncio.Event()
+
+    def on_started(port: int) -> None:
+        ports.append(port)
+        started.set()
+
+    def given_flows() -> Mapping[str, FlowView]:
+        return flows
+
+    def serve() -> None:
+        with asyncio.Runner(loop_factory=lambda: loop) as runner:
+            runner.run(
+                serve_console(
+                    settings,
+                    observed=observed,
+                    config=config,
+                    events=events,
+                    dead=dead,
+                    writer=GivenWriter(config),
+                    flows=given_flows,
+                    schedule=RetrySchedule(),
+                    stop=stop,
+                    on_started=on_started,
+                )
+            )
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        assert started.wait(_START_S), "the console has not started"
+        yield RunningConsole(ports[0], observed, config, events, dead, flows, loop)
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(_START_S)
+        assert not thread.is_alive(), "the console does not stop"
+
+
+@pytest.fixture(scope="session")
+def open_console() -> Iterator[RunningConsole]:
+    with running_console(ConsoleSettings(port=0)) as running:
+        yield running
+
+
+@pytest.fixture
+def console(open_console: RunningConsole) -> RunningConsole:
+    """A console that asks nobody, as `hifi up` serves it; what a test before has shown is gone."""
+    open_console.config.configuration = Configuration()
+    open_console.events.found.clear()
+    open_console.events.asked.clear()
+    open_console.dead.letters.clear()
+    open_console.dead.problem = ""
+    open_console.dead.is_whole = True
+    open_console.dead.redrives.clear()
+    open_console.flows.clear()
+    configure(open_console)
+    open_console.show(overview())
+    return open_console
+
+
+@pytest.fixture
+def client(console: RunningConsole) -> Iterator[httpx.Client]:
+    """Somebody who looks at that console."""
+    with httpx.Client(base_url=console.url, verify=False) as client:
+        yield client
+
+
+@pytest.fixture
+def locked_console() -> Iterator[RunningConsole]:
+    """A console that asks for keys."""
+    with running_console(ConsoleSettings(port=0, auth="keys")) as running:
+        configure(running)
+        running.show(overview())
+        yield running
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """One Chromium for all tests; each opens tabs of its own."""
+    program = chromium()
+    if program is None:
+        pytest.skip(MISSING)
+    with Browser(program) as running:
+        yield running
+
+
+def csrf_of(page: str) -> str:
+    """The token that the forms of a page carry."""
+    found = re.search(r'name="csrf" value="([0-9a-f]{64})"', page)
+    assert found, page[:2000]
+    return found[1]
+
+
+def configure(running: RunningConsole, *keys: ApiKey) -> None:
+    """Two streams of two tenants, three destinations."""
+    destinations = [
+        Destination("orders", "billing", "https://billing.example/hooks"),
+        Destination("orders", "lake", "https://lake.example/in"),
+        Destination("players", "stats", "https://stats.example/"),
+    ]
+    streams = [Stream("orders"), Stream("players", tenant="studio")]
+    objects: list[Stream | Destination | ApiKey] = [*streams, *destinations, *keys]
+    found = running.config.configuration
+    for one in objects:
+        found = found.apply(one.config_key, one.to_json())
+    running.config.configuration = found
+
+
+def overview(*, at_ms: int | None = None, unaccounted: int = 0) -> Overview:
+    """All well but for one slow destination; or one that has lost events."""
+    at_ms = now_ms() if at_ms is None else at_ms
+    billing = destination_view("orders", "billing", at_ms=at_ms, lost=unaccounted)
+    lake = replace(
+        destination_view("orders", "lake", at_ms=at_ms, slow=40.0),
+        verdict=StreamVerdict.SLOW,
+        reason="p95 is 4.1 s, over 2 s for 3 minutes",
+    )
+    stats = destination_view("players", "stats", at_ms=at_ms)
+    word = StreamVerdict.LOSING if unaccounted else StreamVerdict.SLOW
+    return Overview(
+        at_ms=at_ms,
+        streams=(
+            StreamView("orders", word, lake.reason, 812.5, quantiles(140), (billing, lake)),
+            StreamView("players", StreamVerdict.OK, "", 55.0, quantiles(90), (stats,)),
+        ),
+        audit=AuditHealth(last_run_ms=at_ms - 20_000, last_run_took_s=1.2, problem=""),
+    )
+
+
+def destination_view(
+    stream: str, name: str, *, at_ms: int, slow: float = 1.0, lost: int = 0
+) -> DestinationView:
+    means = {Node.GATEWAY: 6, Node.KAFKA: 4, Node.DELIVERY: 90 * slow}
+    nodes = tuple(NodeLag(node, process=quantiles(mean)) for node, mean in means.items())
+    whole = quantiles(sum(means.values()))
+    identity = f"{stream}/{name}"
+    return DestinationView(
+        stream=stream,
+        name=name,
+        destination_id=identity,
+        verdict=StreamVerdict.LOSING if lost else StreamVerdict.OK,
+        reason=f"{lost} events are unaccounted for" if lost else "",
+        balance=Balance(10_004, 9_900 - lost, 60, 4, 40, lost),
+        nodes=nodes,
+        end_to_end=whole,
+        since_accepted=whole,
+        backlog_events=40,
+        backlog_bytes=20_480,
+        oldest_age_s=1.4 * slow,
+        silent_s=0.0,
+        waiting_by_cause={"retry": 48, "breaker": 12},
+        minutes=minutes(stream, identity, at_ms=at_ms, lost=lost),
+    )
+
+
+def minutes(stream: str, identity: str, *, at_ms: int, lost: int = 0) -> tuple[MinuteBooks, ...]:
+    """The newest two are open, one cannot be told, one has lost events if any are."""
+    newest_ms = at_ms - at_ms % 60_000
+    found = []
+    for back in range(50):
+        state = MinuteState.OPEN if back < 2 else MinuteState.COMPLETE
+        state = MinuteState.CANNOT_TELL if back == 9 else state
+        has_lost = lost and back == 5
+        found.append(
+            MinuteBooks(
+                stream, identity, newest_ms - back * 60_000,
+                MinuteState.LOSING if has_lost else state,
+                acked=200, delivered=200 - (lost if has_lost else 0), waiting=0, dead=0, pending=0,
+                lost={Node.KAFKA: lost} if has_lost else {},
+                missing=(Missing("e-17", Node.KAFKA, "log", 1, 4711),) if has_lost else (),
+                problem="a receipt could not be read" if back == 9 else "",
+            )
+        )  # fmt: skip
+    return tuple(found)
+
+
+def quantiles(mean_ms: float) -> Quantiles:
+    return Quantiles(500, mean_ms, 0.8 * mean_ms, 2.1 * mean_ms, 3.4 * mean_ms)
+
+
+def letter(event_id: str, *, stream: str = "orders", reason: str = "status_400") -> LetterRow:
+    return LetterRow(
+        event_id=event_id,
+        stream=stream,
+        destination="billing",
+        reason=reason,
+        last_status="400",
+        last_detail="amount must be a number",
+        attempts="1",
+        dead_at_ms=1_790_000_000_123,
+    )
+
+
+def found_event(event_id: str, *, value: bytes = b'{"says":"hello"}') -> FoundEvent:
+    """Accepted, stored, refused once, delivered at the second attempt."""
+    origin = Origin("the log", 1, 4711)
+    at_ms = 1_790_000_000_000
+    envelope = Envelope(origin, value, b"user-7", "orders", event_id, at_ms - 250, at_ms)
+    receipt = Receipt(
+        destination_id="orders/billing", outcome=ReceiptOutcome.WAITING, reason="status_503",
+        batch_id="b-1", event_count=12, covered=(), minutes={}, event_time_ms_min=at_ms - 250,
+        accepted_at_ms_min=at_ms, attempt=1, started_at_ms=at_ms + 40, ended_at_ms=at_ms + 90,
+    )  # fmt: skip
+    delivered = replace(
+        receipt, outcome=ReceiptOutcome.DELIVERED, reason="", attempt=2,
+        started_at_ms=at_ms + 30_100, ended_at_ms=at_ms + 30_160,
+    )  # fmt: skip
+    return FoundEvent(envelope, at_ms + 5, (receipt, delivered))
+
+
+def _matches(one: LetterRow, wanted: DeadPageQuery) -> bool:
+    pairs = (
+        (wanted.stream, one.stream),
+        (wanted.destination, one.destination),
+        (wanted.reason, one.reason),
+        (wanted.event_id, one.event_id),
+    )
+    return all(not asked or asked == there for asked, there in pairs)

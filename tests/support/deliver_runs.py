@@ -1,0 +1,124 @@
+"""Runs `deliver` without Spark for tests, and reads what it leaves behind."""
+
+import json
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+
+from delivery.deliver import Plan, deliver
+from delivery.pace import AT_ONCE, Pace
+from shared.config.destination import Destination
+from shared.event.envelope import (
+    History,
+    event_headers,
+    open_retry_record,
+    open_stream_record,
+    retry_headers,
+)
+from shared.event.record import Origin, RecordIn, RecordOut
+from shared.event.topics import RECEIPTS, retry_topic, stream_topic
+from shared.proof.intervals import Offsets
+from shared.proof.receipt import Receipt, ReceiptOutcome, lines_of
+from shared.retry.schedule import RetrySchedule
+from shared.runtime.clock import now_ms
+from shared.runtime.spark.arrow_rows import batch_in
+from tests.support.scripted_destination import ScriptedDestination
+
+# Local retries in milliseconds, tiers in tenths of a second.
+QUICK = RetrySchedule().scaled(0.005)
+TOPIC = stream_topic("demo")
+
+
+def events(count: int, *, first: int = 0) -> list[RecordIn]:
+    return [
+        RecordIn(
+            origin=Origin(TOPIC, 0, offset),
+            timestamp_ms=1_000,
+            key=b"k",
+            value=json.dumps({"id": f"e{offset}"}).encode(),
+            headers=event_headers(
+                event_id=f"e{offset}", event_time_ms=60_000 + offset, accepted_at_ms=61_000
+            ),
+        )
+        for offset in range(first, first + count)
+    ]
+
+
+def run(
+    records: Sequence[RecordIn],
+    plan: Plan,
+    *,
+    is_again: bool = False,
+    pace: Pace = AT_ONCE,
+) -> list[RecordOut]:
+    batches = deliver(iter([batch_in(records)]), plan, is_again=is_again, pace=pace)
+    return rows_of(batches)
+
+
+def rows_of(batches: Iterable[pa.RecordBatch]) -> list[RecordOut]:
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    return [
+        RecordOut(
+            topic=row["topic"],
+            key=row["key"],
+            value=row["value"],
+            headers=tuple((header["key"], header["value"]) for header in row["headers"]),
+        )
+        for row in rows
+    ]
+
+
+def sample(destination: ScriptedDestination, **settings: object) -> Destination:
+    return Destination(
+        stream="demo",
+        name="sample",
+        url=destination.url,
+        **settings,  # type: ignore[arg-type]
+    )
+
+
+def plan_for(to: Destination, **settings: object) -> Plan:
+    return Plan(
+        allows_private=True,
+        reads="stream",
+        destinations={to.id: to},
+        schedule=QUICK,
+        **settings,  # type: ignore[arg-type]
+    )
+
+
+def receipts(outcomes: Sequence[RecordOut]) -> list[Receipt]:
+    sheets = [one.value for one in outcomes if one.topic == RECEIPTS]
+    return [Receipt.from_json(line) for sheet in sheets for line in lines_of(sheet)]
+
+
+def covered(outcomes: Sequence[RecordOut], outcome: ReceiptOutcome) -> Offsets:
+    return Offsets.of(
+        (part.first, part.end)
+        for receipt in receipts(outcomes)
+        if receipt.outcome is outcome
+        for part in receipt.covered
+    )
+
+
+def opened(record: RecordOut) -> History:
+    back = open_retry_record(
+        RecordIn(Origin(record.topic, 0, 0), 0, record.key, record.value, record.headers)
+    )
+    return back.travel[1]  # type: ignore[union-attr]
+
+
+def waiting_record(
+    destination_id: str, *, attempt_count: int = 1, not_before_ms: int = 0, deadline_s: float = 60
+) -> RecordIn:
+    with_value = events(1)[0]
+
+    history = History(
+        attempt_count=attempt_count,
+        park_count=0,
+        first_attempt_at_ms=0,
+        deadline_at_ms=now_ms() + round(deadline_s * 1000),
+        not_before_ms=not_before_ms,
+    )
+    headers = retry_headers(open_stream_record(with_value), destination_id, history)
+    return RecordIn(Origin(retry_topic("30s"), 1, 9), 0, b"k", with_value.value, headers)

@@ -1,0 +1,316 @@
+"""What the gateway's tests stand on: a publisher in memory, and a real server on a free port."""
+
+import asyncio
+import contextlib
+import socket
+import threading
+import zlib
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import httpx
+import uvicorn
+
+from gateway.app import create_app
+from gateway.intake.events import Event
+from gateway.problems import Problem
+from gateway.publish.ledger import AckLedger
+from gateway.publish.publisher import Publisher
+from gateway.publish.report import Fate, Report
+from gateway.publish.spool import Spool
+from gateway.server import api_config
+from gateway.settings import Settings
+from shared.config.configuration import Configuration, Stream
+from shared.event.envelope import Envelope, History
+from shared.event.record import Origin, RecordIn, RecordOut
+from shared.event.topics import DEAD, stream_topic
+from shared.proof.acked import AckedRequest, AckedRow, AckedSlice
+from shared.proof.receipt import Receipt
+from shared.proof.trail import Trail
+from shared.retry.dead_letter import DeadLetterFilter, Letter, Place, open_letter
+from shared.retry.decision import DeadLetter
+from shared.retry.routing import route, route_receipt
+from shared.runtime.kafka.dead_letters import DeadLetterPage, Redriven
+from shared.runtime.metrics import Metrics
+from shared.runtime.setup_error import SetupError
+
+PARTITION_COUNT = 4
+_LOOK_S = 0.005
+# No request of a test takes longer.
+_STOP_TIMEOUT_S = 10.0
+
+
+class FakePublisher:
+    """Kafka in memory. `fates` and `fate` decide what becomes of events; `held` makes them wait."""
+
+    def __init__(self, topics: Sequence[str]) -> None:
+        self.logs: dict[str, list[list[Event]]] = {
+            topic: [[] for _ in range(PARTITION_COUNT)] for topic in topics
+        }
+        self.fate = Fate.STORED
+        self.fates: dict[str, Fate] = {}
+        self.problem: str | None = None
+        self.overdue_bytes = 0
+        self.published = threading.Event()
+        self._released = threading.Event()
+        self._released.set()
+        self._turn = 0
+
+    def hold(self) -> None:
+        """From now on a publish waits for `release`."""
+        self.published.clear()
+        self._released.clear()
+
+    def release(self) -> None:
+        self._released.set()
+
+    def stored(self, topic: str) -> list[Event]:
+        return [event for log in self.logs[topic] for event in log]
+
+    async def publish(self, topic: str, events: Sequence[Event]) -> Sequence[Report]:
+        self.published.set()
+        if not self._released.is_set():
+            await asyncio.to_thread(self._released.wait, 10)
+        if topic not in self.logs:
+            return [Report(Fate.NOT_STORED, range(len(events)), reason="no such topic")]
+        self._turn += 1
+        reports = []
+        for (fate, partition), positions in self._sort(events).items():
+            if fate is not Fate.STORED:
+                reports.append(Report(fate, positions, reason=f"{fate.value} by the test"))
+                continue
+            log = self.logs[topic][partition]
+            reports.append(Report(fate, positions, partition, len(log)))
+            log.extend(events[position] for position in positions)
+        return reports
+
+    def _sort(self, events: Sequence[Event]) -> dict[tuple[Fate, int], list[int]]:
+        found: dict[tuple[Fate, int], list[int]] = defaultdict(list)
+        for position, event in enumerate(events):
+            hashed = self._turn if event.key is None else zlib.crc32(event.key)
+            fate = self.fates.get(event.id, self.fate)
+            found[fate, hashed % PARTITION_COUNT].append(position)
+        return found
+
+
+@dataclass
+class FixedConfig:
+    configuration: Configuration = field(default_factory=Configuration)
+    problem: str | None = None
+    age_s: float = 0.0
+
+
+@dataclass
+class FakeStore:
+    """A config topic in memory that everybody follows at once."""
+
+    config: FixedConfig
+    publisher: Publisher
+    problem: Problem | None = None
+    topics: dict[str, int] = field(default_factory=dict)
+
+    async def write(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
+        if self.problem is not None:
+            raise self.problem
+        for key, value in records:
+            self.config.configuration = self.config.configuration.apply(key, value)
+
+    async def make_topic(self, stream: Stream) -> None:
+        if self.problem is not None:
+            raise self.problem
+        if self.topics.get(stream.name, 0) > stream.partition_count:
+            raise Problem("bad_object", "there are more partitions")
+        self.topics[stream.name] = stream.partition_count
+        if isinstance(self.publisher, FakePublisher):
+            log: list[list[Event]] = [[] for _ in range(PARTITION_COUNT)]
+            self.publisher.logs.setdefault(stream_topic(stream.name), log)
+
+
+def a_dead_letter(offset: int, *, reason: str = "status_400") -> Letter:
+    """A dead letter of the stream orders."""
+    envelope = Envelope(
+        origin=Origin(stream_topic("orders"), 0, offset),
+        value=b'{"id": "e%d"}' % offset,
+        key=None,
+        stream="orders",
+        event_id=f"e{offset}",
+        event_time_ms=offset,
+        accepted_at_ms=offset,
+    )
+    dead = DeadLetter(reason, History.fresh(now_ms=0, deadline_s=1))
+    row = route(dead, envelope, "orders/shop", now_ms=0)
+    return open_letter(RecordIn(Origin(DEAD, 0, offset), offset, row.key, row.value, row.headers))
+
+
+@dataclass
+class FakeDeadLetters:
+    """Dead letters in memory."""
+
+    letters: list[Letter] = field(default_factory=list)
+    marked: set[Place] = field(default_factory=set)
+    error: SetupError | None = None
+
+    async def page(
+        self, wanted: DeadLetterFilter, *, after: Place | None, count_max: int
+    ) -> tuple[DeadLetterPage, set[Place]]:
+        found = [one for one in self._wanted(wanted) if after is None or one.place >= after]
+        page, more = found[:count_max], found[count_max:]
+        return DeadLetterPage(tuple(page), more[0].place if more else None), self.marked
+
+    async def count(self, wanted: DeadLetterFilter, *, count_max: int | None) -> Redriven:
+        new = [one.place for one in self._wanted(wanted) if one.place not in self.marked]
+        already = len(self._wanted(wanted)) - len(new)
+        return Redriven(count=len(new[:count_max]), already=already)
+
+    async def redrive(
+        self, wanted: DeadLetterFilter, *, redrive_id: str, rate_per_s: float, count_max: int | None
+    ) -> Redriven:
+        assert redrive_id
+        assert rate_per_s > 0
+        found = await self.count(wanted, count_max=count_max)
+        new = [one.place for one in self._wanted(wanted) if one.place not in self.marked]
+        self.marked |= set(new[:count_max])
+        return found
+
+    def _wanted(self, wanted: DeadLetterFilter) -> list[Letter]:
+        if self.error is not None:
+            raise self.error
+        return [one for one in self.letters if wanted.takes(one)]
+
+
+def a_ledger_row(
+    request_id: str, *ids: str, stream: str = "orders", count: int | None = None
+) -> AckedRow:
+    """A row about one request, whose events stand from offset 10 on in partition 2."""
+    ids = ids or ("e-1", "e-2", "e-3")
+    one = AckedSlice(10, ((len(ids), 0),), 1_000, request_id, count or len(ids))
+    return AckedRow(stream_topic(stream), 2, (one,), ids)
+
+
+@dataclass
+class FakeReceipts:
+    """The ledger, and everything that is said of events, in memory."""
+
+    ledger: list[AckedRow] = field(default_factory=list)
+    receipts: list[Receipt] = field(default_factory=list)
+    dead: list[RecordOut] = field(default_factory=list)
+    # What the ledger says only to who waits for it.
+    late: list[AckedRow] = field(default_factory=list)
+    # As if time had ended here.
+    read_until_ms: int | None = None
+    is_whole: bool = True
+    error: SetupError | None = None
+    # Searches for these go on until their event is set.
+    holds: dict[str, threading.Event] = field(default_factory=dict)
+    # What was asked: from when on, and how long it would be waited.
+    asked: list[tuple[int, float]] = field(default_factory=list)
+
+    async def request(self, request_id: str, *, since_ms: int, wait_s: float) -> AckedRequest:
+        if self.error is not None:
+            raise self.error
+        self.asked.append((since_ms, wait_s))
+        if request_id in self.holds:
+            await asyncio.to_thread(self.holds[request_id].wait, 10)
+        found = AckedRequest(request_id, read_until_ms=self.read_until_ms)
+        for row in [*self.ledger, *(self.late if wait_s > 0 else ())]:
+            found.take(row.to_bytes())
+        return found
+
+    async def trail(
+        self, origins: Collection[Origin], *, since_ms: int, destination_ids: Collection[str]
+    ) -> Trail:
+        assert all(one.startswith("orders/") for one in destination_ids)
+        trail = Trail.of(origins)
+        for receipt in self.receipts:
+            row = route_receipt(receipt)
+            place = Origin(row.topic, 0, 0)
+            trail.take_sheet(RecordIn(place, since_ms, row.key, row.value, row.headers))
+        for row in self.dead:
+            place = Origin(row.topic, 0, 17)
+            trail.take_dead(RecordIn(place, since_ms, row.key, row.value, row.headers))
+        trail.is_whole = self.is_whole
+        return trail
+
+
+def config_with(*streams: str) -> FixedConfig:
+    return FixedConfig(Configuration(streams={name: Stream(name) for name in streams}))
+
+
+@dataclass
+class RunningGateway:
+    """A gateway that answers real HTTP on a port."""
+
+    url: str
+    port: int
+    metrics: Metrics
+    client: httpx.Client
+    store: FakeStore
+
+    def sample(self, name: str, **labels: str) -> float:
+        """A metric's value; 0 while nothing was counted."""
+        return self.metrics.registry.get_sample_value(name, labels) or 0.0
+
+
+class _QuickServer(uvicorn.Server):
+    """Stops within a hundredth of a second: uvicorn takes two tenths, and tests start hundreds."""
+
+    async def main_loop(self) -> None:
+        await self.on_tick(0)
+        while not self.should_exit:  # noqa: ASYNC110 - a flag of uvicorn's
+            await asyncio.sleep(_LOOK_S)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
+        for server in self.servers:
+            server.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        async with asyncio.timeout(_STOP_TIMEOUT_S):
+            while self.server_state.connections or self.server_state.tasks:  # noqa: ASYNC110
+                await asyncio.sleep(_LOOK_S)
+
+
+@contextlib.contextmanager
+def running_gateway(
+    publisher: Publisher,
+    config: FixedConfig,
+    settings: Settings | None = None,
+    *,
+    spool: Spool | None = None,
+    ledger: AckLedger | None = None,
+    dead_letters: FakeDeadLetters | None = None,
+    receipts: FakeReceipts | None = None,
+) -> Iterator[RunningGateway]:
+    """Serve the application with uvicorn in a thread, as the real process does."""
+    metrics = Metrics()
+    settings = settings or Settings()
+    store = FakeStore(config, publisher)
+    app = create_app(
+        settings,
+        publisher=publisher,
+        config=config,
+        store=store,
+        metrics=metrics,
+        dead_letters=dead_letters or FakeDeadLetters(),
+        receipts=receipts or FakeReceipts(),
+        spool=spool,
+        ledger=ledger,
+    )
+    serving = api_config(app, settings)
+    serving.port, serving.loop = 0, "uvloop"
+    server = _QuickServer(serving)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        deadline = threading.Event()
+        while not server.started:
+            assert thread.is_alive(), "the server ended instead of starting"
+            deadline.wait(_LOOK_S)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        url = f"http://127.0.0.1:{port}"
+        with httpx.Client(base_url=url, timeout=20) as client:
+            yield RunningGateway(url, port, metrics, client, store)
+    finally:
+        server.should_exit = True
+        thread.join(timeout=2 * _STOP_TIMEOUT_S)
+        assert not thread.is_alive(), "the server did not stop"

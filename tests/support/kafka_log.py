@@ -1,0 +1,74 @@
+"""Writes records to a real Kafka as none of ours would, and reads all that a topic holds."""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
+from aiokafka.errors import KafkaError
+
+from shared.event.record import RecordOut
+from shared.event.topics import OUTCOME_BYTES_MAX
+from shared.runtime.kafka.client_start import started
+from shared.runtime.kafka.records import spans_of
+
+# What a test has written is there at once; a machine with other work may take its time.
+_READ_TIMEOUT_S = 60.0
+_POLL_MS = 500
+# A topic without a leader has one a moment later, or the broker is gone.
+_AGAIN_S = 0.2
+
+
+def anywhere(_nth: int, _row: RecordOut) -> None:
+    """The Kafka partition that the key says."""
+
+
+async def write_rows(
+    bootstrap_servers: str,
+    rows: Iterable[RecordOut],
+    *,
+    partition_of: Callable[[int, RecordOut], int | None] = anywhere,
+) -> None:
+    """Write rows in their order; returns after Kafka has reported each."""
+    producer = AIOKafkaProducer(
+        bootstrap_servers=bootstrap_servers, acks="all", max_request_size=OUTCOME_BYTES_MAX
+    )
+    async with started(producer):
+        reports = []
+        for nth, row in enumerate(rows):
+            headers: list[Any] = list(row.headers)
+            partition = partition_of(nth, row)
+            reports.append(
+                await producer.send(
+                    row.topic, row.value, key=row.key, headers=headers, partition=partition
+                )
+            )
+        await asyncio.gather(*reports)
+
+
+async def read_all(bootstrap_servers: str, topic: str) -> list[ConsumerRecord]:
+    """Every record that a topic has now; none of a transaction that broke off."""
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=bootstrap_servers,
+        enable_auto_commit=False,
+        isolation_level="read_committed",
+    )
+    found: list[ConsumerRecord] = []
+    async with started(consumer), asyncio.timeout(_READ_TIMEOUT_S):
+        for (name, number), (start, end) in (await _spans(consumer, topic)).items():
+            where = TopicPartition(name, number)
+            consumer.assign([where])
+            consumer.seek(where, start)
+            while await consumer.position(where) < end:
+                for records in (await consumer.getmany(where, timeout_ms=_POLL_MS)).values():
+                    found += records
+    return found
+
+
+async def _spans(consumer: AIOKafkaConsumer, topic: str) -> dict[tuple[str, int], tuple[int, int]]:
+    """The spans of a topic; a broker that a test has frozen is told by none for a moment."""
+    while True:
+        try:
+            return await spans_of(consumer, [topic])
+        except KafkaError:
+            await asyncio.sleep(_AGAIN_S)

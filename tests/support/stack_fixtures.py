@@ -1,0 +1,185 @@
+"""Gives tests the whole of Hifi, started as `hifi up` starts it: real Kafka, Spark and HTTP."""
+
+import asyncio
+import os
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import pytest
+from aiokafka import ConsumerRecord
+
+from deploy.local.ports import pick_free
+from deploy.local.services import StackSettings
+from deploy.local.stack import Stack
+from observe.live_books import open_books
+from shared.config.configuration import Stream
+from shared.config.destination import Destination
+from shared.event.topics import DEAD, stream_and_name, stream_spec
+from shared.proof.balance import Balance
+from shared.runtime.kafka.config_topic import write_config, write_records
+from shared.runtime.kafka.topic_admin import topic_admin
+from tests.support.kafka_log import read_all
+
+# The 30 s tier lasts 0.6 s, the deadline of 72 h an hour and a half.
+TIME_SCALE = 0.02
+# Spark's least: real-time lanes tell their outcomes when an interval ends.
+QUICK_INTERVALS = {"HIFI_DELIVERY_REALTIME_INTERVAL_S": "5"}
+# Spark starts in 10 s on two idle cores; tests never meet idle ones.
+PATIENCE_S = 90.0
+_LOOK_S = 0.1
+
+
+@dataclass
+class RunningHifi:
+    stack: Stack
+    # What this test has added; its lanes go when the test ends.
+    added: list[Destination] = field(default_factory=list)
+
+    @property
+    def kafka(self) -> str:
+        return self.stack.bootstrap_servers
+
+    @property
+    def gateway(self) -> str:
+        return f"http://127.0.0.1:{self.stack.settings.gateway_port}"
+
+    def add(self, destination: Destination) -> None:
+        """Create a stream with one destination and wait until its lane runs."""
+        asyncio.run(self._add(destination))
+        self.added.append(destination)
+        self.wait_for_lane(destination.id)
+
+    def change(self, destination: Destination) -> None:
+        """Store a destination as it is to be from now on."""
+        asyncio.run(write_config(self.kafka, [destination]))
+
+    def dead_letters(self, destination_id: str) -> list[ConsumerRecord]:
+        """What rests of one destination."""
+        return [one for one in self.records(DEAD) if one.key == destination_id.encode()]
+
+    def remove_added(self) -> None:
+        """Take the test's destinations away, so that the next test has the cores for itself."""
+        if self.added:
+            keys = [destination.config_key for destination in self.added]
+            asyncio.run(write_records(self.kafka, [(key, None) for key in keys]))
+
+    def wait_for_lane(self, destination_id: str) -> None:
+        metrics = f"http://127.0.0.1:{self.stack.settings.delivery_metrics_port}/metrics"
+        line = f'hifi_delivery_lane_up{{destination="{destination_id}"}} 1.0'
+        wait_until(lambda: line in fetch(metrics), what=f"the lane {destination_id} is up")
+
+    def post(self, stream: str, events: Sequence[object]) -> httpx.Response:
+        return httpx.post(f"{self.gateway}/v1/streams/{stream}/events", json=events, timeout=30)
+
+    def balance(self, destination_id: str) -> Balance:
+        """The books as they are now."""
+        return self.wait_for_balance(destination_id, lambda _: True, what="there are books")
+
+    def wait_for_balance(
+        self,
+        destination_id: str,
+        holds: Callable[[Balance], bool],
+        *,
+        what: str,
+        timeout_s: float = PATIENCE_S,
+    ) -> Balance:
+        """The books once they are as wanted."""
+        stream, _ = stream_and_name(destination_id)
+        last: list[Balance] = []
+
+        async def look() -> None:
+            # Kept open: to read all receipts anew ten times a second takes a core from the lanes.
+            async with open_books(self.kafka, only=destination_id) as books:
+                while not last or not holds(last[-1]):
+                    await asyncio.sleep(_LOOK_S if last else 0)
+                    last.append(await books.balance(stream, destination_id))
+
+        try:
+            asyncio.run(asyncio.wait_for(look(), timeout_s))
+        except TimeoutError:
+            says = f"after {timeout_s:.0f} s still not so: {what}; the books say {last[-1:]}"
+            raise AssertionError(says) from None
+        return last[-1]
+
+    def records(self, topic: str) -> list[ConsumerRecord]:
+        """Everything a topic holds now."""
+        return asyncio.run(read_all(self.kafka, topic))
+
+    async def _add(self, destination: Destination) -> None:
+        async with topic_admin(self.kafka) as admin:
+            await admin.create_missing([stream_spec(destination.stream)])
+        await write_config(self.kafka, [Stream(destination.stream), destination])
+
+
+def stack_settings(folder: Path, cache: Path) -> StackSettings:
+    """Free ports, small heaps, fast retries."""
+    kafka, gateway, sample, *metrics = pick_free(9)
+    return StackSettings(
+        folder=folder,
+        cache=cache,
+        kafka_port=kafka,
+        gateway_port=gateway,
+        gateway_metrics_port=metrics[0],
+        delivery_metrics_port=metrics[1],
+        retrier_metrics_port=metrics[2],
+        observe_metrics_port=metrics[3],
+        console_port=metrics[4],
+        realtime_metrics_port=metrics[5],
+        sample_port=sample,
+        spark_heap_mb=512,
+        time_scale=TIME_SCALE,
+        # A minute is judged soon after its last event.
+        observe_env={"HIFI_OBSERVE_SETTLE_S": "2", "HIFI_OBSERVE_AUDIT_INTERVAL_S": "10"},
+    )
+
+
+@pytest.fixture(scope="session")
+def hifi_stack(tmp_path_factory: pytest.TempPathFactory, jars_cache: Path) -> Iterator[Stack]:
+    """One Hifi for all tests that need the whole of it: each start costs two Spark drivers."""
+    settings = stack_settings(tmp_path_factory.mktemp("hifi"), jars_cache)
+    stack = Stack(settings, environ={**os.environ, **QUICK_INTERVALS}, say=lambda _: None)
+    stack.start(lambda _: None)
+    try:
+        yield stack
+    finally:
+        stack.stop()
+
+
+@pytest.fixture
+def hifi(hifi_stack: Stack) -> Iterator[RunningHifi]:
+    """The whole of Hifi; a test names its own stream, and what it adds is taken away after it."""
+    running = RunningHifi(hifi_stack)
+    try:
+        yield running
+    finally:
+        running.remove_added()
+
+
+def fetch(url: str) -> str:
+    """What a page says; nothing while nobody answers."""
+    try:
+        with urllib.request.urlopen(url, timeout=5) as response:
+            text: str = response.read().decode()
+            return text
+    except OSError:
+        return ""
+
+
+def wait_until(
+    holds: Callable[[], bool],
+    *,
+    what: str | Callable[[], str],
+    timeout_s: float = PATIENCE_S,
+    look_s: float = _LOOK_S,
+) -> None:
+    """Wait for a condition, and say which one never came."""
+    until_s = time.monotonic() + timeout_s
+    while not holds():
+        if time.monotonic() > until_s:
+            says = what if isinstance(what, str) else what()
+            raise AssertionError(f"after {timeout_s:.0f} s still not so: {says}")
+        time.sleep(look_s)

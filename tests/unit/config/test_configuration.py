@@ -1,0 +1,113 @@
+"""Config objects refuse what cannot work, and the fold of the config topic never breaks."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.config.checks import ConfigError
+from shared.config.configuration import Configuration, Stream
+from shared.config.destination import Destination
+from shared.event.topics import NAME_PATTERN
+
+ORDERS = Stream("orders")
+SHOP = Destination("orders", "shop", "https://shop.example/in")
+
+names = st.from_regex(NAME_PATTERN, fullmatch=True)
+
+
+@given(names, st.integers(1, 1000))
+def test_a_stream_is_the_same_after_the_config_topic(name: str, partition_count: int) -> None:
+    stream = Stream(name, partition_count)
+    read = Configuration().apply(stream.config_key, stream.to_json())
+    assert read.streams == {name: stream}
+
+
+def test_of_one_key_the_last_value_counts() -> None:
+    slower = replace(SHOP, timeout_s=30.0)
+    read = Configuration()
+    for each in (SHOP, slower):
+        read = read.apply(each.config_key, each.to_json())
+    assert read.destinations == {"orders/shop": slower}
+
+
+def test_a_stream_says_where_its_key_is_and_what_its_events_are() -> None:
+    stream = Stream("orders", tenant="acme", key_pointer="/a~1b/c", json_schema='{"type":"object"}')
+    assert Configuration().apply(stream.config_key, stream.to_json()).streams == {"orders": stream}
+
+
+@pytest.mark.parametrize("empty", [None, b""])
+def test_an_empty_value_removes_the_object_and_no_other(empty: bytes | None) -> None:
+    full = Configuration({"orders": ORDERS, "hits": Stream("hits")}, {SHOP.id: SHOP})
+    assert set(full.apply(b"stream:orders", empty).streams) == {"hits"}
+    assert full.apply(SHOP.config_key, empty).destinations == {}
+    assert full.apply(b"stream:unheard-of", empty) == full
+
+
+@pytest.mark.parametrize("key", [b"", b"colour:1", b"stream", b"\xff\xfe"])
+def test_a_key_of_an_unknown_kind_changes_nothing(key: bytes) -> None:
+    full = Configuration({"orders": ORDERS})
+    assert full.apply(key, None if key == b"stream" else b"{}") == full
+
+
+def test_a_configuration_knows_the_destinations_of_a_stream() -> None:
+    other = Destination("hits", "shop", "https://shop.example/hits")
+    full = Configuration({}, {SHOP.id: SHOP, other.id: other})
+    assert list(full.destinations_of("orders")) == [SHOP]
+    assert list(full.destinations_of("nothing")) == []
+
+
+BROKEN_VALUES = [
+    b"{",
+    b"\xff",
+    b"null",
+    b"[]",
+    b'"orders"',
+    b"{}",
+    b"[" * 100_000,
+    b'{"name": 5}',
+    b'{"name": "other"}',
+    b'{"name": "orders", "partition_count": "4"}',
+    b'{"name": "orders", "partition_count": 4.0}',
+    b'{"name": "orders", "partition_count": true}',
+    b'{"name": "orders", "partition_count": 0}',
+    b'{"name": "orders", "partition_count": 1001}',
+    b'{"name": "orders", "retry_on": []}',
+    b'{"name": "orders", "tenant": "No"}',
+    b'{"name": "orders", "key_pointer": "user"}',
+    b'{"name": "orders", "key_pointer": 5}',
+    b'{"name": "orders", "json_schema": {}}',
+    b'{"name": "orders", "json_schema": "{"}',
+    b'{"name": "orders", "json_schema": "5"}',
+    b'{"name": "orders", "json_schema": "%s"}' % (b" " * 262_145),
+    b'{"name": "orders", "colour": "red"}',
+]
+
+
+@pytest.mark.parametrize("value", BROKEN_VALUES, ids=lambda value: repr(value[:40]))
+def test_a_broken_value_is_a_config_error_and_nothing_else(value: bytes) -> None:
+    with pytest.raises(ConfigError):
+        Configuration().apply(b"stream:orders", value)
+
+
+@pytest.mark.parametrize("retry_on", ["5", "null", "[[408]]", '["408"]', "[408.0]", "[429.5]"])
+@pytest.mark.parametrize("url", ['"https://shop.example"', "5", "null"])
+def test_a_broken_destination_is_a_config_error_and_nothing_else(retry_on: str, url: str) -> None:
+    value = f'{{"stream": "orders", "name": "shop", "url": {url}, "retry_on": {retry_on}}}'
+    with pytest.raises(ConfigError):
+        Configuration().apply(SHOP.config_key, value.encode())
+
+
+def test_an_object_under_another_ones_key_is_refused() -> None:
+    with pytest.raises(ConfigError, match="the value is that of b'destination:orders/shop'"):
+        Configuration().apply(b"destination:orders/shopp", SHOP.to_json())
+
+
+@given(st.binary(max_size=40), st.none() | st.binary(max_size=60))
+def test_no_record_can_break_the_fold(rest: bytes, value: bytes | None) -> None:
+    for kind in (b"stream:", b"destination:", b""):
+        try:
+            Configuration().apply(kind + rest, value)
+        except ConfigError as error:
+            assert str(error)  # noqa: PT017 - any record, refused or not, is fine

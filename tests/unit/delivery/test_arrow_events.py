@@ -1,0 +1,107 @@
+"""A stream's events by column: the same batches, bodies and facts as opened one by one."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delivery.arrow_events import columns_of
+from delivery.body import chunks, join_body
+from shared.event.envelope import event_headers, open_stream_record
+from shared.event.record import Headers, Origin, RecordIn
+from shared.proof.receipt import facts_of
+from shared.runtime.spark.arrow_rows import batch_in
+
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+def a_record(offset: int, *, size: int = 3, time_ms: int = 1_000, traced: bool = False) -> RecordIn:
+    headers = event_headers(
+        event_id=f"e{offset}",
+        event_time_ms=time_ms,
+        accepted_at_ms=time_ms + 1,
+        traceparent=TRACE if traced else None,
+    )
+    value = b"1" * size
+    return RecordIn(Origin("hifi.stream.a", 2, offset), 5, b"k", value, headers)
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> list[RecordIn]:
+    """Twenty records and more, with gaps, of several sizes and minutes, with traces and without."""
+    gaps = draw(st.lists(st.integers(1, 3) | st.just(1), min_size=20, max_size=60))
+    sizes = draw(st.lists(st.integers(1, 30), min_size=1, max_size=7))
+    times_ms = draw(st.lists(st.integers(0, 10**15), min_size=1, max_size=5))
+    traced = draw(st.lists(st.booleans(), min_size=1, max_size=3))
+    offset = draw(st.integers(0, 2**40))
+    records = []
+    for at, gap in enumerate(gaps):
+        offset += gap
+        records.append(
+            a_record(
+                offset,
+                size=sizes[at % len(sizes)],
+                time_ms=times_ms[at % len(times_ms)],
+                traced=traced[at % len(traced)],
+            )
+        )
+    return records
+
+
+@given(runs(), st.integers(0, 15), st.integers(1, 30), st.integers(1, 300))
+def test_columns_say_what_the_envelopes_say(
+    records: list[RecordIn], skipped: int, count_max: int, bytes_max: int
+) -> None:
+    # A slice, as an Arrow batch need not begin where its buffers do.
+    padded = [a_record(0)] * skipped + records
+    columns = columns_of(batch_in(padded).slice(skipped))
+    assert columns is not None
+    opened = [open_stream_record(record) for record in records]
+    expected = list(chunks(opened, count_max=count_max, bytes_max=bytes_max))
+    cuts = list(columns.cut(count_max=count_max, bytes_max=bytes_max))
+    assert [end - first for first, end in cuts] == [len(chunk) for chunk in expected]
+    for (first, end), chunk in zip(cuts, expected, strict=True):
+        assert columns.json_body(first, end) == join_body(chunk, "json")
+        assert columns.facts(first, end) == facts_of(chunk)
+        assert columns.envelopes(first, end) == chunk
+
+
+def good() -> list[RecordIn]:
+    return [a_record(offset) for offset in range(30)]
+
+
+REGULAR = a_record(7).headers
+OTHER_HEADERS: list[Headers] = [
+    (),
+    REGULAR[:2],
+    (*REGULAR, ("other", b"x")),
+    (*REGULAR, ("event-id", b"the last one counts")),
+    (REGULAR[1], REGULAR[0], REGULAR[2]),
+    (REGULAR[0], ("event-time-ms", b"0x10"), REGULAR[2]),
+    (REGULAR[0], ("event-time-ms", b"-1"), REGULAR[2]),
+    (REGULAR[0], ("event-time-ms", b""), REGULAR[2]),
+    (REGULAR[0], REGULAR[1], ("accepted-at-ms", b"\xff")),
+    (REGULAR[0], REGULAR[1], ("accepted-at-ms", b"1" * 19)),
+]
+
+
+@pytest.mark.parametrize("headers", OTHER_HEADERS)
+def test_records_that_the_gateway_did_not_write_are_opened_one_by_one(headers: Headers) -> None:
+    records = good()
+    records[7] = replace(records[7], headers=headers)
+    assert columns_of(batch_in(records)) is None
+
+
+def test_records_of_several_partitions_and_odd_values_are_opened_one_by_one() -> None:
+    for odd in (
+        replace(good()[7], value=b""),
+        replace(good()[7], origin=Origin("hifi.stream.a", 1, 7)),
+        replace(good()[7], origin=Origin("hifi.stream.b", 2, 7)),
+        replace(good()[7], origin=Origin("hifi.stream.a", 2, 6)),
+    ):
+        records = good()
+        records[7] = odd
+        assert columns_of(batch_in(records)) is None
+    assert columns_of(batch_in(good()[:19])) is None
+    assert columns_of(batch_in(good())) is not None

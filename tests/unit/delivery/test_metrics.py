@@ -1,0 +1,85 @@
+"""What workers counted, as the driver shows it: exact, from whatever machine it comes."""
+
+from dataclasses import replace
+
+from structlog.testing import capture_logs
+
+from delivery.metrics import DeliveryMetrics
+from shared.config.destination import Destination
+from shared.flow.flow import Flow, parked
+from shared.flow.flow_record import FlowRecord
+from shared.retry.attempt import Responded
+from tests.support.samples import NOW_MS
+from tests.unit.flow.test_flow import told
+
+TO = Destination("orders", "shop", "https://shop.example/in", disable_after_s=1_000)
+
+
+def a_record(store: str, *statuses: int, parks: int = 0) -> FlowRecord:
+    flow = told(Flow(), *[Responded(status) for status in statuses])
+    record = FlowRecord(Flow(), store=store)
+    return record.with_flow(parked(flow, "over_rate", parks), now_ms=NOW_MS)
+
+
+def value(metrics: DeliveryMetrics, name: str, **labels: str) -> float | None:
+    return metrics.registry.get_sample_value(name, {"destination": "orders/shop", **labels})
+
+
+def test_counts_of_several_machines_add_up_and_none_is_counted_twice() -> None:
+    metrics = DeliveryMetrics()
+    metrics.flows_before({"orders/shop": a_record("one", 200, 200, parks=7)})
+    for record in (
+        a_record("one", 200, 200, parks=7),
+        a_record("one", 200, 200, 503, parks=9),
+        a_record("two", 200, parks=1),
+        a_record("one", 200, 200, 503, parks=9),
+        a_record("two", 200, 200, parks=1),
+    ):
+        metrics.flow_known(TO, record)
+    attempts = "hifi_delivery_attempts_total"
+    assert value(metrics, attempts, outcome="ok") == 2
+    assert value(metrics, attempts, outcome="recoverable") == 1
+    assert value(metrics, "hifi_delivery_events_parked_total", cause="over_rate") == 3
+    # A file that was deleted begins anew.
+    metrics.flow_known(TO, a_record("one", 200))
+    assert value(metrics, attempts, outcome="ok") == 2
+
+
+def test_the_state_is_one_of_all_there_are() -> None:
+    metrics = DeliveryMetrics()
+    open_one = a_record("one", *[503] * 10)
+    metrics.flow_known(TO, open_one)
+    state = "hifi_delivery_flow_state"
+    assert value(metrics, state, state="open") == 1
+    assert value(metrics, state, state="closed") == 0
+    assert value(metrics, "hifi_delivery_parallel_requests") == 2
+    metrics.flow_known(TO, replace(a_record("one"), updated_at_ms=NOW_MS + 1))
+    assert value(metrics, state, state="open") == 0
+
+
+def test_a_failing_destination_is_warned_of_in_time_and_once_for_each_step() -> None:
+    now_ms = NOW_MS
+    metrics = DeliveryMetrics(clock=lambda: now_ms)
+    failing, well = a_record("one", 503), a_record("one", 503, 200)
+
+    def warned(after_s: int, record: FlowRecord = failing) -> list[float]:
+        nonlocal now_ms
+        now_ms = NOW_MS + 1_000 * after_s
+        with capture_logs() as said:
+            metrics.flow_known(TO, record)
+        assert {line["event"] for line in said} <= {"destination.failing"}
+        return [line["used_up"] for line in said]
+
+    found = [warned(after_s) for after_s in (0, 499, 500, 600, 800, 950, 2_000)]
+    assert found == [[], [], [0.5], [], [0.7], [0.9], []]
+    assert value(metrics, "hifi_delivery_failing_ratio") == 1
+    # A success ends it, and the next failure begins anew.
+    assert warned(2_000, well) == []
+    assert value(metrics, "hifi_delivery_failing_ratio") == 0
+    assert warned(2_000) == [0.9]
+    # For another machine it is well, which is no reason to say the same again.
+    elsewhere = a_record("two", 200)
+    assert (warned(2_000, elsewhere), warned(2_000)) == ([], [])
+    # What is given up already is no news.
+    gone = a_record("one", 410)
+    assert (warned(2_000, well), warned(2_000, gone)) == ([], [])

@@ -1,0 +1,68 @@
+"""A reply that took a part of a batch: which events failed, or that nobody can tell."""
+
+import contextlib
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delivery.http.partial_reply import UnreadableReportError, failed_events
+
+IDS = ["a", "b", "c", "a"]
+
+READABLE: list[tuple[Any, dict[int, int]]] = [
+    ({"failed": []}, {}),
+    ({"failed": [{"id": "b", "status": 503}]}, {1: 503}),
+    ({"failed": [{"index": 2, "status": 400}]}, {2: 400}),
+    ({"failed": [{"index": 2}]}, {2: 500}),
+    # One id twice in a batch: both.
+    ({"failed": [{"id": "a", "status": 429}], "more": 1}, {0: 429, 3: 429}),
+    ({"failed": [{"id": "b", "status": 503}, {"index": 1, "status": 400}]}, {1: 400}),
+]
+UNREADABLE: list[Any] = [
+    {"failed": None},
+    {"failed": {}},
+    {"failed": ["b"]},
+    {"failed": [{"id": "x", "status": 503}]},
+    {"failed": [{"index": 4}]},
+    {"failed": [{"index": -1}]},
+    {"failed": [{"index": True}]},
+    {"failed": [{"id": "b", "status": 200}]},
+    {"failed": [{"id": "b", "status": "503"}]},
+    {"failed": [{"id": "b", "status": 600}]},
+    {"failed": [{"status": 503}]},
+]
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+@pytest.mark.parametrize(("said", "failed"), READABLE)
+def test_a_report_names_events_by_id_or_place(
+    said: Any,
+    failed: dict[int, int],
+    is_ours: bool,  # noqa: FBT001 - a parameter of the table
+) -> None:
+    assert failed_events(json.dumps(said).encode(), IDS, is_ours=is_ours) == failed
+
+
+@pytest.mark.parametrize("said", UNREADABLE)
+def test_a_report_that_cannot_be_understood_is_no_success(said: Any) -> None:
+    with pytest.raises(UnreadableReportError):
+        failed_events(json.dumps(said).encode(), IDS, is_ours=True)
+
+
+@pytest.mark.parametrize("raw", [b"", b"ok", b"[]", b'{"a":1}', b"[" * 100_000])
+def test_a_207_of_somebody_who_never_heard_of_reports_is_a_success(raw: bytes) -> None:
+    assert failed_events(raw, IDS, is_ours=False) == {}
+    with pytest.raises(UnreadableReportError):
+        failed_events(raw, IDS, is_ours=True)
+
+
+@given(st.binary(max_size=60), st.booleans())
+def test_no_bytes_make_it_fail_otherwise(
+    raw: bytes,
+    is_ours: bool,  # noqa: FBT001 - drawn
+) -> None:
+    with contextlib.suppress(UnreadableReportError):
+        assert set(failed_events(raw, IDS, is_ours=is_ours)) <= set(range(4))

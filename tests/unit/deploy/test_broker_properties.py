@@ -1,0 +1,68 @@
+"""Says which settings of an embedded broker an acknowledged event depends on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from deploy.local.broker_properties import BrokerAddress, log4j2_properties, server_properties
+from deploy.local.cluster import useful_line
+
+_THREE = [BrokerAddress(1, 9101, 9201), BrokerAddress(2, 9102, 9202), BrokerAddress(3, 9103, 9203)]
+
+
+def _properties(brokers: list[BrokerAddress], which: int = 0) -> dict[str, str]:
+    text = server_properties(brokers[which], all_brokers=brokers, data=Path("/data"))
+    rows = [line.partition("=")[::2] for line in text.splitlines()]
+    assert len({key for key, _ in rows}) == len(rows)
+    return dict(rows)
+
+
+@pytest.mark.parametrize(("count", "factor", "in_sync_min"), [(1, "1", "1"), (3, "3", "2")])
+def test_every_topic_is_as_safe_as_the_set_allows(
+    count: int, factor: str, in_sync_min: str
+) -> None:
+    properties = _properties(_THREE[:count])
+    assert properties["default.replication.factor"] == factor
+    assert properties["min.insync.replicas"] == in_sync_min
+    assert properties["offsets.topic.replication.factor"] == factor
+    assert properties["transaction.state.log.replication.factor"] == factor
+    assert properties["transaction.state.log.min.isr"] == in_sync_min
+    assert properties["unclean.leader.election.enable"] == "false"
+    assert properties["auto.create.topics.enable"] == "false"
+
+
+def test_a_broker_listens_on_loopback_only_and_knows_all_voters() -> None:
+    properties = _properties(_THREE, which=1)
+    assert properties["node.id"] == "2"
+    assert properties["listeners"] == "PLAINTEXT://127.0.0.1:9102,CONTROLLER://127.0.0.1:9202"
+    assert properties["controller.quorum.voters"] == (
+        "1@127.0.0.1:9201,2@127.0.0.1:9202,3@127.0.0.1:9203"
+    )
+
+
+def test_topics_alone_decide_about_timestamps() -> None:
+    assert not [key for key in _properties(_THREE) if "timestamp" in key]
+
+
+def test_the_log_holds_warnings_and_errors() -> None:
+    assert "rootLogger.level=WARN\n" in log4j2_properties()
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ([], "it wrote nothing"),
+        (["one", "two", ""], "two"),
+        (["a", "12:00 ERROR Exiting Kafka", "\tat Kafka.main"], "12:00 ERROR Exiting Kafka"),
+        (["x ERROR y", "java.io.IOException: full", "\tat z"], "java.io.IOException: full"),
+        (["x ERROR y", "\tat z", "Caused by: no space left"], "Caused by: no space left"),
+        (
+            ["Error: Could not create the Java Virtual Machine.", "more"],
+            "Error: Could not create the Java Virtual Machine.",
+        ),
+    ],
+)
+def test_the_line_that_tells_why_is_found(lines: list[str], expected: str) -> None:
+    assert useful_line(lines) == expected

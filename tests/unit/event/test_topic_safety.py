@@ -1,0 +1,241 @@
+"""What is called unsafe, what is only noted, and that each finding says how to mend it."""
+
+from dataclasses import replace
+
+import pytest
+
+from shared.event.times import DAY_MS
+from shared.event.topic_safety import (
+    DISK_BYTES_EASY,
+    DISK_BYTES_MIN,
+    TopicFinding,
+    TopicState,
+    examine_cluster,
+    examine_disk,
+    examine_elr,
+    examine_jars,
+    examine_port,
+    examine_python,
+    examine_topic,
+    is_safe,
+)
+from shared.event.topics import CONFIG, RECEIPTS, fixed_specs, stream_spec
+
+STREAM = stream_spec("demo")
+FIXED = {spec.name: spec for spec in fixed_specs(["30s"])}
+SAFE = TopicState(
+    name=STREAM.name,
+    partition_count=4,
+    replicas_min=3,
+    in_sync_min=3,
+    settings={**STREAM.settings, "min.insync.replicas": "2"},
+)
+
+
+def with_settings(**settings: str) -> TopicState:
+    named = {name.replace("_", "."): value for name, value in settings.items()}
+    return replace(SAFE, settings={**SAFE.settings, **named})
+
+
+def grades(state: TopicState | None, *, broker_count: int = 3) -> list[tuple[str, str]]:
+    found = examine_topic(STREAM, state, broker_count=broker_count)
+    assert all(one.mend for one in found if one.grade != "good"), "each says how to mend it"
+    return [(one.grade, one.says) for one in found]
+
+
+def test_a_topic_as_it_should_be_is_said_to_be_good_with_its_facts() -> None:
+    says = "4 Kafka partitions, RF 3, min ISR 2, LogAppendTime, delete, kept 7 days"
+    assert grades(SAFE) == [("good", says)]
+
+
+def test_a_compacted_topic_with_one_partition_is_told_without_a_time() -> None:
+    spec = FIXED[CONFIG]
+    state = TopicState(CONFIG, 1, 1, 1, spec.settings)
+    (found,) = examine_topic(spec, state, broker_count=1)
+    assert found == TopicFinding(
+        CONFIG, "good", "1 Kafka partition, RF 1, min ISR 1, LogAppendTime, compact"
+    )
+
+
+def test_a_topic_that_is_not_there_is_unsafe() -> None:
+    assert grades(None) == [("unsafe", "does not exist")]
+
+
+@pytest.mark.parametrize(
+    ("state", "says"),
+    [
+        (
+            with_settings(message_timestamp_type="CreateTime"),
+            "message.timestamp.type is CreateTime and should be LogAppendTime",
+        ),
+        (
+            with_settings(cleanup_policy="compact"),
+            "cleanup.policy is compact and should be delete",
+        ),
+        (
+            with_settings(retention_ms=str(DAY_MS)),
+            "retention.ms is 86400000 and should be 604800000",
+        ),
+        (
+            replace(SAFE, settings={k: v for k, v in SAFE.settings.items() if k != "retention.ms"}),
+            "retention.ms is not set and should be 604800000",
+        ),
+        (
+            with_settings(unclean_leader_election_enable="true"),
+            "unclean.leader.election.enable is true: a broker that lacks events may lead",
+        ),
+        (
+            with_settings(retention_bytes="1000"),
+            "retention.bytes is 1000: a busy day deletes events before they are delivered",
+        ),
+        (
+            replace(SAFE, replicas_min=2, in_sync_min=2),
+            "has RF 2 and should have 3",
+        ),
+        (
+            with_settings(min_insync_replicas="1"),
+            "min.insync.replicas is 1 and should be 2",
+        ),
+        (
+            with_settings(min_insync_replicas="4"),
+            "min.insync.replicas is 4 with RF 3: nothing can ever be stored",
+        ),
+        (
+            replace(SAFE, in_sync_min=1),
+            "only 1 of 3 replicas are in sync and 2 must be: nothing can be stored now",
+        ),
+    ],
+)
+def test_one_thing_wrong_is_one_unsafe_finding(state: TopicState, says: str) -> None:
+    assert grades(state) == [("unsafe", says)]
+
+
+@pytest.mark.parametrize(
+    ("state", "says"),
+    [
+        (replace(SAFE, in_sync_min=2), "2 of 3 replicas are in sync"),
+        (
+            replace(SAFE, partition_count=2),
+            "has 2 Kafka partitions and was planned with 4",
+        ),
+    ],
+)
+def test_what_loses_nothing_is_a_note(state: TopicState, says: str) -> None:
+    assert grades(state) == [("note", says)]
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        with_settings(retention_ms="-1"),
+        with_settings(retention_ms=str(30 * DAY_MS)),
+        with_settings(retention_bytes="-1", unclean_leader_election_enable="false"),
+        replace(SAFE, partition_count=12),
+    ],
+)
+def test_more_than_is_needed_is_good(state: TopicState) -> None:
+    assert [grade for grade, _ in grades(state)] == ["good"]
+
+
+def test_kept_without_end_is_said_so() -> None:
+    assert grades(with_settings(retention_ms="-1"))[0][1].endswith("kept for ever")
+
+
+def test_room_for_a_record_may_be_more_than_needed_and_not_less() -> None:
+    spec = FIXED[RECEIPTS]
+    wanted = int(spec.settings["max.message.bytes"])
+    for found, grade in ((wanted - 1, "unsafe"), (wanted, "good"), (wanted + 1, "good")):
+        settings = {**spec.settings, "max.message.bytes": str(found)}
+        state = TopicState(RECEIPTS, spec.partition_count, 1, 1, settings)
+        (finding,) = examine_topic(spec, state, broker_count=1)
+        assert finding.grade == grade
+
+
+def test_a_topic_that_is_read_as_one_sequence_must_have_one_partition() -> None:
+    spec = FIXED[CONFIG]
+    state = TopicState(CONFIG, 2, 1, 1, spec.settings)
+    (found,) = examine_topic(spec, state, broker_count=1)
+    assert (found.grade, found.says) == (
+        "unsafe",
+        "has 2 Kafka partitions and must have 1 to be read in order",
+    )
+
+
+@pytest.mark.parametrize("broker_count", [1, 2])
+def test_one_copy_is_all_that_fewer_than_three_brokers_are_asked_for(broker_count: int) -> None:
+    single = replace(SAFE, replicas_min=1, in_sync_min=1, settings={**STREAM.settings})
+    assert [grade for grade, _ in grades(single, broker_count=broker_count)] == ["good"]
+
+
+def test_several_things_wrong_are_several_findings() -> None:
+    bad = replace(with_settings(cleanup_policy="compact"), replicas_min=1, in_sync_min=0)
+    assert len(grades(bad)) == 3
+
+
+@pytest.mark.parametrize(
+    ("broker_count", "grade", "begins"),
+    [
+        (1, "note", "1 broker: an event is stored once"),
+        (2, "note", "2 brokers: an event is stored once"),
+        (3, "good", "3 brokers"),
+        (6, "good", "6 brokers"),
+    ],
+)
+def test_a_cluster_is_safe_from_three_brokers_on(
+    broker_count: int, grade: str, begins: str
+) -> None:
+    found = examine_cluster(broker_count=broker_count)
+    assert found.grade == grade
+    assert found.says.startswith(begins)
+
+
+@pytest.mark.parametrize(("level", "grade"), [(None, "note"), (0, "note"), (1, "good")])
+def test_eligible_leader_replicas(level: int | None, grade: str) -> None:
+    assert examine_elr(level).grade == grade
+
+
+@pytest.mark.parametrize(
+    ("version", "grade"),
+    [((3, 11, 0), "good"), ((3, 13, 2), "good"), ((4, 0, 0), "good"), ((3, 10, 9), "unsafe")],
+)
+def test_python(version: tuple[int, ...], grade: str) -> None:
+    found = examine_python(version, path="/usr/bin/python3")
+    assert found.grade == grade
+    assert "/usr/bin/python3" in found.says
+
+
+def test_missing_jars_are_a_note_because_they_are_fetched() -> None:
+    assert examine_jars("spark", total=4, missing_bytes=[]).grade == "good"
+    found = examine_jars("spark", total=4, missing_bytes=[1_000_000, 2_000_000])
+    assert (found.grade, found.says) == ("note", "2 of 4 are in the cache")
+    assert "3 MB" in found.mend
+
+
+def test_a_port_may_be_free_or_ours_but_nobody_elses() -> None:
+    assert examine_port(8080, option="--gateway-port", holder="nobody").grade == "good"
+    assert examine_port(8080, option="--gateway-port", holder="hifi").grade == "good"
+    found = examine_port(8080, option="--gateway-port", holder="somebody")
+    assert found.grade == "unsafe"
+    assert "--gateway-port" in found.mend
+
+
+@pytest.mark.parametrize(
+    ("free_bytes", "grade"),
+    [
+        (DISK_BYTES_MIN - 1, "unsafe"),
+        (DISK_BYTES_MIN, "note"),
+        (DISK_BYTES_EASY - 1, "note"),
+        (DISK_BYTES_EASY, "good"),
+    ],
+)
+def test_disk(free_bytes: int, grade: str) -> None:
+    found = examine_disk("data", free_bytes=free_bytes)
+    assert found.grade == grade
+    assert "data" in found.says
+
+
+def test_notes_are_safe_and_one_unsafe_finding_is_not() -> None:
+    good, note = TopicFinding("a", "good", "x"), TopicFinding("b", "note", "y")
+    assert is_safe([])
+    assert is_safe([good, note])
+    assert not is_safe([good, note, TopicFinding("c", "unsafe", "z")])

@@ -1,0 +1,124 @@
+"""Every topic name and key, spelled out: other systems read them, so they never change unseen."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.event import topics
+from shared.retry.schedule import RetrySchedule
+from tests.support.samples import names
+
+NAMES = {
+    "orders": True,
+    "a": True,
+    "0": True,
+    "order-lines_2": True,
+    "a" * 100: True,
+    "a" * 101: False,
+    "": False,
+    "-orders": False,
+    "_orders": False,
+    "Orders": False,
+    "or.ders": False,
+    "or/ders": False,
+    "or:ders": False,
+    "or ders": False,
+    "orders\n": False,
+    "\u0661": False,
+    "caf\u00e9": False,
+}
+
+
+@pytest.mark.parametrize("text", NAMES, ids=repr)
+def test_a_name_is_what_the_table_says(text: str) -> None:
+    assert topics.is_name(text) is NAMES[text]
+
+
+@given(st.from_regex(topics.NAME_PATTERN, fullmatch=True))
+def test_a_stream_is_found_again_in_its_topic(stream: str) -> None:
+    topic = topics.stream_topic(stream)
+    assert topics.stream_of(topic) == stream
+    assert len(topic) <= 249  # Kafka's limit
+
+
+def test_topics_are_spelled_like_this() -> None:
+    assert topics.stream_topic("orders") == "hifi.stream.orders"
+    assert topics.retry_topic("30s") == "hifi.retry.30s"
+    assert topics.tier_of("hifi.retry.30s") == "30s"
+    assert topics.stream_of("somebody.elses") == "somebody.elses"
+    assert (topics.DEAD, topics.RECEIPTS) == ("hifi.dead", "hifi.receipts")
+    assert (topics.CONFIG, topics.STATE) == ("hifi.config", "hifi.state")
+    assert topics.PROBE == "hifi.probe"
+    assert (topics.ACKED, topics.MINUTES) == ("hifi.acked", "hifi.minutes")
+    assert topics.STATEMENTS == "hifi.statements"
+    assert topics.lane_group("orders/shop") == "hifi.lane.orders.shop"
+
+
+def test_keys_are_spelled_like_this() -> None:
+    assert topics.destination_id("orders", "shop") == "orders/shop"
+    assert topics.stream_config_key("orders") == b"stream:orders"
+    assert topics.destination_config_key("orders/shop") == b"destination:orders/shop"
+    assert topics.key_config_key("shop-writer") == b"key:shop-writer"
+    assert topics.tenant_config_key("acme") == b"tenant:acme"
+    assert topics.retry_key("orders/shop", "evt-1") == b"orders/shop:9"
+
+
+@given(names)
+def test_an_event_keeps_its_bucket_on_every_tier(event_id: str) -> None:
+    key = topics.retry_key("orders/shop", event_id)
+    assert key == topics.retry_key("orders/shop", event_id)
+    destination, _, bucket = key.decode().rpartition(":")
+    assert destination == "orders/shop"
+    assert 0 <= int(bucket) < topics.RETRY_BUCKETS
+
+
+def test_a_destinations_events_spread_over_all_buckets() -> None:
+    keys = {topics.retry_key("orders/shop", f"evt-{number}") for number in range(1000)}
+    assert len(keys) == topics.RETRY_BUCKETS
+
+
+def test_every_topic_is_stamped_by_the_broker() -> None:
+    specs = [topics.stream_spec("orders"), *topics.fixed_specs(["30s", "5m"])]
+    assert all(spec.settings["message.timestamp.type"] == "LogAppendTime" for spec in specs)
+
+
+# name, Kafka partitions, how it is cleaned, for how many days records stay
+SPECS = [
+    ("hifi.stream.orders", 4, "delete", 7),
+    ("hifi.retry.30s", 2, "delete", 4),
+    ("hifi.retry.5m", 2, "delete", 4),
+    ("hifi.dead", 2, "delete", 30),
+    ("hifi.receipts", 2, "delete", 30),
+    ("hifi.acked", 2, "delete", 4),
+    ("hifi.minutes", 1, "delete", 30),
+    ("hifi.statements", 1, "delete", 365),
+    ("hifi.config", 1, "compact", None),
+    ("hifi.state", 1, "compact", None),
+    ("hifi.redriven", 1, "compact,delete", 31),
+    ("hifi.probe", 3, "delete", 0),
+]
+
+
+def test_each_topic_is_set_up_as_the_table_says() -> None:
+    day_ms = 86_400_000
+    found = [
+        (
+            spec.name,
+            spec.partition_count,
+            spec.settings["cleanup.policy"],
+            int(days) // day_ms if (days := spec.settings.get("retention.ms")) else None,
+        )
+        for spec in (topics.stream_spec("orders"), *topics.fixed_specs(["30s", "5m"]))
+    ]
+    assert found == SPECS
+
+
+def test_a_stream_may_choose_its_partitions_and_retention() -> None:
+    spec = topics.stream_spec("orders", partition_count=12, retention_ms=1_000)
+    assert (spec.partition_count, spec.settings["retention.ms"]) == (12, "1000")
+
+
+def test_no_retry_record_is_deleted_before_its_deadline() -> None:
+    deadline_ms = RetrySchedule().deadline_s * 1000
+    assert deadline_ms < topics.RETRY_RETENTION_MS < topics.DEAD_RETENTION_MS
+    assert topics.DEAD_RETENTION_MS <= topics.RECEIPTS_RETENTION_MS

@@ -1,0 +1,146 @@
+"""How many requests a destination gets: up while it answers well, down when it does not."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.flow.concurrency import (
+    Concurrency,
+    Sample,
+    Window,
+    noted_full,
+    recovered,
+    sampled,
+)
+from tests.support.samples import NOW_MS
+
+
+def ok(latency_ms: float = 20.0, event_count: int = 500) -> Sample:
+    return Sample(latency_ms, event_count, is_ok=True, is_congested=False)
+
+
+FAILED = Sample(20.0, 500, is_ok=False, is_congested=True)
+REJECTED = Sample(20.0, 500, is_ok=False, is_congested=False)
+
+
+def after_window(
+    state: Concurrency, samples: list[Sample], *, limit_max: int = 64, is_full: bool = True
+) -> Concurrency:
+    """The state after a second with these requests: always the end of a window."""
+    start_ms = state.window.started_at_ms or NOW_MS
+    state = replace(state, window=Window(started_at_ms=start_ms, was_full=is_full))
+    for at, sample in enumerate(samples, start=1):
+        # All but the last come right at the beginning.
+        now_ms = start_ms + (1_000 if at == len(samples) else 1)
+        state = sampled(state, sample, limit_max=limit_max, now_ms=now_ms)
+    return state
+
+
+def test_it_starts_with_two_and_doubles_until_it_meets_the_cap() -> None:
+    state, limits = Concurrency(), []
+    for _ in range(5):
+        state = after_window(state, [ok()] * 5, limit_max=12)
+        limits.append(state.limit)
+    assert limits == [4, 8, 12, 12, 12]
+
+
+def test_after_the_first_congestion_it_grows_by_one() -> None:
+    state = after_window(Concurrency(limit=10), [ok()] * 9 + [FAILED])
+    assert (state.limit, state.doubling_max) == (7, 7)
+    assert after_window(state, [ok()] * 5).limit == 8
+
+
+# failed of 20 -> W of 10 after the window
+@pytest.mark.parametrize(("failed", "limit"), [(0, 11), (1, 10), (2, 7), (20, 7)])
+def test_a_tenth_of_failures_is_congestion(failed: int, limit: int) -> None:
+    steady = Concurrency(limit=10, doubling_max=1)
+    assert after_window(steady, [FAILED] * failed + [ok()] * (20 - failed)).limit == limit
+
+
+def test_answers_that_are_much_later_than_usual_are_congestion() -> None:
+    state = Concurrency(limit=10, doubling_max=1)
+    for _ in range(10):
+        state = after_window(state, [ok(100), ok(110), ok(90)], is_full=False)
+    assert state.limit == 10
+    later = after_window(state, [ok(151)] * 3)
+    assert later.limit == 7
+    # A little later is no reason to have fewer, and none to ask for more.
+    assert after_window(state, [ok(104)] * 3).limit == 11
+    assert after_window(state, [ok(120)] * 3).limit == 10
+    assert after_window(state, [ok(149)] * 3).limit == 10
+    assert after_window(replace(state, variance=900.0), [ok(160)] * 3).limit == 10
+
+
+def test_small_and_large_batches_are_not_compared() -> None:
+    state = after_window(Concurrency(limit=10, doubling_max=1), [ok(10, 1)] * 3)
+    for _ in range(3):
+        state = after_window(state, [ok(900, 500)] * 3)
+    assert state.limit == 14
+    assert set(state.usual_ms) == {1, 9}
+
+
+def test_it_is_not_raised_while_nobody_wants_more() -> None:
+    assert after_window(Concurrency(), [ok()] * 5, is_full=False).limit == 2
+    assert not Concurrency().window.was_full
+    noted = noted_full(Concurrency())
+    assert noted.window.was_full
+    assert noted_full(noted) is noted
+
+
+def test_what_is_rejected_says_nothing_of_how_many_it_can_take() -> None:
+    state = after_window(Concurrency(limit=10, doubling_max=1), [REJECTED] * 9)
+    assert (state.limit, state.usual_ms, state.mean_ms) == (11, {}, 0.0)
+
+
+def test_nothing_changes_within_a_window() -> None:
+    state = sampled(noted_full(Concurrency()), FAILED, limit_max=9, now_ms=NOW_MS)
+    for now_ms in range(NOW_MS, NOW_MS + 250, 10):
+        state = sampled(state, FAILED, limit_max=9, now_ms=now_ms)
+        assert state.limit == 2
+    assert sampled(state, FAILED, limit_max=9, now_ms=NOW_MS + 250).limit == 1
+
+
+def test_a_window_is_as_long_as_a_usual_answer_takes() -> None:
+    state = replace(Concurrency(limit=8), mean_ms=2_000.0)
+    state = sampled(state, FAILED, limit_max=9, now_ms=NOW_MS)
+    assert sampled(state, FAILED, limit_max=9, now_ms=NOW_MS + 1_999).limit == 8
+    assert sampled(state, FAILED, limit_max=9, now_ms=NOW_MS + 2_000).limit == 5
+
+
+def test_a_clock_that_is_set_back_begins_a_new_window() -> None:
+    state = sampled(Concurrency(limit=8), FAILED, limit_max=9, now_ms=NOW_MS)
+    state = sampled(state, FAILED, limit_max=9, now_ms=NOW_MS - 3_600_000)
+    assert state.limit == 8
+    assert sampled(state, FAILED, limit_max=9, now_ms=NOW_MS - 3_599_000).limit == 5
+
+
+def test_a_cap_that_was_lowered_holds_from_the_next_window_on() -> None:
+    assert after_window(Concurrency(limit=64), [ok()] * 3, limit_max=4).limit == 4
+
+
+def test_after_an_outage_it_starts_from_one_and_doubles_again() -> None:
+    state, limits = recovered(Concurrency(limit=12)), []
+    for _ in range(5):
+        state = after_window(state, [ok()] * 3)
+        limits.append(state.limit)
+    # Up to half of what it had, for that may have been what broke it.
+    assert limits == [2, 4, 6, 7, 8]
+    assert recovered(Concurrency(limit=1)).doubling_max == 1
+
+
+samples = st.builds(
+    Sample, st.floats(0, 30_000), st.integers(1, 10_000), st.booleans(), st.booleans()
+)
+
+
+@given(st.lists(st.tuples(samples, st.integers(0, 2_000)), max_size=60), st.integers(1, 256))
+def test_it_is_never_below_one_nor_above_the_cap(
+    lived: list[tuple[Sample, int]], limit_max: int
+) -> None:
+    state, now_ms = Concurrency(limit=1), NOW_MS
+    for sample, passed_ms in lived:
+        now_ms += passed_ms
+        state = sampled(noted_full(state), sample, limit_max=limit_max, now_ms=now_ms)
+        assert 1 <= state.limit <= limit_max

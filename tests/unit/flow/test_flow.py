@@ -1,0 +1,280 @@
+"""What is known of a destination: who may send, what each answer teaches, when it is given up."""
+
+from dataclasses import replace
+
+import pytest
+
+from shared.config.destination import Destination
+from shared.flow.breaker import BreakerState
+from shared.flow.flow import (
+    Answer,
+    Ended,
+    Flow,
+    FlowState,
+    Never,
+    NotNow,
+    SendLimits,
+    Start,
+    after_attempt,
+    failing_part,
+    is_calm,
+    left,
+    limits_of,
+    may_retry_locally,
+    may_start,
+    parked,
+    resumed,
+    retried_locally,
+    share_of,
+    started,
+    state_of,
+)
+from shared.retry.attempt import Attempt, Failed, Failure, Responded, WebhookDirective, classify
+from shared.retry.schedule import RetrySchedule
+from tests.support.samples import NOW_MS
+
+DAY_MS = 86_400_000
+LIMITS = limits_of(
+    Destination("orders", "shop", "https://shop.example/in", parallel_max=8), RetrySchedule()
+)
+OK, DOWN, NO = Responded(200), Responded(503), Responded(401)
+
+
+def told(
+    flow: Flow,
+    *attempts: Attempt,
+    limits: SendLimits = LIMITS,
+    now_ms: int = NOW_MS,
+    is_probe: bool = False,
+) -> Flow:
+    for attempt in attempts:
+        ended = Ended(attempt, classify(attempt), 500, 20.0, is_probe)
+        flow = after_attempt(flow, limits, ended, now_ms=now_ms, roll=0.0)
+    return flow
+
+
+def ask(
+    flow: Flow,
+    *,
+    limits: SendLimits = LIMITS,
+    now_ms: int = NOW_MS,
+    task: str = "a",
+    running: int = 0,
+) -> tuple[Flow, Answer]:
+    return may_start(flow, limits, task=task, running_count=running, now_ms=now_ms)
+
+
+def test_an_unknown_destination_gets_two_requests_at_once() -> None:
+    flow, answer = ask(Flow())
+    assert answer == Start(is_probe=False)
+    assert ask(flow, running=1)[1] == Start(is_probe=False)
+    full, answer = ask(flow, running=2)
+    assert answer == NotNow(Failure.BUDGET_USED_UP, NOW_MS + 250)
+    assert full.concurrency.window.was_full
+
+
+def test_tasks_share_the_requests_and_each_has_one() -> None:
+    flow = replace(Flow(), concurrency=replace(Flow().concurrency, limit=6))
+    for task in "abcd":
+        flow, _ = ask(flow, task=task)
+    assert share_of(flow, LIMITS) == 1
+    assert share_of(left(left(flow, "a"), "b"), LIMITS) == 3
+    assert share_of(flow, replace(LIMITS, parallel_max=2)) == 1
+    # A task whose worker was killed says nothing for longer than a request can take.
+    late_ms = NOW_MS + LIMITS.timeout_ms + 5_000
+    alone, _ = ask(flow, task="e", now_ms=late_ms)
+    assert set(alone.tasks) == {"e"}
+    # Within half of that there is nothing to write down.
+    assert ask(alone, task="e", now_ms=late_ms + 1)[0].tasks is alone.tasks
+
+
+def test_nobody_sends_to_a_paused_or_disabled_destination() -> None:
+    paused = ask(Flow(), limits=replace(LIMITS, is_paused=True))[1]
+    assert paused == NotNow(Failure.PAUSED, NOW_MS + 300_000)
+    assert ask(Flow(), limits=replace(LIMITS, is_disabled=True))[1] == Never()
+    assert ask(replace(Flow(), disabled_at_ms=NOW_MS))[1] == Never()
+
+
+def test_the_owners_rate_is_kept_across_tasks() -> None:
+    limits = replace(LIMITS, rate_per_s=100.0)
+    flow, _ = ask(Flow(), limits=limits)
+    flow = started(flow, limits, event_count=500, now_ms=NOW_MS)
+    assert ask(flow, limits=limits, task="b")[1] == NotNow(Failure.OVER_RATE, NOW_MS + 4_000)
+    assert started(flow, LIMITS, event_count=500, now_ms=NOW_MS) is flow
+
+
+def test_a_429_closes_the_gate_and_says_nothing_of_how_many_at_once() -> None:
+    flow = told(Flow(), OK, Responded(429, "30"))
+    assert ask(flow)[1] == NotNow(Failure.OVER_RATE, NOW_MS + 30_000)
+    assert flow.concurrency.limit == 2
+    assert flow.breaker.failures_in_row == 0
+    assert state_of(flow, now_ms=NOW_MS) is FlowState.THROTTLED
+    assert state_of(flow, now_ms=NOW_MS + 30_000) is FlowState.CLOSED
+    assert ask(told(Flow(), Responded(429)))[1] == NotNow(Failure.OVER_RATE, NOW_MS + 1_000)
+
+
+def test_a_503_with_a_time_closes_the_gate_and_is_a_failure() -> None:
+    flow = told(Flow(), Responded(503, "30"))
+    assert ask(flow)[1] == NotNow(Failure.OVER_RATE, NOW_MS + 30_000)
+    assert flow.breaker.failures_in_row == 1
+    assert ask(told(Flow(), DOWN))[1] == Start(is_probe=False)
+
+
+def test_ten_failures_open_the_breaker_and_a_probe_brings_one_request_back() -> None:
+    flow = told(Flow(), *[DOWN] * 10)
+    assert ask(flow)[1] == NotNow(Failure.BREAKER_OPEN, NOW_MS + 30_000)
+    assert state_of(flow, now_ms=NOW_MS) is FlowState.OPEN
+    later_ms = NOW_MS + 30_000
+    flow, answer = ask(flow, now_ms=later_ms)
+    assert answer == Start(is_probe=True)
+    assert state_of(flow, now_ms=later_ms) is FlowState.HALF_OPEN
+    flow = replace(flow, concurrency=replace(flow.concurrency, limit=8))
+    flow = told(flow, OK, now_ms=later_ms, is_probe=True)
+    assert (flow.concurrency.limit, flow.concurrency.doubling_max) == (1, 4)
+    for _ in range(2):
+        flow, _ = ask(flow, now_ms=later_ms)
+        flow = told(flow, OK, now_ms=later_ms, is_probe=True)
+    assert flow.breaker.state is BreakerState.CLOSED
+    assert ask(flow, now_ms=later_ms)[1] == Start(is_probe=False)
+
+
+def test_a_probe_that_was_not_the_destinations_to_answer_is_made_again() -> None:
+    later_ms = NOW_MS + 30_000
+    flow, _ = ask(told(Flow(), *[DOWN] * 10), now_ms=later_ms)
+    flow = told(flow, Failed(Failure.SECRET_UNAVAILABLE), now_ms=later_ms, is_probe=True)
+    assert ask(flow, now_ms=later_ms)[1] == Start(is_probe=True)
+    assert flow.attempts == {"recoverable": 10, "park": 1}
+
+
+def test_an_answer_of_4xx_is_an_answer() -> None:
+    later_ms = NOW_MS + 30_000
+    flow, _ = ask(told(Flow(), *[DOWN] * 10), now_ms=later_ms)
+    flow = told(flow, Responded(400), now_ms=later_ms, is_probe=True)
+    assert (flow.breaker.state, flow.breaker.successes) == (BreakerState.HALF_OPEN, 1)
+
+
+def test_local_retries_are_a_fifth_of_the_traffic() -> None:
+    flow, retries = told(Flow(), OK), 0
+    for _ in range(1_000):
+        flow = told(flow, OK, DOWN)
+        if may_retry_locally(flow):
+            flow, retries = retried_locally(flow, DOWN), retries + 1
+    assert 200 <= retries <= 50 + 1_000 * 0.2
+    spent = replace(flow, retry_tokens=1.0)
+    assert may_retry_locally(spent)
+    assert retried_locally(spent, Failed(Failure.READ_TIMEOUT)).retry_tokens == 0.0
+    assert not may_retry_locally(replace(spent, retry_tokens=0.99))
+    assert not may_retry_locally(told(Flow(), *[DOWN] * 10))
+
+
+def test_a_410_disables_at_once_and_a_person_enables_again() -> None:
+    flow = told(Flow(), OK, Responded(410))
+    assert ask(flow)[1] == Never()
+    assert state_of(flow, now_ms=NOW_MS) is FlowState.DISABLED
+    assert resumed(flow, replace(LIMITS, resumed_at_ms=NOW_MS - 1)) is flow
+    again = resumed(flow, replace(LIMITS, resumed_at_ms=NOW_MS))
+    assert ask(again)[1] == Start(is_probe=False)
+    assert again.attempts == {"ok": 1, "non_recoverable": 1}
+    assert resumed(Flow(), replace(LIMITS, resumed_at_ms=NOW_MS)).disabled_at_ms == 0
+
+
+@pytest.mark.parametrize("status", [200, 400, 503])
+def test_a_destination_may_ask_to_be_disabled(status: int) -> None:
+    flow = told(Flow(), OK, Responded(status, wish=WebhookDirective.ABORT))
+    assert ask(flow)[1] == Start(is_probe=False)
+    flow = told(flow, Responded(status, wish=WebhookDirective.DISABLE))
+    assert ask(flow)[1] == Never()
+    # A request that was under way meanwhile changes nothing.
+    assert ask(told(flow, OK))[1] == Never()
+
+
+def test_five_days_without_one_success_disable() -> None:
+    flow = told(Flow(), *[NO] * 9)
+    assert ask(told(flow, NO, now_ms=NOW_MS + 5 * DAY_MS - 1))[1] == Start(is_probe=False)
+    assert ask(told(flow, NO, now_ms=NOW_MS + 5 * DAY_MS))[1] == Never()
+    saved = told(told(flow, OK), *[NO] * 10, now_ms=NOW_MS + 5 * DAY_MS)
+    assert saved.disabled_at_ms == 0
+    # Two bad answers in a week are no reason.
+    rare = told(told(Flow(), NO), NO, now_ms=NOW_MS + 7 * DAY_MS)
+    assert rare.disabled_at_ms == 0
+
+
+HOLDING = replace(LIMITS, is_holding=True)
+
+
+def test_fifty_rejections_in_a_row_hold_a_destination_that_asked_for_it() -> None:
+    assert told(Flow(), *[NO] * 60).held_at_ms == 0
+    assert told(Flow(), *[NO] * 49, limits=HOLDING).held_at_ms == 0
+    assert told(Flow(), *[NO] * 30, Responded(400), *[NO] * 30, limits=HOLDING).held_at_ms == 0
+    held = told(Flow(), *[NO] * 50, limits=HOLDING)
+    assert state_of(held, now_ms=NOW_MS) is FlowState.HELD
+    assert ask(held, limits=HOLDING)[1] == NotNow(Failure.HELD, NOW_MS + 30_000)
+
+
+def test_nearly_all_of_five_minutes_rejected_after_health_holds_it_too() -> None:
+    well = told(Flow(), OK, now_ms=NOW_MS - DAY_MS)
+    assert told(well, *[Responded(400)] * 19, limits=HOLDING).held_at_ms == 0
+    assert told(well, *[Responded(400)] * 20, limits=HOLDING).held_at_ms == NOW_MS
+    assert told(Flow(), *[Responded(400)] * 40, limits=HOLDING).held_at_ms == 0
+    assert told(well, *[OK] * 3, *[Responded(400)] * 40, limits=HOLDING).held_at_ms == 0
+    old = told(well, *[Responded(400)] * 19, limits=HOLDING)
+    assert told(old, Responded(400), limits=HOLDING, now_ms=NOW_MS + 300_000).held_at_ms == 0
+
+
+def test_a_held_destination_is_released_by_an_answer_of_2xx_and_nothing_less() -> None:
+    held = told(Flow(), *[NO] * 50, limits=HOLDING)
+    later_ms = NOW_MS + 30_000
+    held, answer = ask(held, limits=HOLDING, now_ms=later_ms)
+    assert answer == Start(is_probe=True)
+    still = told(held, NO, limits=HOLDING, now_ms=later_ms, is_probe=True)
+    assert ask(still, limits=HOLDING, now_ms=later_ms)[1] == NotNow(Failure.HELD, later_ms + 60_000)
+    back = told(held, OK, limits=HOLDING, now_ms=later_ms, is_probe=True)
+    assert back.held_at_ms == 0
+    assert ask(back, limits=HOLDING, now_ms=later_ms)[1] == Start(is_probe=True)
+
+
+def test_what_is_parked_is_counted_by_cause() -> None:
+    flow = parked(parked(parked(Flow(), "over_rate", 500), "over_rate", 2), "held", 1)
+    assert flow.parks == {"over_rate": 502, "held": 1}
+
+
+@pytest.mark.parametrize(
+    ("attempt", "is_congestion"),
+    [
+        (DOWN, True),
+        (Failed(Failure.READ_TIMEOUT), True),
+        (Failed(Failure.CONNECT_REFUSED), True),
+        (Failed(Failure.TLS_FAILED), False),
+        (Responded(302), False),
+        (NO, False),
+        (Responded(429), False),
+    ],
+)
+def test_what_is_congestion(
+    attempt: Attempt,
+    is_congestion: bool,  # noqa: FBT001 - a row of the table
+) -> None:
+    flow = told(Flow(), attempt)
+    assert flow.concurrency.window.congested_count == is_congestion
+
+
+@pytest.mark.parametrize(
+    ("after_s", "part"), [(-5, 0.0), (0, 0.0), (30, 0.3), (100, 1.0), (900, 1.0)]
+)
+def test_a_failing_destination_uses_up_its_time(after_s: int, part: float) -> None:
+    at_ms = NOW_MS + 1_000 * after_s
+    failing = told(Flow(), OK, DOWN, now_ms=NOW_MS)
+    assert failing_part(failing, disable_after_s=100, now_ms=at_ms) == part
+    assert failing_part(told(failing, OK), disable_after_s=100, now_ms=at_ms) == 0
+
+
+def test_only_a_destination_without_doubt_limit_or_stop_may_be_left_alone_for_a_moment() -> None:
+    well = told(Flow(), OK)
+    assert is_calm(Flow(), LIMITS, now_ms=NOW_MS)
+    assert is_calm(well, LIMITS, now_ms=NOW_MS)
+    assert not is_calm(well, replace(LIMITS, is_paused=True), now_ms=NOW_MS)
+    assert not is_calm(well, replace(LIMITS, is_disabled=True), now_ms=NOW_MS)
+    assert not is_calm(well, replace(LIMITS, rate_per_s=100.0), now_ms=NOW_MS)
+    assert not is_calm(told(well, *[DOWN] * 20), LIMITS, now_ms=NOW_MS)
+    limited = told(well, Responded(429, retry_after="5"))
+    assert not is_calm(limited, LIMITS, now_ms=NOW_MS)

@@ -1,0 +1,125 @@
+"""What is known of a destination survives its file and the state topic, and nonsense in them."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.flow.flow import Ended, Flow, FlowState, SendLimits, after_attempt, may_start, parked
+from shared.flow.flow_record import FlowRecord, going_on, open_flow_record
+from shared.retry.attempt import Attempt, Failed, Failure, Responded, classify
+from tests.support.samples import NOW_MS
+from tests.unit.flow.test_flow import HOLDING, LIMITS, told
+
+attempts: st.SearchStrategy[Attempt] = st.sampled_from(
+    [
+        Responded(200),
+        Responded(503),
+        Responded(429, "3"),
+        Responded(401),
+        Responded(410),
+        Failed(Failure.READ_TIMEOUT),
+        Failed(Failure.SECRET_UNAVAILABLE),
+    ]
+)
+
+
+@st.composite
+def flows(draw: st.DrawFn) -> Flow:
+    """Whatever a destination can have lived through."""
+    flow, now_ms = Flow(), NOW_MS
+    for attempt, count in draw(st.lists(st.tuples(attempts, st.integers(1, 12)), max_size=6)):
+        for _ in range(count):
+            now_ms += draw(st.integers(0, 400))
+            flow, _ = may_start(flow, HOLDING, task="1.a", running_count=0, now_ms=now_ms)
+            ended = Ended(attempt, classify(attempt), 7, 31.5, is_probe=bool(count % 2))
+            flow = after_attempt(flow, HOLDING, ended, now_ms=now_ms, roll=0.5)
+    return parked(flow, "held", 3)
+
+
+@given(flows())
+def test_a_record_is_the_same_after_its_json(flow: Flow) -> None:
+    record = FlowRecord(Flow()).with_flow(flow, now_ms=NOW_MS)
+    assert open_flow_record(record.to_json()) == record
+    assert open_flow_record(record.to_json().ljust(4096)) == record
+
+
+def test_the_first_members_are_for_people() -> None:
+    record = FlowRecord(Flow()).with_flow(told(Flow(), *[Responded(503)] * 10), now_ms=NOW_MS)
+    said = json.loads(record.to_json())
+    assert {name: said[name] for name in list(said)[:4]} == {
+        "state": "open",
+        "since_ms": NOW_MS,
+        "until_ms": NOW_MS + 30_000,
+        "limit": 2,
+    }
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [None, b"", b"null", b"[]", b"{}", b'{"state":"open"}', b"\xff", b"[" * 100_000, b'{"flow":1}'],
+)
+def test_what_cannot_be_read_is_nothing(raw: bytes | None) -> None:
+    assert open_flow_record(raw) is None
+
+
+def test_any_part_that_is_missing_makes_it_nothing() -> None:
+    whole = json.loads(FlowRecord(Flow()).to_json())
+    for name in whole["flow"]:
+        part = {**whole, "flow": {k: v for k, v in whole["flow"].items() if k != name}}
+        assert open_flow_record(json.dumps(part).encode()) is None
+
+
+def test_when_the_next_request_may_go_follows_from_the_state() -> None:
+    def until_ms(flow: Flow) -> int:
+        return FlowRecord(Flow()).with_flow(flow, now_ms=NOW_MS).until_ms
+
+    assert until_ms(Flow()) == 0
+    assert until_ms(told(Flow(), Responded(429, "9"))) == NOW_MS + 9_000
+    assert until_ms(told(Flow(), *[Responded(401)] * 50, limits=HOLDING)) == NOW_MS + 30_000
+    assert until_ms(told(Flow(), Responded(410))) == 0
+
+
+def test_a_change_of_state_is_told_at_once_and_anything_else_once_a_second() -> None:
+    record = FlowRecord(Flow())
+    assert not record.is_to_publish(now_ms=NOW_MS)
+    well = record.with_flow(told(Flow(), Responded(200)), now_ms=NOW_MS)
+    assert well.is_to_publish(now_ms=NOW_MS)
+    said = replace(well, published_at_ms=NOW_MS)
+    assert not said.is_to_publish(now_ms=NOW_MS + 5_000)
+    more = said.with_flow(told(well.flow, Responded(200)), now_ms=NOW_MS + 1)
+    assert not more.is_to_publish(now_ms=NOW_MS + 999)
+    assert more.is_to_publish(now_ms=NOW_MS + 1_000)
+    gone = said.with_flow(told(well.flow, Responded(410)), now_ms=NOW_MS + 1)
+    assert (gone.state, gone.since_ms) == (FlowState.DISABLED, NOW_MS + 1)
+    assert gone.is_to_publish(now_ms=NOW_MS + 1)
+    assert more.since_ms == well.since_ms
+
+
+def go_on(
+    kept: FlowRecord | None, published: FlowRecord | None, limits: SendLimits = LIMITS
+) -> FlowRecord:
+    return going_on(kept, published, limits, store="ours", now_ms=NOW_MS + 3)
+
+
+def test_our_own_record_is_gone_on_from_unless_another_machine_knows_more() -> None:
+    assert go_on(None, None) == FlowRecord(Flow(), store="ours")
+    early = FlowRecord(parked(Flow(), "held", 5), store="here", updated_at_ms=NOW_MS)
+    gone = FlowRecord(Flow(), store="there").with_flow(
+        told(Flow(), Responded(410)), now_ms=NOW_MS + 1
+    )
+    assert go_on(early, None) is early
+    assert go_on(gone, early) is gone
+    learned = go_on(early, gone)
+    assert (learned.state, learned.store) == (FlowState.DISABLED, "here")
+    # Each machine counts for itself.
+    assert (learned.flow.attempts, learned.flow.parks) == ({}, {"held": 5})
+    assert go_on(None, gone).store == "ours"
+
+
+def test_a_persons_word_comes_first() -> None:
+    gone = FlowRecord(Flow()).with_flow(told(Flow(), Responded(410)), now_ms=NOW_MS + 1)
+    again = go_on(gone, None, replace(LIMITS, resumed_at_ms=NOW_MS + 2))
+    assert (again.state, again.since_ms) == (FlowState.CLOSED, NOW_MS + 3)

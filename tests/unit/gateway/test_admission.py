@@ -1,0 +1,133 @@
+"""What may come in, judged by headers and room alone."""
+
+import pytest
+
+from gateway.intake.admission import (
+    Format,
+    InFlight,
+    echoed_request_id,
+    read_encoding,
+    read_format,
+    traceparent,
+)
+from gateway.problems import Problem
+
+PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        "application/json",
+        "APPLICATION/JSON",
+        "application/json;charset=utf-8",
+        'application/json; charset="UTF-8"',
+        "application/json; profile=x",
+    ],
+)
+def test_json_is_taken(content_type: str) -> None:
+    assert read_format(content_type, is_cloud_event=False) is Format.JSON
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    ["", ";", "text/json", "application/jsonx", "application/json; charset=utf-16"],
+)
+def test_anything_else_is_415(content_type: str) -> None:
+    with pytest.raises(Problem) as caught:
+        read_format(content_type, is_cloud_event=False)
+    assert caught.value.status == 415
+
+
+@pytest.mark.parametrize(
+    ("content_type", "found"),
+    [
+        ("application/x-ndjson", Format.NDJSON),
+        ("application/jsonl; charset=utf-8", Format.NDJSON),
+        ("application/cloudevents+json", Format.CLOUD_EVENT),
+        ("Application/CloudEvents-Batch+JSON; charset=UTF-8", Format.CLOUD_EVENTS),
+    ],
+)
+def test_other_formats_are_known_by_their_type(content_type: str, found: Format) -> None:
+    assert read_format(content_type, is_cloud_event=False) is found
+
+
+@pytest.mark.parametrize("content_type", ["", "image/png", "application/json"])
+def test_with_ce_headers_any_type_is_the_data_of_a_cloud_event(content_type: str) -> None:
+    assert read_format(content_type, is_cloud_event=True) is Format.CLOUD_EVENT_BINARY
+
+
+@pytest.mark.parametrize(
+    ("header", "encoding"),
+    [
+        (None, "identity"),
+        ("", "identity"),
+        (" Identity ", "identity"),
+        ("GZIP", "gzip"),
+        ("x-gzip", "gzip"),
+        ("zstd", "zstd"),
+        ("br", "br"),
+    ],
+)
+def test_encodings_are_known_by_name(header: str | None, encoding: str) -> None:
+    assert read_encoding(header) == encoding
+
+
+@pytest.mark.parametrize("encoding", ["deflate", "gzip, gzip", "x"])
+def test_other_encodings_are_415(encoding: str) -> None:
+    with pytest.raises(Problem) as caught:
+        read_encoding(encoding)
+    assert caught.value.status == 415
+
+
+def test_room_is_given_up_to_the_last_byte_and_comes_back() -> None:
+    in_flight = InFlight(100)
+    in_flight.enter(60, tenant="t", overdue_bytes=0)
+    in_flight.enter(40, tenant="t", overdue_bytes=0)
+    with pytest.raises(Problem) as caught:
+        in_flight.enter(1, tenant="t", overdue_bytes=0)
+    assert caught.value.status == 503
+    assert (b"retry-after", b"1") in caught.value.headers
+    assert in_flight.byte_count == 100, "a refusal takes no room"
+    in_flight.leave(60, tenant="t")
+    in_flight.enter(60, tenant="t", overdue_bytes=0)
+
+
+def test_overdue_bytes_take_room_too() -> None:
+    in_flight = InFlight(100)
+    with pytest.raises(Problem):
+        in_flight.enter(50, tenant="t", overdue_bytes=51)
+
+
+@pytest.mark.parametrize(
+    ("header", "passed_on"),
+    [
+        (PARENT, PARENT),
+        (None, None),
+        ("", None),
+        (PARENT.upper(), None),
+        (PARENT + "\n", None),
+        ("01" + PARENT[2:], None),
+    ],
+)
+def test_only_a_right_traceparent_is_passed_on(header: str | None, passed_on: str | None) -> None:
+    assert traceparent(header) == passed_on
+
+
+@pytest.mark.parametrize(
+    ("header", "echoed"),
+    [("abc", "abc"), (None, "ours"), ("", "ours"), ("a b", "ours"), ("x" * 129, "ours")],
+)
+def test_a_request_id_is_echoed_if_it_is_fit_for_a_header(header: str | None, echoed: str) -> None:
+    assert echoed_request_id(header, otherwise="ours") == echoed
+
+
+def test_one_tenant_leaves_room_for_the_others() -> None:
+    in_flight = InFlight(100, tenant_bytes_max=75)
+    in_flight.enter(75, tenant="a", overdue_bytes=0)
+    with pytest.raises(Problem) as caught:
+        in_flight.enter(1, tenant="a", overdue_bytes=0)
+    assert caught.value.status == 429
+    in_flight.enter(25, tenant="b", overdue_bytes=0)
+    in_flight.leave(75, tenant="a")
+    in_flight.enter(75, tenant="a", overdue_bytes=0)

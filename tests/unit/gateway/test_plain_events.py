@@ -1,0 +1,147 @@
+"""Events read all at once are those that are read one by one, and so are their records."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.intake.admission import Format
+from gateway.intake.event_finder import find_events
+from gateway.intake.events import Context, EventLimits, Parsed, read_events
+from gateway.intake.plain_events import PlainEvents, read_plain
+from gateway.intake.record_batch import RecordBatch
+
+LIMITS = EventLimits(events_max=2_000, event_bytes_max=10_000, json_depth_max=5)
+CONTEXT = Context(id_base="request", accepted_at_ms=1_700_000_000_000)
+KEYED = Context(id_base="request", accepted_at_ms=1_700_000_000_000, key=b"user-7")
+
+ids = st.text(alphabet="aé😀\u0085 ", max_size=300) | st.integers() | st.none() | st.just("e-1")
+times: st.SearchStrategy[Any] = (
+    st.none()
+    | st.datetimes().map(lambda time: time.isoformat() + "Z")
+    | st.sampled_from(["yesterday", "", 5])
+)
+values = st.recursive(
+    st.none() | st.text(alphabet='[]{}"\\a', max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text('{"', max_size=2), inner),
+    max_leaves=10,
+)
+events = st.fixed_dictionaries(
+    {},
+    optional={
+        "id": ids,
+        "time": times,
+        "time_ms": st.none() | st.integers(),
+        "partitionkey": st.none() | st.sampled_from(["", "k"]),
+        "value": values,
+    },
+)
+plain = st.fixed_dictionaries(
+    {"id": st.text(alphabet="aé😀", min_size=1, max_size=100)},
+    optional={"time_ms": st.integers(0, 2_000_000_000_000), "value": st.text(max_size=9)},
+)
+
+
+def both(body: bytes, context: Context, body_format: Format = Format.JSON) -> list[Parsed | None]:
+    found = find_events(
+        body,
+        body_format,
+        events_max=LIMITS.events_max,
+        event_bytes_max=LIMITS.event_bytes_max,
+    )
+    return [
+        read_plain(found, body, context=context, limits=LIMITS),
+        read_events(found, context=context, limits=LIMITS),
+    ]
+
+
+@given(st.lists(events, max_size=5), st.sampled_from([CONTEXT, KEYED]))
+def test_what_is_read_at_once_is_what_is_read_one_by_one(
+    sent: list[dict[str, Any]], context: Context
+) -> None:
+    bodies = {
+        Format.JSON: json.dumps(sent).encode(),
+        Format.NDJSON: b"\n".join(json.dumps(one, ensure_ascii=False).encode() for one in sent),
+    }
+    for body_format, body in bodies.items():
+        fast, slow = both(body, context, body_format)
+        assert slow is not None
+        if fast is not None:
+            assert list(fast.events) == slow.events
+            assert isinstance(fast.events, PlainEvents)
+            assert fast.events.times_ms == [event.time_ms for event in slow.events]
+            assert fast.events.span_ms == (min(fast.events.times_ms), max(fast.events.times_ms))
+            assert list(fast.indexes) == list(slow.indexes)
+            assert slow.rejections == []
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {"id": "a"},
+        {"id": "a", "time": "2026-11-21T10:00:00Z"},
+        {"id": "a", "time_ms": 5, "tags": ["x", {"y": {}}]},
+        {"id": "é", "time": None, "partitionkey": None},
+    ],
+)
+def test_ordinary_events_are_plain(sent: dict[str, Any]) -> None:
+    assert both(json.dumps(sent).encode(), KEYED)[0] is None
+    for body in ([sent, sent], {"events": [sent, sent]}):
+        fast, slow = both(json.dumps(body).encode(), KEYED)
+        assert fast is not None
+        assert slow is not None
+        assert isinstance(fast.events, PlainEvents)
+        assert list(fast.events) == slow.events
+
+
+def test_an_event_at_the_depth_limit_is_not_passed_over() -> None:
+    for levels, is_refused in ((5, False), (6, True)):
+        event = b'{"id":"a","v":' + b"[" * (levels - 1) + b"]" * (levels - 1) + b"}"
+        for body in (event, b"[" + event + b',{"id":"b"}]'):
+            fast, slow = both(body, CONTEXT)
+            assert slow is not None
+            assert bool(slow.rejections) == is_refused
+            assert fast is None or not is_refused
+
+
+def test_a_body_of_blanks_is_not_kept_by_its_events() -> None:
+    fast, _ = both(b"[" + b" " * 1_000 + b'{"id":"a"},{"id":"b"}]', CONTEXT)
+    assert fast is not None
+    assert isinstance(fast.events, PlainEvents)
+    assert [type(raw) for raw in fast.events._raws] == [bytes, bytes]
+
+
+@given(
+    st.lists(plain, min_size=2, max_size=8),
+    st.integers(1, 30),
+    st.sampled_from([0, 1, 60, 63, 64, 65, 8_180]),
+    st.integers(100, 20_000),
+    st.sampled_from([CONTEXT, KEYED]),
+)
+def test_records_laid_out_at_once_are_those_laid_out_one_by_one(
+    sent: list[dict[str, Any]], times_over: int, before: int, room: int, context: Context
+) -> None:
+    fast, slow = both(json.dumps(sent * times_over).encode(), context)
+    assert fast is not None
+    assert slow is not None
+    filler = [*slow.events[:1]] * before
+    batches, counts = [], []
+    for chosen in (fast.events, slow.events):
+        batch = RecordBatch(1_000_000)
+        batch.fill(filler, 1_000)
+        batch._bytes_max = batch.size() + room
+        counts.append(batch.fill(chosen, 1_000))
+        if counts[-1] < len(chosen):
+            # The rest of it goes into the next batch.
+            rest = RecordBatch(1_000_000)
+            assert rest.fill(chosen[counts[-1] :], 2_000) == len(chosen) - counts[-1]
+            batches.append(b"".join(rest._build()))
+        assert batch.size() <= batch._bytes_max or batch.record_count() == 1
+        size = batch.size()
+        batches.append(b"".join(batch._build()))
+        assert len(batches[-1]) == size
+    half = len(batches) // 2
+    assert counts[0] == counts[1]
+    assert batches[:half] == batches[half:]

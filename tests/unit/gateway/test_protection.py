@@ -1,0 +1,198 @@
+"""Quotas, replays, wishes and depth: tables of what is let in and what is not."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.answers import Answer
+from gateway.idempotency import Replays, id_base
+from gateway.intake.json_depth import is_deeper
+from gateway.problems import Problem
+from gateway.quota import Quotas
+from gateway.request_options import RequestOptions, read_wishes
+from shared.config.access import Tenant
+
+ACME = Tenant("acme", events_per_s=100)
+DONE = Answer(200, b"{}")
+
+
+def test_a_tenant_without_a_quota_is_let_in_and_told_nothing() -> None:
+    quotas = Quotas()
+    quotas.admit(None, now_s=0)
+    quotas.use(None, events=10**9, byte_count=0, now_s=0)
+    assert quotas.headers(None, now_s=0) == ()
+
+
+def test_what_was_used_must_come_back_before_the_next() -> None:
+    quotas = Quotas()
+    quotas.admit(ACME, now_s=0)
+    quotas.use(ACME, events=300, byte_count=0, now_s=0)
+    with pytest.raises(Problem) as caught:
+        quotas.admit(ACME, now_s=1.5)
+    assert (caught.value.code, caught.value.status) == ("quota_events", 429)
+    assert caught.value.members["violated-policies"] == ["tenant-events"]
+    headers = dict(caught.value.headers)
+    # 200 below zero at 100 a second, less the half second that is left of them, and one to use.
+    assert headers[b"retry-after"] == b"1"
+    assert headers[b"ratelimit"] == b'"tenant-events";r=0;t=1'
+    quotas.admit(ACME, now_s=2.1)
+
+
+def test_a_quota_is_given_out_a_second_at_a_time() -> None:
+    quotas = Quotas()
+    quotas.admit(ACME, now_s=0)
+    assert quotas.headers(ACME, now_s=1_000) == (
+        (b"ratelimit-policy", b'"tenant-events";q=100;w=1'),
+        (b"ratelimit", b'"tenant-events";r=100;t=0'),
+    )
+
+
+def test_requests_count_when_they_are_let_in() -> None:
+    quotas, tenant = Quotas(), Tenant("acme", requests_per_s=2)
+    quotas.admit(tenant, now_s=0)
+    quotas.admit(tenant, now_s=0)
+    with pytest.raises(Problem, match="2 requests per second"):
+        quotas.admit(tenant, now_s=0)
+
+
+def test_workers_share_a_quota_and_a_new_one_counts_at_once() -> None:
+    quotas = Quotas(worker_count=4)
+    quotas.use(ACME, events=26, byte_count=0, now_s=0)
+    with pytest.raises(Problem, match="quota of 100 events per second"):
+        quotas.admit(ACME, now_s=0)
+    quotas.admit(Tenant("acme", events_per_s=200), now_s=0)
+
+
+def test_a_repeated_key_gets_the_first_answer() -> None:
+    replays = Replays(10_000)
+    assert replays.begin("a", b"body", now_s=0) is None
+    replays.end("a", DONE)
+    assert replays.begin("a", b"body", now_s=1) is DONE
+
+
+def test_a_key_under_way_is_409_and_with_another_body_422() -> None:
+    replays = Replays(10_000)
+    replays.begin("a", b"body", now_s=0)
+    with pytest.raises(Problem) as caught:
+        replays.begin("a", b"body", now_s=0)
+    assert caught.value.status == 409
+    with pytest.raises(Problem) as caught:
+        replays.begin("a", b"other", now_s=0)
+    assert caught.value.status == 422
+    assert replays.begin("b", b"body", now_s=0) is None
+
+
+@pytest.mark.parametrize("ended", [None, Answer(503, b""), Answer(504, b""), Answer(500, b"")])
+def test_what_is_not_final_opens_the_key_for_the_same_body(ended: Answer | None) -> None:
+    replays = Replays(10_000)
+    replays.begin("a", b"body", now_s=0)
+    replays.end("a", ended)
+    with pytest.raises(Problem) as caught:
+        replays.begin("a", b"other", now_s=0)
+    assert caught.value.status == 422
+    assert replays.begin("a", b"body", now_s=0) is None
+
+
+def test_a_refused_request_gives_the_key_back() -> None:
+    replays = Replays(10_000)
+    replays.begin("a", b"[", now_s=0)
+    replays.end("a", Answer(400, b""))
+    assert replays.begin("a", b"[]", now_s=0) is None
+
+
+def test_answers_are_forgotten_after_a_day() -> None:
+    replays = Replays(10_000)
+    replays.begin("a", b"1", now_s=0)
+    replays.end("a", DONE)
+    assert replays.begin("a", b"1", now_s=86_399) is DONE
+    assert replays.begin("a", b"1", now_s=86_401) is None
+
+
+def test_what_is_remembered_is_bounded_and_the_oldest_goes_first() -> None:
+    replays = Replays(100_000)
+    for n in range(1_000):
+        replays.begin(str(n), b"", now_s=n)
+        replays.end(str(n), Answer(200, b"x" * 400))
+    assert replays._byte_count <= 101_000
+    assert len(replays._entries) < 102
+    assert replays.begin("999", b"", now_s=1_000) is not None
+
+
+def test_ids_of_a_repetition_are_the_same_everywhere() -> None:
+    assert id_base("acme\0orders\0k") == "ik-b7e4a61a315486ebbc3b32dd0c088b9f"
+    assert id_base("a") != id_base("b")
+
+
+WISHES: list[tuple[dict[bytes, str], bytes, RequestOptions]] = [
+    ({}, b"", RequestOptions()),
+    ({b"prefer": "handling=strict"}, b"", RequestOptions(is_strict=True)),
+    ({b"prefer": 'return="minimal", handling=lenient'}, b"", RequestOptions(is_minimal=True)),
+    ({b"prefer": "handling=lenient, handling=strict"}, b"", RequestOptions()),
+    ({b"prefer": "respond-async, wait=10; x=y"}, b"", RequestOptions(is_async=True)),
+    ({}, b"dry_run=true", RequestOptions(is_dry_run=True)),
+    ({}, b"dry_run", RequestOptions(is_dry_run=True)),
+    ({}, b"results=all&other=1", RequestOptions(lists_all=True)),
+    ({b"idempotency-key": '"quoted"'}, b"", RequestOptions(idempotency_key="quoted")),
+    ({b"idempotency-key": "bare"}, b"", RequestOptions(idempotency_key="bare")),
+    ({b"x-partition-key": "\xe9"}, b"", RequestOptions(ordering_key=b"\xe9")),
+]
+
+
+@pytest.mark.parametrize(("headers", "query", "wishes"), WISHES)
+def test_wishes_are_read(headers: dict[bytes, str], query: bytes, wishes: RequestOptions) -> None:
+    assert read_wishes(headers, query) == wishes
+
+
+@pytest.mark.parametrize(
+    ("headers", "query"),
+    [
+        ({b"idempotency-key": ""}, b""),
+        ({b"idempotency-key": "x" * 256}, b""),
+        ({b"idempotency-key": "a\x07b"}, b""),
+        ({b"x-partition-key": "x" * 1_025}, b""),
+        ({}, b"dry_run=maybe"),
+        ({}, b"results=all&results=all"),
+        ({}, b"&".join([b"a=b"] * 21)),
+    ],
+)
+def test_wishes_that_make_no_sense_are_400(headers: dict[bytes, str], query: bytes) -> None:
+    with pytest.raises(Problem) as caught:
+        read_wishes(headers, query)
+    assert caught.value.status == 400
+
+
+def nested(value: Any) -> int:
+    """The depth of a value, the slow way."""
+    if isinstance(value, dict):
+        return 1 + max(map(nested, value.values()), default=0)
+    if isinstance(value, list):
+        return 1 + max(map(nested, value), default=0)
+    return 0
+
+
+values = st.recursive(
+    st.none() | st.text(alphabet='[]{}"\\a', max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text('{"', max_size=2), inner),
+    max_leaves=20,
+)
+
+
+@given(values, st.integers(0, 8))
+def test_depth_is_counted_in_brackets_outside_of_texts(value: Any, depth_max: int) -> None:
+    assert is_deeper(json.dumps(value).encode(), depth_max) == (nested(value) > depth_max)
+
+
+@pytest.mark.parametrize("height", [1, 11, 12, 13, 63, 64, 65, 100, 200])
+@pytest.mark.parametrize(
+    "filler", ["", "[],", '"[[",', "[[[],[]],[]],", r'"\\","\"{[",', '{"[":1},']
+)
+def test_depth_is_exact_whatever_lies_beside_it(height: int, filler: str) -> None:
+    value = "1"
+    for _ in range(height):
+        value = f"[{filler * 3}{value}]"
+    deepest = nested(json.loads(value))
+    assert not is_deeper(value.encode(), deepest)
+    assert is_deeper(value.encode(), deepest - 1)

@@ -1,0 +1,251 @@
+"""The pure parts of the console: markup, wording, headline, shares, past, sessions, steps."""
+
+from dataclasses import replace
+
+import pytest
+
+from observe.console.hosts import is_ours, may_post
+from observe.console.lag_history import STEP_MS, STEPS, LagHistory
+from observe.console.page_context import FlowView, PageContext
+from observe.console.pages.destination_pages import destination_page
+from observe.console.pages.event_page import steps_of
+from observe.console.pages.overview_page import headline
+from observe.console.parts import wording
+from observe.console.parts.loss_pieces import heat_level
+from observe.console.parts.markup import Attribute, fragment, tag
+from observe.console.viewers import ANYBODY, Cookies, Session, Viewer
+from observe.lag.time_shares import time_shares
+from shared.config.configuration import Configuration, Stream
+from shared.config.destination import Destination
+from shared.event.envelope import DEAD_AT, REASON, History
+from shared.event.record import Origin
+from shared.event.topics import retry_topic
+from shared.proof.overview import MinuteState, Node, NodeLag, Overview, StreamVerdict
+from shared.proof.trail import Kept
+from shared.retry.schedule import RetrySchedule
+from tests.support.console_fixtures import (
+    destination_view,
+    found_event,
+    minutes,
+    overview,
+    quantiles,
+)
+
+AT_MS = 1_790_000_000_000
+
+
+def test_markup_escapes_what_it_is_given_and_nothing_twice() -> None:
+    inner = tag("b", "<&>", class_="x")
+    assert inner == '<b class="x">&lt;&amp;&gt;</b>'
+    assert tag("p", inner, [" and ", 7, None]) == f"<p>{inner} and 7</p>"
+    assert fragment("'\"") == "&#x27;&quot;"
+    assert tag("input", name="q", value='"><x', required=True, hidden=False) == (
+        '<input name="q" value="&quot;&gt;&lt;x" required>'
+    )
+
+
+@pytest.mark.parametrize("path", ["javascript:x", "//evil.example", "https://x", "x", ""])
+def test_a_link_leads_to_our_own_paths_only(path: str) -> None:
+    for name in ("href", "src", "action"):
+        attributes: dict[str, Attribute] = {name: path}
+        with pytest.raises(AssertionError):
+            tag("a", "x", **attributes)
+
+
+def test_what_is_invisible_is_shown() -> None:
+    assert fragment("a\x00b\x1bc\u202ed\n") == "a\u2400b\u241bc\\u202ed\n"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "says"),
+    [
+        (None, "\u2013"), (0, "0 ms"), (0.0426, "43 ms"), (0.9996, "1.0 s"), (9.94, "9.9 s"),
+        (9.96, "10 s"), (59.7, "1 min"), (100, "1 min 40 s"), (3_600, "1 h"), (11_100, "3 h 5 min"),
+        (187_200, "2 d 4 h"), (-0.25, "-250 ms"),
+    ],
+)  # fmt: skip
+def test_durations_have_two_figures(seconds: float | None, says: str) -> None:
+    assert wording.duration(seconds) == says
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "says"),
+    [(None, "\u2013"), (0, "0 B"), (999, "999 B"), (1_000, "1.0 kB"), (20_480, "20.5 kB"),
+     (120_000, "120 kB"), (999_600, "1.0 MB"), (5 * 10**15, "5000 TB")],
+)  # fmt: skip
+def test_sizes_have_three_figures(size_bytes: int | None, says: str) -> None:
+    assert wording.size(size_bytes) == says
+
+
+def test_times_that_no_calendar_has_are_shown_as_numbers() -> None:
+    assert wording.moment(AT_MS + 7) == "2026-09-21 14:13:20.007Z"
+    assert wording.moment(10**30) == f"{10**30} ms"
+
+
+def test_the_headline_says_the_worst_first() -> None:
+    assert headline(overview(at_ms=AT_MS)) == "orders/lake is slow."
+    assert headline(overview(at_ms=AT_MS, unaccounted=1)) == (
+        "1 event is unaccounted for in orders/billing."
+    )
+    fine = overview(at_ms=AT_MS)
+    calm = replace(fine, streams=fine.streams[1:])
+    assert headline(calm) == "All of 10,004 acknowledged events accounted for."
+    assert headline(replace(calm, streams=())) == "No stream yet."
+    assert headline(replace(calm, streams=(), problem="kafka is away")) == "Kafka is away."
+    both = [replace(one, verdict=StreamVerdict.STALLED) for one in fine.streams[0].destinations]
+    stream = replace(fine.streams[0], verdict=StreamVerdict.STALLED, destinations=tuple(both))
+    stalled = replace(fine, streams=(stream,))
+    assert headline(stalled) == "orders/billing and orders/lake stand still."
+
+
+def test_shares_of_time_add_up_to_the_mean_of_the_whole() -> None:
+    one = destination_view("orders", "billing", at_ms=AT_MS)
+    # A tenth of the events went through the retrier, and waited before that.
+    met = replace(quantiles(40), count=50)
+    retried = replace(
+        one,
+        nodes=(*one.nodes, NodeLag(Node.RETRIER, process=met), NodeLag(Node.DEAD_LETTERS)),
+        since_accepted=quantiles(400),
+    )
+    shares = dict(time_shares(retried))
+    assert list(shares) == ["gateway", "kafka", "delivery", "retry tier", "retrier"]
+    assert shares["retrier"] == 4
+    assert sum(shares.values()) == pytest.approx(400)
+    assert time_shares(replace(one, since_accepted=None)) == ()
+
+
+@pytest.mark.parametrize("mean_ms", [0, 1, 30, 90, 5_000])
+def test_shares_add_up_also_when_the_nodes_have_looked_at_other_events(mean_ms: float) -> None:
+    one = destination_view("orders", "billing", at_ms=AT_MS)
+    for nodes in (one.nodes, (), one.nodes[:1]):
+        shares = dict(time_shares(replace(one, nodes=nodes, since_accepted=quantiles(mean_ms))))
+        assert sum(shares.values()) == pytest.approx(mean_ms)
+        assert min(shares.values()) >= 0
+
+
+def test_the_past_keeps_half_an_hour_and_the_slowest_of_each_moment() -> None:
+    past = LagHistory()
+    shown = overview(at_ms=AT_MS)
+    for step in range(STEPS + 20):
+        for part in (0, 3_000):
+            past.take(replace(shown, at_ms=AT_MS + step * STEP_MS + part))
+    past.take(Overview(AT_MS * 2, (), overview().audit))
+    moments = past.of(["orders/billing", "orders/lake"])
+    assert len(moments) == STEPS
+    assert {moment.destination_id for moment in moments} == {"orders/lake"}
+    assert moments[-1].at_ms - moments[0].at_ms == (STEPS - 1) * STEP_MS
+    assert past.of(["nothing"])[0].nodes == ()
+
+
+def test_what_is_not_known_is_never_green() -> None:
+    levels = dict.fromkeys(MinuteState)
+    for books in minutes("orders", "orders/billing", at_ms=AT_MS, lost=3):
+        levels[books.state] = heat_level(books)
+    assert levels == {
+        MinuteState.OPEN: "open",
+        MinuteState.COMPLETE: "complete",
+        MinuteState.CANNOT_TELL: "blind",
+        MinuteState.LOSING: "much",
+    }
+    few = replace(minutes("o", "o/b", at_ms=AT_MS)[0], acked=1_000, lost={Node.KAFKA: 1})
+    assert heat_level(few) == "some"
+    assert heat_level(None) == "empty"
+
+
+def test_a_scene_holds_what_its_viewer_may_see() -> None:
+    configuration = Configuration()
+    for stream in (Stream("orders"), Stream("players", tenant="studio")):
+        configuration = configuration.apply(stream.config_key, stream.to_json())
+    scene = PageContext(overview(at_ms=AT_MS), configuration)
+
+    def names(viewer: Viewer) -> list[str]:
+        return [stream.name for stream in scene.seen_by(viewer).overview.streams]
+
+    reader = frozenset({"read"})
+    assert names(ANYBODY) == ["orders", "players"]
+    assert names(Viewer("k", reader, "studio")) == ["players"]
+    assert names(Viewer("k", reader, "default", frozenset({"other"}))) == []
+    assert (
+        PageContext(overview(), Configuration()).seen_by(Viewer("k", reader, "x")).destinations
+        == []
+    )
+
+
+def test_cookies_are_signed_run_out_and_carry_their_own_token() -> None:
+    cookies, others = Cookies(b"one"), Cookies(b"two")
+    session = Session("nonce", AT_MS + 10, "ops", "abcd")
+    cookie = cookies.write(session)
+    assert cookies.read(cookie, now_ms=AT_MS) == session
+    assert cookies.read(cookie, now_ms=AT_MS + 10) is None
+    assert others.read(cookie, now_ms=AT_MS) is None
+    assert cookies.is_csrf(session, cookies.csrf(session))
+    assert not cookies.is_csrf(Session("other", AT_MS), cookies.csrf(session))
+    assert not cookies.is_csrf(session, cookie.partition(".")[2])
+
+
+@pytest.mark.parametrize(
+    ("host", "is_right"),
+    [
+        ("127.0.0.1:8088", True), ("localhost", True), ("LOCALHOST:1", True), ("[::1]:8088", True),
+        ("hifi.example:443", True), ("evil.example", False), ("127.0.0.1.evil.example", False),
+        ("[::2]:1", False), ("", False), ("hifi.example.evil", False),
+    ],
+)  # fmt: skip
+def test_only_our_own_names_are_answered(host: str, is_right: bool) -> None:  # noqa: FBT001
+    assert is_ours(host, {"hifi.example"}) is is_right
+
+
+def test_posts_come_from_our_own_pages() -> None:
+    ours = {"host": "127.0.0.1:8088", "fetch_site": "same-origin"}
+    assert may_post(**ours, origin="http://127.0.0.1:8088")
+    assert may_post(host="127.0.0.1:8088", fetch_site=None, origin=None)
+    assert not may_post(**ours, origin="http://127.0.0.1:9999")
+    assert not may_post(**ours, origin="null")
+    assert not may_post(host="h", fetch_site="cross-site", origin=None)
+
+
+def test_the_steps_of_an_event_stand_in_their_order() -> None:
+    found = found_event("e-1")
+    schedule = RetrySchedule()
+    history = replace(
+        History.fresh(now_ms=AT_MS, deadline_s=schedule.deadline_s),
+        attempt_count=1, cause="status_503", last_status=503, last_detail="busy",
+    )  # fmt: skip
+    envelope = replace(found.envelope, destination_id="orders/billing", history=history)
+    place = Origin(retry_topic("30s"), 1, 9)
+    waits = Kept(envelope, place, AT_MS + 100, {})
+    dead_headers = {REASON: b"deadline", DEAD_AT: b"%d" % (AT_MS + 90_000)}
+    dead = Kept(envelope, place, AT_MS + 90_000, dead_headers)
+    steps = steps_of(replace(found, retries=(waits,), dead=(dead,)), schedule)
+    assert [step.what.split()[0] for step in steps] == [
+        "POST", "Stored", "Not", "Waits", "Delivered", "Dead",
+    ]  # fmt: skip
+    facts = dict(steps[3].facts)
+    assert facts["due"] == wording.moment(AT_MS + 30_100)
+    assert facts["last status"] == "503"
+    assert facts["last answer"] == "busy"
+    assert "deadline" in steps[5].what
+
+
+@pytest.mark.parametrize(
+    ("failed_for_s", "breaker", "is_said"),
+    [(None, "closed", False), (49, "open", False), (50, "open", True), (500, "disabled", False)],
+)
+def test_a_destination_that_will_be_given_up_says_so_in_time(
+    failed_for_s: int | None,
+    breaker: str,
+    is_said: bool,  # noqa: FBT001 - a row of the table
+) -> None:
+    to = Destination("orders", "lake", "https://lake.example/in", disable_after_s=100)
+    since_ms = None if failed_for_s is None else AT_MS - 1_000 * failed_for_s
+    scene = PageContext(
+        overview(at_ms=AT_MS),
+        Configuration().apply(to.config_key, to.to_json()),
+        {to.id: FlowView(breaker, since_ms=AT_MS, failing_since_ms=since_ms)},
+    )
+    page = destination_page(to.id, scene, may_resume=True)
+    assert page is not None
+    said = "".join(region.content for region in page.regions)
+    assert ("without a success it is given up at" in said) is is_said
+    if is_said:
+        assert wording.moment(AT_MS + 50_000) in said

@@ -1,0 +1,180 @@
+"""What receipts prove as they come is what a plain count over all of them proves."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from observe.lag.progress import Progress, cause_of
+from observe.lag.rolling import SLOT_S, SLOTS, Rolling
+from shared.proof.balance import Balance, Coverage
+from shared.proof.log_buckets import LogBuckets
+from shared.proof.overview import Quantiles
+from shared.proof.receipt import Receipt, ReceiptOutcome
+from tests.support import samples
+
+TOPIC = "hifi.stream.orders"
+WHERE = (TOPIC, 0)
+DELIVERED, WAITING, DEAD = (
+    ReceiptOutcome.DELIVERED,
+    ReceiptOutcome.WAITING,
+    ReceiptOutcome.DEAD,
+)
+END = 30
+
+
+def a_receipt(
+    outcome: ReceiptOutcome, first: int, end: int, reason: str = "", redrives: int = 0
+) -> Receipt:
+    return samples.a_receipt(
+        outcome,
+        (first, end),
+        reason=reason,
+        started_at_ms=1_000,
+        ended_at_ms=1_250,
+        redrive_count=redrives,
+        out_from_event=LogBuckets.of([300]),
+        out_from_accepted=LogBuckets.of([200]),
+        in_from_accepted=LogBuckets.of([50]),
+    )
+
+
+def progress_of(*receipts: Receipt) -> Progress:
+    progress = Progress("orders/shop")
+    for receipt in receipts:
+        progress.take(receipt, now_ms=2_000)
+    return progress
+
+
+receipts = st.lists(
+    st.tuples(
+        st.sampled_from(ReceiptOutcome),
+        st.integers(0, END - 1),
+        st.integers(1, 9),
+        st.integers(0, 2),
+    ).map(
+        lambda drawn: a_receipt(
+            drawn[0], drawn[1], min(END, drawn[1] + drawn[2]), redrives=drawn[3]
+        )
+    ),
+    max_size=25,
+)
+
+
+@given(receipts, st.integers(1, 2))
+def test_the_balance_is_that_of_the_books(drawn: list[Receipt], times: int) -> None:
+    coverage = Coverage("orders/shop")
+    for receipt in drawn:
+        coverage.take(receipt)
+    progress = progress_of(*drawn * times)
+    assert progress.balance({WHERE: (0, END)}, {}) == coverage.balance({WHERE: (0, END)})
+    assert sum(progress.waiting_by_cause().values()) == coverage.balance({WHERE: (0, END)}).waiting
+
+
+@given(receipts, st.integers(0, END))
+def test_what_has_no_outcome_is_on_its_way_from_the_lanes_position_on(
+    drawn: list[Receipt], position: int
+) -> None:
+    known = {o for one in drawn for o in range(one.covered[0].first, one.covered[0].end)}
+    balance = progress_of(*drawn).balance({WHERE: (0, END)}, {WHERE: position})
+    assert balance.unaccounted == sum(o not in known for o in range(position))
+    assert balance.pending == sum(o not in known for o in range(position, END))
+
+
+def test_another_destinations_receipt_is_a_mistake_of_ours() -> None:
+    other = replace(a_receipt(DELIVERED, 0, 1), destination_id="orders/other")
+    for one in (lambda: progress_of(other), lambda: Coverage("orders/shop").take(other)):
+        with pytest.raises(AssertionError, match="another destination"):
+            one()
+
+
+def test_what_a_person_sends_again_waits_again_and_is_not_old() -> None:
+    log = {WHERE: (0, 10)}
+    progress = progress_of(a_receipt(DELIVERED, 0, 4), a_receipt(DEAD, 4, 6))
+    assert progress.balance(log, {}) == Balance(10, 4, 0, 2, 4, 0)
+    progress.take(a_receipt(WAITING, 4, 6, "redriven", redrives=1), now_ms=2_000)
+    assert progress.balance(log, {}) == Balance(10, 4, 2, 0, 4, 0)
+    assert progress.waiting_by_cause() == {"retry": 2}
+    assert list(progress.oldest_open(log)) == [(TOPIC, 0, 6)]
+    progress.take(a_receipt(DEAD, 4, 5, redrives=1), now_ms=2_000)
+    progress.take(a_receipt(DELIVERED, 5, 10, redrives=1), now_ms=2_000)
+    assert progress.balance(log, {}) == Balance(10, 9, 0, 1, 0, 0)
+
+
+def test_a_lane_that_never_spoke_is_believed_to_be_at_its_last_outcome() -> None:
+    balance = progress_of(a_receipt(DELIVERED, 5, 10)).balance({WHERE: (0, 12)}, {})
+    assert (balance.unaccounted, balance.pending) == (5, 2)
+
+
+def test_what_is_delivered_is_kept_as_a_count() -> None:
+    progress = progress_of(
+        *(a_receipt(DELIVERED, n, n + 1) for n in range(0, 100, 2)),
+        a_receipt(WAITING, 1, 2),
+        *(a_receipt(DEAD, n, n + 1) for n in range(1, 100, 2)),
+    )
+    one = progress.partition(TOPIC, 0)
+    assert (one.told.base, one.delivered_below, len(one.told.dead)) == (100, 50, 50)
+    assert not len(one.told.delivered)
+    assert not len(one.told.waiting)
+
+
+def test_a_log_that_begins_later_is_counted_from_there() -> None:
+    progress = Progress("orders/shop")
+    progress.partition(TOPIC, 0, first=1_000)
+    progress.take(a_receipt(DELIVERED, 0, 10), now_ms=0)
+    progress.take(a_receipt(DELIVERED, 990, 1_010), now_ms=0)
+    balance = progress.balance({WHERE: (1_000, 1_020)}, {})
+    assert (balance.acked, balance.delivered, balance.pending) == (20, 10, 10)
+    assert list(progress.oldest_open({WHERE: (1_000, 1_020)})) == [(TOPIC, 0, 1_010)]
+    assert list(progress.oldest_open({WHERE: (1_000, 1_010)})) == []
+
+
+@pytest.mark.parametrize(
+    ("reason", "word"),
+    [
+        ("status_429", "throttled"),
+        ("rate_limited", "throttled"),
+        ("breaker_open", "breaker"),
+        ("paused", "parked"),
+        ("held", "parked"),
+        ("status_503", "retry"),
+        ("timeout", "retry"),
+    ],
+)
+def test_each_reason_is_one_of_four_words(reason: str, word: str) -> None:
+    assert cause_of(reason) == word
+
+
+def test_the_newest_reason_for_waiting_counts_and_the_delivered_wait_no_more() -> None:
+    progress = progress_of(
+        a_receipt(WAITING, 0, 10, "status_503"),
+        a_receipt(WAITING, 5, 12, "status_429"),
+        a_receipt(DELIVERED, 2, 4),
+    )
+    assert progress.waiting_by_cause() == {"retry": 3, "throttled": 7}
+    progress.take(a_receipt(DELIVERED, 5, 12), now_ms=0)
+    assert progress.waiting_by_cause() == {"retry": 3}
+
+
+def test_lags_of_delivery_and_retrier_are_kept_apart_and_only_delivered_ones_go_out() -> None:
+    progress = progress_of(
+        a_receipt(DELIVERED, 0, 1),
+        a_receipt(WAITING, 1, 2),
+        replace(a_receipt(DELIVERED, 1, 2), is_retry=True),
+    )
+    assert progress.heard_at_ms == 2_000
+    for lags, taken in ((progress.delivery, 2), (progress.retrier, 1)):
+        assert lags.in_from_accepted.read(now_ms=2_000).count == taken
+        assert lags.process.read(now_ms=2_000).mean_ms == 250
+        assert lags.out_from_accepted.read(now_ms=2_000).count == 1
+        assert lags.out_from_event.read(now_ms=2_000).count == 1
+
+
+def test_the_past_falls_out_of_a_rolling_window() -> None:
+    rolling = Rolling()
+    for minute in range(30):
+        rolling.add(100, 2, now_ms=minute * 60_000)
+    now_ms = 29 * 60_000
+    assert rolling.read(now_ms=now_ms).count == 2 * SLOTS * SLOT_S // 60
+    assert Quantiles.of(rolling.read(now_ms=now_ms + SLOTS * SLOT_S * 1000)) is None

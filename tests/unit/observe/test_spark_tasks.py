@@ -1,0 +1,82 @@
+"""What the audit's tasks make of the ledger's rows, and which rows are read together."""
+
+import json
+from typing import Any
+
+import pyarrow as pa
+
+from observe.audit.spark_job import stretches
+from observe.audit.spark_tasks import name
+from shared.event.topics import ACKED
+from shared.proof.acked import AckedRow, AckedSlice
+from shared.proof.intervals import Offsets
+from shared.proof.merkle import merkle_root
+
+TOPIC = "hifi.stream.orders"
+M0, M1 = 1_699_999_980_000, 1_700_000_040_000
+
+
+def a_row(first: int, *runs: tuple[int, int], topic: str = TOPIC) -> bytes:
+    count = sum(number for number, _ in runs)
+    ids = tuple(f"e{first + at}" for at in range(count))
+    return AckedRow(topic, 0, (AckedSlice(first, runs, M0),), ids).to_bytes()
+
+
+def named(
+    *rows: bytes | None, minutes: set[int], spans: list[tuple[int, int]], extra: Any = ()
+) -> dict[str, Any]:
+    batch = pa.RecordBatch.from_arrays([pa.array(rows, pa.binary())], names=["value"])
+    (part,) = name(
+        [batch],
+        wanted={TOPIC: minutes},
+        spans={(TOPIC, 0): spans} if spans else {},
+        extra={(TOPIC, M0): extra},
+    )
+    found: dict[str, Any] = json.loads(part.column("part")[0].as_py())
+    return found
+
+
+def root(*ids: str) -> str:
+    return merkle_root(ids).hex()
+
+
+def test_a_minute_has_the_ids_of_its_rows_and_of_its_part_of_others() -> None:
+    rows = (a_row(0, (3, M0)), a_row(3, (1, M1), (2, M0), (1, M1)), a_row(7, (2, M1)))
+    found = named(*rows, minutes={M0}, spans=[])
+    assert found["roots"] == [[TOPIC, M0, root("e0", "e1", "e2", "e4", "e5"), 5]]
+    both = named(*rows, minutes={M0, M1}, spans=[], extra=["from-log"])
+    assert sorted(both["roots"]) == [
+        [TOPIC, M0, root("e0", "e1", "e2", "e4", "e5", "from-log"), 6],
+        [TOPIC, M1, root("e3", "e6", "e7", "e8"), 4],
+    ]
+
+
+def test_single_offsets_are_named_in_the_order_of_the_claims() -> None:
+    rows = (a_row(0, (3, M0)), a_row(3, (1, M1), (2, M0)), a_row(4, (1, M1)))
+    found = named(*rows, minutes=set(), spans=[(2, 5)])
+    assert found["roots"] == []
+    assert found["ids"] == [[TOPIC, 0, at, f"e{at}"] for at in (2, 3, 4, 4)]
+
+
+def test_what_is_no_row_and_what_is_of_others_names_nothing() -> None:
+    other = a_row(0, (3, M0), topic="hifi.stream.others")
+    found = named(b"no row", None, other, minutes={M0}, spans=[(0, 9)])
+    assert found == {"roots": [], "ids": []}
+
+
+def test_stretches_with_little_between_are_read_as_one() -> None:
+    near = Offsets.of([(0, 10), (500, 510)])
+    far = Offsets.of([(0, 10), (100_000, 100_010)])
+    assert stretches({0: near, 1: far}) == [
+        {(ACKED, 0): (0, 510), (ACKED, 1): (0, 10)},
+        {(ACKED, 1): (100_000, 100_010)},
+    ]
+    assert stretches({}) == []
+
+
+def test_there_are_at_most_eight_stretches_and_the_smallest_gaps_are_read_over() -> None:
+    firsts = [at * 100_000 + at * at * 100 for at in range(30)]
+    found = stretches({0: Offsets.of([(first, first + 10) for first in firsts])})
+    assert len(found) == 8
+    assert found[0] == {(ACKED, 0): (0, firsts[22] + 10)}
+    assert found[-1] == {(ACKED, 0): (firsts[29], firsts[29] + 10)}

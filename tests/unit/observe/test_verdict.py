@@ -1,0 +1,69 @@
+"""The worst that holds decides the word, and its reason is told."""
+
+from dataclasses import replace
+
+import pytest
+
+from observe.lag.verdict import STALLED_AFTER_S, Signs, judge
+from shared.proof.balance import Balance
+from shared.proof.log_buckets import LogBuckets
+from shared.proof.overview import MinuteBooks, MinuteState, Node, Quantiles, StreamVerdict
+
+BALANCE = Balance(100, 90, 3, 2, 5, 0)
+
+
+def minute(state: MinuteState, lost: int = 0) -> MinuteBooks:
+    return MinuteBooks(
+        "s", "s/d", 0, state, 10, 10 - lost, 0, 0, 0, {Node.KAFKA: lost} if lost else {},
+        problem="the lane has not come to it",
+    )  # fmt: skip
+
+
+LOSING = minute(MinuteState.LOSING, 2)
+BLIND = minute(MinuteState.CANNOT_TELL)
+WELL = minute(MinuteState.COMPLETE)
+SLOW = Quantiles.of(LogBuckets.of([60_000]))
+FAST = Quantiles.of(LogBuckets.of([60]))
+
+# silent_s, oldest_age_s, since_accepted, minutes, problem -> verdict, a part of the reason
+TABLE = [
+    (0.0, None, None, [], "", StreamVerdict.OK, ""),
+    (0.0, 1.0, FAST, [WELL], "", StreamVerdict.OK, ""),
+    (STALLED_AFTER_S, 99.0, SLOW, [LOSING, BLIND], "x", StreamVerdict.LOSING, "2 events"),
+    (STALLED_AFTER_S, 99.0, SLOW, [BLIND], "x", StreamVerdict.STALLED, "none has moved"),
+    (0.0, 99.0, SLOW, [BLIND], "", StreamVerdict.CANNOT_TELL, "has not come to it"),
+    (0.0, 99.0, SLOW, [WELL], "Kafka is away", StreamVerdict.CANNOT_TELL, "Kafka is away"),
+    (0.0, 99.0, FAST, [], "", StreamVerdict.SLOW, "3 wait for a retry"),
+    (0.0, 1.0, SLOW, [], "", StreamVerdict.SLOW, "95 %"),
+    (0.0, None, SLOW, [], "", StreamVerdict.SLOW, "95 %"),
+]
+
+
+def test_what_a_person_has_paused_does_not_stand_still_by_itself() -> None:
+    signs = Signs(BALANCE, 99.0, 99.0, None, [WELL], is_paused=True)
+    found, reason = judge(signs, slow_after_s=30)
+    assert (found, reason) == (StreamVerdict.SLOW, "it is paused, and 8 events wait")
+    idle = replace(signs, balance=Balance(1, 1, 0, 0, 0, 0), oldest_age_s=None)
+    assert judge(idle, slow_after_s=30) == (StreamVerdict.OK, "")
+
+
+def test_a_loss_names_who_lost() -> None:
+    found = judge(Signs(BALANCE, 0, None, None, [LOSING]), slow_after_s=30)
+    assert found[1] == "2 events were lost in the last hour, at kafka"
+
+
+@pytest.mark.parametrize(("silent", "age", "lag", "minutes", "problem", "verdict", "why"), TABLE)
+def test_the_worst_that_holds_decides(  # noqa: PLR0917 - a table
+    silent: float,
+    age: float | None,
+    lag: Quantiles | None,
+    minutes: list[MinuteBooks],
+    problem: str,
+    verdict: StreamVerdict,
+    why: str,
+) -> None:
+    signs = Signs(BALANCE, silent, age, lag, minutes, problem)
+    found, reason = judge(signs, slow_after_s=30)
+    assert found is verdict
+    assert why in reason
+    assert bool(reason) == (verdict is not StreamVerdict.OK)

@@ -1,0 +1,181 @@
+"""The books balance whatever the order and however often receipts come, and no loss can hide."""
+
+from collections import Counter
+from typing import TypeAlias
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.proof.balance import Balance, Coverage
+from shared.proof.receipt import Receipt, ReceiptOutcome
+from tests.support.samples import a_receipt
+
+TOPIC = "hifi.stream.orders"
+DELIVERED, WAITING, DEAD = (
+    ReceiptOutcome.DELIVERED,
+    ReceiptOutcome.WAITING,
+    ReceiptOutcome.DEAD,
+)
+# The best that has become of an event counts.
+RANKS = (DELIVERED, DEAD, WAITING)
+
+
+def balance_of(receipts: list[Receipt], first: int, end: int) -> Balance:
+    coverage = Coverage("orders/shop")
+    for receipt in receipts:
+        coverage.take(receipt)
+    return coverage.balance({(TOPIC, 0): (first, end)})
+
+
+# receipts -> acked, delivered, waiting, dead, pending, unaccounted; the log is [0, 10)
+BOOKS: list[tuple[str, list[Receipt], Balance]] = [
+    ("nothing yet", [], Balance(10, 0, 0, 0, 10, 0)),
+    ("all delivered", [a_receipt(DELIVERED, (0, 10))], Balance(10, 10, 0, 0, 0, 0)),
+    ("in the middle", [a_receipt(DELIVERED, (0, 6))], Balance(10, 6, 0, 0, 4, 0)),
+    (
+        "twice delivered is once delivered",
+        [a_receipt(DELIVERED, (0, 6)), a_receipt(DELIVERED, (2, 6))],
+        Balance(10, 6, 0, 0, 4, 0),
+    ),
+    (
+        "a duplicate does not hide a loss",
+        [a_receipt(DELIVERED, (0, 5), (6, 10)), a_receipt(DELIVERED, (0, 5))],
+        Balance(10, 9, 0, 0, 0, 1),
+    ),
+    (
+        "a retry that was delivered",
+        [a_receipt(WAITING, (0, 10)), a_receipt(DELIVERED, (0, 4))],
+        Balance(10, 4, 6, 0, 0, 0),
+    ),
+    (
+        "a retry that was given up",
+        [a_receipt(WAITING, (0, 10)), a_receipt(DEAD, (0, 4))],
+        Balance(10, 0, 6, 4, 0, 0),
+    ),
+    (
+        "a dead letter that was re-driven and delivered",
+        [a_receipt(DEAD, (0, 10)), a_receipt(DELIVERED, (0, 10))],
+        Balance(10, 10, 0, 0, 0, 0),
+    ),
+    (
+        "a dead letter that was re-driven and waits",
+        [a_receipt(WAITING, (0, 4), redrive_count=1), a_receipt(DEAD, (0, 10))],
+        Balance(10, 0, 4, 6, 0, 0),
+    ),
+    (
+        "a dead letter that was re-driven and died again",
+        [
+            a_receipt(DEAD, (0, 10)),
+            a_receipt(WAITING, (0, 4), redrive_count=1),
+            a_receipt(DEAD, (0, 3), redrive_count=1),
+        ],
+        Balance(10, 0, 1, 9, 0, 0),
+    ),
+    (
+        "what was delivered before somebody re-drove it is delivered",
+        [a_receipt(DELIVERED, (0, 10)), a_receipt(WAITING, (0, 10), redrive_count=2)],
+        Balance(10, 10, 0, 0, 0, 0),
+    ),
+    (
+        "a hole before the last outcome is no backlog",
+        [a_receipt(DELIVERED, (0, 3)), a_receipt(WAITING, (5, 7))],
+        Balance(10, 3, 2, 0, 3, 2),
+    ),
+    (
+        "receipts from beyond the log count nothing",
+        [a_receipt(DELIVERED, (8, 99))],
+        Balance(10, 2, 0, 0, 0, 8),
+    ),
+]
+
+
+@pytest.mark.parametrize(("receipts", "balance"), [b[1:] for b in BOOKS], ids=[b[0] for b in BOOKS])
+def test_books_are_the_table(receipts: list[Receipt], balance: Balance) -> None:
+    assert balance_of(receipts, 0, 10) == balance
+
+
+def test_what_retention_has_deleted_is_not_acked_any_more() -> None:
+    receipts = [a_receipt(DELIVERED, (0, 8))]
+    assert balance_of(receipts, 5, 10) == Balance(5, 3, 0, 0, 2, 0)
+    assert balance_of(receipts, 8, 10) == Balance(2, 0, 0, 0, 2, 0)
+    assert balance_of(receipts, 10, 10) == Balance(0, 0, 0, 0, 0, 0)
+
+
+def test_kafka_partitions_are_balanced_on_their_own() -> None:
+    coverage = Coverage("orders/shop")
+    coverage.take(a_receipt(DELIVERED, (0, 10), partition=1))
+    found = coverage.balance({(TOPIC, 0): (0, 10), (TOPIC, 1): (0, 5)})
+    assert found == Balance(15, 5, 0, 0, 10, 0)
+
+
+def test_a_balance_says_whether_it_is_settled() -> None:
+    assert Balance(3, 1, 0, 1, 0, 1).is_settled
+    assert not Balance(3, 2, 0, 0, 1, 0).is_settled
+    assert not Balance(3, 2, 1, 0, 0, 0).is_settled
+
+
+# A receipt as the model sees it: outcome, Kafka partition, interval of offsets, re-drives.
+Entry: TypeAlias = tuple[ReceiptOutcome, int, int, int, int]
+entries = st.lists(
+    st.tuples(
+        st.sampled_from(ReceiptOutcome),
+        st.integers(0, 1),
+        st.integers(0, 30),
+        st.integers(0, 30),
+        st.integers(0, 2),
+    ),
+    max_size=12,
+)
+logs = st.tuples(st.integers(0, 30), st.integers(0, 30)).map(lambda pair: (min(pair), max(pair)))
+
+
+def best_of(taken: list[Entry], partition: int, offset: int) -> ReceiptOutcome | None:
+    """What counts of all that was said of one event."""
+    said = [
+        (entry[0], entry[4])
+        for entry in taken
+        if entry[1] == partition and entry[2] <= offset < entry[3]
+    ]
+    if any(outcome is DELIVERED for outcome, _ in said):
+        return DELIVERED
+    latest = max((redrives for _, redrives in said), default=0)
+    return min((o for o, redrives in said if redrives == latest), key=RANKS.index, default=None)
+
+
+def brute_force(taken: list[Entry], acked: dict[int, tuple[int, int]]) -> Counter[str]:
+    """Every offset on its own, without an interval in sight."""
+    sums: Counter[str] = Counter()
+    for partition, (first, end) in acked.items():
+        best = {offset: best_of(taken, partition, offset) for offset in range(first, end)}
+        seen = [offset for offset in range(first, end) if best[offset] is not None]
+        for offset, outcome in best.items():
+            if outcome is not None:
+                sums[outcome.value] += 1
+            else:
+                sums["unaccounted" if seen and offset < seen[-1] else "pending"] += 1
+    return sums
+
+
+@given(entries.flatmap(lambda drawn: st.permutations(drawn + drawn[:5])), logs, logs)
+def test_the_books_agree_with_counting_every_offset(
+    taken: list[Entry],
+    log_0: tuple[int, int],
+    log_1: tuple[int, int],
+) -> None:
+    coverage = Coverage("orders/shop")
+    for outcome, partition, first, end, redrives in taken:
+        receipt = a_receipt(outcome, (first, end), partition=partition, redrive_count=redrives)
+        coverage.take(receipt)
+    found = coverage.balance({(TOPIC, 0): log_0, (TOPIC, 1): log_1})
+    expected = brute_force(taken, {0: log_0, 1: log_1})
+    assert found == Balance(
+        acked=log_0[1] - log_0[0] + log_1[1] - log_1[0],
+        delivered=expected["delivered"],
+        waiting=expected["waiting"],
+        dead=expected["dead"],
+        pending=expected["pending"],
+        unaccounted=expected["unaccounted"],
+    )
+    parts = found.delivered + found.waiting + found.dead + found.pending + found.unaccounted
+    assert found.acked == parts

@@ -1,0 +1,75 @@
+"""What is not tried now: it waits uncharged in the tier nearest to its time, or is given up."""
+
+import pytest
+
+from shared.event.envelope import History
+from shared.retry.attempt import Failure, Responded
+from shared.retry.decision import (
+    DEADLINE_PASSED,
+    DeadLetter,
+    Decision,
+    Park,
+    Policy,
+    Situation,
+    Split,
+    decide,
+    refuse,
+)
+from shared.retry.schedule import RetrySchedule
+from tests.support.samples import DAY_S, NOW_MS, a_history
+
+
+def test_what_a_held_destination_rejects_waits() -> None:
+    held = Policy(is_held=True)
+    decision = decide(a_history(), Responded(401), held, Situation(9, 3, 5.0, NOW_MS, 0.0))
+    assert isinstance(decision, Park)
+    assert (decision.history.attempt_count, decision.history.cause) == (0, "status_401")
+    assert isinstance(
+        decide(a_history(), Responded(400), held, Situation(9, 3, 5.0, NOW_MS, 0.0)), Split
+    )
+
+
+# cause, seconds until it may be tried, seconds to the deadline -> tier, and seconds not to be early
+REFUSALS = [
+    (Failure.BREAKER_OPEN, 30, DAY_S, "30s", 0),
+    (Failure.BREAKER_OPEN, 164, DAY_S, "30s", 0),
+    (Failure.BREAKER_OPEN, 166, DAY_S, "5m", 0),
+    (Failure.HELD, 900, DAY_S, "5m", 0),
+    (Failure.HELD, 1_200, DAY_S, "30m", 0),
+    (Failure.OVER_RATE, 40, DAY_S, "30s", 40),
+    (Failure.OVER_RATE, 50_000, 2 * DAY_S, "8h", 50_000),
+    # Near the deadline: a shorter tier, and one last try.
+    (Failure.OVER_RATE, 50_000, 400, "5m", 340),
+    (Failure.BREAKER_OPEN, 900, 31, "30s", 0),
+    (Failure.BUDGET_USED_UP, -5, DAY_S, "30s", 0),
+]
+
+
+@pytest.mark.parametrize(("failure", "wait_s", "left_s", "tier", "not_before_s"), REFUSALS)
+def test_what_is_not_tried_waits_in_the_tier_nearest_to_its_time(
+    failure: Failure, wait_s: float, left_s: float, tier: str, not_before_s: float
+) -> None:
+    decision = refuse(
+        a_history(attempt_count=3, deadline_s=left_s),
+        failure,
+        RetrySchedule(),
+        until_ms=NOW_MS + round(wait_s * 1000),
+        now_ms=NOW_MS,
+    )
+    assert isinstance(decision, Park)
+    assert decision.tier.name == tier
+    assert (decision.history.attempt_count, decision.history.park_count) == (3, 1)
+    assert decision.history.cause == failure.value
+    assert decision.history.not_before_ms == NOW_MS + round(not_before_s * 1000)
+
+
+def test_what_cannot_wait_any_more_is_dead_and_so_is_what_a_disabled_one_would_get() -> None:
+    def refused(failure: Failure, history: History) -> Decision:
+        return refuse(history, failure, RetrySchedule(), until_ms=0, now_ms=NOW_MS)
+
+    late = refused(Failure.BREAKER_OPEN, a_history(deadline_s=30))
+    assert isinstance(late, DeadLetter)
+    assert late.reason == DEADLINE_PASSED
+    disabled = refused(Failure.DISABLED, a_history(attempt_count=2))
+    assert isinstance(disabled, DeadLetter)
+    assert (disabled.reason, disabled.history.attempt_count) == ("endpoint_disabled", 2)

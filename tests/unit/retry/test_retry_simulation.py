@@ -1,0 +1,180 @@
+"""A hundred thousand lives of waiting events under a clock of their own: the promises hold in each.
+
+Destinations answer at random, ask for any wait, are away or held; tiers release late, never early.
+The seed is fixed: a life that breaks a promise can be lived again.
+"""
+
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+
+import pytest
+
+from shared.event.envelope import History
+from shared.retry.attempt import Attempt, Failed, Failure, Responded
+from shared.retry.decision import (
+    DeadLetter,
+    Delivered,
+    Hop,
+    Park,
+    Policy,
+    RetryLater,
+    RetryLocally,
+    Send,
+    Situation,
+    Split,
+    admit,
+    decide,
+)
+from shared.retry.schedule import RETRY_AFTER_S_MAX, RetrySchedule
+
+SEED = 20_261_121
+SCHEDULE = RetrySchedule()
+DELAYS_MS = {tier.name: round(tier.delay_s * 1000) for tier in SCHEDULE.tiers}
+ROUNDS_MAX = 1 + sum(SCHEDULE.tier_rounds)
+TIME_BOX_S = 5.0
+# What a release may be late by: a look and a micro-batch, and now and then an outage of hours.
+LATE_MS = (0, 0, 300, 1_500, 1_500, 60_000, 7_200_000)
+POLICIES = (Policy(), Policy(), Policy(retry_on=frozenset({408})), Policy(is_held=True))
+
+OK = Responded(200)
+# Answers of a bad hour, and of a bad week; each life draws from one of them.
+MOODS: tuple[tuple[Attempt, ...], ...] = (
+    (OK, Responded(503), Responded(500), Failed(Failure.READ_TIMEOUT)),
+    (Failed(Failure.CONNECT_REFUSED), Failed(Failure.DNS_FAILED), Responded(502), Responded(302)),
+    (
+        Responded(429, "1"),
+        Responded(429, "7"),
+        Responded(503, "900"),
+        Responded(429, "86400"),
+        Responded(503, "99999999"),
+        Responded(429, "Tue, 14 Nov 2023 22:13:20 GMT"),
+    ),
+    (
+        Failed(Failure.BREAKER_OPEN),
+        Failed(Failure.PAUSED),
+        Failed(Failure.BUDGET_USED_UP),
+        Responded(503),
+    ),
+    (OK, Responded(400), Responded(401), Responded(408), Responded(422), Responded(503, "-1")),
+)
+# How often, after a park, the destination is in another mood.
+CHANGE = 0.3
+START_MS = 1_700_000_000_000
+
+
+@dataclass
+class Life:
+    """One event on its way to one destination."""
+
+    dice: random.Random
+    mood: tuple[Attempt, ...]
+    policy: Policy
+    now_ms: int = START_MS
+    rounds: int = 0
+    parks: int = 0
+    end: str = ""
+    history: History = field(
+        default_factory=lambda: History.fresh(now_ms=START_MS, deadline_s=SCHEDULE.deadline_s)
+    )
+
+    def live(self) -> None:
+        while not self.end:
+            self.round()
+            # What parks for ever would live through 8,640 rounds and show nothing new.
+            if self.parks and self.dice.random() < CHANGE:
+                self.mood, self.policy = self.dice.choice(MOODS), self.dice.choice(POLICIES)
+
+    def round(self) -> None:
+        """One micro-batch: tries in place until something final comes of it."""
+        assert self.now_ms < self.history.deadline_at_ms, "a round began past the deadline"
+        before = self.history
+        ends_ms = self.now_ms + round(TIME_BOX_S * 1000)
+        batch_count, tries = self.dice.choice((1, 500)), 0
+        while True:
+            tries += 1
+            attempt = self.dice.choice(self.mood)
+            situation = Situation(
+                batch_count, tries, (ends_ms - self.now_ms) / 1000, self.now_ms, self.dice.random()
+            )
+            match decide(self.history, attempt, self.policy, situation):
+                case RetryLocally(delay_s=delay_s, history=history):
+                    self.history = history
+                    self.now_ms += round(delay_s * 1000)
+                    assert self.now_ms <= ends_ms
+                case Split():
+                    assert batch_count > 1
+                    batch_count = 1
+                case Delivered():
+                    self.rounds += 1
+                    self.end = "delivered"
+                    return
+                case DeadLetter(reason=reason, history=history):
+                    assert history.attempt_count - before.attempt_count in {0, 1}
+                    self.end = reason
+                    return
+                case RetryLater(tier=tier, history=history):
+                    assert history.attempt_count == before.attempt_count + 1
+                    self.rounds += 1
+                    self.check_wait(attempt, tier.delay_s, history)
+                    self.wait(tier.name, history)
+                    return
+                case Park(tier=tier, history=history):
+                    assert history.attempt_count == before.attempt_count, "a park was charged"
+                    assert history.park_count == before.park_count + 1
+                    self.parks += 1
+                    self.wait(tier.name, history)
+                    return
+
+    def check_wait(self, attempt: Attempt, delay_s: float, history: History) -> None:
+        """The longer of tier and destination, unless the last try before the deadline is nearer."""
+        assert isinstance(attempt, Responded | Failed)
+        asked = getattr(attempt, "retry_after", None) or "0"
+        asked_s = min(float(asked), RETRY_AFTER_S_MAX) if asked.isdigit() else 0.0
+        last_s = (history.deadline_at_ms - self.now_ms) / 1000 - 2 * SCHEDULE.tiers[0].delay_s
+        assert history.not_before_ms >= self.now_ms + 1000 * min(asked_s, last_s)
+        assert delay_s * 1000 + self.now_ms < history.deadline_at_ms
+
+    def wait(self, tier: str, history: History) -> None:
+        """Rest in tiers until the gate and `admit` let the event go."""
+        self.history = history
+        not_before_ms = max(history.not_before_ms, self.now_ms + DELAYS_MS[tier])
+        while True:
+            self.now_ms += DELAYS_MS[tier] + self.dice.choice(LATE_MS)
+            match admit(self.history, SCHEDULE, now_ms=self.now_ms):
+                case Hop(tier=longer, history=after):
+                    assert self.now_ms < history.not_before_ms
+                    assert after == history, "a hop changed the history"
+                    tier = longer.name
+                case Send(history=after):
+                    assert after == history
+                    assert self.now_ms >= not_before_ms, "the event was released early"
+                    return
+                case DeadLetter(reason=reason):
+                    assert self.now_ms >= history.deadline_at_ms
+                    self.end = reason
+                    return
+
+
+# 5,000 lives take two seconds and meet every end; a hundred thousand take a minute.
+@pytest.mark.timeout(1_200)
+@pytest.mark.parametrize("lives", [5_000, pytest.param(100_000, marks=pytest.mark.long)])
+def test_every_life_ends_delivered_or_dead_never_early_and_never_past_its_deadline(
+    lives: int,
+) -> None:
+    dice = random.Random(SEED)
+    ends: Counter[str] = Counter()
+    rounds: Counter[int] = Counter()
+    for _ in range(lives):
+        life = Life(dice, dice.choice(MOODS), dice.choice(POLICIES))
+        life.live()
+        ends[life.end] += 1
+        rounds[life.rounds] += 1
+    assert sum(ends.values()) == lives
+    assert max(rounds) <= ROUNDS_MAX
+    # Each way to end was met, so that the assertions above were asked.
+    assert set(ends) == {
+        *("delivered", "retries_exhausted", "deadline_passed", "destination_refused_retry"),
+        *("status_400", "status_401", "status_408", "status_422"),
+    }
+    assert rounds[ROUNDS_MAX] > 0 or ends["retries_exhausted"] > 0

@@ -1,0 +1,74 @@
+"""Rows to and from Arrow: the quick way of opening records says what the plain way says."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.event.envelope import event_headers, open_stream_record
+from shared.event.record import Headers, Origin, RecordIn, RecordOut
+from shared.runtime.spark.arrow_rows import batch_in, batch_of, envelopes_of, records_of
+
+regular = st.builds(
+    event_headers,
+    event_id=st.text(min_size=1, max_size=5).filter(lambda text: text.isprintable()),
+    event_time_ms=st.integers(0, 10**15),
+    accepted_at_ms=st.integers(0, 10**15),
+)
+# What somebody may have written past the gateway.
+names = st.sampled_from(["event-id", "event-time-ms", "accepted-at-ms", "traceparent", "other"])
+wild: st.SearchStrategy[Headers] = st.lists(
+    st.tuples(names, st.binary(max_size=20)), max_size=4
+).map(tuple)
+
+
+def records(headers: st.SearchStrategy[Headers]) -> st.SearchStrategy[list[RecordIn]]:
+    return st.lists(
+        st.builds(
+            RecordIn,
+            origin=st.builds(
+                Origin,
+                st.sampled_from(["hifi.stream.a", "hifi.stream.b"]),
+                st.integers(0, 3),
+                st.integers(0, 2**40),
+            ),
+            timestamp_ms=st.integers(0, 2**42),
+            key=st.none() | st.binary(max_size=3),
+            value=st.binary(max_size=9),
+            headers=headers,
+        ),
+        max_size=6,
+    )
+
+
+@given(records(regular))
+def test_records_of_the_gateway_open_alike_both_ways(given_records: list[RecordIn]) -> None:
+    opened = [open_stream_record(record) for record in given_records]
+    assert envelopes_of(batch_in(given_records)) == opened
+
+
+@given(records(wild | regular))
+def test_any_other_records_open_alike_both_ways(given_records: list[RecordIn]) -> None:
+    opened = [open_stream_record(record) for record in given_records]
+    assert envelopes_of(batch_in(given_records)) == opened
+
+
+@given(records(wild | regular), st.data())
+def test_records_come_back_as_they_were_also_from_a_slice(
+    given_records: list[RecordIn], data: st.DataObject
+) -> None:
+    start = data.draw(st.integers(0, len(given_records)))
+    batch = batch_in(given_records).slice(start)
+    assert list(records_of(batch)) == given_records[start:]
+    assert envelopes_of(batch) == [open_stream_record(one) for one in given_records[start:]]
+
+
+def test_rows_for_the_sink_hold_what_the_record_holds() -> None:
+    out = [RecordOut("t", None, b"v", (("a", b"1"), ("a", b"2"))), RecordOut("u", b"k", b"")]
+    assert batch_of(out).to_pylist() == [
+        {
+            "topic": "t",
+            "key": None,
+            "value": b"v",
+            "headers": [{"key": "a", "value": b"1"}, {"key": "a", "value": b"2"}],
+        },
+        {"topic": "u", "key": b"k", "value": b"", "headers": []},
+    ]

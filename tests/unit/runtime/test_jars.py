@@ -1,0 +1,149 @@
+"""Says which jars are let in, and what a person reads when one is not."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from shared.runtime.java.ivy import Coordinate, fetched, ivy_xml, last_error
+from shared.runtime.java.jars import (
+    LOCK_PATH,
+    JarProgress,
+    LockedJar,
+    _report,
+    default_cache,
+    missing_jars,
+    read_lock,
+)
+from shared.runtime.java.jars_lock import lock_text
+from shared.runtime.java.java import find_java, java_major, java_version
+from shared.runtime.setup_error import SetupError
+
+_DONE = "\t[SUCCESSFUL ] org.apache.kafka#kafka-clients;4.3.1!kafka-clients.jar (531ms)"
+
+
+def _jar(artifact: str, data: bytes = b"bytes") -> LockedJar:
+    coordinate = Coordinate("org.example", artifact, "1.0")
+    return LockedJar(coordinate, hashlib.sha256(data).hexdigest(), len(data))
+
+
+def test_the_lock_pins_what_the_design_names() -> None:
+    lock = read_lock(LOCK_PATH.read_text())
+    broker = {str(jar.coordinate) for jar in lock["broker"]}
+    assert len(broker) == 46
+    assert {
+        "org.apache.kafka:kafka_2.13:4.3.1",
+        "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",
+    } <= broker
+    assert [str(jar.coordinate) for jar in lock["spark"]] == [
+        "org.apache.commons:commons-pool2:2.13.1",
+        "org.apache.kafka:kafka-clients:3.9.2",
+        "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+        "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+    ]
+
+
+def test_making_the_lock_from_what_it_says_gives_the_same_bytes() -> None:
+    text = LOCK_PATH.read_text()
+    sets = {name: list(reversed(jars)) for name, jars in reversed(read_lock(text).items())}
+    assert lock_text(sets) == text
+
+
+def test_only_what_is_not_there_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "here-1.0.jar").write_bytes(b"bytes")
+    here, absent = _jar("here"), _jar("absent")
+    assert missing_jars([here, absent], folder=tmp_path) == [absent]
+
+
+def test_a_corrupt_jar_is_named_with_its_mend(tmp_path: Path) -> None:
+    path = tmp_path / "bad-1.0.jar"
+    path.write_bytes(b"other bytes")
+    with pytest.raises(SetupError) as caught:
+        missing_jars([_jar("good"), _jar("bad")], folder=tmp_path)
+    message = str(caught.value)
+    assert f"{path} is corrupt" in message
+    assert hashlib.sha256(b"other bytes").hexdigest()[:12] in message
+    assert hashlib.sha256(b"bytes").hexdigest()[:12] in message
+    assert f"`rm {path}` and run again" in message
+
+
+def test_a_finished_download_is_read_from_ivy() -> None:
+    assert fetched(_DONE) == Coordinate("org.apache.kafka", "kafka-clients", "4.3.1")
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["", "......... (9003kB)", "\tfound a#b;1 in jars", "\t[FAILED     ] a#b;1!b.jar: (0ms)"],
+)
+def test_other_lines_are_no_download(line: str) -> None:
+    assert fetched(line) is None
+
+
+def test_progress_counts_jars_and_bytes() -> None:
+    clients = LockedJar(Coordinate("org.apache.kafka", "kafka-clients", "4.3.1"), "", 900)
+    seen: list[JarProgress] = []
+    read_line = _report("broker", [clients, _jar("other", b"12345")], seen.append)
+    for line in ("downloading x ...", _DONE, _DONE):
+        read_line(line)
+    assert seen == [JarProgress("broker", "kafka-clients-4.3.1.jar", 1, 2, 900, 905)]
+
+
+def test_ivy_is_asked_for_exactly_these_modules() -> None:
+    text = ivy_xml([Coordinate("a.b", "c", "1")], transitive=False)
+    assert (
+        '<dependency org="a.b" name="c" rev="1" conf="default-&gt;*" transitive="false"/>' in text
+    )
+
+
+def test_the_line_with_the_cause_is_quoted() -> None:
+    lines = ["x (java.net.UnknownHostException: some.host)", "\t:: UNRESOLVED DEPENDENCIES ::", ""]
+    assert last_error(lines) == "x (java.net.UnknownHostException: some.host)"
+    assert last_error(["only this", ""]) == "only this"
+    assert last_error([]) == "nothing"
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({"HIFI_CACHE": "/c", "XDG_CACHE_HOME": "/x"}, Path("/c")),
+        ({"XDG_CACHE_HOME": "/x"}, Path("/x/hifi")),
+        ({"XDG_CACHE_HOME": "relative"}, Path.home() / ".cache" / "hifi"),
+        ({}, Path.home() / ".cache" / "hifi"),
+    ],
+)
+def test_the_cache_folder_is_where_people_expect_it(
+    environ: dict[str, str], expected: Path
+) -> None:
+    assert default_cache(environ) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "version", "major"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15', "17.0.15", 17),
+        ('openjdk version "21" 2023-09-19', "21", 21),
+        ('openjdk version "26-ea" 2026-03-17', "26-ea", 26),
+        ('java version "1.8.0_402"', "1.8.0_402", 8),
+    ],
+)
+def test_java_says_its_version(text: str, version: str, major: int) -> None:
+    assert java_version(text) == version
+    assert java_major(version) == major
+
+
+def test_no_java_is_one_sentence_with_the_install_command(tmp_path: Path) -> None:
+    assert java_version("Unable to locate a Java Runtime.") is None
+    with pytest.raises(SetupError, match=r"Java 17 or newer .* none was found .* apt-get install"):
+        find_java({"PATH": str(tmp_path)})
+    with pytest.raises(SetupError, match=r"JAVA_HOME is .*unset JAVA_HOME"):
+        find_java({"JAVA_HOME": str(tmp_path), "PATH": str(tmp_path)})
+
+
+def test_an_old_java_is_refused_by_its_number(tmp_path: Path) -> None:
+    java = tmp_path / "java"
+    java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.22\"' >&2\n")
+    java.chmod(0o755)
+    with pytest.raises(SetupError, match=rf"Java 17 or newer is needed, and {java} is Java 11"):
+        find_java({"PATH": str(tmp_path)})
