@@ -1,4 +1,4 @@
-"""Decides the status and the body of an answer, from what was rejected and what Kafka reported.
+"""Builds the status and body of an answer from what was rejected and what Kafka reported.
 
 A success covers exactly the events that Kafka reported stored. Anything unknown makes it a 504.
 """

@@ -1,4 +1,4 @@
-"""Decides who calls: by API key, JWT or client certificate; and whether they may do this here.
+"""Identifies a caller by API key, JWT or client certificate, and checks what they may do.
 
 With authentication off everybody is the default tenant and may do everything. Keys come from the
 config topic, so one that is written or removed there counts on the next request.

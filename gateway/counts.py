@@ -1,4 +1,4 @@
-"""Decides how a request's counts reach the metrics: each stream's counters are looked up once."""
+"""Counts events in the metrics; each stream's counters are looked up once."""
 
 from functools import lru_cache
 from typing import Any

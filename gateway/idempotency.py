@@ -1,4 +1,4 @@
-"""Decides what a repeated Idempotency-Key gets: the first answer again, a wait, or a refusal.
+"""Answers a repeated Idempotency-Key: with the first answer, after a wait, or with a refusal.
 
 Only final answers are remembered. After an answer that says "not stored" or "unknown" the key is
 open again, so that the same request may be sent once more. What is remembered is this process's

@@ -1,4 +1,4 @@
-"""Decides whether a JSON Web Token is believed, and which tenant and scopes it speaks for."""
+"""Verifies JSON Web Tokens, and reads the tenant and scopes out of them."""
 
 import json
 from dataclasses import dataclass

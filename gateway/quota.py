@@ -1,4 +1,4 @@
-"""Decides whether a tenant has used up its quota, and what the RateLimit headers say of it.
+"""Charges a tenant's quota, and says in RateLimit headers what is left of it.
 
 Token buckets: a second's worth may come at once. What a request costs in events is known only
 after it was read, so a bucket may go below zero and lets nothing in until it is above it again.

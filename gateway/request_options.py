@@ -1,4 +1,4 @@
-"""Decides what a request asks for besides storing its events: preferences, replays, a dry run.
+"""Reads what a request asks for besides storing events: preferences, replays, a dry run.
 
 Pure: headers and query in, one frozen value out, or a Problem that names what is wrong.
 """

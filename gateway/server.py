@@ -1,4 +1,4 @@
-"""Decides how a gateway process lives: starts its parts in order, serves, drains, stops them."""
+"""Runs a gateway process: starts its parts in order, serves, drains, stops them."""
 
 import asyncio
 import contextlib

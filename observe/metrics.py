@@ -1,4 +1,4 @@
-"""Decides how the overview becomes metrics: what Prometheus and the alerts see of it."""
+"""Turns the overview into metrics, which Prometheus and the alerts see."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Decides every metric there is: its name, kind, labels and meaning.
+"""Every metric there is: its name, kind, labels and meaning.
 
 Names follow <hifi>_<node>_<noun>_<unit>[_total]. Labels are bounded sets: a stream, a destination,
 a status, a reason; never an event id, a URL or a key. docs/metrics.md is generated from here.

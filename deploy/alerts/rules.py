@@ -1,4 +1,4 @@
-"""Decides what wakes a person, or opens a ticket: each alert's condition, words and runbook.
+"""The alerts: what wakes a person or opens a ticket, with each one's condition, words and runbook.
 
 `page`: somebody must look now, as events are lost, about to be, or nobody can tell. `ticket`: look
 today. deploy/alerts/hifi.yaml is written from here; docs/runbooks has a page for each alert.

@@ -1,4 +1,4 @@
-"""Decides what each Grafana dashboard shows: overview, stream, destination, Spark lanes."""
+"""The Grafana dashboards: overview, stream, destination, Spark lanes."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Decides what an embedded Kafka broker is told: the text of its properties and of its logging."""
+"""Writes an embedded Kafka broker's configuration: its properties and its logging."""
 
 from __future__ import annotations
 

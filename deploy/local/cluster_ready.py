@@ -1,4 +1,4 @@
-"""Decides when a Kafka cluster is ready: when its brokers say so over Kafka's own protocol."""
+"""Waits until a Kafka cluster is ready, asking its brokers in Kafka's own protocol."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides how the process handles its memory: large buffers come and go all the time.
+"""Tunes the memory allocator for a process where large buffers come and go all the time.
 
 Each of these was measured at full load, batches of 1,000: together a tenth of the processor time.
 """

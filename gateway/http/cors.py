@@ -1,4 +1,4 @@
-"""Decides what a browser is told of who may call from which page."""
+"""Answers browsers' CORS questions: who may call from which page."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Decides what the second port says: alive, ready, and the metrics. Nothing for customers."""
+"""Serves the second port: liveness, readiness and metrics. Nothing for customers."""
 
 from http import HTTPStatus
 

@@ -1,4 +1,4 @@
-"""Decides how long a client may take to send a request's head, and how large that head may be.
+"""Bounds a request's head: how long a client may take to send it, and how large it may be.
 
 uvicorn has no deadline before the application is called: a client that sends a byte now and then
 would hold its connection for ever. The body's deadlines are in gateway.intake.request_body.

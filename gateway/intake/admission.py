@@ -1,4 +1,4 @@
-"""Decides whether a request may come in, from its headers alone: type, encoding, size, room.
+"""Admits or refuses a request by its headers alone: type, encoding, size, room.
 
 Pure: it knows no HTTP library and no clock. A refusal is a Problem.
 """

@@ -1,4 +1,4 @@
-"""Decides what makes a CloudEvent (version 1.0), and how one in headers becomes one JSON object.
+"""Checks CloudEvents (version 1.0), and turns one in headers into one JSON object.
 
 Binary mode is stored as the structured event it stands for: JSON data byte for byte within it,
 other data as base64. So every stored event is JSON, whichever way it came.

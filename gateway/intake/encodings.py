@@ -1,4 +1,4 @@
-"""Decides how a compressed body is opened: piece by piece, under a cap on size and on ratio.
+"""Decompresses a body piece by piece, under a cap on its size and on its ratio.
 
 A bomb is noticed after one piece too many, never after it has filled the memory.
 """

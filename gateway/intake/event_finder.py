@@ -1,4 +1,4 @@
-"""Decides where in a body the events are, for each format; each event's bytes stay untouched.
+"""Finds the events in a body, for each format; each event's bytes stay untouched.
 
 JSON is an object (one event), an array, or {"events": [...]} and nothing else. What is wrong with
 a body as a whole is a Problem; what is wrong with one event is for gateway.intake.events to say.

@@ -1,4 +1,4 @@
-"""Decides what an event is: each event's bytes untouched, its facts found, its faults told.
+"""Reads events one by one: their bytes untouched, their facts found, their faults named.
 
 What is wrong with one event rejects that event alone. Of a member that stands twice the last one
 counts, as it does for every common parser; both stay in the stored bytes.

@@ -1,4 +1,4 @@
-"""Decides whether JSON is nested deeper than a limit, without building it.
+"""Tells whether JSON is nested deeper than a limit, without building it.
 
 Nearly every event has fewer brackets than the limit has levels, and is done with two counts. For
 the others every step runs over the bytes at the speed of memory; only what may come near the limit

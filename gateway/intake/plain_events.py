@@ -1,4 +1,4 @@
-"""Decides which bodies can be read all at once, and lays their events out in columns.
+"""Reads a body of plain events all at once, and lays them out in columns.
 
 Plain events have an id and no key of their own, as nearly all have. What is done with one of them
 is then done with all of them by a few calls, from the body to the Kafka record, without an object

@@ -1,4 +1,4 @@
-"""Decides how events become one Kafka record batch (format version 2), byte for byte.
+"""Packs events into one Kafka record batch (format version 2), byte for byte.
 
 aiokafka has a builder of its own, but each record costs it more than all else that we do with an
 event. What is the same for all events of a request (most headers) is encoded once and joined. And

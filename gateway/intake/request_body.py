@@ -1,4 +1,4 @@
-"""Decides how much of a body is read, how long we wait for it, and whose bytes it holds."""
+"""Reads a request's body within its limits of size, time and memory."""
 
 import asyncio
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Decides whether events fit their stream's JSON Schema, each schema compiled once.
+"""Checks events against their stream's JSON Schema, each schema compiled once.
 
 jsonschema-rs, because it is the fastest by far, follows all drafts, can be kept from fetching
 what a schema refers to, and has patterns that cannot be made to take for ever.

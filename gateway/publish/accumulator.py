@@ -1,4 +1,4 @@
-"""Decides which events travel together: one accumulator per Kafka partition, for all requests.
+"""Gathers events that travel together: one accumulator per Kafka partition, for all requests.
 
 While one batch is on its way the next one fills, so batches grow with the load and an idle
 gateway sends at once. A request gets one future per slice (its part of one batch). An event that

@@ -1,4 +1,4 @@
-"""Decides how acknowledged events come into the ledger: gathered for a second, then written.
+"""Writes acknowledged events into the ledger, gathered for a second each time.
 
 What cannot be written is written later, or never: no caller waits for the ledger, and the audit
 reads the log itself for what the ledger does not name. A row whose fate is unknown is not repeated,

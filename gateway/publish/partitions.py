@@ -1,4 +1,4 @@
-"""Decides which Kafka partition an ordering key belongs to, as Kafka's own clients do."""
+"""Maps an ordering key to its Kafka partition, as Kafka's own clients do."""
 
 from functools import lru_cache
 

@@ -1,4 +1,4 @@
-"""Decides how a produce request is laid out on the wire: joined once instead of eight times.
+"""Encodes a produce request for the wire, joined once instead of eight times.
 
 aiokafka encodes a request from the inside out and copies every batch at each level; at full load
 those copies cost as much as reading the events. Byte for byte the result is the same, which a test

@@ -1,4 +1,4 @@
-"""Decides how the fate of published events is told: stored, not stored, or not known.
+"""What became of published events: stored, not stored, or not known.
 
 A report covers many events of one request, so that a batch of a thousand costs one value.
 """

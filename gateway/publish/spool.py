@@ -1,4 +1,4 @@
-"""Decides what becomes of events that Kafka cannot take, when their sender agreed to a local disk.
+"""Keeps events that Kafka cannot take on a local disk, when their sender agreed to that.
 
 202 is a smaller promise than 200: the event is on this machine's disk, and on no other. It is given
 only after fsync, and only for what Kafka certainly does not have. When Kafka is back the events are

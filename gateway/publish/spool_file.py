@@ -1,4 +1,4 @@
-"""Decides how spooled events stand in a file: one frame for each request, none of them half taken.
+"""Reads and writes a file of spooled events: a frame for each request, none half taken.
 
 A frame is its length, its count of events and a checksum, then the events. Whoever reads stops at
 the first frame that is not whole: it is the last one, its write was cut short, and nobody was told

@@ -1,4 +1,4 @@
-"""Decides how many ids are sorted and hashed in little time: as Arrow's columns, not one by one.
+"""Sorts and hashes many ids quickly, as Arrow columns rather than one by one.
 
 The root is that of `shared/proof/merkle.py`, in a quarter of its processor time (ADR 0031).
 """

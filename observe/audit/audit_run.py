@@ -1,4 +1,4 @@
-"""Decides the course of an audit run: what is read in which order, judged, named, stated, kept.
+"""Runs the audit once: reads, judges, names lost events, makes statements, remembers.
 
 The order makes the arithmetic exact: lanes' positions first, then what they prove, then the log.
 Whatever a lane had passed by then has its outcome among what is read.

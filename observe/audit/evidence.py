@@ -1,4 +1,4 @@
-"""Decides what a stretch of Kafka's records proves: claims, outcomes, waiting and dead records.
+"""Reads Kafka records as evidence: claims, outcomes, waiting and dead records.
 
 Evidence is small however many records it comes from, and parts of it add up, so that the parts of
 a big reading can be made side by side. Each part travels as JSON.

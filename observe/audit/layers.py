@@ -1,4 +1,4 @@
-"""Decides how a set of offsets is kept of which each may be in several times: set upon set."""
+"""Keeps a set of offsets in which each may be several times: set upon set."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field

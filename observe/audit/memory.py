@@ -1,4 +1,4 @@
-"""Decides how the audit's memory survives a restart: one JSON file, replaced as a whole."""
+"""Saves the audit's memory across restarts: one JSON file, replaced as a whole."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Decides who signs statements: one ed25519 key, made at the first start, kept in observe's folder.
+"""Signs statements with one ed25519 key, made at the first start, kept in observe's folder.
 
 Only the process that signs reads the private key. The public key is beside it, and in every
 statement; whoever verifies should have it from elsewhere than from the statement.

@@ -1,4 +1,4 @@
-"""Decides how Spark reads what the audit needs: records become evidence where they are read.
+"""Reads what the audit needs with Spark: records become evidence where they are read.
 
 Each task folds the records it reads into intervals, roots and ids (`spark_tasks.py`); only these
 few come back. The audit reads no event's value, and of the log only what seems to be lost.

@@ -1,4 +1,4 @@
-"""Decides what a task of the audit makes of records: evidence, roots over ids, and events found.
+"""Folds records into evidence, Merkle roots and named events, within a Spark task.
 
 It runs in Spark's Python workers, and without Spark. What comes back is one small row a task.
 """

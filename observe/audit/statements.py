@@ -1,4 +1,4 @@
-"""Decides when a statement about a minute is made: when it is judged, and again when that changed.
+"""Makes a statement about a minute when it is judged, and again when that changes.
 
 A minute of which something cannot be told gets none: what is signed is certain.
 """

@@ -1,4 +1,4 @@
-"""Decides what Hifi knows of an event and how that is written in Kafka headers, out and in.
+"""What Hifi knows of an event, and how it is written to and read from Kafka headers.
 
 The value bytes are the customer's and are never looked into here. A stream record that somebody
 wrote past the gateway still opens (its facts are made from its coordinates); a retry record that

@@ -1,4 +1,4 @@
-"""Decides what is unsafe in how a machine, a cluster and its topics are set up, and how to mend it.
+"""Finds what is unsafe in how a machine, a cluster and its topics are set up, and how to mend it.
 
 Others look (at files, ports, Kafka); here is only what the facts they bring mean.
 """

@@ -1,4 +1,4 @@
-"""Decides every topic name, every key written to a topic, and how each topic must be set up.
+"""Every topic's name, the keys written to it, and how it must be set up.
 
 No other file spells a topic name. A reader that meets a topic of ours asks here what it is.
 """

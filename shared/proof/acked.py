@@ -1,4 +1,4 @@
-"""Decides what the gateway's ledger says: which offsets were acknowledged, when, and their ids.
+"""The gateway's ledger: which offsets were acknowledged, when, and the ids of their events.
 
 A row is written for what one Kafka partition stored within a second. Its first line is JSON; the
 ids follow, a line each, so that whoever only counts never touches them. Rows are written after the

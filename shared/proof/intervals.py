@@ -1,4 +1,4 @@
-"""Decides how sets of log offsets are kept: as merged intervals, exact at any size."""
+"""Keeps sets of log offsets as merged intervals, exact at any size."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator

@@ -1,4 +1,4 @@
-"""Decides how many durations are kept as few numbers: counts in buckets that grow by a factor.
+"""Keeps many durations as few numbers: counts in buckets that grow by a factor.
 
 Any quantile of what was added is within 1 % of the truth, two sets merge by adding their counts,
 and there are never more than about a thousand buckets (a week in milliseconds).

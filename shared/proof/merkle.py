@@ -1,4 +1,4 @@
-"""Decides the one hash that stands for a set of ids: the root of a Merkle tree over them, sorted.
+"""Computes one hash for a set of ids: the root of a Merkle tree over them, sorted.
 
 A leaf is a block of 64 ids in the order of their code points (which is that of their UTF-8), a line
 each; a hash for every id would cost ten times as much. The tree over the leaves and all hashes are

@@ -1,4 +1,4 @@
-"""Decides what a receipt says: one line per HTTP batch, enough to prove what became of each event.
+"""A receipt: one line per HTTP batch, enough to prove what became of each event.
 
 A receipt names its events by the intervals of their log coordinates, so that the union of all
 receipts, laid over the stream topic, shows what is delivered, waiting, dead, or unaccounted.

@@ -1,4 +1,4 @@
-"""Decides what a completeness statement says of a stream's minute, byte for byte as it is signed.
+"""A completeness statement about a stream's minute, byte for byte as it is signed.
 
 Statements of a stream form a chain: each names the hash of the one before it, so that none can be
 left out or exchanged later without every later one showing it.

@@ -1,4 +1,4 @@
-"""Decides what is said of some events since they were stored: in receipts, tiers, dead letters.
+"""Follows some events since they were stored: in receipts, tiers and dead letters.
 
 Whoever reads shows every record it comes by; what is about other events is passed over.
 """

@@ -1,4 +1,4 @@
-"""Decides what a dead letter tells, which ones are wanted, and what sending one again writes.
+"""A dead letter: what it says, which ones a filter selects, and how one is sent again.
 
 A dead letter stays where it is when it is sent again: a mark beside it says so, and whoever sends
 it a second time finds the mark. The event keeps its id and its bytes; its history begins anew.

@@ -1,4 +1,4 @@
-"""Decides which states an event may be in and how it may move: one table, and nothing beside it.
+"""The states of an event and the moves between them: one table, and nothing beside it.
 
 The chart in docs/lifecycle.md is generated from the table. An illegal move raises: it means that
 the code and its promises have parted, and no event may go on from there.

@@ -1,4 +1,4 @@
-"""Decides which topic an outcome goes to, with which key and headers; the value stays as it is."""
+"""Routes an outcome: its topic, key and headers; the value stays as it is."""
 
 from collections.abc import Iterable
 from typing import assert_never

@@ -1,4 +1,4 @@
-"""Decides when an event may be tried again: local delays, retry tiers, deadline, Retry-After.
+"""Schedules retries: local delays, retry tiers, deadline, Retry-After.
 
 Every number is literal and every wait is additive: an event is never tried earlier than the
 schedule or the destination asked. Nothing here reads a clock or rolls dice.

@@ -1,4 +1,4 @@
-"""Decides how TLS is spoken to destinations, with a client certificate if they ask for one.
+"""Sets up TLS to destinations, with a client certificate if they ask for one.
 
 A private key is never on disk in plain: OpenSSL takes keys from files only, so it gets one that is
 encrypted with a password which lives as long as the call.

@@ -1,4 +1,4 @@
-"""Decides where a lane is, and which events may already have been sent, by Spark's checkpoint.
+"""Reads a lane's position, and what may already have been sent, from Spark's checkpoint.
 
 Spark writes `offsets/N` before micro-batch N and `commits/N` after it. If the newest plan has no
 commit, the driver died in between, and Spark will run that very range of offsets again.

@@ -1,4 +1,4 @@
-"""Decides what time it is: the one place that reads a clock for the pure core."""
+"""Reads the clock, for a core that must not."""
 
 import time
 

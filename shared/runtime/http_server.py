@@ -1,4 +1,4 @@
-"""Decides how our processes serve HTTP: what uvicorn is told, who hears signals, which port."""
+"""Serves HTTP with uvicorn: its settings, who hears signals, which port."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Decides how the catalogue's metrics become Prometheus ones: a registry and a port per process."""
+"""Turns the catalogue's metrics into Prometheus ones: a registry and a port per process."""
 
 import threading
 

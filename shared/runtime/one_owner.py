@@ -1,4 +1,4 @@
-"""Decides that a folder has one owner at a time: the one process that holds its lock."""
+"""Gives a folder one owner at a time: the one process that holds its lock."""
 
 import contextlib
 import fcntl

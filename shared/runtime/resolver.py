@@ -1,4 +1,4 @@
-"""Decides how names become addresses: by the machine's resolver, whose silence is no answer."""
+"""Resolves names to addresses with the machine's resolver, whose silence is no answer."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""Decides whether a source file keeps the rules of the house; each finding is file:line and rule.
+"""Checks whether a source file keeps the rules of the house; each finding is file:line and rule.
 
 Every rule is a function of a file's path and text, so that it can be shown to bite.
 """

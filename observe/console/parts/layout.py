@@ -1,4 +1,4 @@
-"""Decides what every page has around it: head, way to the other pages, live regions, foot."""
+"""Wraps every page: head, navigation, live regions, foot."""
 
 from dataclasses import dataclass
 

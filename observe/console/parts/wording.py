@@ -1,4 +1,4 @@
-"""Decides how times, durations, counts and sizes are written: short, exact, always the same way."""
+"""Writes times, durations, counts and sizes: short, exact, always the same way."""
 
 import time
 

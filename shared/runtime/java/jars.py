@@ -1,4 +1,4 @@
-"""Decides which jars may be loaded: those in the lock, with the very bytes the lock pins."""
+"""Finds the jars of the lock, and refuses any whose bytes differ from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides which Java runs Kafka and Spark, and says in one sentence what to do without one."""
+"""Finds the Java that runs Kafka and Spark, and says in one sentence what to do without one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decides how Spark writes a checkpoint on a local disk: without starting a program for each file.
+"""Lets Spark write a checkpoint on a local disk without starting a program for each file.
 
 Hadoop's local file system runs `chmod` for every file that it makes, unless Hadoop's native library
 is there, which no Python package brings. A micro-batch makes four files (two of them checksums),
