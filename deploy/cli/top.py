@@ -95,15 +95,18 @@ def screen(overview: Mapping[str, Any], *, width: int) -> Group:
         for trouble in (overview["problem"], overview["audit"]["problem"])
         if trouble
     ]
-    ones = [one for stream in overview["streams"] for one in stream["destinations"]]
+    rows = [row for stream in overview["streams"] for row in stream["destinations"]]
     parts: list[Text | Table] = [Text(), head, *troubles, Text()]
-    if ones:
-        parts.append(_table(ones, now_ms=overview["at_ms"], width=width))
+    if rows:
+        parts.append(_table(rows, now_ms=overview["at_ms"], width=width))
         parts.append(Text())
         parts += [
-            Text(f"  {harmless(one['destination_id'])}: {harmless(one['reason'])}", style="yellow")
-            for one in ones
-            if one["reason"]
+            Text(
+                f"  {harmless(row['destination_id'])}: {harmless(row['reason'])}",
+                style="yellow",
+            )
+            for row in rows
+            if row["reason"]
         ]
         parts.append(_legend())
     return Group(*parts)
@@ -124,13 +127,13 @@ def _read(client: httpx.Client) -> dict[str, Any]:
         )
     try:
         answer.raise_for_status()
-        found: dict[str, Any] = answer.json()
+        overview: dict[str, Any] = answer.json()
     except (httpx.HTTPStatusError, ValueError) as error:
         raise SetupError(
             f"What answers at {client.base_url} is no console of Hifi ({error}):"
             " name it with --console URL."
         ) from error
-    return found
+    return overview
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,9 +149,9 @@ class _Column:
         return max(len(self.head), *(cell.cell_len for cell in self.cells)) + _GAP
 
 
-def _table(ones: list[dict[str, Any]], *, now_ms: int, width: int) -> Table:
+def _table(rows: list[dict[str, Any]], *, now_ms: int, width: int) -> Table:
     """As many columns as fit whole: half a number would be another number."""
-    shown = _columns(ones, now_ms)
+    shown = _columns(rows, now_ms)
     while sum(column.width for column in shown) > width:
         least = max(shown, key=lambda column: column.goes)
         if not least.goes:
@@ -163,29 +166,40 @@ def _table(ones: list[dict[str, Any]], *, now_ms: int, width: int) -> Table:
     return table
 
 
-def _columns(ones: list[dict[str, Any]], now_ms: int) -> list[_Column]:
-    longest_ms = max((_mean_ms(one) for one in ones), default=0.0)
+def _columns(rows: list[dict[str, Any]], now_ms: int) -> list[_Column]:
+    longest_ms = max((_mean_ms(row) for row in rows), default=0.0)
 
     def books(name: str) -> list[Text]:
-        return [Text(wording.count(one["balance"][name])) for one in ones]
+        return [Text(wording.count(row["balance"][name])) for row in rows]
 
     unaccounted = [
         Text(str(cell), style="green" if cell.plain == "0" else "bold red")
         for cell in books("unaccounted")
     ]
-    p95 = [one["since_accepted"] and one["since_accepted"]["p95_ms"] / 1000 for one in ones]
+    p95 = [row["since_accepted"] and row["since_accepted"]["p95_ms"] / 1000 for row in rows]
     return [
         _Column(
-            "destination", [Text(harmless(one["destination_id"])) for one in ones], is_number=False
+            "destination",
+            [Text(harmless(row["destination_id"])) for row in rows],
+            is_number=False,
         ),
         _Column(
             "verdict",
-            [Text(one["verdict"], style=_STYLES[one["verdict"]]) for one in ones],
+            [Text(row["verdict"], style=_STYLES[row["verdict"]]) for row in rows],
             is_number=False,
         ),
-        _Column("lag by node", [_bar(one, longest_ms) for one in ones], is_number=False, goes=6),
+        _Column(
+            "lag by node",
+            [_bar(row, longest_ms) for row in rows],
+            is_number=False,
+            goes=6,
+        ),
         _Column("p95", [Text(wording.duration(seconds)) for seconds in p95]),
-        _Column("oldest", [Text(wording.duration(one["oldest_age_s"])) for one in ones], goes=1),
+        _Column(
+            "oldest",
+            [Text(wording.duration(row["oldest_age_s"])) for row in rows],
+            goes=1,
+        ),
         _Column("acked", books("acked"), goes=4),
         _Column("delivered", books("delivered"), goes=3),
         _Column("on the way", books("pending"), goes=2),
@@ -194,35 +208,35 @@ def _columns(ones: list[dict[str, Any]], now_ms: int) -> list[_Column]:
         _Column("unaccounted", unaccounted),
         _Column(
             f"last {_MINUTES_SHOWN} minutes",
-            [_minutes(one, now_ms) for one in ones],
+            [_minutes(row, now_ms) for row in rows],
             is_number=False,
             goes=5,
         ),
     ]
 
 
-def _mean_ms(one: dict[str, Any]) -> float:
-    return sum(map(float, one["time_shares"].values()))
+def _mean_ms(row: dict[str, Any]) -> float:
+    return sum(map(float, row["time_shares"].values()))
 
 
-def _bar(one: dict[str, Any], longest_ms: float) -> Text:
+def _bar(row: dict[str, Any], longest_ms: float) -> Text:
     """Letters as long as the mean time at each node, the slowest destination's fill the width."""
     bar = Text()
-    for node, mean_ms in one["time_shares"].items():
+    for node, mean_ms in row["time_shares"].items():
         if longest_ms > 0:
             letter, style = _NODES[node]
             bar.append(letter * round(_BAR_CHARS * mean_ms / longest_ms), style=style)
     return bar
 
 
-def _minutes(one: dict[str, Any], now_ms: int) -> Text:
-    states = {minute["minute_ms"]: minute["state"] for minute in one["minutes"]}
+def _minutes(row: dict[str, Any], now_ms: int) -> Text:
+    states = {minute["minute_ms"]: minute["state"] for minute in row["minutes"]}
     newest_ms = minute_of(now_ms)
-    row = Text()
+    line = Text()
     for back in reversed(range(_MINUTES_SHOWN)):
         sign, style = _MINUTES.get(states.get(newest_ms - back * MINUTE_MS, ""), (" ", ""))
-        row.append(sign, style=style)
-    return row
+        line.append(sign, style=style)
+    return line
 
 
 def _legend() -> Text:

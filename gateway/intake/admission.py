@@ -83,9 +83,9 @@ def read_format(content_type: str, *, is_cloud_event: bool) -> Format:
     if is_cloud_event and not media_type.startswith("application/cloudevents"):
         return Format.CLOUD_EVENT_BINARY
     charsets = [p.removeprefix("charset=").strip('"') for p in parameters if "charset=" in p]
-    found = _FORMATS.get(media_type)
-    if found is not None and _CHARSETS.issuperset(charsets):
-        return found
+    body_format = _FORMATS.get(media_type)
+    if body_format is not None and _CHARSETS.issuperset(charsets):
+        return body_format
     raise Problem(
         "unsupported_media_type",
         f"Content-Type is {content_type[:100]!r}; send one of {ACCEPT_POST}, in UTF-8.",

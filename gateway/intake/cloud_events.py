@@ -33,15 +33,15 @@ _DECODER = msgspec.json.Decoder(_Required)
 def fault(value: bytes) -> tuple[str, str] | None:
     """What keeps an event from being a CloudEvent, and the name of the attribute at fault."""
     try:
-        found = _DECODER.decode(value)
+        attributes = _DECODER.decode(value)
     except msgspec.DecodeError as error:
         text = str(error)
         name = next((n for n in _REQUIRED if f"`{n}`" in text or f"$.{n}`" in text), "")
         return f"a CloudEvent has the texts {', '.join(_REQUIRED)}: {text}", name
-    if found.specversion != "1.0":
+    if attributes.specversion != "1.0":
         return "only specversion 1.0 is known", "specversion"
     for name in _REQUIRED:
-        if not getattr(found, name):
+        if not getattr(attributes, name):
             return f"{name} is empty", name
     return None
 

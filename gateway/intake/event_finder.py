@@ -53,13 +53,13 @@ def find_events(
             body.decode()
         match body_format:
             case Format.NDJSON:
-                found = _lines(body, events_max)
+                spans = _lines(body, events_max)
             case Format.CLOUD_EVENT:
-                found = EventSpans([_stripped(body)], "")
+                spans = EventSpans([_stripped(body)], "")
             case Format.CLOUD_EVENTS:
-                found = EventSpans(_array(body, events_max, event_bytes_max), "/")
+                spans = EventSpans(_array(body, events_max, event_bytes_max), "/")
             case _:
-                found = _json(body, events_max, event_bytes_max)
+                spans = _json(body, events_max, event_bytes_max)
     except UnicodeDecodeError as error:
         raise Problem(
             "invalid_utf8", f"Byte {error.start} is not UTF-8: {error.reason}."
@@ -72,9 +72,9 @@ def find_events(
         ) from error
     except msgspec.DecodeError as error:
         raise Problem("invalid_json", f"{error}.") from error
-    if len(found.raws) > events_max:
+    if len(spans.raws) > events_max:
         raise _too_many(events_max)
-    return found
+    return spans
 
 
 def _json(body: bytes, events_max: int, event_bytes_max: int) -> EventSpans:

@@ -160,17 +160,17 @@ _TIME = msgspec.json.Decoder(datetime)
 _WHOLE = msgspec.json.Decoder(int)
 
 
-def read_events(found: EventSpans, *, context: Context, limits: EventLimits) -> Parsed:
+def read_events(spans: EventSpans, *, context: Context, limits: EventLimits) -> Parsed:
     """Read every event that was found in a body, one by one."""
     events: list[Event] = []
-    parsed = Parsed(events, prefix=found.prefix)
+    parsed = Parsed(events, prefix=spans.prefix)
     pack = Packer(context).pack
     bytes_max, depth_max = limits.event_bytes_max, limits.json_depth_max
-    for index, raw in enumerate(found.raws):
+    for index, raw in enumerate(spans.raws):
         read: Event | _Fault
         if len(raw) > bytes_max:
             detail = f"{len(raw)} bytes; an event has at most {bytes_max}"
-            if not found.prefix:
+            if not spans.prefix:
                 detail += " (several may be more: in an array, or in an object of only `events`)"
             read = _Fault("event_too_large", detail)
         elif is_deeper(value := bytes(raw), depth_max):
@@ -185,7 +185,7 @@ def read_events(found: EventSpans, *, context: Context, limits: EventLimits) -> 
     parsed.indexes = range(len(events))
     if parsed.rejections:
         rejected = {rejection.index for rejection in parsed.rejections}
-        parsed.indexes = [n for n in range(len(found.raws)) if n not in rejected]
+        parsed.indexes = [n for n in range(len(spans.raws)) if n not in rejected]
     return parsed
 
 
@@ -253,8 +253,8 @@ def _key(value: bytes, facts: _Facts, context: Context) -> bytes | None:
         return str(facts.partitionkey).encode()
     if context.key is not None or context.find_key is None:
         return context.key
-    found = context.find_key(value)
-    return found.encode() if found else None
+    key = context.find_key(value)
+    return key.encode() if key else None
 
 
 def key_finder(pointer: str) -> KeyFinder | None:
@@ -269,12 +269,12 @@ def key_finder(pointer: str) -> KeyFinder | None:
 
     def find(value: bytes) -> str | None:
         try:
-            found = decoder.decode(value)
+            holder = decoder.decode(value)
         except msgspec.DecodeError:
             return None
-        while not isinstance(found, msgspec.Raw):
-            found = found.at
-        return _name(found)
+        while not isinstance(holder, msgspec.Raw):
+            holder = holder.at
+        return _name(holder)
 
     return find
 

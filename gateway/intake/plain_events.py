@@ -190,10 +190,10 @@ class PlainEvents(Columns, Sequence[Event]):
 
 
 def read_plain(
-    found: EventSpans, body: bytes, *, context: Context, limits: EventLimits
+    spans: EventSpans, body: bytes, *, context: Context, limits: EventLimits
 ) -> Parsed | None:
     """The events of a body if all of them are plain; None when they are to be read one by one."""
-    raws = found.raws
+    raws = spans.raws
     if len(raws) < _COUNT_MIN or context.find_key is not None or context.are_cloud_events:
         return None
     sizes = list(map(len, raws))
@@ -230,7 +230,7 @@ def read_plain(
         before_id=packer.before_id,
         afters=packer.after_id if times is None else list(map(packer.after_id_at, times)),
     )
-    return Parsed(events, range(len(events)), prefix=found.prefix)
+    return Parsed(events, range(len(events)), prefix=spans.prefix)
 
 
 def _may_be_deep(raws: Raws, body: bytes, depth_max: int) -> bool:

@@ -74,12 +74,12 @@ class Columns(ABC):
 def varint(number: int) -> bytes:
     """A whole number as Kafka writes it: zigzag, seven bits a byte."""
     left = (number << 1) ^ (number >> 63)
-    found = bytearray()
+    encoded = bytearray()
     while left > 0x7F:  # noqa: PLR2004 - seven bits
-        found.append(0x80 | left & 0x7F)
+        encoded.append(0x80 | left & 0x7F)
         left >>= 7
-    found.append(left)
-    return bytes(found)
+    encoded.append(left)
+    return bytes(encoded)
 
 
 # Nearly all lengths and offsets there are.
@@ -117,13 +117,13 @@ def unpack_headers(packed: bytes) -> Headers:
 
     def number() -> int:
         nonlocal at
-        found, shift = 0, 0
+        value, shift = 0, 0
         while True:
             byte = packed[at]
             at += 1
-            found |= (byte & 0x7F) << shift
+            value |= (byte & 0x7F) << shift
             if byte <= 0x7F:  # noqa: PLR2004 - the last of a number
-                return (found >> 1) ^ -(found & 1)
+                return (value >> 1) ^ -(value & 1)
             shift += 7
 
     def text() -> bytes:

@@ -44,12 +44,12 @@ def keep_fitting(parsed: Parsed, json_schema: str) -> None:
     kept: list[Event] = []
     indexes: list[int] = []
     for index, event in zip(parsed.indexes, parsed.events, strict=True):
-        found = _fault(validator, event.value)
-        if found is None:
+        fault = _fault(validator, event.value)
+        if fault is None:
             kept.append(event)
             indexes.append(index)
         else:
-            detail, pointer = found
+            detail, pointer = fault
             where = parsed.where(index) + pointer
             parsed.rejections.append(Rejection(index, event.id, "schema_violation", detail, where))
     parsed.events, parsed.indexes = kept, indexes
@@ -62,6 +62,6 @@ def _fault(validator: Any, value: bytes) -> tuple[str, str] | None:
         return f"it cannot be checked: {error}"[:_DETAIL_LENGTH_MAX], ""
     if validator.is_valid(instance):
         return None
-    found = next(validator.iter_errors(instance))
-    steps = (str(step).replace("~", "~0").replace("/", "~1") for step in found.instance_path)
-    return found.message[:_DETAIL_LENGTH_MAX], "".join(f"/{step}" for step in steps)
+    violation = next(validator.iter_errors(instance))
+    steps = (str(step).replace("~", "~0").replace("/", "~1") for step in violation.instance_path)
+    return violation.message[:_DETAIL_LENGTH_MAX], "".join(f"/{step}" for step in steps)

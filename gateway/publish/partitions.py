@@ -21,14 +21,14 @@ def _positive_hash(key: bytes) -> int:
 def murmur2(data: bytes) -> int:
     """Austin Appleby's hash as in org.apache.kafka.common.utils.Utils."""
     length = len(data)
-    found = (_SEED ^ length) & _MASK
+    digest = (_SEED ^ length) & _MASK
     whole = length & ~3
     for at in range(0, whole, 4):
         k = int.from_bytes(data[at : at + 4], "little") * _M & _MASK
         k = (k ^ (k >> 24)) * _M & _MASK
-        found = (found * _M & _MASK) ^ k
+        digest = (digest * _M & _MASK) ^ k
     rest = data[whole:]
     if rest:
-        found = (found ^ int.from_bytes(rest, "little")) * _M & _MASK
-    found = (found ^ (found >> 13)) * _M & _MASK
-    return found ^ (found >> 15)
+        digest = (digest ^ int.from_bytes(rest, "little")) * _M & _MASK
+    digest = (digest ^ (digest >> 13)) * _M & _MASK
+    return digest ^ (digest >> 15)

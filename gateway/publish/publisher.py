@@ -145,10 +145,10 @@ class KafkaPublisher:
         if self._producer is None:
             return _refused(events, "there is no connection to Kafka")
         try:
-            found = self._topics.get(topic) or await self._open(self._producer, topic)
+            open_topic = self._topics.get(topic) or await self._open(self._producer, topic)
         except NotStoredError as error:
             return _refused(events, str(error))
-        slices = found.take(events, now_s=monotonic(), now_ms=now_ms())
+        slices = open_topic.take(events, now_s=monotonic(), now_ms=now_ms())
         if len(slices) == 1:
             return [await slices[0].report]
         return await asyncio.gather(*(part.report for part in slices))
@@ -335,11 +335,11 @@ class _Topic:
             return {only: range(len(events))}
         if not [event for event in events if event.key is not None]:
             return {None: range(len(events))}
-        found: dict[int | None, list[int]] = {}
+        by_partition: dict[int | None, list[int]] = {}
         for position, event in enumerate(events):
             partition = None if event.key is None else partition_of(event.key, count)
-            found.setdefault(partition, []).append(position)
-        return dict(found)
+            by_partition.setdefault(partition, []).append(position)
+        return dict(by_partition)
 
     def _spread(self, now_s: float) -> Accumulator:
         """Where events without a key go.
@@ -356,7 +356,8 @@ class _Topic:
         is_its_turn = sticky.assigned_bytes - self._sticky_from_bytes < self._turn_bytes
         if not (is_moving and is_small and is_its_turn):
             self._sticky = sticky = min(
-                self.accumulators, key=lambda found: (found.held_bytes, found.assigned_bytes)
+                self.accumulators,
+                key=lambda accumulator: (accumulator.held_bytes, accumulator.assigned_bytes),
             )
             self._sticky_from_bytes = sticky.assigned_bytes
         return sticky

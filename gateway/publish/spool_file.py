@@ -115,9 +115,9 @@ class SpoolFile:
         """Each request that is not in Kafka yet."""
         for at, _, _, packed in self._frames():
             if at not in self.done:
-                found = _FRAME.decode(packed)
-                events = [Event(*each) for each in found.events]
-                yield Spooled(at, found.topic, events, found.request)
+                frame = _FRAME.decode(packed)
+                events = [Event(*each) for each in frame.events]
+                yield Spooled(at, frame.topic, events, frame.request)
 
     def remove(self) -> None:
         """Take away a file that is in Kafka; what of it could not be read is kept aside."""

@@ -21,11 +21,13 @@ _STRETCH = 1_000 * BLOCK_IDS
 def root_of_lines(blocks: Sequence[bytes], more: Sequence[str] = ()) -> tuple[bytes, int]:
     """The root over ids that stand a line each in blocks, and over some more; how many differ."""
     # What must be escaped is rare, and left to those who know how.
-    if any("\n" in one or "\\" in one for one in more) or any(b"\\" in one for one in blocks):
-        ids = {line.decode(errors="surrogatepass") for one in blocks for line in one.split(b"\n")}
+    if any("\n" in text or "\\" in text for text in more) or any(b"\\" in text for text in blocks):
+        ids = {
+            line.decode(errors="surrogatepass") for block in blocks for line in block.split(b"\n")
+        }
         ids.update(more)
         return merkle_root(ids), len(ids)
-    whole = b"\n".join((*blocks, *(one.encode(errors="surrogatepass") for one in more)))
+    whole = b"\n".join((*blocks, *(text.encode(errors="surrogatepass") for text in more)))
     if not whole:
         return merkle_root(()), 0
     text: Any = pa.array([whole], pa.large_binary())

@@ -91,35 +91,40 @@ class Audit:
         """Read what is new, and judge every open minute of these destinations, by topic."""
         now_ms = self._now_ms()
         books = self._memory.books
-        lanes = [RETRIER, *(one for found in destinations.values() for one in found)]
+        lanes = [
+            RETRIER,
+            *(destination_id for ids in destinations.values() for destination_id in ids),
+        ]
         positions = {lane: await self._kafka.position(lane) for lane in lanes}
         ranges, problem = await self._ranges(positions[RETRIER])
         evidence = await asyncio.to_thread(self._job.gather, ranges)
         spans = await self._kafka.spans(list(destinations))
         books.take(evidence)
         world = World(destinations, positions, spans, now_ms, late)
-        found, absent = await self._look_up(world)
+        logged_events, absent = await self._look_up(world)
         findings = books.judge(world, self._rules, absent)
         stated, left = self._stated_now(findings, world)
         named = await self._name(findings, stated)
         for key in stated:
             if key not in named.roots:
                 self._nameless[key] = books.acked(*key)
-        self._list_missing(findings, named, found)
+        self._list_missing(findings, named, logged_events)
         shown = self._show(findings, now_ms)
         changed = tuple(
-            one for one in shown if self._shown.get((one.destination_id, one.minute_ms)) != one
+            minute
+            for minute in shown
+            if self._shown.get((minute.destination_id, minute.minute_ms)) != minute
         )
         await self._stating.state(books, shown, named, world)
-        self._shown = {(one.destination_id, one.minute_ms): one for one in shown}
+        self._shown = {(minute.destination_id, minute.minute_ms): minute for minute in shown}
         for kind, parts in ranges.items():
             for (topic, partition), (_, end) in parts.items():
                 self._memory.read[kind, topic, partition] = end
         books.close(findings, world, self._rules, held=left)
         self._forget(now_ms - CLOSED_KEPT_MS)
         by_destination: dict[str, list[MinuteBooks]] = {}
-        for one in shown:
-            by_destination.setdefault(one.destination_id, []).append(one)
+        for minute in shown:
+            by_destination.setdefault(minute.destination_id, []).append(minute)
         return AuditOutcome(
             {who: tuple(sorted(m, key=_newest)) for who, m in by_destination.items()},
             changed,
@@ -135,14 +140,14 @@ class Audit:
             for key in [key for key in noted if 0 <= key[1] < before_ms]:
                 del noted[key]
         for by_minute in (self._missing, self._listed, self._shown):
-            for shown in [one for one in by_minute if (one[1] or before_ms) < before_ms]:
+            for shown in [key for key in by_minute if (key[1] or before_ms) < before_ms]:
                 del by_minute[shown]
 
     async def _ranges(
         self, retrier: Mapping[Where, int]
     ) -> tuple[dict[str, dict[Where, tuple[int, int]]], str]:
         """What is new, by kind; and why something cannot be read any more."""
-        found: dict[str, dict[Where, tuple[int, int]]] = {}
+        ranges: dict[str, dict[Where, tuple[int, int]]] = {}
         problem = ""
         for kind, topics in (
             (LEDGER, [ACKED]),
@@ -155,21 +160,23 @@ class Audit:
                 if 0 < at < start:
                     problem = f"{where[0]} was deleted up to {start} before it was read from {at}"
                 if max(at, start) < end:
-                    found.setdefault(kind, {})[where] = (max(at, start), end)
+                    ranges.setdefault(kind, {})[where] = (max(at, start), end)
         for where, end in retrier.items():
             at = self._memory.read.get((PASSED, *where), 0)
-            written = found.get(WRITTEN, {}).get(where, (0, 0))[1]
+            written = ranges.get(WRITTEN, {}).get(where, (0, 0))[1]
             passed = min(end, max(written, self._memory.read.get((WRITTEN, *where), 0)))
             if at < passed:
-                found.setdefault(PASSED, {})[where] = (at, passed)
-        return found, problem
+                ranges.setdefault(PASSED, {})[where] = (at, passed)
+        return ranges, problem
 
     async def _look_up(self, world: World) -> tuple[list[LoggedEvent], dict[Where, Offsets]]:
         """Ask the log for what the ledger does not name, and for what seems to be lost."""
         books = self._memory.books
         self._logs.append((world.now_ms, world.log))
         ripe = [log for at, log in self._logs if at <= world.now_ms - self._grace_ms]
-        self._logs = [one for one in self._logs if one[0] > world.now_ms - self._grace_ms] or []
+        self._logs = [
+            snapshot for snapshot in self._logs if snapshot[0] > world.now_ms - self._grace_ms
+        ] or []
         if ripe:
             self._logs.insert(0, (world.now_ms - self._grace_ms, ripe[-1]))
         holes: dict[Where, Offsets] = {}
@@ -184,34 +191,36 @@ class Audit:
             where: holes.get(where, Offsets()).union(suspects.get(where, Offsets()))
             for where in {**holes, **suspects}
         }
-        found: list[LoggedEvent] = []
+        logged_events: list[LoggedEvent] = []
         if wanted:
-            found = await asyncio.to_thread(self._job.look_up, wanted, world.log)
-        self._claim_from_log(holes, found)
+            logged_events = await asyncio.to_thread(self._job.look_up, wanted, world.log)
+        self._claim_from_log(holes, logged_events)
         there: dict[Where, Offsets] = {}
-        for one in found:
-            there.setdefault(one.where, Offsets()).add(one.offset, one.offset + 1)
+        for event in logged_events:
+            there.setdefault(event.where, Offsets()).add(event.offset, event.offset + 1)
         absent = {
             where: offsets.minus(there.get(where, Offsets())) for where, offsets in suspects.items()
         }
-        return found, absent
+        return logged_events, absent
 
     @property
     def _grace_ms(self) -> int:
         return min(_LEDGER_GRACE_MS, self._rules.settle_ms)
 
-    def _claim_from_log(self, holes: Mapping[Where, Offsets], found: Iterable[LoggedEvent]) -> None:
+    def _claim_from_log(
+        self, holes: Mapping[Where, Offsets], logged_events: Iterable[LoggedEvent]
+    ) -> None:
         """Enter events that only the log knows of; offsets it has nothing at are no events."""
-        for one in found:
-            if one.offset not in holes.get(one.where, Offsets()):
+        for event in logged_events:
+            if event.offset not in holes.get(event.where, Offsets()):
                 continue
-            topic, partition = one.where
+            topic, partition = event.where
+            span = (event.offset, event.offset + 1)
             claim = Claim(
-                topic, partition, one.minute, one.offset, one.offset + 1, one.accepted_at_ms,
-                (-1, 0, 0),
+                topic, partition, event.minute, *span, event.accepted_at_ms, (-1, 0, 0)
             )  # fmt: skip
             self._memory.books.ledgers.setdefault(topic, Ledger()).enter(claim, is_from_log=True)
-            self._memory.log_ids.setdefault((topic, one.minute), []).append(one.event_id)
+            self._memory.log_ids.setdefault((topic, event.minute), []).append(event.event_id)
         for (topic, partition), offsets in holes.items():
             ledger = self._memory.books.ledgers.setdefault(topic, Ledger())
             for by_partition in (ledger.claimed, ledger.from_log):
@@ -265,7 +274,7 @@ class Audit:
         named = await asyncio.to_thread(
             self._job.name,
             ledger,
-            minutes={topic: sorted(found) for topic, found in minutes.items()},
+            minutes={topic: sorted(minutes_ms) for topic, minutes_ms in minutes.items()},
             offsets=offsets,
             extra={key: ids for key, ids in self._memory.log_ids.items() if key in stated},
         )
@@ -274,9 +283,9 @@ class Audit:
         )
 
     def _list_missing(
-        self, findings: Sequence[AuditFinding], named: Named, found: Iterable[LoggedEvent]
+        self, findings: Sequence[AuditFinding], named: Named, logged_events: Iterable[LoggedEvent]
     ) -> None:
-        in_log = {(*one.where, one.offset): one.event_id for one in found}
+        in_log = {(*event.where, event.offset): event.event_id for event in logged_events}
         for finding in findings:
             key = (finding.books.destination_id, finding.books.minute_ms)
             if not finding.losses:
@@ -302,16 +311,18 @@ class Audit:
         """The books with what is missing, and those of closed minutes of the last hour."""
         shown = [
             replace(
-                one.books,
-                missing=self._missing.get((one.books.destination_id, one.books.minute_ms), ()),
+                finding.books,
+                missing=self._missing.get(
+                    (finding.books.destination_id, finding.books.minute_ms), ()
+                ),
             )
-            for one in findings
+            for finding in findings
         ]
-        open_now = {(one.destination_id, one.minute_ms) for one in shown}
+        open_now = {(minute.destination_id, minute.minute_ms) for minute in shown}
         shown += [
-            one
-            for key, one in self._shown.items()
-            if key not in open_now and (one.minute_ms or 0) > now_ms - HOUR_MS
+            minute
+            for key, minute in self._shown.items()
+            if key not in open_now and (minute.minute_ms or 0) > now_ms - HOUR_MS
         ]
         return shown
 

@@ -55,10 +55,18 @@ class Evidence:
             self.unreadable += 1
             return
         where = (partition, offset, offset)
-        for one in row.slices:
-            for minute, first, end in one.claims():
+        for span in row.slices:
+            for minute, first, end in span.claims():
                 self._claim(
-                    Claim(row.topic, row.partition, minute, first, end, one.accepted_at_ms, where)
+                    Claim(
+                        row.topic,
+                        row.partition,
+                        minute,
+                        first,
+                        end,
+                        span.accepted_at_ms,
+                        where,
+                    )
                 )
 
     def take_sheet(self, sheet: bytes) -> None:
@@ -69,12 +77,12 @@ class Evidence:
     def _take_receipt(self, line: bytes) -> None:
         try:
             # Four of its members are all that counts here; the buckets of its lags are most of it.
-            found = json.loads(line)
-            outcomes = [ReceiptOutcome(found["outcome"]).value]
-            if found.get("redrive_count"):
-                outcomes.append(life(outcomes[0], int(found["redrive_count"])))
-            destination = found["destination_id"]
-            spans = [Covered(*covered) for covered in found["covered"]]
+            receipt = json.loads(line)
+            outcomes = [ReceiptOutcome(receipt["outcome"]).value]
+            if receipt.get("redrive_count"):
+                outcomes.append(life(outcomes[0], int(receipt["redrive_count"])))
+            destination = receipt["destination_id"]
+            spans = [Covered(*covered) for covered in receipt["covered"]]
         except (ValueError, KeyError, TypeError, AttributeError):
             self.unreadable += 1
             return
@@ -85,11 +93,11 @@ class Evidence:
 
     def take_record(self, kind: str, headers: Headers) -> None:
         """Enter a record of a tier or of dead letters by the event that it holds."""
-        found = dict(headers)
+        by_name = dict(headers)
         try:
-            destination = found[DESTINATION].decode()
-            topic = found[ORIGIN_TOPIC].decode()
-            partition, offset = int(found[ORIGIN_PARTITION]), int(found[ORIGIN_OFFSET])
+            destination = by_name[DESTINATION].decode()
+            topic = by_name[ORIGIN_TOPIC].decode()
+            partition, offset = int(by_name[ORIGIN_PARTITION]), int(by_name[ORIGIN_OFFSET])
         except (ValueError, KeyError):
             # Somebody else's record, or a malformed one: it proves nothing of any event.
             self.unreadable += 1

@@ -22,12 +22,12 @@ class Layers:
     def add(self, first: int, end: int) -> None:
         """Put each offset in once more."""
         rest = Offsets.of([(first, end)])
-        for one in self._sets:
+        for layer in self._sets:
             if not len(rest):
                 return
-            already = rest.both(one)
+            already = rest.both(layer)
             for start, stop in rest:
-                one.add(start, stop)
+                layer.add(start, stop)
             rest = already
         if len(rest):
             self._sets.append(rest)
@@ -36,17 +36,17 @@ class Layers:
         """Take each offset out once; what is not in stays out."""
         rest = Offsets.of([(first, end)])
         for at in range(len(self._sets) - 1, -1, -1):
-            one = self._sets[at]
-            taken = rest.both(one)
-            self._sets[at] = one.minus(taken)
+            layer = self._sets[at]
+            taken = rest.both(layer)
+            self._sets[at] = layer.minus(taken)
             rest = rest.minus(taken)
         while self._sets and not len(self._sets[-1]):
             self._sets.pop()
 
     def forget(self, gone: Offsets) -> None:
         """Take offsets out, however often they are in."""
-        kept = [one.minus(gone) for one in self._sets]
-        self._sets = [one for one in kept if len(one)]
+        kept = [layer.minus(gone) for layer in self._sets]
+        self._sets = [layer for layer in kept if len(layer)]
 
     @property
     def present(self) -> Offsets:
@@ -55,5 +55,5 @@ class Layers:
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         """Intervals that `of` makes the same of."""
-        for one in self._sets:
-            yield from one
+        for layer in self._sets:
+            yield from layer

@@ -110,14 +110,18 @@ class Auditor:
     def _destinations(self) -> tuple[Mapping[str, Sequence[str]], frozenset[str]]:
         """Whom each stream goes to; those that began later than their stream are `late`."""
         configuration = self._configuration()
-        found = {
-            stream_topic(stream): [one.id for one in configuration.destinations_of(stream)]
+        destinations = {
+            stream_topic(stream): [
+                destination.id for destination in configuration.destinations_of(stream)
+            ]
             for stream in configuration.streams
         }
         late = frozenset(
-            one.id for one in configuration.destinations.values() if one.start != "earliest"
+            destination.id
+            for destination in configuration.destinations.values()
+            if destination.start != "earliest"
         )
-        return found, late
+        return destinations, late
 
     def _tell(self, outcome: AuditOutcome, began_ms: int) -> None:
         ended_ms = now_ms()

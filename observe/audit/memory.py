@@ -86,12 +86,12 @@ def _ledger_fields(ledger: Ledger) -> dict[str, Any]:
         "minutes": [
             [
                 minute,
-                _spans(one.acked),
-                one.overwritten,
-                one.accepted_at_ms,
-                _spans(one.ledger),
+                _spans(held.acked),
+                held.overwritten,
+                held.accepted_at_ms,
+                _spans(held.ledger),
             ]
-            for minute, one in ledger.minutes.items()
+            for minute, held in ledger.minutes.items()
         ],
     }
 
@@ -169,20 +169,20 @@ def _outcomes_of(fields: dict[str, Any]) -> Outcomes:
     )
 
 
-def _offsets(found: list[list[Any]]) -> dict[int, Offsets]:
-    return {partition: Offsets.of(spans) for partition, spans in found}
+def _offsets(saved: list[list[Any]]) -> dict[int, Offsets]:
+    return {partition: Offsets.of(spans) for partition, spans in saved}
 
 
 def _lives(fields: dict[str, Any]) -> dict[str, Any]:
     """What an older audit has saved says at most that something was sent again, not what came."""
     before = {life("delivered", 1): fields["redriven"]} if "redriven" in fields else {}
-    found: dict[str, Any] = fields.get("lives", before)
-    return found
+    lives: dict[str, Any] = fields.get("lives", before)
+    return lives
 
 
-def _ledger_rows(found: list[list[Any]]) -> dict[int, Offsets]:
+def _ledger_rows(saved: list[list[Any]]) -> dict[int, Offsets]:
     """By Kafka partition; an older audit has saved the first record and the last."""
     return {
         number: Offsets.of(spans if isinstance(spans[0], list) else [(spans[0], spans[1] + 1)])
-        for number, spans in found
+        for number, spans in saved
     }

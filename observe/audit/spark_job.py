@@ -71,11 +71,11 @@ class AuditReads:
     def gather(self, ranges: Mapping[str, Ranges]) -> Evidence:
         """Read records of several kinds, in one job; `ranges` is by kind."""
         # A source costs more than all it reads in a quiet minute: one for everything read once.
-        once = [(kind, found) for kind, found in ranges.items() if kind != PASSED and found]
+        once = [(kind, spans) for kind, spans in ranges.items() if kind != PASSED and spans]
         evidence = Evidence()
         for parts in (once, [(PASSED, ranges.get(PASSED, {}))]):
-            whole = {where: span for _, found in parts for where, span in found.items()}
-            kinds = {topic: kind for kind, found in parts for topic, _ in found}
+            whole = {where: span for _, spans in parts for where, span in spans.items()}
+            kinds = {topic: kind for kind, spans in parts for topic, _ in spans}
             if whole:
                 rows = self._read(whole, *_COORDINATES, _ours(), "headers")
                 for part in _collect(rows, partial(summarise, kinds=kinds), tasks=SLOTS):
@@ -100,18 +100,18 @@ class AuditReads:
         rows = reduce(DataFrame.union, sources)
         function = partial(
             name,
-            wanted={topic: set(found) for topic, found in minutes.items()},
-            spans={where: list(found) for where, found in offsets.items()},
+            wanted={topic: set(asked) for topic, asked in minutes.items()},
+            spans={where: list(asked) for where, asked in offsets.items()},
             extra=dict(extra),
         )
         roots: dict[tuple[str, int], tuple[bytes, int]] = {}
         ids: dict[tuple[str, int, int], list[str]] = {}
         # One task, as it must see all rows of a minute.
         for part in _collect(rows, function, tasks=1):
-            found = json.loads(part)
-            for topic, minute, root, count in found["roots"]:
+            named = json.loads(part)
+            for topic, minute, root, count in named["roots"]:
                 roots[topic, minute] = (bytes.fromhex(root), count)
-            for topic, partition, offset, event_id in found["ids"]:
+            for topic, partition, offset, event_id in named["ids"]:
                 ids.setdefault((topic, partition, offset), []).append(event_id)
         return Named(roots, ids)
 
@@ -142,7 +142,7 @@ class AuditReads:
         for (topic, partition), (first, end) in ranges.items():
             starts.setdefault(topic, {})[str(partition)] = first
             ends.setdefault(topic, {})[str(partition)] = end
-        assigned = {topic: sorted(map(int, found)) for topic, found in starts.items()}
+        assigned = {topic: sorted(map(int, partitions)) for topic, partitions in starts.items()}
         return (
             self._spark.read.format("kafka")
             .option("kafka.bootstrap.servers", self._bootstrap_servers)
@@ -163,13 +163,13 @@ class AuditReads:
 def _ours() -> Column:
     """Of values only ours, and of the ledger's rows only what stands before the ids."""
     text = f.col("value").cast("string")
-    found = f.when(f.col("topic") == ACKED, f.substring_index(text, "\n", 1))
-    return found.when(f.col("topic") == RECEIPTS, text).cast("binary").alias("value")
+    head_of_ledger = f.when(f.col("topic") == ACKED, f.substring_index(text, "\n", 1))
+    return head_of_ledger.when(f.col("topic") == RECEIPTS, text).cast("binary").alias("value")
 
 
 def stretches(ledger: Mapping[int, Offsets]) -> list[dict[Where, tuple[int, int]]]:
     """What is read together: the n-th stretch of each Kafka partition, in their order."""
-    found: list[dict[Where, tuple[int, int]]] = []
+    parts: list[dict[Where, tuple[int, int]]] = []
     for partition, rows in ledger.items():
         spans = list(rows)
         gaps = sorted(later[0] - before[1] for before, later in pairwise(spans))
@@ -182,10 +182,10 @@ def stretches(ledger: Mapping[int, Offsets]) -> list[dict[Where, tuple[int, int]
             else:
                 joined.append((first, end))
         for at, span in enumerate(joined):
-            if at == len(found):
-                found.append({})
-            found[at][ACKED, partition] = span
-    return found
+            if at == len(parts):
+                parts.append({})
+            parts[at][ACKED, partition] = span
+    return parts
 
 
 def _collect(rows: DataFrame, function: ArrowFunction, *, tasks: int) -> Iterator[bytes]:

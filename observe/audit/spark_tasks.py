@@ -31,14 +31,14 @@ def summarise(
     for batch in batches:
         columns = (batch.column(name).to_pylist() for name in _COORDINATES)
         headers = headers_of(batch.column("headers"))
-        for topic, partition, offset, value, found in zip(*columns, headers, strict=True):
+        for topic, partition, offset, value, record_headers in zip(*columns, headers, strict=True):
             kind = kinds[topic]
             if kind == LEDGER:
                 evidence.take_ledger(value or b"", partition=partition, offset=offset)
             elif kind == RECEIPT:
                 evidence.take_sheet(value or b"")
             else:
-                evidence.take_record(kind, found)
+                evidence.take_record(kind, record_headers)
     yield _part(evidence.to_json())
 
 
@@ -55,7 +55,7 @@ def name(
     """
     # Ids as the ledger has them: a line each.
     minutes: dict[tuple[str, int], list[bytes]] = {}
-    asked = {where: Offsets.of(found) for where, found in spans.items()}
+    asked = {where: Offsets.of(offsets) for where, offsets in spans.items()}
     single: list[tuple[str, int, int, str]] = []
     for batch in batches:
         for value in batch.column("value").to_pylist():
@@ -115,8 +115,8 @@ def look(
     batches: Iterable[pa.RecordBatch], *, spans: Mapping[Where, list[tuple[int, int]]]
 ) -> Iterator[pa.RecordBatch]:
     """Those of some offsets that the log has."""
-    wanted = {where: Offsets.of(found) for where, found in spans.items()}
-    found = []
+    wanted = {where: Offsets.of(offsets) for where, offsets in spans.items()}
+    events = []
     for batch in batches:
         for record in records_of(batch):
             origin = record.origin
@@ -124,8 +124,8 @@ def look(
                 event = open_stream_record(record)
                 minute = audited_minute(event.event_time_ms, event.accepted_at_ms)
                 place = (origin.topic, origin.partition, origin.offset)
-                found.append((*place, event.event_id, minute, event.accepted_at_ms))
-    yield _part(json.dumps(found).encode())
+                events.append((*place, event.event_id, minute, event.accepted_at_ms))
+    yield _part(json.dumps(events).encode())
 
 
 def _part(value: bytes) -> pa.RecordBatch:

@@ -55,7 +55,7 @@ class Stating:
     ) -> None:
         """Make a statement about every judged minute whose books are not those stated last."""
         made: list[SignedStatement] = []
-        for topic, minute_ms, found in self._judged(books, shown, world):
+        for topic, minute_ms, minutes in self._judged(books, shown, world):
             stated = self._memory.stated.get((topic, minute_ms))
             acked = books.acked(topic, minute_ms)
             if stated is not None and stated.acked == acked:
@@ -66,8 +66,12 @@ class Stating:
             else:
                 # Nothing that is left names its events.
                 continue
-            counts = {stream_and_name(one.destination_id)[1]: _counts(one) for one in found}
-            text = json.dumps({name: asdict(one) for name, one in counts.items()}, sort_keys=True)
+            counts = {
+                stream_and_name(minute.destination_id)[1]: _counts(minute) for minute in minutes
+            }
+            text = json.dumps(
+                {name: asdict(count) for name, count in counts.items()}, sort_keys=True
+            )
             if stated is not None and (stated.root, stated.acked, stated.counts) == (
                 root, acked, text,
             ):  # fmt: skip
@@ -94,15 +98,20 @@ class Stating:
     ) -> Iterator[tuple[str, int, list[MinuteBooks]]]:
         """Open minutes that are judged at every destination of their stream, oldest first."""
         by_minute: dict[tuple[str, int], list[MinuteBooks]] = {}
-        for one in shown:
-            key = (stream_topic(one.stream), _WILD if one.minute_ms is None else one.minute_ms)
-            by_minute.setdefault(key, []).append(one)
+        for minute_books in shown:
+            key = (
+                stream_topic(minute_books.stream),
+                _WILD if minute_books.minute_ms is None else minute_books.minute_ms,
+            )
+            by_minute.setdefault(key, []).append(minute_books)
         for topic, ledger in books.ledgers.items():
             for minute_ms, minute in sorted(ledger.minutes.items()):
-                found = by_minute.get((topic, minute_ms), [])
+                minutes = by_minute.get((topic, minute_ms), [])
                 due_ms = minute.quiet_since_ms(minute_ms) + self._rules.settle_ms
-                if world.now_ms >= due_ms and all(one.state in _JUDGED for one in found):
-                    yield topic, minute_ms, found
+                if world.now_ms >= due_ms and all(
+                    minute_books.state in _JUDGED for minute_books in minutes
+                ):
+                    yield topic, minute_ms, minutes
 
 
 def _counts(books: MinuteBooks) -> Counts:

@@ -151,17 +151,17 @@ def event_headers(
 
 def open_stream_record(record: RecordIn) -> Envelope:
     """Read a record of a stream topic; it never fails, whoever wrote the record."""
-    found = dict(record.headers)
+    headers = dict(record.headers)
     origin = record.origin
     return Envelope(
         origin=origin,
         value=record.value,
         key=record.key,
         stream=stream_of(origin.topic),
-        event_id=_id_text(found.get(EVENT_ID)) or coordinates(origin),
-        event_time_ms=_whole(found.get(EVENT_TIME), otherwise=record.timestamp_ms),
-        accepted_at_ms=_whole(found.get(ACCEPTED_AT), otherwise=record.timestamp_ms),
-        traceparent=_text(found.get(TRACEPARENT)) or None,
+        event_id=_id_text(headers.get(EVENT_ID)) or coordinates(origin),
+        event_time_ms=_whole(headers.get(EVENT_TIME), otherwise=record.timestamp_ms),
+        accepted_at_ms=_whole(headers.get(ACCEPTED_AT), otherwise=record.timestamp_ms),
+        traceparent=_text(headers.get(TRACEPARENT)) or None,
     )
 
 
@@ -246,48 +246,48 @@ def malformed_key(malformed: Malformed) -> bytes | None:
 
 def open_retry_record(record: RecordIn) -> Envelope | Malformed:
     """Read a record of a retry tier, or say what is wrong with it."""
-    found = dict(record.headers)
+    headers = dict(record.headers)
     if len(record.value) > EVENT_BYTES_MAX:
         return Malformed(record, f"its value has {len(record.value)} bytes: no event is so large")
     if (size := sum(len(raw) for _, raw in record.headers)) > _HEADERS_BYTES_MAX:
         return Malformed(record, f"its headers have {size} bytes: we write no such")
     try:
-        _need(found, VERSION, _known_version)
+        _need(headers, VERSION, _known_version)
         return Envelope(
             origin=Origin(
-                topic=_need(found, ORIGIN_TOPIC, _strict_text),
-                partition=_need(found, ORIGIN_PARTITION, _natural),
-                offset=_need(found, ORIGIN_OFFSET, _natural),
+                topic=_need(headers, ORIGIN_TOPIC, _strict_text),
+                partition=_need(headers, ORIGIN_PARTITION, _natural),
+                offset=_need(headers, ORIGIN_OFFSET, _natural),
             ),
             value=record.value,
-            key=found.get(ORDERING_KEY),
-            stream=_need(found, STREAM, _strict_text),
-            event_id=_need(found, EVENT_ID, _strict_text),
-            event_time_ms=_need(found, EVENT_TIME, _integer),
-            accepted_at_ms=_need(found, ACCEPTED_AT, _integer),
-            traceparent=_text(found.get(TRACEPARENT)) or None,
-            destination_id=_need(found, DESTINATION, _strict_text),
-            history=_open_history(found),
+            key=headers.get(ORDERING_KEY),
+            stream=_need(headers, STREAM, _strict_text),
+            event_id=_need(headers, EVENT_ID, _strict_text),
+            event_time_ms=_need(headers, EVENT_TIME, _integer),
+            accepted_at_ms=_need(headers, ACCEPTED_AT, _integer),
+            traceparent=_text(headers.get(TRACEPARENT)) or None,
+            destination_id=_need(headers, DESTINATION, _strict_text),
+            history=_open_history(headers),
         )
     except ValueError as error:
         return Malformed(record=record, problem=str(error))
 
 
-def _open_history(found: Mapping[str, bytes]) -> History:
+def _open_history(headers: Mapping[str, bytes]) -> History:
     return History(
-        attempt_count=_need(found, ATTEMPT, _natural),
-        park_count=_need(found, PARKS, _natural),
-        first_attempt_at_ms=_need(found, FIRST_ATTEMPT_AT, _integer),
-        deadline_at_ms=_need(found, DEADLINE_AT, _integer),
-        not_before_ms=_need(found, NOT_BEFORE, _integer),
-        cause=_text(found.get(CAUSE))[:_TEXT_BYTES_MAX],
-        last_status=_if_there(found, LAST_STATUS, _integer),
-        last_detail=_text(found.get(LAST_DETAIL))[:_TEXT_BYTES_MAX],
-        is_ambiguous=_need(found, AMBIGUOUS, _flag),
-        last_attempt_at_ms=_if_there(found, LAST_ATTEMPT_AT, _integer),
-        redrive_count=_if_there(found, REDRIVES, _natural) or 0,
-        redrive_id=_text(found.get(REDRIVE_ID)),
-        replay_id=_text(found.get(REPLAY_ID)),
+        attempt_count=_need(headers, ATTEMPT, _natural),
+        park_count=_need(headers, PARKS, _natural),
+        first_attempt_at_ms=_need(headers, FIRST_ATTEMPT_AT, _integer),
+        deadline_at_ms=_need(headers, DEADLINE_AT, _integer),
+        not_before_ms=_need(headers, NOT_BEFORE, _integer),
+        cause=_text(headers.get(CAUSE))[:_TEXT_BYTES_MAX],
+        last_status=_if_there(headers, LAST_STATUS, _integer),
+        last_detail=_text(headers.get(LAST_DETAIL))[:_TEXT_BYTES_MAX],
+        is_ambiguous=_need(headers, AMBIGUOUS, _flag),
+        last_attempt_at_ms=_if_there(headers, LAST_ATTEMPT_AT, _integer),
+        redrive_count=_if_there(headers, REDRIVES, _natural) or 0,
+        redrive_id=_text(headers.get(REDRIVE_ID)),
+        replay_id=_text(headers.get(REPLAY_ID)),
     )
 
 
@@ -313,18 +313,18 @@ def _rare_headers(history: History) -> Headers:
     )
 
 
-def _if_there(found: Mapping[str, bytes], name: str, read: Callable[[bytes], T]) -> T | None:
-    return _need(found, name, read) if name in found else None
+def _if_there(headers: Mapping[str, bytes], name: str, read: Callable[[bytes], T]) -> T | None:
+    return _need(headers, name, read) if name in headers else None
 
 
-def _need(found: Mapping[str, bytes], name: str, read: Callable[[bytes], T]) -> T:
+def _need(headers: Mapping[str, bytes], name: str, read: Callable[[bytes], T]) -> T:
     """Read one header, naming it in whatever goes wrong."""
-    if name not in found:
+    if name not in headers:
         raise ValueError(f"header {name} is missing")
     try:
-        return read(found[name])
+        return read(headers[name])
     except ValueError as error:
-        raise ValueError(f"header {name} is not readable: {found[name][:40]!r}") from error
+        raise ValueError(f"header {name} is not readable: {headers[name][:40]!r}") from error
 
 
 def _strict_text(raw: bytes) -> str:

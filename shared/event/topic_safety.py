@@ -165,19 +165,19 @@ def _in_a_line(state: TopicState) -> str:
 
 def _examine_settings(spec: TopicSpec, state: TopicState) -> Iterator[TopicFinding]:
     for setting, wanted in spec.settings.items():
-        found = state.settings.get(setting)
-        if not _is_enough(setting, found, wanted):
-            says = f"{setting} is {found or 'not set'} and should be {wanted}"
+        actual = state.settings.get(setting)
+        if not _is_enough(setting, actual, wanted):
+            says = f"{setting} is {actual or 'not set'} and should be {wanted}"
             yield TopicFinding(state.name, "unsafe", says, _alter(state.name, setting, wanted))
 
 
-def _is_enough(setting: str, found: str | None, wanted: str) -> bool:
+def _is_enough(setting: str, actual: str | None, wanted: str) -> bool:
     """Whether a setting does what we need; more time or room than that is nobody's harm."""
-    if found is None:
+    if actual is None:
         return False
     if setting in _AT_LEAST:
-        return int(found) == -1 or int(found) >= int(wanted)
-    return found == wanted
+        return int(actual) == -1 or int(actual) >= int(wanted)
+    return actual == wanted
 
 
 def _examine_losses(spec: TopicSpec, state: TopicState) -> Iterator[TopicFinding]:
