@@ -61,15 +61,15 @@ class Caller:
 
     def stream(self, name: str, configuration: Configuration) -> Stream:
         """The stream of that name; what is another tenant's is not there for the caller."""
-        found = configuration.streams.get(name)
-        if found is None or found.tenant != self.tenant:
+        stream = configuration.streams.get(name)
+        if stream is None or stream.tenant != self.tenant:
             raise Problem(
                 "unknown_stream",
                 f"There is no stream {name[:100]!r}; GET /v1/streams lists the ones there are.",
             )
         if self.streams and name not in self.streams:
             raise Problem("stream_forbidden", f"This key does not work for the stream {name!r}.")
-        return found
+        return stream
 
     def check_signature(self, header: str | None, *, body: bytes, now_ms: int) -> None:
         """Refuse a body whose signature is missing, old or wrong, if this caller must sign."""
@@ -149,9 +149,9 @@ class Callers:
 
     def allowed_origin(self, origin: str, stream: str) -> bool:
         """Whether some key lets pages of this origin send to the stream (asked before a key is)."""
-        found = self._config.configuration.streams.get(stream)
-        return found is not None and any(
-            _is_for(key, stream=found, origin=origin)
+        configured = self._config.configuration.streams.get(stream)
+        return configured is not None and any(
+            _is_for(key, stream=configured, origin=origin)
             for key in self._config.configuration.keys.values()
         )
 

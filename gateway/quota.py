@@ -93,8 +93,8 @@ class Quotas:
     def _buckets(self, tenant: Tenant | None, now_s: float) -> dict[str, Bucket]:
         if tenant is None:
             return {}
-        found = self._tenants.get(tenant.name)
-        if found is None or found.tenant != tenant:
+        buckets = self._tenants.get(tenant.name)
+        if buckets is None or buckets.tenant != tenant:
             rates = {
                 "requests": tenant.requests_per_s,
                 "events": tenant.events_per_s,
@@ -105,5 +105,5 @@ class Quotas:
                 for name, rate in rates.items()
                 if rate is not None
             }
-            found = self._tenants[tenant.name] = _Buckets(tenant, by_name)
-        return found.by_name
+            buckets = self._tenants[tenant.name] = _Buckets(tenant, by_name)
+        return buckets.by_name

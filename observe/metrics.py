@@ -83,17 +83,17 @@ class ObserveMetrics(Metrics):
         for share, mean_ms in time_shares(view):
             self.gauge(OBSERVE_NODE_SECONDS).labels(name, share).set(mean_ms / 1000)
         for node in view.nodes:
-            for since, found in (
+            for since, lag in (
                 ("event", node.out_from_event),
                 ("accepted", node.out_from_accepted),
             ):
-                for quantile, seconds in _quantiles(found):
+                for quantile, seconds in _quantiles(lag):
                     lags.labels(name, node.node.value, since, quantile).set(seconds)
-        for since, found in (("event", view.end_to_end), ("accepted", view.since_accepted)):
-            for quantile, seconds in _quantiles(found):
+        for since, lag in (("event", view.end_to_end), ("accepted", view.since_accepted)):
+            for quantile, seconds in _quantiles(lag):
                 lags.labels(name, "end to end", since, quantile).set(seconds)
-            if found is not None:
-                mean_s = found.mean_ms / 1000
+            if lag is not None:
+                mean_s = lag.mean_ms / 1000
                 self.gauge(OBSERVE_MEAN_LAG_SECONDS).labels(name, since).set(mean_s)
 
     def _show_minutes(self, view: DestinationView) -> None:
@@ -107,8 +107,8 @@ class ObserveMetrics(Metrics):
         self.gauge(OBSERVE_BLIND_MINUTES).labels(name).set(blind)
 
 
-def _quantiles(found: Quantiles | None) -> Iterator[tuple[str, float]]:
-    if found is not None:
-        yield "0.5", found.p50_ms / 1000
-        yield "0.95", found.p95_ms / 1000
-        yield "0.99", found.p99_ms / 1000
+def _quantiles(lag: Quantiles | None) -> Iterator[tuple[str, float]]:
+    if lag is not None:
+        yield "0.5", lag.p50_ms / 1000
+        yield "0.95", lag.p95_ms / 1000
+        yield "0.99", lag.p99_ms / 1000

@@ -16,7 +16,7 @@ _OF_STREAM = '{destination=~"($stream)/.*"}'
 
 def boards() -> Mapping[str, str]:
     """Every dashboard: file name and JSON."""
-    found = {
+    dashboards = {
         "overview.json": dashboard("hifi-overview", "Hifi overview", _OVERVIEW),
         "stream.json": dashboard(
             "hifi-stream",
@@ -37,7 +37,7 @@ def boards() -> Mapping[str, str]:
             variables=[("destination", m.DELIVERY_LANE_UP.name)],
         ),
     }
-    return {name: json.dumps(board, indent=1) + "\n" for name, board in found.items()}
+    return {name: json.dumps(board, indent=1) + "\n" for name, board in dashboards.items()}
 
 
 def slowest_by_node(labels: str = "") -> str:

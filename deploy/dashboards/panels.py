@@ -44,7 +44,7 @@ def dashboard(
         "refresh": "10s",
         "time": {"from": "now-1h", "to": "now"},
         "timezone": "utc",
-        "templating": {"list": [_source(), *(_variable(*one) for one in variables)]},
+        "templating": {"list": [_source(), *(_variable(*variable) for variable in variables)]},
         "links": [
             {
                 "title": "Hifi",

@@ -179,7 +179,7 @@ def _session(leader: int) -> list[int]:
     processes = Path("/proc")
     if not processes.is_dir():
         return _group(leader)
-    found = []
+    pids = []
     for entry in processes.iterdir():
         if not entry.name.isdigit():
             continue
@@ -190,8 +190,8 @@ def _session(leader: int) -> list[int]:
         # After the name, which stands in brackets: state, parent, group, session.
         state, _, _, session = stat.rpartition(")")[2].split()[:4]
         if int(session) == leader and state != "Z":
-            found.append(int(entry.name))
-    return found
+            pids.append(int(entry.name))
+    return pids
 
 
 def _group(leader: int) -> list[int]:

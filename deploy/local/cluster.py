@@ -94,7 +94,7 @@ class Cluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        return ",".join(f"{loopback.HOST}:{one.port}" for one in self._brokers.values())
+        return ",".join(f"{loopback.HOST}:{broker.port}" for broker in self._brokers.values())
 
     @property
     def broker_ids(self) -> list[int]:
@@ -171,7 +171,7 @@ class Cluster:
         )
         self._write_properties()
         with ThreadPoolExecutor(self._count) as pool:
-            list(pool.map(lambda one: self._format(one, cluster_id), self._brokers))
+            list(pool.map(lambda broker_id: self._format(broker_id, cluster_id), self._brokers))
 
     def _decide_ports(self) -> str:
         """Take the ports and the id of the last start from the folder, or make them and keep them.
@@ -273,12 +273,12 @@ class Cluster:
         return [str(self._java.path), *options, *fixed, "-cp", self._class_path]
 
     def _wait_ready(self) -> None:
-        waited_for = [one for one in self._children if one not in self._paused]
-        waited_for = [one for one in waited_for if one in self.running]
-        ports = {broker_id: self._brokers[broker_id].port for broker_id in waited_for}
+        up = [broker_id for broker_id in self._children if broker_id not in self._paused]
+        up = [broker_id for broker_id in up if broker_id in self.running]
+        ports = {broker_id: self._brokers[broker_id].port for broker_id in up}
 
         def check() -> None:
-            for broker_id in waited_for:
+            for broker_id in up:
                 if not self._children[broker_id].alive:
                     raise SetupError(
                         f"Kafka broker {broker_id} stopped while it started: "

@@ -71,7 +71,9 @@ class SampleDestination:
         )
 
     async def list(self, _: Request) -> Response:
-        return JSONResponse({"count": self.count, "last": [asdict(one) for one in self.last]})
+        return JSONResponse(
+            {"count": self.count, "last": [asdict(arrived) for arrived in self.last]}
+        )
 
 
 def _wanted_status(body: bytes, *, is_first: bool) -> int | None:
@@ -161,11 +163,11 @@ _NONE = '<div class="none">Nothing has arrived yet. Send an event, and it shows 
 _HEADS = "<tr><th>Time<th>Batch<th>Attempt<th>Event"
 
 
-def _row(one: Arrived) -> str:
-    maybe = ' <span class="maybe">may be a duplicate</span>' if one.maybe_duplicate else ""
+def _row(event: Arrived) -> str:
+    maybe = ' <span class="maybe">may be a duplicate</span>' if event.maybe_duplicate else ""
     return (
-        f'<tr><td class="quiet">{one.at}<td class="quiet"><code>{html.escape(one.batch_id)}</code>'
-        f"<td>{html.escape(one.attempt)}{maybe}<td><code>{html.escape(one.event)}</code>"
+        f'<tr><td class="quiet">{event.at}<td class="quiet"><code>{html.escape(event.batch_id)}</code>'
+        f"<td>{html.escape(event.attempt)}{maybe}<td><code>{html.escape(event.event)}</code>"
     )
 
 

@@ -92,18 +92,23 @@ def whereabouts(
         at = At(receipt.outcome.value)
         if receipt.outcome not in kept:
             return Whereabouts(at, receipt)
-        one = kept[receipt.outcome].get((destination, origin, receipt.redrive_count))
-        if one is None:
+        letter = kept[receipt.outcome].get((destination, origin, receipt.redrive_count))
+        if letter is None:
             return Whereabouts(At.UNKNOWN)
-        return Whereabouts(at, receipt, one, _due_ms(one, delays_ms) if at is At.WAITING else None)
+        return Whereabouts(
+            at, receipt, letter, _due_ms(letter, delays_ms) if at is At.WAITING else None
+        )
 
     named = sorted({*destinations, *(destination for destination, _ in last)})
-    return {destination: {one: of(destination, one) for one in origins} for destination in named}
+    return {
+        destination: {origin: of(destination, origin) for origin in origins}
+        for destination in named
+    }
 
 
-def counts_of(told: Mapping[Origin, Whereabouts]) -> dict[str, int]:
+def counts_of(places: Mapping[Origin, Whereabouts]) -> dict[str, int]:
     """How many events are where."""
-    counts = Counter(one.at for one in told.values())
+    counts = Counter(where.at for where in places.values())
     return {at.value: counts[at] for at in At}
 
 
@@ -140,10 +145,10 @@ def _weight(receipt: Receipt) -> tuple[tuple[bool, int, bool], int]:
 
 def _newest(kept: Iterable[Kept]) -> dict[_Life, Kept]:
     newest: dict[_Life, Kept] = {}
-    for one in kept:
-        destination, history = one.envelope.travel
-        key = (destination, one.envelope.origin, history.redrive_count)
-        newest[key] = max(newest.get(key, one), one, key=lambda each: each.stored_at_ms)
+    for letter in kept:
+        destination, history = letter.envelope.travel
+        key = (destination, letter.envelope.origin, history.redrive_count)
+        newest[key] = max(newest.get(key, letter), letter, key=lambda each: each.stored_at_ms)
     return newest
 
 

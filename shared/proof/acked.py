@@ -125,12 +125,12 @@ class AckedRow:
 
     @property
     def count(self) -> int:
-        return sum(one.count for one in self.slices)
+        return sum(part.count for part in self.slices)
 
     def claims(self) -> Iterator[tuple[int, int, int]]:
         """(minute, first, end) of each stretch of offsets."""
-        for one in self.slices:
-            yield from one.claims()
+        for part in self.slices:
+            yield from part.claims()
 
     def named(self) -> Iterator[tuple[int, int, str]]:
         """(minute, offset, id) of each event."""
@@ -142,11 +142,11 @@ class AckedRow:
     def of_request(self, request_id: str) -> Iterator[tuple[int, str, AckedSlice]]:
         """(offset, id, slice) of each event that came with a request."""
         at = 0
-        for one in self.slices:
-            if one.request_id == request_id:
-                for nth, event_id in enumerate(self.ids[at : at + one.count]):
-                    yield one.first + nth, event_id, one
-            at += one.count
+        for part in self.slices:
+            if part.request_id == request_id:
+                for nth, event_id in enumerate(self.ids[at : at + part.count]):
+                    yield part.first + nth, event_id, part
+            at += part.count
 
 
 @dataclass(slots=True)
@@ -176,7 +176,7 @@ class AckedRequest:
             row = AckedRow.from_bytes(value)
         except (ValueError, KeyError, TypeError):
             return
-        for offset, event_id, one in row.of_request(self.request_id):
-            self.topic, self.accepted_at_ms = row.topic, one.accepted_at_ms
-            self.count = max(self.count, one.request_count)
+        for offset, event_id, acked_slice in row.of_request(self.request_id):
+            self.topic, self.accepted_at_ms = row.topic, acked_slice.accepted_at_ms
+            self.count = max(self.count, acked_slice.request_count)
             self.ids[row.partition, offset] = event_id

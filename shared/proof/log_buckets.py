@@ -38,10 +38,10 @@ class LogBuckets:
 
     @classmethod
     def of(cls, values_ms: Iterable[int]) -> "LogBuckets":
-        found = cls()
+        buckets = cls()
         for value_ms in values_ms:
-            found.add(value_ms)
-        return found
+            buckets.add(value_ms)
+        return buckets
 
     @classmethod
     def of_counts(cls, values_ms: Mapping[int, int], *, until_ms: int) -> "LogBuckets":

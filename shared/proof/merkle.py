@@ -40,7 +40,7 @@ def _block(ids: Sequence[str]) -> bytes:
     r"""A line for each id; \ is written \\, and a line break within an id \n."""
     joined = "\n".join(ids)
     if joined.count("\n") >= len(ids):
-        joined = "\n".join(one.replace("\\", "\\\\").replace("\n", "\\n") for one in ids)
+        joined = "\n".join(event_id.replace("\\", "\\\\").replace("\n", "\\n") for event_id in ids)
     else:
         joined = joined.replace("\\", "\\\\")
     # Half a surrogate pair cannot come out of JSON or a header, but must not stop the audit.

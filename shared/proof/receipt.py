@@ -71,29 +71,29 @@ class Receipt:
     in_from_accepted: LogBuckets = field(default_factory=LogBuckets)
 
     def to_json(self) -> bytes:
-        found: dict[str, Any] = {name: getattr(self, name) for name in _NAMES}
-        found["outcome"] = self.outcome.value
-        found["covered"] = [[c.topic, c.partition, c.first, c.end] for c in self.covered]
-        found["minutes"] = {str(minute): count for minute, count in self.minutes.items()}
+        members: dict[str, Any] = {name: getattr(self, name) for name in _NAMES}
+        members["outcome"] = self.outcome.value
+        members["covered"] = [[c.topic, c.partition, c.first, c.end] for c in self.covered]
+        members["minutes"] = {str(minute): count for minute, count in self.minutes.items()}
         for name in _BUCKETS:
-            found[name] = found[name].to_list()
-        at = found.pop("read_at")
+            members[name] = members[name].to_list()
+        at = members.pop("read_at")
         if at is not None:
-            found["read_at"] = [at.topic, at.partition, at.offset]
-        return json.dumps(found, separators=(",", ":")).encode()
+            members["read_at"] = [at.topic, at.partition, at.offset]
+        return json.dumps(members, separators=(",", ":")).encode()
 
     @classmethod
     def from_json(cls, value: bytes) -> "Receipt":
-        found = json.loads(value)
-        found["outcome"] = ReceiptOutcome(found["outcome"])
-        found["covered"] = tuple(Covered(*covered) for covered in found["covered"])
-        found["minutes"] = {int(minute): count for minute, count in found["minutes"].items()}
+        members = json.loads(value)
+        members["outcome"] = ReceiptOutcome(members["outcome"])
+        members["covered"] = tuple(Covered(*covered) for covered in members["covered"])
+        members["minutes"] = {int(minute): count for minute, count in members["minutes"].items()}
         for name in _BUCKETS:
-            found[name] = LogBuckets.from_list(found.get(name, ()))
-        if "read_at" in found:
-            found["read_at"] = Origin(*found["read_at"])
+            members[name] = LogBuckets.from_list(members.get(name, ()))
+        if "read_at" in members:
+            members["read_at"] = Origin(*members["read_at"])
         # One that a newer version wrote may say more.
-        return cls(**{name: found[name] for name in _NAMES if name in found})
+        return cls(**{name: members[name] for name in _NAMES if name in members})
 
 
 _NAMES = tuple(one.name for one in fields(Receipt))

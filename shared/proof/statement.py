@@ -53,10 +53,10 @@ class Statement:
         return hashlib.sha256(self.to_bytes()).hexdigest()
 
     @classmethod
-    def from_fields(cls, found: Mapping[str, Any]) -> "Statement":
-        named = {one.name: found[one.name] for one in fields(cls)}
+    def from_fields(cls, members: Mapping[str, Any]) -> "Statement":
+        named = {member.name: members[member.name] for member in fields(cls)}
         named["destinations"] = {
-            name: Counts(**counts) for name, counts in found["destinations"].items()
+            name: Counts(**counts) for name, counts in members["destinations"].items()
         }
         return cls(**named)
 
@@ -83,9 +83,9 @@ class SignedStatement:
 
     @classmethod
     def from_json(cls, value: bytes) -> "SignedStatement":
-        found = json.loads(value)
+        members = json.loads(value)
         return cls(
-            Statement.from_fields(found["statement"]),
-            found["public_key"],
-            base64.b64decode(found["signature"], validate=True),
+            Statement.from_fields(members["statement"]),
+            members["public_key"],
+            base64.b64decode(members["signature"], validate=True),
         )

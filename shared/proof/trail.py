@@ -42,9 +42,9 @@ class Trail:
     @classmethod
     def of(cls, origins: Iterable[Origin]) -> "Trail":
         wanted: dict[Where, Offsets] = {}
-        for one in origins:
-            offsets = wanted.setdefault((one.topic, one.partition), Offsets())
-            offsets.add(one.offset, one.offset + 1)
+        for origin in origins:
+            offsets = wanted.setdefault((origin.topic, origin.partition), Offsets())
+            offsets.add(origin.offset, origin.offset + 1)
         return cls(wanted)
 
     def take_sheet(self, record: RecordIn) -> None:

@@ -96,29 +96,29 @@ class DeadLetterFilter:
             and self.event_id in {None, letter.event_id}
         )
 
-    def _is_destination(self, found: str) -> bool:
-        return self.destination in {None, found, stream_and_name(found)[1]}
+    def _is_destination(self, destination_id: str) -> bool:
+        return self.destination in {None, destination_id, stream_and_name(destination_id)[1]}
 
-    def _is_reason(self, found: str) -> bool:
+    def _is_reason(self, reason: str) -> bool:
         if self.reason is not None and self.reason.endswith("*"):
-            return found.startswith(self.reason[:-1])
-        return self.reason in {None, found}
+            return reason.startswith(self.reason[:-1])
+        return self.reason in {None, reason}
 
 
 def open_letter(record: RecordIn) -> Letter:
     """Read a record of the dead letters' topic; it never fails, whoever wrote it."""
-    found = dict(record.headers)
+    headers = dict(record.headers)
     opened = open_retry_record(record)
-    if found.get(REASON) == MALFORMED_RETRY_RECORD.encode():
+    if headers.get(REASON) == MALFORMED_RETRY_RECORD.encode():
         # Some of its headers are ours and say where it lay: it must not pass for an event again.
-        opened = Malformed(record, _text(found.get(LAST_DETAIL)))
+        opened = Malformed(record, _text(headers.get(LAST_DETAIL)))
     return Letter(
         place=Place(record.origin.partition, record.origin.offset),
         dead_at_ms=record.timestamp_ms,
-        reason=_text(found.get(REASON)),
-        stream=_text(found.get(STREAM)),
-        destination_id=_text(found.get(DESTINATION)),
-        event_id=_text(found.get(EVENT_ID)),
+        reason=_text(headers.get(REASON)),
+        stream=_text(headers.get(STREAM)),
+        destination_id=_text(headers.get(DESTINATION)),
+        event_id=_text(headers.get(EVENT_ID)),
         value=record.value,
         opened=opened,
     )

@@ -85,7 +85,7 @@ def in_sheets(rows: Iterable[RecordOut]) -> list[RecordOut]:
             lines.setdefault(row.key, []).append(row.value)
         else:
             others.append(row)
-    sheets = [(key, sheet) for key, found in lines.items() for sheet in sheets_of(found)]
+    sheets = [(key, sheet) for key, receipts in lines.items() for sheet in sheets_of(receipts)]
     return others + [RecordOut(topic=RECEIPTS, key=key, value=sheet) for key, sheet in sheets]
 
 

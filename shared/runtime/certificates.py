@@ -65,5 +65,5 @@ def _read_pair(certificate_pem: str, key_pem: str) -> PrivateKeyTypes:
 
 
 def _public_bytes(key: object) -> bytes:
-    found: bytes = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)  # type: ignore[attr-defined]  # every kind has it
-    return found
+    encoded: bytes = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)  # type: ignore[attr-defined]  # every kind has it
+    return encoded

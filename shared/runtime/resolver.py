@@ -32,7 +32,7 @@ class Resolver:
     async def __call__(self, host: str) -> list[Address]:
         loop = asyncio.get_running_loop()
         try:
-            found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+            answers = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
         except socket.gaierror as error:
             has_answered = loop.time() < self._answered_at_s + _TRUST_S
             if error.errno == socket.EAI_AGAIN and not has_answered:
@@ -42,7 +42,7 @@ class Resolver:
         except UnicodeError as error:
             raise NoSuchHostError(_said(error)) from error
         self._answered_at_s = loop.time()
-        return [ip_address(str(info[4][0]).partition("%")[0]) for info in found]
+        return [ip_address(str(info[4][0]).partition("%")[0]) for info in answers]
 
 
 def ascii_host(host: str) -> str:

@@ -99,10 +99,10 @@ def ivy_xml(wanted: Sequence[Coordinate], *, transitive: bool) -> str:
     # A module read without its pom has every artifact in every configuration.
     conf = "default->default" if transitive else "default->*"
     rows = "\n".join(
-        f"    <dependency org={quoteattr(one.group)} name={quoteattr(one.artifact)} "
-        f"rev={quoteattr(one.version)} conf={quoteattr(conf)} "
+        f"    <dependency org={quoteattr(artifact.group)} name={quoteattr(artifact.artifact)} "
+        f"rev={quoteattr(artifact.version)} conf={quoteattr(conf)} "
         f'transitive="{str(transitive).lower()}"/>'
-        for one in wanted
+        for artifact in wanted
     )
     return (
         '<ivy-module version="2.0">\n'

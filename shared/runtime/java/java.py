@@ -60,8 +60,8 @@ def find_java(environ: Mapping[str, str] | None = None) -> Java:
 
 def java_version(text: str) -> str | None:
     """The version inside what `java -version` prints, or None when there is none."""
-    found = re.search(r'version "([^"]+)"', text)
-    return found.group(1) if found else None
+    match = re.search(r'version "([^"]+)"', text)
+    return match.group(1) if match else None
 
 
 def java_major(version: str) -> int:
@@ -84,10 +84,10 @@ def _locate(environ: Mapping[str, str]) -> Path:
                 f"JAVA_HOME is {home}, but there is no {path}: unset JAVA_HOME, or {_INSTALL}."
             )
         return path
-    found = shutil.which("java", path=environ.get("PATH", ""))
-    if found is None:
+    on_path = shutil.which("java", path=environ.get("PATH", ""))
+    if on_path is None:
         raise SetupError(
             f"Java {JAVA_MAJOR_MIN} or newer is needed for Kafka and Spark, and none was found "
             f"in JAVA_HOME or PATH: {_INSTALL}."
         )
-    return Path(found)
+    return Path(on_path)
