@@ -166,7 +166,8 @@ _HEADS = "<tr><th>Time<th>Batch<th>Attempt<th>Event"
 def _row(event: Arrived) -> str:
     maybe = ' <span class="maybe">may be a duplicate</span>' if event.maybe_duplicate else ""
     return (
-        f'<tr><td class="quiet">{event.at}<td class="quiet"><code>{html.escape(event.batch_id)}</code>'
+        f'<tr><td class="quiet">{event.at}<td class="quiet">'
+        f"<code>{html.escape(event.batch_id)}</code>"
         f"<td>{html.escape(event.attempt)}{maybe}<td><code>{html.escape(event.event)}</code>"
     )
 
