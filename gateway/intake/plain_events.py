@@ -52,14 +52,13 @@ class _Timed(msgspec.Struct, gc=False):
 
 _PLAIN = msgspec.json.Decoder(_Plain)
 _TIMED = msgspec.json.Decoder(_Timed)
-# Of longer events the lengths may be missing from the tables; there, objects cost little besides.
+# The tables hold no lengths of longer events; for those, an object each costs little besides.
 _EVENT_BYTES_MAX = len(SMALL) - 2_048
-# What stands before a record's offset in its batch, and that; a longer batch is filled by the way
-# of every other event.
+# Attributes and offset delta of each record, encoded in advance. Longer batches take the slow path.
 _ATS = [NO_ATTRIBUTES + at for at in SMALL[:8_192]]
 _ONE_BYTE_ATS = 64
 _NO_KEY_AND_LENGTH = [NO_KEY + length for length in SMALL]
-# What bytes take together with the length before them.
+# How many bytes a value takes with its length in front.
 _PACKED_BYTES = [length + len(packed) for length, packed in enumerate(SMALL)]
 # The length, the offset, key and value's length, the value; the id's name, its length, the id; and
 # the other headers.

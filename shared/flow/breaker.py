@@ -8,9 +8,9 @@ opens it for twice as long.
 from dataclasses import dataclass, replace
 from enum import Enum
 
-# Ten in a row, or as many as may be under way if that is more: where seventeen are one too many,
-# that one fails ten times while the others are answered slowly. Or seven tenths of at least twenty
-# requests within a minute.
+# Ten failures in a row, or as many as run in parallel if that is more: with 17 in parallel and room
+# for 16, one request can fail ten times in a row while the others are answered slowly. Or seven
+# tenths of at least twenty requests within a minute.
 FAILURES_IN_ROW = 10
 REQUESTS_MIN = 20
 FAILED_FRACTION = 0.7
