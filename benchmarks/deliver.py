@@ -22,6 +22,7 @@ from shared.event.envelope import event_headers
 from shared.event.record import Origin, RecordIn
 from shared.event.topics import RECEIPTS, STATE, stream_topic
 from shared.proof.receipt import lines_of
+from shared.runtime.secret_box import SecretBox
 from shared.runtime.spark.arrow_rows import batch_in
 
 _EVENTS = 30_000
@@ -95,7 +96,7 @@ def _posting(to: Destination) -> Callable[[], None]:
     ]
 
     async def post_all() -> None:
-        sender = Sender(allows_private=True)
+        sender = Sender(box=SecretBox([]), allows_private=True)
         gate = asyncio.Semaphore(to.parallel_max)
 
         async def post(body: bytes) -> None:

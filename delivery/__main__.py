@@ -8,12 +8,13 @@ from delivery.settings import DeliverySettings
 from delivery.spark.lane import announce_end, begins_at, hold_lane, start_lane, warm_up
 from shared.config.configuration import Configuration
 from shared.config.destination import Destination, Latency
+from shared.runtime.settings import read_settings
 from shared.runtime.spark.lane_driver import run_lanes
 from shared.runtime.spark.session import REALTIME_OPTIONS
 
 
 def main() -> None:
-    settings = DeliverySettings()
+    settings = read_settings(DeliverySettings, program="hifi delivery")
     run_lanes(
         "delivery",
         settings,

@@ -45,6 +45,7 @@ from shared.retry.decision import (
 from shared.retry.routing import in_sheets, route_malformed, route_state
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
+from shared.runtime.settings import SecretSettings
 from shared.runtime.spark.arrow_rows import batch_of
 
 
@@ -311,7 +312,9 @@ class _Worker:
     def __init__(self, plan: Plan) -> None:
         self._loop = asyncio.new_event_loop()
         # What a process may send to is the same for all of its lanes.
-        self.sender = Sender(allows_private=plan.allows_private)
+        # The keys are read here: in the plan they would travel through Spark, and to its disk.
+        box = SecretSettings().secret_box
+        self.sender = Sender(box=box, allows_private=plan.allows_private)
         self._stores: dict[Path, FlowStore] = {}
 
     def run(self, settling: Coroutine[Any, Any, list[RecordOut]]) -> list[RecordOut]:

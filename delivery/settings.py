@@ -1,4 +1,4 @@
-"""Decides what may be set from outside for delivery: HIFI_DELIVERY_* and nothing else."""
+"""Lists what can be set for delivery from outside: HIFI_DELIVERY_* and nothing else."""
 
 from pathlib import Path
 
@@ -6,6 +6,8 @@ from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
 from shared.config.destination import Latency
+from shared.runtime import defaults
+from shared.runtime.settings import Port
 from shared.runtime.spark.lane_driver import LaneDriverSettings
 
 
@@ -15,7 +17,7 @@ class DeliverySettings(LaneDriverSettings):
     model_config = SettingsConfigDict(env_prefix="HIFI_DELIVERY_", frozen=True)
 
     folder: Path = Path("data/delivery")
-    metrics_port: int = 8082
+    metrics_port: Port = defaults.DELIVERY_METRICS_PORT
     makes_class_archive: bool = True
     # Forty requests of 500 events: about a second's work for one destination on a small machine.
     micro_batch_events_max: int = Field(default=20_000, ge=1)

@@ -1,4 +1,4 @@
-"""Runs the gateway: settings from the environment, until SIGTERM or Ctrl-C."""
+"""Runs the gateway with the settings of the environment, until SIGTERM or Ctrl-C."""
 
 import asyncio
 import signal
@@ -8,15 +8,16 @@ import uvloop
 
 from gateway.http.allocator import tune
 from gateway.server import serve
-from gateway.settings import Settings, read_settings
+from gateway.settings import Settings
 from shared.runtime.logs import configure_logs
+from shared.runtime.settings import read_settings
 from shared.runtime.setup_error import SetupError
 
 
 def main() -> None:
     """Start the gateway; exit 0 after a drain, 1 with one sentence when it cannot start."""
+    settings = read_settings(Settings, program="hifi gateway")
     try:
-        settings = read_settings()
         configure_logs(service="gateway", level=settings.log_level)
         tune()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

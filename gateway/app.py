@@ -28,7 +28,6 @@ from shared.metric_names import GATEWAY_REQUESTS
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.metrics import Metrics
 from shared.runtime.resolver import Resolver
-from shared.runtime.secret_box import SecretBox
 
 log = structlog.get_logger()
 
@@ -57,8 +56,9 @@ def create_app(
     others.add_route("/openapi.json", describe, methods=["GET"])
     requests = ControlRequests(settings=settings, config=config, callers=callers, store=store)
     others.router.routes.extend(Control(requests).routes())
-    box = SecretBox.of_environment()
-    others.router.routes.extend(Destinations(requests, box=box, resolve=Resolver()).routes())
+    others.router.routes.extend(
+        Destinations(requests, box=settings.secret_box, resolve=Resolver()).routes()
+    )
     resting = dead_letters or KafkaDeadLetters(settings.bootstrap_servers)
     others.router.routes.extend(DeadLetterPaths(requests, resting).routes())
     kept = receipts or KafkaReceipts(settings.bootstrap_servers)

@@ -1,38 +1,29 @@
-"""Decides what the gateway can be told from outside: the only file here to read the environment.
+"""Lists what can be set for the gateway from outside, each number with its source."""
 
-Each number says where it comes from.
-"""
-
-import ipaddress
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
-from pydantic import Field, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import Field
+from pydantic_settings import SettingsConfigDict
 
-from shared.runtime.setup_error import SetupError
+from shared.runtime import defaults
+from shared.runtime.settings import ListenerSettings, Port, SecretSettings, ServiceSettings
 
 Seconds = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(gt=0)]
-Port = Annotated[int, Field(ge=0, le=65_535)]
 
 
-class Settings(BaseSettings):
+class Settings(ServiceSettings, ListenerSettings, SecretSettings):
     """Settings of one gateway process, each as HIFI_GATEWAY_<NAME>."""
 
     model_config = SettingsConfigDict(env_prefix="HIFI_GATEWAY_", frozen=True)
 
-    # Loopback until somebody decides otherwise: an ingest API is not opened by accident.
-    host: str = "127.0.0.1"
-    # 0 takes any free port.
-    port: Port = 8080
-    metrics_port: Port = 8081
+    port: Port = defaults.GATEWAY_PORT
+    metrics_port: Port = defaults.GATEWAY_METRICS_PORT
     # A socket that listens already, inherited from `hifi gateway`, which shares it among workers.
     listen_fd: Annotated[int, Field(ge=0)] | None = None
     # How many workers share the quotas of tenants.
     worker_count: Count = 1
-    bootstrap_servers: str = "127.0.0.1:9092"
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     # A folder for events that Kafka cannot take, of senders who ask for it (`respond-async`) and
     # get a 202: they are on this disk and on no other. Without it there is no 202.
@@ -43,9 +34,6 @@ class Settings(BaseSettings):
     # The ledger of what was acknowledged, from which the audit proves that nothing is missing.
     is_ledger_on: bool = True
 
-    # `keys` asks every caller for an API key, a token or a certificate. By default it is off on
-    # loopback, where only this machine can call, and on everywhere else.
-    auth: Literal["off", "keys"] | None = None
     # TLS, and with a client authority mTLS: a certificate's common name is the client's tenant.
     tls_cert_file: Path | None = None
     tls_key_file: Path | None = None
@@ -102,26 +90,3 @@ class Settings(BaseSettings):
     idempotency_bytes_max: Count = 8_000_000
     # Big enough that a batch's fixed costs vanish; the broker's default limit is 1,048,588.
     batch_bytes_max: Annotated[int, Field(gt=0, le=1_048_588)] = 524_288
-
-    @property
-    def is_loopback(self) -> bool:
-        if self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
-
-    @property
-    def asks_for_keys(self) -> bool:
-        return self.auth == "keys" or (self.auth is None and not self.is_loopback)
-
-
-def read_settings() -> Settings:
-    """The settings of the environment, or one sentence on the first that is wrong."""
-    try:
-        return Settings()
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = "HIFI_GATEWAY_" + "_".join(str(part) for part in first["loc"]).upper()
-        raise SetupError(f"{name} is {first['input']!r}: {first['msg']}.") from error

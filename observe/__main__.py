@@ -13,7 +13,7 @@ from observe.console.dead_desk import KafkaDeadDesk
 from observe.console.kafka_config import KafkaConfig
 from observe.console.page_context import flow_of
 from observe.console.server import serve_console
-from observe.console.settings import ConsoleSettings, read_console_settings
+from observe.console.settings import ConsoleSettings
 from observe.lag.kafka_health import watch_kafka
 from observe.lag.sampler import Sampler
 from observe.metrics import ObserveMetrics
@@ -26,17 +26,19 @@ from shared.runtime.kafka.event_search import EventSearch
 from shared.runtime.kafka.state_topic import StateFeed
 from shared.runtime.logs import configure_logs
 from shared.runtime.one_owner import own_folder
+from shared.runtime.settings import read_settings
 from shared.runtime.setup_error import SetupError
 
 log = structlog.get_logger()
 
 
 def main() -> None:
-    settings = ObserveSettings()
+    settings = read_settings(ObserveSettings, program="hifi observe")
+    console = read_settings(ConsoleSettings, program="hifi observe")
     configure_logs(service="observe", level=settings.log_level)
     try:
         with own_folder(settings.folder, what="observe"):
-            asyncio.run(_run(settings, read_console_settings()))
+            asyncio.run(_run(settings, console))
     except SetupError as error:
         sys.exit(f"hifi observe: {error}")
     log.info("service.stopped")

@@ -1,24 +1,25 @@
-"""Decides what may be set from outside for observe: HIFI_OBSERVE_* and nothing else."""
+"""Lists what can be set for observe from outside: HIFI_OBSERVE_* and nothing else."""
 
 from pathlib import Path
 
 from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsConfigDict
+
+from shared.runtime import defaults
+from shared.runtime.settings import Port, ServiceSettings
 
 
-class ObserveSettings(BaseSettings):
+class ObserveSettings(ServiceSettings):
     """Read once, in __main__."""
 
     model_config = SettingsConfigDict(env_prefix="HIFI_OBSERVE_", frozen=True)
 
-    bootstrap_servers: str = "127.0.0.1:9092"
     # The audit's memory and the key that signs its statements: on durable storage, one owner.
     folder: Path = Path("data/observe")
     # None: the cache that every Hifi command shares.
     jars_cache: Path | None = None
-    metrics_host: str = "127.0.0.1"
-    metrics_port: int = 8084
-    log_level: str = "info"
+    metrics_host: str = defaults.HOST
+    metrics_port: Port = defaults.OBSERVE_METRICS_PORT
     # An event that is not delivered after so long makes its destination SLOW: half a minute is
     # past every local retry and before the first tier's second round.
     slow_after_s: float = Field(default=30.0, gt=0)

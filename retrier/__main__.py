@@ -4,11 +4,12 @@ from retrier.lane import begins_at, start_lane
 from retrier.metrics import RetrierMetrics
 from retrier.settings import RetrierSettings
 from shared.event.topics import RETRIER
+from shared.runtime.settings import read_settings
 from shared.runtime.spark.lane_driver import run_lanes
 
 
 def main() -> None:
-    settings = RetrierSettings()
+    settings = read_settings(RetrierSettings, program="hifi retrier")
     run_lanes(
         "retrier",
         settings,

@@ -1,10 +1,12 @@
-"""Decides what may be set from outside for the retrier: HIFI_RETRIER_* and nothing else."""
+"""Lists what can be set for the retrier from outside: HIFI_RETRIER_* and nothing else."""
 
 from pathlib import Path
 
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
+from shared.runtime import defaults
+from shared.runtime.settings import Port
 from shared.runtime.spark.lane_driver import LaneDriverSettings
 
 
@@ -14,7 +16,7 @@ class RetrierSettings(LaneDriverSettings):
     model_config = SettingsConfigDict(env_prefix="HIFI_RETRIER_", frozen=True)
 
     folder: Path = Path("data/retrier")
-    metrics_port: int = 8083
+    metrics_port: Port = defaults.RETRIER_METRICS_PORT
     # Of two Kafka partitions in each of five tiers, seldom more than four have something due.
     slots: int = Field(default=4, ge=1)
     # How often each tier is asked what has become due: the most that an event is late by.

@@ -26,12 +26,12 @@ class Sender:
     def __init__(
         self,
         *,
+        box: SecretBox,
         allows_private: bool = False,
-        box: SecretBox | None = None,
         resolve: Resolve | None = None,
     ) -> None:
         self._surroundings = SenderContext(
-            box=box or SecretBox.of_environment(),
+            box=box,
             resolve=resolve or Resolver(),
             allows_private=allows_private,
         )

@@ -20,10 +20,11 @@ def gateway(
     """
     # Half a second that no other command should take.
     from deploy.cli.gateway_crew import run  # noqa: PLC0415
-    from gateway.settings import read_settings  # noqa: PLC0415
+    from gateway.settings import Settings  # noqa: PLC0415
+    from shared.runtime.settings import read_settings  # noqa: PLC0415
 
     with _stop_signals() as stop:
-        run(read_settings(), workers, stop=stop)
+        run(read_settings(Settings, program="hifi gateway"), workers, stop=stop)
 
 
 @contextmanager

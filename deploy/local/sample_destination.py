@@ -7,18 +7,20 @@ makes of a refusal, an event can ask for one: `"answer_once": 503` is refused on
 
 import html
 import json
-import os
 import time
 from collections import deque
 from dataclasses import asdict, dataclass
 
 import uvicorn
+from pydantic_settings import BaseSettings, SettingsConfigDict
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from deploy.local.services import SAMPLE_TITLE
+from shared.runtime import defaults
+from shared.runtime.settings import Port, read_settings
 
 # What fits on a page that somebody reads.
 _KEPT = 100
@@ -183,11 +185,19 @@ def create_app() -> Starlette:
     )
 
 
+class SampleSettings(BaseSettings):
+    """HIFI_SAMPLE_PORT; it is always on loopback."""
+
+    model_config = SettingsConfigDict(env_prefix="HIFI_SAMPLE_", frozen=True)
+
+    port: Port = defaults.SAMPLE_PORT
+
+
 def main() -> None:
     uvicorn.run(
         create_app(),
-        host="127.0.0.1",
-        port=int(os.environ.get("HIFI_SAMPLE_PORT", "8090")),
+        host=defaults.HOST,
+        port=read_settings(SampleSettings, program="hifi sample").port,
         log_level="warning",
         access_log=False,
     )

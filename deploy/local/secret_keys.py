@@ -1,7 +1,7 @@
-"""Decides where the embedded stack has its secret keys from: the environment, or its data folder.
+"""Finds the secret keys of the embedded stack: in the environment, or in its data folder.
 
-Without them no destination could have a secret on one's own machine; made once, they stay, because
-what was sealed with a key that is gone opens no more.
+Without keys no destination could have a secret on one's own machine. They are made once and kept,
+because nothing else opens what they have sealed.
 """
 
 import os
@@ -20,8 +20,8 @@ def secret_keys(folder: Path, environ: Mapping[str, str]) -> str:
     """What HIFI_SECRET_KEYS should be; SetupError when it cannot be that."""
     given = environ.get(VARIABLE)
     keys = given or _of_file(folder / "secret-keys")
-    # A wrong one is told here, and not by three services in their logs.
-    SecretBox([key.strip() for key in keys.split(",") if key.strip()])
+    # A wrong key is refused here, and not by three services in their logs.
+    SecretBox.of(keys)
     return keys
 
 

@@ -1,19 +1,14 @@
-"""Decides how a process speaks: a line per happening, for people on a terminal, else JSON."""
+"""Sets up a process's log: one line per happening, as text on a terminal, else as JSON."""
 
 import logging
 import sys
 
 import structlog
 
-from shared.runtime.setup_error import SetupError
-
 
 def configure_logs(*, service: str, level: str = "info") -> None:
     """Set up structlog and the standard library's logging alike; called once, in __main__."""
-    levels = logging.getLevelNamesMapping()
-    if level.upper() not in levels:
-        raise SetupError(f"log level {level!r} is unknown; use debug, info, warning or error")
-    number = levels[level.upper()]
+    number = logging.getLevelNamesMapping()[level.upper()]
     logging.basicConfig(level=max(number, logging.WARNING), stream=sys.stderr)
     renderers: list[structlog.typing.Processor] = (
         # The console renders exceptions itself, and warns when somebody has done it before.

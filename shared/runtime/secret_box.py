@@ -1,26 +1,18 @@
-"""Decides how secrets are kept: sealed with a key that only Hifi's own processes are given.
+"""Seals secrets with a key that only Hifi's own processes are given, and opens them again.
 
-HIFI_SECRET_KEYS holds one or more keys, separated by commas: the first one seals, all of them
-open. So a new key is put in front, `hifi secrets rotate` seals everything anew, and then the old
-key can go. A secret is sealed for its owner: put into another one's settings it does not open.
+HIFI_SECRET_KEYS holds one or more keys, separated by commas: the first one seals, and any of them
+opens. To change the key, put a new one in front, let `hifi secrets rotate` seal everything anew,
+and then drop the old one. A secret is sealed for its owner: in somebody else's settings it does
+not open.
 """
 
 import json
 from collections.abc import Sequence
 
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
-from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from shared.config.credentials import SEALED_PREFIX, Sealed
 from shared.runtime.setup_error import SetupError
-
-
-class SecretSettings(BaseSettings):
-    """HIFI_SECRET_KEYS, the same for every process of one Hifi."""
-
-    model_config = SettingsConfigDict(env_prefix="HIFI_", frozen=True, hide_input_in_errors=True)
-
-    secret_keys: str = ""
 
 
 class SecretUnavailableError(Exception):
@@ -42,8 +34,8 @@ class SecretBox:
         self._newest = fernets[0] if fernets else None
 
     @classmethod
-    def of_environment(cls) -> "SecretBox":
-        listed = SecretSettings().secret_keys
+    def of(cls, listed: str) -> "SecretBox":
+        """With the keys of HIFI_SECRET_KEYS, separated by commas."""
         return cls([key.strip() for key in listed.split(",") if key.strip()])
 
     @property

@@ -15,7 +15,6 @@ ENVIRONMENT_READERS = {
     "shared/runtime/java/jars.py": "the cache's place is asked for before there are any settings",
     "shared/runtime/spark/session.py": "it writes: Spark reads its Python and address there",
     "deploy/cli/up.py": "it hands its own environment on to the services that it starts",
-    "deploy/local/sample_destination.py": "it plays a customer's program, which has one setting",
 }
 # What begins like a metric and is none.
 NO_METRICS = {"hifi_due_gate": "the name of the retrier's source within Spark"}

@@ -13,7 +13,8 @@ from shared.config.credentials import Sealed, change_secrets, secrets_of
 from shared.config.destination import Destination
 from shared.config.signing import signing_secret
 from shared.runtime.kafka.config_topic import read_config, write_config
-from shared.runtime.secret_box import SecretBox, SecretSettings, SecretUnavailableError, new_key
+from shared.runtime.secret_box import SecretBox, SecretUnavailableError, new_key
+from shared.runtime.settings import SecretSettings, read_settings
 from shared.runtime.setup_error import SetupError
 
 app = typer.Typer(no_args_is_help=True, help="Secrets: new-key, new-signing-secret, rotate.")
@@ -57,9 +58,9 @@ def rotate(
 
     3. Take the old key away: HIFI_SECRET_KEYS=NEW.
     """
-    given = SecretSettings().secret_keys
+    given = read_settings(SecretSettings, program="hifi").secret_keys
     keys = secret_keys(folder.absolute(), {VARIABLE: given}) if is_local else given
-    box = SecretBox([key.strip() for key in keys.split(",") if key.strip()])
+    box = SecretBox.of(keys)
     if not box.has_keys:
         raise SetupError(
             f"{VARIABLE} is not set: give the keys that Hifi runs with, the newest first,"

@@ -16,7 +16,6 @@ from typing import Protocol, TypeAlias, TypeVar
 
 import structlog
 from pydantic import Field
-from pydantic_settings import BaseSettings, SettingsConfigDict
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -24,6 +23,7 @@ from shared.config.configuration import Configuration
 from shared.config.destination import Destination
 from shared.flow.flow_record import FlowRecord
 from shared.retry.schedule import RetrySchedule
+from shared.runtime import defaults
 from shared.runtime.java.class_archive import ClassArchive
 from shared.runtime.java.jars import default_cache, ensure_jars
 from shared.runtime.kafka.config_topic import ConfigFeed
@@ -31,7 +31,7 @@ from shared.runtime.kafka.lane_positions import LanePositions
 from shared.runtime.kafka.state_topic import StateFeed
 from shared.runtime.logs import configure_logs
 from shared.runtime.one_owner import own_folder
-from shared.runtime.secret_box import SecretBox
+from shared.runtime.settings import Port, SecretSettings, ServiceSettings
 from shared.runtime.setup_error import SetupError
 from shared.runtime.spark.lane_keeper import HoldLane, LaneKeeper, LaneObserver, hold_nothing
 from shared.runtime.spark.session import SparkSettings, class_archive, start_spark, stop_spark
@@ -48,18 +48,15 @@ W = TypeVar("W")
 Flows: TypeAlias = Mapping[str, FlowRecord]
 
 
-class LaneDriverSettings(BaseSettings):
+class LaneDriverSettings(ServiceSettings, SecretSettings):
     """What may be set for either process; a subclass gives the prefix and the defaults."""
 
-    model_config = SettingsConfigDict(frozen=True)
-
-    bootstrap_servers: str = "127.0.0.1:9092"
     # Checkpoints and scratch space: on durable storage, and one writer only.
     folder: Path
     # None: the cache that every Hifi command shares.
     jars_cache: Path | None = None
-    metrics_host: str = "127.0.0.1"
-    metrics_port: int
+    metrics_host: str = defaults.HOST
+    metrics_port: Port
     # Spark waits for HTTP most of the time; 1 GB holds the lanes of a small machine.
     heap_mb: int = Field(default=1024, ge=512)
     # Tasks at the same time: at least the Kafka partitions of all lanes that must not wait.
@@ -84,7 +81,6 @@ class LaneDriverSettings(BaseSettings):
     allow_private: bool = False
     # One process of a machine is enough to write the archive that speeds up the next starts.
     makes_class_archive: bool = False
-    log_level: str = "info"
 
     @property
     def home(self) -> Path:
@@ -134,8 +130,6 @@ def run_lanes(
     """Run until SIGTERM or SIGINT, then drain. A mistake in the set-up ends with one sentence."""
     configure_logs(service=service, level=settings.log_level)
     try:
-        # The workers read the keys themselves; a wrong one is said here, where somebody reads it.
-        SecretBox.of_environment()
         with own_folder(settings.home, what=service):
             cache = settings.jars_cache or default_cache()
             jars = ensure_jars("spark", cache=cache)

@@ -12,6 +12,7 @@ from delivery.http.connection import REPLY_BYTES_MAX
 from delivery.http.sender import EXCERPT_CHARS_MAX, Sender
 from shared.config.destination import Destination
 from shared.retry.attempt import Attempt, Failed, Failure, Responded
+from shared.runtime.secret_box import SecretBox
 from tests.support.raw_server import raw_server, read_request
 from tests.support.scripted_destination import Reply, always, scripted_destination
 
@@ -26,7 +27,7 @@ def send_times(
     url: str, times: int, *, timeout_s: float = 5.0, body: bytes = b"[1]"
 ) -> list[Attempt]:
     async def in_turn() -> list[Attempt]:
-        sender = Sender(allows_private=True)
+        sender = Sender(box=SecretBox([]), allows_private=True)
         to = Destination(stream="demo", name="to", url=url, timeout_s=timeout_s)
         try:
             return [
@@ -194,7 +195,7 @@ def test_a_connection_given_up_while_it_waited_is_replaced() -> None:
         connection.sendall(OK)
 
     async def send_twice(url: str) -> list[Attempt]:
-        sender = Sender(allows_private=True)
+        sender = Sender(box=SecretBox([]), allows_private=True)
         to = Destination(stream="demo", name="to", url=url)
         first = await sender.send(to, b"[1]", {})
         (waiting,) = sender._ways[to.id]._endpoint._idle

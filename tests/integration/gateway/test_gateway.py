@@ -193,7 +193,7 @@ def test_a_port_in_use_is_one_sentence(kafka: Cluster) -> None:
 def test_a_setting_that_is_wrong_is_one_sentence() -> None:
     with started(settings("127.0.0.1:1", HIFI_GATEWAY_PORT="many")) as process:
         _, told = process.communicate(timeout=30)
-    assert process.returncode == 1
+    assert process.returncode == 2
     assert told.startswith("hifi gateway: HIFI_GATEWAY_PORT is 'many': ")
     assert told.count("\n") == 1
 

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from shared.config.credentials import SEALED_PREFIX
 from shared.runtime.secret_box import SecretBox, SecretUnavailableError, new_key
+from shared.runtime.settings import SecretSettings
 from shared.runtime.setup_error import SetupError
 
 OLD, NEW = new_key(), new_key()
@@ -65,9 +66,9 @@ def test_what_was_never_sealed_does_not_open(garbled: str) -> None:
 def test_keys_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HIFI_SECRET_KEYS", f" {NEW} , {OLD} ,")
     sealed = SecretBox([OLD]).seal("s", owner=OWNER)
-    assert SecretBox.of_environment().unseal(sealed, owner=OWNER) == "s"
+    assert SecretSettings().secret_box.unseal(sealed, owner=OWNER) == "s"
     monkeypatch.delenv("HIFI_SECRET_KEYS")
-    assert not SecretBox.of_environment().has_keys
+    assert not SecretSettings().secret_box.has_keys
 
 
 @pytest.mark.parametrize("wrong", ["hunter2", "hunter2" * 10, "\u00fc"])

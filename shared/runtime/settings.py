@@ -1,0 +1,89 @@
+"""Reads a process's settings from its environment; a wrong variable is one sentence and exit 2."""
+
+import ipaddress
+import sys
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from shared.runtime import defaults
+from shared.runtime.secret_box import SecretBox
+from shared.runtime.setup_error import SetupError
+
+S = TypeVar("S", bound=BaseSettings)
+
+Port = Annotated[int, Field(ge=0, le=65_535)]
+LogLevel = Annotated[
+    Literal["debug", "info", "warning", "error"],
+    BeforeValidator(lambda level: level.lower() if isinstance(level, str) else level),
+]
+# What a shell reports of a command that was called wrongly.
+_WRONG_USE = 2
+
+
+class ServiceSettings(BaseSettings):
+    """What every service is told; a subclass gives the prefix of its variables."""
+
+    model_config = SettingsConfigDict(frozen=True)
+
+    bootstrap_servers: str = f"{defaults.HOST}:{defaults.KAFKA_PORT}"
+    log_level: LogLevel = "info"
+
+
+class SecretSettings(BaseSettings):
+    """HIFI_SECRET_KEYS, the same for every process of one Hifi that seals or opens secrets."""
+
+    model_config = SettingsConfigDict(frozen=True, hide_input_in_errors=True)
+
+    secret_keys: Annotated[str, AfterValidator(lambda keys: SecretBox.of(keys) and keys)] = Field(
+        default="", repr=False, validation_alias="HIFI_SECRET_KEYS"
+    )
+
+    @property
+    def secret_box(self) -> SecretBox:
+        return SecretBox.of(self.secret_keys)
+
+
+class ListenerSettings(BaseSettings):
+    """Where people and programs call in, and whether they must say who they are."""
+
+    model_config = SettingsConfigDict(frozen=True)
+
+    # Loopback until somebody decides otherwise: nothing is opened to a network by accident.
+    host: str = defaults.HOST
+    # 0 takes any free port.
+    port: Port
+    # `keys` asks every caller who they are. By default it is off on loopback, where only this
+    # machine can call, and on everywhere else.
+    auth: Literal["off", "keys"] | None = None
+
+    @property
+    def is_loopback(self) -> bool:
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    @property
+    def asks_for_keys(self) -> bool:
+        return self.auth == "keys" or (self.auth is None and not self.is_loopback)
+
+
+def read_settings(kind: type[S], *, program: str) -> S:
+    """The settings that the environment gives to `program`, which ends when one of them is wrong.
+
+    Called once, where a process starts.
+    """
+    try:
+        return kind()
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(kind.model_config.get("env_prefix", "")) + "_".join(map(str, first["loc"]))
+        problem = f"{name.upper()} is {first['input']!r}: {first['msg']}."
+    except SetupError as error:
+        problem = str(error)
+    sys.stderr.write(f"{program}: {problem}\n")
+    sys.exit(_WRONG_USE)

@@ -1,0 +1,50 @@
+"""Every program refuses a variable that is wrong with one sentence, and with exit code 2."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+HIFI = ("deploy.cli.app",)
+# the module and its arguments, the variable, a wrong value
+WRONG = [
+    (("gateway",), "HIFI_GATEWAY_PORT", "many"),
+    (("gateway",), "HIFI_GATEWAY_LOG_LEVEL", "loud"),
+    (("gateway",), "HIFI_SECRET_KEYS", "hunter2"),
+    (("delivery",), "HIFI_DELIVERY_SLOTS", "0"),
+    (("delivery",), "HIFI_DELIVERY_LOG_LEVEL", "loud"),
+    (("delivery",), "HIFI_SECRET_KEYS", "hunter2"),
+    (("retrier",), "HIFI_RETRIER_LOOK_S", "soon"),
+    (("retrier",), "HIFI_SECRET_KEYS", "hunter2"),
+    (("observe",), "HIFI_OBSERVE_HEAP_MB", "1"),
+    (("observe",), "HIFI_OBSERVE_CONSOLE_PORT", "70000"),
+    (("deploy.local.sample_destination",), "HIFI_SAMPLE_PORT", "many"),
+    ((*HIFI, "gateway"), "HIFI_GATEWAY_AUTH", "perhaps"),
+    ((*HIFI, "gateway"), "HIFI_GATEWAY_WORKERS", "0"),
+    ((*HIFI, "up"), "HIFI_UP_KAFKA_PORT", "many"),
+    ((*HIFI, "secrets", "rotate"), "HIFI_SECRET_KEYS", "hunter2"),
+]
+
+
+@pytest.mark.parametrize(
+    ("command", "variable", "value"), WRONG, ids=lambda value: " ".join(value).split(".")[-1]
+)
+def test_a_wrong_variable_is_one_sentence_and_exit_2(
+    command: tuple[str, ...], variable: str, value: str
+) -> None:
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith("HIFI_")}
+    ended = subprocess.run(
+        [sys.executable, "-m", *command],
+        env={**inherited, variable: value},
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=60,
+    )
+    assert ended.returncode == 2, ended.stderr
+    (sentence,) = ended.stderr.splitlines()
+    assert sentence.startswith("hifi")
+    assert variable in sentence
+    assert "hunter2" not in sentence
+    assert ended.stdout == ""

@@ -1,0 +1,63 @@
+"""Settings come from the environment; the first wrong one ends the process with a sentence."""
+
+import pytest
+
+from gateway.settings import Settings
+from observe.console.settings import ConsoleSettings
+from shared.runtime.settings import ServiceSettings, read_settings
+
+
+def refusal(capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(SystemExit) as caught:
+        read_settings(Settings, program="hifi gateway")
+    assert caught.value.code == 2
+    return capsys.readouterr().err
+
+
+def test_what_is_set_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HIFI_GATEWAY_PORT", "1234")
+    assert read_settings(Settings, program="hifi gateway").port == 1234
+
+
+def test_a_wrong_value_is_named_with_its_variable(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HIFI_GATEWAY_PORT", "many")
+    assert refusal(capsys).startswith("hifi gateway: HIFI_GATEWAY_PORT is 'many': ")
+
+
+def test_an_unknown_level_is_refused_and_any_case_is_taken(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HIFI_GATEWAY_LOG_LEVEL", "loud")
+    assert "HIFI_GATEWAY_LOG_LEVEL is 'loud'" in refusal(capsys)
+    assert ServiceSettings(log_level="WARNING").log_level == "warning"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", ["hunter2", "\u00fc"])
+def test_a_wrong_secret_key_is_refused_and_not_shown(
+    wrong: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HIFI_SECRET_KEYS", wrong)
+    said = refusal(capsys)
+    assert said.startswith("hifi gateway: HIFI_SECRET_KEYS holds something that is not a key")
+    assert wrong not in said
+
+
+@pytest.mark.parametrize(
+    ("host", "auth", "asks"),
+    [
+        ("127.0.0.1", None, False),
+        ("localhost", None, False),
+        ("::1", None, False),
+        ("0.0.0.0", None, True),
+        ("hifi.example", None, True),
+        ("0.0.0.0", "off", False),
+        ("127.0.0.1", "keys", True),
+    ],
+)
+def test_keys_are_asked_for_everywhere_but_on_loopback(
+    host: str, auth: str | None, *, asks: bool
+) -> None:
+    assert ConsoleSettings(host=host, auth=auth).asks_for_keys is asks  # type: ignore[arg-type]
+    assert Settings(host=host, auth=auth).asks_for_keys is asks  # type: ignore[arg-type]
