@@ -29,8 +29,8 @@ from benchmarks.lag_sink import LagSink, running_lag_sink
 from benchmarks.machine import describe
 from benchmarks.process_tree import used_by
 from deploy.local.ports import pick_free
-from deploy.local.services import StackSettings
 from deploy.local.stack import Stack
+from deploy.local.stack_settings import StackSettings
 from shared.config.configuration import Stream
 from shared.config.destination import Destination
 from shared.event.topics import stream_spec

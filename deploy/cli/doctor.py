@@ -18,9 +18,9 @@ from rich.text import Text
 from deploy.cli import options
 from deploy.cli.kafka_features import finalized_features
 from deploy.cli.printing import out, print_json
-from deploy.cli.up import brokers_of
-from deploy.local.ports import HOST, is_free
-from deploy.local.services import StackSettings, services_of
+from deploy.local.ports import is_free
+from deploy.local.services import services_of
+from deploy.local.stack_settings import StackSettings
 from shared.event.topic_safety import (
     Holder,
     TopicFinding,
@@ -35,7 +35,8 @@ from shared.event.topic_safety import (
 )
 from shared.event.topics import CONFIG, fixed_specs, stream_spec
 from shared.retry.schedule import RetrySchedule
-from shared.runtime.java.jars import LOCK_PATH, default_cache, missing_jars, read_lock
+from shared.runtime.defaults import HOST
+from shared.runtime.java.jars import LOCK_PATH, missing_jars, read_lock
 from shared.runtime.java.java import find_java
 from shared.runtime.kafka.config_topic import read_config
 from shared.runtime.kafka.topic_admin import topic_admin
@@ -46,7 +47,9 @@ _STYLES = {"good": "green", "note": "yellow", "unsafe": "bold red"}
 _GRADE_WIDTH = max(map(len, _STYLES)) + 2
 
 
-def doctor(  # noqa: PLR0917 - typer makes an option of each
+@options.stack_options(*options.PLACES)
+def doctor(
+    settings: StackSettings,
     kafka: Annotated[
         str | None,
         typer.Option(
@@ -55,17 +58,6 @@ def doctor(  # noqa: PLR0917 - typer makes an option of each
             help="Look at this Kafka, which must answer; else at that of `hifi up`, if it runs.",
         ),
     ] = None,
-    data: options.Data = options.DATA_DEFAULT,
-    brokers: options.Brokers = 1,
-    kafka_port: options.KafkaPort = options.KAFKA_PORT_DEFAULT,
-    gateway_port: options.GatewayPort = options.GATEWAY_PORT_DEFAULT,
-    gateway_metrics_port: options.GatewayMetricsPort = options.GATEWAY_METRICS_PORT_DEFAULT,
-    delivery_metrics_port: options.DeliveryMetricsPort = options.DELIVERY_METRICS_PORT_DEFAULT,
-    retrier_metrics_port: options.RetrierMetricsPort = options.RETRIER_METRICS_PORT_DEFAULT,
-    observe_metrics_port: options.ObserveMetricsPort = options.OBSERVE_METRICS_PORT_DEFAULT,
-    console_port: options.ConsolePort = options.CONSOLE_PORT_DEFAULT,
-    realtime_metrics_port: options.RealtimeMetricsPort = options.REALTIME_METRICS_PORT_DEFAULT,
-    sample_port: options.SamplePort = options.SAMPLE_PORT_DEFAULT,
     as_json: options.AsJson = False,
 ) -> None:
     """Look for what is unsafe: Java, jars, ports, disk, Kafka and its topics; say how to mend it.
@@ -76,20 +68,6 @@ def doctor(  # noqa: PLR0917 - typer makes an option of each
 
         hifi doctor --kafka broker-1:9092,broker-2:9092 --json
     """
-    settings = StackSettings(
-        folder=data.absolute(),
-        cache=default_cache(),
-        brokers=brokers_of(brokers),
-        kafka_port=kafka_port,
-        gateway_port=gateway_port,
-        gateway_metrics_port=gateway_metrics_port,
-        delivery_metrics_port=delivery_metrics_port,
-        retrier_metrics_port=retrier_metrics_port,
-        observe_metrics_port=observe_metrics_port,
-        console_port=console_port,
-        realtime_metrics_port=realtime_metrics_port,
-        sample_port=sample_port,
-    )
     findings = [*_machine(settings)]
     if kafka is None:
         findings += _ports_and_kafka(settings)

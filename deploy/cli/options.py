@@ -1,35 +1,32 @@
-"""Decides the options that several subcommands share: one name, one default, one variable each.
+"""Makes the options that several subcommands share: one name, one default, one variable each.
 
 The defaults are those of `hifi up`, so that on one machine nothing need be given.
 """
 
+import inspect
+from collections.abc import Callable
+from dataclasses import Field, fields
+from functools import wraps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Concatenate, ParamSpec
 
 import typer
 
-from deploy.local.services import StackSettings
+from deploy.local.stack_settings import DATA, PORTS, StackSettings, option_of
+from shared.runtime import defaults
 
-_DEFAULT = StackSettings(folder=Path("data"), cache=Path())
+P = ParamSpec("P")
 
-KAFKA_DEFAULT = f"127.0.0.1:{_DEFAULT.kafka_port}"
-GATEWAY_DEFAULT = f"http://127.0.0.1:{_DEFAULT.gateway_port}"
-DATA_DEFAULT = _DEFAULT.folder
-KAFKA_PORT_DEFAULT = _DEFAULT.kafka_port
-GATEWAY_PORT_DEFAULT = _DEFAULT.gateway_port
-GATEWAY_METRICS_PORT_DEFAULT = _DEFAULT.gateway_metrics_port
-DELIVERY_METRICS_PORT_DEFAULT = _DEFAULT.delivery_metrics_port
-RETRIER_METRICS_PORT_DEFAULT = _DEFAULT.retrier_metrics_port
-OBSERVE_METRICS_PORT_DEFAULT = _DEFAULT.observe_metrics_port
-REALTIME_METRICS_PORT_DEFAULT = _DEFAULT.realtime_metrics_port
-SAMPLE_PORT_DEFAULT = _DEFAULT.sample_port
-CONSOLE_PORT_DEFAULT = _DEFAULT.console_port
-CONSOLE_DEFAULT = f"http://127.0.0.1:{_DEFAULT.console_port}"
+_STACK = {setting.name: setting for setting in fields(StackSettings) if "help" in setting.metadata}
+# What the embedded stack listens on and where it lies; how much each part gets is for `up` alone.
+PLACES = ("folder", "brokers", *PORTS)
+# Where the services say how they are. Kafka and the gateway have options of their own.
+HEALTH_PORTS = tuple(name for name in PORTS if name not in {"kafka_port", "gateway_port"})
 
-
-def _port(name: str, what: str) -> object:
-    return typer.Option(envvar=f"HIFI_UP_{name}", help=what, min=1, max=65_535)
-
+KAFKA_DEFAULT = f"{defaults.HOST}:{defaults.KAFKA_PORT}"
+GATEWAY_DEFAULT = f"http://{defaults.HOST}:{defaults.GATEWAY_PORT}"
+CONSOLE_DEFAULT = f"http://{defaults.HOST}:{defaults.CONSOLE_PORT}"
+DATA_DEFAULT = DATA
 
 Kafka = Annotated[
     str, typer.Option("--kafka", envvar="HIFI_KAFKA", metavar="HOST:PORT", help="Kafka's address.")
@@ -42,18 +39,56 @@ ApiKey = Annotated[
     typer.Option("--api-key", envvar="HIFI_API_KEY", help="For a gateway that asks for keys."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="For programs: JSON on standard output.")]
-Data = Annotated[Path, typer.Option(envvar="HIFI_UP_DATA", help="Where everything is kept.")]
-Brokers = Annotated[
-    int, typer.Option(envvar="HIFI_UP_BROKERS", help="1, or 3: replicated, survives a broker.")
-]
-KafkaPort = Annotated[int, _port("KAFKA_PORT", "First Kafka port.")]
-GatewayPort = Annotated[int, _port("GATEWAY_PORT", "Where to POST events.")]
-GatewayMetricsPort = Annotated[int, _port("GATEWAY_METRICS_PORT", "Gateway's probes, metrics.")]
-DeliveryMetricsPort = Annotated[int, _port("DELIVERY_METRICS_PORT", "Delivery's metrics.")]
-RetrierMetricsPort = Annotated[int, _port("RETRIER_METRICS_PORT", "Retrier's metrics.")]
-RealtimeMetricsPort = Annotated[
-    int, _port("REALTIME_METRICS_PORT", "Metrics of real-time delivery, if any destination asks.")
-]
-ObserveMetricsPort = Annotated[int, _port("OBSERVE_METRICS_PORT", "Lag and loss as metrics.")]
-SamplePort = Annotated[int, _port("SAMPLE_PORT", "Shows what arrives.")]
-ConsolePort = Annotated[int, _port("CONSOLE_PORT", "Hifi in a browser.")]
+Data = Annotated[Path, typer.Option(envvar="HIFI_UP_DATA", help=_STACK["folder"].metadata["help"])]
+
+
+def stack_options(
+    *names: str,
+) -> Callable[[Callable[Concatenate[StackSettings, P], None]], Callable[P, None]]:
+    """Give a command an option for each of these settings (all, if none is named).
+
+    The command gets them as one value, its first argument.
+    """
+    chosen = names or tuple(_STACK)
+
+    def decorate(command: Callable[Concatenate[StackSettings, P], None]) -> Callable[P, None]:
+        @wraps(command)
+        def call(*args: P.args, **options: P.kwargs) -> None:
+            given: dict[str, Any] = {name: options.pop(name) for name in chosen}
+            if "folder" in given:
+                given["folder"] = given["folder"].absolute()
+            command(StackSettings(**given), *args, **options)
+
+        own = list(inspect.signature(command).parameters.values())[1:]
+        parameters = [*(_parameter(_STACK[name]) for name in chosen), *own]
+        # What typer makes its options from.
+        call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
+        )
+        call.__annotations__ = {one.name: one.annotation for one in parameters}
+        return call
+
+    return decorate
+
+
+def _parameter(setting: Field[Any]) -> inspect.Parameter:
+    is_brokers = setting.name == "brokers"
+    option = option_of(setting.name)
+    offered = typer.Option(
+        option,
+        envvar=f"HIFI_UP_{option.removeprefix('--').replace('-', '_').upper()}",
+        callback=_one_or_three if is_brokers else None,
+        **setting.metadata,
+    )
+    return inspect.Parameter(
+        setting.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=setting.default,
+        annotation=Annotated[int if is_brokers else setting.type, offered],
+    )
+
+
+def _one_or_three(count: int) -> int:
+    if count not in {1, 3}:
+        raise typer.BadParameter(f"{count}: 1 or 3 brokers can be run", param_hint="--brokers")
+    return count

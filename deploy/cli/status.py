@@ -9,11 +9,11 @@ from rich.text import Text
 
 from deploy.cli import options
 from deploy.cli.printing import Cell, out, print_json, print_table, talk
-from deploy.local.services import StackSettings, services_of
+from deploy.local.services import services_of
+from deploy.local.stack_settings import StackSettings
 from observe.live_books import open_books
 from shared.event.topics import CONFIG, RECEIPTS
 from shared.proof.balance import Balance
-from shared.runtime.java.jars import default_cache
 from shared.runtime.kafka.config_topic import read_config
 from shared.runtime.kafka.topic_admin import topic_admin
 from shared.runtime.setup_error import SetupError
@@ -31,15 +31,10 @@ class Row:
     balance: Balance
 
 
-def status(  # noqa: PLR0917 - typer makes an option of each
+@options.stack_options(*options.HEALTH_PORTS)
+def status(
+    settings: StackSettings,
     kafka: options.Kafka = options.KAFKA_DEFAULT,
-    gateway_metrics_port: options.GatewayMetricsPort = options.GATEWAY_METRICS_PORT_DEFAULT,
-    delivery_metrics_port: options.DeliveryMetricsPort = options.DELIVERY_METRICS_PORT_DEFAULT,
-    retrier_metrics_port: options.RetrierMetricsPort = options.RETRIER_METRICS_PORT_DEFAULT,
-    observe_metrics_port: options.ObserveMetricsPort = options.OBSERVE_METRICS_PORT_DEFAULT,
-    console_port: options.ConsolePort = options.CONSOLE_PORT_DEFAULT,
-    realtime_metrics_port: options.RealtimeMetricsPort = options.REALTIME_METRICS_PORT_DEFAULT,
-    sample_port: options.SamplePort = options.SAMPLE_PORT_DEFAULT,
     as_json: options.AsJson = False,
 ) -> None:
     """Show which services are up, and what became of every event that was acknowledged.
@@ -50,17 +45,6 @@ def status(  # noqa: PLR0917 - typer makes an option of each
 
         hifi status --kafka broker-1:9092 --json
     """
-    settings = StackSettings(
-        folder=options.DATA_DEFAULT,
-        cache=default_cache(),
-        gateway_metrics_port=gateway_metrics_port,
-        delivery_metrics_port=delivery_metrics_port,
-        retrier_metrics_port=retrier_metrics_port,
-        observe_metrics_port=observe_metrics_port,
-        console_port=console_port,
-        realtime_metrics_port=realtime_metrics_port,
-        sample_port=sample_port,
-    )
     services = {service.name: service.is_ready() for service in services_of(settings)}
     rows, problem = [], ""
     try:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Annotated, Literal, Self
+from typing import Self
 
 import typer
 from aiokafka.errors import KafkaError
@@ -17,12 +17,13 @@ from rich.text import Text
 
 from deploy.cli import options
 from deploy.cli.printing import out
-from deploy.local.services import StackSettings
 from deploy.local.stack import DEMO_DESTINATION, DEMO_STREAM, Stack
+from deploy.local.stack_settings import StackSettings
 from observe.live_books import open_books
 from shared.event.topics import destination_id
 from shared.proof.balance import Balance
-from shared.runtime.java.jars import JarProgress, default_cache
+from shared.runtime.defaults import HOST
+from shared.runtime.java.jars import JarProgress
 
 # A person sees a second's change; the books cost a few round trips to Kafka.
 _STATUS_S = 1.0
@@ -32,54 +33,13 @@ _LOOK_S = 0.1
 _INTERRUPTED = 130
 
 
-def up(  # noqa: PLR0917 - typer makes an option of each
-    data: options.Data = options.DATA_DEFAULT,
-    brokers: options.Brokers = 1,
-    kafka_port: options.KafkaPort = options.KAFKA_PORT_DEFAULT,
-    gateway_port: options.GatewayPort = options.GATEWAY_PORT_DEFAULT,
-    gateway_metrics_port: options.GatewayMetricsPort = options.GATEWAY_METRICS_PORT_DEFAULT,
-    delivery_metrics_port: options.DeliveryMetricsPort = options.DELIVERY_METRICS_PORT_DEFAULT,
-    retrier_metrics_port: options.RetrierMetricsPort = options.RETRIER_METRICS_PORT_DEFAULT,
-    observe_metrics_port: options.ObserveMetricsPort = options.OBSERVE_METRICS_PORT_DEFAULT,
-    console_port: options.ConsolePort = options.CONSOLE_PORT_DEFAULT,
-    realtime_metrics_port: options.RealtimeMetricsPort = options.REALTIME_METRICS_PORT_DEFAULT,
-    sample_port: options.SamplePort = options.SAMPLE_PORT_DEFAULT,
-    kafka_heap_mb: Annotated[
-        int | None,
-        typer.Option(envvar="HIFI_UP_KAFKA_HEAP_MB", help="Each broker's heap.", min=128),
-    ] = None,
-    spark_heap_mb: Annotated[
-        int, typer.Option(envvar="HIFI_UP_SPARK_HEAP_MB", help="Each Spark driver's heap.", min=512)
-    ] = 1024,
-    time_scale: Annotated[
-        float,
-        typer.Option(
-            envvar="HIFI_UP_TIME_SCALE", help="0.01: retry delays 100 times as fast.", min=0.0001
-        ),
-    ] = 1.0,
-) -> None:
+@options.stack_options()
+def up(settings: StackSettings) -> None:
     """Run Hifi on this machine: Kafka, gateway, delivery, retrier, a sample destination.
 
     Ctrl-C drains and stops all of it, a second Ctrl-C at once. The data stays, and the next start
     finds it again.
     """
-    settings = StackSettings(
-        folder=data.absolute(),
-        cache=default_cache(),
-        brokers=brokers_of(brokers),
-        kafka_port=kafka_port,
-        gateway_port=gateway_port,
-        gateway_metrics_port=gateway_metrics_port,
-        delivery_metrics_port=delivery_metrics_port,
-        retrier_metrics_port=retrier_metrics_port,
-        observe_metrics_port=observe_metrics_port,
-        console_port=console_port,
-        realtime_metrics_port=realtime_metrics_port,
-        sample_port=sample_port,
-        kafka_heap_mb=kafka_heap_mb,
-        spark_heap_mb=spark_heap_mb,
-        time_scale=time_scale,
-    )
     steps = _Steps()
     run(Stack(settings, environ=os.environ, say=steps.say), steps)
 
@@ -103,16 +63,6 @@ def run(stack: Stack, steps: "_Steps") -> None:
             with steps:
                 stack.stop()
         steps.tell(f"Everything has stopped; the data is in {stack.settings.folder}.")
-
-
-def brokers_of(count: int) -> Literal[1, 3]:
-    match count:
-        case 1:
-            return 1
-        case 3:
-            return 3
-        case _:
-            raise typer.BadParameter(f"{count}: 1 or 3 brokers can be run", param_hint="--brokers")
 
 
 class _Stop:
@@ -196,19 +146,19 @@ class _Steps:
 
 
 def _where(settings: StackSettings) -> str:
-    events = f"http://127.0.0.1:{settings.gateway_port}/v1/streams/{DEMO_STREAM}/events"
+    events = f"http://{HOST}:{settings.gateway_port}/v1/streams/{DEMO_STREAM}/events"
     metrics_ports = (
         settings.gateway_metrics_port,
         settings.delivery_metrics_port,
         settings.retrier_metrics_port,
         settings.observe_metrics_port,
     )
-    metrics = "\n               ".join(f"http://127.0.0.1:{port}/metrics" for port in metrics_ports)
+    metrics = "\n               ".join(f"http://{HOST}:{port}/metrics" for port in metrics_ports)
     return f"""\
   events in    {events}
-  events out   http://127.0.0.1:{settings.sample_port}/  (sample destination, shows what arrives)
-  console      http://127.0.0.1:{settings.console_port}/  (lag, loss, dead letters)
-  kafka        {",".join(f"127.0.0.1:{port}" for port in settings.kafka_ports)}
+  events out   http://{HOST}:{settings.sample_port}/  (sample destination, shows what arrives)
+  console      http://{HOST}:{settings.console_port}/  (lag, loss, dead letters)
+  kafka        {",".join(f"{HOST}:{port}" for port in settings.kafka_ports)}
   metrics      {metrics}
   data, logs   {settings.folder}
 

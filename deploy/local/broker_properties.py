@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from shared.runtime.defaults import HOST
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
@@ -30,8 +32,8 @@ def server_properties(
     broker: BrokerAddress, *, all_brokers: Sequence[BrokerAddress], data: Path
 ) -> str:
     """The text of server.properties for one broker of a set of one or three."""
-    voters = ",".join(f"{one.broker_id}@127.0.0.1:{one.controller_port}" for one in all_brokers)
-    client, controller = f"127.0.0.1:{broker.port}", f"127.0.0.1:{broker.controller_port}"
+    voters = ",".join(f"{one.broker_id}@{HOST}:{one.controller_port}" for one in all_brokers)
+    client, controller = f"{HOST}:{broker.port}", f"{HOST}:{broker.controller_port}"
     return _text(
         {
             "process.roles": "broker,controller",

@@ -17,6 +17,7 @@ from deploy.local import ports as loopback
 from deploy.local.broker_properties import BrokerAddress, log4j2_properties, server_properties
 from deploy.local.children import Child
 from deploy.local.cluster_ready import wait_for_brokers, wait_for_replicas
+from shared.runtime.defaults import HOST
 from shared.runtime.java.class_archive import ClassArchive
 from shared.runtime.java.jars import ensure_jars
 from shared.runtime.java.java import find_java
@@ -94,7 +95,7 @@ class Cluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        return ",".join(f"{loopback.HOST}:{broker.port}" for broker in self._brokers.values())
+        return ",".join(f"{HOST}:{broker.port}" for broker in self._brokers.values())
 
     @property
     def broker_ids(self) -> list[int]:

@@ -14,7 +14,7 @@ from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaError
 from aiokafka.protocol.metadata import MetadataRequest
 
-from deploy.local.ports import HOST
+from shared.runtime.defaults import HOST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping

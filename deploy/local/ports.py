@@ -1,13 +1,13 @@
-"""Decides which loopback ports we listen on: those asked for, or free ones that stay free."""
+"""Checks and picks loopback ports: those asked for, or free ones that stay free."""
 
 from __future__ import annotations
 
 import secrets
 import socket
 
+from shared.runtime.defaults import HOST
 from shared.runtime.setup_error import SetupError
 
-HOST = "127.0.0.1"
 # Below the range that systems give to outgoing connections (Linux from 32768, macOS from 49152):
 # a port that the system picked itself can be taken by any client while a broker restarts.
 _FREE_FIRST, _FREE_LAST = 20_000, 32_000

@@ -1,17 +1,16 @@
-"""Decides which services the embedded stack runs, what each is told, and how to see it is ready."""
+"""Lists the services of the embedded stack: what each is told, and how to see that it is ready."""
 
 import signal
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http import HTTPStatus
-from pathlib import Path
-from typing import Literal
 
 from deploy.local.children import Child
-from deploy.local.ports import HOST
-from shared.metric_names import DELIVERY_LANE_UP, OBSERVE_UP, RETRIER_LANE_UP
+from deploy.local.stack_settings import StackSettings
+from shared.metric_names import DELIVERY_LANE_UP, OBSERVE_UP, RETRIER_LANE_UP, Metric
+from shared.runtime.defaults import HOST
 
 # Loopback answers in a few ms; a driver whose processors are all busy was seen to take 1 s.
 _ANSWER_TIMEOUT_S = 2.0
@@ -19,49 +18,8 @@ _ANSWER_TIMEOUT_S = 2.0
 REALTIME = "realtime"
 # How the sample destination's page begins; other programs like port 8090 too.
 SAMPLE_TITLE = "Hifi sample destination"
-
-
-@dataclass(frozen=True, slots=True)
-class StackSettings:
-    """What a person may choose about the embedded stack."""
-
-    folder: Path
-    cache: Path
-    brokers: Literal[1, 3] = 1
-    kafka_port: int = 9092
-    gateway_port: int = 8080
-    gateway_metrics_port: int = 8081
-    delivery_metrics_port: int = 8082
-    retrier_metrics_port: int = 8083
-    observe_metrics_port: int = 8084
-    console_port: int = 8088
-    realtime_metrics_port: int = 8085
-    sample_port: int = 8090
-    kafka_heap_mb: int | None = None
-    spark_heap_mb: int = 1024
-    # Below 1 all retry delays shrink alike, to see hours of retrying in minutes.
-    time_scale: float = 1.0
-    # More for the environment of observe, HIFI_OBSERVE_*: what a test or a demonstration hurries.
-    observe_env: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def kafka_ports(self) -> list[int]:
-        """Broker ports: consecutive from the first."""
-        return [self.kafka_port + number for number in range(self.brokers)]
-
-    def ports(self) -> list[tuple[str, int]]:
-        """Every port with the option that changes it, Kafka's first."""
-        return [
-            *(("--kafka-port", port) for port in self.kafka_ports),
-            ("--gateway-port", self.gateway_port),
-            ("--gateway-metrics-port", self.gateway_metrics_port),
-            ("--delivery-metrics-port", self.delivery_metrics_port),
-            ("--retrier-metrics-port", self.retrier_metrics_port),
-            ("--observe-metrics-port", self.observe_metrics_port),
-            ("--console-port", self.console_port),
-            ("--realtime-metrics-port", self.realtime_metrics_port),
-            ("--sample-port", self.sample_port),
-        ]
+# On one's own machine destinations are on loopback, as the sample destination is.
+_ALLOWS_PRIVATE = "true"
 
 
 @dataclass(slots=True)
@@ -107,73 +65,17 @@ def services_of(settings: StackSettings) -> Iterator[Service]:
             "HIFI_GATEWAY_PORT": str(settings.gateway_port),
             "HIFI_GATEWAY_METRICS_PORT": str(settings.gateway_metrics_port),
             "HIFI_GATEWAY_TIME_SCALE": str(settings.time_scale),
-            **_allow_private("gateway"),
+            "HIFI_GATEWAY_ALLOW_PRIVATE": _ALLOWS_PRIVATE,
         },
-        ports={
-            "--gateway-port": settings.gateway_port,
-            "--gateway-metrics-port": settings.gateway_metrics_port,
-        },
-        ready_url=f"http://{HOST}:{settings.gateway_metrics_port}/readyz",
+        ports=settings.ports_of("gateway_port", "gateway_metrics_port"),
+        ready_url=_url(settings.gateway_metrics_port, "readyz"),
         ready_line=("ready", ""),
     )
-    for name, port, lane_up in (
-        ("delivery", settings.delivery_metrics_port, DELIVERY_LANE_UP),
-        ("retrier", settings.retrier_metrics_port, RETRIER_LANE_UP),
-    ):
-        prefix = f"HIFI_{name.upper()}_"
-        yield Service(
-            name=name,
-            module=name,
-            env={
-                f"{prefix}FOLDER": str(settings.folder / name),
-                f"{prefix}JARS_CACHE": str(settings.cache),
-                f"{prefix}METRICS_PORT": str(port),
-                f"{prefix}HEAP_MB": str(settings.spark_heap_mb),
-                f"{prefix}TIME_SCALE": str(settings.time_scale),
-                # Both learn from each other what a destination can take.
-                f"{prefix}FLOW_FOLDER": str(settings.folder / "flows"),
-                **_allow_private(name),
-            },
-            ports={f"--{name}-metrics-port": port},
-            ready_url=f"http://{HOST}:{port}/metrics",
-            # It answers long before it is ready: some lane must run.
-            ready_line=(lane_up.name, " 1.0"),
-        )
-    yield _observe(settings)
+    # Both learn from each other what a destination can take.
+    flows = {"FLOW_FOLDER": str(settings.folder / "flows")}
+    yield _lanes(settings, "delivery", lane_up=DELIVERY_LANE_UP, more=flows)
+    yield _lanes(settings, "retrier", lane_up=RETRIER_LANE_UP, more=flows)
     yield Service(
-        name="sample",
-        module="deploy.local.sample_destination",
-        env={"HIFI_SAMPLE_PORT": str(settings.sample_port)},
-        ports={"--sample-port": settings.sample_port},
-        ready_url=f"http://{HOST}:{settings.sample_port}/",
-        ready_line=("<title>", f"{SAMPLE_TITLE}</title>"),
-    )
-
-
-def realtime_service(settings: StackSettings) -> Service:
-    """The second delivery process, which the stack starts when a destination asks for real time."""
-    port = settings.realtime_metrics_port
-    return Service(
-        name=REALTIME,
-        module="delivery",
-        env={
-            "HIFI_DELIVERY_LATENCY": "realtime",
-            "HIFI_DELIVERY_FOLDER": str(settings.folder / "delivery"),
-            "HIFI_DELIVERY_JARS_CACHE": str(settings.cache),
-            "HIFI_DELIVERY_METRICS_PORT": str(port),
-            "HIFI_DELIVERY_HEAP_MB": str(settings.spark_heap_mb),
-            "HIFI_DELIVERY_TIME_SCALE": str(settings.time_scale),
-            "HIFI_DELIVERY_MAKES_CLASS_ARCHIVE": "false",
-            **_allow_private("delivery"),
-        },
-        ports={"--realtime-metrics-port": port},
-        ready_url=f"http://{HOST}:{port}/metrics",
-        ready_line=(DELIVERY_LANE_UP.name, " 1.0"),
-    )
-
-
-def _observe(settings: StackSettings) -> Service:
-    return Service(
         name="observe",
         module="observe",
         env={
@@ -184,18 +86,60 @@ def _observe(settings: StackSettings) -> Service:
             "HIFI_OBSERVE_CONSOLE_TIME_SCALE": str(settings.time_scale),
             **settings.observe_env,
         },
-        ports={
-            "--observe-metrics-port": settings.observe_metrics_port,
-            "--console-port": settings.console_port,
-        },
-        ready_url=f"http://{HOST}:{settings.observe_metrics_port}/metrics",
+        ports=settings.ports_of("observe_metrics_port", "console_port"),
+        ready_url=_url(settings.observe_metrics_port, "metrics"),
         ready_line=(OBSERVE_UP.name, " 1.0"),
+    )
+    yield Service(
+        name="sample",
+        module="deploy.local.sample_destination",
+        env={"HIFI_SAMPLE_PORT": str(settings.sample_port)},
+        ports=settings.ports_of("sample_port"),
+        ready_url=_url(settings.sample_port, ""),
+        ready_line=("<title>", f"{SAMPLE_TITLE}</title>"),
     )
 
 
-def _allow_private(service: str) -> dict[str, str]:
-    """On one's own machine destinations are on loopback, as the sample destination is."""
-    return {f"HIFI_{service.upper()}_ALLOW_PRIVATE": "true"}
+def realtime_service(settings: StackSettings) -> Service:
+    """The second delivery process, which the stack starts when a destination asks for real time."""
+    more = {"LATENCY": "realtime", "MAKES_CLASS_ARCHIVE": "false"}
+    return _lanes(settings, REALTIME, module="delivery", lane_up=DELIVERY_LANE_UP, more=more)
+
+
+def _lanes(
+    settings: StackSettings,
+    name: str,
+    *,
+    lane_up: Metric,
+    more: Mapping[str, str],
+    module: str = "",
+) -> Service:
+    """A process that runs Spark lanes; its module is called as it is, if not said otherwise."""
+    module = module or name
+    port_name = f"{name}_metrics_port"
+    port: int = getattr(settings, port_name)
+    env = {
+        "FOLDER": str(settings.folder / module),
+        "JARS_CACHE": str(settings.cache),
+        "METRICS_PORT": str(port),
+        "HEAP_MB": str(settings.spark_heap_mb),
+        "TIME_SCALE": str(settings.time_scale),
+        "ALLOW_PRIVATE": _ALLOWS_PRIVATE,
+        **more,
+    }
+    return Service(
+        name=name,
+        module=module,
+        env={f"HIFI_{module.upper()}_{variable}": value for variable, value in env.items()},
+        ports=settings.ports_of(port_name),
+        ready_url=_url(port, "metrics"),
+        # It answers long before it is ready: some lane must run.
+        ready_line=(lane_up.name, " 1.0"),
+    )
+
+
+def _url(port: int, path: str) -> str:
+    return f"http://{HOST}:{port}/{path}"
 
 
 def how_it_ended(exit_code: int | None) -> str:

@@ -1,4 +1,4 @@
-"""Decides how all of Hifi runs on one machine: what starts after what, what stops before what.
+"""Runs all of Hifi on one machine: what starts after what, what stops before what.
 
 Kafka first, then its topics and a first stream and destination, then the services; they stop the
 other way round, so that what was accepted can still be delivered while the rest winds down.
@@ -14,21 +14,22 @@ from contextlib import ExitStack
 
 from deploy.local.children import Child
 from deploy.local.cluster import Cluster
-from deploy.local.ports import HOST, require_free
+from deploy.local.ports import require_free
 from deploy.local.realtime_watcher import RealtimeWatcher
 from deploy.local.secret_keys import VARIABLE, secret_keys
 from deploy.local.services import (
     REALTIME,
     Service,
-    StackSettings,
     how_it_ended,
     realtime_service,
     services_of,
 )
+from deploy.local.stack_settings import StackSettings
 from shared.config.configuration import Stream
 from shared.config.destination import Destination
 from shared.event.topics import fixed_specs, stream_spec
 from shared.retry.schedule import RetrySchedule
+from shared.runtime.defaults import HOST
 from shared.runtime.java.jars import OnProgress, ensure_jars
 from shared.runtime.java.java import find_java
 from shared.runtime.kafka.config_topic import read_config, write_config

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
-from deploy.local.services import StackSettings
+from deploy.local.stack_settings import StackSettings
 
 # Inherited by whatever a command starts, so that what it leaves behind can be found.
 _MARK = "HIFI_TEST_MARK"

@@ -13,8 +13,8 @@ import pytest
 from aiokafka import ConsumerRecord
 
 from deploy.local.ports import pick_free
-from deploy.local.services import StackSettings
 from deploy.local.stack import Stack
+from deploy.local.stack_settings import StackSettings
 from observe.live_books import open_books
 from shared.config.configuration import Stream
 from shared.config.destination import Destination

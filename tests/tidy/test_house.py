@@ -18,7 +18,7 @@ ENVIRONMENT_READERS = {
 }
 # What begins like a metric and is none.
 NO_METRICS = {"hifi_due_gate": "the name of the retrier's source within Spark"}
-EXTRAS = {"runtime", "gateway", "spark", "delivery", "retrier", "local"}
+EXTRAS = {"runtime", "gateway", "spark", "delivery", "retrier", "observe", "local"}
 
 
 def assert_none(found: Iterable[str]) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from deploy.local.ports import pick_free
-from deploy.local.services import StackSettings, how_it_ended
+from deploy.local.services import how_it_ended
 from deploy.local.stack import Stack
+from deploy.local.stack_settings import StackSettings
 from shared.runtime.one_owner import own_folder
 from shared.runtime.setup_error import SetupError
 from tests.support import cli_runs

@@ -19,7 +19,7 @@ from aiokafka.errors import KafkaError
 
 from deploy.local.children import Child
 from deploy.local.cluster import Cluster
-from deploy.local.ports import HOST
+from shared.runtime.defaults import HOST
 from shared.runtime.setup_error import SetupError
 from tests.support.kafka_log import read_all
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from deploy.local.ports import is_free
-from deploy.local.services import StackSettings
+from deploy.local.stack_settings import StackSettings
 from tests.support.cli_runs import Run, port_options, run
 from tests.support.stack_fixtures import PATIENCE_S, fetch, stack_settings, wait_until
 

@@ -1,0 +1,72 @@
+"""Lists what can be set for the embedded stack: one line each, with default, words and bounds.
+
+`hifi up`, `doctor` and `status` take their options from here (deploy/cli/options.py).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from shared.runtime import defaults
+from shared.runtime.java.jars import default_cache
+
+# Beside whoever starts it.
+DATA = Path("data")
+
+
+def _option(default: Any, words: str, **bounds: float) -> Any:
+    return field(default=default, metadata={"help": words, **bounds})
+
+
+def _port(default: int, words: str) -> Any:
+    return _option(default, words, min=1, max=65_535)
+
+
+@dataclass(frozen=True, slots=True)
+class StackSettings:
+    """What a person may choose about the embedded stack."""
+
+    folder: Path = _option(DATA, "Where everything is kept.")  # noqa: RUF009 - makes a field
+    cache: Path = field(default_factory=default_cache)
+    brokers: Literal[1, 3] = _option(1, "1, or 3: replicated, survives a broker.")
+    kafka_port: int = _port(defaults.KAFKA_PORT, "First Kafka port.")
+    gateway_port: int = _port(defaults.GATEWAY_PORT, "Where to POST events.")
+    gateway_metrics_port: int = _port(defaults.GATEWAY_METRICS_PORT, "Gateway's probes, metrics.")
+    delivery_metrics_port: int = _port(defaults.DELIVERY_METRICS_PORT, "Delivery's metrics.")
+    retrier_metrics_port: int = _port(defaults.RETRIER_METRICS_PORT, "Retrier's metrics.")
+    observe_metrics_port: int = _port(defaults.OBSERVE_METRICS_PORT, "Lag and loss as metrics.")
+    console_port: int = _port(defaults.CONSOLE_PORT, "Hifi in a browser.")
+    realtime_metrics_port: int = _port(
+        defaults.REALTIME_METRICS_PORT, "Metrics of real-time delivery, if any destination asks."
+    )
+    sample_port: int = _port(defaults.SAMPLE_PORT, "Shows what arrives.")
+    kafka_heap_mb: int | None = _option(None, "Each broker's heap.", min=128)
+    spark_heap_mb: int = _option(1024, "Each Spark driver's heap.", min=512)
+    # Below 1 all retry delays shrink alike, to see hours of retrying in minutes.
+    time_scale: float = _option(1.0, "0.01: retry delays 100 times as fast.", min=0.0001)
+    # More for the environment of observe, HIFI_OBSERVE_*: what a test or a demonstration hurries.
+    observe_env: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def kafka_ports(self) -> list[int]:
+        """Broker ports: consecutive from the first."""
+        return [self.kafka_port + number for number in range(self.brokers)]
+
+    def ports(self) -> list[tuple[str, int]]:
+        """Every port with the option that changes it, Kafka's first."""
+        others = (name for name in PORTS if name != "kafka_port")
+        kafka = [(option_of("kafka_port"), port) for port in self.kafka_ports]
+        return [*kafka, *self.ports_of(*others).items()]
+
+    def ports_of(self, *names: str) -> dict[str, int]:
+        """The ports of these settings, by the option that changes each."""
+        return {option_of(name): getattr(self, name) for name in names}
+
+
+def option_of(name: str) -> str:
+    """How the command line calls a setting."""
+    return "--data" if name == "folder" else f"--{name.replace('_', '-')}"
+
+
+PORTS = tuple(setting.name for setting in fields(StackSettings) if setting.name.endswith("_port"))
