@@ -13,7 +13,8 @@ export UV_PYTHON_DOWNLOADS := never
 # Some images set it; every start of Python then compiles hundreds of modules anew (measured: 4 s).
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup up check unit coverage test test-long bench bench-gateway bench-deliver bench-observe bench-retrier shots docs clean
+.PHONY: help setup up fmt check lint types tidy unit coverage test programs test-long bench bench-gateway \
+	bench-delivery bench-http bench-observe bench-retrier shots docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -24,11 +25,22 @@ up: .venv/.synced ## run Hifi on this machine: Kafka, gateway, delivery, retrier
 	@# 130: somebody pressed Ctrl-C while it started, which is no error of make's.
 	@trap : INT; $(BIN)/hifi up $(ARGS) || [ $$? -eq 130 ]
 
-check: .venv/.synced ## format, lint, types, import contracts, tidy tests
-	@$(BIN)/ruff format --check --quiet . || { echo 'run: .venv/bin/ruff format .'; exit 1; }
+fmt: .venv/.synced ## format the code, and mend what can be mended without thinking
+	@$(BIN)/ruff check --quiet --fix-only .
+	@$(BIN)/ruff format --quiet .
+
+check: .venv/.synced ## lock, format, lint, types, import contracts, rules of the house: side by side
+	@$(MAKE) --no-print-directory -j2 lint types tidy
+
+lint: .venv/.synced
+	@$(UV) lock --check --quiet || { echo 'uv.lock is behind pyproject.toml: run $(UV) lock'; exit 1; }
+	@$(BIN)/ruff format --check --quiet . || { echo 'run: make fmt'; exit 1; }
 	@$(BIN)/ruff check --quiet .
+
+types: .venv/.synced
 	@$(BIN)/mypy
-	@$(BIN)/lint-imports --no-logo
+
+tidy: .venv/.synced # the import contracts are among them
 	@$(BIN)/pytest -q tests/tidy
 
 unit: .venv/.synced ## the pure parts, in seconds
@@ -38,12 +50,15 @@ coverage: .venv/.synced ## the same, and every branch of the core must have been
 	@$(BIN)/coverage run -m pytest -q tests/unit
 	@$(BIN)/coverage report
 
-test: .venv/.synced ## all tests: real Kafka, real Spark, real HTTP
+programs: # what tests use besides Python and Java
+	@.ci/programs
+
+test: programs .venv/.synced ## all tests: real Kafka, real Spark, real HTTP
 	@# Side by side: each takes one core for a minute.
 	@$(MAKE) --no-print-directory -j2 check coverage
 	@$(BIN)/pytest tests/component tests/contract tests/integration $(ARGS)
 
-test-long: .venv/.bench-synced ## the proofs that take minutes each, such as Kafka dead for 60 s under load (ARGS="-k gateway")
+test-long: programs .venv/.bench-synced ## the proofs that take minutes each, such as Kafka dead for 60 s under load (ARGS="-k gateway")
 	@$(BIN)/pytest tests -m long $(ARGS)
 
 bench: .venv/.bench-synced ## every benchmark; figures and caveats are in docs/benchmarks.md
@@ -55,7 +70,7 @@ bench-gateway: .venv/.bench-synced ## the gateway against raw librdkafka and a b
 bench-delivery: .venv/.bench-synced ## Spark lanes against Spark that only reads; lag of both latencies; bad neighbours
 	@$(BIN)/python -m benchmarks.delivery $(ARGS)
 
-bench-deliver: .venv/.bench-synced ## deliver, without Spark, against ready-made bodies
+bench-http: .venv/.bench-synced ## deliver, without Spark, against ready-made bodies over HTTP
 	@$(BIN)/python -m benchmarks.deliver
 
 shots: .venv/.synced ## pictures of every page of the console from a live run, in build/shots (needs chromium)
@@ -71,7 +86,7 @@ docs: .venv/.synced ## write the generated pages anew
 	@$(BIN)/python docs/generate.py
 
 clean: ## remove what make has made here; data/ stays
-	rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
+	rm -rf build dist .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
 
 .venv/.synced: pyproject.toml uv.lock $(UV)
 	@$(UV) sync --quiet --frozen --compile-bytecode --extra local --python '$(PYTHON)'

@@ -26,7 +26,8 @@ class ObserveSettings(ServiceSettings):
 
     # The Spark job that proves completeness, minute by minute.
     is_audit_on: bool = True
-    # A run has fixed costs of 0.7 s of a core: once a minute they are 0.6 % of two (ADR 0031).
+    # A run has fixed costs of 0.7 s of a core: once a minute they are 0.6 % of two cores
+    # (docs/tuning.md).
     audit_interval_s: float = Field(default=60.0, gt=0)
     # How long after a minute's last event it is judged: the gateway's ledger is written within a
     # second or two, and clocks of machines differ by seconds.

@@ -1,6 +1,6 @@
 """Sorts and hashes many ids quickly, as Arrow columns rather than one by one.
 
-The root is that of `shared/proof/merkle.py`, in a quarter of its processor time (ADR 0031).
+The root is that of `shared/proof/merkle.py`, in a quarter of its processor time (docs/tuning.md).
 """
 
 import sys

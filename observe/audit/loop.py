@@ -26,8 +26,8 @@ from shared.runtime.spark.session import SparkSettings, class_archive, start_spa
 
 log = structlog.get_logger()
 
-# What a run costs is planning, not rows: two plans over a few thousand of them (ADR 0031). It is
-# also one of many in a process that stays.
+# What a run costs is planning, not rows: two plans over a few thousand of them (docs/tuning.md).
+# It is also one of many in a process that stays.
 _SESSION = {
     # Kafka by Spark's newer interface: the older one plans twice, and copies each row twice.
     "spark.sql.sources.useV1SourceList": "",

@@ -16,7 +16,7 @@ from typing import Any, Literal, Self
 
 # As Debian, other Linuxes and macOS call it.
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-MISSING = "no Chromium: apt install chromium, or the console is not tested in a browser"
+MISSING = "no Chromium, in which the console is tested: apt install chromium"
 # A busy machine with two cores starts a browser in 10 s.
 _PATIENCE_S = 60.0
 # Where Chromium reads commands and writes answers (--remote-debugging-pipe).

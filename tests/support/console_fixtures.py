@@ -222,7 +222,7 @@ def browser() -> Iterator[Browser]:
     """One Chromium for all tests; each opens tabs of its own."""
     program = chromium()
     if program is None:
-        pytest.skip(MISSING)
+        pytest.fail(MISSING)
     with Browser(program) as running:
         yield running
 

@@ -1,15 +1,15 @@
-"""Finds the programs of Prometheus, or says what to install."""
+"""Finds the programs of Prometheus, or fails with what to install."""
 
 import shutil
 
 import pytest
 
-MISSING = "no {name}: apt install prometheus, or the alert rules are only checked as text"
+MISSING = "no {name}, which this test needs: apt install prometheus"
 
 
 def program(name: str) -> str:
-    """Where promtool or prometheus is; the test is skipped, and says why, where there is none."""
-    found = shutil.which(name)
-    if found is None:
-        pytest.skip(MISSING.format(name=name))
-    return found
+    """Where promtool or prometheus is."""
+    path = shutil.which(name)
+    if path is None:
+        pytest.fail(MISSING.format(name=name))
+    return path

@@ -2,8 +2,8 @@
 
 A row at a time, what a row costs is its columns: Spark clears and describes each one's buffers
 anew, and Python opens them. A record as seven of them, one with lists of structs, took 0.5 ms of a
-busy core before anything was done with it (ADR 0032). So Spark joins what is known of a record to
-one line of text, and puts its value behind that.
+busy core before anything was done with it (docs/tuning.md). So Spark joins what is known of a
+record to one line of text, and puts its value behind that.
 """
 
 from shared.event.record import Headers, Origin, RecordIn

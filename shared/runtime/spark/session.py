@@ -51,7 +51,8 @@ class SparkSettings:
 
 # A JVM that writes its class archive takes 8 s on two busy cores; any other one takes 1 s.
 _JVM_END_TIMEOUT_S = 20.0
-# On so few cores the optimizing compiler takes them from the work it is to speed up (ADR 0029).
+# On so few cores the optimizing compiler takes them from the work that it should speed up
+# (docs/tuning.md).
 _SMALL_MACHINE_CORES = 4
 # The quick compiler alone, and the collector without threads of its own.
 _SMALL_MACHINE_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
@@ -145,11 +146,11 @@ def options(settings: SparkSettings) -> dict[str, str]:
         "spark.python.worker.reuse": "true",
         "spark.python.daemon.module": settings.worker_daemon,
         # Over TCP, where Spark leaves Nagle's algorithm on, a small message may wait for the one
-        # before it to be acknowledged (ADR 0032).
+        # before it to be acknowledged (docs/tuning.md).
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(_ARROW_ROWS),
         # Each task of each micro-batch would write the same few projections as Java text, to find
-        # them compiled already: half of what a small task does in the JVM (ADR 0034).
+        # them compiled already: half of what a small task does in the JVM (docs/tuning.md).
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         # Our plans are one stage without a shuffle: there is nothing to adapt.
         "spark.sql.adaptive.enabled": "false",
