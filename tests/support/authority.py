@@ -49,6 +49,14 @@ class Authority:
                 ),
                 critical=False,
             )
+            # Python checks certificates strictly from 3.13 on, and then asks for these.
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
+                critical=False,
+            )
+            .add_extension(
+                x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False
+            )
             .sign(self._key, hashes.SHA256())
         )
         files = self._folder / f"{name}.pem", self._folder / f"{name}.key"

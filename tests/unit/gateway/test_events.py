@@ -102,8 +102,8 @@ def test_bytes_are_untouched(body: bytes, values: list[bytes]) -> None:
         (b'{"sent_at":1,"events":[{}]}', "ambiguous_body"),
         (b'{"events":[{}],"events":[{"b":1}]}', "ambiguous_body"),
         (b"[" * 1_000_000, "too_deep"),
-        (b"[" * 100_000 + b"]" * 100_000, "too_deep"),
-        (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, "too_deep"),
+        (b"[" * 15_000 + b"]" * 15_000, "too_deep"),
+        (b'{"a":' * 15_000 + b"1" + b"}" * 15_000, "too_deep"),
         (b"[" + b",".join([b"{}"] * 101) + b"]", "too_many_events"),
     ],
 )
