@@ -57,6 +57,7 @@ class Authority:
             .add_extension(
                 x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False
             )
+            .add_extension(_usage(is_authority=is_authority), critical=True)
             .sign(self._key, hashes.SHA256())
         )
         files = self._folder / f"{name}.pem", self._folder / f"{name}.key"
@@ -69,3 +70,17 @@ class Authority:
             )
         )
         return files
+
+
+def _usage(*, is_authority: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not is_authority,
+        key_cert_sign=is_authority,
+        crl_sign=is_authority,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
