@@ -1,0 +1,144 @@
+"""The wheel holds our packages and nothing else, and works where there is no source tree."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.tidy import sources
+
+pytestmark = pytest.mark.integration
+
+UV = sources.ROOT / ".tools" / "bin" / "uv"
+SERVICES = ("gateway", "delivery", "retrier", "observe")
+# Tests of the core that need no more than the packages themselves.
+CORE_TESTS = ("tests/unit/event", "tests/unit/retry")
+
+
+def run(*command: str | Path, folder: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run a program away from the sources, with nothing of ours in its environment."""
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("HIFI_", "PYTHON", "VIRTUAL_ENV"))
+    }
+    return subprocess.run(
+        list(map(str, command)),
+        cwd=folder,
+        env={**inherited, **env},
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=240,
+    )
+
+
+def done(*command: str | Path, folder: Path) -> str:
+    ended = run(*command, folder=folder)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def uv(*arguments: str | Path, folder: Path, **env: str) -> None:
+    """Run uv out of its cache; what it has not got yet it fetches."""
+    if run(UV, *arguments, "--quiet", "--offline", folder=folder, **env).returncode != 0:
+        ended = run(UV, *arguments, "--quiet", folder=folder, **env)
+        assert ended.returncode == 0, ended.stderr
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dist")
+    uv("build", "--wheel", "--out-dir", folder, sources.ROOT, folder=folder)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with the wheel, what it asks for, and what its tests ask for."""
+    folder = tmp_path_factory.mktemp("empty")
+    locked = ("--frozen", "--extra", "local", "--no-install-project", "--project", sources.ROOT)
+    environment = {"UV_PROJECT_ENVIRONMENT": str(folder / "venv")}
+    uv("sync", *locked, "--python", sys.executable, folder=folder, **environment)
+    python = folder / "venv" / "bin" / "python"
+    uv("pip", "install", "--python", python, "--no-deps", wheel, folder=folder)
+    return folder
+
+
+def test_only_our_packages_are_in_it_and_all_of_them(wheel: Path) -> None:
+    packed = {
+        name: content for name, content in _files_of(wheel).items() if ".dist-info/" not in name
+    }
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", *sources.PRODUCT],
+        cwd=sources.ROOT,
+        capture_output=True,
+        check=True,
+        text=True,
+        timeout=60,
+    )
+    ours = {path: sources.ROOT / path for path in listed.stdout.splitlines()}
+    there = {path: file.read_bytes() for path, file in ours.items() if file.is_file()}
+    assert packed.keys() == there.keys()
+    assert packed == there
+    assert {
+        "shared/runtime/java/jars.lock",
+        "observe/console/static/console.css",
+        "deploy/alerts/hifi.yaml",
+        "deploy/dashboards/overview.json",
+    } <= packed.keys()
+
+
+def test_it_carries_its_licence_and_names_its_commands(wheel: Path) -> None:
+    information = {
+        name.rpartition(".dist-info/")[2]: text for name, text in _files_of(wheel).items()
+    }
+    assert information["licenses/LICENSE"] == (sources.ROOT / "LICENSE").read_bytes()
+    metadata = information["METADATA"].decode()
+    assert "Name: hifi-streams\n" in metadata
+    assert "License-Expression: Apache-2.0\n" in metadata
+    commands = information["entry_points.txt"].decode()
+    assert all(f"hifi-{service} = {service}.__main__:main" in commands for service in SERVICES)
+
+
+def test_the_commands_work_without_the_source_tree(installed: Path) -> None:
+    scripts = installed / "venv" / "bin"
+    project = tomllib.loads((sources.ROOT / "pyproject.toml").read_text())["project"]
+    where = "import shared; print(shared.__file__)"
+    assert str(installed) in done(scripts / "python", "-c", where, folder=installed)
+    assert done(scripts / "hifi", "--version", folder=installed) == f"hifi {project['version']}\n"
+    assert "doctor" in done(scripts / "hifi", "--help", folder=installed)
+    ended = run(scripts / "hifi", "doctor", "--json", folder=installed)
+    assert "jars" in json.dumps(json.loads(ended.stdout)["findings"]), ended.stderr
+    for service in SERVICES:
+        wrong = {f"HIFI_{service.upper()}_LOG_LEVEL": "loud"}
+        ended = run(scripts / f"hifi-{service}", folder=installed, **wrong)
+        assert ended.returncode == 2, ended.stderr
+        assert ended.stderr.startswith(f"hifi {service}: HIFI_{service.upper()}_LOG_LEVEL is ")
+
+
+def test_the_core_passes_its_tests_as_it_is_installed(installed: Path) -> None:
+    shutil.copytree(sources.ROOT / "tests", installed / "tests", dirs_exist_ok=True)
+    shutil.copy(sources.ROOT / "pyproject.toml", installed)
+    python = installed / "venv" / "bin" / "python"
+    done(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *CORE_TESTS, folder=installed)
+
+
+def test_our_packages_belong_to_it_alone(installed: Path) -> None:
+    ask = "import importlib.metadata as m, json; print(json.dumps(m.packages_distributions()))"
+    owners = json.loads(done(installed / "venv" / "bin" / "python", "-c", ask, folder=installed))
+    assert {name: owners[name] for name in sources.PRODUCT} == {
+        name: ["hifi-streams"] for name in sources.PRODUCT
+    }
+
+
+def _files_of(wheel: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
