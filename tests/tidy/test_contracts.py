@@ -27,6 +27,13 @@ def test_every_room_of_the_core_is_pure() -> None:
     assert len(sources.core_files()) > len(listed), "what is listed lies where it says"
 
 
+def test_every_branch_is_asked_of_all_that_is_pure() -> None:
+    measured = tomllib.loads(pyproject())["tool"]["coverage"]["run"]["source_pkgs"]
+    assert measured == sources.pure_modules(), (
+        "pyproject.toml: coverage measures what pure-core lists"
+    )
+
+
 def test_every_package_is_under_contract() -> None:
     tool = tomllib.loads(pyproject())["tool"]
     shipped = tool["hatch"]["build"]["targets"]["wheel"]["packages"]
