@@ -1,0 +1,118 @@
+"""What every control store owes the gateway: one suite, on the fake and on a real Kafka."""
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from gateway.callers import ConfigSource
+from gateway.control.store import ControlStore, KafkaControlStore
+from gateway.problems import Problem
+from shared.config.configuration import Stream
+from shared.event.topics import fixed_specs
+from shared.retry.schedule import RetrySchedule
+from shared.runtime.kafka.config_topic import ConfigFeed
+from shared.runtime.kafka.topic_admin import topic_admin
+from tests.support.gateway_fixtures import FakePublisher, FakeStore, FixedConfig
+
+# A change is promised to be live within 2 s; the rest is for a busy machine.
+LIVE_S = 20.0
+
+
+@dataclass(frozen=True)
+class Ground:
+    """A store, and what a gateway that follows it sees."""
+
+    store: ControlStore
+    config: ConfigSource
+
+
+Opened = Callable[[], AbstractAsyncContextManager[Ground]]
+
+
+@pytest.fixture(params=["fake", pytest.param("kafka", marks=pytest.mark.integration)])
+def opened(request: pytest.FixtureRequest) -> Iterator[Opened]:
+    if request.param == "fake":
+        yield fake_ground
+        return
+    servers = request.getfixturevalue("kafka").bootstrap_servers
+
+    @asynccontextmanager
+    async def real_ground() -> Any:
+        async with topic_admin(servers) as admin:
+            tiers = [tier.name for tier in RetrySchedule().tiers]
+            await admin.create_missing(fixed_specs(tiers))
+        feed = ConfigFeed(servers)
+        await feed.start()
+        try:
+            yield Ground(KafkaControlStore(servers), feed)
+        finally:
+            await feed.stop()
+
+    yield real_ground
+
+
+@asynccontextmanager
+async def fake_ground() -> Any:
+    config = FixedConfig()
+    yield Ground(FakeStore(config, FakePublisher([])), config)
+
+
+def on(opened: Opened, test: Callable[[Ground], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with opened() as ground:
+            await test(ground)
+
+    asyncio.run(run())
+
+
+async def seen(ground: Ground, name: str, stream: Stream | None) -> None:
+    """Wait until a gateway knows the stream so, or no longer."""
+    async with asyncio.timeout(LIVE_S):
+        while ground.config.configuration.streams.get(name) != stream:  # noqa: ASYNC110 - it tells nobody
+            await asyncio.sleep(0.01)
+
+
+def a_stream(**settings: Any) -> Stream:
+    return Stream(f"control-{uuid.uuid4().hex}", **settings)
+
+
+def test_what_is_written_is_followed_and_the_last_word_counts(opened: Opened) -> None:
+    async def test(ground: Ground) -> None:
+        stream = a_stream(partition_count=2)
+        await ground.store.write([(stream.config_key, stream.to_json())])
+        await seen(ground, stream.name, stream)
+        changed = Stream(stream.name, partition_count=3)
+        await ground.store.write([(changed.config_key, changed.to_json())])
+        await seen(ground, stream.name, changed)
+        assert ground.config.problem is None
+
+    on(opened, test)
+
+
+def test_what_is_taken_away_is_gone(opened: Opened) -> None:
+    async def test(ground: Ground) -> None:
+        stream = a_stream()
+        key, value = stream.config_key, stream.to_json()
+        await ground.store.write([(key, value)])
+        await seen(ground, stream.name, stream)
+        await ground.store.write([(key, None)])
+        await seen(ground, stream.name, None)
+
+    on(opened, test)
+
+
+def test_a_topic_is_made_and_grows_but_loses_no_partition(opened: Opened) -> None:
+    async def test(ground: Ground) -> None:
+        stream = a_stream(partition_count=2)
+        await ground.store.make_topic(stream)
+        await ground.store.make_topic(Stream(stream.name, partition_count=3))
+        with pytest.raises(Problem) as caught:
+            await ground.store.make_topic(stream)
+        assert caught.value.code == "bad_object"
+
+    on(opened, test)

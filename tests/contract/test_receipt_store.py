@@ -1,0 +1,132 @@
+"""What every store of receipts owes the gateway: one suite, on the fake and on a real Kafka."""
+
+import asyncio
+import uuid
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import pytest
+
+from gateway.control.receipts import KafkaReceipts, ReceiptStore
+from shared.event.envelope import Envelope
+from shared.event.record import Origin, RecordOut
+from shared.event.topics import ACKED, fixed_specs, stream_spec, stream_topic
+from shared.proof.acked import AckedRow, AckedSlice
+from shared.proof.receipt import Receipt, ReceiptOutcome, facts_of, make_receipt
+from shared.retry.routing import route_receipt
+from shared.retry.schedule import RetrySchedule
+from shared.runtime.clock import now_ms
+from shared.runtime.kafka.topic_admin import topic_admin
+from tests.contract.conftest import Gap
+from tests.support.gateway_fixtures import FakeReceipts
+from tests.support.kafka_log import write_rows
+
+TO = "orders/to"
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Ground:
+    """A store, and ways to write what it reads."""
+
+    store: ReceiptStore
+    topic: str
+    acknowledge: Callable[[AckedRow], None]
+    tell: Callable[[Receipt], None]
+
+
+@pytest.fixture(params=["fake", pytest.param("kafka", marks=pytest.mark.integration)])
+def ground(request: pytest.FixtureRequest) -> Iterator[Ground]:
+    if request.param == "fake":
+        fake = FakeReceipts()
+        yield Ground(fake, stream_topic("orders"), fake.ledger.append, fake.receipts.append)
+        return
+    servers = request.getfixturevalue("kafka").bootstrap_servers
+    stream = f"receipts-{uuid.uuid4().hex}"
+
+    async def write(row: RecordOut) -> None:
+        async with topic_admin(servers) as admin:
+            tiers = [tier.name for tier in RetrySchedule().tiers]
+            await admin.create_missing([*fixed_specs(tiers), stream_spec(stream)])
+        await write_rows(servers, [row])
+
+    yield Ground(
+        KafkaReceipts(servers),
+        stream_topic(stream),
+        lambda row: run(write(RecordOut(ACKED, stream.encode(), row.to_bytes(), ()))),
+        lambda receipt: run(write(route_receipt(receipt))),
+    )
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run(work)
+
+
+def a_row(topic: str, request_id: str, *ids: str) -> AckedRow:
+    """What the gateway notes of a request whose events stand from offset 10 on."""
+    stored = AckedSlice(10, ((len(ids), 0),), now_ms(), request_id, len(ids))
+    return AckedRow(topic, 2, (stored,), ids)
+
+
+def delivered(topic: str, *offsets: int) -> Receipt:
+    envelopes = [
+        Envelope(
+            origin=Origin(topic, 2, offset),
+            value=b"{}",
+            key=None,
+            stream="orders",
+            event_id=f"e{offset}",
+            event_time_ms=now_ms(),
+            accepted_at_ms=now_ms(),
+        )
+        for offset in offsets
+    ]
+    return make_receipt(
+        facts_of(envelopes),
+        destination_id=TO,
+        outcome=ReceiptOutcome.DELIVERED,
+        reason="",
+        batch_id="b",
+        attempt=1,
+        started_at_ms=now_ms(),
+        ended_at_ms=now_ms(),
+    )
+
+
+def test_the_ledger_names_the_events_of_a_request(ground: Ground) -> None:
+    ours, other = uuid.uuid4().hex, uuid.uuid4().hex
+    since_ms = now_ms()
+    ground.acknowledge(a_row(ground.topic, other, "x"))
+    ground.acknowledge(a_row(ground.topic, ours, "a", "b"))
+    acked = run(ground.store.request(ours, since_ms=since_ms, wait_s=0))
+    assert acked.is_complete
+    assert acked.topic == ground.topic
+    assert acked.ids == {(2, 10): "a", (2, 11): "b"}
+
+
+def test_a_request_that_nobody_made_has_no_events(ground: Ground) -> None:
+    ground.acknowledge(a_row(ground.topic, uuid.uuid4().hex, "x"))
+    acked = run(ground.store.request(uuid.uuid4().hex, since_ms=now_ms(), wait_s=0))
+    assert (acked.count, acked.ids, acked.read_until_ms) == (0, {}, None)
+
+
+def test_what_is_older_than_a_request_is_not_read(ground: Ground, gap_of_the_fake: Gap) -> None:
+    gap_of_the_fake("it reads its whole ledger: no test of the gateway has rows of another time")
+    request_id = uuid.uuid4().hex
+    ground.acknowledge(a_row(ground.topic, request_id, "a"))
+    an_hour_on_ms = now_ms() + 3_600_000
+    acked = run(ground.store.request(request_id, since_ms=an_hour_on_ms, wait_s=0))
+    assert acked.count == 0
+
+
+def test_a_trail_has_the_receipts_of_its_events_and_of_no_others(ground: Ground) -> None:
+    since_ms = now_ms()
+    ground.tell(delivered(ground.topic, 10, 11))
+    ground.tell(delivered(ground.topic, 12))
+    trail = run(
+        ground.store.trail([Origin(ground.topic, 2, 11)], since_ms=since_ms, destination_ids=[TO])
+    )
+    assert trail.is_whole
+    assert [receipt.event_count for receipt in trail.receipts] == [2]
+    assert trail.is_delivered_to([TO])
