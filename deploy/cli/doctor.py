@@ -75,7 +75,9 @@ def doctor(
         # Another Kafka than that of `hifi up`: this machine's ports are not its matter.
         findings += _kafka(kafka, subject=f"kafka {kafka}")
     if as_json:
-        print_json({"safe": is_safe(findings), "findings": [asdict(one) for one in findings]})
+        print_json(
+            {"safe": is_safe(findings), "findings": [asdict(finding) for finding in findings]}
+        )
     else:
         _print(findings)
     raise typer.Exit(0 if is_safe(findings) else 1)
@@ -102,7 +104,7 @@ def _machine(settings: StackSettings) -> Iterator[TopicFinding]:
 
 def _disk(folder: Path) -> TopicFinding:
     """The folder, or where it would be made."""
-    there = next(one for one in (folder, *folder.parents) if one.is_dir())
+    there = next(place for place in (folder, *folder.parents) if place.is_dir())
     if not os.access(there, os.W_OK):
         mend = "choose another folder with --data, or change its owner"
         return TopicFinding("disk", "unsafe", f"{there} cannot be written to", mend)
@@ -118,15 +120,16 @@ def _ports_and_kafka(settings: StackSettings) -> Iterator[TopicFinding]:
     }
     address = ",".join(f"{HOST}:{port}" for port in settings.kafka_ports)
     if any(not is_free(port) for port in settings.kafka_ports):
-        found = _kafka(address, subject=f"kafka {address}")
-        if found[0].grade == "good":
+        of_kafka = _kafka(address, subject=f"kafka {address}")
+        if of_kafka[0].grade == "good":
             holders |= dict.fromkeys(settings.kafka_ports, "hifi")
     else:
-        found = [TopicFinding("kafka", "note", f"none runs at {address}", "`hifi up` starts one")]
+        mend = "`hifi up` starts one"
+        of_kafka = [TopicFinding("kafka", "note", f"none runs at {address}", mend)]
     for option, port in settings.ports():
         holder = "nobody" if is_free(port) else holders.get(port, "somebody")
         yield examine_port(port, option=option, holder=holder)
-    yield from found
+    yield from of_kafka
 
 
 def _kafka(address: str, *, subject: str) -> list[TopicFinding]:

@@ -63,9 +63,9 @@ def stack_options(
         parameters = [*(_parameter(_STACK[name]) for name in chosen), *own]
         # What typer makes its options from.
         call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
+            [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
         )
-        call.__annotations__ = {one.name: one.annotation for one in parameters}
+        call.__annotations__ = {each.name: each.annotation for each in parameters}
         return call
 
     return decorate

@@ -32,7 +32,7 @@ def server_properties(
     broker: BrokerAddress, *, all_brokers: Sequence[BrokerAddress], data: Path
 ) -> str:
     """The text of server.properties for one broker of a set of one or three."""
-    voters = ",".join(f"{one.broker_id}@{HOST}:{one.controller_port}" for one in all_brokers)
+    voters = ",".join(f"{each.broker_id}@{HOST}:{each.controller_port}" for each in all_brokers)
     client, controller = f"{HOST}:{broker.port}", f"{HOST}:{broker.controller_port}"
     return _text(
         {

@@ -76,7 +76,9 @@ class Stack:
     @property
     def children(self) -> dict[str, Child]:
         """The processes of the services, by name."""
-        return {one.name: one.child for one in self.services if one.child is not None}
+        return {
+            service.name: service.child for service in self.services if service.child is not None
+        }
 
     @property
     def bootstrap_servers(self) -> str:
@@ -103,7 +105,7 @@ class Stack:
 
     def look_after(self) -> None:
         """Start again what has died; SetupError when that has not helped."""
-        self._meet_wishes()
+        self._start_realtime_when_asked()
         for service in self.services:
             child = self.children[service.name]
             if not child.alive:
@@ -134,7 +136,7 @@ class Stack:
                 child.stop(_STOP_TIMEOUT_S)
         for service in self.services:
             service.child = None
-        self.services = [one for one in self.services if one.name != REALTIME]
+        self.services = [service for service in self.services if service.name != REALTIME]
         if self._cluster.running:
             self._say("stopping Kafka")
         self._cluster.stop()
@@ -176,9 +178,9 @@ class Stack:
         if known.destinations.get(sample.id) != sample:
             await write_config(self.bootstrap_servers, [Stream(DEMO_STREAM), sample])
 
-    def _meet_wishes(self) -> None:
+    def _start_realtime_when_asked(self) -> None:
         """Real time has a driver only where somebody asks for it: half a gigabyte otherwise."""
-        if self._realtime.is_there and all(one.name != REALTIME for one in self.services):
+        if self._realtime.is_there and all(service.name != REALTIME for service in self.services):
             self._say("starting realtime")
             service = realtime_service(self.settings)
             self._spawn(service)
@@ -200,7 +202,7 @@ class Stack:
         now_s = time.monotonic()
         recent = [died_s for died_s in self._deaths_s[name] if now_s - died_s < _RESTARTS_SPAN_S]
         if len(recent) >= _RESTARTS_MAX:
-            raise SetupError(_obituary(name, child))
+            raise SetupError(_how_it_died(name, child))
         self._deaths_s[name] = [*recent, now_s]
         # What it started itself may have outlived it, and holds its ports and folders.
         child.kill()
@@ -210,10 +212,10 @@ class Stack:
         child = self.children[service.name]
         until_s = time.monotonic() + _READY_TIMEOUT_S
         while not service.is_ready():
-            for one in self.children.values():
+            for other in self.children.values():
                 # Any of them: the one that we wait for may be waiting for the one that died.
-                if not one.alive:
-                    raise SetupError(_obituary(one.name, one))
+                if not other.alive:
+                    raise SetupError(_how_it_died(other.name, other))
             if time.monotonic() > until_s:
                 raise SetupError(
                     f"{service.name} is not ready after {_READY_TIMEOUT_S:.0f} s:"
@@ -222,7 +224,7 @@ class Stack:
             time.sleep(_READY_LOOK_S)
 
 
-def _obituary(name: str, child: Child) -> str:
+def _how_it_died(name: str, child: Child) -> str:
     last = [line for line in child.tail_log(20) if line.strip()]
     return (
         f"{name} {how_it_ended(child.exit_code)}: {last[-1] if last else 'it wrote nothing'}"
