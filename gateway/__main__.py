@@ -10,7 +10,7 @@ from gateway.http.allocator import tune
 from gateway.server import serve
 from gateway.settings import Settings, read_settings
 from shared.runtime.logs import configure_logs
-from shared.runtime.setup_error import SetupError
+from shared.runtime.setup_error import OperatorError
 
 
 def main() -> None:
@@ -21,7 +21,7 @@ def main() -> None:
         tune()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serve_until_told(settings))
-    except SetupError as error:
+    except OperatorError as error:
         sys.exit(f"hifi gateway: {error}")
 
 

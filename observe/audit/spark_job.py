@@ -19,6 +19,7 @@ from observe.audit.spark_tasks import PART, look, name, summarise
 from shared.event.topics import ACKED, RECEIPTS
 from shared.proof.intervals import Offsets
 from shared.proof.merkle import merkle_root
+from shared.runtime.kafka.spark_options import range_options
 from shared.runtime.spark.session import ArrowFunction, map_arrow
 
 Where = tuple[str, int]
@@ -137,27 +138,13 @@ class AuditReads:
 
     def _read(self, ranges: Ranges, *columns: str | Column) -> DataFrame:
         """Just these offsets."""
-        starts: dict[str, dict[str, int]] = {}
-        ends: dict[str, dict[str, int]] = {}
-        for (topic, partition), (first, end) in ranges.items():
-            starts.setdefault(topic, {})[str(partition)] = first
-            ends.setdefault(topic, {})[str(partition)] = end
-        assigned = {topic: sorted(map(int, partitions)) for topic, partitions in starts.items()}
-        return (
-            self._spark.read.format("kafka")
-            .option("kafka.bootstrap.servers", self._bootstrap_servers)
-            # A re-drive that broke off has never been.
-            .option("kafka.isolation.level", "read_committed")
-            .option("assign", json.dumps(assigned))
-            .option("startingOffsets", json.dumps(starts))
-            .option("endingOffsets", json.dumps(ends))
+        options = {
+            **range_options(self._bootstrap_servers, ranges),
             # What is gone is the very thing that is looked for: it must not stop the reading.
-            .option("failOnDataLoss", "false")
-            .option("includeHeaders", "true")
-            .option("groupIdPrefix", "hifi-audit")
-            .load()
-            .select(*columns)
-        )
+            "failOnDataLoss": "false",
+            "groupIdPrefix": "hifi-audit",
+        }
+        return self._spark.read.format("kafka").options(**options).load().select(*columns)
 
 
 def _ours() -> Column:

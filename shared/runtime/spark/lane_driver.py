@@ -32,7 +32,7 @@ from shared.runtime.kafka.state_topic import StateFeed
 from shared.runtime.logs import configure_logs
 from shared.runtime.one_owner import own_folder
 from shared.runtime.secret_box import SecretBox
-from shared.runtime.setup_error import SetupError
+from shared.runtime.setup_error import OperatorError
 from shared.runtime.spark.lane_keeper import HoldLane, LaneKeeper, LaneObserver, hold_nothing
 from shared.runtime.spark.session import SparkSettings, class_archive, start_spark, stop_spark
 
@@ -172,7 +172,7 @@ def run_lanes(
                 asyncio.run(_tell_last(positions))
                 if stop_spark(spark):
                     archive.publish()
-    except SetupError as error:
+    except OperatorError as error:
         sys.exit(f"hifi {service}: {error}")
     log.info("service.stopped")
 
