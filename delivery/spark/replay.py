@@ -19,7 +19,7 @@ from shared.config.destination import Destination
 from shared.event.record import Position
 from shared.runtime.checkpoint import starting_offsets
 from shared.runtime.kafka.spark_options import range_options
-from shared.runtime.setup_error import SetupError
+from shared.runtime.setup_error import UsageError
 from shared.runtime.spark.arrow_rows import COLUMNS_IN, SCHEMA_OUT
 from shared.runtime.spark.session import map_arrow, write_outcomes_once
 
@@ -79,7 +79,7 @@ def kept_position(book: Path, wanted: Replay) -> Position:
         return wanted.start
     kept = json.loads(book.read_text())
     if kept["wish"] != wanted.wish:
-        raise SetupError(
+        raise UsageError(
             f"The replay {wanted.replay_id} was another span, destination or key ({book}):"
             " choose another --id."
         )

@@ -9,5 +9,9 @@ class SetupError(OperatorError):
     """Something must be mended before a start: a setting, a port, a file, Java, a topic."""
 
 
+class UsageError(OperatorError):
+    """A command cannot do what it was told: a wrong argument, an unknown name or address."""
+
+
 class KafkaUnavailableError(OperatorError):
     """Kafka does not answer, or does not do what it is asked to; it may a moment later."""

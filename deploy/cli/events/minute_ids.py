@@ -15,7 +15,7 @@ from shared.proof.acked import EARLY_MS_MAX, AckedRow, audited_minute
 from shared.proof.merkle import merkle_root
 from shared.proof.statement import SignedStatement
 from shared.runtime.kafka.reader import KafkaReader, open_reader
-from shared.runtime.setup_error import SetupError
+from shared.runtime.setup_error import UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +43,19 @@ def read_minute(text: str) -> int:
             aware = parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)
             found = round(aware.timestamp() * 1000)
     except ValueError as error:
-        raise SetupError(
+        raise UsageError(
             f"{text!r} is no minute: write it as 2026-11-21T19:05Z, or in epoch milliseconds."
         ) from error
     return minute_of(found)
 
 
 async def minute_ids(kafka: str, stream: str, minute_ms: int) -> MinuteIds:
-    """All that is known of one minute; a SetupError if nothing is."""
+    """All that is known of one minute; a UsageError if nothing is."""
     async with open_reader(kafka) as log:
         chain = await _chain(log, stream)
         about = [one for one in chain if one.statement.minute_ms == minute_ms]
         if not about:
-            raise SetupError(
+            raise UsageError(
                 f"There is no statement about that minute of {stream}: nothing was acknowledged in"
                 " it, or it has not settled yet, which is about three minutes after its last event."
             )

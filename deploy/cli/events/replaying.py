@@ -20,7 +20,7 @@ from shared.runtime.java.jars import default_cache, ensure_jars
 from shared.runtime.kafka.config_topic import read_config
 from shared.runtime.kafka.reader import KafkaReader, open_reader
 from shared.runtime.one_owner import own_folder
-from shared.runtime.setup_error import SetupError
+from shared.runtime.setup_error import UsageError
 from shared.runtime.spark.session import SparkSettings, start_spark, stop_spark
 
 
@@ -69,7 +69,7 @@ async def _span(order: ReplayOrder) -> Replay:
     to = destination_id(order.stream, order.destination)
     found = (await read_config(order.kafka)).destinations.get(to)
     if found is None:
-        raise SetupError(f"There is no destination {to}: `hifi destinations` lists them.")
+        raise UsageError(f"There is no destination {to}: `hifi destinations` lists them.")
     async with open_reader(order.kafka) as reader:
         ends = await reader.ends([stream_topic(found.stream)])
         start = await _offsets_at(reader, ends, order.from_ms)

@@ -15,7 +15,7 @@ from deploy.cli.status import status, verdict
 from deploy.local.ports import pick_free
 from shared.proof.balance import Balance
 from shared.runtime.kafka.features import ApiVersionsResponse, finalized_features
-from shared.runtime.setup_error import SetupError
+from shared.runtime.setup_error import OperatorError
 
 doctor_app, status_app = typer.Typer(), typer.Typer()
 doctor_app.command()(doctor)
@@ -82,7 +82,7 @@ def test_status_without_kafka_still_tells_of_the_services(tmp_path: Path) -> Non
 
 def examine(tmp_path: Path, *arguments: str, **env: str) -> tuple[int, dict[str, dict[str, str]]]:
     result = CliRunner().invoke(doctor_app, ["--json", *arguments], env=free_ports(tmp_path) | env)
-    assert not isinstance(result.exception, SetupError)
+    assert not isinstance(result.exception, OperatorError)
     answer = json.loads(result.stdout)
     assert answer["safe"] is (result.exit_code == 0)
     return result.exit_code, {one["subject"]: one for one in answer["findings"]}
