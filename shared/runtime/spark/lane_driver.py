@@ -22,6 +22,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from shared.config.configuration import Configuration
 from shared.config.destination import Destination
+from shared.event.record import Position
 from shared.flow.flow_record import FlowRecord
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.java.class_archive import ClassArchive
@@ -129,7 +130,7 @@ def run_lanes(
     warm_up: Callable[[SparkSession], None] = lambda _: None,
     hold_lane: HoldLane = hold_nothing,
     announce_end: Callable[[str], None] = lambda _: None,
-    begins_at: Callable[[W], Mapping[tuple[str, int], int]],
+    begins_at: Callable[[W], Position],
 ) -> None:
     """Run until SIGTERM or SIGINT, then drain. A mistake in the set-up ends with one sentence."""
     configure_logs(service=service, level=settings.log_level)

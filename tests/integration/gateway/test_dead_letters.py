@@ -149,7 +149,7 @@ def test_two_at_once_send_each_once(kafka: Cluster) -> None:
 KILLED = """
 import asyncio, os, signal, sys
 from shared.retry.dead_letter import DeadLetterFilter
-from shared.runtime import dead_letters
+from shared.runtime.kafka import dead_letters
 from shared.retry.schedule import RetrySchedule
 
 class Dying(dead_letters._Redrive):
