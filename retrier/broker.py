@@ -125,9 +125,9 @@ class Broker:
     async def _starts(self, topics: Sequence[str]) -> Position:
         return await (await self._connected()).starts(topics)
 
-    async def _range(self, where: KafkaPartition, start: int, end: int) -> RangeRead:
+    async def _range(self, partition: KafkaPartition, start: int, end: int) -> RangeRead:
         reader = await self._connected()
-        return reader.range({where: (start, end)}, records_max=_RECORDS_MAX)
+        return reader.range({partition: (start, end)}, records_max=_RECORDS_MAX)
 
     async def _due_ends(self, due_by_ms: Mapping[str, int]) -> Position:
         reader = await self._connected()

@@ -73,7 +73,9 @@ async def gateway_skew_ms(bootstrap_servers: str) -> float | None:
     """
     async with open_reader(bootstrap_servers) as reader:
         spans = await reader.spans([ACKED])
-        newest = {where: (end - 1, end) for where, (start, end) in spans.items() if start < end}
+        newest = {
+            partition: (end - 1, end) for partition, (start, end) in spans.items() if start < end
+        }
         skews_ms = [
             _off_ms(record.value, record.timestamp_ms)
             async for record in reader.range(newest).records()

@@ -44,7 +44,7 @@ class OvertakenError(OperatorError):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterPage:
-    """Some dead letters, and where to read on; None at the end."""
+    """Some dead letters, and partition to read on; None at the end."""
 
     letters: tuple[Letter, ...]
     next: Place | None
@@ -97,8 +97,8 @@ class DeadLetters:
         """At most `count_max` that are wanted, having looked at no more than `scan_max`."""
         letters: list[Letter] = []
         left = scan_max
-        for where, span in await self._ranges(wanted, after):
-            async for records in self._reader.range({where: span}):
+        for partition, span in await self._ranges(wanted, after):
+            async for records in self._reader.range({partition: span}):
                 for record in records:
                     letter = open_letter(record)
                     if wanted.takes(letter):
@@ -111,10 +111,10 @@ class DeadLetters:
 
     async def at(self, place: Place) -> Letter | None:
         """The dead letter at a place, if there is one."""
-        where = (DEAD, place.partition)
-        start, end = self._spans.get(where, (0, 0))
+        partition = (DEAD, place.partition)
+        start, end = self._spans.get(partition, (0, 0))
         if start <= place.offset < end:
-            place_only = self._reader.range({where: (place.offset, place.offset + 1)})
+            place_only = self._reader.range({partition: (place.offset, place.offset + 1)})
             async for record in place_only.records():
                 return open_letter(record)
         return None
@@ -129,17 +129,17 @@ class DeadLetters:
         self, wanted: DeadLetterFilter, after: Place | None
     ) -> list[tuple[KafkaPartition, tuple[int, int]]]:
         """What is to be read, in order: Kafka finds the time from which on letters are wanted."""
-        since = {where: start for where, (start, _) in self._spans.items()}
+        since = {partition: start for partition, (start, _) in self._spans.items()}
         if wanted.from_ms is not None:
-            since = {where: end for where, (_, end) in self._spans.items()}
+            since = {partition: end for partition, (_, end) in self._spans.items()}
             since |= await self._reader.offsets_at(dict.fromkeys(since, wanted.from_ms))
         ranges = []
-        for where, (start, end) in sorted(self._spans.items()):
-            _, partition = where
-            if after is not None and partition < after.partition:
+        for partition, (start, end) in sorted(self._spans.items()):
+            _, number = partition
+            if after is not None and number < after.partition:
                 continue
-            read_on = after.offset if after and partition == after.partition else start
-            ranges.append((where, (max(since[where], read_on), end)))
+            read_on = after.offset if after and number == after.partition else start
+            ranges.append((partition, (max(since[partition], read_on), end)))
         return ranges
 
 
@@ -221,7 +221,7 @@ class _Redrive:
     ) -> None:
         self._producer = producer
         self._rate_per_s = rate_per_s
-        # A chunk is written at once, so it must be small where the rate is.
+        # A chunk is written at once, so it must be small partition the rate is.
         self._chunk = max(1, min(_CHUNK, int(rate_per_s)))
         self._redrive_id = redrive_id
         self._schedule = schedule

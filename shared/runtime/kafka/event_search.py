@@ -70,23 +70,23 @@ class EventSearch:
     def __init__(self, bootstrap_servers: str) -> None:
         self._bootstrap_servers = bootstrap_servers
         # One at a time: a search reads as fast as it can.
-        self._one = asyncio.Lock()
+        self._turn = asyncio.Lock()
 
     async def find(
         self, stream: str, event_id: str, *, before_ms: int | None = None
     ) -> SearchResult:
         """The newest events of this id, at most `SEARCH_S_MAX` s of reading back."""
-        async with self._one, _open(self._bootstrap_servers) as log:
+        async with self._turn, _open(self._bootstrap_servers) as log:
             progress = _Progress(time.monotonic() + SEARCH_S_MAX)
             is_whole = await _walk_back(
                 log, stream_topic(stream), event_id, progress, before_ms=before_ms
             )
-            found = [
+            events = [
                 await _found_event(log, envelope, stored_at_ms)
                 for envelope, stored_at_ms in progress.found
             ]
             return SearchResult(
-                tuple(sorted(found, key=_newest_first)),
+                tuple(sorted(events, key=_newest_first)),
                 progress.records_read,
                 None if is_whole else progress.oldest_ms,
             )
@@ -96,31 +96,33 @@ async def find_request(
     bootstrap_servers: str, request_id: str, *, since_ms: int, wait_s: float
 ) -> AckedRequest:
     """What the ledger has of a request; it may be written within `wait_s` of now."""
-    found = AckedRequest(request_id)
+    request = AckedRequest(request_id)
     newest_ms: dict[KafkaPartition, int] = {}
     now_s = time.monotonic()
     wait_until_s, until_s = now_s + wait_s, now_s + SEARCH_S_MAX
 
     def take(record: RecordIn) -> None:
         newest_ms[record.origin.topic, record.origin.partition] = record.timestamp_ms
-        found.take(record.value)
+        request.take(record.value)
 
     def is_over() -> bool:
-        return found.is_complete
+        return request.is_complete
 
     async with _open(bootstrap_servers) as log:
         spans = await log.spans([ACKED])
         firsts = await log.offsets_at(dict.fromkeys(spans, since_ms - _CLOCK_SLACK_MS))
-        at = {where: firsts.get(where, end) for where, (_, end) in spans.items()}
+        at = {partition: firsts.get(partition, end) for partition, (_, end) in spans.items()}
         while True:
-            ranges = {where: (at[where], end) for where, (_, end) in spans.items()}
+            ranges = {partition: (at[partition], end) for partition, (_, end) in spans.items()}
             left = await log.range(ranges).each(take, until_s=until_s, is_over=is_over)
             if left:
-                found.read_until_ms = min(newest_ms.get(where, since_ms) for where in left)
-            if left or found.is_complete or time.monotonic() > wait_until_s:
-                return found
+                request.read_until_ms = min(
+                    newest_ms.get(partition, since_ms) for partition in left
+                )
+            if left or request.is_complete or time.monotonic() > wait_until_s:
+                return request
             await asyncio.sleep(_LOOK_S)
-            at = {where: end for where, (_, end) in spans.items()}
+            at = {partition: end for partition, (_, end) in spans.items()}
             spans = await log.spans([ACKED])
 
 
@@ -140,8 +142,8 @@ def _open(bootstrap_servers: str) -> AbstractAsyncContextManager[KafkaReader]:
     return open_reader(bootstrap_servers, request_timeout_ms=_REQUEST_TIMEOUT_MS)
 
 
-def _newest_first(found: FoundEvent) -> tuple[int, int]:
-    return -found.stored_at_ms, -found.envelope.origin.offset
+def _newest_first(event: FoundEvent) -> tuple[int, int]:
+    return -event.stored_at_ms, -event.envelope.origin.offset
 
 
 async def _walk_back(
@@ -149,7 +151,7 @@ async def _walk_back(
 ) -> bool:
     """Read chunk by chunk from the end until something is found; False when time ran out."""
     spans = await log.spans([topic])
-    ends = {where: end for where, (_, end) in spans.items()}
+    ends = {partition: end for partition, (_, end) in spans.items()}
 
     def look(record: RecordIn) -> None:
         progress.records_read += 1
@@ -163,15 +165,15 @@ async def _walk_back(
         ends |= await log.offsets_at(dict.fromkeys(spans, before_ms))
     while not progress.found:
         ranges = {
-            where: (max(start, ends[where] - _CHUNK), ends[where])
-            for where, (start, _) in spans.items()
-            if ends[where] > start
+            partition: (max(start, ends[partition] - _CHUNK), ends[partition])
+            for partition, (start, _) in spans.items()
+            if ends[partition] > start
         }
         if not ranges:
             return True
         if progress.is_late or await log.range(ranges).each(look, until_s=progress.until_s):
             return False
-        ends |= {where: begin for where, (begin, _) in ranges.items()}
+        ends |= {partition: begin for partition, (begin, _) in ranges.items()}
     return True
 
 

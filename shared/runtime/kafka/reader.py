@@ -57,10 +57,10 @@ class KafkaReader:
         return {partition: (starts[partition], end) for partition, end in ends.items()}
 
     async def offsets_at(self, times_ms: Mapping[KafkaPartition, int]) -> dict[KafkaPartition, int]:
-        """The first offset not older than the time given; absent where all records are older."""
-        asked = {TopicPartition(*where): max(at_ms, 0) for where, at_ms in times_ms.items()}
+        """The first offset not older than the time given; absent where all are older."""
+        asked = {TopicPartition(*partition): max(at_ms, 0) for partition, at_ms in times_ms.items()}
         offsets = await self._consumer.offsets_for_times(asked) if asked else {}
-        return _ours({where: at.offset for where, at in offsets.items() if at is not None})
+        return _ours({partition: at.offset for partition, at in offsets.items() if at is not None})
 
     def range(self, ranges: Ranges, *, records_max: int = _RECORDS_MAX) -> "RangeRead":
         """Read these offsets, the Kafka partitions side by side."""
@@ -70,7 +70,9 @@ class KafkaReader:
         """Read from a time to the ends as they are now."""
         ends = await self.ends(topics)
         starts = await self.offsets_at(dict.fromkeys(ends, since_ms))
-        return self.range({where: (offset, ends[where]) for where, offset in starts.items()})
+        return self.range(
+            {partition: (offset, ends[partition]) for partition, offset in starts.items()}
+        )
 
     def follow(self, position: Position) -> "Follow":
         """Read what comes from there on, for ever."""
@@ -94,16 +96,18 @@ class RangeRead:
         self._consumer = consumer
         self._records_max = records_max
         self._ends = {
-            TopicPartition(*where): end for where, (begin, end) in ranges.items() if begin < end
+            TopicPartition(*partition): end
+            for partition, (begin, end) in ranges.items()
+            if begin < end
         }
         self._unread = set(self._ends)
         self._heard_s = time.monotonic()
-        _assign(consumer, {where: ranges[where][0] for where in self._ends})
+        _assign(consumer, {partition: ranges[partition][0] for partition in self._ends})
 
     @property
     def unread(self) -> set[KafkaPartition]:
         """The Kafka partitions that were not read to their ends."""
-        return {(where.topic, where.partition) for where in self._unread}
+        return {(topic, number) for topic, number in self._unread}
 
     def __aiter__(self) -> "RangeRead":
         return self
@@ -115,12 +119,12 @@ class RangeRead:
             *self._unread, timeout_ms=round(_POLL_S * 1000), max_records=self._records_max
         )
         # Markers of transactions are no records: only the position tells that they were passed.
-        for where in list(self._unread):
-            if await self._consumer.position(where) >= self._ends[where]:
-                self._unread.discard(where)
+        for partition in list(self._unread):
+            if await self._consumer.position(partition) >= self._ends[partition]:
+                self._unread.discard(partition)
                 # Before anything else runs: else the next fetch is on its way, and at the end of
                 # the log it holds up what is read next for half a second.
-                self._consumer.pause(where)
+                self._consumer.pause(partition)
         # What was fetched before comes without a pause, in which others have their turn.
         await asyncio.sleep(0)
         if batches:
@@ -129,9 +133,9 @@ class RangeRead:
             raise KafkaTimeoutError(f"no records for {_SILENCE_S_MAX:g} s")
         return [
             record_in(record)
-            for where, records in batches.items()
+            for partition, records in batches.items()
             for record in records
-            if record.offset < self._ends[where]
+            if record.offset < self._ends[partition]
         ]
 
     async def records(self) -> AsyncIterator[RecordIn]:
@@ -174,9 +178,9 @@ class Follow:
         """Whether all records before these offsets have been read."""
         return all(
             [
-                await self._consumer.position(where) >= ends[where]
-                for where in self._partitions
-                if where in ends
+                await self._consumer.position(partition) >= ends[partition]
+                for partition in self._partitions
+                if partition in ends
             ]
         )
 
@@ -187,7 +191,7 @@ class Follow:
     @property
     def answered_at_ms(self) -> int:
         """When Kafka last answered, if only that there is nothing new; 0 before it did."""
-        answers = [self._consumer.last_poll_timestamp(where) for where in self._partitions]
+        answers = [self._consumer.last_poll_timestamp(partition) for partition in self._partitions]
         return max((at_ms for at_ms in answers if at_ms is not None), default=0)
 
 
@@ -217,12 +221,12 @@ async def start_reader(bootstrap_servers: str, **options: Any) -> KafkaReader:
 
 def _assign(consumer: AIOKafkaConsumer, position: Position) -> list[TopicPartition]:
     """Have a consumer read from a position, and forget what it was to read before."""
-    partitions = [TopicPartition(*where) for where in position]
+    partitions = [TopicPartition(*partition) for partition in position]
     consumer.assign(partitions)
-    for where in partitions:
-        consumer.seek(where, position[where])
+    for partition in partitions:
+        consumer.seek(partition, position[partition])
     return partitions
 
 
 def _ours(offsets: Mapping[TopicPartition, int]) -> dict[KafkaPartition, int]:
-    return {(where.topic, where.partition): offset for where, offset in offsets.items()}
+    return {(topic, number): offset for (topic, number), offset in offsets.items()}

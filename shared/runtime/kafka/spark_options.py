@@ -38,7 +38,7 @@ def stream_options(
 
 def range_options(bootstrap_servers: str, ranges: Ranges) -> dict[str, str]:
     """Reads just these offsets."""
-    starts = by_topic({where: begin for where, (begin, _) in ranges.items()})
+    starts = by_topic({partition: begin for partition, (begin, _) in ranges.items()})
     return {
         **spark_connection(bootstrap_servers),
         # A re-drive that broke off has never been.
@@ -47,7 +47,9 @@ def range_options(bootstrap_servers: str, ranges: Ranges) -> dict[str, str]:
             {topic: sorted(map(int, numbers)) for topic, numbers in starts.items()}
         ),
         "startingOffsets": json.dumps(starts),
-        "endingOffsets": starting_offsets({where: end for where, (_, end) in ranges.items()}),
+        "endingOffsets": starting_offsets(
+            {partition: end for partition, (_, end) in ranges.items()}
+        ),
         "failOnDataLoss": "true",
         "includeHeaders": "true",
     }

@@ -95,9 +95,11 @@ class TopicFeed(Generic[T]):
                 f"Kafka at {self._bootstrap_servers} has no topic {self._topic}: create Hifi's"
                 " topics first (`hifi up` does it), or name another Kafka."
             )
-        follow = reader.follow({where: begin for where, (begin, _) in spans.items()})
+        follow = reader.follow({partition: begin for partition, (begin, _) in spans.items()})
         value = self._empty
-        while not await follow.has_reached({where: end for where, (_, end) in spans.items()}):
+        while not await follow.has_reached(
+            {partition: end for partition, (_, end) in spans.items()}
+        ):
             value = await self._take(follow, value)
         return follow, value
 
