@@ -86,11 +86,11 @@ class Backlog:
 
     async def _tell_position(self) -> None:
         """The lane has passed everything. Kafka makes the topic of such news at the first one."""
-        position = {str(number): part.first for number, part in self._parts.items()}
+        position = {(self._topic, number): part.first for number, part in self._parts.items()}
         async with asyncio.timeout(_PATIENCE_S), LaneGroups(self._kafka) as groups:
             while True:
                 try:
-                    await groups.commit(self._destination, {self._topic: position})
+                    await groups.commit(self._destination, position)
                 except KafkaError:
                     await asyncio.sleep(0.2)
                 else:

@@ -1,7 +1,7 @@
 """Decides what a request says besides its events: its name, its number, if it may be a repeat."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from delivery.batches import Batch
@@ -9,6 +9,7 @@ from delivery.body import CONTENT_TYPES, batch_id
 from delivery.http.sender import Sender
 from delivery.outcomes import Exchange
 from shared.config.destination import Destination
+from shared.event.record import Position
 from shared.proof.receipt import Covered
 from shared.retry.attempt import Attempt
 
@@ -20,7 +21,7 @@ class Courier:
     sender: Sender
     clock: Callable[[], int]
     # Offsets below these may have been sent by a micro-batch that died before its checkpoint.
-    replay_until: Mapping[tuple[str, int], int]
+    replay_until: Position
     # Another try of this very task died: what it sent, nobody knows.
     is_again: bool
 

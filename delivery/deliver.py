@@ -30,7 +30,7 @@ from delivery.settling import Settlement
 from shared.config.destination import Destination
 from shared.config.selection import is_wanted
 from shared.event.envelope import Envelope, History, Malformed, open_retry_record
-from shared.event.record import Origin, RecordIn, RecordOut
+from shared.event.record import Origin, Position, RecordIn, RecordOut
 from shared.flow.flow import limits_of
 from shared.flow.flow_record import FlowRecord
 from shared.retry.decision import (
@@ -62,7 +62,7 @@ class Plan:
     # A task that lives as long as its query has a box for each Arrow batch.
     is_realtime: bool = False
     # Offsets below these may have been sent by a micro-batch that died before its checkpoint.
-    replay_until: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    replay_until: Position = field(default_factory=dict)
     # What time it is; the retrier asks the broker, whose clock stamps what waits.
     clock: Callable[[], int] = now_ms
     # Whether a destination may be at a private address, as in a test or on somebody's laptop.

@@ -11,7 +11,7 @@ from gateway.server import serve
 from gateway.settings import Settings
 from shared.runtime.logs import configure_logs
 from shared.runtime.settings import read_settings
-from shared.runtime.setup_error import SetupError
+from shared.runtime.setup_error import OperatorError
 
 
 def main() -> None:
@@ -22,7 +22,7 @@ def main() -> None:
         tune()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serve_until_told(settings))
-    except SetupError as error:
+    except OperatorError as error:
         sys.exit(f"hifi gateway: {error}")
 
 

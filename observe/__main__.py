@@ -27,7 +27,7 @@ from shared.runtime.kafka.state_topic import StateFeed
 from shared.runtime.logs import configure_logs
 from shared.runtime.one_owner import own_folder
 from shared.runtime.settings import read_settings
-from shared.runtime.setup_error import SetupError
+from shared.runtime.setup_error import OperatorError
 
 log = structlog.get_logger()
 
@@ -39,7 +39,7 @@ def main() -> None:
     try:
         with own_folder(settings.folder, what="observe"):
             asyncio.run(_run(settings, console))
-    except SetupError as error:
+    except OperatorError as error:
         sys.exit(f"hifi observe: {error}")
     log.info("service.stopped")
 

@@ -1,6 +1,6 @@
-"""Decides what time it is for the retrier, asks Kafka what has become due, and reads it.
+"""Tells the retrier what time it is, asks Kafka what has become due, and reads it.
 
-The only file of the retrier that knows the Kafka client. Spark calls a data source from ordinary
+Spark calls a data source from ordinary
 functions in worker processes, so each process keeps one loop, one consumer and one producer for as
 long as it lives.
 """
@@ -11,15 +11,12 @@ from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.errors import KafkaError
-
-from shared.event.record import RecordIn
+from shared.event.record import KafkaPartition, Position, RecordIn
 from shared.event.topics import PROBE
-from shared.runtime.kafka.records import partitions_of, record_in
+from shared.runtime.kafka.clients import KafkaProducer, kafka_errors, new_producer, start_client
+from shared.runtime.kafka.reader import KafkaReader, RangeRead, start_reader
+from shared.runtime.setup_error import KafkaUnavailableError
 
-# A broker that does not answer for so long is down: the task fails, and Spark tries again.
-_FETCH_TIMEOUT_S = 30.0
 # One fetch's worth of records is handed on at a time.
 _RECORDS_MAX = 5_000
 # A leader that is there answers within milliseconds; one that is away must not hold up the others.
@@ -30,10 +27,6 @@ _SKEW_MS = 100
 _STAMP_AGE_S_MAX = 10.0
 
 T = TypeVar("T")
-
-
-class BrokerAwayError(Exception):
-    """Kafka did not answer: nothing is known to be due."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +47,8 @@ class Broker:
     def __init__(self, bootstrap_servers: str) -> None:
         self._bootstrap_servers = bootstrap_servers
         self._runner = asyncio.Runner()
-        self._consumer: AIOKafkaConsumer | None = None
-        self._producer: AIOKafkaProducer | None = None
+        self._reader: KafkaReader | None = None
+        self._producer: KafkaProducer | None = None
         self._time: BrokerTime | None = None
 
     def now_ms(self) -> int:
@@ -68,36 +61,32 @@ class Broker:
             self._time = BrokerTime(self.now_ms(), time.monotonic())
         return self._time
 
-    def starts(self, topics: Sequence[str]) -> Mapping[tuple[str, int], int]:
+    def starts(self, topics: Sequence[str]) -> Position:
         """The first offset that each Kafka partition still has."""
         return self._ask(self._starts(topics))
 
-    def due_ends(self, due_by_ms: Mapping[str, int]) -> Mapping[tuple[str, int], int]:
+    def due_ends(self, due_by_ms: Mapping[str, int]) -> Position:
         """Where each topic's records stop being older than the given time."""
         return self._ask(self._due_ends(due_by_ms))
 
     def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[list[RecordIn]]:
         """The records from `start` up to, but not including, `end`."""
-        where = TopicPartition(topic, partition)
-        at = start
-        while at < end:
-            at, records = self._runner.run(self._fetch(where, at, end))
-            if records:
+        due = self._ask(self._range((topic, partition), start, end))
+        while due.unread:
+            if records := self._ask(anext(due)):
                 yield records
 
     def close(self) -> None:
         """Let go of the connections; a worker process just ends, and they with it."""
-        if self._consumer is not None:
-            self._runner.run(self._consumer.stop())
+        if self._reader is not None:
+            self._runner.run(self._reader.close())
         if self._producer is not None:
             self._runner.run(self._producer.stop())
         self._runner.close()
 
     def _ask(self, question: Coroutine[None, None, T]) -> T:
-        try:
+        with kafka_errors(self._bootstrap_servers):
             return self._runner.run(question)
-        except (KafkaError, TimeoutError) as error:
-            raise BrokerAwayError(repr(error)) from error
 
     async def _stamp(self) -> int:
         """The earliest of the times that the brokers stamp on a record each.
@@ -112,74 +101,41 @@ class Broker:
         done, _ = await asyncio.wait(reports, timeout=_STAMP_TIMEOUT_S)
         stamps = [report.result().timestamp for report in done if report.exception() is None]
         if not stamps:
-            raise BrokerAwayError(f"no broker has stamped a record within {_STAMP_TIMEOUT_S:g} s")
+            raise KafkaUnavailableError(
+                f"No broker at {self._bootstrap_servers} has stamped a record within"
+                f" {_STAMP_TIMEOUT_S:g} s."
+            )
         skew_ms = _SKEW_MS if len(producer.client.cluster.brokers()) > 1 else 0
         earliest: int = min(stamps)
         return earliest - skew_ms
 
-    async def _writing(self) -> AIOKafkaProducer:
+    async def _writing(self) -> KafkaProducer:
         if self._producer is None:
             # The stamp is the leader's own: no replica need have the record.
-            producer = AIOKafkaProducer(bootstrap_servers=self._bootstrap_servers, acks=1)
-            try:
-                await producer.start()
-            except BaseException:
-                await producer.stop()
-                raise
-            self._producer = producer
+            producer = new_producer(self._bootstrap_servers, acks=1)
+            self._producer = await start_client(producer, self._bootstrap_servers)
         return self._producer
 
-    async def _connected(self) -> AIOKafkaConsumer:
-        if self._consumer is None:
-            consumer = AIOKafkaConsumer(
-                bootstrap_servers=self._bootstrap_servers,
-                enable_auto_commit=False,
-                # An offset that is gone is a loss: fail and say so.
-                auto_offset_reset="none",
-                max_poll_records=_RECORDS_MAX,
-                # A re-drive that broke off has written nothing.
-                isolation_level="read_committed",
-            )
-            try:
-                await consumer.start()
-            except BaseException:
-                await consumer.stop()
-                raise
-            self._consumer = consumer
-        return self._consumer
+    async def _connected(self) -> KafkaReader:
+        if self._reader is None:
+            # An offset that is gone is a loss: fail and say so.
+            self._reader = await start_reader(self._bootstrap_servers, auto_offset_reset="none")
+        return self._reader
 
-    async def _starts(self, topics: Sequence[str]) -> dict[tuple[str, int], int]:
-        consumer = await self._connected()
-        starts: dict[tuple[str, int], int] = await consumer.beginning_offsets(
-            await partitions_of(consumer, *topics)
-        )
-        return starts
+    async def _starts(self, topics: Sequence[str]) -> Position:
+        return await (await self._connected()).starts(topics)
 
-    async def _due_ends(self, due_by_ms: Mapping[str, int]) -> dict[tuple[str, int], int]:
-        consumer = await self._connected()
-        partitions = await partitions_of(consumer, *due_by_ms)
+    async def _range(self, partition: KafkaPartition, start: int, end: int) -> RangeRead:
+        reader = await self._connected()
+        return reader.range({partition: (start, end)}, records_max=_RECORDS_MAX)
+
+    async def _due_ends(self, due_by_ms: Mapping[str, int]) -> Position:
+        reader = await self._connected()
         # The ends come first: a record that arrives between the two questions is not due, and
         # would be taken for due if "no record that young" were answered by a later end.
-        ends = await consumer.end_offsets(partitions)
-        young = await consumer.offsets_for_times(
-            {where: due_by_ms[where.topic] + 1 for where in partitions}
-        )
-        return {
-            where: ends[where] if young[where] is None else young[where].offset
-            for where in partitions
-        }
-
-    async def _fetch(self, where: TopicPartition, at: int, end: int) -> tuple[int, list[RecordIn]]:
-        consumer = await self._connected()
-        if where not in consumer.assignment():
-            consumer.assign([where])
-        consumer.seek(where, at)
-        async with asyncio.timeout(_FETCH_TIMEOUT_S):
-            while not (found := (await consumer.getmany(where, timeout_ms=1000)).get(where)):
-                if await consumer.position(where) >= end:
-                    return end, []
-        records = [record_in(record) for record in found if record.offset < end]
-        return min(await consumer.position(where), end), records
+        ends = await reader.ends(due_by_ms)
+        times_ms = {(topic, number): due_by_ms[topic] + 1 for topic, number in ends}
+        return {**ends, **await reader.offsets_at(times_ms)}
 
 
 _brokers: dict[str, Broker] = {}

@@ -1,4 +1,4 @@
-"""Decides which waiting events Spark may see: those whose tier's delay has passed, and no other.
+"""Shows Spark those waiting events whose tier's delay has passed, and no other.
 
 A streaming source of our own. Its newest offset is not the end of a tier's topic but the place
 where records stop being old enough, so nothing sleeps, nothing is rewritten while it waits, and
@@ -15,8 +15,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
-from retrier.broker import BrokerAwayError, broker
+from retrier.broker import broker
 from shared.runtime.checkpoint import by_topic
+from shared.runtime.setup_error import KafkaUnavailableError
 from shared.runtime.spark.arrow_rows import SCHEMA_IN, batch_in
 
 # An election takes seconds. A Kafka that is away for longer than this is a failure to be seen: the
@@ -24,7 +25,7 @@ from shared.runtime.spark.arrow_rows import SCHEMA_IN, batch_in
 _AWAY_S_MAX = 30.0
 
 # What Spark keeps in its checkpoint: {topic: {partition: offset}}, as its own Kafka source does.
-Position = dict[str, dict[str, int]]
+SparkOffsets = dict[str, dict[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +67,17 @@ class DueGate(DataSourceStreamReader):
         self._events_max = events_max
         self._heard_s = time.monotonic()
 
-    def initialOffset(self) -> Position:  # noqa: N802 - Spark's interface
+    def initialOffset(self) -> SparkOffsets:  # noqa: N802 - Spark's interface
         return by_topic(broker(self._bootstrap_servers).starts(list(self._delays_s)))
 
-    def latestOffset(self, start: Position, limit: object) -> Position:  # noqa: ARG002, N802
+    def latestOffset(self, start: SparkOffsets, limit: object) -> SparkOffsets:  # noqa: ARG002, N802
         kafka = broker(self._bootstrap_servers)
         try:
             now_ms = kafka.now_ms()
             ends = kafka.due_ends(
                 {topic: now_ms - round(delay_s * 1000) for topic, delay_s in self._delays_s.items()}
             )
-        except BrokerAwayError:
+        except KafkaUnavailableError:
             if time.monotonic() - self._heard_s > _AWAY_S_MAX:
                 raise
             # An election: nothing is known to be due, and the query need not die of it.
@@ -84,19 +85,19 @@ class DueGate(DataSourceStreamReader):
         self._heard_s = time.monotonic()
         return bounded(start, by_topic(ends), events_max=self._events_max)
 
-    def partitions(self, start: Position, end: Position) -> list[DueRange]:
+    def partitions(self, start: SparkOffsets, end: SparkOffsets) -> list[DueRange]:
         return due_ranges(start, end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, DueRange), "Spark gives back what partitions() made"
-        where = broker(self._bootstrap_servers).read(
+        due = broker(self._bootstrap_servers).read(
             partition.topic, partition.partition, partition.start, partition.end
         )
-        for records in where:
+        for records in due:
             yield batch_in(records)
 
 
-def bounded(start: Position, due: Position, *, events_max: int) -> Position:
+def bounded(start: SparkOffsets, due: SparkOffsets, *, events_max: int) -> SparkOffsets:
     """How far the next micro-batch goes: never back, and not further than `events_max`."""
     return {
         topic: {
@@ -107,7 +108,7 @@ def bounded(start: Position, due: Position, *, events_max: int) -> Position:
     }
 
 
-def due_ranges(start: Position, end: Position) -> list[DueRange]:
+def due_ranges(start: SparkOffsets, end: SparkOffsets) -> list[DueRange]:
     """The Kafka partitions that have something due between two positions."""
     return [
         DueRange(topic, int(number), from_offset, to_offset)
@@ -117,6 +118,6 @@ def due_ranges(start: Position, end: Position) -> list[DueRange]:
     ]
 
 
-def _from(start: Position, due: Position, topic: str) -> dict[str, int]:
+def _from(start: SparkOffsets, due: SparkOffsets, topic: str) -> dict[str, int]:
     """Where each Kafka partition stands; one that is new since then starts at its beginning."""
     return {**dict.fromkeys(due.get(topic, {}), 0), **start.get(topic, {})}

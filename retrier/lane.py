@@ -1,7 +1,6 @@
 """Decides what the retrier is to Spark: the due gate through delivery's own `deliver` to Kafka."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -13,6 +12,7 @@ from retrier.due_gate import DueGateSource
 from retrier.replay import replayed_micro_batch
 from retrier.settings import RetrierSettings
 from retrier.task import deliver_due
+from shared.event.record import Position
 from shared.event.topics import RETRIER, retry_topic
 from shared.runtime.checkpoint import position
 from shared.runtime.spark.arrow_rows import COLUMNS_IN, SCHEMA_OUT
@@ -20,7 +20,7 @@ from shared.runtime.spark.lane_driver import Flows
 from shared.runtime.spark.session import map_arrow, write_outcomes
 
 
-def begins_at(settings: RetrierSettings) -> Mapping[tuple[str, int], int]:
+def begins_at(settings: RetrierSettings) -> Position:
     """How far the retrier is before it runs; a new one has passed nothing of any tier."""
     tiers = settings.schedule.tiers
     return position(settings.checkpoints / RETRIER) or {

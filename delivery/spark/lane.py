@@ -7,7 +7,7 @@ has its outcome in Kafka.
 
 import asyncio
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -22,17 +22,13 @@ from delivery.deliver import Plan
 from delivery.settings import DeliverySettings
 from delivery.spark.realtime_source import deliver_as_it_comes
 from delivery.spark.task import deliver_stream
-from shared.config.destination import Destination, Latency, Start
+from shared.config.destination import Destination, Latency
+from shared.event.record import Position
 from shared.event.topics import CONFIG, stream_topic
 from shared.flow.flow_record import FlowRecord
-from shared.runtime.checkpoint import (
-    is_behind,
-    position,
-    replay_until,
-    set_aside,
-    starting_offsets,
-)
-from shared.runtime.kafka.topic_admin import topic_admin
+from shared.runtime.checkpoint import is_behind, position, replay_until, set_aside
+from shared.runtime.kafka.reader import open_reader
+from shared.runtime.kafka.spark_options import sink_options, stream_options
 from shared.runtime.one_owner import own_folder
 from shared.runtime.spark.arrow_rows import COLUMNS_IN, SCHEMA_OUT
 from shared.runtime.spark.lane_driver import Flows
@@ -94,7 +90,7 @@ def start_lane(
     )
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", destination.id)
     known = flows.get(destination.id)
-    options = {**source_options(destination, settings, known), **begin.options}
+    options = source_options(destination, settings, known, begin=begin.position)
     records = spark.readStream.format("kafka").options(**options).load()
     if is_realtime:
         events = records.selectExpr(PACKED).selectExpr(AND_NOTHING)
@@ -111,9 +107,7 @@ def start_lane(
     )
 
 
-def begins_at(
-    destination: Destination, settings: DeliverySettings
-) -> Mapping[tuple[str, int], int]:
+def begins_at(destination: Destination, settings: DeliverySettings) -> Position:
     """How far a lane is before it runs: its receipts are confirmed by what it passes after that.
 
     One that is new has passed nothing, which is true wherever it begins; but at the end of a log
@@ -134,19 +128,12 @@ def warm_up(spark: SparkSession, settings: DeliverySettings) -> None:
     """
     folder = settings.home / "warm-up"
     shutil.rmtree(folder, ignore_errors=True)
-    records = (
-        spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", settings.bootstrap_servers)
-        .option("subscribe", CONFIG)
-        .option("startingOffsets", "earliest")
-        .option("includeHeaders", "true")
-        .load()
-        .select(*COLUMNS_IN)
-    )
+    options = stream_options(settings.bootstrap_servers, CONFIG, "earliest")
+    records = spark.readStream.format("kafka").options(**options).load().select(*COLUMNS_IN)
     query = (
         map_arrow(records, _drop, SCHEMA_OUT)
         .writeStream.format("kafka")
-        .option("kafka.bootstrap.servers", settings.bootstrap_servers)
+        .options(**sink_options(settings.bootstrap_servers, name="warm-up"))
         .option("checkpointLocation", str(folder))
         .trigger(availableNow=True)
         .start()
@@ -156,19 +143,22 @@ def warm_up(spark: SparkSession, settings: DeliverySettings) -> None:
 
 
 def source_options(
-    destination: Destination, settings: DeliverySettings, known: FlowRecord | None = None
+    destination: Destination,
+    settings: DeliverySettings,
+    known: FlowRecord | None = None,
+    *,
+    begin: Position | None = None,
 ) -> dict[str, str]:
-    """How the Kafka source reads for a destination, of which something may be known."""
+    """How the Kafka source reads for a destination, of which something may be known.
+
+    A lane that has a checkpoint goes on from there, wherever it would begin.
+    """
+    start = destination.start if begin is None else begin
     options = {
-        "kafka.bootstrap.servers": settings.bootstrap_servers,
-        "subscribe": stream_topic(destination.stream),
-        # Offsets that are gone are a loss: stop and say so.
-        "failOnDataLoss": "true",
-        "includeHeaders": "true",
+        **stream_options(settings.bootstrap_servers, stream_topic(destination.stream), start),
         "maxOffsetsPerTrigger": str(events_max(destination, settings, known)),
         "groupIdPrefix": f"hifi-{destination.stream}-{destination.name}",
         "kafka.fetch.max.wait.ms": str(_FETCH_WAIT_MS),
-        **_start_options(destination.start),
     }
     if destination.latency == "realtime":
         # Real time has no bounds and no linger: Spark refuses the options.
@@ -200,25 +190,12 @@ def _end_mark(destination_id: str, settings: DeliverySettings) -> Path:
     return settings.checkpoints / f"{destination_id}.ends"
 
 
-def _start_options(start: Start) -> dict[str, str]:
-    """Where a lane without a checkpoint begins; one that has a checkpoint goes on from there."""
-    match start:
-        case "earliest" | "latest":
-            return {"startingOffsets": start}
-        case since_ms:
-            return {
-                "startingTimestamp": str(since_ms),
-                # A Kafka partition without a record that young begins with the next one.
-                "startingOffsetsByTimestampStrategy": "latest",
-            }
-
-
 @dataclass(frozen=True, slots=True)
 class _Begin:
     """From where a lane goes on, and up to where its events may have been sent already."""
 
-    options: Mapping[str, str]
-    maybe_sent: Mapping[tuple[str, int], int]
+    position: Position | None
+    maybe_sent: Position
 
 
 def _begin(destination: Destination, settings: DeliverySettings) -> _Begin:
@@ -228,12 +205,12 @@ def _begin(destination: Destination, settings: DeliverySettings) -> _Begin:
     other = checkpoint_of(settings, destination.id, other_latency)
     maybe_sent = _maybe_sent(own, destination, destination.latency, settings)
     if not is_behind(own, other):
-        return _Begin({}, maybe_sent)
+        return _Begin(None, maybe_sent)
     # Also of a lane that moved and died before it had written anything down.
     sent_before = _maybe_sent(other, destination, other_latency, settings)
     set_aside(own)
     return _Begin(
-        {"startingOffsets": starting_offsets(position(other))},
+        position(other),
         {
             where: max(maybe_sent.get(where, 0), sent_before.get(where, 0))
             for where in maybe_sent.keys() | sent_before.keys()
@@ -243,7 +220,7 @@ def _begin(destination: Destination, settings: DeliverySettings) -> _Begin:
 
 def _maybe_sent(
     checkpoint: Path, destination: Destination, latency: Latency, settings: DeliverySettings
-) -> Mapping[tuple[str, int], int]:
+) -> Position:
     """What the last run may have sent beyond its position.
 
     A micro-batch writes down beforehand how far it goes. Real time does not, so whatever is in the
@@ -256,9 +233,9 @@ def _maybe_sent(
     return asyncio.run(_ends(stream_topic(destination.stream), settings.bootstrap_servers))
 
 
-async def _ends(topic: str, bootstrap_servers: str) -> Mapping[tuple[str, int], int]:
-    async with topic_admin(bootstrap_servers) as admin:
-        return {where: end for where, (_, end) in (await admin.spans([topic])).items()}
+async def _ends(topic: str, bootstrap_servers: str) -> Position:
+    async with open_reader(bootstrap_servers) as reader:
+        return await reader.ends([topic])
 
 
 def _drop(batches: Iterable[Any]) -> Iterator[Any]:

@@ -1,11 +1,11 @@
-"""Decides how a span of a stream goes to a destination once more, beside its live lane.
+"""Sends a span of a stream to a destination once more, beside its live lane.
 
 In slices: each is one bounded Spark job of the shape of a lane, and a file says how far it got,
 so that a replay which is stopped goes on where it was, and one that is done is not done again.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,13 +16,12 @@ from delivery.deliver import Plan
 from delivery.settings import DeliverySettings
 from delivery.spark.task import deliver_stream
 from shared.config.destination import Destination
-from shared.event.topics import stream_topic
+from shared.event.record import Position
 from shared.runtime.checkpoint import starting_offsets
-from shared.runtime.setup_error import SetupError
+from shared.runtime.kafka.spark_options import range_options
+from shared.runtime.setup_error import UsageError
 from shared.runtime.spark.arrow_rows import COLUMNS_IN, SCHEMA_OUT
 from shared.runtime.spark.session import map_arrow, write_outcomes_once
-
-Position = Mapping[tuple[str, int], int]
 
 # A replay may take its time: what its rate lets wait is waited for, and not parked.
 _TIME_BOX_S = 3_600.0
@@ -80,7 +79,7 @@ def kept_position(book: Path, wanted: Replay) -> Position:
         return wanted.start
     kept = json.loads(book.read_text())
     if kept["wish"] != wanted.wish:
-        raise SetupError(
+        raise UsageError(
             f"The replay {wanted.replay_id} was another span, destination or key ({book}):"
             " choose another --id."
         )
@@ -122,15 +121,7 @@ def _send(
 def _rows(
     spark: SparkSession, wanted: Replay, at: Position, upto: Position, settings: DeliverySettings
 ) -> DataFrame:
-    rows = (
-        spark.read.format("kafka")
-        .option("kafka.bootstrap.servers", settings.bootstrap_servers)
-        .option("subscribe", stream_topic(wanted.destination.stream))
-        .option("startingOffsets", starting_offsets(at))
-        .option("endingOffsets", starting_offsets(upto))
-        .option("failOnDataLoss", "true")
-        .option("includeHeaders", "true")
-        .load()
-        .select(*COLUMNS_IN)
-    )
+    ranges = {where: (at[where], end) for where, end in upto.items()}
+    options = range_options(settings.bootstrap_servers, ranges)
+    rows = spark.read.format("kafka").options(**options).load().select(*COLUMNS_IN)
     return rows if wanted.key is None else rows.where(f"key = X'{wanted.key.hex()}'")

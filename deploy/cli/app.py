@@ -1,8 +1,8 @@
-"""The `hifi` command: runs a subcommand, and turns a set-up mistake into one sentence."""
+"""The `hifi` command: runs a subcommand, and says in one sentence what went wrong."""
 
 import sys
 
-from shared.runtime.setup_error import SetupError
+from shared.runtime.setup_error import OperatorError
 
 # What shells report of a command that Ctrl-C ended: 128 and the signal's number.
 _INTERRUPTED = 130
@@ -17,7 +17,7 @@ def main() -> None:
         app()
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
-    except SetupError as error:
+    except OperatorError as error:
         from deploy.cli.printing import talk  # noqa: PLC0415 - as above
 
         talk.print(f"hifi: {error}", style="red")

@@ -16,7 +16,6 @@ import typer
 from rich.text import Text
 
 from deploy.cli import options
-from deploy.cli.kafka_features import finalized_features
 from deploy.cli.printing import out, print_json
 from deploy.local.ports import is_free
 from deploy.local.services import services_of
@@ -40,7 +39,7 @@ from shared.runtime.java.jars import LOCK_PATH, missing_jars, read_lock
 from shared.runtime.java.java import find_java
 from shared.runtime.kafka.config_topic import read_config
 from shared.runtime.kafka.topic_admin import topic_admin
-from shared.runtime.setup_error import SetupError
+from shared.runtime.setup_error import OperatorError, SetupError
 
 _ELR = "eligible.leader.replicas.version"
 _STYLES = {"good": "green", "note": "yellow", "unsafe": "bold red"}
@@ -136,7 +135,7 @@ def _kafka(address: str, *, subject: str) -> list[TopicFinding]:
     """That it answers, then what it is like."""
     try:
         return asyncio.run(_ask(address, subject=subject))
-    except SetupError as error:
+    except OperatorError as error:
         return [_finding(subject, error, mark=": ")]
 
 
@@ -152,7 +151,7 @@ async def _ask(address: str, *, subject: str) -> list[TopicFinding]:
                 for stream in configured
             ]
         states = await admin.states(spec.name for spec in specs)
-    features = await finalized_features(address)
+        features = await admin.features()
     return [
         TopicFinding(subject, "good", "answers"),
         examine_cluster(broker_count=broker_count),
@@ -165,8 +164,8 @@ async def _ask(address: str, *, subject: str) -> list[TopicFinding]:
     ]
 
 
-def _finding(subject: str, error: SetupError, *, mark: str) -> TopicFinding:
-    """A set-up error says first what is wrong, and after its last mark what to do."""
+def _finding(subject: str, error: OperatorError, *, mark: str) -> TopicFinding:
+    """Such an error says first what is wrong, and after its last mark what to do."""
     says, _, mend = str(error).rpartition(mark)
     return TopicFinding(subject, "unsafe", says, mend.removesuffix("."))
 

@@ -24,7 +24,7 @@ from gateway.http.allocator import tune
 from gateway.settings import Settings
 from shared.runtime.http_server import listening
 from shared.runtime.logs import configure_logs
-from shared.runtime.setup_error import SetupError
+from shared.runtime.setup_error import OperatorError, SetupError
 
 _console = Console(stderr=True, highlight=False, soft_wrap=True)
 
@@ -109,7 +109,7 @@ def _be_worker(settings: Settings, supervisor: int) -> NoReturn:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serve_until_told(settings))
         status = 0
-    except SetupError as error:
+    except OperatorError as error:
         sys.stderr.write(f"hifi gateway: {error}\n")
         sys.stderr.flush()
     finally:

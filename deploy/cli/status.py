@@ -16,7 +16,7 @@ from shared.event.topics import CONFIG, RECEIPTS
 from shared.proof.balance import Balance
 from shared.runtime.kafka.config_topic import read_config
 from shared.runtime.kafka.topic_admin import topic_admin
-from shared.runtime.setup_error import SetupError
+from shared.runtime.setup_error import OperatorError, SetupError
 
 _COUNTS = ("acked", "delivered", "pending", "waiting", "dead", "unaccounted")
 _HEADS = ("acked", "delivered", "on their way", "waiting", "dead", "unaccounted")
@@ -49,7 +49,7 @@ def status(
     rows, problem = [], ""
     try:
         rows = asyncio.run(_books(kafka))
-    except SetupError as error:
+    except OperatorError as error:
         problem = str(error)
     if as_json:
         print_json(_as_json(services, rows, kafka_answers=not problem))

@@ -17,7 +17,7 @@ from deploy.cli.printing import harmless, out, print_json
 from observe.console.parts import wording
 from shared.event.times import MINUTE_MS, minute_of
 from shared.proof.overview import MinuteState, Node, StreamVerdict
-from shared.runtime.setup_error import SetupError
+from shared.runtime.setup_error import UsageError
 
 # The sampler makes a new overview every second.
 _STEP_S = 1.0
@@ -78,7 +78,7 @@ def top(
                 time.sleep(_STEP_S)
                 try:
                     live.update(screen(_read(client), width=out.width), refresh=True)
-                except SetupError as error:
+                except UsageError as error:
                     # It may come back; until then nobody must take old figures for new ones.
                     live.update(Text(f"  {error}", style="red"), refresh=True)
 
@@ -116,12 +116,12 @@ def _read(client: httpx.Client) -> dict[str, Any]:
     try:
         answer = client.get("/api/overview")
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise SetupError(
+        raise UsageError(
             f"No console answers at {client.base_url} ({error}):"
             " start one with `hifi up`, or name another with --console URL."
         ) from error
     if answer.status_code == httpx.codes.UNAUTHORIZED:
-        raise SetupError(
+        raise UsageError(
             f"The console at {client.base_url} asks for a key:"
             " name one with --api-key or HIFI_API_KEY."
         )
@@ -129,7 +129,7 @@ def _read(client: httpx.Client) -> dict[str, Any]:
         answer.raise_for_status()
         overview: dict[str, Any] = answer.json()
     except (httpx.HTTPStatusError, ValueError) as error:
-        raise SetupError(
+        raise UsageError(
             f"What answers at {client.base_url} is no console of Hifi ({error}):"
             " name it with --console URL."
         ) from error

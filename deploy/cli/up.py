@@ -11,7 +11,6 @@ from types import FrameType
 from typing import Self
 
 import typer
-from aiokafka.errors import KafkaError
 from rich.live import Live
 from rich.text import Text
 
@@ -24,6 +23,7 @@ from shared.event.topics import destination_id
 from shared.proof.balance import Balance
 from shared.runtime.defaults import HOST
 from shared.runtime.java.jars import JarProgress
+from shared.runtime.setup_error import KafkaUnavailableError
 
 # A person sees a second's change; the books cost a few round trips to Kafka.
 _STATUS_S = 1.0
@@ -197,7 +197,7 @@ async def _show_books(bootstrap_servers: str) -> None:
                     while True:
                         show(status_line(await books.balance(DEMO_STREAM, demo)))
                         await asyncio.sleep(_STATUS_S)
-            except KafkaError as error:
+            except KafkaUnavailableError as error:
                 show(Text(f"  the books cannot be read now ({type(error).__name__})", style="red"))
                 await asyncio.sleep(_STATUS_S)
 

@@ -22,7 +22,7 @@ from shared.runtime.java.class_archive import ClassArchive
 from shared.runtime.java.jars import ensure_jars
 from shared.runtime.java.java import find_java
 from shared.runtime.one_owner import own_folder
-from shared.runtime.setup_error import SetupError
+from shared.runtime.setup_error import KafkaUnavailableError, SetupError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -152,7 +152,9 @@ class Cluster:
         """Wait until every Kafka partition has all its replicas in sync."""
         ports = {broker_id: self._brokers[broker_id].port for broker_id in self.running}
         if not wait_for_replicas(ports, timeout_s=timeout_s):
-            raise SetupError(f"Kafka's replicas are not in sync after {timeout_s:.0f} s.")
+            raise KafkaUnavailableError(
+                f"Kafka's replicas are not in sync after {timeout_s:.0f} s."
+            )
 
     def _prepare(self) -> None:
         """Everything that can go wrong without a broker running."""

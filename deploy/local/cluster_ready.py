@@ -6,30 +6,16 @@ import asyncio
 import contextlib
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from threading import Event
 from typing import TYPE_CHECKING
 
-from aiokafka.client import AIOKafkaClient
-from aiokafka.errors import KafkaError
-from aiokafka.protocol.metadata import MetadataRequest
-
 from shared.runtime.defaults import HOST
+from shared.runtime.kafka.broker_view import BrokerView, view_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
-# A broker that is up answers in a few ms; one that is starting holds the request until it is up.
-_REQUEST_TIMEOUT_MS = 2_000
 _POLL_S = 0.05
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """What one broker knows of its cluster."""
-
-    brokers: frozenset[int]
-    under_replicated: int
 
 
 def wait_for_brokers(
@@ -42,7 +28,7 @@ def wait_for_brokers(
     """
     wanted = frozenset(ports)
 
-    def all_seen(views: list[View | None]) -> bool:
+    def all_seen(views: list[BrokerView | None]) -> bool:
         return all(view is not None and view.brokers >= wanted for view in views)
 
     every = list(ports.values())
@@ -52,48 +38,25 @@ def wait_for_brokers(
 def wait_for_replicas(ports: Mapping[int, int], *, timeout_s: float) -> bool:
     """Wait until every Kafka partition has a leader and all its replicas in sync."""
 
-    def all_in_sync(views: list[View | None]) -> bool:
+    def all_in_sync(views: list[BrokerView | None]) -> bool:
         return all(view is not None and view.under_replicated == 0 for view in views)
 
     every = list(ports.values())
     return _run(lambda end: _wait(every, all_in_sync, end, timeout_s=timeout_s, check=_nothing))
 
 
-async def view_of(port: int) -> View | None:
-    """What the broker on this port knows, or None while it does not answer."""
+async def _view(port: int) -> BrokerView | None:
     with contextlib.suppress(OSError):
-        # Asked first because the client below logs an error for each refused connection.
+        # Asked first because the Kafka client logs an error for each refused connection.
         _, writer = await asyncio.open_connection(HOST, port)
         writer.close()
-        client = AIOKafkaClient(
-            bootstrap_servers=f"{HOST}:{port}", request_timeout_ms=_REQUEST_TIMEOUT_MS
-        )
-        try:
-            await client.bootstrap()
-            node = client.get_random_node()
-            # Any broker may be drawn from the list; only the one on this port is asked.
-            for broker in client.cluster.brokers():
-                if broker.port == port:
-                    node = broker.nodeId
-            answer = (await client.send(node, MetadataRequest(None))).to_object()
-        except (KafkaError, TimeoutError):
-            return None
-        finally:
-            await client.close()
-        return View(
-            brokers=frozenset(broker["node_id"] for broker in answer["brokers"]),
-            under_replicated=sum(
-                len(partition["isr"]) < len(partition["replicas"]) or partition["leader"] < 0
-                for topic in answer["topics"]
-                for partition in topic["partitions"]
-            ),
-        )
+        return await view_of(HOST, port)
     return None
 
 
 async def _wait(
     ports: list[int],
-    good: Callable[[list[View | None]], bool],
+    good: Callable[[list[BrokerView | None]], bool],
     given_up: Event,
     *,
     timeout_s: float,
@@ -102,7 +65,7 @@ async def _wait(
     deadline = time.monotonic() + timeout_s
     while not given_up.is_set():
         check()
-        if good([await view_of(port) for port in ports]):
+        if good([await _view(port) for port in ports]):
             return True
         if time.monotonic() > deadline:
             break

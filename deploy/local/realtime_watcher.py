@@ -7,7 +7,7 @@ import structlog
 
 from shared.config.configuration import Configuration
 from shared.runtime.kafka.config_topic import ConfigFeed
-from shared.runtime.setup_error import SetupError
+from shared.runtime.setup_error import OperatorError
 
 log = structlog.get_logger()
 
@@ -54,7 +54,7 @@ class RealtimeWatcher:
                 await feed.start()
                 self._look(feed.configuration)
                 await self._stop.wait()
-            except SetupError as error:
+            except OperatorError as error:
                 log.warning("realtime.wish_unread", error=str(error))
                 await self._pause()
             finally:

@@ -28,7 +28,7 @@ from shared.runtime.kafka.dead_letters import (
     open_dead_letters,
     redrive,
 )
-from shared.runtime.setup_error import SetupError
+from shared.runtime.setup_error import KafkaUnavailableError
 
 log = structlog.get_logger()
 
@@ -125,7 +125,7 @@ class DeadLetterPaths:
         async with self._turn:
             try:
                 page, marked = await self._store.page(wanted, after=after, count_max=count_max)
-            except SetupError as error:
+            except KafkaUnavailableError as error:
                 raise unavailable(error) from error
         shown = [
             {
@@ -152,7 +152,7 @@ class DeadLetterPaths:
                     )
             except OvertakenError as error:
                 raise Problem("redrive_overtaken", str(error)) from error
-            except SetupError as error:
+            except KafkaUnavailableError as error:
                 raise unavailable(error) from error
         if redrive_id is not None:
             log.info(

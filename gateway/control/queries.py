@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from gateway.problems import Problem
-from shared.runtime.setup_error import SetupError
+from shared.runtime.setup_error import KafkaUnavailableError
 
 
 def check_names(given: Mapping[str, Any], known: set[str]) -> None:
@@ -49,5 +49,5 @@ def flag_of(name: str, text: str) -> bool:
     return text == "true"
 
 
-def unavailable(error: SetupError) -> Problem:
+def unavailable(error: KafkaUnavailableError) -> Problem:
     return Problem("kafka_unavailable", str(error), headers=((b"retry-after", b"2"),))

@@ -29,7 +29,7 @@ from shared.retry.dead_letter import Place
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.event_search import find_request, find_trail
-from shared.runtime.setup_error import SetupError
+from shared.runtime.setup_error import KafkaUnavailableError
 
 # Events of a page; with three destinations each, half a megabyte.
 _COUNT_DEFAULT, COUNT_MAX = 1_000, 5_000
@@ -191,7 +191,7 @@ class ReceiptPaths:
                 ) from error
             try:
                 yield
-            except SetupError as error:
+            except KafkaUnavailableError as error:
                 raise unavailable(error) from error
 
 

@@ -9,7 +9,7 @@ from shared.config.configuration import Stream
 from shared.event.topics import stream_spec, stream_topic
 from shared.runtime.kafka.config_topic import write_records
 from shared.runtime.kafka.topic_admin import topic_admin
-from shared.runtime.setup_error import SetupError
+from shared.runtime.setup_error import KafkaUnavailableError
 
 ConfigRecord = tuple[bytes, bytes | None]
 
@@ -37,7 +37,7 @@ class KafkaControlStore:
         try:
             async with asyncio.timeout(_DEADLINE_S):
                 await write_records(self._bootstrap_servers, records)
-        except (SetupError, TimeoutError) as error:
+        except (KafkaUnavailableError, TimeoutError) as error:
             raise _unavailable(error) from error
 
     async def make_topic(self, stream: Stream) -> None:
@@ -60,7 +60,7 @@ class KafkaControlStore:
                     )
                 if state.partition_count < stream.partition_count:
                     await admin.grow(name, stream.partition_count)
-        except (SetupError, TimeoutError) as error:
+        except (KafkaUnavailableError, TimeoutError) as error:
             raise _unavailable(error) from error
 
 

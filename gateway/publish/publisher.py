@@ -1,6 +1,7 @@
-"""Decides how events get into Kafka: acks=all, idempotent, and a report for every single event.
+"""Puts events into Kafka: acks=all, idempotent, and a report for every single event.
 
-The only importer of aiokafka in the gateway; its errors end here. Whoever publishes learns for
+Its Kafka client is made where all are, but used as it is, for whole batches of our own, and its
+errors end here. Whoever publishes learns for
 each event whether it is stored, not stored, or not known; nothing else leaves this file.
 """
 
@@ -11,7 +12,6 @@ from time import monotonic
 from typing import Protocol
 
 import structlog
-from aiokafka import AIOKafkaProducer
 from aiokafka.errors import (
     InvalidTopicError,
     KafkaError,
@@ -34,6 +34,7 @@ from gateway.publish.partitions import partition_of
 from gateway.publish.report import Fate, Report
 from shared.event.topics import PROBE
 from shared.runtime.clock import now_ms
+from shared.runtime.kafka.clients import KafkaProducer, new_producer
 from shared.runtime.setup_error import SetupError
 
 log = structlog.get_logger()
@@ -97,7 +98,7 @@ class KafkaPublisher:
         self._topics: dict[str, _Topic] = {}
         # As of the last sweep, which alone makes events overdue; each request asks for it.
         self.overdue_bytes = 0
-        self._producer: AIOKafkaProducer | None = None
+        self._producer: KafkaProducer | None = None
         self._has_producer = asyncio.Event()
         self._heard_at_s = float("-inf")
         self._is_broken = False
@@ -153,7 +154,7 @@ class KafkaPublisher:
             return [await slices[0].report]
         return await asyncio.gather(*(part.report for part in slices))
 
-    async def _open(self, producer: AIOKafkaProducer, topic: str) -> "_Topic":
+    async def _open(self, producer: KafkaProducer, topic: str) -> "_Topic":
         """Learn how many partitions a topic has, the first time somebody publishes to it."""
         try:
             async with asyncio.timeout(self._queue_deadline_s):
@@ -207,9 +208,8 @@ class KafkaPublisher:
 
     async def _connect(self) -> None:
         while True:
-            producer = AIOKafkaProducer(
-                bootstrap_servers=self._bootstrap_servers,
-                acks="all",
+            producer = new_producer(
+                self._bootstrap_servers,
                 enable_idempotence=True,
                 max_batch_size=self._batch_bytes_max,
                 # Half our own deadline: one lost request can be repeated before it passes.
@@ -230,7 +230,7 @@ class KafkaPublisher:
                 self._has_producer.set()
                 return
 
-    def _replace(self, producer: AIOKafkaProducer, error: BaseException) -> None:
+    def _replace(self, producer: KafkaProducer, error: BaseException) -> None:
         """Get a new producer in place of a broken one; the first to notice does it."""
         if producer is not self._producer or not self._has_producer.is_set():
             return
@@ -238,7 +238,7 @@ class KafkaPublisher:
         self._has_producer.clear()
         self._spawn(self._reconnect(producer))
 
-    async def _reconnect(self, broken: AIOKafkaProducer) -> None:
+    async def _reconnect(self, broken: KafkaProducer) -> None:
         await _give_up(broken)
         # Partition counts may have been the reason; they are asked for anew.
         await self._connect()
@@ -367,7 +367,7 @@ def _refused(events: Sequence[Event], reason: str) -> Sequence[Report]:
     return [Report(Fate.NOT_STORED, range(len(events)), reason=reason)]
 
 
-async def _give_up(producer: AIOKafkaProducer) -> None:
+async def _give_up(producer: KafkaProducer) -> None:
     """Stop a producer without waiting for batches that may never be reported.
 
     aiokafka's stop() waits for every batch as long as Kafka stays away, and its public API has no

@@ -22,6 +22,7 @@ from observe.audit.signing import Signer
 from observe.audit.spark_job import AuditReads, LoggedEvent, Named
 from observe.audit.spark_tasks import LEDGER, RECEIPT
 from observe.audit.statements import Publish, Stating
+from shared.event.record import KafkaPartition, Position, Ranges
 from shared.event.times import HOUR_MS
 from shared.event.topics import ACKED, DEAD, RECEIPTS, RETRIER
 from shared.proof.intervals import Offsets
@@ -29,7 +30,6 @@ from shared.proof.overview import MinuteBooks, Missing, Node
 
 log = structlog.get_logger()
 
-Where = tuple[str, int]
 # A minute of a stream's topic.
 Key = tuple[str, int]
 # What the gateway may take to write its ledger; the log is not asked before.
@@ -77,7 +77,7 @@ class Audit:
         self._rules = rules
         self._tiers = tiers
         self._now_ms = now_ms
-        self._logs: list[tuple[int, Mapping[Where, tuple[int, int]]]] = []
+        self._logs: list[tuple[int, Ranges]] = []
         self._missing: dict[tuple[str, int | None], tuple[Missing, ...]] = {}
         # The losses that `_missing` lists.
         self._listed: dict[tuple[str, int | None], tuple[Loss, ...]] = {}
@@ -144,10 +144,10 @@ class Audit:
                 del by_minute[shown]
 
     async def _ranges(
-        self, retrier: Mapping[Where, int]
-    ) -> tuple[dict[str, dict[Where, tuple[int, int]]], str]:
+        self, retrier: Position
+    ) -> tuple[dict[str, dict[KafkaPartition, tuple[int, int]]], str]:
         """What is new, by kind; and why something cannot be read any more."""
-        ranges: dict[str, dict[Where, tuple[int, int]]] = {}
+        ranges: dict[str, dict[KafkaPartition, tuple[int, int]]] = {}
         problem = ""
         for kind, topics in (
             (LEDGER, [ACKED]),
@@ -169,7 +169,9 @@ class Audit:
                 ranges.setdefault(PASSED, {})[where] = (at, passed)
         return ranges, problem
 
-    async def _look_up(self, world: World) -> tuple[list[LoggedEvent], dict[Where, Offsets]]:
+    async def _look_up(
+        self, world: World
+    ) -> tuple[list[LoggedEvent], dict[KafkaPartition, Offsets]]:
         """Ask the log for what the ledger does not name, and for what seems to be lost."""
         books = self._memory.books
         self._logs.append((world.now_ms, world.log))
@@ -179,7 +181,7 @@ class Audit:
         ] or []
         if ripe:
             self._logs.insert(0, (world.now_ms - self._grace_ms, ripe[-1]))
-        holes: dict[Where, Offsets] = {}
+        holes: dict[KafkaPartition, Offsets] = {}
         asked = 0
         for where, low, end in books.unclaimed(ripe[-1] if ripe else {}, back_max=_BACK_MAX):
             high = min(end, low + _LOOK_UP_MAX - asked)
@@ -195,7 +197,7 @@ class Audit:
         if wanted:
             logged_events = await asyncio.to_thread(self._job.look_up, wanted, world.log)
         self._claim_from_log(holes, logged_events)
-        there: dict[Where, Offsets] = {}
+        there: dict[KafkaPartition, Offsets] = {}
         for event in logged_events:
             there.setdefault(event.where, Offsets()).add(event.offset, event.offset + 1)
         absent = {
@@ -208,7 +210,7 @@ class Audit:
         return min(_LEDGER_GRACE_MS, self._rules.settle_ms)
 
     def _claim_from_log(
-        self, holes: Mapping[Where, Offsets], logged_events: Iterable[LoggedEvent]
+        self, holes: Mapping[KafkaPartition, Offsets], logged_events: Iterable[LoggedEvent]
     ) -> None:
         """Enter events that only the log knows of; offsets it has nothing at are no events."""
         for event in logged_events:
@@ -249,7 +251,7 @@ class Audit:
     async def _name(self, findings: Sequence[AuditFinding], stated: Sequence[Key]) -> Named:
         """Ids of what was newly lost, and roots of minutes that are to be stated."""
         books = self._memory.books
-        offsets: dict[Where, Offsets] = {}
+        offsets: dict[KafkaPartition, Offsets] = {}
         minutes: dict[str, set[int]] = {}
         for topic, minute_ms in stated:
             minutes.setdefault(topic, set()).add(minute_ms)

@@ -1,23 +1,17 @@
-"""Decides how the audit asks Kafka for ends and positions, and hands out what it has found."""
+"""Asks Kafka for ends and positions for the audit, and publishes what it has found."""
 
 import json
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from aiokafka.errors import KafkaError
-
+from shared.event.record import KafkaPartition, Position
 from shared.event.topics import MINUTES, STATEMENTS
 from shared.proof.overview import MinuteBooks
 from shared.proof.statement import SignedStatement
-from shared.runtime.kafka.client_start import started
+from shared.runtime.kafka.clients import KafkaProducer, new_producer, running
 from shared.runtime.kafka.lane_positions import LaneGroups
-from shared.runtime.kafka.records import spans_of
-
-Where = tuple[str, int]
-# What goes wrong when Kafka is away; the run is then tried again.
-KAFKA_ERRORS = (KafkaError, OSError)
+from shared.runtime.kafka.reader import KafkaReader, open_reader
 
 
 class AuditKafka:
@@ -26,42 +20,42 @@ class AuditKafka:
     def __init__(
         self,
         bootstrap_servers: str,
-        consumer: AIOKafkaConsumer,
-        producer: AIOKafkaProducer,
+        reader: KafkaReader,
+        producer: KafkaProducer,
         groups: LaneGroups,
     ) -> None:
         self.bootstrap_servers = bootstrap_servers
-        self._consumer = consumer
+        self._reader = reader
         self._producer = producer
         self._groups = groups
 
-    async def position(self, lane: str) -> Mapping[Where, int]:
+    async def position(self, lane: str) -> Position:
         """How far a lane says it is; nothing while nobody can tell."""
-        try:
-            return await self._groups.position(lane)
-        except KafkaError:
-            return {}
+        return await self._groups.position(lane) or {}
 
-    async def spans(self, topics: Iterable[str]) -> dict[Where, tuple[int, int]]:
-        """The first offset and the end of every Kafka partition of those topics that exist."""
-        return await spans_of(self._consumer, topics)
+    async def spans(self, topics: Iterable[str]) -> dict[KafkaPartition, tuple[int, int]]:
+        """The first offset and the end of every Kafka partition of those topics that exist.
+
+        Ends are those of what is certain, as what Spark reads up to them is.
+        """
+        return await self._reader.spans(topics)
 
     async def publish_statements(self, statements: Sequence[SignedStatement]) -> None:
         """Write them in their order, and wait until Kafka has them."""
-        for one in statements:
-            key = f"{one.statement.stream}:{one.statement.minute_ms}".encode()
-            await self._producer.send_and_wait(STATEMENTS, key=key, value=one.to_json())
+        for signed in statements:
+            key = f"{signed.statement.stream}:{signed.statement.minute_ms}".encode()
+            await self._producer.send_and_wait(STATEMENTS, key=key, value=signed.to_json())
 
     async def publish_minutes(self, minutes: Sequence[MinuteBooks]) -> None:
-        sent = [
+        reports = [
             await self._producer.send(
                 MINUTES,
-                key=f"{one.destination_id}:{one.minute_ms}".encode(),
-                value=minute_json(one),
+                key=f"{books.destination_id}:{books.minute_ms}".encode(),
+                value=minute_json(books),
             )
-            for one in minutes
+            for books in minutes
         ]
-        for report in sent:
+        for report in reports:
             await report
 
 
@@ -70,22 +64,18 @@ def minute_json(books: MinuteBooks) -> bytes:
     fields = asdict(books)
     fields["state"] = books.state.value
     fields["lost"] = {node.value: count for node, count in books.lost.items()}
-    fields["missing"] = [{**asdict(one), "node": one.node.value} for one in books.missing]
+    fields["missing"] = [{**asdict(lost), "node": lost.node.value} for lost in books.missing]
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
 @asynccontextmanager
 async def audit_kafka(bootstrap_servers: str) -> AsyncIterator[AuditKafka]:
-    """A consumer of no group, a producer, and the lanes' groups, for as long as the block lasts."""
-    # Ends are those of what is certain, as what Spark reads up to them is.
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=bootstrap_servers,
-        enable_auto_commit=False,
-        isolation_level="read_committed",
-    )
+    """A reader, a producer, and the lanes' groups, for as long as the block lasts."""
     # As large as the stream topics' records may be: a thousand missing ids fit.
-    producer = AIOKafkaProducer(
-        bootstrap_servers=bootstrap_servers, acks="all", enable_idempotence=True
-    )
-    async with started(consumer), started(producer), LaneGroups(bootstrap_servers) as groups:
-        yield AuditKafka(bootstrap_servers, consumer, producer, groups)
+    producer = new_producer(bootstrap_servers, enable_idempotence=True)
+    async with (
+        open_reader(bootstrap_servers) as reader,
+        running(producer, bootstrap_servers),
+        LaneGroups(bootstrap_servers) as groups,
+    ):
+        yield AuditKafka(bootstrap_servers, reader, producer, groups)

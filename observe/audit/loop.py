@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from observe.audit.audit_run import Audit, AuditOutcome
-from observe.audit.kafka import KAFKA_ERRORS, audit_kafka
+from observe.audit.kafka import audit_kafka
 from observe.audit.memory import Memory
 from observe.audit.minutes import Rules
 from observe.audit.signing import Signer
@@ -22,6 +22,7 @@ from shared.proof.overview import AuditHealth
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
 from shared.runtime.java.jars import default_cache, ensure_jars
+from shared.runtime.setup_error import KafkaUnavailableError
 from shared.runtime.spark.session import SparkSettings, class_archive, start_spark, stop_spark
 
 log = structlog.get_logger()
@@ -64,7 +65,7 @@ class Auditor:
             while True:
                 try:
                     await self._audit(spark)
-                except (*KAFKA_ERRORS, PySparkException) as error:
+                except (KafkaUnavailableError, OSError, PySparkException) as error:
                     log.warning("audit.failed", error=str(error).split("\n", 1)[0][:300])
                     self._news.failed(f"the audit's last run failed: {type(error).__name__}")
                     await asyncio.sleep(self._settings.audit_interval_s)

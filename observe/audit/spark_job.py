@@ -16,14 +16,12 @@ from pyspark.sql import functions as f
 from observe.audit.evidence import Evidence
 from observe.audit.minutes import PASSED
 from observe.audit.spark_tasks import PART, look, name, summarise
+from shared.event.record import KafkaPartition, Ranges
 from shared.event.topics import ACKED, RECEIPTS
 from shared.proof.intervals import Offsets
 from shared.proof.merkle import merkle_root
+from shared.runtime.kafka.spark_options import range_options
 from shared.runtime.spark.session import ArrowFunction, map_arrow
-
-Where = tuple[str, int]
-# [first, end) of each Kafka partition that is to be read.
-Ranges = Mapping[Where, tuple[int, int]]
 
 _COORDINATES = ("topic", "partition", "offset")
 # A Kafka partition takes a task 0.3 s, most of which it waits: two share the waiting, and more
@@ -54,7 +52,7 @@ class Named:
 class LoggedEvent:
     """An event that the log has."""
 
-    where: Where
+    where: KafkaPartition
     offset: int
     event_id: str
     minute: int
@@ -87,7 +85,7 @@ class AuditReads:
         ledger: Mapping[int, Offsets],
         *,
         minutes: Mapping[str, Sequence[int]],
-        offsets: Mapping[Where, Offsets],
+        offsets: Mapping[KafkaPartition, Offsets],
         extra: Mapping[tuple[str, int], Sequence[str]],
     ) -> Named:
         """Roots over the ids of whole minutes (by topic), and the ids of single offsets.
@@ -115,9 +113,9 @@ class AuditReads:
                 ids.setdefault((topic, partition, offset), []).append(event_id)
         return Named(roots, ids)
 
-    def look_up(self, wanted: Mapping[Where, Offsets], log: Ranges) -> list[LoggedEvent]:
+    def look_up(self, wanted: Mapping[KafkaPartition, Offsets], log: Ranges) -> list[LoggedEvent]:
         """Those of the offsets that the log has."""
-        ranges: dict[Where, tuple[int, int]] = {}
+        ranges: dict[KafkaPartition, tuple[int, int]] = {}
         for where, offsets in wanted.items():
             start, end = log.get(where, (0, 0))
             low, high = max(start, next(iter(offsets), (end, end))[0]), min(end, offsets.end)
@@ -137,27 +135,13 @@ class AuditReads:
 
     def _read(self, ranges: Ranges, *columns: str | Column) -> DataFrame:
         """Just these offsets."""
-        starts: dict[str, dict[str, int]] = {}
-        ends: dict[str, dict[str, int]] = {}
-        for (topic, partition), (first, end) in ranges.items():
-            starts.setdefault(topic, {})[str(partition)] = first
-            ends.setdefault(topic, {})[str(partition)] = end
-        assigned = {topic: sorted(map(int, partitions)) for topic, partitions in starts.items()}
-        return (
-            self._spark.read.format("kafka")
-            .option("kafka.bootstrap.servers", self._bootstrap_servers)
-            # A re-drive that broke off has never been.
-            .option("kafka.isolation.level", "read_committed")
-            .option("assign", json.dumps(assigned))
-            .option("startingOffsets", json.dumps(starts))
-            .option("endingOffsets", json.dumps(ends))
+        options = {
+            **range_options(self._bootstrap_servers, ranges),
             # What is gone is the very thing that is looked for: it must not stop the reading.
-            .option("failOnDataLoss", "false")
-            .option("includeHeaders", "true")
-            .option("groupIdPrefix", "hifi-audit")
-            .load()
-            .select(*columns)
-        )
+            "failOnDataLoss": "false",
+            "groupIdPrefix": "hifi-audit",
+        }
+        return self._spark.read.format("kafka").options(**options).load().select(*columns)
 
 
 def _ours() -> Column:
@@ -167,9 +151,9 @@ def _ours() -> Column:
     return head_of_ledger.when(f.col("topic") == RECEIPTS, text).cast("binary").alias("value")
 
 
-def stretches(ledger: Mapping[int, Offsets]) -> list[dict[Where, tuple[int, int]]]:
+def stretches(ledger: Mapping[int, Offsets]) -> list[dict[KafkaPartition, tuple[int, int]]]:
     """What is read together: the n-th stretch of each Kafka partition, in their order."""
-    parts: list[dict[Where, tuple[int, int]]] = []
+    parts: list[dict[KafkaPartition, tuple[int, int]]] = []
     for partition, rows in ledger.items():
         spans = list(rows)
         gaps = sorted(later[0] - before[1] for before, later in pairwise(spans))

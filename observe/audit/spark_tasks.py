@@ -11,11 +11,11 @@ import pyarrow as pa
 from observe.audit.arrow_ids import root_of_lines
 from observe.audit.evidence import Evidence
 from shared.event.envelope import open_stream_record
+from shared.event.record import KafkaPartition
 from shared.proof.acked import AckedRow, audited_minute
 from shared.proof.intervals import Offsets
 from shared.runtime.spark.arrow_rows import headers_of, records_of
 
-Where = tuple[str, int]
 # Kinds of records besides those of `observe.audit.minutes`.
 LEDGER, RECEIPT = "ledger", "receipt"
 _COORDINATES = ("topic", "partition", "offset", "value")
@@ -46,7 +46,7 @@ def name(
     batches: Iterable[pa.RecordBatch],
     *,
     wanted: Mapping[str, set[int]],
-    spans: Mapping[Where, list[tuple[int, int]]],
+    spans: Mapping[KafkaPartition, list[tuple[int, int]]],
     extra: Mapping[tuple[str, int], Sequence[str]],
 ) -> Iterator[pa.RecordBatch]:
     """Roots over the ids of minutes, and the ids of single offsets.
@@ -112,7 +112,7 @@ def _single(row: AckedRow, ids: bytes, asked: Offsets) -> Iterator[tuple[str, in
 
 
 def look(
-    batches: Iterable[pa.RecordBatch], *, spans: Mapping[Where, list[tuple[int, int]]]
+    batches: Iterable[pa.RecordBatch], *, spans: Mapping[KafkaPartition, list[tuple[int, int]]]
 ) -> Iterator[pa.RecordBatch]:
     """Those of some offsets that the log has."""
     wanted = {where: Offsets.of(offsets) for where, offsets in spans.items()}

@@ -20,7 +20,7 @@ from observe.console.pages.plain_pages import notice
 from observe.console.parts.layout import render_bare
 from observe.console.posts import Posts
 from observe.console.views import Views
-from shared.runtime.setup_error import SetupError
+from shared.runtime.setup_error import OperatorError
 
 log = structlog.get_logger()
 
@@ -40,7 +40,7 @@ def create_app(views: Views, posts: Posts, *, hosts: Collection[str] = ()) -> AS
         exception_handlers={
             SignedOut: _to_sign_in,
             HTTPException: _refuse,
-            SetupError: _tell,
+            OperatorError: _tell,
             Exception: _fail,
         },
     )

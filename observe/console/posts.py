@@ -38,7 +38,7 @@ _LOOKS_MAX = 40
 
 
 class ConfigWriter(Protocol):
-    """Changes the configuration; SetupError when Kafka does not take it."""
+    """Changes the configuration; KafkaUnavailableError when Kafka does not take it."""
 
     async def remove(self, config_key: bytes) -> None: ...
 

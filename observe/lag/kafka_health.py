@@ -4,18 +4,16 @@ import asyncio
 import contextlib
 
 import structlog
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.errors import KafkaError
 
 from shared.event.topics import ACKED, PROBE
 from shared.metric_names import OBSERVE_CLOCK_SKEW_SECONDS, OBSERVE_UNDER_MIN_ISR_TOPICS
 from shared.proof.acked import AckedRow
 from shared.runtime.clock import now_ms
-from shared.runtime.kafka.client_start import started
-from shared.runtime.kafka.records import spans_of
+from shared.runtime.kafka.clients import new_producer, running
+from shared.runtime.kafka.reader import open_reader
 from shared.runtime.kafka.topic_admin import topic_admin
 from shared.runtime.metrics import Metrics
-from shared.runtime.setup_error import SetupError
+from shared.runtime.setup_error import KafkaUnavailableError
 
 log = structlog.get_logger()
 
@@ -23,7 +21,6 @@ log = structlog.get_logger()
 _STEP_S = 15.0
 # A row of the ledger is written within so long of its events, as its gateway gathers them.
 _ROW_MS_MAX = 5_000
-_READ_MS = 2_000
 _OURS = "hifi."
 _MIN_ISR = "min.insync.replicas"
 
@@ -39,7 +36,7 @@ async def watch_kafka(bootstrap_servers: str, metrics: Metrics) -> None:
             gateways_ms = await gateway_skew_ms(bootstrap_servers)
             if gateways_ms is not None:
                 skew.labels("gateway").set(gateways_ms / 1000)
-        except (KafkaError, SetupError, OSError, TimeoutError) as error:
+        except (KafkaUnavailableError, OSError) as error:
             log.warning("kafka_health.unknown", error=repr(error))
         await asyncio.sleep(_STEP_S)
 
@@ -58,8 +55,7 @@ async def topics_under_min_isr(bootstrap_servers: str) -> list[str]:
 
 async def own_skew_ms(bootstrap_servers: str) -> float:
     """How far this machine's clock is ahead of the broker's, to within half of a produce."""
-    producer = AIOKafkaProducer(bootstrap_servers=bootstrap_servers, acks="all")
-    async with started(producer):
+    async with running(new_producer(bootstrap_servers), bootstrap_servers) as producer:
         await producer.send_and_wait(PROBE, b"warm up: the first pays for its connection")
         before_ms = now_ms()
         stored = await producer.send_and_wait(PROBE, b"what time is it?")
@@ -75,26 +71,22 @@ async def gateway_skew_ms(bootstrap_servers: str) -> float | None:
 
     A row is stored a little after its events were accepted: what is outside of that is skew.
     """
-    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap_servers, enable_auto_commit=False)
-    worst_ms: float | None = None
-    async with started(consumer):
-        for (topic, number), (start, end) in (await spans_of(consumer, [ACKED])).items():
-            if end == start:
-                continue
-            where = TopicPartition(topic, number)
-            consumer.assign([where])
-            consumer.seek(where, end - 1)
-            for record in (await consumer.getmany(where, timeout_ms=_READ_MS)).get(where, []):
-                off_ms = _off_ms(record.value or b"", record.timestamp)
-                if worst_ms is None or abs(off_ms) > abs(worst_ms):
-                    worst_ms = off_ms
-    return worst_ms
+    async with open_reader(bootstrap_servers) as reader:
+        spans = await reader.spans([ACKED])
+        newest = {
+            partition: (end - 1, end) for partition, (start, end) in spans.items() if start < end
+        }
+        skews_ms = [
+            _off_ms(record.value, record.timestamp_ms)
+            async for record in reader.range(newest).records()
+        ]
+    return max(skews_ms, key=abs, default=None)
 
 
 def _off_ms(value: bytes, stored_at_ms: int) -> float:
     with contextlib.suppress(ValueError, TypeError, KeyError):
         row = AckedRow.from_bytes(value, with_ids=False)
-        ahead_ms = max(one.accepted_at_ms for one in row.slices) - stored_at_ms
+        ahead_ms = max(part.accepted_at_ms for part in row.slices) - stored_at_ms
         if ahead_ms > 0:
             return float(ahead_ms)
         if ahead_ms < -_ROW_MS_MAX:

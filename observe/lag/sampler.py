@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 import structlog
 
 from observe.audit.status import AuditStatus
-from observe.lag.follower import READ_ERRORS, Follower, Where, following
+from observe.lag.follower import Follower, following
 from observe.lag.progress import Lags, Progress
 from observe.lag.rolling import Rolling
 from observe.lag.verdict import Signs, judge
 from observe.state import Observed
 from shared.config.configuration import Configuration
+from shared.event.record import KafkaPartition
 from shared.event.times import HOUR_MS, MINUTE_MS
 from shared.event.topics import ACKED, RECEIPTS, RETRIER, stream_and_name, stream_of, stream_topic
 from shared.proof.acked import AckedRow
@@ -32,6 +33,7 @@ from shared.proof.overview import (
 )
 from shared.proof.receipt import Receipt, lines_of
 from shared.runtime.clock import now_ms
+from shared.runtime.setup_error import KafkaUnavailableError
 
 log = structlog.get_logger()
 
@@ -88,7 +90,7 @@ class Sampler:
                 ) as follower:
                     self._forget()
                     await self._follow(follower)
-            except READ_ERRORS as error:
+            except (KafkaUnavailableError, OSError) as error:
                 log.warning("sampler.failed", error=repr(error))
                 self._problem = f"Kafka cannot be read: {type(error).__name__}"
                 self._publish()
@@ -97,10 +99,10 @@ class Sampler:
     def _forget(self) -> None:
         self._progress: dict[str, Progress] = {}
         self._streams: dict[str, _Stream] = {}
-        self._spans: dict[Where, tuple[int, int]] = {}
-        self._positions: dict[str, Mapping[Where, int]] = {}
+        self._spans: dict[KafkaPartition, tuple[int, int]] = {}
+        self._positions: dict[str, Mapping[KafkaPartition, int]] = {}
         # The first open event of a Kafka partition, and when the broker took it.
-        self._oldest: dict[tuple[str, Where], tuple[int, int]] = {}
+        self._oldest: dict[tuple[str, KafkaPartition], tuple[int, int]] = {}
         self._busy_since_ms: dict[str, int] = {}
 
     async def _follow(self, follower: Follower) -> None:
@@ -197,7 +199,7 @@ class Sampler:
             if position is not None and retrier is not None:
                 self._of(destination_id).reached({**position, **retrier})
 
-    def _log_of(self, destination_id: str) -> dict[Where, tuple[int, int]]:
+    def _log_of(self, destination_id: str) -> dict[KafkaPartition, tuple[int, int]]:
         topic = stream_topic(stream_and_name(destination_id)[0])
         return {where: span for where, span in self._spans.items() if where[0] == topic}
 

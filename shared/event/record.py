@@ -3,8 +3,15 @@
 Only plain values live here; no Kafka client's own record class ever reaches the core.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
+
+KafkaPartition: TypeAlias = tuple[str, int]
+# An offset for each Kafka partition: how far somebody is.
+Position: TypeAlias = Mapping[KafkaPartition, int]
+# [begin, end) of each Kafka partition.
+Ranges: TypeAlias = Mapping[KafkaPartition, tuple[int, int]]
 
 # Kafka keeps header order and allows a name twice; the last one counts (as in Kafka's lastHeader).
 Headers: TypeAlias = tuple[tuple[str, bytes], ...]

@@ -7,11 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from shared.event.envelope import ORIGIN_TOPIC, Envelope, Malformed, open_retry_record
-from shared.event.record import Origin, RecordIn
+from shared.event.record import KafkaPartition, Origin, RecordIn
 from shared.proof.intervals import Offsets
 from shared.proof.receipt import Receipt, ReceiptOutcome, lines_of
-
-Where = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,18 +28,18 @@ class Trail:
     """All that names some events. Made by `Trail.of`."""
 
     # By Kafka partition of their streams.
-    wanted: Mapping[Where, Offsets]
+    wanted: Mapping[KafkaPartition, Offsets]
     receipts: list[Receipt] = field(default_factory=list)
     retries: list[Kept] = field(default_factory=list)
     dead: list[Kept] = field(default_factory=list)
     # False: there was more to read than the time allowed.
     is_whole: bool = True
-    _delivered: dict[tuple[str, Where], Offsets] = field(default_factory=dict)
+    _delivered: dict[tuple[str, KafkaPartition], Offsets] = field(default_factory=dict)
     _told_of: set[str] = field(default_factory=set)
 
     @classmethod
     def of(cls, origins: Iterable[Origin]) -> "Trail":
-        wanted: dict[Where, Offsets] = {}
+        wanted: dict[KafkaPartition, Offsets] = {}
         for origin in origins:
             offsets = wanted.setdefault((origin.topic, origin.partition), Offsets())
             offsets.add(origin.offset, origin.offset + 1)
@@ -75,7 +73,7 @@ class Trail:
     def take_dead(self, record: RecordIn) -> None:
         self.dead += self._opened(record)
 
-    def named(self, receipt: Receipt) -> Iterable[tuple[Where, int, int]]:
+    def named(self, receipt: Receipt) -> Iterable[tuple[KafkaPartition, int, int]]:
         """(Kafka partition, first, end) of those of the events that a receipt is about."""
         for covered in receipt.covered:
             where = (covered.topic, covered.partition)

@@ -9,8 +9,10 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+from shared.event.record import KafkaPartition, Position
 
-def replay_until(checkpoint: Path) -> dict[tuple[str, int], int]:
+
+def replay_until(checkpoint: Path) -> dict[KafkaPartition, int]:
     """The end of the uncommitted micro-batch, by Kafka partition; empty if there is none."""
     planned = _newest(checkpoint / "offsets")
     if planned is None or planned == _newest(checkpoint / "commits"):
@@ -18,7 +20,7 @@ def replay_until(checkpoint: Path) -> dict[tuple[str, int], int]:
     return _ends(checkpoint / "offsets" / str(planned))
 
 
-def position(checkpoint: Path) -> dict[tuple[str, int], int]:
+def position(checkpoint: Path) -> dict[KafkaPartition, int]:
     """Where the newest committed micro-batch ended, by Kafka partition; empty if there is none."""
     committed = _newest(checkpoint / "commits")
     return {} if committed is None else _ends(checkpoint / "offsets" / str(committed))
@@ -38,7 +40,7 @@ def set_aside(checkpoint: Path) -> None:
         checkpoint.rename(aside)
 
 
-def by_topic(position: Mapping[tuple[str, int], int]) -> dict[str, dict[str, int]]:
+def by_topic(position: Position) -> dict[str, dict[str, int]]:
     """A position as Spark's Kafka source writes it, and ours: {topic: {partition: offset}}."""
     topics: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in position.items():
@@ -46,7 +48,16 @@ def by_topic(position: Mapping[tuple[str, int], int]) -> dict[str, dict[str, int
     return topics
 
 
-def starting_offsets(ends: Mapping[tuple[str, int], int]) -> str:
+def by_partition(topics: Mapping[str, Mapping[str, int]]) -> dict[KafkaPartition, int]:
+    """The other way round."""
+    return {
+        (topic, int(number)): offset
+        for topic, offsets in topics.items()
+        for number, offset in offsets.items()
+    }
+
+
+def starting_offsets(ends: Position) -> str:
     """A position as an option of Spark's Kafka source."""
     return json.dumps(by_topic(ends))
 
@@ -57,12 +68,9 @@ def _newest(folder: Path) -> int | None:
     return max(numbers, default=None)
 
 
-def _ends(plan: Path) -> dict[tuple[str, int], int]:
+def _ends(plan: Path) -> dict[KafkaPartition, int]:
     """Offsets that a plan reaches: line 1 is the format, line 2 Spark's own, then one a source."""
-    ends: dict[tuple[str, int], int] = {}
+    ends: dict[KafkaPartition, int] = {}
     for line in plan.read_text().splitlines()[2:]:
-        for topic, partitions in json.loads(line).items():
-            ends.update(
-                {(topic, int(partition)): offset for partition, offset in partitions.items()}
-            )
+        ends |= by_partition(json.loads(line))
     return ends

@@ -13,7 +13,7 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
 from shared.event.envelope import Envelope, History, event_headers
-from shared.event.record import Origin, RecordOut
+from shared.event.record import Origin, Position, RecordOut
 from shared.event.topics import ACKED, stream_topic
 from shared.proof.acked import AckedRow, AckedSlice, audited_minute, runs_of
 from shared.proof.overview import Node
@@ -21,7 +21,7 @@ from shared.proof.receipt import Receipt, ReceiptOutcome, facts_of, make_receipt
 from shared.retry.decision import DeadLetter, RetryLater
 from shared.retry.routing import route, route_receipt
 from shared.retry.schedule import RetrySchedule
-from shared.runtime.kafka.client_start import started
+from shared.runtime.kafka.clients import running
 from shared.runtime.kafka.lane_positions import LaneGroups
 
 PARTITIONS = 2
@@ -194,7 +194,7 @@ def _receipt(seed: Seed, events: Sequence[Envelope], outcome: ReceiptOutcome) ->
 async def write_seeds(bootstrap_servers: str, seeds: Sequence[Seed]) -> None:
     """Bring the histories into Kafka; the streams' topics exist."""
     producer = AIOKafkaProducer(bootstrap_servers=bootstrap_servers, linger_ms=20)
-    async with started(producer):
+    async with running(producer, bootstrap_servers):
         for seed in seeds:
             for event in seed.events:
                 headers = event_headers(
@@ -226,15 +226,10 @@ async def write_seeds(bootstrap_servers: str, seeds: Sequence[Seed]) -> None:
         await admin.close()
 
 
-async def tell_positions(
-    bootstrap_servers: str, seeds: Sequence[Seed], retrier: dict[str, dict[str, int]]
-) -> None:
+async def tell_positions(bootstrap_servers: str, seeds: Sequence[Seed], retrier: Position) -> None:
     """Lanes have passed everything, and so has the retrier."""
     async with LaneGroups(bootstrap_servers) as groups:
         for seed in seeds:
-            position: dict[str, dict[str, int]] = {}
-            for (topic, partition), offset in seed.positions.items():
-                position.setdefault(topic, {})[str(partition)] = offset
-            await groups.commit(seed.destination, position)
+            await groups.commit(seed.destination, seed.positions)
         if retrier:
             await groups.commit("retrier", retrier)

@@ -38,7 +38,7 @@ from shared.proof.receipt import Receipt, ReceiptOutcome
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.event_search import FoundEvent, SearchResult
-from shared.runtime.setup_error import SetupError
+from shared.runtime.setup_error import KafkaUnavailableError
 from tests.support.browser import MISSING, Browser, chromium
 
 _START_S = 30.0
@@ -76,7 +76,7 @@ class GivenDead:
 
     async def look(self, wanted: DeadPageQuery, *, streams: frozenset[str]) -> Letters:
         if self.problem:
-            raise SetupError(self.problem)
+            raise KafkaUnavailableError(self.problem)
         rows = [one for one in self.letters if _matches(one, wanted) and one.stream in streams]
         left = sum(not one.is_redriven for one in rows)
         return Letters(tuple(rows), len(rows), left, is_whole=self.is_whole)

@@ -33,7 +33,7 @@ from shared.retry.decision import DeadLetter
 from shared.retry.routing import route, route_receipt
 from shared.runtime.kafka.dead_letters import DeadLetterPage, Redriven
 from shared.runtime.metrics import Metrics
-from shared.runtime.setup_error import SetupError
+from shared.runtime.setup_error import KafkaUnavailableError, OperatorError
 
 PARTITION_COUNT = 4
 _LOOK_S = 0.005
@@ -149,7 +149,7 @@ class FakeDeadLetters:
 
     letters: list[Letter] = field(default_factory=list)
     marked: set[Place] = field(default_factory=set)
-    error: SetupError | None = None
+    error: OperatorError | None = None
 
     async def page(
         self, wanted: DeadLetterFilter, *, after: Place | None, count_max: int
@@ -200,7 +200,7 @@ class FakeReceipts:
     # As if time had ended here.
     read_until_ms: int | None = None
     is_whole: bool = True
-    error: SetupError | None = None
+    error: KafkaUnavailableError | None = None
     # Searches for these go on until their event is set.
     holds: dict[str, threading.Event] = field(default_factory=dict)
     # What was asked: from when on, and how long it would be waited.

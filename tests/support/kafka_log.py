@@ -9,8 +9,8 @@ from aiokafka.errors import KafkaError
 
 from shared.event.record import RecordOut
 from shared.event.topics import OUTCOME_BYTES_MAX
-from shared.runtime.kafka.client_start import started
-from shared.runtime.kafka.records import spans_of
+from shared.runtime.kafka.clients import running
+from shared.runtime.kafka.reader import KafkaReader
 
 # What a test has written is there at once; a machine with other work may take its time.
 _READ_TIMEOUT_S = 60.0
@@ -33,7 +33,7 @@ async def write_rows(
     producer = AIOKafkaProducer(
         bootstrap_servers=bootstrap_servers, acks="all", max_request_size=OUTCOME_BYTES_MAX
     )
-    async with started(producer):
+    async with running(producer, bootstrap_servers):
         reports = []
         for nth, row in enumerate(rows):
             headers: list[Any] = list(row.headers)
@@ -54,7 +54,7 @@ async def read_all(bootstrap_servers: str, topic: str) -> list[ConsumerRecord]:
         isolation_level="read_committed",
     )
     found: list[ConsumerRecord] = []
-    async with started(consumer), asyncio.timeout(_READ_TIMEOUT_S):
+    async with running(consumer, bootstrap_servers), asyncio.timeout(_READ_TIMEOUT_S):
         for (name, number), (start, end) in (await _spans(consumer, topic)).items():
             where = TopicPartition(name, number)
             consumer.assign([where])
@@ -69,6 +69,6 @@ async def _spans(consumer: AIOKafkaConsumer, topic: str) -> dict[tuple[str, int]
     """The spans of a topic; a broker that a test has frozen is told by none for a moment."""
     while True:
         try:
-            return await spans_of(consumer, [topic])
+            return await KafkaReader(consumer).spans([topic])
         except KafkaError:
             await asyncio.sleep(_AGAIN_S)

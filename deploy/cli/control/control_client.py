@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 import httpx
 
-from shared.runtime.setup_error import SetupError
+from shared.runtime.setup_error import UsageError
 
 # A change waits for Kafka (10 s at most) and for this gateway to follow it (2 s).
 _TIMEOUT_S = 30.0
@@ -25,19 +25,19 @@ class ControlClient:
         body: dict[str, Any] | None = None,
         query: dict[str, str] | None = None,
     ) -> dict[str, Any]:
-        """Ask for `/v1/` and the parts of the path; SetupError when the answer is no success."""
+        """Ask for `/v1/` and the parts of the path; UsageError when the answer is no success."""
         url = "/".join([self._gateway, "v1", *(quote(part, safe="") for part in path)])
         try:
             response = httpx.request(
                 method, url, json=body, params=query, headers=self._headers, timeout=_TIMEOUT_S
             )
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise SetupError(
+            raise UsageError(
                 f"No gateway answers at {self._gateway} ({error}):"
                 " start one with `hifi up`, or name another with --gateway URL."
             ) from error
         if not response.is_success:
-            raise SetupError(_complaint(response))
+            raise UsageError(_complaint(response))
         return response.json() if response.content else {}
 
 

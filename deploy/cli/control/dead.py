@@ -29,7 +29,7 @@ from shared.runtime.kafka.dead_letters import (
     open_dead_letters,
     redrive,
 )
-from shared.runtime.setup_error import SetupError
+from shared.runtime.setup_error import UsageError
 
 app = typer.Typer(no_args_is_help=True, help="Dead letters: list, show, export, redrive.")
 
@@ -220,7 +220,7 @@ async def _shown(kafka: str, place: Place) -> tuple[Letter, bool]:
     async with open_dead_letters(kafka) as letters:
         letter = await letters.at(place)
         if letter is None:
-            raise SetupError(f"There is no dead letter at {place}: `hifi dead list` shows them.")
+            raise UsageError(f"There is no dead letter at {place}: `hifi dead list` shows them.")
         return letter, place in await letters.redriven()
 
 

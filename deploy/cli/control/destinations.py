@@ -10,7 +10,7 @@ import typer
 from deploy.cli import options
 from deploy.cli.control.control_client import ControlClient
 from deploy.cli.printing import harmless, print_json, print_table, talk
-from shared.runtime.setup_error import SetupError
+from shared.runtime.setup_error import UsageError
 
 app = typer.Typer(
     no_args_is_help=True, help="Destinations: put, change, list, show, pause, resume, delete."
@@ -162,9 +162,9 @@ def _read(settings: Path | None) -> dict[str, Any]:
         text = sys.stdin.read() if str(settings) == "-" else settings.read_text()
         read = json.loads(text)
     except (OSError, ValueError) as error:
-        raise SetupError(f"{settings} cannot be read as JSON ({error}).") from error
+        raise UsageError(f"{settings} cannot be read as JSON ({error}).") from error
     if not isinstance(read, dict):
-        raise SetupError(f"{settings} does not hold a JSON object of settings.")
+        raise UsageError(f"{settings} does not hold a JSON object of settings.")
     return read
 
 
@@ -173,7 +173,7 @@ def _parse(assignments: list[str] | None) -> dict[str, Any]:
     for assignment in assignments or ():
         name, equals, value = assignment.partition("=")
         if not equals:
-            raise SetupError(f"--set {assignment}: write it as SETTING=VALUE.")
+            raise UsageError(f"--set {assignment}: write it as SETTING=VALUE.")
         try:
             parsed[name] = json.loads(value)
         except ValueError:

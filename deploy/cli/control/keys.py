@@ -18,7 +18,7 @@ from deploy.cli.printing import harmless, out, print_json, print_table, talk
 from shared.config.access import ENTROPY_BYTES, SCOPES, AccessError, ApiKey, new_text, secret_from
 from shared.event.times import DAY_MS
 from shared.runtime.kafka.config_topic import read_config, write_config
-from shared.runtime.setup_error import SetupError
+from shared.runtime.setup_error import UsageError
 
 app = typer.Typer(no_args_is_help=True, help="API keys: create, list, show, rotate, revoke.")
 
@@ -151,14 +151,14 @@ async def _bootstrap(kafka: str, key_id: str, fields: dict[str, Any]) -> dict[st
     """Make a key without asking any gateway: whoever can write the config topic may do so."""
     known = (await read_config(kafka)).keys
     if key_id in known:
-        raise SetupError(f"There is a key {key_id!r} already: choose another name.")
+        raise UsageError(f"There is a key {key_id!r} already: choose another name.")
     text = new_text(kind=fields["kind"], key_id=key_id, entropy=os.urandom(ENTROPY_BYTES))
     secret = secret_from(text, signs=fields["must_sign"])
     secrets = [{"hash": secret.hash, "signing_key": secret.signing_key}]
     try:
         key = ApiKey.of({**fields, "id": key_id, "secrets": secrets})
     except (AccessError, TypeError) as error:
-        raise SetupError(f"This is no key: {error}.") from error
+        raise UsageError(f"This is no key: {error}.") from error
     await write_config(kafka, [key])
     return {**fields, "id": key_id, "tenant": key.tenant, "key": text}
 

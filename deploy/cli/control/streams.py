@@ -9,7 +9,7 @@ import typer
 from deploy.cli import options
 from deploy.cli.control.control_client import ControlClient
 from deploy.cli.printing import harmless, out, print_json, talk
-from shared.runtime.setup_error import SetupError
+from shared.runtime.setup_error import UsageError
 
 app = typer.Typer(no_args_is_help=True, help="Streams: put, list, show, delete.")
 
@@ -79,6 +79,6 @@ def _read(path: Path) -> Any:
     try:
         return json.loads(path.read_bytes())
     except OSError as error:
-        raise SetupError(f"{path} cannot be read ({error.strerror}).") from error
+        raise UsageError(f"{path} cannot be read ({error.strerror}).") from error
     except (ValueError, RecursionError) as error:
-        raise SetupError(f"{path} is not JSON: {error}.") from error
+        raise UsageError(f"{path} is not JSON: {error}.") from error

@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, NoReturn
 
-from shared.runtime.setup_error import SetupError
+from shared.runtime.setup_error import UsageError
 
 _STANDARD_INPUT = Path("-")
 
@@ -36,7 +36,7 @@ def read_lines(path: Path) -> Iterator[Given]:
         with path.open("rb") as file:
             yield from _lines(file, str(path))
     except OSError as error:
-        raise SetupError(f"{path} cannot be read ({error.strerror}): name another file.") from error
+        raise UsageError(f"{path} cannot be read ({error.strerror}): name another file.") from error
 
 
 def synthetic(count: int) -> Iterator[Given]:
@@ -64,7 +64,7 @@ def _checked(place: str, raw: bytes) -> Given:
     try:
         json.loads(raw, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
-        raise SetupError(f"{place} is not JSON ({error}): mend it, and send from there.") from error
+        raise UsageError(f"{place} is not JSON ({error}): mend it, and send from there.") from error
     return Given(place, raw)
 
 

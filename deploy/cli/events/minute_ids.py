@@ -3,21 +3,19 @@
 The ids come from the gateway's ledger and, where that is silent, from the log itself.
 """
 
-import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 
 from shared.event.envelope import open_stream_record
-from shared.event.record import RecordIn
 from shared.event.times import minute_of
 from shared.event.topics import ACKED, STATEMENTS, stream_topic
 from shared.proof.acked import EARLY_MS_MAX, AckedRow, audited_minute
 from shared.proof.merkle import merkle_root
 from shared.proof.statement import SignedStatement
-from shared.runtime.kafka.log_reader import LogReader, open_log
-from shared.runtime.setup_error import SetupError
+from shared.runtime.kafka.reader import KafkaReader, open_reader
+from shared.runtime.setup_error import UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,19 +43,19 @@ def read_minute(text: str) -> int:
             aware = parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)
             found = round(aware.timestamp() * 1000)
     except ValueError as error:
-        raise SetupError(
+        raise UsageError(
             f"{text!r} is no minute: write it as 2026-11-21T19:05Z, or in epoch milliseconds."
         ) from error
     return minute_of(found)
 
 
 async def minute_ids(kafka: str, stream: str, minute_ms: int) -> MinuteIds:
-    """All that is known of one minute; a SetupError if nothing is."""
-    async with open_log(kafka) as log:
+    """All that is known of one minute; a UsageError if nothing is."""
+    async with open_reader(kafka) as log:
         chain = await _chain(log, stream)
         about = [one for one in chain if one.statement.minute_ms == minute_ms]
         if not about:
-            raise SetupError(
+            raise UsageError(
                 f"There is no statement about that minute of {stream}: nothing was acknowledged in"
                 " it, or it has not settled yet, which is about three minutes after its last event."
             )
@@ -72,16 +70,15 @@ async def minute_ids(kafka: str, stream: str, minute_ms: int) -> MinuteIds:
 async def acked_ids(kafka: str, stream: str, wanted: Iterable[str]) -> frozenset[str]:
     """Those of the ids that the stream's log has."""
     asked = frozenset(wanted)
-    found: set[str] = set()
-
-    def take(record: RecordIn) -> None:
-        event_id = open_stream_record(record).event_id
-        if event_id in asked:
-            found.add(event_id)
-
-    async with open_log(kafka) as log:
-        await _read(log, stream_topic(stream), take, from_ms=0)
-    return frozenset(found)
+    async with open_reader(kafka) as log:
+        events = await log.since([stream_topic(stream)], 0)
+        return frozenset(
+            [
+                event_id
+                async for record in events.records()
+                if (event_id := open_stream_record(record).event_id) in asked
+            ]
+        )
 
 
 def broken_link(chain: list[SignedStatement]) -> SignedStatement | None:
@@ -92,47 +89,31 @@ def broken_link(chain: list[SignedStatement]) -> SignedStatement | None:
     return None
 
 
-async def _chain(log: LogReader, stream: str) -> list[SignedStatement]:
-    found: list[SignedStatement] = []
-    prefix = f"{stream}:".encode()
-
-    def take(record: RecordIn) -> None:
-        if (record.key or b"").startswith(prefix):
-            found.append(SignedStatement.from_json(record.value))
-
-    await _read(log, STATEMENTS, take, from_ms=0)
-    return found
+async def _chain(log: KafkaReader, stream: str) -> list[SignedStatement]:
+    statements = await log.since([STATEMENTS], 0)
+    return [
+        SignedStatement.from_json(record.value)
+        async for record in statements.records()
+        if (record.key or b"").startswith(f"{stream}:".encode())
+    ]
 
 
-async def _ids(log: LogReader, stream: str, minute_ms: int) -> frozenset[str]:
-    found: set[str] = set()
-    topic = stream_topic(stream)
-
-    def take(record: RecordIn) -> None:
-        if record.key != stream.encode():
-            return
-        row = AckedRow.from_bytes(record.value)
-        if row.topic == topic:
-            found.update(event_id for minute, _, event_id in row.named() if minute == minute_ms)
-
-    await _read(log, ACKED, take, from_ms=minute_ms - EARLY_MS_MAX)
-    return frozenset(found)
+async def _ids(log: KafkaReader, stream: str, minute_ms: int) -> frozenset[str]:
+    ids: set[str] = set()
+    ledger = await log.since([ACKED], minute_ms - EARLY_MS_MAX)
+    async for record in ledger.records():
+        if record.key == stream.encode():
+            row = AckedRow.from_bytes(record.value)
+            if row.topic == stream_topic(stream):
+                ids.update(event_id for minute, _, event_id in row.named() if minute == minute_ms)
+    return frozenset(ids)
 
 
-async def _ids_in_log(log: LogReader, stream: str, minute_ms: int) -> frozenset[str]:
-    found: set[str] = set()
-
-    def take(record: RecordIn) -> None:
+async def _ids_in_log(log: KafkaReader, stream: str, minute_ms: int) -> frozenset[str]:
+    ids: set[str] = set()
+    events = await log.since([stream_topic(stream)], minute_ms - EARLY_MS_MAX)
+    async for record in events.records():
         event = open_stream_record(record)
         if audited_minute(event.event_time_ms, event.accepted_at_ms) == minute_ms:
-            found.add(event.event_id)
-
-    await _read(log, stream_topic(stream), take, from_ms=minute_ms - EARLY_MS_MAX)
-    return frozenset(found)
-
-
-async def _read(
-    log: LogReader, topic: str, take: Callable[[RecordIn], None], *, from_ms: int
-) -> None:
-    """Every record that a topic has now, from a moment on, however long it takes."""
-    await log.read_since([topic], from_ms, take, until_s=math.inf)
+            ids.add(event.event_id)
+    return frozenset(ids)

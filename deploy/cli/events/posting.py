@@ -13,7 +13,7 @@ from urllib.parse import quote
 import httpx
 
 from deploy.cli.events.event_input import Given
-from shared.runtime.setup_error import SetupError
+from shared.runtime.setup_error import UsageError
 
 _RETRYABLE = frozenset(
     {
@@ -121,7 +121,7 @@ class Poster:
             if isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol) or (
                 isinstance(error, httpx.ConnectError) and not self._has_answered
             ):
-                raise SetupError(
+                raise UsageError(
                     f"No gateway answers at {self._gateway} ({error}):"
                     " start one with `hifi up`, or name another with --gateway URL."
                 ) from error

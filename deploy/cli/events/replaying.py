@@ -14,12 +14,13 @@ from delivery.spark.replay import Replay, count_matching, replay
 from deploy.cli.events.replay_order import ReplayOrder
 from deploy.cli.printing import talk
 from deploy.local.secret_keys import VARIABLE, secret_keys
+from shared.event.record import Position
 from shared.event.topics import destination_id, stream_topic
 from shared.runtime.java.jars import default_cache, ensure_jars
 from shared.runtime.kafka.config_topic import read_config
-from shared.runtime.kafka.topic_admin import topic_admin
+from shared.runtime.kafka.reader import KafkaReader, open_reader
 from shared.runtime.one_owner import own_folder
-from shared.runtime.setup_error import SetupError
+from shared.runtime.setup_error import UsageError
 from shared.runtime.spark.session import SparkSettings, start_spark, stop_spark
 
 
@@ -68,14 +69,21 @@ async def _span(order: ReplayOrder) -> Replay:
     to = destination_id(order.stream, order.destination)
     found = (await read_config(order.kafka)).destinations.get(to)
     if found is None:
-        raise SetupError(f"There is no destination {to}: `hifi destinations` lists them.")
-    async with topic_admin(order.kafka) as admin:
-        topic = stream_topic(found.stream)
-        start = await admin.offsets_at(topic, order.from_ms)
-        end = await admin.offsets_at(topic, order.to_ms)
+        raise UsageError(f"There is no destination {to}: `hifi destinations` lists them.")
+    async with open_reader(order.kafka) as reader:
+        ends = await reader.ends([stream_topic(found.stream)])
+        start = await _offsets_at(reader, ends, order.from_ms)
+        end = await _offsets_at(reader, ends, order.to_ms)
     end = {where: max(offset, start[where]) for where, offset in end.items()}
     key = None if order.key is None else order.key.encode()
     return Replay(order.replay_id, found, start, end, key=key, rate_per_s=order.rate_per_s)
+
+
+async def _offsets_at(reader: KafkaReader, ends: Position, at_ms: int | None) -> Position:
+    """The first offsets not stored before that time; the ends without one."""
+    if at_ms is None:
+        return ends
+    return {**ends, **await reader.offsets_at(dict.fromkeys(ends, at_ms))}
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from deploy.cli import options
 from deploy.cli.events.event_input import Given, batches, read_arguments, read_lines, synthetic
 from deploy.cli.events.posting import Poster, PostOutcome
 from deploy.cli.printing import harmless, out, talk
-from shared.runtime.setup_error import SetupError
+from shared.runtime.setup_error import UsageError
 
 # As many as a destination's request holds by default; 500 of 500 bytes are 0.25 MB.
 _BATCH_DEFAULT = 500
@@ -95,7 +95,7 @@ def _send_all(
             total = total.plus(outcome)
             if outcome.stops:
                 break
-    except SetupError:
+    except UsageError:
         # A line that is no JSON: what was sent before it is said before the sentence about it.
         if total.count:
             talk.print(f"{total.accepted:,} were accepted before:")

@@ -3,26 +3,23 @@
 import asyncio
 import contextlib
 import sys
-from collections.abc import AsyncIterator
 from enum import Enum
 from typing import Annotated
 
 import typer
-from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from deploy.cli import options
 from deploy.cli.events.record_lines import as_json, as_line
 from deploy.cli.printing import reader_may_leave, talk
-from shared.event.record import RecordIn
+from shared.event.record import KafkaPartition, RecordIn
 from shared.event.topics import DEAD, RECEIPTS, STREAM_PREFIX, retry_topic, stream_of, stream_topic
 from shared.retry.schedule import RetrySchedule
-from shared.runtime.kafka.client_start import started
-from shared.runtime.kafka.records import record_in
-from shared.runtime.kafka.topic_admin import TopicAdmin, topic_admin
-from shared.runtime.setup_error import SetupError
+from shared.runtime.kafka.reader import KafkaReader, open_reader
+from shared.runtime.kafka.topic_admin import topic_admin
+from shared.runtime.setup_error import UsageError
 
 # Ctrl-C is felt at once below this, and an idle tail asks twice a second.
-_POLL_MS = 500
+_POLL_S = 0.5
 
 
 class From(Enum):
@@ -87,51 +84,32 @@ class _Shown:
 
 
 async def _print_all(kafka: str, topics: list[str], *, start: From, shown: _Shown) -> None:
-    async with topic_admin(kafka) as admin:
-        partitions = await _partitions(admin, topics)
-    async with _consumer(kafka, partitions, start) as consumer:
+    async with open_reader(kafka) as reader:
+        position = await _position(reader, kafka, topics, start)
         if start is From.LATEST:
             talk.print("waiting for records; Ctrl-C ends it", style="dim")
+        follow = reader.follow(position)
         while not shown.is_enough():
-            found = await consumer.getmany(timeout_ms=_POLL_MS)
-            records = [record for several in found.values() for record in several]
+            records = await follow.read(wait_s=_POLL_S)
             # Kafka knows no order between Kafka partitions; the broker's time comes close.
-            for record in sorted(records, key=lambda one: (one.timestamp, one.offset)):
+            for record in sorted(records, key=lambda r: (r.timestamp_ms, r.origin.offset)):
                 if shown.is_enough():
                     break
-                shown.show(record_in(record))
+                shown.show(record)
             sys.stdout.flush()
 
 
-async def _partitions(admin: TopicAdmin, topics: list[str]) -> list[TopicPartition]:
-    states = await admin.states(topics)
-    if not states:
-        streams = sorted(
-            stream_of(name) for name in await admin.names() if name.startswith(STREAM_PREFIX)
-        )
-        raise SetupError(
+async def _position(
+    reader: KafkaReader, kafka: str, topics: list[str], start: From
+) -> dict[KafkaPartition, int]:
+    read = reader.starts if start is From.EARLIEST else reader.ends
+    position = await read(topics)
+    if not position:
+        async with topic_admin(kafka) as admin:
+            names = await admin.names()
+        streams = sorted(stream_of(name) for name in names if name.startswith(STREAM_PREFIX))
+        raise UsageError(
             f"There is no topic {topics[0]}; the streams there are:"
             f" {', '.join(streams) or 'none, start `hifi up` to have one'}."
         )
-    return [
-        TopicPartition(state.name, number)
-        for state in states.values()
-        for number in range(state.partition_count)
-    ]
-
-
-@contextlib.asynccontextmanager
-async def _consumer(
-    kafka: str, partitions: list[TopicPartition], start: From
-) -> AsyncIterator[AIOKafkaConsumer]:
-    """A consumer that belongs to no group and leaves no trace."""
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=kafka, enable_auto_commit=False, auto_offset_reset=start.value
-    )
-    async with started(consumer):
-        consumer.assign(partitions)
-        if start is From.EARLIEST:
-            await consumer.seek_to_beginning(*partitions)
-        else:
-            await consumer.seek_to_end(*partitions)
-        yield consumer
+    return position

@@ -15,7 +15,7 @@ from deploy.cli import options
 from deploy.cli.events.minute_ids import MinuteIds, minute_ids, read_minute
 from deploy.cli.printing import harmless, out, talk
 from observe.audit.signing import PUBLIC, is_signed
-from shared.runtime.setup_error import SetupError
+from shared.runtime.setup_error import UsageError
 
 # Something is missing; the statement itself cannot be trusted.
 _MISSING, _UNTRUSTED = 1, 2
@@ -65,7 +65,7 @@ def read_ids(path: Path) -> frozenset[str]:
     try:
         text = sys.stdin.read() if path == Path("-") else path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise SetupError(f"{path} cannot be read ({error}): name a text file of ids.") from error
+        raise UsageError(f"{path} cannot be read ({error}): name a text file of ids.") from error
     return frozenset(line.strip() for line in text.splitlines() if line.strip())
 
 
@@ -73,7 +73,7 @@ def read_public_key(path: Path) -> str:
     try:
         return path.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise SetupError(
+        raise UsageError(
             f"There is no public key at {path} ({error}): get the one of the Hifi that signs,"
             " and name it with --public-key FILE."
         ) from error

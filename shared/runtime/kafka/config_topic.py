@@ -1,17 +1,13 @@
-"""Decides how the config topic is written and followed: config push without a database."""
+"""Writes and follows the config topic: config push without a database."""
 
 from collections.abc import Callable, Iterable
-
-from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError
 
 from shared.config.access import ApiKey, Tenant
 from shared.config.configuration import Configuration, Stream
 from shared.config.destination import Destination
 from shared.event.topics import CONFIG
-from shared.runtime.kafka.client_start import started
+from shared.runtime.kafka.clients import new_producer, running
 from shared.runtime.kafka.topic_feed import TopicFeed
-from shared.runtime.setup_error import SetupError
 
 ConfigObject = Stream | Destination | ApiKey | Tenant
 
@@ -57,13 +53,6 @@ async def write_records(
     bootstrap_servers: str, records: Iterable[tuple[bytes, bytes | None]]
 ) -> None:
     """Store config records as they are; None as a value removes the object."""
-    producer = AIOKafkaProducer(bootstrap_servers=bootstrap_servers, acks="all")
-    try:
-        async with started(producer):
-            for key, value in records:
-                await producer.send_and_wait(CONFIG, key=key, value=value)
-    except KafkaError as error:
-        raise SetupError(
-            f"Kafka at {bootstrap_servers} did not take the configuration ({error!r}):"
-            " write it again when Kafka is well."
-        ) from error
+    async with running(new_producer(bootstrap_servers), bootstrap_servers) as producer:
+        for key, value in records:
+            await producer.send_and_wait(CONFIG, key=key, value=value)

@@ -1,4 +1,4 @@
-"""Decides how dead letters are read from Kafka, and sent again: all at once, or not at all.
+"""Reads dead letters from Kafka, and sends them again: a chunk at once, or not at all.
 
 A chunk of a re-drive is one transaction: the waiting records, their receipts and their marks.
 Whoever begins a re-drive of a stream puts an end to an earlier one that still runs, so that two
@@ -6,15 +6,14 @@ can never send the same dead letter.
 """
 
 import asyncio
-import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.errors import IllegalOperation, KafkaError, ProducerFenced
+from aiokafka.errors import IllegalOperation, ProducerFenced
 
-from shared.event.record import RecordIn, RecordOut
+from shared.event.record import KafkaPartition, RecordOut
 from shared.event.topics import DEAD, OUTCOME_BYTES_MAX, REDRIVEN, redriven_spec
 from shared.retry.dead_letter import (
     DeadLetterFilter,
@@ -26,16 +25,12 @@ from shared.retry.dead_letter import (
 )
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
-from shared.runtime.kafka.client_start import started
-from shared.runtime.kafka.records import record_in
+from shared.runtime.kafka.clients import KafkaProducer, new_producer, running
+from shared.runtime.kafka.reader import KafkaReader, open_reader
 from shared.runtime.kafka.topic_admin import topic_admin
-from shared.runtime.setup_error import SetupError
+from shared.runtime.setup_error import KafkaUnavailableError, OperatorError
 
-# What one look at Kafka brings; a page is made of several.
-_RECORDS_MAX = 500
-_POLL_MS = 500
-# A broker that does not answer for so long is down.
-_READ_TIMEOUT_S = 30.0
+_PAGE_LETTERS_MAX = 500
 # Letters of one transaction: enough that its cost of some 20 ms (measured) is shared by many.
 _CHUNK = 100
 # While a transaction is open, later records of its tiers wait. One that was left open by a crash
@@ -43,13 +38,13 @@ _CHUNK = 100
 _TRANSACTION_TIMEOUT_MS = 10_000
 
 
-class OvertakenError(SetupError):
+class OvertakenError(OperatorError):
     """Another re-drive of the stream has begun."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterPage:
-    """Some dead letters, and where to read on; None at the end."""
+    """Some dead letters, and partition to read on; None at the end."""
 
     letters: tuple[Letter, ...]
     next: Place | None
@@ -72,16 +67,16 @@ class Redriven:
 class DeadLetters:
     """The dead letters there are at one moment. Made by `open_dead_letters`."""
 
-    def __init__(
-        self,
-        consumer: AIOKafkaConsumer,
-        spans: dict[TopicPartition, tuple[int, int]],
-    ) -> None:
-        self._consumer = consumer
+    def __init__(self, reader: KafkaReader, spans: dict[KafkaPartition, tuple[int, int]]) -> None:
+        self._reader = reader
         self._spans = spans
 
     async def pages(
-        self, wanted: DeadLetterFilter, *, after: Place | None = None, count_max: int = _RECORDS_MAX
+        self,
+        wanted: DeadLetterFilter,
+        *,
+        after: Place | None = None,
+        count_max: int = _PAGE_LETTERS_MAX,
     ) -> AsyncIterator[DeadLetterPage]:
         """All that are wanted, page by page; what dies meanwhile is not among them."""
         while True:
@@ -102,108 +97,64 @@ class DeadLetters:
         """At most `count_max` that are wanted, having looked at no more than `scan_max`."""
         letters: list[Letter] = []
         left = scan_max
-        for where, start, end in await self._ranges(wanted, after):
-            at = start
-            while at < end:
-                records, at = await self._fetch(where, at, end)
+        for partition, span in await self._ranges(wanted, after):
+            async for records in self._reader.range({partition: span}):
                 for record in records:
                     letter = open_letter(record)
                     if wanted.takes(letter):
                         letters.append(letter)
                     left = None if left is None else left - 1
                     if len(letters) == count_max or left == 0:
-                        after_it = Place(where.partition, record.origin.offset + 1)
+                        after_it = Place(record.origin.partition, record.origin.offset + 1)
                         return DeadLetterPage(tuple(letters), after_it)
         return DeadLetterPage(tuple(letters), None)
 
     async def at(self, place: Place) -> Letter | None:
         """The dead letter at a place, if there is one."""
-        where = TopicPartition(DEAD, place.partition)
-        start, end = self._spans.get(where, (0, 0))
-        if not start <= place.offset < end:
-            return None
-        records, _ = await self._fetch(where, place.offset, place.offset + 1)
-        return open_letter(records[0]) if records else None
+        partition = (DEAD, place.partition)
+        start, end = self._spans.get(partition, (0, 0))
+        if start <= place.offset < end:
+            place_only = self._reader.range({partition: (place.offset, place.offset + 1)})
+            async for record in place_only.records():
+                return open_letter(record)
+        return None
 
     async def redriven(self) -> set[Place]:
         """Those that were sent again."""
-        where = TopicPartition(REDRIVEN, 0)
-        places: set[Place] = set()
-        at = (await self._consumer.beginning_offsets([where]))[where]
-        end = (await self._consumer.end_offsets([where]))[where]
-        while at < end:
-            records, at = await self._fetch(where, at, end)
-            places |= {place for one in records if (place := marked_place(one.key)) is not None}
-        return places
+        marks = self._reader.range(await self._reader.spans([REDRIVEN]))
+        places = {marked_place(record.key) async for record in marks.records()}
+        return {place for place in places if place is not None}
 
     async def _ranges(
         self, wanted: DeadLetterFilter, after: Place | None
-    ) -> list[tuple[TopicPartition, int, int]]:
+    ) -> list[tuple[KafkaPartition, tuple[int, int]]]:
         """What is to be read, in order: Kafka finds the time from which on letters are wanted."""
-        since: dict[TopicPartition, int] = {}
+        since = {partition: start for partition, (start, _) in self._spans.items()}
         if wanted.from_ms is not None:
-            found = await self._consumer.offsets_for_times(
-                dict.fromkeys(self._spans, max(wanted.from_ms, 0))
-            )
-            since = {
-                where: self._spans[where][1] if at is None else at.offset
-                for where, at in found.items()
-            }
+            since = {partition: end for partition, (_, end) in self._spans.items()}
+            since |= await self._reader.offsets_at(dict.fromkeys(since, wanted.from_ms))
         ranges = []
-        for where, (start, end) in sorted(self._spans.items()):
-            if after is not None and where.partition < after.partition:
+        for partition, (start, end) in sorted(self._spans.items()):
+            _, number = partition
+            if after is not None and number < after.partition:
                 continue
-            read_on = after.offset if after and where.partition == after.partition else 0
-            ranges.append((where, max(start, since.get(where, 0), read_on), end))
+            read_on = after.offset if after and number == after.partition else start
+            ranges.append((partition, (max(since[partition], read_on), end)))
         return ranges
 
-    async def _fetch(self, where: TopicPartition, at: int, end: int) -> tuple[list[RecordIn], int]:
-        """Some records from `at` on, and where to read on."""
-        consumer = self._consumer
-        if where not in consumer.assignment():
-            consumer.assign([where])
-        if await consumer.position(where) != at:
-            consumer.seek(where, at)
-        async with asyncio.timeout(_READ_TIMEOUT_S):
-            while not (
-                found := await consumer.getmany(
-                    where, timeout_ms=_POLL_MS, max_records=_RECORDS_MAX
-                )
-            ):
-                # Past what was taken back there may be nothing but markers.
-                if await consumer.position(where) > at:
-                    break
-        records = [record_in(one) for one in found.get(where, []) if one.offset < end]
-        return records, await consumer.position(where)
 
-
-@contextlib.asynccontextmanager
+@asynccontextmanager
 async def open_dead_letters(bootstrap_servers: str) -> AsyncIterator[DeadLetters]:
-    """The dead letters as of now, with a consumer that belongs to no group."""
+    """The dead letters as of now."""
     async with topic_admin(bootstrap_servers) as admin:
         if DEAD not in await admin.names():
-            raise SetupError(
+            raise KafkaUnavailableError(
                 f"The Kafka at {bootstrap_servers} has no topic {DEAD}: start `hifi up`,"
                 " or name another with --kafka HOST:PORT."
             )
         await admin.create_missing([redriven_spec()])
-        spans = await admin.spans([DEAD])
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=bootstrap_servers,
-        enable_auto_commit=False,
-        auto_offset_reset="earliest",
-        # A re-drive that broke off has marked nothing.
-        isolation_level="read_committed",
-        fetch_max_bytes=OUTCOME_BYTES_MAX * 8,
-    )
-    by_partition = {TopicPartition(*where): span for where, span in spans.items()}
-    try:
-        async with started(consumer):
-            yield DeadLetters(consumer, by_partition)
-    except (KafkaError, TimeoutError) as error:
-        raise SetupError(
-            f"Kafka at {bootstrap_servers} failed ({error!r}): try again when it is well."
-        ) from error
+    async with open_reader(bootstrap_servers, fetch_max_bytes=OUTCOME_BYTES_MAX * 8) as reader:
+        yield DeadLetters(reader, await reader.spans([DEAD]))
 
 
 async def count_redrive(
@@ -212,13 +163,13 @@ async def count_redrive(
     """What a re-drive would send, having changed nothing."""
     async with open_dead_letters(bootstrap_servers) as letters:
         marked = await letters.redriven()
-        found = Redriven()
+        counted = Redriven()
         async for page in letters.pages(wanted):
             for letter in page.letters:
-                found = _counted(found, letter, marked)
-                if found.count == count_max:
-                    return found
-        return found
+                counted = _counted(counted, letter, marked)
+                if counted.count == count_max:
+                    return counted
+        return counted
 
 
 async def redrive(
@@ -234,31 +185,27 @@ async def redrive(
 ) -> Redriven:
     """Send dead letters of one stream again, each at most once ever; safe to stop at any moment."""
     assert wanted.stream is not None, "a re-drive is of one stream"
-    producer = AIOKafkaProducer(
-        bootstrap_servers=bootstrap_servers,
+    producer = new_producer(
+        bootstrap_servers,
         transactional_id=f"hifi-redrive-{wanted.stream}",
         transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS,
         max_request_size=OUTCOME_BYTES_MAX,
         compression_type="lz4",
     )
-    try:
-        # From here on an earlier re-drive of this stream can write no more: what it has marked by
-        # now is all that it ever will.
-        await producer.start()
-        async with open_dead_letters(bootstrap_servers) as letters:
-            job = _Redrive(producer, rate_per_s, redrive_id=redrive_id, schedule=schedule)
-            return await job.run(
-                letters,
-                wanted,
-                count_max=count_max,
-                until_s=time.monotonic() + duration_s_max,
-                on_progress=on_progress,
-            )
-    except KafkaError as error:
-        raise _not_taken(error) from error
-    finally:
-        with contextlib.suppress(KafkaError):
-            await producer.stop()
+    # From its start on, an earlier re-drive of this stream can write no more: what that has marked
+    # by now is all that it ever will.
+    async with (
+        running(producer, bootstrap_servers),
+        open_dead_letters(bootstrap_servers) as letters,
+    ):
+        order = _Redrive(producer, rate_per_s, redrive_id=redrive_id, schedule=schedule)
+        return await order.run(
+            letters,
+            wanted,
+            count_max=count_max,
+            until_s=time.monotonic() + duration_s_max,
+            on_progress=on_progress,
+        )
 
 
 class _Redrive:
@@ -266,7 +213,7 @@ class _Redrive:
 
     def __init__(
         self,
-        producer: AIOKafkaProducer,
+        producer: KafkaProducer,
         rate_per_s: float,
         *,
         redrive_id: str,
@@ -274,7 +221,7 @@ class _Redrive:
     ) -> None:
         self._producer = producer
         self._rate_per_s = rate_per_s
-        # A chunk is written at once, so it must be small where the rate is.
+        # A chunk is written at once, so it must be small partition the rate is.
         self._chunk = max(1, min(_CHUNK, int(rate_per_s)))
         self._redrive_id = redrive_id
         self._schedule = schedule
@@ -324,8 +271,6 @@ class _Redrive:
                 "Another re-drive of this stream has begun and goes on in place of this one;"
                 " nothing was sent twice."
             ) from error
-        except KafkaError as error:
-            raise _not_taken(error) from error
 
     async def _write_all(self, rows: list[RecordOut]) -> None:
         """Returns once Kafka has every row; whatever goes wrong, each report is looked at."""
@@ -334,10 +279,10 @@ class _Redrive:
             for row in rows:
                 reports.append(await self._write(row))  # noqa: PERF401 - those before a failure count
         finally:
-            found = await asyncio.gather(*reports, return_exceptions=True)
-        for one in found:
-            if isinstance(one, BaseException):
-                raise one
+            results = await asyncio.gather(*reports, return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
 
     async def _write(self, row: RecordOut) -> "asyncio.Future[object]":
         report: asyncio.Future[object] = await self._producer.send(
@@ -346,17 +291,10 @@ class _Redrive:
         return report
 
 
-def _not_taken(error: KafkaError) -> SetupError:
-    return SetupError(
-        f"Kafka did not take the re-drive ({error!r}): start it again when Kafka is well,"
-        " it goes on where it stopped."
-    )
-
-
-def _counted(found: Redriven, letter: Letter, marked: set[Place]) -> Redriven:
+def _counted(counted: Redriven, letter: Letter, marked: set[Place]) -> Redriven:
     """The count after one more letter."""
     if letter.place in marked:
-        return replace(found, already=found.already + 1)
+        return replace(counted, already=counted.already + 1)
     if not letter.can_be_redriven:
-        return replace(found, malformed=found.malformed + 1)
-    return replace(found, count=found.count + 1)
+        return replace(counted, malformed=counted.malformed + 1)
+    return replace(counted, count=counted.count + 1)

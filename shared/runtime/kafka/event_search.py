@@ -7,16 +7,17 @@ from there.
 import asyncio
 import time
 from collections.abc import Collection
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
 from shared.event.envelope import Envelope, open_stream_record
-from shared.event.record import Origin, RecordIn
+from shared.event.record import KafkaPartition, Origin, RecordIn
 from shared.event.topics import ACKED, DEAD, RECEIPTS, retry_topic, stream_topic
 from shared.proof.acked import AckedRequest
 from shared.proof.receipt import Receipt
 from shared.proof.trail import Kept, Trail
 from shared.retry.schedule import RetrySchedule
-from shared.runtime.kafka.log_reader import LogReader, Where, open_log
+from shared.runtime.kafka.reader import KafkaReader, open_reader
 
 # How many records a step back takes from each Kafka partition: a fetch or two.
 _CHUNK = 4_000
@@ -26,6 +27,8 @@ SEARCH_S_MAX = 6.0
 _CLOCK_SLACK_MS = 60_000
 # Between two looks for what may just be written.
 _LOOK_S = 0.1
+# A broker that answers later is as good as away to somebody who waits for a page.
+_REQUEST_TIMEOUT_MS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,23 +70,23 @@ class EventSearch:
     def __init__(self, bootstrap_servers: str) -> None:
         self._bootstrap_servers = bootstrap_servers
         # One at a time: a search reads as fast as it can.
-        self._one = asyncio.Lock()
+        self._turn = asyncio.Lock()
 
     async def find(
         self, stream: str, event_id: str, *, before_ms: int | None = None
     ) -> SearchResult:
         """The newest events of this id, at most `SEARCH_S_MAX` s of reading back."""
-        async with self._one, open_log(self._bootstrap_servers) as log:
+        async with self._turn, _open(self._bootstrap_servers) as log:
             progress = _Progress(time.monotonic() + SEARCH_S_MAX)
             is_whole = await _walk_back(
                 log, stream_topic(stream), event_id, progress, before_ms=before_ms
             )
-            found = [
+            events = [
                 await _found_event(log, envelope, stored_at_ms)
                 for envelope, stored_at_ms in progress.found
             ]
             return SearchResult(
-                tuple(sorted(found, key=_newest_first)),
+                tuple(sorted(events, key=_newest_first)),
                 progress.records_read,
                 None if is_whole else progress.oldest_ms,
             )
@@ -93,31 +96,33 @@ async def find_request(
     bootstrap_servers: str, request_id: str, *, since_ms: int, wait_s: float
 ) -> AckedRequest:
     """What the ledger has of a request; it may be written within `wait_s` of now."""
-    found = AckedRequest(request_id)
-    newest_ms: dict[Where, int] = {}
+    request = AckedRequest(request_id)
+    newest_ms: dict[KafkaPartition, int] = {}
     now_s = time.monotonic()
     wait_until_s, until_s = now_s + wait_s, now_s + SEARCH_S_MAX
 
     def take(record: RecordIn) -> None:
         newest_ms[record.origin.topic, record.origin.partition] = record.timestamp_ms
-        found.take(record.value)
+        request.take(record.value)
 
     def is_over() -> bool:
-        return found.is_complete
+        return request.is_complete
 
-    async with open_log(bootstrap_servers) as log:
+    async with _open(bootstrap_servers) as log:
         spans = await log.spans([ACKED])
-        firsts = await log.since(spans, since_ms - _CLOCK_SLACK_MS)
-        at = {where: firsts.get(where, end) for where, (_, end) in spans.items()}
+        firsts = await log.offsets_at(dict.fromkeys(spans, since_ms - _CLOCK_SLACK_MS))
+        at = {partition: firsts.get(partition, end) for partition, (_, end) in spans.items()}
         while True:
-            ranges = {where: (at[where], end) for where, (_, end) in spans.items()}
-            left = await log.read(ranges, take, until_s=until_s, is_over=is_over)
+            ranges = {partition: (at[partition], end) for partition, (_, end) in spans.items()}
+            left = await log.range(ranges).each(take, until_s=until_s, is_over=is_over)
             if left:
-                found.read_until_ms = min(newest_ms.get(where, since_ms) for where in left)
-            if left or found.is_complete or time.monotonic() > wait_until_s:
-                return found
+                request.read_until_ms = min(
+                    newest_ms.get(partition, since_ms) for partition in left
+                )
+            if left or request.is_complete or time.monotonic() > wait_until_s:
+                return request
             await asyncio.sleep(_LOOK_S)
-            at = {where: end for where, (_, end) in spans.items()}
+            at = {partition: end for partition, (_, end) in spans.items()}
             spans = await log.spans([ACKED])
 
 
@@ -129,20 +134,24 @@ async def find_trail(
     destination_ids: Collection[str],
 ) -> Trail:
     """What became of events that were stored after a time; no more once all have all of them."""
-    async with open_log(bootstrap_servers) as log:
+    async with _open(bootstrap_servers) as log:
         return await _follow(log, origins, since_ms, destination_ids)
 
 
-def _newest_first(found: FoundEvent) -> tuple[int, int]:
-    return -found.stored_at_ms, -found.envelope.origin.offset
+def _open(bootstrap_servers: str) -> AbstractAsyncContextManager[KafkaReader]:
+    return open_reader(bootstrap_servers, request_timeout_ms=_REQUEST_TIMEOUT_MS)
+
+
+def _newest_first(event: FoundEvent) -> tuple[int, int]:
+    return -event.stored_at_ms, -event.envelope.origin.offset
 
 
 async def _walk_back(
-    log: LogReader, topic: str, event_id: str, progress: _Progress, *, before_ms: int | None
+    log: KafkaReader, topic: str, event_id: str, progress: _Progress, *, before_ms: int | None
 ) -> bool:
     """Read chunk by chunk from the end until something is found; False when time ran out."""
     spans = await log.spans([topic])
-    ends = {where: end for where, (_, end) in spans.items()}
+    ends = {partition: end for partition, (_, end) in spans.items()}
 
     def look(record: RecordIn) -> None:
         progress.records_read += 1
@@ -153,22 +162,22 @@ async def _walk_back(
             progress.found.append((envelope, at_ms))
 
     if before_ms is not None:
-        ends |= await log.since(spans, before_ms)
+        ends |= await log.offsets_at(dict.fromkeys(spans, before_ms))
     while not progress.found:
         ranges = {
-            where: (max(start, ends[where] - _CHUNK), ends[where])
-            for where, (start, _) in spans.items()
-            if ends[where] > start
+            partition: (max(start, ends[partition] - _CHUNK), ends[partition])
+            for partition, (start, _) in spans.items()
+            if ends[partition] > start
         }
         if not ranges:
             return True
-        if progress.is_late or await log.read(ranges, look, until_s=progress.until_s):
+        if progress.is_late or await log.range(ranges).each(look, until_s=progress.until_s):
             return False
-        ends |= {where: begin for where, (begin, _) in ranges.items()}
+        ends |= {partition: begin for partition, (begin, _) in ranges.items()}
     return True
 
 
-async def _found_event(log: LogReader, envelope: Envelope, stored_at_ms: int) -> FoundEvent:
+async def _found_event(log: KafkaReader, envelope: Envelope, stored_at_ms: int) -> FoundEvent:
     trail = await _follow(log, [envelope.origin], stored_at_ms, ())
     trail.receipts.sort(key=lambda receipt: receipt.started_at_ms)
     return FoundEvent(
@@ -182,7 +191,7 @@ async def _found_event(log: LogReader, envelope: Envelope, stored_at_ms: int) ->
 
 
 async def _follow(
-    log: LogReader, origins: Collection[Origin], since_ms: int, destination_ids: Collection[str]
+    log: KafkaReader, origins: Collection[Origin], since_ms: int, destination_ids: Collection[str]
 ) -> Trail:
     """What became of events after they were stored, in at most `SEARCH_S_MAX` s of reading."""
     trail = Trail.of(origins)
@@ -191,20 +200,14 @@ async def _follow(
     def is_over() -> bool:
         return bool(destination_ids) and trail.is_delivered_to(destination_ids)
 
-    left = await log.read_since(
-        [RECEIPTS],
-        since_ms - _CLOCK_SLACK_MS,
-        trail.take_sheet,
-        until_s=until_s,
-        is_over=is_over,
-    )
+    receipts = await log.since([RECEIPTS], since_ms - _CLOCK_SLACK_MS)
+    left = await receipts.each(trail.take_sheet, until_s=until_s, is_over=is_over)
     # Of what has arrived everywhere, no record matters any more.
     trouble_ms = None if is_over() else trail.first_trouble_ms
     if trouble_ms is not None:
         tiers = [retry_topic(tier.name) for tier in RetrySchedule().tiers]
         for topics, take in ((tiers, trail.take_retry), ([DEAD], trail.take_dead)):
-            left |= await log.read_since(
-                topics, trouble_ms - _CLOCK_SLACK_MS, take, until_s=until_s
-            )
+            records = await log.since(topics, trouble_ms - _CLOCK_SLACK_MS)
+            left |= await records.each(take, until_s=until_s)
     trail.is_whole = not left
     return trail

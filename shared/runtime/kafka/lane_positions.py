@@ -11,22 +11,21 @@ from threading import Lock
 from typing import Any, Self
 
 import structlog
-from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaError, for_code
 from aiokafka.protocol.commit import OffsetCommitRequest, OffsetFetchRequest
 from aiokafka.protocol.coordination import FindCoordinatorRequest
 
+from shared.event.record import KafkaPartition, Position
 from shared.event.topics import lane_group
-from shared.runtime.checkpoint import by_topic
+from shared.runtime.checkpoint import by_partition, by_topic
+from shared.runtime.kafka.clients import new_client, start_client
+from shared.runtime.setup_error import KafkaUnavailableError
 
 log = structlog.get_logger()
 
 # What Kafka takes for "as a tool would, without being a member".
 _NO_GENERATION, _NO_MEMBER = -1, ""
 _DEFAULT_RETENTION = -1
-
-# As Spark's Kafka source writes it, and ours: {topic: {partition: offset}}.
-Position = Mapping[str, Mapping[str, int]]
 
 
 class LanePositions:
@@ -40,18 +39,18 @@ class LanePositions:
 
     def note(self, lane: str, progress: Mapping[str, Any]) -> None:
         """Enter what a finished micro-batch says of its sources."""
-        position: dict[str, Mapping[str, int]] = {}
+        position: dict[KafkaPartition, int] = {}
         for source in progress["sources"]:
             end = source["endOffset"]
-            position.update((json.loads(end) if isinstance(end, str) else end) or {})
+            position |= by_partition((json.loads(end) if isinstance(end, str) else end) or {})
         with self._lock:
             self._newest[lane] = position
 
-    def begin(self, lane: str, position: Mapping[tuple[str, int], int]) -> None:
+    def begin(self, lane: str, position: Position) -> None:
         """Enter from where a lane goes on: its last life may not have told all that it did."""
         if position:
             with self._lock:
-                self._newest[lane] = by_topic(position)
+                self._newest[lane] = position
 
     @property
     def has_news(self) -> bool:
@@ -69,7 +68,7 @@ class LanePositions:
                 self._groups = await LaneGroups(self._bootstrap_servers).__aenter__()
             for lane, position in newest.items():
                 await self._groups.commit(lane, position)
-        except (KafkaError, OSError) as error:
+        except (KafkaUnavailableError, KafkaError, OSError) as error:
             log.info("lane.position_not_told", error=repr(error))
             await self.close()
             with self._lock:
@@ -86,24 +85,21 @@ class LaneGroups:
     """The consumer groups that show the lanes' positions."""
 
     def __init__(self, bootstrap_servers: str) -> None:
-        self._client = AIOKafkaClient(bootstrap_servers=bootstrap_servers)
+        self._bootstrap_servers = bootstrap_servers
+        self._client = new_client(bootstrap_servers)
         self._coordinators: dict[str, int] = {}
 
     async def __aenter__(self) -> Self:
-        try:
-            await self._client.bootstrap()
-        except BaseException:
-            await self._client.close()
-            raise
+        await start_client(self._client, self._bootstrap_servers)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._client.close()
+        await self._client.stop()
 
     async def commit(self, lane: str, position: Position) -> None:
         topics = [
             (topic, [(int(number), offset, "") for number, offset in offsets.items()])
-            for topic, offsets in position.items()
+            for topic, offsets in by_topic(position).items()
         ]
         group = lane_group(lane)
         request = OffsetCommitRequest(group, _NO_GENERATION, _NO_MEMBER, _DEFAULT_RETENTION, topics)
@@ -114,13 +110,19 @@ class LaneGroups:
                     self._coordinators.pop(group, None)
                     raise for_code(code)
 
-    async def position(self, lane: str) -> dict[tuple[str, int], int]:
-        """How far a lane is, as it last said; nothing of a lane that never said."""
+    async def position(self, lane: str) -> dict[KafkaPartition, int] | None:
+        """How far a lane is, as it last said; None while nobody can tell.
+
+        Before the first lane has ever spoken, Kafka has no place for positions.
+        """
         group = lane_group(lane)
-        response = await self._ask(group, OffsetFetchRequest(group, None))
-        if getattr(response, "error_code", 0):
+        try:
+            response = await self._ask(group, OffsetFetchRequest(group, None))
+            if getattr(response, "error_code", 0):
+                raise for_code(response.error_code)
+        except KafkaError:
             self._coordinators.pop(group, None)
-            raise for_code(response.error_code)
+            return None
         return {
             (topic, number): offset
             for topic, partitions in response.topics
@@ -131,8 +133,8 @@ class LaneGroups:
     async def _ask(self, group: str, request: Any) -> Any:
         if group not in self._coordinators:
             node = self._client.get_random_node()
-            found = await self._client.send(node, FindCoordinatorRequest(group, 0))
-            if found.error_code:
-                raise for_code(found.error_code)
-            self._coordinators[group] = found.coordinator_id
+            answer = await self._client.send(node, FindCoordinatorRequest(group, 0))
+            if answer.error_code:
+                raise for_code(answer.error_code)
+            self._coordinators[group] = answer.coordinator_id
         return await self._client.send(self._coordinators[group], request)

@@ -1,20 +1,18 @@
-"""Decides how topics are made as the core wants them, and how their true state is read."""
+"""Makes topics as the core wants them, and reads how they are set up in truth."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 
-from aiokafka import TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
+from aiokafka.admin import NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.consumer import AIOKafkaConsumer
-from aiokafka.errors import KafkaError, for_code
+from aiokafka.errors import for_code
 
 from shared.event.topic_safety import IN_SYNC_MIN_SAFE, REPLICAS_SAFE, TopicState
 from shared.event.topics import TopicSpec
-from shared.runtime.kafka.client_start import started
-from shared.runtime.kafka.records import spans_of
-from shared.runtime.setup_error import SetupError
+from shared.runtime.kafka.clients import KafkaAdmin, new_admin, running
+from shared.runtime.kafka.features import ApiVersionsRequest, finalized_features
+from shared.runtime.setup_error import KafkaUnavailableError
 
 # Leaders are there within 100 ms of a topic's birth unless brokers are missing.
 _LEADERS_TIMEOUT_S = 30.0
@@ -27,33 +25,29 @@ _REQUEST_TIMEOUT_MS = 10_000
 
 @asynccontextmanager
 async def topic_admin(bootstrap_servers: str) -> AsyncIterator["TopicAdmin"]:
-    """An admin for as long as the block lasts; SetupError when no broker answers."""
-    client = AIOKafkaAdminClient(
-        bootstrap_servers=bootstrap_servers, request_timeout_ms=_REQUEST_TIMEOUT_MS
-    )
-    try:
-        await client.start()
-    except KafkaError as error:
-        await client.close()
-        raise SetupError(
-            f"No Kafka broker answers at {bootstrap_servers} ({error}):"
-            " start one with `hifi up`, or name another with --kafka HOST:PORT."
-        ) from error
-    try:
-        yield TopicAdmin(client, bootstrap_servers)
-    finally:
-        await client.close()
+    """An admin for as long as the block lasts; KafkaUnavailableError when no broker answers."""
+    client = new_admin(bootstrap_servers, request_timeout_ms=_REQUEST_TIMEOUT_MS)
+    async with running(client, bootstrap_servers):
+        yield TopicAdmin(client)
 
 
 class TopicAdmin:
     """Made by `topic_admin`."""
 
-    def __init__(self, client: AIOKafkaAdminClient, bootstrap_servers: str) -> None:
+    def __init__(self, client: KafkaAdmin) -> None:
         self._client = client
-        self._bootstrap_servers = bootstrap_servers
 
     async def broker_count(self) -> int:
         return len((await self._client.describe_cluster())["brokers"])
+
+    async def features(self) -> dict[str, int] | None:
+        """The level of each feature that the cluster has on; None when it does not say."""
+        client = self._client._client  # noqa: SLF001 - its own requests know nothing of features
+        try:
+            response = await client.send(client.get_random_node(), ApiVersionsRequest())
+        except NotImplementedError:
+            return None
+        return finalized_features(response)
 
     async def names(self) -> set[str]:
         return set(await self._client.list_topics())
@@ -80,7 +74,7 @@ class TopicAdmin:
         )
         for topic, code, message in response.topic_errors:
             if code not in {0, _ALREADY_THERE}:
-                raise SetupError(
+                raise KafkaUnavailableError(
                     f"Kafka refused to create the topic {topic}: {message or for_code(code)}"
                 )
         await self._wait_for_leaders({spec.name for spec in missing})
@@ -91,7 +85,7 @@ class TopicAdmin:
         response = await self._client.create_partitions({name: NewPartitions(partition_count)})
         for topic, code, message in response.topic_errors:
             if code != 0:
-                raise SetupError(
+                raise KafkaUnavailableError(
                     f"Kafka refused to grow the topic {topic}: {message or for_code(code)}"
                 )
         await self._wait_for_leaders({name})
@@ -113,27 +107,6 @@ class TopicAdmin:
             for topic in await self._client.describe_topics(wanted)
         }
 
-    async def spans(self, names: Iterable[str]) -> dict[tuple[str, int], tuple[int, int]]:
-        """The first offset and the end of each Kafka partition of the topics that exist."""
-        async with self._consumer() as consumer:
-            return await spans_of(consumer, names)
-
-    async def offsets_at(self, name: str, at_ms: int | None) -> dict[tuple[str, int], int]:
-        """The first offset not stored before that time, by Kafka partition; None: the end."""
-        async with self._consumer() as consumer:
-            spans = await spans_of(consumer, [name])
-            ends = {where: end for where, (_, end) in spans.items()}
-            if at_ms is None:
-                return ends
-            asked = {TopicPartition(*where): at_ms for where in spans}
-            found = await consumer.offsets_for_times(asked)
-        return {
-            (where.topic, where.partition): ends[where.topic, where.partition]
-            if young is None
-            else young.offset
-            for where, young in found.items()
-        }
-
     async def _wait_for_leaders(self, names: set[str]) -> None:
         """A topic is there only when each of its partitions has a broker that leads it."""
         for _ in range(round(_LEADERS_TIMEOUT_S / _LEADERS_LOOK_S)):
@@ -144,13 +117,10 @@ class TopicAdmin:
             ):
                 return
             await asyncio.sleep(_LEADERS_LOOK_S)
-        raise SetupError(
+        raise KafkaUnavailableError(
             f"Kafka has no leader for {', '.join(sorted(names))} after {_LEADERS_TIMEOUT_S:.0f} s:"
             " see the brokers' logs."
         )
-
-    def _consumer(self) -> AbstractAsyncContextManager[AIOKafkaConsumer]:
-        return started(AIOKafkaConsumer(bootstrap_servers=self._bootstrap_servers))
 
     async def _settings(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
         responses = await self._client.describe_configs(

@@ -1,4 +1,4 @@
-"""Decides how a compacted topic is followed: read whole, then kept up to date for ever."""
+"""Follows a compacted topic: reads it whole, then keeps what it amounts to up to date for ever."""
 
 import asyncio
 import contextlib
@@ -7,9 +7,10 @@ from time import monotonic
 from typing import Generic, TypeVar
 
 import structlog
-from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import KafkaError
 
+from shared.event.record import RecordIn
+from shared.runtime.kafka.clients import kafka_errors
+from shared.runtime.kafka.reader import Follow, KafkaReader, start_reader
 from shared.runtime.setup_error import SetupError
 
 log = structlog.get_logger()
@@ -39,33 +40,28 @@ class TopicFeed(Generic[T]):
     ) -> None:
         self.value = empty
         self._topic = topic
-        self._partition = TopicPartition(topic, 0)
         self._empty = empty
         # The value after one more record (key, value); ValueError when the record makes no sense.
         self._fold = fold
         self._bootstrap_servers = bootstrap_servers
         self._on_change = on_change
-        self._consumer: AIOKafkaConsumer | None = None
-        self._follower: asyncio.Task[None] | None = None
+        self._reader: KafkaReader | None = None
+        self._follow: Follow | None = None
+        self._task: asyncio.Task[None] | None = None
         self._heard_at_s = float("-inf")
-        self._answered_ms: int | None = None
+        self._answered_at_ms = 0
 
     async def start(self) -> None:
         """Read what there is, then follow. Returns once everything written so far is known."""
-        try:
-            self._consumer, self.value = await self._open()
-        except KafkaError as error:
-            raise SetupError(
-                f"{self._topic} cannot be read from Kafka at {self._bootstrap_servers}"
-                f" ({error!r}): is it up, and the address right?"
-            ) from error
-        self._follower = asyncio.create_task(self._follow())
+        with kafka_errors(self._bootstrap_servers):
+            self.value = await self._open()
+        self._task = asyncio.create_task(self._keep_following())
 
     async def stop(self) -> None:
-        if self._follower is not None:
-            self._follower.cancel()
+        if self._task is not None:
+            self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await self._follower
+                await self._task
         await self._close()
 
     @property
@@ -80,48 +76,46 @@ class TopicFeed(Generic[T]):
             return f"no news of {self._topic} for {_AGE_S_MAX:g} s"
         return None
 
-    async def _open(self) -> tuple[AIOKafkaConsumer, T]:
-        """A consumer at the end of the topic, and what all records up to there amount to."""
-        consumer = AIOKafkaConsumer(
-            bootstrap_servers=self._bootstrap_servers,
-            enable_auto_commit=False,
-            auto_offset_reset="earliest",
-        )
+    async def _open(self) -> T:
+        """Follow from the beginning; returns what all records there are amount to."""
+        reader = await start_reader(self._bootstrap_servers)
         try:
-            await consumer.start()
-            await self._check_topic(consumer)
-            consumer.assign([self._partition])
-            await consumer.seek_to_beginning(self._partition)
-            end = (await consumer.end_offsets([self._partition]))[self._partition]
-            found = self._empty
-            while await consumer.position(self._partition) < end:
-                found = await self._take(consumer, found)
+            follow, value = await self._read_whole(reader)
         except BaseException:
-            await consumer.stop()
+            await reader.close()
             raise
+        self._reader, self._follow = reader, follow
         self._heard_at_s = monotonic()
-        return consumer, found
+        return value
 
-    async def _check_topic(self, consumer: AIOKafkaConsumer) -> None:
-        if self._topic not in await consumer.topics():
+    async def _read_whole(self, reader: KafkaReader) -> tuple[Follow, T]:
+        spans = await reader.spans([self._topic])
+        if not spans:
             raise SetupError(
                 f"Kafka at {self._bootstrap_servers} has no topic {self._topic}: create Hifi's"
                 " topics first (`hifi up` does it), or name another Kafka."
             )
+        follow = reader.follow({partition: begin for partition, (begin, _) in spans.items()})
+        value = self._empty
+        while not await follow.has_reached(
+            {partition: end for partition, (_, end) in spans.items()}
+        ):
+            value = await self._take(follow, value)
+        return follow, value
 
-    async def _follow(self) -> None:
-        """Take what comes. A follower that fails is begun anew: old news must not pass for new."""
+    async def _keep_following(self) -> None:
+        """Take what comes. If that fails, read all anew: an old value must not pass for a new."""
         pause_s = _PAUSE_S
         while True:
             try:
-                if self._consumer is None:
-                    self._consumer, found = await self._open()
+                if self._follow is None:
+                    value = await self._open()
                 else:
-                    found = await self._take(self._consumer, self.value)
-                if found != self.value:
-                    self.value = found
+                    value = await self._take(self._follow, self.value)
+                if value != self.value:
+                    self.value = value
                     if self._on_change is not None:
-                        self._on_change(found)
+                        self._on_change(value)
                 pause_s = _PAUSE_S
             except Exception as error:  # noqa: BLE001 - whatever it is, we must follow on
                 log.warning(
@@ -132,25 +126,27 @@ class TopicFeed(Generic[T]):
                 pause_s = min(2 * pause_s, _PAUSE_S_MAX)
 
     async def _close(self) -> None:
-        consumer, self._consumer = self._consumer, None
-        if consumer is not None:
-            with contextlib.suppress(KafkaError):
-                await consumer.stop()
+        reader, self._reader, self._follow = self._reader, None, None
+        if reader is not None:
+            await reader.close()
 
-    async def _take(self, consumer: AIOKafkaConsumer, found: T) -> T:
-        """The value after the records that are there."""
-        batches = await consumer.getmany(self._partition, timeout_ms=round(_POLL_S * 1000))
-        answered_ms = consumer.last_poll_timestamp(self._partition)
-        if batches or answered_ms != self._answered_ms:
+    async def _take(self, follow: Follow, value: T) -> T:
+        """The value after the records that have come."""
+        records = await follow.read(wait_s=_POLL_S)
+        if records or follow.answered_at_ms != self._answered_at_ms:
             # Also an answer without records is news: there is nothing newer.
-            self._answered_ms = answered_ms
+            self._answered_at_ms = follow.answered_at_ms
             self._heard_at_s = monotonic()
-        for record in batches.get(self._partition, []):
-            try:
-                found = self._fold(found, record.key or b"", record.value)
-            except (ValueError, TypeError) as error:
-                # One bad record must not stop the others; what it is about stays as it was.
-                log.warning(
-                    "feed.record_refused", topic=self._topic, key=str(record.key), error=str(error)
-                )
-        return found
+        for record in records:
+            value = self._folded(value, record)
+        return value
+
+    def _folded(self, value: T, record: RecordIn) -> T:
+        try:
+            return self._fold(value, record.key or b"", record.value)
+        except (ValueError, TypeError) as error:
+            # One bad record must not stop the others; what it is about stays as it was.
+            log.warning(
+                "feed.record_refused", topic=self._topic, key=str(record.key), error=str(error)
+            )
+            return value

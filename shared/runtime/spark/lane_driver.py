@@ -21,6 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from shared.config.configuration import Configuration
 from shared.config.destination import Destination
+from shared.event.record import Position
 from shared.flow.flow_record import FlowRecord
 from shared.retry.schedule import RetrySchedule
 from shared.runtime import defaults
@@ -32,7 +33,7 @@ from shared.runtime.kafka.state_topic import StateFeed
 from shared.runtime.logs import configure_logs
 from shared.runtime.one_owner import own_folder
 from shared.runtime.settings import Port, SecretSettings, ServiceSettings
-from shared.runtime.setup_error import SetupError
+from shared.runtime.setup_error import OperatorError
 from shared.runtime.spark.lane_keeper import HoldLane, LaneKeeper, LaneObserver, hold_nothing
 from shared.runtime.spark.session import SparkSettings, class_archive, start_spark, stop_spark
 
@@ -125,7 +126,7 @@ def run_lanes(
     warm_up: Callable[[SparkSession], None] = lambda _: None,
     hold_lane: HoldLane = hold_nothing,
     announce_end: Callable[[str], None] = lambda _: None,
-    begins_at: Callable[[W], Mapping[tuple[str, int], int]],
+    begins_at: Callable[[W], Position],
 ) -> None:
     """Run until SIGTERM or SIGINT, then drain. A mistake in the set-up ends with one sentence."""
     configure_logs(service=service, level=settings.log_level)
@@ -166,7 +167,7 @@ def run_lanes(
                 asyncio.run(_tell_last(positions))
                 if stop_spark(spark):
                     archive.publish()
-    except SetupError as error:
+    except OperatorError as error:
         sys.exit(f"hifi {service}: {error}")
     log.info("service.stopped")
 

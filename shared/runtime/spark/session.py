@@ -1,4 +1,4 @@
-"""Decides how every Spark session of ours is set up: pins, quiet logs, slots, retries of tasks.
+"""Sets up every Spark session of ours: pins, quiet logs, slots, retries of tasks.
 
 The jars are given, not fetched by Spark: they come from the lock file and are checked.
 """
@@ -19,9 +19,9 @@ from pyspark.sql.pandas.functions import vectorized_udf  # type: ignore[attr-def
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.util import PythonEvalType
 
-from shared.event.topics import OUTCOME_BYTES_MAX
 from shared.runtime.java.class_archive import ClassArchive
 from shared.runtime.java.java import find_java
+from shared.runtime.kafka.spark_options import sink_options
 from shared.runtime.spark.packed_rows import BATCH_BYTES
 from shared.runtime.spark.quick_files import write_files_quickly
 
@@ -30,7 +30,7 @@ ArrowFunction: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.Reco
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
-    """What differs between our sessions; everything else is decided here."""
+    """What differs between our sessions; everything else is the same for all."""
 
     name: str
     # Scratch space; safe to delete while no session runs.
@@ -60,10 +60,6 @@ _SMALL_MACHINE_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 _TASK_TRIES = 4
 # Rows per Arrow batch: 20 requests of 500 events to send side by side.
 _ARROW_ROWS = 10_000
-# How long Kafka may take to store an outcome before its task fails, and all of it is sent again. A
-# broker that is started anew is away for up to 30 s; the default of two minutes lets four tries
-# pass for eight before anybody hears why (ADR 0027).
-_OUTCOME_TIMEOUT_MS = 45_000
 # How often an idle query asks Kafka for new offsets. The default of 10 ms costs a tenth of a core
 # for each query; 50 ms adds 25 ms to the mean latency of an event that meets an idle lane.
 _POLLING_DELAY = "50ms"
@@ -207,7 +203,7 @@ def write_outcomes(
     writer = (
         outcomes.writeStream.format("kafka")
         .queryName(name)
-        .options(**_sink_options(name, bootstrap_servers))
+        .options(**sink_options(bootstrap_servers, name=name))
         .option("checkpointLocation", str(checkpoint))
     )
     if is_realtime:
@@ -218,19 +214,5 @@ def write_outcomes(
 
 def write_outcomes_once(outcomes: DataFrame, *, name: str, bootstrap_servers: str) -> None:
     """The same for a bounded job; returns when every outcome is stored."""
-    options = _sink_options(name, bootstrap_servers)
+    options = sink_options(bootstrap_servers, name=name)
     outcomes.write.format("kafka").options(**options).save()
-
-
-def _sink_options(name: str, bootstrap_servers: str) -> dict[str, str]:
-    return {
-        "kafka.bootstrap.servers": bootstrap_servers,
-        "kafka.acks": "all",
-        "kafka.enable.idempotence": "true",
-        "kafka.compression.type": "lz4",
-        "kafka.max.request.size": str(OUTCOME_BYTES_MAX),
-        "kafka.delivery.timeout.ms": str(_OUTCOME_TIMEOUT_MS),
-        "kafka.max.block.ms": str(_OUTCOME_TIMEOUT_MS),
-        # A producer of its own: a flush waits for nobody else's records.
-        "kafka.client.id": f"hifi-{name}",
-    }

@@ -16,7 +16,7 @@ from shared.config.access import ApiKey, new_text, secret_from
 from shared.config.configuration import Configuration, Stream
 from shared.config.destination import Destination
 from shared.event.topics import stream_topic
-from shared.runtime.setup_error import SetupError
+from shared.runtime.setup_error import UsageError
 from tests.support.gateway_fixtures import (
     FakePublisher,
     FakeReceipts,
@@ -42,7 +42,7 @@ def gateway() -> Iterator[RunningGateway]:
 def hifi(gateway: RunningGateway, *arguments: str, key: str | None = ROOT) -> tuple[int, str, str]:
     environment = {"HIFI_GATEWAY": gateway.url, "HIFI_API_KEY": key}
     result = CliRunner().invoke(app, list(arguments), env=environment)
-    if isinstance(result.exception, SetupError):
+    if isinstance(result.exception, UsageError):
         raise result.exception
     return result.exit_code, result.stdout, result.stderr
 
@@ -98,7 +98,7 @@ def test_streams_are_put_shown_listed_and_deleted(gateway: RunningGateway, tmp_p
     assert hifi(gateway, "streams", "delete", "bills")[0] == 0
     assert said(gateway, "streams", "list", "--json") == ["orders"]
     schema.write_text("{")
-    with pytest.raises(SetupError, match=r"order\.json is not JSON"):
+    with pytest.raises(UsageError, match=r"order\.json is not JSON"):
         hifi(gateway, "streams", "put", "bills", "--schema", str(schema))
 
 
@@ -108,18 +108,18 @@ def test_quotas_are_put_shown_and_deleted(gateway: RunningGateway) -> None:
     assert made["events_per_s"] == 10
     assert made["bytes_per_s"] is None
     assert hifi(gateway, "tenants", "delete", "acme")[0] == 0
-    with pytest.raises(SetupError, match="404 unknown_tenant"):
+    with pytest.raises(UsageError, match="404 unknown_tenant"):
         hifi(gateway, "tenants", "show", "acme")
 
 
 def test_what_is_refused_is_one_sentence_that_says_what_next(gateway: RunningGateway) -> None:
-    with pytest.raises(SetupError, match=r"401 .*--api-key or HIFI_API_KEY"):
+    with pytest.raises(UsageError, match=r"401 .*--api-key or HIFI_API_KEY"):
         hifi(gateway, "keys", "list", key=None)
-    with pytest.raises(SetupError, match=r"409 key_in_use: .*rotate or delete"):
+    with pytest.raises(UsageError, match=r"409 key_in_use: .*rotate or delete"):
         hifi(gateway, "keys", "create", "root")
-    with pytest.raises(SetupError, match="400 bad_object: scopes"):
+    with pytest.raises(UsageError, match="400 bad_object: scopes"):
         hifi(gateway, "keys", "create", "odd", "--scope", "everything")
-    with pytest.raises(SetupError, match="No gateway answers at http://127"):
+    with pytest.raises(UsageError, match="No gateway answers at http://127"):
         hifi(gateway, "keys", "list", "--gateway", "http://127.0.0.1:1")
 
 
@@ -139,5 +139,5 @@ def test_a_receipt_is_shown_to_people_and_to_programs() -> None:
         config.configuration = replace(config.configuration, destinations={CRM.id: CRM})
         kept.is_whole = False
         assert "crm: 2 unknown" in hifi(gateway, "receipt", request_id, "--event", "e-2")[1]
-        with pytest.raises(SetupError, match="bad_request_id"):
+        with pytest.raises(UsageError, match="bad_request_id"):
             hifi(gateway, "receipt", "x")

@@ -15,7 +15,7 @@ from gateway.settings import Settings
 from shared.config.configuration import Configuration, Stream
 from shared.config.signing import signing_key
 from shared.runtime.secret_box import SecretBox, new_key
-from shared.runtime.setup_error import SetupError
+from shared.runtime.setup_error import SetupError, UsageError
 from tests.support.gateway_fixtures import (
     FakePublisher,
     FixedConfig,
@@ -37,7 +37,7 @@ def gateway(monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningGateway]:
 def hifi(gateway: RunningGateway, *arguments: str, stdin: str = "") -> tuple[str, str]:
     environment = {"HIFI_GATEWAY": gateway.url}
     result = CliRunner().invoke(app, list(arguments), env=environment, input=stdin)
-    if isinstance(result.exception, SetupError):
+    if isinstance(result.exception, UsageError):
         raise result.exception
     assert result.exit_code == 0, result.output
     return result.stdout, result.stderr
@@ -74,15 +74,15 @@ def test_a_destination_is_put_changed_paused_resumed_and_deleted(
 
 
 def test_a_mistake_is_one_sentence(gateway: RunningGateway, tmp_path: Path) -> None:
-    with pytest.raises(SetupError, match="target_forbidden: url: Hifi sends to public addresses"):
+    with pytest.raises(UsageError, match="target_forbidden: url: Hifi sends to public addresses"):
         at(gateway, "put", "http://10.0.0.1/")
-    with pytest.raises(SetupError, match="write it as SETTING=VALUE"):
+    with pytest.raises(UsageError, match="write it as SETTING=VALUE"):
         at(gateway, "put", URL, "--set", "colour")
-    with pytest.raises(SetupError, match="cannot be read as JSON"):
+    with pytest.raises(UsageError, match="cannot be read as JSON"):
         at(gateway, "put", URL, "--settings", str(tmp_path / "nothing.json"))
-    with pytest.raises(SetupError, match="does not hold a JSON object"):
+    with pytest.raises(UsageError, match="does not hold a JSON object"):
         at(gateway, "put", URL, "--settings", "-", stdin="[]")
-    with pytest.raises(SetupError, match="unknown_destination"):
+    with pytest.raises(UsageError, match="unknown_destination"):
         at(gateway, "show")
 
 

@@ -13,7 +13,7 @@ from deploy.cli.events.posting import Poster
 from deploy.cli.events.send import send
 from gateway.publish.report import Fate
 from shared.event.topics import stream_topic
-from shared.runtime.setup_error import SetupError
+from shared.runtime.setup_error import UsageError
 from tests.support.gateway_fixtures import (
     FakePublisher,
     RunningGateway,
@@ -41,7 +41,7 @@ def invoke(gateway: RunningGateway, *arguments: str, stdin: bytes = b"") -> tupl
     result = CliRunner().invoke(
         app, ["demo", *arguments], input=stdin, env={"HIFI_GATEWAY": gateway.url}
     )
-    if isinstance(result.exception, SetupError):
+    if isinstance(result.exception, UsageError):
         raise result.exception
     return result.exit_code, result.stdout, result.stderr
 
@@ -90,7 +90,7 @@ def test_bad_json_names_its_line_after_what_was_sent(
     line: str, why: str, gateway: RunningGateway, publisher: FakePublisher
 ) -> None:
     given = b'{"id":"1"}\n{"id":"2"}\n' + line.encode(errors="surrogateescape")
-    with pytest.raises(SetupError, match=rf"line 3 of standard input is not JSON \(.*{why}"):
+    with pytest.raises(UsageError, match=rf"line 3 of standard input is not JSON \(.*{why}"):
         invoke(gateway, "--file", "-", "--batch", "1", stdin=given)
     assert len(publisher.stored(TOPIC)) == 2
 
@@ -121,7 +121,7 @@ def test_an_unknown_stream_is_said_in_the_gateways_words(gateway: RunningGateway
 
 def test_without_a_gateway_it_is_one_sentence() -> None:
     result = CliRunner().invoke(app, ["demo", "{}", "--gateway", "http://127.0.0.1:1"])
-    assert isinstance(result.exception, SetupError)
+    assert isinstance(result.exception, UsageError)
     assert "No gateway answers at http://127.0.0.1:1" in str(result.exception)
 
 
@@ -133,7 +133,7 @@ def test_one_source_of_events_must_be_named(arguments: list[str]) -> None:
 
 
 def test_a_file_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(SetupError, match="missing cannot be read"):
+    with pytest.raises(UsageError, match="missing cannot be read"):
         list(read_lines(tmp_path / "missing"))
 
 

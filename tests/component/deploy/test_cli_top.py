@@ -7,7 +7,7 @@ from typer.testing import CliRunner, Result
 
 from deploy.cli.commands import app
 from shared.config.access import ApiKey, new_text, secret_from
-from shared.runtime.setup_error import SetupError
+from shared.runtime.setup_error import UsageError
 from tests.support.console_fixtures import RunningConsole, configure, overview
 
 
@@ -16,7 +16,7 @@ def top(url: str, *arguments: str, **env: str) -> Result:
 
 
 def problem_of(result: Result) -> str:
-    assert isinstance(result.exception, SetupError), result.output
+    assert isinstance(result.exception, UsageError), result.output
     return str(result.exception)
 
 

@@ -11,7 +11,7 @@ from shared.config.configuration import Configuration, Stream
 from shared.event.topics import stream_topic
 from shared.retry.dead_letter import Place
 from shared.runtime.kafka.dead_letters import OvertakenError
-from shared.runtime.setup_error import SetupError
+from shared.runtime.setup_error import KafkaUnavailableError
 from tests.support.gateway_fixtures import (
     FakeDeadLetters,
     FakePublisher,
@@ -117,7 +117,7 @@ def test_an_order_that_makes_no_sense_is_refused(
 def test_a_kafka_that_is_away_is_503_and_an_overtaken_redrive_409(
     gateway: RunningGateway, resting: FakeDeadLetters
 ) -> None:
-    resting.error = SetupError("Kafka is away")
+    resting.error = KafkaUnavailableError("Kafka is away")
     assert gateway.client.get(PATH).status_code == 503
     assert gateway.client.post(PATH + ":redrive", json={}).status_code == 503
     resting.error = OvertakenError("another")

@@ -25,7 +25,7 @@ from shared.proof.acked import AckedRow, request_time_ms
 from shared.proof.receipt import Receipt, ReceiptOutcome, facts_of, make_receipt
 from shared.retry.decision import DeadLetter
 from shared.retry.routing import route
-from shared.runtime.setup_error import SetupError
+from shared.runtime.setup_error import KafkaUnavailableError
 from tests.support.gateway_fixtures import (
     FakePublisher,
     FakeReceipts,
@@ -230,7 +230,7 @@ def test_a_query_that_makes_no_sense_is_400(gateway: RunningGateway, query: dict
 
 
 def test_a_kafka_that_is_away_is_503(gateway: RunningGateway, kept: FakeReceipts) -> None:
-    kept.error = SetupError("Kafka is away")
+    kept.error = KafkaUnavailableError("Kafka is away")
     answer = get(gateway, an_id())
     assert (answer.status_code, answer.json()["code"]) == (503, "kafka_unavailable")
     assert answer.headers["retry-after"] == "2"

@@ -21,7 +21,7 @@ from shared.proof.intervals import Offsets
 from shared.proof.merkle import merkle_root
 from shared.proof.overview import MinuteBooks, MinuteState, Missing, Node
 from shared.proof.statement import NO_PREVIOUS, SignedStatement, Statement
-from shared.runtime.setup_error import SetupError
+from shared.runtime.setup_error import SetupError, UsageError
 
 TOPIC, TO = "hifi.stream.orders", "orders/shop"
 M0 = 1_699_999_980_000
@@ -135,9 +135,9 @@ def test_a_minute_can_be_written_in_several_ways(text: str, minute: int) -> None
 
 
 def test_what_is_no_minute_or_no_file_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(SetupError, match="is no minute"):
+    with pytest.raises(UsageError, match="is no minute"):
         read_minute("yesterday")
-    with pytest.raises(SetupError, match="cannot be read"):
+    with pytest.raises(UsageError, match="cannot be read"):
         read_ids(tmp_path / "none")
     (tmp_path / "ids").write_text("a\n\n b \n")
     assert read_ids(tmp_path / "ids") == {"a", "b"}

@@ -22,13 +22,13 @@ from shared.retry.routing import route, route_malformed
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.dead_letters import (
+    OvertakenError,
     Redriven,
     count_redrive,
     open_dead_letters,
     redrive,
 )
 from shared.runtime.kafka.topic_admin import topic_admin
-from shared.runtime.setup_error import SetupError
 from tests.support.kafka_log import read_all, write_rows
 
 pytestmark = pytest.mark.integration
@@ -140,7 +140,7 @@ def test_two_at_once_send_each_once(kafka: Cluster) -> None:
 
     ended = asyncio.run(race())
     # Who was overtaken says so in a sentence; one at least goes on to the end.
-    assert [one for one in ended if not isinstance(one, Redriven | SetupError)] == []
+    assert [one for one in ended if not isinstance(one, Redriven | OvertakenError)] == []
     assert any(isinstance(one, Redriven) for one in ended)
     asyncio.run(do_redrive(kafka, DeadLetterFilter(stream="race")))
     assert ids(committed(kafka, retry_topic("30s"), "race")) == Counter(f"e{n}" for n in range(300))
@@ -148,8 +148,8 @@ def test_two_at_once_send_each_once(kafka: Cluster) -> None:
 
 KILLED = """
 import asyncio, os, signal, sys
-from shared.retry.dead_letter import Wanted
-from shared.runtime import dead_letters
+from shared.retry.dead_letter import DeadLetterFilter
+from shared.runtime.kafka import dead_letters
 from shared.retry.schedule import RetrySchedule
 
 class Dying(dead_letters._Redrive):
@@ -163,7 +163,7 @@ class Dying(dead_letters._Redrive):
         return report
 
 dead_letters._Redrive = Dying
-asyncio.run(dead_letters.redrive(sys.argv[1], Wanted(stream="killed"), redrive_id="k",
+asyncio.run(dead_letters.redrive(sys.argv[1], DeadLetterFilter(stream="killed"), redrive_id="k",
     schedule=RetrySchedule(), rate_per_s=1e6))
 """
 

@@ -294,9 +294,9 @@ def test_a_config_feed_survives_its_kafka_and_says_how_old_it_is(kafka: Cluster)
         try:
             assert feed.problem is None
             # What a bug or a broken record would do: the follower must begin anew.
-            consumer, feed._consumer = feed._consumer, None
-            assert consumer is not None
-            await consumer.stop()
+            reader, feed._reader = feed._reader, None
+            assert reader is not None
+            await reader.close()
             name = f"s-{uuid.uuid4().hex}"
             await write_config(servers, [Stream(name)])
             await until(lambda: name in feed.configuration.streams)

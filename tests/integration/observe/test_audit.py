@@ -25,6 +25,7 @@ from shared.proof.overview import MinuteState
 from shared.proof.statement import SignedStatement
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.java.jars import default_cache
+from shared.runtime.kafka.reader import open_reader
 from shared.runtime.kafka.topic_admin import topic_admin
 from shared.runtime.spark.session import stop_spark
 from tests.support.audit_seeds import PARTITIONS, Seed, make_seed, tell_positions, write_seeds
@@ -47,11 +48,8 @@ async def prepare(kafka: Cluster, seeds: Sequence[Seed]) -> None:
     async with topic_admin(kafka.bootstrap_servers) as admin:
         await admin.create_missing([*fixed_specs(TIERS), *specs])
     await write_seeds(kafka.bootstrap_servers, seeds)
-    async with topic_admin(kafka.bootstrap_servers) as admin:
-        spans = await admin.spans([retry_topic(tier) for tier in TIERS])
-    retrier: dict[str, dict[str, int]] = {}
-    for (topic, number), (_, end) in spans.items():
-        retrier.setdefault(topic, {})[str(number)] = end
+    async with open_reader(kafka.bootstrap_servers) as reader:
+        retrier = await reader.ends([retry_topic(tier) for tier in TIERS])
     async with asyncio.timeout(60):
         while True:
             try:

@@ -13,7 +13,7 @@ from deploy.local.cluster import Cluster
 from retrier.broker import Broker
 from retrier.due_gate import DueGate
 from shared.event.topics import TopicSpec, fixed_specs
-from shared.runtime.kafka.client_start import started
+from shared.runtime.kafka.clients import running
 from shared.runtime.kafka.topic_admin import topic_admin
 from tests.support.stack_fixtures import PATIENCE_S
 
@@ -30,7 +30,7 @@ def write(cluster: Cluster, topic: str, partitions: Sequence[int]) -> list[int]:
         async with topic_admin(cluster.bootstrap_servers) as admin:
             await admin.create_missing([TopicSpec(topic, 2, SETTINGS)])
         producer = AIOKafkaProducer(bootstrap_servers=cluster.bootstrap_servers, acks="all")
-        async with started(producer):
+        async with running(producer, cluster.bootstrap_servers):
             stamps = []
             for number, partition in enumerate(partitions):
                 sent = await producer.send_and_wait(

@@ -7,7 +7,7 @@ import pytest
 
 from delivery.spark.replay import Replay, kept_position, next_slice
 from shared.config.destination import Destination
-from shared.runtime.setup_error import SetupError
+from shared.runtime.setup_error import UsageError
 
 TO = Destination(stream="s", name="d", url="http://localhost/")
 A, B = ("hifi.stream.s", 0), ("hifi.stream.s", 1)
@@ -30,5 +30,5 @@ def test_it_goes_on_where_it_was_and_refuses_another_wish(tmp_path: Path) -> Non
     assert kept_position(book, wanted) == {A: 0}
     book.write_text(json.dumps({"wish": wanted.wish, "at": [[*A, 4]]}))
     assert kept_position(book, wanted) == {A: 4}
-    with pytest.raises(SetupError, match="choose another --id"):
+    with pytest.raises(UsageError, match="choose another --id"):
         kept_position(book, Replay("r1", TO, {A: 0}, {A: 10}))

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retrier.due_gate import DueRange, Position, bounded, due_ranges
+from retrier.due_gate import DueRange, SparkOffsets, bounded, due_ranges
 
 positions = st.dictionaries(
     st.sampled_from(["hifi.retry.30s", "hifi.retry.5m"]),
@@ -12,8 +12,8 @@ positions = st.dictionaries(
 
 
 def test_it_goes_to_what_is_due() -> None:
-    start: Position = {"t": {"0": 3, "1": 5}}
-    due: Position = {"t": {"0": 7, "1": 5}}
+    start: SparkOffsets = {"t": {"0": 3, "1": 5}}
+    due: SparkOffsets = {"t": {"0": 7, "1": 5}}
     assert bounded(start, due, events_max=100) == due
     assert due_ranges(start, due) == [DueRange("t", 0, 3, 7)]
 
@@ -39,7 +39,7 @@ def test_a_topic_that_does_not_answer_keeps_its_position() -> None:
 
 @given(start=positions, due=positions, events_max=st.integers(1, 20))
 def test_steps_reach_all_that_is_due_once_and_in_order(
-    start: Position, due: Position, events_max: int
+    start: SparkOffsets, due: SparkOffsets, events_max: int
 ) -> None:
     read: dict[tuple[str, int], list[int]] = {}
     at = start

@@ -31,7 +31,10 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DeliverySetting
 def begin(settings: DeliverySettings, latency: Latency) -> tuple[str | None, int]:
     to = Destination(stream="s", name="d", url="http://localhost/", latency=latency)
     begins = lane._begin(to, settings)
-    return begins.options.get("startingOffsets"), begins.maybe_sent.get((TOPIC, 0), 0)
+    # Also a time that the destination says must not count any more.
+    options = lane.source_options(replace(to, start=7), settings, begin=begins.position)
+    assert ("startingTimestamp" in options) == (begins.position is None)
+    return options.get("startingOffsets"), begins.maybe_sent.get((TOPIC, 0), 0)
 
 
 def at(offset: int) -> str:

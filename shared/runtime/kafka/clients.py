@@ -1,0 +1,107 @@
+"""Makes every Kafka client, and turns its errors into one sentence for the operator."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import KafkaConnectionError, KafkaError
+
+from shared.runtime.kafka.connection import client_connection
+from shared.runtime.setup_error import KafkaUnavailableError
+
+KafkaProducer: TypeAlias = AIOKafkaProducer
+
+
+# aiokafka has no annotations.
+class KafkaClient(AIOKafkaClient):  # type: ignore[misc]
+    """Sends single requests of Kafka's protocol to single brokers."""
+
+    start, stop = AIOKafkaClient.bootstrap, AIOKafkaClient.close
+
+
+class KafkaAdmin(AIOKafkaAdminClient):  # type: ignore[misc]
+    """Asks and changes what topics there are."""
+
+    stop = AIOKafkaAdminClient.close
+
+
+class _Client(Protocol):
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
+
+
+C = TypeVar("C", bound=_Client)
+
+
+def new_consumer(bootstrap_servers: str, **options: Any) -> AIOKafkaConsumer:
+    """A consumer that belongs to no group: whoever reads keeps the position."""
+    defaults = {
+        "enable_auto_commit": False,
+        "auto_offset_reset": "earliest",
+        # A re-drive writes in transactions: one that broke off has written nothing.
+        "isolation_level": "read_committed",
+    }
+    return AIOKafkaConsumer(**client_connection(bootstrap_servers), **(defaults | options))
+
+
+def new_producer(bootstrap_servers: str, **options: Any) -> AIOKafkaProducer:
+    """A producer whose reports mean that every replica in sync has the record."""
+    return AIOKafkaProducer(**client_connection(bootstrap_servers), **({"acks": "all"} | options))
+
+
+def new_admin(bootstrap_servers: str, **options: Any) -> KafkaAdmin:
+    """A client for topics and their settings."""
+    return KafkaAdmin(**client_connection(bootstrap_servers), **options)
+
+
+def new_client(bootstrap_servers: str, **options: Any) -> KafkaClient:
+    """A client for what the others do not offer."""
+    return KafkaClient(**client_connection(bootstrap_servers), **options)
+
+
+async def start_client(client: C, bootstrap_servers: str) -> C:
+    """Start a client; one whose start fails has connections to close, too."""
+    try:
+        with kafka_errors(bootstrap_servers):
+            await client.start()
+        # A client that is stopped before its own tasks have begun ends in a cancellation.
+        await asyncio.sleep(0)
+    except BaseException:
+        await client.stop()
+        raise
+    return client
+
+
+@asynccontextmanager
+async def running(client: C, bootstrap_servers: str) -> AsyncIterator[C]:
+    """Run a client for as long as the block lasts; its errors leave as KafkaUnavailableError."""
+    await start_client(client, bootstrap_servers)
+    try:
+        with kafka_errors(bootstrap_servers):
+            yield client
+    finally:
+        # Whatever was reported is stored; how the connections end changes nothing of it.
+        with suppress(KafkaError):
+            await client.stop()
+
+
+@contextmanager
+def kafka_errors(bootstrap_servers: str) -> Iterator[None]:
+    """Turn what Kafka or its client complains of into a sentence."""
+    try:
+        yield
+    except KafkaConnectionError as error:
+        raise KafkaUnavailableError(
+            f"No Kafka broker answers at {bootstrap_servers} ({error}):"
+            " start one with `hifi up`, or name another Kafka."
+        ) from error
+    except (KafkaError, TimeoutError) as error:
+        raise KafkaUnavailableError(
+            f"Kafka at {bootstrap_servers} does not do what it is asked ({error!r}):"
+            " try again when it is well."
+        ) from error

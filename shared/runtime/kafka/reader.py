@@ -1,0 +1,232 @@
+"""Reads Kafka's log: a range of it, all since some time, or whatever comes.
+
+A reader belongs to no group and leaves no trace. It reads one thing at a time: a new range, or a
+new follow, ends the one before it.
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka.errors import KafkaError, KafkaTimeoutError
+
+from shared.event.record import KafkaPartition, Origin, Position, Ranges, RecordIn
+from shared.runtime.kafka.clients import new_consumer, running, start_client
+
+# A fetch without records returns after this, so that readers can look at the clock.
+_POLL_S = 0.3
+# Read in one go: 10 ms of work, so that whoever shares the process hardly notices.
+_RECORDS_MAX = 500
+# A broker that sends nothing of a range for so long is down.
+_SILENCE_S_MAX = 30.0
+
+
+def never() -> bool:
+    """For ranges that are read to their end."""
+    return False
+
+
+class KafkaReader:
+    """Made by `open_reader` or `start_reader`."""
+
+    def __init__(self, consumer: AIOKafkaConsumer) -> None:
+        self._consumer = consumer
+
+    async def close(self) -> None:
+        """For readers of `start_reader`."""
+        with suppress(KafkaError):
+            await self._consumer.stop()
+
+    async def starts(self, topics: Iterable[str]) -> dict[KafkaPartition, int]:
+        """The first offset that each Kafka partition of these topics still has."""
+        return _ours(await self._consumer.beginning_offsets(await self._partitions(topics)))
+
+    async def ends(self, topics: Iterable[str]) -> dict[KafkaPartition, int]:
+        """The offset after the last record of each Kafka partition of these topics."""
+        return _ours(await self._consumer.end_offsets(await self._partitions(topics)))
+
+    async def spans(self, topics: Iterable[str]) -> dict[KafkaPartition, tuple[int, int]]:
+        """The first offset and the end of each Kafka partition of those topics that exist."""
+        partitions = await self._partitions(topics)
+        starts = await self._consumer.beginning_offsets(partitions)
+        ends = _ours(await self._consumer.end_offsets(partitions))
+        return {partition: (starts[partition], end) for partition, end in ends.items()}
+
+    async def offsets_at(self, times_ms: Mapping[KafkaPartition, int]) -> dict[KafkaPartition, int]:
+        """The first offset not older than the time given; absent where all are older."""
+        asked = {TopicPartition(*partition): max(at_ms, 0) for partition, at_ms in times_ms.items()}
+        offsets = await self._consumer.offsets_for_times(asked) if asked else {}
+        return _ours({partition: at.offset for partition, at in offsets.items() if at is not None})
+
+    def range(self, ranges: Ranges, *, records_max: int = _RECORDS_MAX) -> "RangeRead":
+        """Read these offsets, the Kafka partitions side by side."""
+        return RangeRead(self._consumer, ranges, records_max)
+
+    async def since(self, topics: Iterable[str], since_ms: int) -> "RangeRead":
+        """Read from a time to the ends as they are now."""
+        ends = await self.ends(topics)
+        starts = await self.offsets_at(dict.fromkeys(ends, since_ms))
+        return self.range(
+            {partition: (offset, ends[partition]) for partition, offset in starts.items()}
+        )
+
+    def follow(self, position: Position) -> "Follow":
+        """Read what comes from there on, for ever."""
+        return Follow(self._consumer, position)
+
+    async def _partitions(self, topics: Iterable[str]) -> list[TopicPartition]:
+        """Every Kafka partition of those topics that exist, in the order of the topics."""
+        metadata = await self._consumer._client.fetch_all_metadata()  # noqa: SLF001 - the public
+        # call knows only topics that somebody subscribed to, and assigning is not subscribing.
+        return [
+            TopicPartition(topic, number)
+            for topic in topics
+            for number in sorted(metadata.partitions_for_topic(topic) or ())
+        ]
+
+
+class RangeRead:
+    """A range being read: iterate over it for the records, some at a time, sometimes none."""
+
+    def __init__(self, consumer: AIOKafkaConsumer, ranges: Ranges, records_max: int) -> None:
+        self._consumer = consumer
+        self._records_max = records_max
+        self._ends = {
+            TopicPartition(*partition): end
+            for partition, (begin, end) in ranges.items()
+            if begin < end
+        }
+        self._unread = set(self._ends)
+        self._heard_s = time.monotonic()
+        _assign(consumer, {partition: ranges[partition][0] for partition in self._ends})
+
+    @property
+    def unread(self) -> set[KafkaPartition]:
+        """The Kafka partitions that were not read to their ends."""
+        return {(topic, number) for topic, number in self._unread}
+
+    def __aiter__(self) -> "RangeRead":
+        return self
+
+    async def __anext__(self) -> list[RecordIn]:
+        if not self._unread:
+            raise StopAsyncIteration
+        batches = await self._consumer.getmany(
+            *self._unread, timeout_ms=round(_POLL_S * 1000), max_records=self._records_max
+        )
+        # Markers of transactions are no records: only the position tells that they were passed.
+        for partition in list(self._unread):
+            if await self._consumer.position(partition) >= self._ends[partition]:
+                self._unread.discard(partition)
+                # Before anything else runs: else the next fetch is on its way, and at the end of
+                # the log it holds up what is read next for half a second.
+                self._consumer.pause(partition)
+        # What was fetched before comes without a pause, in which others have their turn.
+        await asyncio.sleep(0)
+        if batches:
+            self._heard_s = time.monotonic()
+        elif self._unread and time.monotonic() - self._heard_s > _SILENCE_S_MAX:
+            raise KafkaTimeoutError(f"no records for {_SILENCE_S_MAX:g} s")
+        return [
+            record_in(record)
+            for partition, records in batches.items()
+            for record in records
+            if record.offset < self._ends[partition]
+        ]
+
+    async def records(self) -> AsyncIterator[RecordIn]:
+        """The same, one by one."""
+        async for records in self:
+            for record in records:
+                yield record
+
+    async def each(
+        self,
+        take: Callable[[RecordIn], None],
+        *,
+        until_s: float = math.inf,
+        is_over: Callable[[], bool] = never,
+    ) -> set[KafkaPartition]:
+        """Show `take` the records until it `is_over`; returns what time did not allow."""
+        while self._unread and not is_over():
+            if time.monotonic() > until_s:
+                return self.unread
+            for record in await anext(self):
+                take(record)
+        return set()
+
+
+class Follow:
+    """Kafka partitions being followed, which new records join for ever."""
+
+    def __init__(self, consumer: AIOKafkaConsumer, position: Position) -> None:
+        self._consumer = consumer
+        self._partitions = _assign(consumer, position)
+
+    async def read(self, *, wait_s: float, records_max: int | None = None) -> list[RecordIn]:
+        """The records that have come; if there are none, they may come within `wait_s`."""
+        batches = await self._consumer.getmany(
+            *self._partitions, timeout_ms=round(wait_s * 1000), max_records=records_max
+        )
+        return [record_in(record) for records in batches.values() for record in records]
+
+    async def has_reached(self, ends: Position) -> bool:
+        """Whether all records before these offsets have been read."""
+        return all(
+            [
+                await self._consumer.position(partition) >= ends[partition]
+                for partition in self._partitions
+                if partition in ends
+            ]
+        )
+
+    async def has_caught_up(self) -> bool:
+        """Whether everything that is there now has been read."""
+        return await self.has_reached(await self._consumer.end_offsets(self._partitions))
+
+    @property
+    def answered_at_ms(self) -> int:
+        """When Kafka last answered, if only that there is nothing new; 0 before it did."""
+        answers = [self._consumer.last_poll_timestamp(partition) for partition in self._partitions]
+        return max((at_ms for at_ms in answers if at_ms is not None), default=0)
+
+
+def record_in(record: ConsumerRecord) -> RecordIn:
+    """A record as our core reads it: what is null in Kafka is empty here."""
+    return RecordIn(
+        origin=Origin(record.topic, record.partition, record.offset),
+        timestamp_ms=record.timestamp,
+        key=record.key,
+        value=record.value or b"",
+        headers=tuple((name, raw or b"") for name, raw in record.headers),
+    )
+
+
+@asynccontextmanager
+async def open_reader(bootstrap_servers: str, **options: Any) -> AsyncIterator[KafkaReader]:
+    """A reader for as long as the block lasts; KafkaUnavailableError when Kafka does not answer."""
+    async with running(new_consumer(bootstrap_servers, **options), bootstrap_servers) as consumer:
+        yield KafkaReader(consumer)
+
+
+async def start_reader(bootstrap_servers: str, **options: Any) -> KafkaReader:
+    """A reader that lives until it is closed."""
+    consumer = new_consumer(bootstrap_servers, **options)
+    return KafkaReader(await start_client(consumer, bootstrap_servers))
+
+
+def _assign(consumer: AIOKafkaConsumer, position: Position) -> list[TopicPartition]:
+    """Have a consumer read from a position, and forget what it was to read before."""
+    partitions = [TopicPartition(*partition) for partition in position]
+    consumer.assign(partitions)
+    for partition in partitions:
+        consumer.seek(partition, position[partition])
+    return partitions
+
+
+def _ours(offsets: Mapping[TopicPartition, int]) -> dict[KafkaPartition, int]:
+    return {(topic, number): offset for (topic, number), offset in offsets.items()}

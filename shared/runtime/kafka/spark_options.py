@@ -1,0 +1,70 @@
+"""Makes the options with which Spark reads from Kafka and writes to it."""
+
+import json
+from typing import Literal
+
+from shared.event.record import Position, Ranges
+from shared.event.topics import OUTCOME_BYTES_MAX
+from shared.runtime.checkpoint import by_topic, starting_offsets
+from shared.runtime.kafka.connection import spark_connection
+
+# How long Kafka may take to store an outcome before its task fails, and all of it is sent again. A
+# broker that is started anew is away for up to 30 s; the default of two minutes lets four tries
+# pass for eight before anybody hears why (ADR 0027).
+_OUTCOME_TIMEOUT_MS = 45_000
+
+
+def stream_options(
+    bootstrap_servers: str, topic: str, start: Literal["earliest", "latest"] | int | Position
+) -> dict[str, str]:
+    """Reads a topic on and on, from an end, a time in epoch milliseconds, or a position."""
+    options = {
+        **spark_connection(bootstrap_servers),
+        "subscribe": topic,
+        # Offsets that are gone are a loss: stop and say so.
+        "failOnDataLoss": "true",
+        "includeHeaders": "true",
+    }
+    if isinstance(start, int):
+        # A Kafka partition without a record that young begins with the next one.
+        begin = {
+            "startingTimestamp": str(start),
+            "startingOffsetsByTimestampStrategy": "latest",
+        }
+    else:
+        begin = {"startingOffsets": start if isinstance(start, str) else starting_offsets(start)}
+    return options | begin
+
+
+def range_options(bootstrap_servers: str, ranges: Ranges) -> dict[str, str]:
+    """Reads just these offsets."""
+    starts = by_topic({partition: begin for partition, (begin, _) in ranges.items()})
+    return {
+        **spark_connection(bootstrap_servers),
+        # A re-drive that broke off has never been.
+        "kafka.isolation.level": "read_committed",
+        "assign": json.dumps(
+            {topic: sorted(map(int, numbers)) for topic, numbers in starts.items()}
+        ),
+        "startingOffsets": json.dumps(starts),
+        "endingOffsets": starting_offsets(
+            {partition: end for partition, (_, end) in ranges.items()}
+        ),
+        "failOnDataLoss": "true",
+        "includeHeaders": "true",
+    }
+
+
+def sink_options(bootstrap_servers: str, *, name: str) -> dict[str, str]:
+    """Writes outcomes so that a task succeeds only when Kafka has them."""
+    return {
+        **spark_connection(bootstrap_servers),
+        "kafka.acks": "all",
+        "kafka.enable.idempotence": "true",
+        "kafka.compression.type": "lz4",
+        "kafka.max.request.size": str(OUTCOME_BYTES_MAX),
+        "kafka.delivery.timeout.ms": str(_OUTCOME_TIMEOUT_MS),
+        "kafka.max.block.ms": str(_OUTCOME_TIMEOUT_MS),
+        # A producer of its own: a flush waits for nobody else's records.
+        "kafka.client.id": f"hifi-{name}",
+    }
