@@ -116,8 +116,8 @@ class AuditBooks:
                 for destination in world.destinations.get(topic, ()):
                     for where, acked in self._acked(topic, minute, destination, world):
                         known = self._known(destination, where)
-                        counts = self._split(acked, known, destination, where, world)
-                        sure = confirmed(known, counts.suspects, rules, now_ms=world.now_ms)
+                        account = self._account(acked, known, destination, where, world)
+                        sure = confirmed(known, account.suspects, rules, now_ms=world.now_ms)
                         for first, end in sure.get(Node.DELIVERY, ()):
                             found.setdefault(where, Offsets()).add(first, end)
         return found
@@ -156,8 +156,8 @@ class AuditBooks:
         sums["acked"] += len(losses)
         for where, acked in self._acked(topic, minute, destination, world):
             known = self._known(destination, where)
-            counts = self._split(acked, known, destination, where, world)
-            sure = confirmed(known, counts.suspects, rules, now_ms=world.now_ms)
+            account = self._account(acked, known, destination, where, world)
+            sure = confirmed(known, account.suspects, rules, now_ms=world.now_ms)
             gone = sure.get(Node.DELIVERY, Offsets()).both(absent.get(where, Offsets()))
             if len(gone):
                 sure = {
@@ -173,14 +173,14 @@ class AuditBooks:
             ]
             losses += lost
             held = suspects.setdefault((destination, where), {})
-            for node, offsets in counts.suspects.items():
+            for node, offsets in account.suspects.items():
                 held[node] = held.get(node, Offsets()).union(offsets)
             sums["acked"] += len(acked)
-            sums["delivered"] += counts.delivered
-            sums["waiting"] += counts.waiting - _count(sure, Node.RETRY_TIER, Node.RETRIER)
-            sums["dead"] += counts.dead - _count(sure, Node.DEAD_LETTERS)
-            sums["pending"] += counts.pending
-            sums["suspected"] += sum(len(o) for o in counts.suspects.values()) - len(lost)
+            sums["delivered"] += account.balance.delivered
+            sums["waiting"] += account.balance.waiting - _count(sure, Node.RETRY_TIER, Node.RETRIER)
+            sums["dead"] += account.balance.dead - _count(sure, Node.DEAD_LETTERS)
+            sums["pending"] += account.balance.pending
+            sums["suspected"] += sum(len(o) for o in account.suspects.values()) - len(lost)
         return AuditFinding(_books(what, sums, losses, rules, world.now_ms), tuple(losses))
 
     def _acked(
@@ -198,7 +198,7 @@ class AuditBooks:
     def _known(self, destination: str, where: Where) -> Outcomes:
         return self.outcomes.setdefault((destination, where), Outcomes())
 
-    def _split(
+    def _account(
         self, acked: Offsets, known: Outcomes, destination: str, where: Where, world: World
     ) -> Account:
         position = world.positions.get(destination, {}).get(where)

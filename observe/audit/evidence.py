@@ -13,7 +13,7 @@ from shared.event.envelope import DESTINATION, ORIGIN_OFFSET, ORIGIN_PARTITION, 
 from shared.event.record import Headers
 from shared.proof.acked import AckedRow
 from shared.proof.intervals import Offsets
-from shared.proof.receipt import Covered, ReceiptOutcome, lines_of
+from shared.proof.receipt import Receipt, receipts_of
 
 
 def life(outcome: str, redrive_count: int) -> str:
@@ -71,24 +71,19 @@ class Evidence:
 
     def take_sheet(self, sheet: bytes) -> None:
         """Enter the receipts of a record."""
-        for line in lines_of(sheet):
-            self._take_receipt(line)
+        for receipt in receipts_of(sheet):
+            if receipt is None:
+                self.unreadable += 1
+            else:
+                self._take_receipt(receipt)
 
-    def _take_receipt(self, line: bytes) -> None:
-        try:
-            # Four of its members are all that counts here; the buckets of its lags are most of it.
-            receipt = json.loads(line)
-            outcomes = [ReceiptOutcome(receipt["outcome"]).value]
-            if receipt.get("redrive_count"):
-                outcomes.append(life(outcomes[0], int(receipt["redrive_count"])))
-            destination = receipt["destination_id"]
-            spans = [Covered(*covered) for covered in receipt["covered"]]
-        except (ValueError, KeyError, TypeError, AttributeError):
-            self.unreadable += 1
-            return
-        for span in spans:
+    def _take_receipt(self, receipt: Receipt) -> None:
+        outcomes = [receipt.outcome.value]
+        if receipt.redrive_count:
+            outcomes.append(life(receipt.outcome.value, receipt.redrive_count))
+        for span in receipt.covered:
             for outcome in outcomes:
-                key = (destination, outcome, span.topic, span.partition)
+                key = (receipt.destination_id, outcome, span.topic, span.partition)
                 self.outcomes.setdefault(key, Offsets()).add(span.first, span.end)
 
     def take_record(self, kind: str, headers: Headers) -> None:

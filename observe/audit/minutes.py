@@ -1,4 +1,4 @@
-"""Decides which minutes are complete, and who lost what: each minute is a set of offsets.
+"""Finds which minutes are complete, and who lost what: each minute is a set of offsets.
 
 The gateway's ledger says which offsets a minute has; receipts say what became of them; a lane's
 position tells what it has not come to yet from what it passed and lost; the records of tiers and
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from observe.audit.evidence import Claim, Evidence
 from observe.audit.layers import Layers
 from shared.event.times import MINUTE_MS
+from shared.proof.balance import Balance, balanced
 from shared.proof.intervals import Offsets
 from shared.proof.overview import Node
 
@@ -174,12 +175,9 @@ def enter_outcomes(
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What became of some offsets at a destination."""
+    """What became of some offsets at a destination, and at which node each suspect was last."""
 
-    delivered: int
-    dead: int
-    waiting: int
-    pending: int
+    balance: Balance
     suspects: Mapping[Node, Offsets]
 
 
@@ -193,7 +191,6 @@ def account_for(
     gone on: then the event is where it was.
     """
     rest = acked.minus(known.delivered)
-    delivered = len(acked) - len(rest)
     in_tier = known.in_tier.present
     dead = rest.both(known.dead)
     # The retrier has given it up and has not passed it, or somebody has sent it again: then its
@@ -203,23 +200,26 @@ def account_for(
     dead = _believed(dead.minus(still_waiting), known.in_dead, position)
     rest = rest.minus(dead)
     waiting = _believed(rest.both(known.waiting).union(still_waiting), in_tier, position)
-    rest = rest.minus(waiting)
-    within = rest.both(Offsets.of([log]))
-    ahead = within if position is None else within.from_offset(position)
+    books = balanced(
+        len(acked),
+        waiting=waiting,
+        dead=dead,
+        no_outcome=rest.minus(waiting),
+        # Where there is a record, nothing needs to be confirmed.
+        unconfirmed=Offsets(),
+        position=0 if position is None else position,
+        log=log,
+    )
     not_in_tier = waiting.minus(in_tier)
     suspects = {
-        Node.KAFKA: rest.minus(within),
-        Node.DELIVERY: within.minus(ahead),
+        Node.KAFKA: books.not_in_log,
+        Node.DELIVERY: books.passed,
         Node.RETRY_TIER: not_in_tier.minus(known.was_in_tier),
         Node.RETRIER: not_in_tier.both(known.was_in_tier),
         Node.DEAD_LETTERS: dead.minus(known.in_dead),
     }
     return Account(
-        delivered=delivered,
-        dead=len(dead),
-        waiting=len(waiting),
-        pending=len(ahead),
-        suspects={node: offsets for node, offsets in suspects.items() if len(offsets)},
+        books.balance, {node: offsets for node, offsets in suspects.items() if len(offsets)}
     )
 
 

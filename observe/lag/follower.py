@@ -41,11 +41,16 @@ class Follower:
             found.setdefault(where.topic, []).extend(r.value for r in records if r.value)
         return found
 
-    async def has_caught_up(self) -> bool:
-        """Whether everything that is there now has been read."""
-        partitions = sorted(self._consumer.assignment())
-        ends = await self._consumer.end_offsets(partitions)
-        return all([await self._consumer.position(one) >= ends[one] for one in partitions])
+    async def ends(self) -> Mapping[TopicPartition, int]:
+        """Where everything that is followed ends now."""
+        ends: Mapping[TopicPartition, int] = await self._consumer.end_offsets(
+            sorted(self._consumer.assignment())
+        )
+        return ends
+
+    async def has_read(self, ends: Mapping[TopicPartition, int]) -> bool:
+        """Whether `read` has given everything up to there."""
+        return all([await self._consumer.position(one) >= end for one, end in ends.items()])
 
     async def spans(self, topics: Iterable[str]) -> dict[Where, tuple[int, int]]:
         """The first offset and the end of every Kafka partition."""

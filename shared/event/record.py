@@ -4,14 +4,13 @@ Only plain values live here; no Kafka client's own record class ever reaches the
 """
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 # Kafka keeps header order and allows a name twice; the last one counts (as in Kafka's lastHeader).
 Headers: TypeAlias = tuple[tuple[str, bytes], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(NamedTuple):
     """Where an event was first stored: the identity that no retry and no replay changes."""
 
     topic: str

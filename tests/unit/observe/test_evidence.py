@@ -1,9 +1,8 @@
 """Evidence from parts is the evidence of the whole, and what cannot be read proves nothing."""
 
-from dataclasses import replace
-
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from observe.audit.evidence import Claim, Evidence, life
 from observe.audit.layers import Layers
