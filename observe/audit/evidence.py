@@ -1,12 +1,12 @@
 """Reads Kafka records as evidence: claims, outcomes, waiting and dead records.
 
 Evidence is small however many records it comes from, and parts of it add up, so that the parts of
-a big reading can be made side by side. Each part travels as JSON.
+a big reading can be made side by side.
 """
 
-import json
 from dataclasses import dataclass, field
-from typing import Any
+
+import msgspec
 
 from observe.audit.layers import Layers
 from shared.event.envelope import DESTINATION, ORIGIN_OFFSET, ORIGIN_PARTITION, ORIGIN_TOPIC
@@ -136,37 +136,9 @@ class Evidence:
             self._newest[where] = len(self.claims)
             self.claims.append(new)
 
-    def to_json(self) -> bytes:
-        fields: dict[str, Any] = {
-            "claims": [
-                [c.topic, c.partition, c.minute, c.first, c.end, c.accepted_at_ms, *c.ledger]
-                for c in self.claims
-            ],
-            "outcomes": [[*key, list(offsets)] for key, offsets in self.outcomes.items()],
-            "records": [[*key, list(layers)] for key, layers in self.records.items()],
-            "unreadable": self.unreadable,
-        }
-        return json.dumps(fields, separators=(",", ":")).encode()
+    def to_bytes(self) -> bytes:
+        return msgspec.msgpack.encode(self)
 
     @classmethod
-    def from_json(cls, value: bytes) -> "Evidence":
-        fields = json.loads(value)
-        return cls(
-            claims=[
-                Claim(topic, partition, minute, first, end, accepted, (number, low, high))
-                for (
-                    topic,
-                    partition,
-                    minute,
-                    first,
-                    end,
-                    accepted,
-                    number,
-                    low,
-                    high,
-                ) in fields["claims"]
-            ],
-            outcomes={(*key,): Offsets.of(spans) for *key, spans in fields["outcomes"]},
-            records={(*key,): Layers.of(spans) for *key, spans in fields["records"]},
-            unreadable=fields["unreadable"],
-        )
+    def from_bytes(cls, value: bytes) -> "Evidence":
+        return msgspec.msgpack.decode(value, type=cls)
