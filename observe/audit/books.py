@@ -1,4 +1,4 @@
-"""Decides what the audit knows after each run: open minutes judged, closed ones forgotten.
+"""Keeps what the audit knows from run to run: open minutes judged, closed ones forgotten.
 
 Evidence goes in, findings come out. What is kept follows what is open, not what has ever been.
 """
@@ -110,7 +110,7 @@ class AuditBooks:
 
     def to_look_up(self, world: World, rules: Rules) -> dict[Where, Offsets]:
         """Offsets that a lane has passed and left without an outcome; the log may not have them."""
-        found: dict[Where, Offsets] = {}
+        passed: dict[Where, Offsets] = {}
         for topic, ledger in self.ledgers.items():
             for minute in ledger.minutes.values():
                 for destination in world.destinations.get(topic, ()):
@@ -119,8 +119,8 @@ class AuditBooks:
                         account = self._account(acked, known, destination, where, world)
                         sure = confirmed(known, account.suspects, rules, now_ms=world.now_ms)
                         for first, end in sure.get(Node.DELIVERY, ()):
-                            found.setdefault(where, Offsets()).add(first, end)
-        return found
+                            passed.setdefault(where, Offsets()).add(first, end)
+        return passed
 
     def judge(
         self, world: World, rules: Rules, absent: Mapping[Where, Offsets]
@@ -230,16 +230,20 @@ class AuditBooks:
             for minute_ms in list(ledger.minutes):
                 if (topic, minute_ms) in held:
                     continue
-                found = by_minute.get((stream_of(topic), minute_ms), [])
+                judged = by_minute.get((stream_of(topic), minute_ms), [])
                 due_ms = ledger.minutes[minute_ms].quiet_since_ms(minute_ms) + rules.settle_ms
                 is_old = 0 <= minute_ms < world.now_ms - CLOSED_KEPT_MS
                 # Nobody wants the stream's events: then there is nothing to wait for.
                 is_unwanted = not world.destinations.get(topic) and world.now_ms >= due_ms
-                if (found and all(_is_final(one) for one in found)) or is_old or is_unwanted:
-                    self._close(topic, minute_ms, ledger.minutes.pop(minute_ms), found)
+                if (
+                    (judged and all(_is_final(finding) for finding in judged))
+                    or is_old
+                    or is_unwanted
+                ):
+                    self._close(topic, minute_ms, ledger.minutes.pop(minute_ms), judged)
         self.closed = {
-            key: one
-            for key, one in self.closed.items()
+            key: closed
+            for key, closed in self.closed.items()
             if key[1] < 0 or key[1] >= world.now_ms - CLOSED_KEPT_MS
         }
 

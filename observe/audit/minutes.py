@@ -73,8 +73,8 @@ class Outcomes:
     def of(self, outcome: str) -> Offsets:
         """The set that an outcome's offsets go into."""
         by_name = {"delivered": self.delivered, "dead": self.dead, "waiting": self.waiting}
-        found = by_name.get(outcome)
-        return self.lives.setdefault(outcome, Offsets()) if found is None else found
+        known = by_name.get(outcome)
+        return self.lives.setdefault(outcome, Offsets()) if known is None else known
 
     @property
     def redriven(self) -> Offsets:
@@ -84,14 +84,14 @@ class Outcomes:
     @property
     def unended(self) -> Offsets:
         """Sent again, and not given up since: their dead letters tell of an earlier life."""
-        found = Offsets()
+        unended = Offsets()
         for count, offsets in self._after("waiting"):
             left = offsets
             for later, ended in self._after("dead"):
                 if later >= count:
                     left = left.minus(ended)
-            found = found.union(left)
-        return found
+            unended = unended.union(left)
+        return unended
 
     def _after(self, outcome: str) -> Iterator[tuple[int, Offsets]]:
         for name, offsets in self.lives.items():
@@ -223,21 +223,21 @@ def account_for(
     )
 
 
-def _believed(told: Offsets, records: Offsets, position: int | None) -> Offsets:
+def _believed(said: Offsets, records: Offsets, position: int | None) -> Offsets:
     """Those that have their record, or that the lane has passed, so that they should have one."""
-    without = told.minus(records)
-    return told.minus(without if position is None else without.from_offset(position))
+    without = said.minus(records)
+    return said.minus(without if position is None else without.from_offset(position))
 
 
 def confirmed(
     known: Outcomes, suspects: Mapping[Node, Offsets], rules: Rules, *, now_ms: int
 ) -> dict[Node, Offsets]:
     """Those that have been suspects of the same node for as long as it takes to settle."""
-    found: dict[Node, Offsets] = {}
+    by_node: dict[Node, Offsets] = {}
     for node, offsets in suspects.items():
         old = [o for at, n, o in known.suspects if n is node and at <= now_ms - rules.settle_ms]
         if rules.settle_ms == 0:
-            found[node] = offsets
+            by_node[node] = offsets
         elif old:
             since = [
                 o for at, n, o in known.suspects if n is node and at >= now_ms - rules.settle_ms
@@ -245,16 +245,16 @@ def confirmed(
             sure = offsets.both(old[-1])
             for seen in since:
                 sure = sure.both(seen)
-            found[node] = sure
-    return {node: offsets for node, offsets in found.items() if len(offsets)}
+            by_node[node] = sure
+    return {node: offsets for node, offsets in by_node.items() if len(offsets)}
 
 
 def remember_suspects(
     known: Outcomes, suspects: Mapping[Node, Offsets], rules: Rules, *, now_ms: int
 ) -> None:
     """Keep what is needed to tell how long something has been a suspect."""
-    recent = [one for one in known.suspects if one[0] > now_ms - rules.settle_ms]
-    older = [one for one in known.suspects if one[0] <= now_ms - rules.settle_ms]
+    recent = [seen for seen in known.suspects if seen[0] > now_ms - rules.settle_ms]
+    older = [seen for seen in known.suspects if seen[0] <= now_ms - rules.settle_ms]
     newest_old = {node: (at, node, offsets) for at, node, offsets in older}
     known.suspects = [
         *newest_old.values(),

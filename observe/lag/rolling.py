@@ -28,8 +28,8 @@ class Rolling:
     def read(self, *, now_ms: int) -> LogBuckets:
         """All that is not too old by now."""
         oldest = now_ms // (SLOT_S * 1000) - SLOTS
-        found = LogBuckets()
+        total = LogBuckets()
         for slot, buckets in self._slots:
             if slot > oldest:
-                found.merge(buckets)
-        return found
+                total.merge(buckets)
+        return total

@@ -194,10 +194,10 @@ class Sampler:
         self, name: str, configuration: Configuration, books: LiveBooks, at_ms: int
     ) -> StreamView:
         stream = self._streams.setdefault(name, _Stream())
-        ours = sorted(configuration.destinations_of(name), key=lambda one: one.name)
-        destinations = tuple(self._view(one, books, at_ms) for one in ours)
-        verdict = worst(tuple(one.verdict for one in destinations))
-        reasons = [f"{one.name}: {one.reason}" for one in destinations if one.verdict is verdict]
+        ours = sorted(configuration.destinations_of(name), key=lambda ours: ours.name)
+        destinations = tuple(self._view(destination, books, at_ms) for destination in ours)
+        verdict = worst(tuple(view.verdict for view in destinations))
+        reasons = [f"{v.name}: {v.reason}" for v in destinations if v.verdict is verdict]
         since_s = (at_ms - _PACE_MS) // 1000
         stream.counts = {s: count for s, count in stream.counts.items() if s > since_s}
         return StreamView(
@@ -221,7 +221,9 @@ class Sampler:
         whole = progress.delivery.out_from_event.read(now_ms=at_ms)
         whole.merge(progress.retrier.out_from_event.read(now_ms=at_ms))
         minutes = tuple(
-            one for one in self._audit.minutes.get(destination_id, ()) if _counts_now(one, at_ms)
+            minute
+            for minute in self._audit.minutes.get(destination_id, ())
+            if _counts_now(minute, at_ms)
         )
         # A paused one has no lane that could give a sign.
         busy = 0 if destination.is_paused else balance.pending
