@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from observe.lag.rolling import Rolling
+from observe.lag.rolling import WINDOW_MS, Rolling
 from shared.proof.balance import Balance, balanced
 from shared.proof.intervals import Offsets
 from shared.proof.log_buckets import LogBuckets
@@ -76,7 +76,9 @@ class Progress:
         self.heard_at_ms = now_ms
         if self._unconfirmed.admit(receipt):
             self._count(receipt)
-        (self.retrier if receipt.is_retry else self.delivery).take(receipt)
+        # Most of a long history: it tells nothing of the last minutes.
+        if receipt.ended_at_ms > now_ms - WINDOW_MS:
+            (self.retrier if receipt.is_retry else self.delivery).take(receipt)
 
     def reached(self, position: Mapping[Where, int]) -> None:
         """Enter how far the lane and the retrier say they are."""

@@ -8,6 +8,7 @@ from shared.proof.log_buckets import LogBuckets
 # Five minutes smooth out micro-batches and still forget an incident within a coffee.
 SLOT_S = 30
 SLOTS = 10
+WINDOW_MS = SLOTS * SLOT_S * 1000
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from observe.lag.progress import Progress, cause_of
-from observe.lag.rolling import SLOT_S, SLOTS, Rolling
+from observe.lag.rolling import SLOT_S, SLOTS, WINDOW_MS, Rolling
 from shared.proof.balance import Balance
 from shared.proof.log_buckets import LogBuckets
 from shared.proof.overview import Quantiles
@@ -168,6 +168,15 @@ def test_lags_of_delivery_and_retrier_are_kept_apart_and_only_delivered_ones_go_
         assert lags.process.read(now_ms=2_000).mean_ms == 250
         assert lags.out_from_accepted.read(now_ms=2_000).count == 1
         assert lags.out_from_event.read(now_ms=2_000).count == 1
+
+
+def test_a_receipt_of_long_ago_counts_and_tells_nothing_of_the_last_minutes() -> None:
+    progress = Progress("orders/shop")
+    progress.take(a_receipt(DELIVERED, 0, 1), now_ms=1_250 + WINDOW_MS)
+    assert progress.balance({WHERE: (0, 1)}) == Balance(1, 1, 0, 0, 0, 0)
+    assert progress.delivery.process.read(now_ms=1_250).count == 0
+    progress.take(a_receipt(DELIVERED, 0, 1), now_ms=1_249 + WINDOW_MS)
+    assert progress.delivery.process.read(now_ms=1_250).count == 1
 
 
 def test_the_past_falls_out_of_a_rolling_window() -> None:
