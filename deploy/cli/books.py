@@ -2,11 +2,11 @@
 
 import urllib.request
 
-from deploy.local.ports import HOST
 from observe.books_page import BOOKS_PATH, BooksPage, BooksRow, unwanted
 from observe.lag.live_books import open_books
 from shared.config.configuration import Configuration
 from shared.runtime.clock import now_ms
+from shared.runtime.defaults import HOST
 
 # Loopback answers in a few ms; a machine whose processors are all busy was seen to take 1 s.
 _ANSWER_TIMEOUT_S = 2.0
