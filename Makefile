@@ -14,7 +14,7 @@ export UV_PYTHON_DOWNLOADS := never
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup up fmt check lint types tidy unit coverage test programs test-long bench bench-gateway \
-	bench-delivery bench-http bench-observe bench-retrier shots docs clean
+	bench-delivery bench-http bench-observe bench-retrier bench-status shots docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -78,6 +78,9 @@ shots: .venv/.synced ## pictures of every page of the console from a live run, i
 
 bench-observe: .venv/.bench-synced ## what the audit costs end to end, its pace, and how true its p95 is
 	@$(BIN)/python -u -m benchmarks.observe $(ARGS)
+
+bench-status: .venv/.bench-synced ## how soon `hifi status` answers on a million acknowledged events, with observe and without
+	@$(BIN)/python -m benchmarks.status $(ARGS)
 
 bench-retrier: .venv/.bench-synced ## a million waiting events, half of their destinations dead: lateness, memory, rewrites
 	@$(BIN)/python -m benchmarks.retrier $(ARGS)

@@ -55,6 +55,11 @@ class Backlog:
         self._parts: dict[int, _Part] = {}
         self._dice = random.Random(stream)  # noqa: S311 - the same rows each time
 
+    @property
+    def ends(self) -> dict[int, int]:
+        """Where each Kafka partition of the stream ends, once all of it has receipts."""
+        return {number: part.first for number, part in self._parts.items()}
+
     async def write(self, minute_ms: int, count: int) -> None:
         """So many events, evenly over a minute by their own times."""
         publisher = KafkaPublisher(
@@ -86,7 +91,7 @@ class Backlog:
 
     async def _tell_position(self) -> None:
         """The lane has passed everything. Kafka makes the topic of such news at the first one."""
-        position = {(self._topic, number): part.first for number, part in self._parts.items()}
+        position = {(self._topic, number): end for number, end in self.ends.items()}
         async with asyncio.timeout(_PATIENCE_S), LaneGroups(self._kafka) as groups:
             while True:
                 try:

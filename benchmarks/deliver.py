@@ -21,7 +21,7 @@ from shared.config.destination import Destination
 from shared.event.envelope import event_headers
 from shared.event.record import Origin, RecordIn
 from shared.event.topics import RECEIPTS, STATE, stream_topic
-from shared.proof.receipt import lines_of
+from shared.proof.receipt import receipts_of
 from shared.runtime.secret_box import SecretBox
 from shared.runtime.spark.arrow_rows import batch_in
 
@@ -139,7 +139,7 @@ def _delivery(to: Destination, flows: Path) -> Callable[[], None]:
         for batch in deliver(batches, plan):
             for topic, value in zip(*map(batch.column, ("topic", "value")), strict=True):
                 left.setdefault(topic.as_py(), []).append(value.as_py())
-        count = sum(len(lines_of(sheet)) for sheet in left[RECEIPTS])
+        count = sum(len(receipts_of(sheet)) for sheet in left[RECEIPTS])
         assert count == _EVENTS // _BATCH, "every batch leaves exactly one receipt"
         assert set(left) <= {RECEIPTS, STATE}, "nothing is retried, and nothing given up"
 

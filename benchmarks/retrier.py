@@ -31,7 +31,7 @@ from benchmarks.sink import running_sink
 from deploy.local.cluster import Cluster
 from deploy.local.ports import pick_free
 from shared.event.topics import RECEIPTS, retry_topic
-from shared.proof.receipt import Receipt, ReceiptOutcome, lines_of
+from shared.proof.receipt import Receipt, ReceiptOutcome, receipts_of
 from shared.runtime.java.jars import default_cache, ensure_jars
 
 _LONG_TIERS = ("30m", "2h", "8h")
@@ -275,7 +275,7 @@ def _attempts(kafka: str, first: int, end: int) -> dict[int, int]:
 
 def _receipts(kafka: str, at: dict[int, int]) -> Iterator[Receipt]:
     for message in _read(kafka, RECEIPTS, at):
-        yield from map(Receipt.from_json, lines_of(message.value()))
+        yield from filter(None, receipts_of(message.value()))
 
 
 def _read(kafka: str, topic: str, at: dict[int, int] | None = None) -> Iterator[Any]:

@@ -9,6 +9,7 @@ import structlog
 
 from observe.audit.loop import Auditor
 from observe.audit.status import AuditStatus
+from observe.books_page import BOOKS_PATH, books_page
 from observe.console.dead_desk import KafkaDeadDesk
 from observe.console.kafka_config import KafkaConfig
 from observe.console.page_context import flow_of
@@ -50,10 +51,15 @@ async def _run(settings: ObserveSettings, console: ConsoleSettings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     metrics = ObserveMetrics()
-    metrics.serve(host=settings.metrics_host, port=settings.metrics_port)
+    observed = Observed()
+    kafka = settings.bootstrap_servers
+    metrics.serve(
+        host=settings.metrics_host,
+        port=settings.metrics_port,
+        pages={BOOKS_PATH: lambda: books_page(observed.snapshot(), kafka=kafka).to_json()},
+    )
     feed = ConfigFeed(settings.bootstrap_servers)
     await feed.start()
-    observed = Observed()
     news = AuditStatus(
         started_ms=now_ms(),
         interval_s=settings.audit_interval_s,

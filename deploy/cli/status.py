@@ -1,17 +1,19 @@
 """`hifi status`: which services are up, and the books of every stream and destination."""
 
 import asyncio
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import typer
 from rich.text import Text
 
 from deploy.cli import options
+from deploy.cli.books import NoBooksError, counted_books, observed_books
 from deploy.cli.printing import Cell, out, print_json, print_table, talk
 from deploy.local.services import services_of
 from deploy.local.stack_settings import StackSettings
-from observe.live_books import open_books
+from observe.books_page import BooksPage, BooksRow
+from observe.console.parts import wording
 from shared.event.topics import CONFIG, RECEIPTS
 from shared.proof.balance import Balance
 from shared.runtime.kafka.config_topic import read_config
@@ -19,16 +21,8 @@ from shared.runtime.kafka.topic_admin import topic_admin
 from shared.runtime.setup_error import OperatorError, SetupError
 
 _COUNTS = ("acked", "delivered", "pending", "waiting", "dead", "unaccounted")
+_OBSERVE, _COUNTER = "observe", "status"
 _HEADS = ("acked", "delivered", "on their way", "waiting", "dead", "unaccounted")
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One line of the books; a stream that nobody wants has no destination."""
-
-    stream: str
-    destination: str | None
-    balance: Balance
 
 
 @options.stack_options(*options.HEALTH_PORTS)
@@ -46,15 +40,15 @@ def status(
         hifi status --kafka broker-1:9092 --json
     """
     services = {service.name: service.is_ready() for service in services_of(settings)}
-    rows, problem = [], ""
+    page, note, problem = None, "", ""
     try:
-        rows = asyncio.run(_books(kafka))
+        page, note = asyncio.run(_books(kafka, settings.observe_metrics_port))
     except OperatorError as error:
         problem = str(error)
     if as_json:
-        print_json(_as_json(services, rows, kafka_answers=not problem))
+        print_json(_as_json(services, page, note))
     else:
-        _print(services, rows, kafka=kafka, kafka_answers=not problem)
+        _print(services, page, note, kafka=kafka)
     if problem:
         talk.print(f"hifi: {problem}", style="red")
         raise typer.Exit(1)
@@ -74,29 +68,28 @@ def verdict(balance: Balance, *, destination: str | None) -> tuple[str, str]:
     return next((words, style) for holds, words, style in verdicts if holds)
 
 
-async def _books(kafka: str) -> list[Row]:
+async def _books(kafka: str, observe_metrics_port: int) -> tuple[BooksPage, str]:
+    """The books, and why observe's did not do; empty if they did."""
     async with topic_admin(kafka) as admin:
         if not {CONFIG, RECEIPTS} <= await admin.names():
             raise SetupError(
                 f"The Kafka at {kafka} has no topics of Hifi: start `hifi up`,"
                 " or name another with --kafka HOST:PORT."
             )
-    configuration = await read_config(kafka)
-    wanted: list[tuple[str, str | None, str]] = []
-    for stream in sorted(configuration.streams):
-        ours = sorted(configuration.destinations_of(stream), key=lambda one: one.name)
-        wanted += [(stream, one.name, one.id) for one in ours] or [(stream, None, "")]
-    async with open_books(kafka) as books:
-        return [
-            Row(stream, name, await books.balance(stream, destination_id))
-            for stream, name, destination_id in wanted
-        ]
+    try:
+        return observed_books(kafka, port=observe_metrics_port), ""
+    except NoBooksError as why:
+        return await counted_books(kafka, await read_config(kafka)), str(why)
 
 
-def _as_json(services: dict[str, bool], rows: list[Row], *, kafka_answers: bool) -> Any:
-    return {
-        "kafka": kafka_answers,
-        "services": services,
+def _as_json(services: dict[str, bool], page: BooksPage | None, note: str) -> Any:
+    answer = {"kafka": page is not None, "services": services, "books": []}
+    if page is None:
+        return answer
+    return answer | {
+        "as_of_ms": page.at_ms,
+        "counted_by": _COUNTER if note else _OBSERVE,
+        "note": note,
         "books": [
             {
                 "stream": row.stream,
@@ -104,13 +97,13 @@ def _as_json(services: dict[str, bool], rows: list[Row], *, kafka_answers: bool)
                 **asdict(row.balance),
                 "verdict": verdict(row.balance, destination=row.destination)[0],
             }
-            for row in rows
+            for row in page.rows
         ],
     }
 
 
-def _print(services: dict[str, bool], rows: list[Row], *, kafka: str, kafka_answers: bool) -> None:
-    ups = {f"kafka {kafka}": kafka_answers, **services}
+def _print(services: dict[str, bool], page: BooksPage | None, note: str, *, kafka: str) -> None:
+    ups = {f"kafka {kafka}": page is not None, **services}
     print_table(
         ("service", ""),
         [
@@ -118,17 +111,19 @@ def _print(services: dict[str, bool], rows: list[Row], *, kafka: str, kafka_answ
             for name, is_up in ups.items()
         ],
     )
-    if not rows:
+    if page is None or not page.rows:
         return
     out.print()
     print_table(
         ("stream", "destination", "verdict", *_HEADS),
-        [_cells(row) for row in rows],
+        [_cells(row) for row in page.rows],
         numbers=len(_HEADS),
     )
+    counted = f"counted from Kafka, as {note}" if note else "counted by observe"
+    out.print(f"\nas of {wording.clock(page.at_ms)} UTC, {counted}", style="dim")
 
 
-def _cells(row: Row) -> list[Cell]:
+def _cells(row: BooksRow) -> list[Cell]:
     words, style = verdict(row.balance, destination=row.destination)
     counts = asdict(row.balance)
     return [

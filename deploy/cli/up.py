@@ -15,17 +15,15 @@ from rich.live import Live
 from rich.text import Text
 
 from deploy.cli import options
+from deploy.cli.books import NoBooksError, observed_books
 from deploy.cli.printing import out
 from deploy.local.stack import DEMO_DESTINATION, DEMO_STREAM, Stack
 from deploy.local.stack_settings import StackSettings
-from observe.live_books import open_books
-from shared.event.topics import destination_id
 from shared.proof.balance import Balance
 from shared.runtime.defaults import HOST
 from shared.runtime.java.jars import JarProgress
-from shared.runtime.setup_error import KafkaUnavailableError
 
-# A person sees a second's change; the books cost a few round trips to Kafka.
+# Observe makes new books once a second.
 _STATUS_S = 1.0
 # How soon a signal or a dead process is noticed.
 _LOOK_S = 0.1
@@ -172,7 +170,7 @@ Ctrl-C drains and stops everything.
 
 async def _serve(stack: Stack, stop: _Stop) -> None:
     """Look after the stack until a signal comes; the status line lives beside it."""
-    showing = asyncio.create_task(_show_books(stack.bootstrap_servers))
+    showing = asyncio.create_task(_show_books(stack.settings, stack.bootstrap_servers))
     try:
         while not stop.is_set:
             stack.look_after()
@@ -185,21 +183,27 @@ async def _serve(stack: Stack, stop: _Stop) -> None:
             await showing
 
 
-async def _show_books(bootstrap_servers: str) -> None:
-    """Keep the status line true; nothing is read for a terminal that is not there."""
+async def _show_books(settings: StackSettings, kafka: str) -> None:
+    """Keep the status line true; nothing is asked for a terminal that is not there."""
     if not out.is_terminal:
         await asyncio.Event().wait()
-    demo = destination_id(DEMO_STREAM, DEMO_DESTINATION)
     with _status() as show:
         while True:
-            try:
-                async with open_books(bootstrap_servers, only=demo) as books:
-                    while True:
-                        show(status_line(await books.balance(DEMO_STREAM, demo)))
-                        await asyncio.sleep(_STATUS_S)
-            except KafkaUnavailableError as error:
-                show(Text(f"  the books cannot be read now ({type(error).__name__})", style="red"))
-                await asyncio.sleep(_STATUS_S)
+            show(await asyncio.to_thread(_demo_line, settings, kafka))
+            await asyncio.sleep(_STATUS_S)
+
+
+def _demo_line(settings: StackSettings, kafka: str) -> Text:
+    try:
+        page = observed_books(kafka, port=settings.observe_metrics_port)
+    except NoBooksError as why:
+        return Text(f"  the books are not known now ({why})", style="red")
+    balances = (
+        row.balance
+        for row in page.rows
+        if (row.stream, row.destination) == (DEMO_STREAM, DEMO_DESTINATION)
+    )
+    return status_line(next(balances, Balance()))
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Decides what the audit knows after each run: open minutes judged, closed ones forgotten.
+"""Keeps what the audit knows from run to run: open minutes judged, closed ones forgotten.
 
 Evidence goes in, findings come out. What is kept follows what is open, not what has ever been.
 """
@@ -110,17 +110,17 @@ class AuditBooks:
 
     def to_look_up(self, world: World, rules: Rules) -> dict[Where, Offsets]:
         """Offsets that a lane has passed and left without an outcome; the log may not have them."""
-        found: dict[Where, Offsets] = {}
+        passed: dict[Where, Offsets] = {}
         for topic, ledger in self.ledgers.items():
             for minute in ledger.minutes.values():
                 for destination in world.destinations.get(topic, ()):
                     for where, acked in self._acked(topic, minute, destination, world):
                         known = self._known(destination, where)
-                        counts = self._split(acked, known, destination, where, world)
-                        sure = confirmed(known, counts.suspects, rules, now_ms=world.now_ms)
+                        account = self._account(acked, known, destination, where, world)
+                        sure = confirmed(known, account.suspects, rules, now_ms=world.now_ms)
                         for first, end in sure.get(Node.DELIVERY, ()):
-                            found.setdefault(where, Offsets()).add(first, end)
-        return found
+                            passed.setdefault(where, Offsets()).add(first, end)
+        return passed
 
     def judge(
         self, world: World, rules: Rules, absent: Mapping[Where, Offsets]
@@ -156,8 +156,8 @@ class AuditBooks:
         sums["acked"] += len(losses)
         for where, acked in self._acked(topic, minute, destination, world):
             known = self._known(destination, where)
-            counts = self._split(acked, known, destination, where, world)
-            sure = confirmed(known, counts.suspects, rules, now_ms=world.now_ms)
+            account = self._account(acked, known, destination, where, world)
+            sure = confirmed(known, account.suspects, rules, now_ms=world.now_ms)
             gone = sure.get(Node.DELIVERY, Offsets()).both(absent.get(where, Offsets()))
             if len(gone):
                 sure = {
@@ -173,14 +173,14 @@ class AuditBooks:
             ]
             losses += lost
             held = suspects.setdefault((destination, where), {})
-            for node, offsets in counts.suspects.items():
+            for node, offsets in account.suspects.items():
                 held[node] = held.get(node, Offsets()).union(offsets)
             sums["acked"] += len(acked)
-            sums["delivered"] += counts.delivered
-            sums["waiting"] += counts.waiting - _count(sure, Node.RETRY_TIER, Node.RETRIER)
-            sums["dead"] += counts.dead - _count(sure, Node.DEAD_LETTERS)
-            sums["pending"] += counts.pending
-            sums["suspected"] += sum(len(o) for o in counts.suspects.values()) - len(lost)
+            sums["delivered"] += account.balance.delivered
+            sums["waiting"] += account.balance.waiting - _count(sure, Node.RETRY_TIER, Node.RETRIER)
+            sums["dead"] += account.balance.dead - _count(sure, Node.DEAD_LETTERS)
+            sums["pending"] += account.balance.pending
+            sums["suspected"] += sum(len(o) for o in account.suspects.values()) - len(lost)
         return AuditFinding(_books(what, sums, losses, rules, world.now_ms), tuple(losses))
 
     def _acked(
@@ -198,7 +198,7 @@ class AuditBooks:
     def _known(self, destination: str, where: Where) -> Outcomes:
         return self.outcomes.setdefault((destination, where), Outcomes())
 
-    def _split(
+    def _account(
         self, acked: Offsets, known: Outcomes, destination: str, where: Where, world: World
     ) -> Account:
         position = world.positions.get(destination, {}).get(where)
@@ -230,16 +230,20 @@ class AuditBooks:
             for minute_ms in list(ledger.minutes):
                 if (topic, minute_ms) in held:
                     continue
-                found = by_minute.get((stream_of(topic), minute_ms), [])
+                judged = by_minute.get((stream_of(topic), minute_ms), [])
                 due_ms = ledger.minutes[minute_ms].quiet_since_ms(minute_ms) + rules.settle_ms
                 is_old = 0 <= minute_ms < world.now_ms - CLOSED_KEPT_MS
                 # Nobody wants the stream's events: then there is nothing to wait for.
                 is_unwanted = not world.destinations.get(topic) and world.now_ms >= due_ms
-                if (found and all(_is_final(one) for one in found)) or is_old or is_unwanted:
-                    self._close(topic, minute_ms, ledger.minutes.pop(minute_ms), found)
+                if (
+                    (judged and all(_is_final(finding) for finding in judged))
+                    or is_old
+                    or is_unwanted
+                ):
+                    self._close(topic, minute_ms, ledger.minutes.pop(minute_ms), judged)
         self.closed = {
-            key: one
-            for key, one in self.closed.items()
+            key: closed
+            for key, closed in self.closed.items()
             if key[1] < 0 or key[1] >= world.now_ms - CLOSED_KEPT_MS
         }
 

@@ -1,19 +1,19 @@
 """Reads Kafka records as evidence: claims, outcomes, waiting and dead records.
 
 Evidence is small however many records it comes from, and parts of it add up, so that the parts of
-a big reading can be made side by side. Each part travels as JSON.
+a big reading can be made side by side.
 """
 
-import json
 from dataclasses import dataclass, field
-from typing import Any
+
+import msgspec
 
 from observe.audit.layers import Layers
 from shared.event.envelope import DESTINATION, ORIGIN_OFFSET, ORIGIN_PARTITION, ORIGIN_TOPIC
 from shared.event.record import Headers
 from shared.proof.acked import AckedRow
 from shared.proof.intervals import Offsets
-from shared.proof.receipt import Covered, ReceiptOutcome, lines_of
+from shared.proof.receipt import Receipt, receipts_of
 
 
 def life(outcome: str, redrive_count: int) -> str:
@@ -71,24 +71,19 @@ class Evidence:
 
     def take_sheet(self, sheet: bytes) -> None:
         """Enter the receipts of a record."""
-        for line in lines_of(sheet):
-            self._take_receipt(line)
+        for receipt in receipts_of(sheet):
+            if receipt is None:
+                self.unreadable += 1
+            else:
+                self._take_receipt(receipt)
 
-    def _take_receipt(self, line: bytes) -> None:
-        try:
-            # Four of its members are all that counts here; the buckets of its lags are most of it.
-            receipt = json.loads(line)
-            outcomes = [ReceiptOutcome(receipt["outcome"]).value]
-            if receipt.get("redrive_count"):
-                outcomes.append(life(outcomes[0], int(receipt["redrive_count"])))
-            destination = receipt["destination_id"]
-            spans = [Covered(*covered) for covered in receipt["covered"]]
-        except (ValueError, KeyError, TypeError, AttributeError):
-            self.unreadable += 1
-            return
-        for span in spans:
+    def _take_receipt(self, receipt: Receipt) -> None:
+        outcomes = [receipt.outcome.value]
+        if receipt.redrive_count:
+            outcomes.append(life(receipt.outcome.value, receipt.redrive_count))
+        for span in receipt.covered:
             for outcome in outcomes:
-                key = (destination, outcome, span.topic, span.partition)
+                key = (receipt.destination_id, outcome, span.topic, span.partition)
                 self.outcomes.setdefault(key, Offsets()).add(span.first, span.end)
 
     def take_record(self, kind: str, headers: Headers) -> None:
@@ -141,37 +136,9 @@ class Evidence:
             self._newest[where] = len(self.claims)
             self.claims.append(new)
 
-    def to_json(self) -> bytes:
-        fields: dict[str, Any] = {
-            "claims": [
-                [c.topic, c.partition, c.minute, c.first, c.end, c.accepted_at_ms, *c.ledger]
-                for c in self.claims
-            ],
-            "outcomes": [[*key, list(offsets)] for key, offsets in self.outcomes.items()],
-            "records": [[*key, list(layers)] for key, layers in self.records.items()],
-            "unreadable": self.unreadable,
-        }
-        return json.dumps(fields, separators=(",", ":")).encode()
+    def to_bytes(self) -> bytes:
+        return msgspec.msgpack.encode(self)
 
     @classmethod
-    def from_json(cls, value: bytes) -> "Evidence":
-        fields = json.loads(value)
-        return cls(
-            claims=[
-                Claim(topic, partition, minute, first, end, accepted, (number, low, high))
-                for (
-                    topic,
-                    partition,
-                    minute,
-                    first,
-                    end,
-                    accepted,
-                    number,
-                    low,
-                    high,
-                ) in fields["claims"]
-            ],
-            outcomes={(*key,): Offsets.of(spans) for *key, spans in fields["outcomes"]},
-            records={(*key,): Layers.of(spans) for *key, spans in fields["records"]},
-            unreadable=fields["unreadable"],
-        )
+    def from_bytes(cls, value: bytes) -> "Evidence":
+        return msgspec.msgpack.decode(value, type=cls)

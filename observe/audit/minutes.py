@@ -1,4 +1,4 @@
-"""Decides which minutes are complete, and who lost what: each minute is a set of offsets.
+"""Finds which minutes are complete, and who lost what: each minute is a set of offsets.
 
 The gateway's ledger says which offsets a minute has; receipts say what became of them; a lane's
 position tells what it has not come to yet from what it passed and lost; the records of tiers and
@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from observe.audit.evidence import Claim, Evidence
 from observe.audit.layers import Layers
 from shared.event.times import MINUTE_MS
+from shared.proof.balance import Balance, balanced
 from shared.proof.intervals import Offsets
 from shared.proof.overview import Node
 
@@ -72,8 +73,8 @@ class Outcomes:
     def of(self, outcome: str) -> Offsets:
         """The set that an outcome's offsets go into."""
         by_name = {"delivered": self.delivered, "dead": self.dead, "waiting": self.waiting}
-        found = by_name.get(outcome)
-        return self.lives.setdefault(outcome, Offsets()) if found is None else found
+        known = by_name.get(outcome)
+        return self.lives.setdefault(outcome, Offsets()) if known is None else known
 
     @property
     def redriven(self) -> Offsets:
@@ -83,14 +84,14 @@ class Outcomes:
     @property
     def unended(self) -> Offsets:
         """Sent again, and not given up since: their dead letters tell of an earlier life."""
-        found = Offsets()
+        unended = Offsets()
         for count, offsets in self._after("waiting"):
             left = offsets
             for later, ended in self._after("dead"):
                 if later >= count:
                     left = left.minus(ended)
-            found = found.union(left)
-        return found
+            unended = unended.union(left)
+        return unended
 
     def _after(self, outcome: str) -> Iterator[tuple[int, Offsets]]:
         for name, offsets in self.lives.items():
@@ -174,12 +175,9 @@ def enter_outcomes(
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What became of some offsets at a destination."""
+    """What became of some offsets at a destination, and at which node each suspect was last."""
 
-    delivered: int
-    dead: int
-    waiting: int
-    pending: int
+    balance: Balance
     suspects: Mapping[Node, Offsets]
 
 
@@ -193,7 +191,6 @@ def account_for(
     gone on: then the event is where it was.
     """
     rest = acked.minus(known.delivered)
-    delivered = len(acked) - len(rest)
     in_tier = known.in_tier.present
     dead = rest.both(known.dead)
     # The retrier has given it up and has not passed it, or somebody has sent it again: then its
@@ -203,41 +200,44 @@ def account_for(
     dead = _believed(dead.minus(still_waiting), known.in_dead, position)
     rest = rest.minus(dead)
     waiting = _believed(rest.both(known.waiting).union(still_waiting), in_tier, position)
-    rest = rest.minus(waiting)
-    within = rest.both(Offsets.of([log]))
-    ahead = within if position is None else within.from_offset(position)
+    books = balanced(
+        len(acked),
+        waiting=waiting,
+        dead=dead,
+        no_outcome=rest.minus(waiting),
+        # Where there is a record, nothing needs to be confirmed.
+        unconfirmed=Offsets(),
+        position=0 if position is None else position,
+        log=log,
+    )
     not_in_tier = waiting.minus(in_tier)
     suspects = {
-        Node.KAFKA: rest.minus(within),
-        Node.DELIVERY: within.minus(ahead),
+        Node.KAFKA: books.not_in_log,
+        Node.DELIVERY: books.passed,
         Node.RETRY_TIER: not_in_tier.minus(known.was_in_tier),
         Node.RETRIER: not_in_tier.both(known.was_in_tier),
         Node.DEAD_LETTERS: dead.minus(known.in_dead),
     }
     return Account(
-        delivered=delivered,
-        dead=len(dead),
-        waiting=len(waiting),
-        pending=len(ahead),
-        suspects={node: offsets for node, offsets in suspects.items() if len(offsets)},
+        books.balance, {node: offsets for node, offsets in suspects.items() if len(offsets)}
     )
 
 
-def _believed(told: Offsets, records: Offsets, position: int | None) -> Offsets:
+def _believed(said: Offsets, records: Offsets, position: int | None) -> Offsets:
     """Those that have their record, or that the lane has passed, so that they should have one."""
-    without = told.minus(records)
-    return told.minus(without if position is None else without.from_offset(position))
+    without = said.minus(records)
+    return said.minus(without if position is None else without.from_offset(position))
 
 
 def confirmed(
     known: Outcomes, suspects: Mapping[Node, Offsets], rules: Rules, *, now_ms: int
 ) -> dict[Node, Offsets]:
     """Those that have been suspects of the same node for as long as it takes to settle."""
-    found: dict[Node, Offsets] = {}
+    by_node: dict[Node, Offsets] = {}
     for node, offsets in suspects.items():
         old = [o for at, n, o in known.suspects if n is node and at <= now_ms - rules.settle_ms]
         if rules.settle_ms == 0:
-            found[node] = offsets
+            by_node[node] = offsets
         elif old:
             since = [
                 o for at, n, o in known.suspects if n is node and at >= now_ms - rules.settle_ms
@@ -245,16 +245,16 @@ def confirmed(
             sure = offsets.both(old[-1])
             for seen in since:
                 sure = sure.both(seen)
-            found[node] = sure
-    return {node: offsets for node, offsets in found.items() if len(offsets)}
+            by_node[node] = sure
+    return {node: offsets for node, offsets in by_node.items() if len(offsets)}
 
 
 def remember_suspects(
     known: Outcomes, suspects: Mapping[Node, Offsets], rules: Rules, *, now_ms: int
 ) -> None:
     """Keep what is needed to tell how long something has been a suspect."""
-    recent = [one for one in known.suspects if one[0] > now_ms - rules.settle_ms]
-    older = [one for one in known.suspects if one[0] <= now_ms - rules.settle_ms]
+    recent = [seen for seen in known.suspects if seen[0] > now_ms - rules.settle_ms]
+    older = [seen for seen in known.suspects if seen[0] <= now_ms - rules.settle_ms]
     newest_old = {node: (at, node, offsets) for at, node, offsets in older}
     known.suspects = [
         *newest_old.values(),

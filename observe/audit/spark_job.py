@@ -77,7 +77,7 @@ class AuditReads:
             if whole:
                 rows = self._read(whole, *_COORDINATES, _ours(), "headers")
                 for part in _collect(rows, partial(summarise, kinds=kinds), tasks=SLOTS):
-                    evidence.merge(Evidence.from_json(part))
+                    evidence.merge(Evidence.from_bytes(part))
         return evidence
 
     def name(

@@ -39,7 +39,7 @@ def summarise(
                 evidence.take_sheet(value or b"")
             else:
                 evidence.take_record(kind, record_headers)
-    yield _part(evidence.to_json())
+    yield _part(evidence.to_bytes())
 
 
 def name(

@@ -26,14 +26,15 @@ class Follower:
 
     async def read(self) -> dict[str, list[bytes]]:
         """The values that have come on each topic since the last time."""
-        values: dict[str, list[bytes]] = {}
-        for record in await self._follow.read(wait_s=_POLL_S):
-            values.setdefault(record.origin.topic, []).append(record.value)
-        return values
+        return await self._follow.values(wait_s=_POLL_S)
 
-    async def has_caught_up(self) -> bool:
-        """Whether everything that is there now has been read."""
-        return await self._follow.has_caught_up()
+    async def ends(self) -> Position:
+        """Where everything that is followed ends now."""
+        return await self._follow.ends()
+
+    async def has_read(self, ends: Position) -> bool:
+        """Whether `read` has given everything up to there."""
+        return await self._follow.has_reached(ends)
 
     async def spans(self, topics: Iterable[str]) -> dict[KafkaPartition, tuple[int, int]]:
         """The first offset and the end of every Kafka partition."""

@@ -1,4 +1,4 @@
-"""Decides what receipts prove of one destination as they come: how far, how late, what waits why.
+"""Follows one destination by its receipts: how far, how late, what waits for what.
 
 What is delivered below the first open event is kept as a count only, so that what is held in memory
 follows what is open or dead, not what has ever been.
@@ -8,9 +8,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from observe.lag.rolling import Rolling
-from shared.proof.balance import Balance
+from observe.lag.rolling import WINDOW_MS, Rolling
+from shared.proof.balance import Balance, balanced
 from shared.proof.intervals import Offsets
+from shared.proof.log_buckets import LogBuckets
 from shared.proof.outcome_sets import OutcomeSets
 from shared.proof.receipt import Receipt, ReceiptOutcome
 from shared.proof.unconfirmed import UnconfirmedReceipts
@@ -35,29 +36,6 @@ def cause_of(reason: str) -> str:
 
 
 @dataclass(slots=True)
-class PartitionProgress:
-    """One Kafka partition of the stream."""
-
-    # Where the log began when it was first looked at.
-    first: int
-    told: OutcomeSets
-    # Of those that `told` has forgotten.
-    delivered_below: int = 0
-
-    def take(self, receipt: Receipt, first: int, end: int) -> None:
-        is_waiting = receipt.outcome is ReceiptOutcome.WAITING
-        self.told.take(
-            receipt.outcome,
-            max(first, self.first),
-            end,
-            redrive_count=receipt.redrive_count,
-            cause=cause_of(receipt.reason) if is_waiting else "",
-        )
-        if not is_waiting:
-            self.delivered_below += self.told.settle()
-
-
-@dataclass(slots=True)
 class Lags:
     """How late events went through one node, of the last minutes."""
 
@@ -66,94 +44,102 @@ class Lags:
     out_from_event: Rolling = field(default_factory=Rolling)
     process: Rolling = field(default_factory=Rolling)
 
+    def take(self, receipt: Receipt) -> None:
+        now_ms = receipt.ended_at_ms
+        took_ms = receipt.ended_at_ms - receipt.started_at_ms
+        self.process.add(took_ms, receipt.event_count, now_ms=now_ms)
+        self.in_from_accepted.merge(LogBuckets.from_list(receipt.in_from_accepted), now_ms=now_ms)
+        if receipt.outcome is ReceiptOutcome.DELIVERED:
+            self.out_from_accepted.merge(
+                LogBuckets.from_list(receipt.out_from_accepted), now_ms=now_ms
+            )
+            self.out_from_event.merge(LogBuckets.from_list(receipt.out_from_event), now_ms=now_ms)
+
 
 @dataclass(slots=True)
 class Progress:
     """One destination."""
 
     destination_id: str
-    partitions: dict[Where, PartitionProgress] = field(default_factory=dict)
     delivery: Lags = field(default_factory=Lags)
     retrier: Lags = field(default_factory=Lags)
     # When the last receipt came, by our clock; 0 while none has.
     heard_at_ms: int = 0
-    _unsure: UnconfirmedReceipts = field(default_factory=UnconfirmedReceipts)
+    # By Kafka partition of the stream: its outcomes, and where the log began when it was first
+    # looked at.
+    _outcomes: dict[Where, tuple[int, OutcomeSets]] = field(default_factory=dict)
+    _unconfirmed: UnconfirmedReceipts = field(default_factory=UnconfirmedReceipts)
 
     def take(self, receipt: Receipt, *, now_ms: int) -> None:
+        """Enter one receipt; what it says of events is counted once, however often it comes."""
         assert receipt.destination_id == self.destination_id, "another destination's receipt"
         self.heard_at_ms = now_ms
-        if self._unsure.admit(receipt):
+        if self._unconfirmed.admit(receipt):
             self._count(receipt)
-        lags = self.retrier if receipt.is_retry else self.delivery
-        took_ms = receipt.ended_at_ms - receipt.started_at_ms
-        lags.process.add(took_ms, receipt.event_count, now_ms=receipt.ended_at_ms)
-        lags.in_from_accepted.merge(receipt.in_from_accepted, now_ms=receipt.ended_at_ms)
-        if receipt.outcome is ReceiptOutcome.DELIVERED:
-            lags.out_from_accepted.merge(receipt.out_from_accepted, now_ms=receipt.ended_at_ms)
-            lags.out_from_event.merge(receipt.out_from_event, now_ms=receipt.ended_at_ms)
+        # Most of a long history: it tells nothing of the last minutes.
+        if receipt.ended_at_ms > now_ms - WINDOW_MS:
+            (self.retrier if receipt.is_retry else self.delivery).take(receipt)
 
     def reached(self, position: Mapping[Where, int]) -> None:
         """Enter how far the lane and the retrier say they are."""
-        for receipt in self._unsure.reached(position):
+        for receipt in self._unconfirmed.reached(position):
             self._count(receipt)
 
     @property
-    def is_sure(self) -> bool:
+    def is_confirmed(self) -> bool:
         """Whether all that has been said counts by now."""
-        return next(self._unsure.offsets(), None) is None
+        return next(self._unconfirmed.offsets(), None) is None
+
+    def begin(self, log: Mapping[Where, tuple[int, int]]) -> None:
+        """Look at the log for the first time: what it does not hold any more never counts."""
+        for where, (first, _) in log.items():
+            self._outcomes_of(where, first)
 
     def _count(self, receipt: Receipt) -> None:
-        for covered in receipt.covered:
-            where = self.partition(covered.topic, covered.partition)
-            where.take(receipt, covered.first, covered.end)
+        is_waiting = receipt.outcome is ReceiptOutcome.WAITING
+        cause = cause_of(receipt.reason) if is_waiting else ""
+        for topic, partition, first, end in receipt.covered:
+            _, outcomes = self._outcomes_of((topic, partition))
+            outcomes.take(
+                receipt.outcome, first, end, redrive_count=receipt.redrive_count, cause=cause
+            )
+            if not is_waiting:
+                outcomes.settle()
 
-    def partition(self, topic: str, number: int, *, first: int = 0) -> PartitionProgress:
-        where = (topic, number)
-        if where not in self.partitions:
-            self.partitions[where] = PartitionProgress(first, OutcomeSets(base=first))
-        return self.partitions[where]
+    def _outcomes_of(self, where: Where, first: int = 0) -> tuple[int, OutcomeSets]:
+        if where not in self._outcomes:
+            self._outcomes[where] = (first, OutcomeSets(first))
+        return self._outcomes[where]
 
-    def balance(
-        self, log: Mapping[Where, tuple[int, int]], position: Mapping[Where, int]
-    ) -> Balance:
-        """The books over the log's [first, end); `position` is how far the lane says it is.
+    def balance(self, log: Mapping[Where, tuple[int, int]]) -> Balance:
+        """The books over the log's [first, end).
 
-        What has no outcome is pending from there on, and unaccounted before; a lane that never
-        said anything is believed to be where its last outcome is.
+        A lane that never said how far it is is believed to be where its last outcome is.
         """
-        sums: Counter[str] = Counter()
-        unsure = dict(self._unsure.offsets())
-        for where, (first, end) in log.items():
-            one = self.partition(*where, first=first)
-            told = one.told
-            open_before = min(end, max(position.get(where, told.end), told.base))
-            dead, waiting = told.dead, told.waiting
-            known = told.delivered.union(dead).union(waiting)
-            missing = Offsets.of([(told.base, end)]).minus(known)
-            passed = Offsets.of(missing.within(told.base, open_before))
-            unaccounted = len(passed.minus(unsure.get(where, Offsets())))
-            sums["acked"] += max(end, told.base) - one.first
-            sums["delivered"] += one.delivered_below + len(told.delivered)
-            sums["dead"] += len(dead)
-            sums["waiting"] += len(waiting)
-            sums["unaccounted"] += unaccounted
-            sums["pending"] += len(missing) - unaccounted
-        return Balance(
-            acked=sums["acked"],
-            delivered=sums["delivered"],
-            waiting=sums["waiting"],
-            dead=sums["dead"],
-            pending=sums["pending"],
-            unaccounted=sums["unaccounted"],
-        )
+        unconfirmed = dict(self._unconfirmed.offsets())
+        total = Balance()
+        for where, span in log.items():
+            begin, outcomes = self._outcomes_of(where, span[0])
+            end = max(begin, span[1])
+            position = self._unconfirmed.position(*where)
+            total += balanced(
+                end - begin,
+                waiting=Offsets.of(outcomes.waiting.within(begin, end)),
+                dead=Offsets.of(outcomes.dead.within(begin, end)),
+                no_outcome=outcomes.no_outcome(end),
+                unconfirmed=unconfirmed.get(where, Offsets()),
+                position=outcomes.end if position is None else position,
+                log=span,
+            ).balance
+        return total
 
     def waiting_by_cause(self) -> dict[str, int]:
         """How many wait for which reason."""
-        found: Counter[str] = Counter()
-        for one in self.partitions.values():
-            for cause, count in one.told.waiting_by_cause():
-                found[cause] += count
-        return {cause: count for cause, count in sorted(found.items()) if count}
+        counts: Counter[str] = Counter()
+        for _, outcomes in self._outcomes.values():
+            for cause, count in outcomes.waiting_by_cause():
+                counts[cause] += count
+        return {cause: count for cause, count in sorted(counts.items()) if count}
 
     def oldest_open(self, log: Mapping[Where, tuple[int, int]]) -> Iterator[tuple[str, int, int]]:
         """The first event of each Kafka partition that was never delivered nor dead.
@@ -161,7 +147,8 @@ class Progress:
         What a person has sent again out of dead letters is under way, yet not old: it began anew.
         """
         for (topic, number), (first, end) in log.items():
+            _, outcomes = self._outcomes_of((topic, number), first)
             # A base is where the first such event is.
-            at = max(self.partition(topic, number, first=first).told.base, first)
-            if at < end:
-                yield topic, number, at
+            oldest = max(outcomes.base, first)
+            if oldest < end:
+                yield topic, number, oldest

@@ -8,6 +8,7 @@ from shared.proof.log_buckets import LogBuckets
 # Five minutes smooth out micro-batches and still forget an incident within a coffee.
 SLOT_S = 30
 SLOTS = 10
+WINDOW_MS = SLOTS * SLOT_S * 1000
 
 
 @dataclass(slots=True)
@@ -28,8 +29,8 @@ class Rolling:
     def read(self, *, now_ms: int) -> LogBuckets:
         """All that is not too old by now."""
         oldest = now_ms // (SLOT_S * 1000) - SLOTS
-        found = LogBuckets()
+        total = LogBuckets()
         for slot, buckets in self._slots:
             if slot > oldest:
-                found.merge(buckets)
-        return found
+                total.merge(buckets)
+        return total

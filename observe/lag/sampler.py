@@ -1,4 +1,4 @@
-"""Decides what is known of every destination now: receipts laid over the log, once a second.
+"""Samples what is known of every destination, once a second: books, lag, age, and a verdict.
 
 Independent of Spark: a lane that hangs shows because the log grows and its receipts do not.
 """
@@ -11,14 +11,16 @@ import structlog
 
 from observe.audit.status import AuditStatus
 from observe.lag.follower import Follower, following
+from observe.lag.live_books import LiveBooks
 from observe.lag.progress import Lags, Progress
 from observe.lag.rolling import Rolling
 from observe.lag.verdict import Signs, judge
 from observe.state import Observed
 from shared.config.configuration import Configuration
-from shared.event.record import KafkaPartition
+from shared.config.destination import Destination
+from shared.event.record import KafkaPartition  # noqa: TC001
 from shared.event.times import HOUR_MS, MINUTE_MS
-from shared.event.topics import ACKED, RECEIPTS, RETRIER, stream_and_name, stream_of, stream_topic
+from shared.event.topics import ACKED, RECEIPTS, stream_of
 from shared.proof.acked import AckedRow
 from shared.proof.overview import (
     DestinationView,
@@ -31,7 +33,6 @@ from shared.proof.overview import (
     StreamView,
     worst,
 )
-from shared.proof.receipt import Receipt, lines_of
 from shared.runtime.clock import now_ms
 from shared.runtime.setup_error import KafkaUnavailableError
 
@@ -78,6 +79,7 @@ class Sampler:
         self._audit = audit
         self._slow_after_s = slow_after_s
         self._problem = "nothing has been read yet"
+        self._books: LiveBooks | None = None
         self._forget()
 
     async def run(self) -> None:
@@ -89,7 +91,8 @@ class Sampler:
                     self._bootstrap_servers, whole=RECEIPTS, latest=latest
                 ) as follower:
                     self._forget()
-                    await self._follow(follower)
+                    self._books = LiveBooks(follower)
+                    await self._follow(follower, self._books)
             except (KafkaUnavailableError, OSError) as error:
                 log.warning("sampler.failed", error=repr(error))
                 self._problem = f"Kafka cannot be read: {type(error).__name__}"
@@ -97,126 +100,106 @@ class Sampler:
                 await asyncio.sleep(_PAUSE_S)
 
     def _forget(self) -> None:
-        self._progress: dict[str, Progress] = {}
         self._streams: dict[str, _Stream] = {}
-        self._spans: dict[KafkaPartition, tuple[int, int]] = {}
-        self._positions: dict[str, Mapping[KafkaPartition, int]] = {}
         # The first open event of a Kafka partition, and when the broker took it.
         self._oldest: dict[tuple[str, KafkaPartition], tuple[int, int]] = {}
         self._busy_since_ms: dict[str, int] = {}
 
-    async def _follow(self, follower: Follower) -> None:
+    async def _follow(self, follower: Follower, books: LiveBooks) -> None:
         loop = asyncio.get_running_loop()
         sample_s = slow_s = 0.0
-        self._spans = await follower.spans(self._topics())
+        await books.look_at_log(self._configuration().streams)
         while True:
-            for topic, values in (await follower.read()).items():
-                self._enter(topic, values)
-            if loop.time() < sample_s:
-                continue
+            while loop.time() < sample_s:
+                self._enter(await follower.read(), books)
             sample_s = loop.time() + _SAMPLE_S
-            self._spans = await follower.spans(self._topics())
-            if loop.time() >= slow_s:
+            is_slow = loop.time() >= slow_s
+            await books.ask_lanes(self._to_ask(books, is_slow=is_slow))
+            ends = await follower.ends()
+            while not await follower.has_read(ends):
+                self._enter(await follower.read(), books)
+                if self._problem and loop.time() >= sample_s:
+                    # A long history takes its time after a start: say so meanwhile.
+                    sample_s = loop.time() + _SAMPLE_S
+                    self._publish()
+            self._problem = ""
+            await books.look_at_log(self._configuration().streams)
+            if is_slow:
                 slow_s = loop.time() + _SLOW_SAMPLE_S
-                await self._look_closer(follower)
-            else:
-                await self._ask_lanes(follower, self._unsure())
-            if self._problem and await follower.has_caught_up():
-                self._problem = ""
+                await self._look_for_oldest(follower, books)
             self._publish()
 
-    def _topics(self) -> list[str]:
-        return [stream_topic(stream) for stream in self._configuration().streams]
+    def _to_ask(self, books: LiveBooks, *, is_slow: bool) -> list[str]:
+        """Lanes whose position may have changed what counts.
 
-    def _enter(self, topic: str, values: list[bytes]) -> None:
-        if topic == RECEIPTS:
-            enter = self._enter_receipt
-            values = [line for sheet in values for line in lines_of(sheet)]
-        else:
-            enter = self._enter_row
+        Each has a turn, also those that are gone, as what is kept back of theirs would be kept for
+        ever. In between, only those with outcomes that may be confirmed any moment and look idle
+        until then.
+        """
+        wanted = list(self._configuration().destinations)
+        if is_slow:
+            return list({*wanted, *books.destination_ids})
+        return [
+            destination_id for destination_id in wanted if not books.of(destination_id).is_confirmed
+        ]
+
+    def _enter(self, values: Mapping[str, Sequence[bytes]], books: LiveBooks) -> None:
+        books.take(values.get(RECEIPTS, ()))
         at_ms = now_ms()
-        for value in values:
+        for value in values.get(ACKED, ()):
             try:
-                enter(value, at_ms)
+                self._enter_row(AckedRow.from_bytes(value, with_ids=False), at_ms)
             except (ValueError, TypeError, KeyError) as error:
-                log.warning("record.unreadable", topic=topic, error=repr(error))
+                log.warning("record.unreadable", topic=ACKED, error=repr(error))
 
-    def _enter_receipt(self, value: bytes, at_ms: int) -> None:
-        receipt = Receipt.from_json(value)
-        self._of(receipt.destination_id).take(receipt, now_ms=at_ms)
-
-    def _of(self, destination_id: str) -> Progress:
-        if destination_id not in self._progress:
-            progress = self._progress[destination_id] = Progress(destination_id)
-            topic = stream_topic(stream_and_name(destination_id)[0])
-            for (name, number), (first, _) in self._spans.items():
-                if name == topic:
-                    progress.partition(name, number, first=first)
-        return self._progress[destination_id]
-
-    def _enter_row(self, value: bytes, at_ms: int) -> None:
-        row = AckedRow.from_bytes(value, with_ids=False)
+    def _enter_row(self, row: AckedRow, at_ms: int) -> None:
         stream = self._streams.setdefault(stream_of(row.topic), _Stream())
         stream.ingest.merge(row.ingest, now_ms=at_ms)
         stream.process.merge(row.process, now_ms=at_ms)
-        for one in row.slices:
-            second = one.accepted_at_ms // 1000
-            stream.counts[second] = stream.counts.get(second, 0) + one.count
+        for request in row.slices:
+            second = request.accepted_at_ms // 1000
+            stream.counts[second] = stream.counts.get(second, 0) + request.count
         size = row.value_bytes / max(row.count, 1)
         stream.event_bytes = 0.9 * stream.event_bytes + 0.1 * size if stream.event_bytes else size
 
-    async def _look_closer(self, follower: Follower) -> None:
-        """Positions of lanes, and the age of each first open event."""
-        wanted = list(self._configuration().destinations)
-        # Also of those that are gone: what is kept back of theirs would be kept for ever.
-        await self._ask_lanes(follower, [*wanted, *(self._progress.keys() - wanted)])
-        for destination_id in wanted:
-            log_spans = self._log_of(destination_id)
-            open_now = {}
-            for topic, number, offset in self._of(destination_id).oldest_open(log_spans):
+    async def _look_for_oldest(self, follower: Follower, books: LiveBooks) -> None:
+        """See how old each first open event is."""
+        oldest = {}
+        for destination_id in self._configuration().destinations:
+            log_spans = books.log_of(destination_id)
+            for topic, number, offset in books.of(destination_id).oldest_open(log_spans):
                 key = (destination_id, (topic, number))
                 known = self._oldest.get(key)
                 if known is not None and known[0] == offset:
-                    open_now[key] = known
+                    oldest[key] = known
                     continue
                 stored_at_ms = await follower.stored_at_ms(topic, number, offset)
                 if stored_at_ms is not None:
-                    open_now[key] = (offset, stored_at_ms)
-            self._oldest = {
-                key: at for key, at in self._oldest.items() if key[0] != destination_id
-            } | open_now
-
-    def _unsure(self) -> list[str]:
-        """Destinations with outcomes that may be confirmed any moment, and look idle until then."""
-        wanted = self._configuration().destinations
-        return [one for one in wanted if not self._of(one).is_sure]
-
-    async def _ask_lanes(self, follower: Follower, destination_ids: Sequence[str]) -> None:
-        retrier = await follower.position(RETRIER) if destination_ids else None
-        for destination_id in destination_ids:
-            position = await follower.position(destination_id)
-            self._positions[destination_id] = position or {}
-            if position is not None and retrier is not None:
-                self._of(destination_id).reached({**position, **retrier})
-
-    def _log_of(self, destination_id: str) -> dict[KafkaPartition, tuple[int, int]]:
-        topic = stream_topic(stream_and_name(destination_id)[0])
-        return {where: span for where, span in self._spans.items() if where[0] == topic}
+                    oldest[key] = (offset, stored_at_ms)
+        self._oldest = oldest
 
     def _publish(self) -> None:
         at_ms = now_ms()
         configuration = self._configuration()
-        views = tuple(
-            self._stream_view(name, configuration, at_ms) for name in sorted(configuration.streams)
+        books = self._books
+        views = (
+            ()
+            if books is None
+            else tuple(
+                self._stream_view(name, configuration, books, at_ms)
+                for name in sorted(configuration.streams)
+            )
         )
         self._observed.put(Overview(at_ms, views, self._audit.health_at(at_ms), self._problem))
 
-    def _stream_view(self, name: str, configuration: Configuration, at_ms: int) -> StreamView:
+    def _stream_view(
+        self, name: str, configuration: Configuration, books: LiveBooks, at_ms: int
+    ) -> StreamView:
         stream = self._streams.setdefault(name, _Stream())
-        ours = sorted(configuration.destinations_of(name), key=lambda one: one.name)
-        destinations = tuple(self._view(name, one.name, one.id, at_ms) for one in ours)
-        verdict = worst(tuple(one.verdict for one in destinations))
-        reasons = [f"{one.name}: {one.reason}" for one in destinations if one.verdict is verdict]
+        ours = sorted(configuration.destinations_of(name), key=lambda ours: ours.name)
+        destinations = tuple(self._view(destination, books, at_ms) for destination in ours)
+        verdict = worst(tuple(view.verdict for view in destinations))
+        reasons = [f"{v.name}: {v.reason}" for v in destinations if v.verdict is verdict]
         since_s = (at_ms - _PACE_MS) // 1000
         stream.counts = {s: count for s, count in stream.counts.items() if s > since_s}
         return StreamView(
@@ -226,13 +209,12 @@ class Sampler:
             events_per_s=sum(stream.counts.values()) / (_PACE_MS / 1000),
             ingest=Quantiles.of(stream.ingest.read(now_ms=at_ms)),
             destinations=destinations,
+            acked=books.acked_count(name),
         )
 
-    def _view(self, stream: str, name: str, destination_id: str, at_ms: int) -> DestinationView:
-        progress = self._of(destination_id)
-        balance = progress.balance(
-            self._log_of(destination_id), self._positions.get(destination_id, {})
-        )
+    def _view(self, destination: Destination, books: LiveBooks, at_ms: int) -> DestinationView:
+        destination_id, stream = destination.id, self._streams[destination.stream]
+        progress, balance = books.of(destination_id), books.balance(destination_id)
         stored = [at for (who, _), (_, at) in self._oldest.items() if who == destination_id]
         has_open = balance.pending or balance.waiting
         oldest_age_s = max((at_ms - at) / 1000 for at in stored) if stored and has_open else None
@@ -241,12 +223,12 @@ class Sampler:
         whole = progress.delivery.out_from_event.read(now_ms=at_ms)
         whole.merge(progress.retrier.out_from_event.read(now_ms=at_ms))
         minutes = tuple(
-            one for one in self._audit.minutes.get(destination_id, ()) if _counts_now(one, at_ms)
+            minute
+            for minute in self._audit.minutes.get(destination_id, ())
+            if _counts_now(minute, at_ms)
         )
-        configured = self._configuration().destinations.get(destination_id)
-        is_paused = configured is not None and configured.is_paused
         # A paused one has no lane that could give a sign.
-        busy = 0 if is_paused else balance.pending
+        busy = 0 if destination.is_paused else balance.pending
         silent_s = self._silent_s(destination_id, busy, progress.heard_at_ms, at_ms)
         signs = Signs(
             balance=balance,
@@ -255,22 +237,22 @@ class Sampler:
             since_accepted=Quantiles.of(delivered),
             minutes=minutes,
             problem=self._problem or self._audit.blindness(at_ms),
-            is_paused=is_paused,
+            is_paused=destination.is_paused,
         )
         verdict, reason = judge(signs, slow_after_s=self._slow_after_s)
         backlog = balance.pending + balance.waiting
         return DestinationView(
-            stream=stream,
-            name=name,
+            stream=destination.stream,
+            name=destination.name,
             destination_id=destination_id,
             verdict=verdict,
             reason=reason,
             balance=balance,
-            nodes=node_lags(progress, self._streams[stream], at_ms),
+            nodes=node_lags(progress, stream, at_ms),
             end_to_end=Quantiles.of(whole),
             since_accepted=signs.since_accepted,
             backlog_events=backlog,
-            backlog_bytes=round(backlog * self._streams[stream].event_bytes),
+            backlog_bytes=round(backlog * stream.event_bytes),
             oldest_age_s=oldest_age_s,
             silent_s=silent_s,
             waiting_by_cause=progress.waiting_by_cause(),

@@ -6,7 +6,7 @@ from shared.proof.overview import DestinationView, Node
 _EVERYBODYS = (Node.GATEWAY, Node.KAFKA, Node.DELIVERY)
 
 
-def time_shares(one: DestinationView) -> tuple[tuple[str, float], ...]:
+def time_shares(view: DestinationView) -> tuple[tuple[str, float], ...]:
     """Node and milliseconds of the mean since acceptance; nothing while none was delivered.
 
     The retrier meets only some of the events, so its time counts for as many of them. The rest of
@@ -14,11 +14,11 @@ def time_shares(one: DestinationView) -> tuple[tuple[str, float], ...]:
     own time is a difference of others' anyway. Nodes that together claim more than the whole, as
     they look at more events than those delivered, share it in proportion.
     """
-    whole = one.since_accepted
+    whole = view.since_accepted
     if whole is None or not whole.count:
         return ()
     shares: dict[Node, float] = {}
-    for lag in one.nodes:
+    for lag in view.nodes:
         if lag.process is None:
             continue
         met = 1.0 if lag.node in _EVERYBODYS else min(lag.process.count / whole.count, 1.0)

@@ -1,4 +1,4 @@
-"""Decides the one word that people read of a destination, and the sentence that says why."""
+"""Sums a destination up in one word for people, and a sentence that says why."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

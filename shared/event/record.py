@@ -5,7 +5,7 @@ Only plain values live here; no Kafka client's own record class ever reaches the
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 KafkaPartition: TypeAlias = tuple[str, int]
 # An offset for each Kafka partition: how far somebody is.
@@ -17,8 +17,7 @@ Ranges: TypeAlias = Mapping[KafkaPartition, tuple[int, int]]
 Headers: TypeAlias = tuple[tuple[str, bytes], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(NamedTuple):
     """Where an event was first stored: the identity that no retry and no replay changes."""
 
     topic: str

@@ -1,95 +1,86 @@
-"""Decides whether the books balance: acked = delivered + waiting + dead + pending + unaccounted.
+"""Balances the books: acked = delivered + waiting + dead + pending + unaccounted.
 
-Receipts say what became of which offsets; the stream topic says which offsets there are. The
-difference is set arithmetic over offsets, so a duplicate can never hide a loss.
+This is the only place that says what is pending and what is unaccounted, for whoever shows or
+judges it. It is set arithmetic over offsets, so a duplicate can never hide a loss.
 """
 
-from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass
+from operator import add
 
 from shared.proof.intervals import Offsets
-from shared.proof.outcome_sets import OutcomeSets
-from shared.proof.receipt import Receipt
-from shared.proof.unconfirmed import UnconfirmedReceipts
 
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """The books of one stream and destination. `unaccounted` above 0 is a loss until explained."""
+    """How many events are where. `unaccounted` above 0 is a loss until explained."""
 
-    acked: int
-    delivered: int
-    waiting: int
-    dead: int
-    # Past the last event with any outcome: the lane has not come to it yet. Or it has, and what
-    # became of it is not known to be stored.
-    pending: int
-    unaccounted: int
+    acked: int = 0
+    delivered: int = 0
+    waiting: int = 0
+    dead: int = 0
+    # The lane has not come to them yet. Or it has, and what became of them is not known to be
+    # stored.
+    pending: int = 0
+    unaccounted: int = 0
 
     @property
     def is_settled(self) -> bool:
         """Nothing is on its way: what is not delivered or dead now is lost."""
         return self.pending == 0 and self.waiting == 0
 
+    def __add__(self, other: "Balance") -> "Balance":
+        return Balance(*map(add, astuple(self), astuple(other)))
 
-@dataclass(slots=True)
-class Coverage:
-    """What the receipts of one destination prove, by Kafka partition of the stream topic."""
 
-    destination_id: str
-    _told: dict[tuple[str, int], OutcomeSets] = field(default_factory=dict)
-    _unsure: UnconfirmedReceipts = field(default_factory=UnconfirmedReceipts)
+@dataclass(frozen=True, slots=True)
+class PartitionBooks:
+    """What became of acknowledged events of one Kafka partition; no event is in two sets."""
 
-    def take(self, receipt: Receipt) -> None:
-        """Enter one receipt; entering it twice changes nothing."""
-        assert receipt.destination_id == self.destination_id, "another destination's receipt"
-        if self._unsure.admit(receipt):
-            self._count(receipt)
+    acked_count: int
+    waiting: Offsets
+    dead: Offsets
+    pending: Offsets
+    # Unaccounted for: the lane has passed them, or the log does not hold them (any more).
+    passed: Offsets
+    not_in_log: Offsets
 
-    def reached(self, position: Mapping[tuple[str, int], int]) -> None:
-        """Enter how far the lane and the retrier say they are."""
-        for receipt in self._unsure.reached(position):
-            self._count(receipt)
-
-    def _count(self, receipt: Receipt) -> None:
-        for covered in receipt.covered:
-            self._told.setdefault((covered.topic, covered.partition), OutcomeSets()).take(
-                receipt.outcome, covered.first, covered.end, redrive_count=receipt.redrive_count
-            )
-
-    def balance(self, acked: Mapping[tuple[str, int], tuple[int, int]]) -> Balance:
-        """Lay the receipts over the log; `acked` gives each Kafka partition's [first, end).
-
-        An event with several outcomes (a retry that was later delivered, a re-drive, a crash
-        between outcome and checkpoint) counts once, as `OutcomeSets` decides.
-        """
-        sums: Counter[str] = Counter()
-        unsure = dict(self._unsure.offsets())
-        for where, (first, end) in acked.items():
-            told = self._told.get(where, OutcomeSets())
-            log = Offsets.of([(first, end)])
-            covered = Offsets()
-            for name, offsets in (
-                ("delivered", told.delivered),
-                ("waiting", told.waiting),
-                ("dead", told.dead),
-            ):
-                in_log = Offsets.of(offsets.within(first, end))
-                sums[name] += len(in_log)
-                covered = covered.union(in_log)
-            missing = log.minus(covered)
-            pending = Offsets.of(missing.within(max(first, covered.end), end)).union(
-                missing.both(unsure.get(where, Offsets()))
-            )
-            sums["acked"] += len(log)
-            sums["pending"] += len(pending)
-            sums["unaccounted"] += len(missing) - len(pending)
+    @property
+    def balance(self) -> Balance:
+        """The counts. Whatever is in none of the sets is delivered."""
+        waiting, dead, pending = len(self.waiting), len(self.dead), len(self.pending)
+        unaccounted = len(self.passed) + len(self.not_in_log)
         return Balance(
-            acked=sums["acked"],
-            delivered=sums["delivered"],
-            waiting=sums["waiting"],
-            dead=sums["dead"],
-            pending=sums["pending"],
-            unaccounted=sums["unaccounted"],
+            acked=self.acked_count,
+            delivered=self.acked_count - waiting - dead - pending - unaccounted,
+            waiting=waiting,
+            dead=dead,
+            pending=pending,
+            unaccounted=unaccounted,
         )
+
+
+def balanced(
+    acked_count: int,
+    *,
+    waiting: Offsets,
+    dead: Offsets,
+    no_outcome: Offsets,
+    unconfirmed: Offsets,
+    position: int,
+    log: tuple[int, int],
+) -> PartitionBooks:
+    """Tell what is still to come from what is lost, among the events that have no outcome.
+
+    What lies past the lane's position is pending, and what lies before it is unaccounted, unless
+    an outcome of it is `unconfirmed`. Nobody can come to what the log, [first, end), does not hold.
+    """
+    in_log = Offsets.of(no_outcome.within(*log))
+    pending = in_log.from_offset(position).union(no_outcome.both(unconfirmed))
+    return PartitionBooks(
+        acked_count,
+        waiting=waiting,
+        dead=dead,
+        pending=pending,
+        passed=in_log.minus(pending),
+        not_in_log=no_outcome.minus(in_log).minus(pending),
+    )

@@ -96,5 +96,8 @@ class Offsets:
     def __len__(self) -> int:
         return sum(end - start for start, end in self)
 
+    def __bool__(self) -> bool:
+        return bool(self._starts)
+
     def __contains__(self, offset: int) -> bool:
         return any(True for _ in self.within(offset, offset + 1))

@@ -1,4 +1,4 @@
-"""Decides which counts of all that receipts say of an event, when they say several things.
+"""Picks the outcome that counts when receipts disagree about an event.
 
 The one rule of every balance: what was delivered once is delivered; else what is said after a later
 re-drive counts before what was said earlier, and dead before waiting.
@@ -23,7 +23,8 @@ def weight(outcome: ReceiptOutcome, redrive_count: int) -> tuple[bool, int, bool
 class OutcomeSets:
     """What is known of the events of one Kafka partition, whatever the order receipts come in."""
 
-    # Everything below has been told of: what is neither dead nor waiting there is delivered.
+    # Everything below has an outcome: what is neither dead nor waiting there is delivered. The
+    # first offset that counts, to begin with.
     base: int = 0
     delivered: Offsets = field(default_factory=Offsets)
     # By how often the events had been sent again out of dead letters. No event is in two sets.
@@ -37,11 +38,17 @@ class OutcomeSets:
         self, outcome: ReceiptOutcome, first: int, end: int, *, redrive_count: int, cause: str = ""
     ) -> None:
         """Enter what became of offsets; entering it twice changes nothing."""
+        if first >= end:
+            return
         self.end = max(self.end, end)
-        news = self._changeable(first, end)
+        if outcome is ReceiptOutcome.DELIVERED and not any(self._undelivered()):
+            # Almost always; a million times when a long history is read.
+            self.delivered.add(max(first, self.base), end)
+            return
+        changed = self._changeable(first, end)
         for offsets in self._above(outcome, redrive_count):
-            news = news.minus(offsets)
-        spans = list(news)
+            changed = changed.minus(offsets)
+        spans = list(changed)
         for offsets in self._undelivered():
             for start, stop in spans:
                 offsets.discard(start, stop)
@@ -57,16 +64,19 @@ class OutcomeSets:
         for start, stop in spans:
             kept.add(start, stop)
 
-    def settle(self) -> int:
-        """Forget which events were delivered where no gap is left; how many those are."""
+    def settle(self) -> None:
+        """Forget which events were delivered where no gap is left."""
         while True:
             reached = max(o.reach(self.base) for o in (self.delivered, *self._dead.values()))
             if reached == self.base:
                 break
             self.base = reached
-        forgotten = sum(stop - start for start, stop in self.delivered.within(0, self.base))
         self.delivered.discard(0, self.base)
-        return forgotten
+
+    def no_outcome(self, end: int) -> Offsets:
+        """The events before `end` that nothing is known of."""
+        known = [self.delivered, *self._undelivered()]
+        return Offsets.of([(self.base, end)]).minus(_union(known))
 
     @property
     def dead(self) -> Offsets:
@@ -83,11 +93,11 @@ class OutcomeSets:
 
     def _changeable(self, first: int, end: int) -> Offsets:
         """Those of the offsets that are not known to be delivered."""
-        found = Offsets.of([(max(first, self.base), end)]).minus(self.delivered)
+        changeable = Offsets.of([(max(first, self.base), end)]).minus(self.delivered)
         for offsets in self._undelivered():
             for start, stop in offsets.within(first, min(end, self.base)):
-                found.add(start, stop)
-        return found
+                changeable.add(start, stop)
+        return changeable
 
     def _undelivered(self) -> Iterator[Offsets]:
         yield from self._dead.values()

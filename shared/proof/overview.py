@@ -160,6 +160,8 @@ class StreamView:
     # How late events come to us: since their own time.
     ingest: Quantiles | None
     destinations: tuple[DestinationView, ...]
+    # How many events its log holds.
+    acked: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,14 @@ receipts, laid over the stream topic, shows what is delivered, waiting, dead, or
 A record of the receipts' topic is a sheet of them, as Spark and Kafka are paid by the record.
 """
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import NamedTuple
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
 
 from shared.event.envelope import Envelope
 from shared.event.record import Origin
@@ -28,8 +30,7 @@ class ReceiptOutcome(Enum):
     DEAD = "dead"
 
 
-@dataclass(frozen=True, slots=True)
-class Covered:
+class Covered(NamedTuple):
     """Consecutive offsets [first, end) of one Kafka partition of a stream topic."""
 
     topic: str
@@ -38,8 +39,7 @@ class Covered:
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(Struct, frozen=True):
     """What became of the events of one HTTP batch."""
 
     destination_id: str
@@ -49,7 +49,7 @@ class Receipt:
     event_count: int
     covered: tuple[Covered, ...]
     # Events per minute of their own time: {minute start in ms: count}.
-    minutes: Mapping[int, int]
+    minutes: dict[int, int]
     # The earliest times among the events, from which lag follows.
     event_time_ms_min: int
     accepted_at_ms_min: int
@@ -62,42 +62,25 @@ class Receipt:
     # counts before what was said of them earlier.
     redrive_count: int = 0
     # The first record that its task read. What it says of waiting and dead events is sure once its
-    # lane has passed that: then their records are stored (`unconfirmed.py`). None: at once.
-    read_at: Origin | None = None
-    # How late each event was: at the end since its own time, at the end and at the start since the
-    # gateway had it.
-    out_from_event: LogBuckets = field(default_factory=LogBuckets)
-    out_from_accepted: LogBuckets = field(default_factory=LogBuckets)
-    in_from_accepted: LogBuckets = field(default_factory=LogBuckets)
+    # lane has passed that: then their records are stored (`unconfirmed.py`). Unset: at once.
+    read_at: Origin | UnsetType = UNSET
+    # How late each event was, as `LogBuckets.to_list` writes it: at the end since its own time, at
+    # the end and at the start since the gateway had it.
+    out_from_event: list[int] = []
+    out_from_accepted: list[int] = []
+    in_from_accepted: list[int] = []
 
     def to_json(self) -> bytes:
-        members: dict[str, Any] = {name: getattr(self, name) for name in _NAMES}
-        members["outcome"] = self.outcome.value
-        members["covered"] = [[c.topic, c.partition, c.first, c.end] for c in self.covered]
-        members["minutes"] = {str(minute): count for minute, count in self.minutes.items()}
-        for name in _BUCKETS:
-            members[name] = members[name].to_list()
-        at = members.pop("read_at")
-        if at is not None:
-            members["read_at"] = [at.topic, at.partition, at.offset]
-        return json.dumps(members, separators=(",", ":")).encode()
+        return _ENCODER.encode(self)
 
     @classmethod
-    def from_json(cls, value: bytes) -> "Receipt":
-        members = json.loads(value)
-        members["outcome"] = ReceiptOutcome(members["outcome"])
-        members["covered"] = tuple(Covered(*covered) for covered in members["covered"])
-        members["minutes"] = {int(minute): count for minute, count in members["minutes"].items()}
-        for name in _BUCKETS:
-            members[name] = LogBuckets.from_list(members.get(name, ()))
-        if "read_at" in members:
-            members["read_at"] = Origin(*members["read_at"])
-        # One that a newer version wrote may say more.
-        return cls(**{name: members[name] for name in _NAMES if name in members})
+    def from_json(cls, line: bytes) -> "Receipt":
+        """ValueError if it is none; one that a newer version wrote may say more."""
+        return _DECODER.decode(line)
 
 
-_NAMES = tuple(one.name for one in fields(Receipt))
-_BUCKETS = ("out_from_event", "out_from_accepted", "in_from_accepted")
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(Receipt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +137,10 @@ def make_receipt(
         ended_at_ms=ended_at_ms,
         is_retry=facts.is_retry,
         redrive_count=redrive_count,
-        read_at=read_at,
-        out_from_event=LogBuckets.of_counts(event_times, until_ms=ended_at_ms),
-        out_from_accepted=LogBuckets.of_counts(accepted_ats, until_ms=ended_at_ms),
-        in_from_accepted=LogBuckets.of_counts(accepted_ats, until_ms=started_at_ms),
+        read_at=UNSET if read_at is None else read_at,
+        out_from_event=LogBuckets.of_counts(event_times, until_ms=ended_at_ms).to_list(),
+        out_from_accepted=LogBuckets.of_counts(accepted_ats, until_ms=ended_at_ms).to_list(),
+        in_from_accepted=LogBuckets.of_counts(accepted_ats, until_ms=started_at_ms).to_list(),
     )
 
 
@@ -175,9 +158,19 @@ def sheets_of(lines: Iterable[bytes]) -> Iterator[bytes]:
         yield b"\n".join(sheet)
 
 
-def lines_of(sheet: bytes) -> list[bytes]:
-    """The receipts of a record, each to be opened by itself: one that is torn spoils no other."""
-    return sheet.split(b"\n")
+def receipts_of(sheet: bytes) -> list[Receipt | None]:
+    """The receipts of a record; None for one that is torn, as it spoils no other."""
+    try:
+        return list(_DECODER.decode_lines(sheet))
+    except ValueError:
+        return [_readable(line) for line in sheet.split(b"\n")]
+
+
+def _readable(line: bytes) -> Receipt | None:
+    try:
+        return Receipt.from_json(line)
+    except ValueError:
+        return None
 
 
 def cover(origins: Iterable[tuple[str, int, int]]) -> tuple[Covered, ...]:

@@ -4,12 +4,11 @@ Statements of a stream form a chain: each names the hash of the one before it, s
 left out or exchanged later without every later one showing it.
 """
 
-import base64
 import hashlib
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any
+from dataclasses import dataclass
+
+import msgspec
 
 # Stands for "there is none" in the first statement of a stream.
 NO_PREVIOUS = "0" * 64
@@ -46,19 +45,11 @@ class Statement:
 
     def to_bytes(self) -> bytes:
         """What is signed: JSON with sorted names and no spaces."""
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
+        return msgspec.json.encode(self, order="sorted")
 
     @property
     def digest(self) -> str:
         return hashlib.sha256(self.to_bytes()).hexdigest()
-
-    @classmethod
-    def from_fields(cls, members: Mapping[str, Any]) -> "Statement":
-        named = {member.name: members[member.name] for member in fields(cls)}
-        named["destinations"] = {
-            name: Counts(**counts) for name, counts in members["destinations"].items()
-        }
-        return cls(**named)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,21 +62,9 @@ class SignedStatement:
     signature: bytes
 
     def to_json(self) -> bytes:
-        return json.dumps(
-            {
-                "statement": asdict(self.statement),
-                "public_key": self.public_key,
-                "signature": base64.b64encode(self.signature).decode(),
-            },
-            sort_keys=True,
-            separators=(",", ":"),
-        ).encode()
+        """With the signature in base64."""
+        return msgspec.json.encode(self, order="sorted")
 
     @classmethod
     def from_json(cls, value: bytes) -> "SignedStatement":
-        members = json.loads(value)
-        return cls(
-            Statement.from_fields(members["statement"]),
-            members["public_key"],
-            base64.b64decode(members["signature"], validate=True),
-        )
+        return msgspec.json.decode(value, type=cls)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from shared.event.envelope import ORIGIN_TOPIC, Envelope, Malformed, open_retry_record
 from shared.event.record import KafkaPartition, Origin, RecordIn
 from shared.proof.intervals import Offsets
-from shared.proof.receipt import Receipt, ReceiptOutcome, lines_of
+from shared.proof.receipt import Receipt, ReceiptOutcome, receipts_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +49,11 @@ class Trail:
         """Enter the receipts of a record."""
         if not any(topic.encode() in record.value for topic, _ in self.wanted):
             return
-        for line in lines_of(record.value):
-            self._take_line(line)
+        for receipt in receipts_of(record.value):
+            if receipt is not None:
+                self._take(receipt)
 
-    def _take_line(self, line: bytes) -> None:
-        try:
-            receipt = Receipt.from_json(line)
-        except (ValueError, TypeError, KeyError):
-            return
+    def _take(self, receipt: Receipt) -> None:
         named = list(self.named(receipt))
         if not named:
             return

@@ -1,4 +1,4 @@
-"""Decides which receipts count: those of undelivered events only once their lane has gone on.
+"""Keeps receipts of undelivered events back until their lane has gone on.
 
 The receipts of a task and the records that they tell of are written side by side. If Kafka refuses
 a dead letter, its receipt may be stored all the same; then the lane does not move, and the same
@@ -8,6 +8,7 @@ events are read again.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from shared.event.record import Origin
 from shared.proof.intervals import Offsets
 from shared.proof.receipt import Covered, Receipt, ReceiptOutcome
 
@@ -22,12 +23,12 @@ class UnconfirmedReceipts:
 
     # How far lanes have said they are, by what they read; None: nobody has asked them yet.
     _position: dict[Where, int] | None = None
-    _spoken_of: set[str] = field(default_factory=set)
+    _topics: set[str] = field(default_factory=set)
     _held: dict[_Said, Receipt] = field(default_factory=dict)
 
     def admit(self, receipt: Receipt) -> bool:
         """Whether a receipt counts now; one that does not is kept until it does."""
-        if self._is_sure(receipt):
+        if self._counts(receipt):
             return True
         said = (receipt.outcome, receipt.reason, receipt.redrive_count, receipt.covered)
         self._held[said] = receipt
@@ -36,29 +37,34 @@ class UnconfirmedReceipts:
     def reached(self, position: Mapping[Where, int]) -> list[Receipt]:
         """Enter how far all lanes are that may have written them; those that count from now on."""
         self._position = {**(self._position or {}), **position}
-        self._spoken_of.update(topic for topic, _ in position)
-        sure = {said: one for said, one in self._held.items() if self._is_sure(one)}
-        for said in sure:
+        self._topics.update(topic for topic, _ in position)
+        confirmed = {said: held for said, held in self._held.items() if self._counts(held)}
+        for said in confirmed:
             del self._held[said]
-        return list(sure.values())
+        return list(confirmed.values())
+
+    def position(self, topic: str, partition: int) -> int | None:
+        """How far the lane is; None if it never said so, or so long ago that Kafka forgot it."""
+        if self._position is None or topic not in self._topics:
+            return None
+        # One that speaks of the topic has not begun with a Kafka partition that it leaves out.
+        return self._position.get((topic, partition), 0)
 
     def offsets(self) -> Iterator[tuple[Where, Offsets]]:
         """The events that the kept receipts tell of, by Kafka partition."""
-        found: dict[Where, Offsets] = {}
+        by_partition: dict[Where, Offsets] = {}
         for receipt in self._held.values():
             for part in receipt.covered:
-                at = found.setdefault((part.topic, part.partition), Offsets())
-                at.add(part.first, part.end)
-        yield from found.items()
+                held = by_partition.setdefault((part.topic, part.partition), Offsets())
+                held.add(part.first, part.end)
+        yield from by_partition.items()
 
-    def _is_sure(self, receipt: Receipt) -> bool:
-        at = receipt.read_at
-        if at is None:
+    def _counts(self, receipt: Receipt) -> bool:
+        if not isinstance(receipt.read_at, Origin):
             return True
         if self._position is None:
             return False
-        # Of a lane that never said how far it is, or so long ago that Kafka forgot it, nothing
-        # better is known than what its receipts say.
-        if at.topic not in self._spoken_of:
-            return True
-        return at.offset < self._position.get((at.topic, at.partition), 0)
+        at = receipt.read_at
+        position = self.position(at.topic, at.partition)
+        # Of a lane that never said anything, nothing better is known than what its receipts say.
+        return position is None or at.offset < position

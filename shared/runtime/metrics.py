@@ -1,10 +1,23 @@
 """Turns the catalogue's metrics into Prometheus ones: a registry and a port per process."""
 
 import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    make_wsgi_app,
+    start_http_server,
+)
 
 from shared.metric_names import Metric
+
+# What a GET of a path answers; called in a thread of the server's.
+Pages: TypeAlias = Mapping[str, Callable[[], bytes]]
+_NO_PAGES: Pages = {}
 
 
 class Metrics:
@@ -49,6 +62,17 @@ class Metrics:
                 )
             return self._histograms[metric.name]
 
-    def serve(self, *, host: str, port: int) -> None:
-        """Answer GET /metrics in a thread of its own until the process ends."""
-        start_http_server(port, addr=host, registry=self.registry)
+    def serve(self, *, host: str, port: int, pages: Pages = _NO_PAGES) -> None:
+        """Answer GET /metrics, and pages of JSON by their paths, in a thread of its own."""
+        server, _ = start_http_server(port, addr=host, registry=self.registry)
+        metrics_page = make_wsgi_app(self.registry)
+
+        def answer(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+            page = pages.get(environ["PATH_INFO"])
+            if page is None:
+                body: Iterable[bytes] = metrics_page(environ, start_response)
+                return body
+            start_response("200 OK", [("Content-Type", "application/json")])
+            return [page()]
+
+        server.set_app(answer)

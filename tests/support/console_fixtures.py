@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import httpx
 import pytest
+from msgspec import structs
 
 from observe.console.page_context import FlowView
 from observe.console.pages.dead_page import DeadPageQuery, LetterRow, Letters
@@ -344,7 +345,7 @@ def found_event(event_id: str, *, value: bytes = b'{"says":"hello"}') -> FoundEv
         batch_id="b-1", event_count=12, covered=(), minutes={}, event_time_ms_min=at_ms - 250,
         accepted_at_ms_min=at_ms, attempt=1, started_at_ms=at_ms + 40, ended_at_ms=at_ms + 90,
     )  # fmt: skip
-    delivered = replace(
+    delivered = structs.replace(
         receipt, outcome=ReceiptOutcome.DELIVERED, reason="", attempt=2,
         started_at_ms=at_ms + 30_100, ended_at_ms=at_ms + 30_160,
     )  # fmt: skip

@@ -18,7 +18,7 @@ from shared.event.envelope import (
 from shared.event.record import Origin, RecordIn, RecordOut
 from shared.event.topics import RECEIPTS, retry_topic, stream_topic
 from shared.proof.intervals import Offsets
-from shared.proof.receipt import Receipt, ReceiptOutcome, lines_of
+from shared.proof.receipt import Receipt, ReceiptOutcome, receipts_of
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
 from shared.runtime.spark.arrow_rows import batch_in
@@ -89,7 +89,7 @@ def plan_for(to: Destination, **settings: object) -> Plan:
 
 def receipts(outcomes: Sequence[RecordOut]) -> list[Receipt]:
     sheets = [one.value for one in outcomes if one.topic == RECEIPTS]
-    return [Receipt.from_json(line) for sheet in sheets for line in lines_of(sheet)]
+    return [receipt for sheet in sheets for receipt in receipts_of(sheet) if receipt]
 
 
 def covered(outcomes: Sequence[RecordOut], outcome: ReceiptOutcome) -> Offsets:

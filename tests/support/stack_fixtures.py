@@ -15,7 +15,7 @@ from aiokafka import ConsumerRecord
 from deploy.local.ports import pick_free
 from deploy.local.stack import Stack
 from deploy.local.stack_settings import StackSettings
-from observe.live_books import open_books
+from observe.lag.live_books import open_books
 from shared.config.configuration import Stream
 from shared.config.destination import Destination
 from shared.event.topics import DEAD, stream_and_name, stream_spec
@@ -93,10 +93,11 @@ class RunningHifi:
 
         async def look() -> None:
             # Kept open: to read all receipts anew ten times a second takes a core from the lanes.
-            async with open_books(self.kafka, only=destination_id) as books:
+            async with open_books(self.kafka) as books:
                 while not last or not holds(last[-1]):
                     await asyncio.sleep(_LOOK_S if last else 0)
-                    last.append(await books.balance(stream, destination_id))
+                    await books.refresh([stream], [destination_id])
+                    last.append(books.balance(destination_id))
 
         try:
             asyncio.run(asyncio.wait_for(look(), timeout_s))

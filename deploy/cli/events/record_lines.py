@@ -1,7 +1,6 @@
 """Decides how a Kafka record of ours is shown: a line for people, a JSON object for programs."""
 
 import json
-from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -35,7 +34,7 @@ def facts_of(record: RecordIn) -> dict[str, Any]:
         "last_detail": history.last_detail,
         "attempts": history.attempt_count,
         "may_be_duplicate": history.is_ambiguous,
-        "origin": asdict(opened.origin),
+        "origin": opened.origin._asdict(),
     }
 
 

@@ -169,24 +169,34 @@ class Follow:
 
     async def read(self, *, wait_s: float, records_max: int | None = None) -> list[RecordIn]:
         """The records that have come; if there are none, they may come within `wait_s`."""
-        batches = await self._consumer.getmany(
+        batches = await self._poll(wait_s, records_max)
+        return [record_in(record) for records in batches.values() for record in records]
+
+    async def values(self, *, wait_s: float) -> dict[str, list[bytes]]:
+        """The same as values by topic, which is all that millions of receipts are read for."""
+        values: dict[str, list[bytes]] = {}
+        for partition, records in (await self._poll(wait_s, None)).items():
+            values.setdefault(partition.topic, []).extend(r.value for r in records if r.value)
+        return values
+
+    async def ends(self) -> dict[KafkaPartition, int]:
+        """Where everything that is followed ends now."""
+        return _ours(await self._consumer.end_offsets(self._partitions))
+
+    async def _poll(
+        self, wait_s: float, records_max: int | None
+    ) -> Mapping[TopicPartition, list[ConsumerRecord]]:
+        batches: Mapping[TopicPartition, list[ConsumerRecord]] = await self._consumer.getmany(
             *self._partitions, timeout_ms=round(wait_s * 1000), max_records=records_max
         )
-        return [record_in(record) for records in batches.values() for record in records]
+        return batches
 
     async def has_reached(self, ends: Position) -> bool:
         """Whether all records before these offsets have been read."""
-        return all(
-            [
-                await self._consumer.position(partition) >= ends[partition]
-                for partition in self._partitions
-                if partition in ends
-            ]
-        )
-
-    async def has_caught_up(self) -> bool:
-        """Whether everything that is there now has been read."""
-        return await self.has_reached(await self._consumer.end_offsets(self._partitions))
+        for partition, end in ends.items():
+            if await self._consumer.position(TopicPartition(*partition)) < end:
+                return False
+        return True
 
     @property
     def answered_at_ms(self) -> int:

@@ -9,12 +9,16 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from deploy.cli.books import NoBooksError, observed_books
 from deploy.cli.doctor import doctor
 from deploy.cli.printing import print_table
 from deploy.cli.status import status, verdict
 from deploy.local.ports import pick_free
+from observe.books_page import BOOKS_PATH, BooksPage, BooksRow
 from shared.proof.balance import Balance
+from shared.runtime.clock import now_ms
 from shared.runtime.kafka.features import ApiVersionsResponse, finalized_features
+from shared.runtime.metrics import Metrics
 from shared.runtime.setup_error import OperatorError
 
 doctor_app, status_app = typer.Typer(), typer.Typer()
@@ -78,6 +82,38 @@ def test_status_without_kafka_still_tells_of_the_services(tmp_path: Path) -> Non
         "books": [],
     }
     assert "No Kafka broker answers at 127.0.0.1:1" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("kafka", "age_ms", "problem", "why"),
+    [
+        ("127.0.0.1:9092", 0, "", ""),
+        ("10.0.0.1:9092", 0, "", "reads another Kafka, 127.0.0.1:9092,127.0.0.1:9093"),
+        ("127.0.0.1:9093", 0, "nothing has been read yet", "cannot tell: nothing has been read"),
+        ("127.0.0.1:9093", 60_000, "", "books are 60 s old"),
+    ],
+)
+def test_observes_books_are_taken_where_they_can_be_relied_on(
+    kafka: str, age_ms: int, problem: str, why: str
+) -> None:
+    rows = [BooksRow("orders", "shop", balance())]
+    brokers = "127.0.0.1:9092,127.0.0.1:9093"
+    page = BooksPage(brokers, now_ms() - age_ms, problem, rows)
+    (port,) = pick_free(1)
+    Metrics().serve(host="127.0.0.1", port=port, pages={BOOKS_PATH: page.to_json})
+    if not why:
+        assert observed_books(kafka, port=port) == page
+        return
+    with pytest.raises(NoBooksError, match=why):
+        observed_books(kafka, port=port)
+
+
+def test_observe_that_is_away_or_older_has_no_books() -> None:
+    (away, old) = pick_free(2)
+    Metrics().serve(host="127.0.0.1", port=old)
+    for port in (away, old):
+        with pytest.raises(NoBooksError, match="does not answer"):
+            observed_books("127.0.0.1:9092", port=port)
 
 
 def examine(tmp_path: Path, *arguments: str, **env: str) -> tuple[int, dict[str, dict[str, str]]]:

@@ -26,7 +26,7 @@ def evidence_of(seed: Seed) -> Evidence:
         else:
             found.take_record(WRITTEN, row.headers)
             found.take_record(PASSED, row.headers)
-    return Evidence.from_json(found.to_json())
+    return Evidence.from_bytes(found.to_bytes())
 
 
 def judged(seed: Seed) -> list[AuditFinding]:

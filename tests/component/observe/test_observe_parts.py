@@ -77,18 +77,6 @@ def test_what_was_remembered_is_remembered_after_a_restart(tmp_path: Path) -> No
     assert len(ledger.minutes[M0].overwritten) == 1
 
 
-def test_what_an_older_audit_has_saved_is_understood(tmp_path: Path) -> None:
-    memory = Memory(
-        books=AuditBooks(closed={(TOPIC, M0): Closed(3, {}, {0: Offsets.of([(1, 3)])})})
-    )
-    memory.save(tmp_path)
-    path = tmp_path / "audit.json"
-    assert "[[0,[[1,3]]]]" in path.read_text()
-    # It noted the first record and the last.
-    path.write_text(path.read_text().replace("[[0,[[1,3]]]]", "[[0,[1,2]]]"))
-    assert Memory.load(tmp_path) == memory
-
-
 def test_an_audit_that_hangs_blinds_and_one_that_is_off_does_not() -> None:
     news = AuditStatus(started_ms=0, interval_s=60, blind_after_s=600)
     assert news.blindness(660_000 - 1) == ""

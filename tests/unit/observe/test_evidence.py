@@ -1,9 +1,8 @@
 """Evidence from parts is the evidence of the whole, and what cannot be read proves nothing."""
 
-from dataclasses import replace
-
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from observe.audit.evidence import Claim, Evidence, life
 from observe.audit.layers import Layers
@@ -59,7 +58,7 @@ def test_parts_merge_to_the_whole() -> None:
             one.take_sheet(a_receipt(WAITING, 3, 9).to_json())
             one.take_record("dead", headers(half))
             one.take_record("dead", headers(7))
-        merged.merge(Evidence.from_json(part.to_json()))
+        merged.merge(Evidence.from_bytes(part.to_bytes()))
     assert merged.claims == whole.claims
     assert merged.outcomes == whole.outcomes
     assert list(merged.records["dead", "orders/shop", TOPIC, 0]) == [(0, 2), (7, 8), (7, 8)]

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.proof.balance import Balance, Coverage
+from observe.lag.progress import Progress
+from shared.proof.balance import Balance
 from shared.proof.receipt import Receipt, ReceiptOutcome
 from tests.support.samples import a_receipt
 
@@ -21,11 +22,21 @@ DELIVERED, WAITING, DEAD = (
 RANKS = (DELIVERED, DEAD, WAITING)
 
 
-def balance_of(receipts: list[Receipt], first: int, end: int) -> Balance:
-    coverage = Coverage("orders/shop")
+def progress_of(receipts: list[Receipt], *, first: int = 0) -> Progress:
+    progress = Progress("orders/shop")
+    progress.begin({(TOPIC, 0): (first, first)})
     for receipt in receipts:
-        coverage.take(receipt)
-    return coverage.balance({(TOPIC, 0): (first, end)})
+        progress.take(receipt, now_ms=0)
+    return progress
+
+
+def balance_of(
+    receipts: list[Receipt], first: int, end: int, *, position: int | None = None
+) -> Balance:
+    progress = progress_of(receipts, first=first)
+    if position is not None:
+        progress.reached({(TOPIC, 0): position})
+    return progress.balance({(TOPIC, 0): (first, end)})
 
 
 # receipts -> acked, delivered, waiting, dead, pending, unaccounted; the log is [0, 10)
@@ -95,17 +106,38 @@ def test_books_are_the_table(receipts: list[Receipt], balance: Balance) -> None:
     assert balance_of(receipts, 0, 10) == balance
 
 
-def test_what_retention_has_deleted_is_not_acked_any_more() -> None:
+@pytest.mark.parametrize(
+    ("receipts", "position", "balance"),
+    [
+        # What the lane has passed without an outcome is lost, also after the last outcome.
+        ([a_receipt(DELIVERED, (0, 5))], 8, Balance(10, 5, 0, 0, 2, 3)),
+        # What it has not come to is none, also before an outcome.
+        ([a_receipt(DELIVERED, (0, 5), (6, 10))], 3, Balance(10, 9, 0, 0, 1, 0)),
+    ],
+)
+def test_the_lanes_position_tells_what_is_lost_from_what_is_to_come(
+    receipts: list[Receipt], position: int, balance: Balance
+) -> None:
+    assert balance_of(receipts, 0, 10, position=position) == balance
+
+
+def test_what_retention_had_deleted_before_anybody_looked_is_not_acked() -> None:
     receipts = [a_receipt(DELIVERED, (0, 8))]
     assert balance_of(receipts, 5, 10) == Balance(5, 3, 0, 0, 2, 0)
     assert balance_of(receipts, 8, 10) == Balance(2, 0, 0, 0, 2, 0)
     assert balance_of(receipts, 10, 10) == Balance(0, 0, 0, 0, 0, 0)
 
 
+def test_what_retention_deletes_before_it_has_an_outcome_is_lost() -> None:
+    progress = progress_of([a_receipt(DELIVERED, (0, 3), (4, 5))])
+    progress.reached({(TOPIC, 0): 3})
+    assert progress.balance({(TOPIC, 0): (0, 10)}) == Balance(10, 4, 0, 0, 6, 0)
+    assert progress.balance({(TOPIC, 0): (7, 10)}) == Balance(10, 4, 0, 0, 3, 3)
+
+
 def test_kafka_partitions_are_balanced_on_their_own() -> None:
-    coverage = Coverage("orders/shop")
-    coverage.take(a_receipt(DELIVERED, (0, 10), partition=1))
-    found = coverage.balance({(TOPIC, 0): (0, 10), (TOPIC, 1): (0, 5)})
+    progress = progress_of([a_receipt(DELIVERED, (0, 10), partition=1)])
+    found = progress.balance({(TOPIC, 0): (0, 10), (TOPIC, 1): (0, 5)})
     assert found == Balance(15, 5, 0, 0, 10, 0)
 
 
@@ -143,32 +175,45 @@ def best_of(taken: list[Entry], partition: int, offset: int) -> ReceiptOutcome |
     return min((o for o, redrives in said if redrives == latest), key=RANKS.index, default=None)
 
 
-def brute_force(taken: list[Entry], acked: dict[int, tuple[int, int]]) -> Counter[str]:
+def brute_force(
+    taken: list[Entry], log: dict[int, tuple[int, int]], position: dict[int, int]
+) -> Counter[str]:
     """Every offset on its own, without an interval in sight."""
     sums: Counter[str] = Counter()
-    for partition, (first, end) in acked.items():
-        best = {offset: best_of(taken, partition, offset) for offset in range(first, end)}
-        seen = [offset for offset in range(first, end) if best[offset] is not None]
-        for offset, outcome in best.items():
+    for partition, (first, end) in log.items():
+        # One that never spoke is believed to be at its last outcome.
+        last = max((e[3] for e in taken if e[1] == partition and e[2] < e[3]), default=0)
+        at = position.get(partition, 0) if position else last
+        for offset in range(first, end):
+            outcome = best_of(taken, partition, offset)
             if outcome is not None:
                 sums[outcome.value] += 1
             else:
-                sums["unaccounted" if seen and offset < seen[-1] else "pending"] += 1
+                sums["pending" if offset >= at else "unaccounted"] += 1
     return sums
 
 
-@given(entries.flatmap(lambda drawn: st.permutations(drawn + drawn[:5])), logs, logs)
+@given(
+    entries.flatmap(lambda drawn: st.permutations(drawn + drawn[:5])),
+    logs,
+    logs,
+    st.dictionaries(st.integers(0, 1), st.integers(0, 30)),
+)
 def test_the_books_agree_with_counting_every_offset(
     taken: list[Entry],
     log_0: tuple[int, int],
     log_1: tuple[int, int],
+    position: dict[int, int],
 ) -> None:
-    coverage = Coverage("orders/shop")
+    log = {(TOPIC, 0): log_0, (TOPIC, 1): log_1}
+    progress = Progress("orders/shop")
+    progress.begin(log)
     for outcome, partition, first, end, redrives in taken:
         receipt = a_receipt(outcome, (first, end), partition=partition, redrive_count=redrives)
-        coverage.take(receipt)
-    found = coverage.balance({(TOPIC, 0): log_0, (TOPIC, 1): log_1})
-    expected = brute_force(taken, {0: log_0, 1: log_1})
+        progress.take(receipt, now_ms=0)
+    progress.reached({(TOPIC, partition): at for partition, at in position.items()})
+    found = progress.balance(log)
+    expected = brute_force(taken, {0: log_0, 1: log_1}, position)
     assert found == Balance(
         acked=log_0[1] - log_0[0] + log_1[1] - log_1[0],
         delivered=expected["delivered"],

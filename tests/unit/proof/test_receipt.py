@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from shared.event.record import Origin
 from shared.event.times import minute_of
@@ -19,8 +20,8 @@ from shared.proof.receipt import (
     ReceiptOutcome,
     cover,
     facts_of,
-    lines_of,
     make_receipt,
+    receipts_of,
     sheets_of,
 )
 from tests.support.samples import NOW_MS, an_envelope
@@ -66,9 +67,9 @@ def test_a_receipt_adds_up_its_events() -> None:
         attempt=1,
         started_at_ms=NOW_MS + 20,
         ended_at_ms=NOW_MS + 30,
-        out_from_event=LogBuckets.of([20_030, -39_969, -39_970]),
-        out_from_accepted=LogBuckets.of([21, 23, 22]),
-        in_from_accepted=LogBuckets.of([11, 13, 12]),
+        out_from_event=LogBuckets.of([20_030, -39_969, -39_970]).to_list(),
+        out_from_accepted=LogBuckets.of([21, 23, 22]).to_list(),
+        in_from_accepted=LogBuckets.of([11, 13, 12]).to_list(),
     )
 
 
@@ -77,7 +78,7 @@ def test_a_receipt_of_another_version_can_be_read() -> None:
     for name in ("is_retry", "out_from_event"):
         del written[name]
     read = Receipt.from_json(json.dumps({**written, "something_new": 1}).encode())
-    assert read == replace(a_receipt(), out_from_event=LogBuckets())
+    assert read == structs.replace(a_receipt(), out_from_event=[])
 
 
 @pytest.mark.parametrize("times_ms", [[5], [0, 59_999, 3], [60_000, 59_999], [-1, 0, -60_000]])
@@ -131,7 +132,7 @@ def test_a_receipt_is_the_same_after_its_json(
         replace(an_envelope(), origin=origin, event_time_ms=times_ms[at % len(times_ms)])
         for at, origin in enumerate(drawn)
     ]
-    receipt = replace(
+    receipt = structs.replace(
         a_receipt(),
         outcome=outcome,
         reason=reason,
@@ -139,7 +140,7 @@ def test_a_receipt_is_the_same_after_its_json(
         minutes=dict(Counter(minute_of(envelope.event_time_ms) for envelope in envelopes)),
     )
     assert Receipt.from_json(receipt.to_json()) == receipt
-    confirmed = replace(receipt, read_at=drawn[0])
+    confirmed = structs.replace(receipt, read_at=drawn[0])
     assert Receipt.from_json(confirmed.to_json()) == confirmed
 
 
@@ -147,11 +148,18 @@ def test_a_receipt_is_the_same_after_its_json(
 def test_receipts_come_off_their_sheets_as_they_went_on(sizes: list[int]) -> None:
     lines = [bytes([65 + nth]) * size for nth, size in enumerate(sizes)]
     sheets = list(sheets_of(lines))
-    assert [line for sheet in sheets for line in lines_of(sheet)] == lines
+    assert [line for sheet in sheets for line in sheet.split(b"\n")] == lines
     # No sheet is longer than it may be, unless a single receipt is.
     assert all(len(sheet) <= SHEET_BYTES_MAX or b"\n" not in sheet for sheet in sheets)
     for one, after in itertools.pairwise(sheets):
-        assert len(one) + 1 + len(lines_of(after)[0]) > SHEET_BYTES_MAX
+        assert len(one) + 1 + len(after.split(b"\n")[0]) > SHEET_BYTES_MAX
+
+
+def test_a_torn_receipt_is_none_and_spoils_no_other() -> None:
+    line = a_receipt().to_json()
+    sheet = b"\n".join((line, line[:40], line))
+    assert receipts_of(sheet) == [a_receipt(), None, a_receipt()]
+    assert receipts_of(b"\n".join((line, line))) == [a_receipt(), a_receipt()]
 
 
 @given(st.lists(origins, max_size=40))

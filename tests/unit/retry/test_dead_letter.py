@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from observe.lag.progress import Progress
 from shared.event.envelope import Envelope, Malformed, malformed_headers, open_retry_record
 from shared.event.record import Origin, RecordIn
 from shared.event.topics import DEAD, RECEIPTS, REDRIVEN, retry_topic
-from shared.proof.balance import Balance, Coverage
+from shared.proof.balance import Balance
 from shared.proof.receipt import Receipt, ReceiptOutcome, facts_of, make_receipt
 from shared.retry.dead_letter import (
     DeadLetterFilter,
@@ -216,10 +217,10 @@ def test_the_books_follow_an_event_out_of_dead_letters_and_back() -> None:
     opened = [letter.opened for letter in letters if isinstance(letter.opened, Envelope)]
     origin = opened[0].origin
     log = {(origin.topic, origin.partition): (0, 4)}
-    coverage = Coverage("orders/shop")
+    progress = Progress("orders/shop")
 
     def take(outcome: ReceiptOutcome, which: list[Envelope], redrive_count: int) -> Balance:
-        coverage.take(
+        progress.take(
             make_receipt(
                 facts_of(which),
                 destination_id="orders/shop",
@@ -230,16 +231,17 @@ def test_the_books_follow_an_event_out_of_dead_letters_and_back() -> None:
                 started_at_ms=0,
                 ended_at_ms=0,
                 redrive_count=redrive_count,
-            )
+            ),
+            now_ms=0,
         )
-        return coverage.balance(log)
+        return progress.balance(log)
 
     assert take(ReceiptOutcome.DEAD, opened, 0) == Balance(4, 0, 0, 4, 0, 0)
     rows = redriven_rows(letters[:3], schedule=SCHEDULE, redrive_id="r", now_ms=NOW_MS)
     for row in rows:
         if row.topic == RECEIPTS:
-            coverage.take(Receipt.from_json(row.value))
-    assert coverage.balance(log) == Balance(4, 0, 3, 1, 0, 0)
+            progress.take(Receipt.from_json(row.value), now_ms=0)
+    assert progress.balance(log) == Balance(4, 0, 3, 1, 0, 0)
     assert take(ReceiptOutcome.DELIVERED, opened[:1], 1) == Balance(4, 1, 2, 1, 0, 0)
     assert take(ReceiptOutcome.DEAD, opened[1:2], 1) == Balance(4, 1, 1, 2, 0, 0)
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
+from observe.lag.progress import Progress
 from shared.event.envelope import Envelope, Malformed, open_retry_record
 from shared.event.record import Origin, RecordIn, RecordOut
 from shared.event.topics import retry_key
-from shared.proof.balance import Coverage
 from shared.proof.receipt import Receipt, ReceiptOutcome, facts_of, make_receipt
 from shared.retry.decision import DeadLetter, Hop, Park, RetryLater, Waiting
 from shared.retry.routing import in_sheets, route, route_malformed, route_receipt, route_state
@@ -75,9 +75,9 @@ def test_a_receipt_goes_to_the_receipts_and_proves_what_it_says() -> None:
     )
     record = route_receipt(receipt)
     assert (record.topic, record.key, record.headers) == ("hifi.receipts", b"orders/shop", ())
-    coverage = Coverage("orders/shop")
-    coverage.take(Receipt.from_json(record.value))
-    assert coverage.balance({("hifi.stream.orders", 0): (4, 6)}).delivered == 2
+    progress = Progress("orders/shop")
+    progress.take(Receipt.from_json(record.value), now_ms=0)
+    assert progress.balance({("hifi.stream.orders", 0): (4, 6)}).delivered == 2
 
 
 def test_the_receipts_of_a_destination_share_records_and_nothing_else_does() -> None:

@@ -67,21 +67,25 @@ def test_threads_that_ask_at_once_get_the_same_metric() -> None:
 def test_metrics_are_shown_over_http(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[tuple[object, threading.Thread]] = []
 
-    def start(*args: object, **options: object) -> None:
+    def start(*args: object, **options: object) -> object:
         started.append(start_http_server(*args, **options))  # type: ignore[arg-type]
+        return started[0]
 
     # Only to learn the port and to stop the server; everything else is the real thing.
     monkeypatch.setattr(metrics_module, "start_http_server", start)
     metrics = Metrics()
     metrics.counter(GATEWAY_EVENTS).labels(stream="orders", result="accepted").inc(3)
-    metrics.serve(host="127.0.0.1", port=0)
+    metrics.serve(host="127.0.0.1", port=0, pages={"/books": lambda: b'{"books":[]}'})
     server, thread = started[0]
     try:
         port = server.server_address[1]  # type: ignore[attr-defined]
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as response:
             shown = response.read().decode()
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/books", timeout=10) as response:
+            books = response.read()
     finally:
         server.shutdown()  # type: ignore[attr-defined]
         server.server_close()  # type: ignore[attr-defined]
         thread.join(timeout=10)
+    assert books == b'{"books":[]}'
     assert 'hifi_gateway_events_total{result="accepted",stream="orders"} 3.0' in shown

@@ -1,0 +1,50 @@
+"""Gets the books for `hifi status` and `hifi up`: from observe, or counted anew from Kafka."""
+
+import urllib.request
+
+from observe.books_page import BOOKS_PATH, BooksPage, BooksRow, unwanted
+from observe.lag.live_books import open_books
+from shared.config.configuration import Configuration
+from shared.runtime.clock import now_ms
+from shared.runtime.defaults import HOST
+
+# Loopback answers in a few ms; a machine whose processors are all busy was seen to take 1 s.
+_ANSWER_TIMEOUT_S = 2.0
+# The sampler makes new books every second, and skips some when it has much to read.
+_AGE_MS_MAX = 5_000
+
+
+class NoBooksError(Exception):
+    """Observe has no books that can be relied on; the text says why."""
+
+
+def observed_books(kafka: str, *, port: int) -> BooksPage:
+    """What observe on this machine counts anyway, at no cost."""
+    url = f"http://{HOST}:{port}{BOOKS_PATH}"
+    try:
+        with urllib.request.urlopen(url, timeout=_ANSWER_TIMEOUT_S) as response:
+            page = BooksPage.from_json(response.read())
+    except (OSError, ValueError) as error:
+        raise NoBooksError(f"observe does not answer at {HOST}:{port}") from error
+    if not set(page.kafka.split(",")) & set(kafka.split(",")):
+        raise NoBooksError(f"observe on this machine reads another Kafka, {page.kafka}")
+    if page.problem:
+        raise NoBooksError(f"observe cannot tell: {page.problem}")
+    age_ms = now_ms() - page.at_ms
+    if age_ms > _AGE_MS_MAX:
+        raise NoBooksError(f"observe's books are {age_ms / 1000:,.0f} s old")
+    return page
+
+
+async def counted_books(kafka: str, configuration: Configuration) -> BooksPage:
+    """Read every receipt that Kafka has: some 10 s for a million."""
+    streams = sorted(configuration.streams)
+    rows = []
+    async with open_books(kafka) as books:
+        await books.refresh(streams, list(configuration.destinations))
+        for stream in streams:
+            ours = sorted(configuration.destinations_of(stream), key=lambda ours: ours.name)
+            rows += [BooksRow(stream, to.name, books.balance(to.id)) for to in ours]
+            if not ours:
+                rows.append(unwanted(stream, books.acked_count(stream)))
+    return BooksPage(kafka, now_ms(), "", rows)

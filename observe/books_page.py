@@ -1,0 +1,50 @@
+"""The books as a page of JSON on observe's metrics port, and how it is read."""
+
+import msgspec
+from msgspec import Struct
+
+from shared.proof.balance import Balance
+from shared.proof.overview import Overview
+
+BOOKS_PATH = "/books"
+
+
+class BooksRow(Struct, frozen=True):
+    """One line of the books; a stream that nobody wants has no destination."""
+
+    stream: str
+    destination: str | None
+    balance: Balance
+
+
+class BooksPage(Struct, frozen=True):
+    """The books of every stream and destination at a moment."""
+
+    # The Kafka they are of.
+    kafka: str
+    at_ms: int
+    # Why they may be old or incomplete; empty if they are neither.
+    problem: str
+    rows: list[BooksRow]
+
+    def to_json(self) -> bytes:
+        return msgspec.json.encode(self)
+
+    @classmethod
+    def from_json(cls, text: bytes) -> "BooksPage":
+        return msgspec.json.decode(text, type=cls)
+
+
+def books_page(overview: Overview, *, kafka: str) -> BooksPage:
+    """What the sampler last knew."""
+    rows = []
+    for stream in overview.streams:
+        rows += [BooksRow(stream.name, to.name, to.balance) for to in stream.destinations]
+        if not stream.destinations:
+            rows.append(unwanted(stream.name, stream.acked))
+    return BooksPage(kafka, overview.at_ms, overview.problem, rows)
+
+
+def unwanted(stream: str, acked: int) -> BooksRow:
+    """The books of a stream without a destination: everything is still to come."""
+    return BooksRow(stream, None, Balance(acked=acked, pending=acked))

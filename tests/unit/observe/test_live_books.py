@@ -1,0 +1,53 @@
+"""Positions are asked for first, so that what arrives meanwhile never looks lost."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from observe.lag.live_books import LiveBooks
+from shared.event.topics import RECEIPTS, RETRIER
+from shared.proof.balance import Balance
+from shared.proof.receipt import ReceiptOutcome
+from tests.support.samples import a_receipt
+
+TOPIC, TO = "hifi.stream.orders", "orders/shop"
+
+
+class BusyLane:
+    """A Kafka where a lane delivers an event, and goes on, whenever it is looked at."""
+
+    def __init__(self) -> None:
+        self.delivered = 0
+        self.read_until = 0
+
+    async def position(self, lane: str) -> Mapping[tuple[str, int], int]:
+        self.delivered += 1
+        return {} if lane == RETRIER else {(TOPIC, 0): self.delivered}
+
+    async def ends(self) -> int:
+        self.delivered += 1
+        return self.delivered
+
+    async def has_read(self, end: int) -> bool:
+        return self.read_until >= end
+
+    async def read(self) -> dict[str, list[bytes]]:
+        """One receipt at a time."""
+        at = self.read_until
+        self.read_until += 1
+        return {RECEIPTS: [a_receipt(ReceiptOutcome.DELIVERED, (at, at + 1)).to_json(), b"torn"]}
+
+    async def spans(self, topics: list[str]) -> dict[tuple[str, int], tuple[int, int]]:
+        assert topics == [TOPIC]
+        return {(TOPIC, 0): (0, 20)}
+
+
+def test_what_a_busy_lane_delivers_meanwhile_is_not_lost() -> None:
+    lane = BusyLane()
+    follower: Any = lane
+    books = LiveBooks(follower)
+    for _ in range(4):
+        asyncio.run(books.refresh(["orders"], [TO]))
+        read = lane.read_until
+        assert books.balance(TO) == Balance(20, read, 0, 0, 20 - read, 0)
+    assert books.acked_count("orders") == 20
