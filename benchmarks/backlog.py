@@ -18,6 +18,7 @@ from gateway.publish.ledger import AckLedger, Request
 from gateway.publish.publisher import KafkaPublisher
 from gateway.publish.report import Report
 from shared.event.envelope import event_headers
+from shared.event.record import KafkaPartition
 from shared.event.topics import destination_id, stream_topic
 from shared.proof.receipt import Covered, Facts, ReceiptOutcome, make_receipt
 from shared.retry.routing import route_receipt
@@ -91,7 +92,7 @@ class Backlog:
 
     async def _tell_position(self) -> None:
         """The lane has passed everything. Kafka makes the topic of such news at the first one."""
-        position = {(self._topic, number): end for number, end in self.ends.items()}
+        position = {KafkaPartition(self._topic, number): end for number, end in self.ends.items()}
         async with asyncio.timeout(_PATIENCE_S), LaneGroups(self._kafka) as groups:
             while True:
                 try:

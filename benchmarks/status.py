@@ -29,6 +29,7 @@ from deploy.local.cluster import Cluster
 from deploy.local.ports import pick_free
 from shared.config.configuration import Stream
 from shared.config.destination import Destination
+from shared.event.record import KafkaPartition
 from shared.event.topics import RECEIPTS, fixed_specs, stream_spec, stream_topic
 from shared.proof.receipt import Covered, Facts, ReceiptOutcome, make_receipt, sheets_of
 from shared.retry.schedule import RetrySchedule
@@ -103,7 +104,9 @@ async def _fill(kafka: str) -> None:
         await producer.flush()
     finally:
         await producer.stop()
-    ends = {(stream_topic(_STREAM), number): end for number, end in backlog.ends.items()}
+    ends = {
+        KafkaPartition(stream_topic(_STREAM), number): end for number, end in backlog.ends.items()
+    }
     async with LaneGroups(kafka) as groups:
         await groups.commit(_SINGLE.id, ends)
 

@@ -9,7 +9,7 @@ from delivery.body import CONTENT_TYPES, batch_id
 from delivery.http.sender import Sender
 from delivery.outcomes import Exchange
 from shared.config.destination import Destination
-from shared.event.record import Position
+from shared.event.record import KafkaPartition, Position
 from shared.proof.receipt import Covered
 from shared.retry.attempt import Attempt
 
@@ -55,5 +55,6 @@ class Courier:
         if self.is_again or any(history.is_ambiguous for history in batch.histories):
             return True
         return any(
-            part.first < self.replay_until.get((part.topic, part.partition), 0) for part in covered
+            part.first < self.replay_until.get(KafkaPartition(part.topic, part.partition), 0)
+            for part in covered
         )

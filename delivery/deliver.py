@@ -30,7 +30,7 @@ from delivery.settling import Settlement
 from shared.config.destination import Destination
 from shared.config.selection import is_wanted
 from shared.event.envelope import Envelope, History, Malformed, open_retry_record
-from shared.event.record import Origin, Position, RecordIn, RecordOut
+from shared.event.record import KafkaPartition, Origin, Position, RecordIn, RecordOut
 from shared.flow.flow import limits_of
 from shared.flow.flow_record import FlowRecord
 from shared.retry.decision import (
@@ -234,7 +234,7 @@ class _Task:
         first = first_place(batch)
         if first is None:
             return False
-        replay_end = self._plan.replay_until.get((first.topic, first.partition), 0)
+        replay_end = self._plan.replay_until.get(KafkaPartition(first.topic, first.partition), 0)
         return self._courier.is_again or first.offset < replay_end
 
     def _open_retries(

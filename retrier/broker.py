@@ -71,7 +71,7 @@ class Broker:
 
     def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[list[RecordIn]]:
         """The records from `start` up to, but not including, `end`."""
-        due = self._ask(self._range((topic, partition), start, end))
+        due = self._ask(self._range(KafkaPartition(topic, partition), start, end))
         while due.unread:
             if records := self._ask(anext(due)):
                 yield records
@@ -134,7 +134,7 @@ class Broker:
         # The ends come first: a record that arrives between the two questions is not due, and
         # would be taken for due if "no record that young" were answered by a later end.
         ends = await reader.ends(due_by_ms)
-        times_ms = {(topic, number): due_by_ms[topic] + 1 for topic, number in ends}
+        times_ms = {partition: due_by_ms[partition.topic] + 1 for partition in ends}
         return {**ends, **await reader.offsets_at(times_ms)}
 
 

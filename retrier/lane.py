@@ -12,7 +12,7 @@ from retrier.due_gate import DueGateSource
 from retrier.replay import replayed_micro_batch
 from retrier.settings import RetrierSettings
 from retrier.task import deliver_due
-from shared.event.record import Position
+from shared.event.record import KafkaPartition, Position
 from shared.event.topics import RETRIER, retry_topic
 from shared.runtime.checkpoint import position
 from shared.runtime.spark.arrow_rows import COLUMNS_IN, SCHEMA_OUT
@@ -24,7 +24,7 @@ def begins_at(settings: RetrierSettings) -> Position:
     """How far the retrier is before it runs; a new one has passed nothing of any tier."""
     tiers = settings.schedule.tiers
     return position(settings.checkpoints / RETRIER) or {
-        (retry_topic(tier.name), 0): 0 for tier in tiers
+        KafkaPartition(retry_topic(tier.name), 0): 0 for tier in tiers
     }
 
 

@@ -23,7 +23,7 @@ from delivery.settings import DeliverySettings
 from delivery.spark.realtime_source import deliver_as_it_comes
 from delivery.spark.task import deliver_stream
 from shared.config.destination import Destination, Latency
-from shared.event.record import Position
+from shared.event.record import KafkaPartition, Position
 from shared.event.topics import CONFIG, stream_topic
 from shared.flow.flow_record import FlowRecord
 from shared.runtime.checkpoint import is_behind, position, replay_until, set_aside
@@ -118,7 +118,7 @@ def begins_at(destination: Destination, settings: DeliverySettings) -> Position:
     known = [position(checkpoint_of(settings, destination.id, one)) for one in latencies]
     if any(known) or destination.start == "latest":
         return {where: max(at.get(where, 0) for at in known) for where in {**known[0], **known[1]}}
-    return {(stream_topic(destination.stream), 0): 0}
+    return {KafkaPartition(stream_topic(destination.stream), 0): 0}
 
 
 def warm_up(spark: SparkSession, settings: DeliverySettings) -> None:

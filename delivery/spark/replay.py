@@ -16,7 +16,7 @@ from delivery.deliver import Plan
 from delivery.settings import DeliverySettings
 from delivery.spark.task import deliver_stream
 from shared.config.destination import Destination
-from shared.event.record import Position
+from shared.event.record import KafkaPartition, Position
 from shared.runtime.checkpoint import starting_offsets
 from shared.runtime.kafka.spark_options import range_options
 from shared.runtime.setup_error import UsageError
@@ -83,7 +83,7 @@ def kept_position(book: Path, wanted: Replay) -> Position:
             f"The replay {wanted.replay_id} was another span, destination or key ({book}):"
             " choose another --id."
         )
-    return {(topic, partition): offset for topic, partition, offset in kept["at"]}
+    return {KafkaPartition(topic, partition): offset for topic, partition, offset in kept["at"]}
 
 
 def _keep(book: Path, wanted: Replay, at: Position) -> None:

@@ -261,7 +261,7 @@ class Audit:
             if finding.losses == self._listed.get(key, ()):
                 continue
             for loss in finding.losses[:MISSING_MAX]:
-                where = (loss.topic, loss.partition)
+                where = KafkaPartition(loss.topic, loss.partition)
                 offsets.setdefault(where, Offsets()).add(loss.offset, loss.offset + 1)
         for topic, known in books.ledgers.items():
             for minute_ms, minute in known.minutes.items():

@@ -21,12 +21,11 @@ from observe.audit.minutes import (
     enter_outcomes,
     remember_suspects,
 )
+from shared.event.record import KafkaPartition, Position, Ranges
 from shared.event.times import DAY_MS, HOUR_MS
 from shared.event.topics import stream_of
 from shared.proof.intervals import Offsets
 from shared.proof.overview import MinuteBooks, MinuteState, Node
-
-Where = tuple[str, int]
 
 # So long a minute stays known after it was closed, so that a late event finds its books: as long
 # as late events are counted in their minute at all, and an hour.
@@ -68,9 +67,9 @@ class World:
     # The destinations of each stream's topic; those that began later than the stream are `late`.
     destinations: Mapping[str, Sequence[str]]
     # Lanes' positions, read before any of the evidence was.
-    positions: Mapping[str, Mapping[Where, int]]
+    positions: Mapping[str, Position]
     # The first offset and the end of each Kafka partition, read after the evidence was.
-    log: Mapping[Where, tuple[int, int]]
+    log: Ranges
     now_ms: int
     late: frozenset[str] = frozenset()
 
@@ -78,11 +77,11 @@ class World:
 @dataclass(slots=True)
 class AuditBooks:
     ledgers: dict[str, Ledger] = field(default_factory=dict)
-    outcomes: dict[tuple[str, Where], Outcomes] = field(default_factory=dict)
+    outcomes: dict[tuple[str, KafkaPartition], Outcomes] = field(default_factory=dict)
     closed: dict[tuple[str, int], Closed] = field(default_factory=dict)
     # Offsets of closed minutes, of all destinations alike.
-    done: dict[Where, Offsets] = field(default_factory=dict)
-    first_outcome: dict[tuple[str, Where], int] = field(default_factory=dict)
+    done: dict[KafkaPartition, Offsets] = field(default_factory=dict)
+    first_outcome: dict[tuple[str, KafkaPartition], int] = field(default_factory=dict)
 
     def take(self, evidence: Evidence) -> None:
         """Enter a run's evidence."""
@@ -90,13 +89,11 @@ class AuditBooks:
             self.ledgers.setdefault(claim.topic, Ledger()).enter(claim)
         enter_outcomes(self.outcomes, evidence, self.done)
         for (destination, _, topic, partition), offsets in evidence.outcomes.items():
-            key = (destination, (topic, partition))
+            key = (destination, KafkaPartition(topic, partition))
             first = next(iter(offsets), (0, 0))[0]
             self.first_outcome[key] = min(first, self.first_outcome.get(key, first))
 
-    def unclaimed(
-        self, log: Mapping[Where, tuple[int, int]], *, back_max: int
-    ) -> Iterator[tuple[Where, int, int]]:
+    def unclaimed(self, log: Ranges, *, back_max: int) -> Iterator[tuple[KafkaPartition, int, int]]:
         """What the log has and nobody claimed: a gateway died before it wrote its ledger.
 
         History from before there was a ledger is left out, if it is longer than `back_max`.
@@ -106,11 +103,11 @@ class AuditBooks:
             first = next(iter(claimed), (end, end))[0]
             begin = start if first - start <= back_max else first
             for low, high in Offsets.of([(begin, end)]).minus(claimed):
-                yield (topic, partition), low, high
+                yield KafkaPartition(topic, partition), low, high
 
-    def to_look_up(self, world: World, rules: Rules) -> dict[Where, Offsets]:
+    def to_look_up(self, world: World, rules: Rules) -> dict[KafkaPartition, Offsets]:
         """Offsets that a lane has passed and left without an outcome; the log may not have them."""
-        passed: dict[Where, Offsets] = {}
+        passed: dict[KafkaPartition, Offsets] = {}
         for topic, ledger in self.ledgers.items():
             for minute in ledger.minutes.values():
                 for destination in world.destinations.get(topic, ()):
@@ -123,11 +120,11 @@ class AuditBooks:
         return passed
 
     def judge(
-        self, world: World, rules: Rules, absent: Mapping[Where, Offsets]
+        self, world: World, rules: Rules, absent: Mapping[KafkaPartition, Offsets]
     ) -> list[AuditFinding]:
         """Every open minute of every destination; `absent` is what the log has not, looked up."""
         findings: list[AuditFinding] = []
-        suspects: dict[tuple[str, Where], dict[Node, Offsets]] = {}
+        suspects: dict[tuple[str, KafkaPartition], dict[Node, Offsets]] = {}
         for topic, ledger in self.ledgers.items():
             for minute_ms, minute in sorted(ledger.minutes.items()):
                 findings += [
@@ -145,8 +142,8 @@ class AuditBooks:
         what: tuple[str, int, LedgerMinute, str],
         world: World,
         rules: Rules,
-        absent: Mapping[Where, Offsets],
-        suspects: dict[tuple[str, Where], dict[Node, Offsets]],
+        absent: Mapping[KafkaPartition, Offsets],
+        suspects: dict[tuple[str, KafkaPartition], dict[Node, Offsets]],
     ) -> AuditFinding:
         topic, minute_ms, minute, destination = what
         before = self.closed.get((topic, minute_ms), Closed())
@@ -185,9 +182,9 @@ class AuditBooks:
 
     def _acked(
         self, topic: str, minute: LedgerMinute, destination: str, world: World
-    ) -> Iterator[tuple[Where, Offsets]]:
+    ) -> Iterator[tuple[KafkaPartition, Offsets]]:
         for partition, offsets in minute.acked.items():
-            where = (topic, partition)
+            where = KafkaPartition(topic, partition)
             if destination in world.late:
                 end = offsets.end
                 first = self.first_outcome.get((destination, where), end)
@@ -195,11 +192,11 @@ class AuditBooks:
             else:
                 yield where, offsets
 
-    def _known(self, destination: str, where: Where) -> Outcomes:
+    def _known(self, destination: str, where: KafkaPartition) -> Outcomes:
         return self.outcomes.setdefault((destination, where), Outcomes())
 
     def _account(
-        self, acked: Offsets, known: Outcomes, destination: str, where: Where, world: World
+        self, acked: Offsets, known: Outcomes, destination: str, where: KafkaPartition, world: World
     ) -> Account:
         position = world.positions.get(destination, {}).get(where)
         return account_for(acked, known, position=position, log=world.log.get(where, (0, 0)))
@@ -258,7 +255,7 @@ class AuditBooks:
             kept.outcomes[books.destination_id] = (books.delivered, books.dead)
         add_rows(kept.ledger, minute.ledger)
         for partition, offsets in minute.acked.items():
-            where = (topic, partition)
+            where = KafkaPartition(topic, partition)
             done = self.done.setdefault(where, Offsets())
             for first, end in offsets:
                 done.add(first, end)

@@ -11,12 +11,11 @@ from dataclasses import dataclass, field
 
 from observe.audit.evidence import Claim, Evidence
 from observe.audit.layers import Layers
+from shared.event.record import KafkaPartition
 from shared.event.times import MINUTE_MS
 from shared.proof.balance import Balance, balanced
 from shared.proof.intervals import Offsets
 from shared.proof.overview import Node
-
-Where = tuple[str, int]
 
 # What `Evidence.records` calls them.
 WRITTEN, PASSED, DEAD = "written", "passed", "dead"
@@ -153,16 +152,18 @@ def add_rows(to: dict[int, Offsets], more: Mapping[int, Offsets]) -> None:
 
 
 def enter_outcomes(
-    outcomes: dict[tuple[str, Where], Outcomes], evidence: Evidence, done: Mapping[Where, Offsets]
+    outcomes: dict[tuple[str, KafkaPartition], Outcomes],
+    evidence: Evidence,
+    done: Mapping[KafkaPartition, Offsets],
 ) -> None:
     """Enter what receipts, tiers and dead letters say; `done` offsets are closed and stay so."""
     for (destination, outcome, topic, partition), offsets in evidence.outcomes.items():
-        where = (topic, partition)
+        where = KafkaPartition(topic, partition)
         known = outcomes.setdefault((destination, where), Outcomes())
         for first, end in offsets.minus(done.get(where, Offsets())):
             known.of(outcome).add(first, end)
     for (kind, destination, topic, partition), layers in evidence.records.items():
-        known = outcomes.setdefault((destination, (topic, partition)), Outcomes())
+        known = outcomes.setdefault((destination, KafkaPartition(topic, partition)), Outcomes())
         for first, end in layers:
             if kind == DEAD:
                 known.in_dead.add(first, end)

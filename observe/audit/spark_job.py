@@ -128,7 +128,7 @@ class AuditReads:
         frame = self._read(ranges, *columns, *_COORDINATES, "timestamp", "headers")
         spans = {where: list(offsets) for where, offsets in wanted.items()}
         return [
-            LoggedEvent((topic, partition), offset, event_id, minute, accepted_at_ms)
+            LoggedEvent(KafkaPartition(topic, partition), offset, event_id, minute, accepted_at_ms)
             for part in _collect(frame, partial(look, spans=spans), tasks=SLOTS)
             for topic, partition, offset, event_id, minute, accepted_at_ms in json.loads(part)
         ]
@@ -168,7 +168,7 @@ def stretches(ledger: Mapping[int, Offsets]) -> list[dict[KafkaPartition, tuple[
         for at, span in enumerate(joined):
             if at == len(parts):
                 parts.append({})
-            parts[at][ACKED, partition] = span
+            parts[at][KafkaPartition(ACKED, partition)] = span
     return parts
 
 

@@ -66,7 +66,7 @@ def name(
                 # As when it was read for its claims: nothing is known of its events.
                 continue
             _take_row(row, ids, minutes, wanted.get(row.topic, ()))
-            offsets = asked.get((row.topic, row.partition))
+            offsets = asked.get(KafkaPartition(row.topic, row.partition))
             if offsets is not None:
                 single += _single(row, ids, offsets)
     roots = []
@@ -120,7 +120,7 @@ def look(
     for batch in batches:
         for record in records_of(batch):
             origin = record.origin
-            if origin.offset in wanted[origin.topic, origin.partition]:
+            if origin.offset in wanted[KafkaPartition(origin.topic, origin.partition)]:
                 event = open_stream_record(record)
                 minute = audited_minute(event.event_time_ms, event.accepted_at_ms)
                 place = (origin.topic, origin.partition, origin.offset)

@@ -42,7 +42,7 @@ class Follower:
 
     async def stored_at_ms(self, topic: str, partition: int, offset: int) -> int | None:
         """When the broker took the first record from there on; None if none comes."""
-        follow = self._peeker.follow({(topic, partition): offset})
+        follow = self._peeker.follow({KafkaPartition(topic, partition): offset})
         records = await follow.read(wait_s=_PEEK_S, records_max=1)
         return records[0].timestamp_ms if records else None
 
@@ -62,7 +62,7 @@ async def following(
         LaneGroups(bootstrap_servers) as groups,
     ):
         ends = await reader.ends(latest)
-        times_ms = {(topic, number): latest[topic] for topic, number in ends}
+        times_ms = {partition: latest[partition.topic] for partition in ends}
         recent = {**ends, **await reader.offsets_at(times_ms)}
         follow = reader.follow({**await reader.starts([whole]), **recent})
         yield Follower(follow, peeker, groups)

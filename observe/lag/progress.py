@@ -5,10 +5,11 @@ follows what is open or dead, not what has ever been.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from observe.lag.rolling import WINDOW_MS, Rolling
+from shared.event.record import KafkaPartition, Position, Ranges
 from shared.proof.balance import Balance, balanced
 from shared.proof.intervals import Offsets
 from shared.proof.log_buckets import LogBuckets
@@ -17,7 +18,6 @@ from shared.proof.receipt import Receipt, ReceiptOutcome
 from shared.proof.unconfirmed import UnconfirmedReceipts
 from shared.retry.attempt import Failed, Failure, Outcome, classify
 
-Where = tuple[str, int]
 # Not tried, or not to be tried now, by no fault of the destination's.
 _PARKED = frozenset(
     failure.value for failure in Failure if classify(Failed(failure)).outcome is Outcome.PARK
@@ -67,7 +67,7 @@ class Progress:
     heard_at_ms: int = 0
     # By Kafka partition of the stream: its outcomes, and where the log began when it was first
     # looked at.
-    _outcomes: dict[Where, tuple[int, OutcomeSets]] = field(default_factory=dict)
+    _outcomes: dict[KafkaPartition, tuple[int, OutcomeSets]] = field(default_factory=dict)
     _unconfirmed: UnconfirmedReceipts = field(default_factory=UnconfirmedReceipts)
 
     def take(self, receipt: Receipt, *, now_ms: int) -> None:
@@ -80,7 +80,7 @@ class Progress:
         if receipt.ended_at_ms > now_ms - WINDOW_MS:
             (self.retrier if receipt.is_retry else self.delivery).take(receipt)
 
-    def reached(self, position: Mapping[Where, int]) -> None:
+    def reached(self, position: Position) -> None:
         """Enter how far the lane and the retrier say they are."""
         for receipt in self._unconfirmed.reached(position):
             self._count(receipt)
@@ -90,7 +90,7 @@ class Progress:
         """Whether all that has been said counts by now."""
         return next(self._unconfirmed.offsets(), None) is None
 
-    def begin(self, log: Mapping[Where, tuple[int, int]]) -> None:
+    def begin(self, log: Ranges) -> None:
         """Look at the log for the first time: what it does not hold any more never counts."""
         for where, (first, _) in log.items():
             self._outcomes_of(where, first)
@@ -99,19 +99,19 @@ class Progress:
         is_waiting = receipt.outcome is ReceiptOutcome.WAITING
         cause = cause_of(receipt.reason) if is_waiting else ""
         for topic, partition, first, end in receipt.covered:
-            _, outcomes = self._outcomes_of((topic, partition))
+            _, outcomes = self._outcomes_of(KafkaPartition(topic, partition))
             outcomes.take(
                 receipt.outcome, first, end, redrive_count=receipt.redrive_count, cause=cause
             )
             if not is_waiting:
                 outcomes.settle()
 
-    def _outcomes_of(self, where: Where, first: int = 0) -> tuple[int, OutcomeSets]:
+    def _outcomes_of(self, where: KafkaPartition, first: int = 0) -> tuple[int, OutcomeSets]:
         if where not in self._outcomes:
             self._outcomes[where] = (first, OutcomeSets(first))
         return self._outcomes[where]
 
-    def balance(self, log: Mapping[Where, tuple[int, int]]) -> Balance:
+    def balance(self, log: Ranges) -> Balance:
         """The books over the log's [first, end).
 
         A lane that never said how far it is is believed to be where its last outcome is.
@@ -141,13 +141,13 @@ class Progress:
                 counts[cause] += count
         return {cause: count for cause, count in sorted(counts.items()) if count}
 
-    def oldest_open(self, log: Mapping[Where, tuple[int, int]]) -> Iterator[tuple[str, int, int]]:
+    def oldest_open(self, log: Ranges) -> Iterator[tuple[str, int, int]]:
         """The first event of each Kafka partition that was never delivered nor dead.
 
         What a person has sent again out of dead letters is under way, yet not old: it began anew.
         """
         for (topic, number), (first, end) in log.items():
-            _, outcomes = self._outcomes_of((topic, number), first)
+            _, outcomes = self._outcomes_of(KafkaPartition(topic, number), first)
             # A base is where the first such event is.
             oldest = max(outcomes.base, first)
             if oldest < end:

@@ -18,7 +18,7 @@ from observe.lag.verdict import Signs, judge
 from observe.state import Observed
 from shared.config.configuration import Configuration
 from shared.config.destination import Destination
-from shared.event.record import KafkaPartition  # noqa: TC001
+from shared.event.record import KafkaPartition
 from shared.event.times import HOUR_MS, MINUTE_MS
 from shared.event.topics import ACKED, RECEIPTS, stream_of
 from shared.proof.acked import AckedRow
@@ -168,7 +168,7 @@ class Sampler:
         for destination_id in self._configuration().destinations:
             log_spans = books.log_of(destination_id)
             for topic, number, offset in books.of(destination_id).oldest_open(log_spans):
-                key = (destination_id, (topic, number))
+                key = (destination_id, KafkaPartition(topic, number))
                 known = self._oldest.get(key)
                 if known is not None and known[0] == offset:
                     oldest[key] = known

@@ -7,7 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-KafkaPartition: TypeAlias = tuple[str, int]
+
+class KafkaPartition(NamedTuple):
+    """One of the logs that a topic is made of."""
+
+    topic: str
+    partition: int
+
+
 # An offset for each Kafka partition: how far somebody is.
 Position: TypeAlias = Mapping[KafkaPartition, int]
 # [begin, end) of each Kafka partition.

@@ -41,7 +41,7 @@ class Trail:
     def of(cls, origins: Iterable[Origin]) -> "Trail":
         wanted: dict[KafkaPartition, Offsets] = {}
         for origin in origins:
-            offsets = wanted.setdefault((origin.topic, origin.partition), Offsets())
+            offsets = wanted.setdefault(KafkaPartition(origin.topic, origin.partition), Offsets())
             offsets.add(origin.offset, origin.offset + 1)
         return cls(wanted)
 
@@ -73,7 +73,7 @@ class Trail:
     def named(self, receipt: Receipt) -> Iterable[tuple[KafkaPartition, int, int]]:
         """(Kafka partition, first, end) of those of the events that a receipt is about."""
         for covered in receipt.covered:
-            where = (covered.topic, covered.partition)
+            where = KafkaPartition(covered.topic, covered.partition)
             for first, end in self.wanted.get(where, _NONE).within(covered.first, covered.end):
                 yield where, first, end
 
@@ -102,7 +102,7 @@ class Trail:
         if isinstance(opened, Malformed):
             return
         origin = opened.origin
-        if origin.offset in self.wanted.get((origin.topic, origin.partition), _NONE):
+        if origin.offset in self.wanted.get(KafkaPartition(origin.topic, origin.partition), _NONE):
             yield Kept(opened, record.origin, record.timestamp_ms, headers)
 
 

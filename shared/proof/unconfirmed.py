@@ -5,14 +5,13 @@ a dead letter, its receipt may be stored all the same; then the lane does not mo
 events are read again.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from shared.event.record import Origin
+from shared.event.record import KafkaPartition, Origin, Position
 from shared.proof.intervals import Offsets
 from shared.proof.receipt import Covered, Receipt, ReceiptOutcome
 
-Where = tuple[str, int]
 # What a repeat of the same task says once more.
 _Said = tuple[ReceiptOutcome, str, int, tuple[Covered, ...]]
 
@@ -22,7 +21,7 @@ class UnconfirmedReceipts:
     """Receipts of waiting and dead events whose lane is not known to have gone on."""
 
     # How far lanes have said they are, by what they read; None: nobody has asked them yet.
-    _position: dict[Where, int] | None = None
+    _position: dict[KafkaPartition, int] | None = None
     _topics: set[str] = field(default_factory=set)
     _held: dict[_Said, Receipt] = field(default_factory=dict)
 
@@ -34,7 +33,7 @@ class UnconfirmedReceipts:
         self._held[said] = receipt
         return False
 
-    def reached(self, position: Mapping[Where, int]) -> list[Receipt]:
+    def reached(self, position: Position) -> list[Receipt]:
         """Enter how far all lanes are that may have written them; those that count from now on."""
         self._position = {**(self._position or {}), **position}
         self._topics.update(topic for topic, _ in position)
@@ -48,14 +47,16 @@ class UnconfirmedReceipts:
         if self._position is None or topic not in self._topics:
             return None
         # One that speaks of the topic has not begun with a Kafka partition that it leaves out.
-        return self._position.get((topic, partition), 0)
+        return self._position.get(KafkaPartition(topic, partition), 0)
 
-    def offsets(self) -> Iterator[tuple[Where, Offsets]]:
+    def offsets(self) -> Iterator[tuple[KafkaPartition, Offsets]]:
         """The events that the kept receipts tell of, by Kafka partition."""
-        by_partition: dict[Where, Offsets] = {}
+        by_partition: dict[KafkaPartition, Offsets] = {}
         for receipt in self._held.values():
             for part in receipt.covered:
-                held = by_partition.setdefault((part.topic, part.partition), Offsets())
+                held = by_partition.setdefault(
+                    KafkaPartition(part.topic, part.partition), Offsets()
+                )
                 held.add(part.first, part.end)
         yield from by_partition.items()
 

@@ -51,7 +51,7 @@ def by_topic(position: Position) -> dict[str, dict[str, int]]:
 def by_partition(topics: Mapping[str, Mapping[str, int]]) -> dict[KafkaPartition, int]:
     """The other way round."""
     return {
-        (topic, int(number)): offset
+        KafkaPartition(topic, int(number)): offset
         for topic, offsets in topics.items()
         for number, offset in offsets.items()
     }

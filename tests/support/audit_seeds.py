@@ -13,7 +13,7 @@ from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
 from shared.event.envelope import Envelope, History, event_headers
-from shared.event.record import Origin, Position, RecordOut
+from shared.event.record import KafkaPartition, Origin, Position, RecordOut
 from shared.event.topics import ACKED, stream_topic
 from shared.proof.acked import AckedRow, AckedSlice, audited_minute, runs_of
 from shared.proof.overview import Node
@@ -45,7 +45,7 @@ class Seed:
     victims: set[str] = field(default_factory=set)
     # What to write, besides the log: (topic, key, value, headers).
     rows: list[RecordOut] = field(default_factory=list)
-    positions: dict[tuple[str, int], int] = field(default_factory=dict)
+    positions: dict[KafkaPartition, int] = field(default_factory=dict)
     # Offsets to be deleted from the log, by Kafka partition: up to there.
     cut: dict[int, int] = field(default_factory=dict)
 
@@ -132,7 +132,7 @@ def _write_outcomes(seed: Seed, dice: random.Random) -> None:
     """Each batch is delivered at once, after retries, or given up; some of them are repeated."""
     for partition in range(PARTITIONS):
         ours = [e for e in seed.events if e.origin.partition == partition]
-        seed.positions[stream_topic(seed.stream), partition] = len(ours)
+        seed.positions[KafkaPartition(stream_topic(seed.stream), partition)] = len(ours)
         at = 0
         while at < len(ours):
             part = ours[at : at + dice.randint(1, 60)]

@@ -7,7 +7,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
-from shared.event.record import RecordOut
+from shared.event.record import KafkaPartition, RecordOut
 from shared.event.topics import OUTCOME_BYTES_MAX
 from shared.runtime.kafka.clients import running
 from shared.runtime.kafka.reader import KafkaReader
@@ -65,7 +65,7 @@ async def read_all(bootstrap_servers: str, topic: str) -> list[ConsumerRecord]:
     return found
 
 
-async def _spans(consumer: AIOKafkaConsumer, topic: str) -> dict[tuple[str, int], tuple[int, int]]:
+async def _spans(consumer: AIOKafkaConsumer, topic: str) -> dict[KafkaPartition, tuple[int, int]]:
     """The spans of a topic; a broker that a test has frozen is told by none for a moment."""
     while True:
         try:

@@ -111,7 +111,7 @@ class DeadLetters:
 
     async def at(self, place: Place) -> Letter | None:
         """The dead letter at a place, if there is one."""
-        partition = (DEAD, place.partition)
+        partition = KafkaPartition(DEAD, place.partition)
         start, end = self._spans.get(partition, (0, 0))
         if start <= place.offset < end:
             place_only = self._reader.range({partition: (place.offset, place.offset + 1)})

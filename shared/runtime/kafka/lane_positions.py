@@ -124,7 +124,7 @@ class LaneGroups:
             self._coordinators.pop(group, None)
             return None
         return {
-            (topic, number): offset
+            KafkaPartition(topic, number): offset
             for topic, partitions in response.topics
             for number, offset, *_ in partitions
             if offset >= 0

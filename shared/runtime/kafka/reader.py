@@ -107,7 +107,7 @@ class RangeRead:
     @property
     def unread(self) -> set[KafkaPartition]:
         """The Kafka partitions that were not read to their ends."""
-        return {(topic, number) for topic, number in self._unread}
+        return {KafkaPartition(*partition) for partition in self._unread}
 
     def __aiter__(self) -> "RangeRead":
         return self
@@ -239,4 +239,4 @@ def _assign(consumer: AIOKafkaConsumer, position: Position) -> list[TopicPartiti
 
 
 def _ours(offsets: Mapping[TopicPartition, int]) -> dict[KafkaPartition, int]:
-    return {(topic, number): offset for (topic, number), offset in offsets.items()}
+    return {KafkaPartition(*partition): offset for partition, offset in offsets.items()}

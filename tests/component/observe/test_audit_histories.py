@@ -5,6 +5,7 @@ import pytest
 from observe.audit.books import AuditBooks, AuditFinding, World
 from observe.audit.evidence import Claim, Evidence
 from observe.audit.minutes import DEAD, PASSED, WRITTEN, Ledger, Rules
+from shared.event.record import KafkaPartition
 from shared.event.topics import ACKED, RECEIPTS, stream_topic
 from shared.event.topics import DEAD as DEAD_LETTERS
 from shared.proof.acked import WILD, audited_minute
@@ -34,7 +35,10 @@ def judged(seed: Seed) -> list[AuditFinding]:
     topic = stream_topic(seed.stream)
     by_place = {(e.origin.partition, e.origin.offset): e for e in seed.events}
     log = {
-        (topic, number): (seed.cut.get(number, 0), sum(p == number for p, _ in by_place))
+        KafkaPartition(topic, number): (
+            seed.cut.get(number, 0),
+            sum(p == number for p, _ in by_place),
+        )
         for number in range(PARTITIONS)
     }
     books = AuditBooks()

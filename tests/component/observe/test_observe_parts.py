@@ -17,6 +17,7 @@ from observe.audit.memory import Memory, Stated
 from observe.audit.minutes import Ledger, Outcomes
 from observe.audit.signing import PUBLIC, Signer, is_signed
 from observe.audit.status import AuditStatus
+from shared.event.record import KafkaPartition
 from shared.proof.intervals import Offsets
 from shared.proof.merkle import merkle_root
 from shared.proof.overview import MinuteBooks, MinuteState, Missing, Node
@@ -61,10 +62,10 @@ def test_what_was_remembered_is_remembered_after_a_restart(tmp_path: Path) -> No
     memory = Memory(
         books=AuditBooks(
             ledgers={TOPIC: ledger},
-            outcomes={(TO, (TOPIC, 1)): known},
+            outcomes={(TO, KafkaPartition(TOPIC, 1)): known},
             closed={(TOPIC, M0): Closed(3, {TO: (2, 1)}, {0: Offsets.of([(1, 3), (7, 8)])})},
-            done={(TOPIC, 1): Offsets.of([(0, 3)])},
-            first_outcome={(TO, (TOPIC, 1)): 0},
+            done={KafkaPartition(TOPIC, 1): Offsets.of([(0, 3)])},
+            first_outcome={(TO, KafkaPartition(TOPIC, 1)): 0},
         ),
         read={("ledger", "hifi.acked", 0): 77},
         stated={(TOPIC, M0): Stated(1, 3, "ab", 3, "{}")},

@@ -19,6 +19,7 @@ import structlog
 
 from deploy.local.children import Child
 from shared.config.destination import Destination
+from shared.event.record import KafkaPartition
 from shared.event.topics import stream_topic
 from shared.runtime.checkpoint import position, replay_until
 from tests.support.scripted_destination import (
@@ -74,7 +75,7 @@ class Campaign:
     def note_in_flight(self) -> None:
         done = position(self.checkpoint)
         for (topic, partition), end in replay_until(self.checkpoint).items():
-            start = done.get((topic, partition), 0)
+            start = done.get(KafkaPartition(topic, partition), 0)
             self.in_flight |= {(topic, partition, offset) for offset in range(start, end)}
 
     def check(self) -> None:

@@ -6,6 +6,7 @@ from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
 from deploy.local.cluster import Cluster
+from shared.event.record import KafkaPartition
 from shared.event.topics import fixed_specs, stream_spec
 from shared.runtime.kafka.lane_positions import LaneGroups, LanePositions
 from shared.runtime.kafka.topic_admin import topic_admin
@@ -24,7 +25,7 @@ def test_positions_are_those_of_a_consumer_group(kafka: Cluster) -> None:
         )
         positions.note("places/too", {"sources": [{"endOffset": {retry_spec.name: {"1": 2}}}]})
         positions.note("places/new", {"sources": [{"endOffset": None}]})
-        positions.begin("places/back", {("hifi.stream.places", 2): 4})
+        positions.begin("places/back", {KafkaPartition("hifi.stream.places", 2): 4})
         positions.begin("places/new", {})
         async with asyncio.timeout(60):
             # The first group ever makes Kafka create its topic for them.

@@ -6,6 +6,7 @@ from collections import Counter
 import pytest
 
 from shared.config.destination import Destination
+from shared.event.record import KafkaPartition
 from shared.event.topics import DEAD, retry_topic, stream_topic
 from shared.runtime.checkpoint import replay_until
 from tests.support.scripted_destination import Reply, Request, always, in_turn, scripted_destination
@@ -158,7 +159,7 @@ def test_kill_9_of_delivery_in_mid_batch_loses_nothing(hifi: RunningHifi) -> Non
     }
     for event in duplicates:
         topic, partition, offset = where[event]
-        assert offset < in_flight[topic, partition]
+        assert offset < in_flight[KafkaPartition(topic, partition)]
     assert hifi.balance("killed/to").unaccounted == 0
 
 

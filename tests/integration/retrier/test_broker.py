@@ -12,6 +12,7 @@ import retrier.broker
 from deploy.local.cluster import Cluster
 from retrier.broker import Broker
 from retrier.due_gate import DueGate
+from shared.event.record import KafkaPartition
 from shared.event.topics import TopicSpec, fixed_specs
 from shared.runtime.kafka.clients import running
 from shared.runtime.kafka.topic_admin import topic_admin
@@ -80,7 +81,10 @@ def test_what_is_old_enough_is_due_to_the_millisecond(kafka: Cluster, broker: Br
     topic = "due.exact"
     make_clock(kafka, topic)
     first, second, third = write(kafka, topic, [0, 0, 0])
-    ends = [broker.due_ends({topic: by})[topic, 0] for by in (first - 1, first, second, third)]
+    ends = [
+        broker.due_ends({topic: by})[KafkaPartition(topic, 0)]
+        for by in (first - 1, first, second, third)
+    ]
     assert ends == [0, 1, 2, 3]
 
 

@@ -7,15 +7,16 @@ import pytest
 
 from delivery.spark.replay import Replay, kept_position, next_slice
 from shared.config.destination import Destination
+from shared.event.record import KafkaPartition
 from shared.runtime.setup_error import UsageError
 
 TO = Destination(stream="s", name="d", url="http://localhost/")
-A, B = ("hifi.stream.s", 0), ("hifi.stream.s", 1)
+A, B = KafkaPartition("hifi.stream.s", 0), KafkaPartition("hifi.stream.s", 1)
 
 
 def test_slices_cover_the_span_once_and_end() -> None:
     at, end = {A: 5, B: 0}, {A: 12, B: 3}
-    seen: list[tuple[tuple[str, int], int]] = []
+    seen: list[tuple[KafkaPartition, int]] = []
     while (upto := next_slice(at, end, 4)) != at:
         seen += [(where, n) for where in end for n in range(at[where], upto[where])]
         assert sum(upto[where] - at[where] for where in end) <= 4

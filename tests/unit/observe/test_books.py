@@ -13,12 +13,13 @@ from observe.audit.books import CLOSED_KEPT_MS, AuditBooks, AuditFinding, World
 from observe.audit.evidence import Claim, Evidence, life
 from observe.audit.layers import Layers
 from observe.audit.minutes import DEAD, PASSED, WRITTEN, Outcomes, Rules
+from shared.event.record import KafkaPartition
 from shared.proof.acked import WILD
 from shared.proof.intervals import Offsets
 from shared.proof.overview import MinuteState, Node
 
 TOPIC, TO = "hifi.stream.orders", "orders/shop"
-WHERE = (TOPIC, 0)
+WHERE = KafkaPartition(TOPIC, 0)
 M0, M1 = 1_699_999_980_000, 1_700_000_040_000
 NOW = M1 + 10 * 60_000
 AT_ONCE = Rules(settle_ms=0, blind_ms=60_000)
@@ -237,7 +238,7 @@ def test_a_closed_minute_is_forgotten_and_a_late_event_finds_its_counts() -> Non
             records={DEAD: [(5, 6)]},
         )
     )
-    elsewhere = (TOPIC, 1)
+    elsewhere = KafkaPartition(TOPIC, 1)
     books.outcomes[TO, elsewhere] = Outcomes(delivered=Offsets.of([(0, 6)]))
     here = world(6, end=6)
     books.close(books.judge(here, AT_ONCE, {}), here, AT_ONCE)

@@ -13,7 +13,7 @@ from observe.audit.layers import Layers
 from observe.audit.minutes import DEAD as IN_DEAD
 from observe.audit.minutes import PASSED, WRITTEN, Rules
 from observe.lag.progress import Progress
-from shared.event.record import Origin
+from shared.event.record import KafkaPartition, Origin
 from shared.proof.balance import Balance
 from shared.proof.receipt import Receipt, ReceiptOutcome
 from tests.support.samples import a_receipt
@@ -22,7 +22,7 @@ TOPIC, TIER, TO = "hifi.stream.orders", "hifi.retry.30s", "orders/shop"
 M0 = 1_699_999_980_000
 AT_ONCE = Rules(settle_ms=0, blind_ms=60_000)
 PARTITIONS, COUNT = 2, 10
-LOG = {(TOPIC, number): (0, COUNT) for number in range(PARTITIONS)}
+LOG = {KafkaPartition(TOPIC, number): (0, COUNT) for number in range(PARTITIONS)}
 Event: TypeAlias = tuple[int, int]
 # What becomes of an event in a task; None: the task swallows it.
 Fate: TypeAlias = ReceiptOutcome | None
@@ -129,8 +129,8 @@ def live_books(hifi: Hifi) -> Balance:
     progress.begin(LOG)
     for receipt in hifi.receipts:
         progress.take(receipt, now_ms=0)
-    lane = {(TOPIC, number): hifi.position[number] for number in range(PARTITIONS)}
-    progress.reached({**lane, (TIER, 0): hifi.tier_position})
+    lane = {KafkaPartition(TOPIC, number): hifi.position[number] for number in range(PARTITIONS)}
+    progress.reached({**lane, KafkaPartition(TIER, 0): hifi.tier_position})
     return progress.balance(LOG)
 
 
@@ -143,7 +143,7 @@ def audited_books(hifi: Hifi) -> Balance:
         evidence.take_sheet(receipt.to_json())
     books = AuditBooks()
     books.take(evidence)
-    lane = {(TOPIC, number): hifi.position[number] for number in range(PARTITIONS)}
+    lane = {KafkaPartition(TOPIC, number): hifi.position[number] for number in range(PARTITIONS)}
     (finding,) = books.judge(World({TOPIC: [TO]}, {TO: lane}, LOG, M0 * 2), AT_ONCE, {})
     minute = finding.books
     return Balance(

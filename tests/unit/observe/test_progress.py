@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from observe.lag.progress import Progress, cause_of
 from observe.lag.rolling import SLOT_S, SLOTS, WINDOW_MS, Rolling
+from shared.event.record import KafkaPartition
 from shared.proof.balance import Balance
 from shared.proof.log_buckets import LogBuckets
 from shared.proof.overview import Quantiles
@@ -14,7 +15,7 @@ from shared.proof.receipt import Receipt, ReceiptOutcome
 from tests.support import samples
 
 TOPIC = "hifi.stream.orders"
-WHERE = (TOPIC, 0)
+WHERE = KafkaPartition(TOPIC, 0)
 DELIVERED, WAITING, DEAD = (
     ReceiptOutcome.DELIVERED,
     ReceiptOutcome.WAITING,

@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from observe.audit.spark_job import stretches
 from observe.audit.spark_tasks import name
+from shared.event.record import KafkaPartition
 from shared.event.topics import ACKED
 from shared.proof.acked import AckedRow, AckedSlice
 from shared.proof.intervals import Offsets
@@ -29,7 +30,7 @@ def named(
     (part,) = name(
         [batch],
         wanted={TOPIC: minutes},
-        spans={(TOPIC, 0): spans} if spans else {},
+        spans={KafkaPartition(TOPIC, 0): spans} if spans else {},
         extra={(TOPIC, M0): extra},
     )
     found: dict[str, Any] = json.loads(part.column("part")[0].as_py())

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from observe.lag.progress import Progress
+from shared.event.record import KafkaPartition
 from shared.proof.balance import Balance
 from shared.proof.receipt import Receipt, ReceiptOutcome
 from tests.support.samples import a_receipt
@@ -24,7 +25,7 @@ RANKS = (DELIVERED, DEAD, WAITING)
 
 def progress_of(receipts: list[Receipt], *, first: int = 0) -> Progress:
     progress = Progress("orders/shop")
-    progress.begin({(TOPIC, 0): (first, first)})
+    progress.begin({KafkaPartition(TOPIC, 0): (first, first)})
     for receipt in receipts:
         progress.take(receipt, now_ms=0)
     return progress
@@ -35,8 +36,8 @@ def balance_of(
 ) -> Balance:
     progress = progress_of(receipts, first=first)
     if position is not None:
-        progress.reached({(TOPIC, 0): position})
-    return progress.balance({(TOPIC, 0): (first, end)})
+        progress.reached({KafkaPartition(TOPIC, 0): position})
+    return progress.balance({KafkaPartition(TOPIC, 0): (first, end)})
 
 
 # receipts -> acked, delivered, waiting, dead, pending, unaccounted; the log is [0, 10)
@@ -130,14 +131,14 @@ def test_what_retention_had_deleted_before_anybody_looked_is_not_acked() -> None
 
 def test_what_retention_deletes_before_it_has_an_outcome_is_lost() -> None:
     progress = progress_of([a_receipt(DELIVERED, (0, 3), (4, 5))])
-    progress.reached({(TOPIC, 0): 3})
-    assert progress.balance({(TOPIC, 0): (0, 10)}) == Balance(10, 4, 0, 0, 6, 0)
-    assert progress.balance({(TOPIC, 0): (7, 10)}) == Balance(10, 4, 0, 0, 3, 3)
+    progress.reached({KafkaPartition(TOPIC, 0): 3})
+    assert progress.balance({KafkaPartition(TOPIC, 0): (0, 10)}) == Balance(10, 4, 0, 0, 6, 0)
+    assert progress.balance({KafkaPartition(TOPIC, 0): (7, 10)}) == Balance(10, 4, 0, 0, 3, 3)
 
 
 def test_kafka_partitions_are_balanced_on_their_own() -> None:
     progress = progress_of([a_receipt(DELIVERED, (0, 10), partition=1)])
-    found = progress.balance({(TOPIC, 0): (0, 10), (TOPIC, 1): (0, 5)})
+    found = progress.balance({KafkaPartition(TOPIC, 0): (0, 10), KafkaPartition(TOPIC, 1): (0, 5)})
     assert found == Balance(15, 5, 0, 0, 10, 0)
 
 
@@ -205,13 +206,13 @@ def test_the_books_agree_with_counting_every_offset(
     log_1: tuple[int, int],
     position: dict[int, int],
 ) -> None:
-    log = {(TOPIC, 0): log_0, (TOPIC, 1): log_1}
+    log = {KafkaPartition(TOPIC, 0): log_0, KafkaPartition(TOPIC, 1): log_1}
     progress = Progress("orders/shop")
     progress.begin(log)
     for outcome, partition, first, end, redrives in taken:
         receipt = a_receipt(outcome, (first, end), partition=partition, redrive_count=redrives)
         progress.take(receipt, now_ms=0)
-    progress.reached({(TOPIC, partition): at for partition, at in position.items()})
+    progress.reached({KafkaPartition(TOPIC, partition): at for partition, at in position.items()})
     found = progress.balance(log)
     expected = brute_force(taken, {0: log_0, 1: log_1}, position)
     assert found == Balance(

@@ -5,7 +5,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from observe.lag.progress import Progress
-from shared.event.record import Origin
+from shared.event.record import KafkaPartition, Origin
 from shared.proof.balance import Balance
 from shared.proof.intervals import Offsets
 from shared.proof.receipt import Receipt, ReceiptOutcome
@@ -13,7 +13,7 @@ from shared.proof.unconfirmed import UnconfirmedReceipts
 from tests.support.samples import a_receipt
 
 TOPIC, TIER = "hifi.stream.orders", "hifi.retry.30s"
-LOG = {(TOPIC, 0): (0, 10)}
+LOG = {KafkaPartition(TOPIC, 0): (0, 10)}
 
 
 def dead(first: int, end: int, read_at: Origin | None = None) -> Receipt:
@@ -28,13 +28,13 @@ def dead(first: int, end: int, read_at: Origin | None = None) -> Receipt:
         ({}, True),
         ({(TIER, 0): 99}, True),
         # It has, but not of this Kafka partition, which it therefore has not passed.
-        ({(TOPIC, 1): 99}, False),
-        ({(TOPIC, 0): 3}, False),
-        ({(TOPIC, 0): 4}, True),
+        ({KafkaPartition(TOPIC, 1): 99}, False),
+        ({KafkaPartition(TOPIC, 0): 3}, False),
+        ({KafkaPartition(TOPIC, 0): 4}, True),
     ],
 )
 def test_a_receipt_counts_once_its_lane_has_passed_what_it_read(
-    position: dict[tuple[str, int], int],
+    position: dict[KafkaPartition, int],
     is_sure: bool,  # noqa: FBT001 - a row of the table
 ) -> None:
     unsure = UnconfirmedReceipts()
@@ -52,26 +52,26 @@ def test_nothing_counts_before_the_lanes_were_asked() -> None:
 
 def test_a_receipt_of_no_lane_counts_at_once() -> None:
     unsure = UnconfirmedReceipts()
-    unsure.reached({(TOPIC, 0): 0})
+    unsure.reached({KafkaPartition(TOPIC, 0): 0})
     assert unsure.admit(dead(3, 9))
 
 
 def test_a_repeat_says_the_same_once() -> None:
     unsure = UnconfirmedReceipts()
-    unsure.reached({(TOPIC, 0): 0})
+    unsure.reached({KafkaPartition(TOPIC, 0): 0})
     first = dead(3, 9, Origin(TOPIC, 0, 3))
     again = replace(first, started_at_ms=7)
     other = dead(9, 10, Origin(TOPIC, 0, 3))
     for one in (first, again, other):
         assert not unsure.admit(one)
-    assert unsure.reached({(TOPIC, 0): 3}) == []
-    assert unsure.reached({(TOPIC, 0): 10}) == [again, other]
-    assert unsure.reached({(TOPIC, 0): 10}) == []
+    assert unsure.reached({KafkaPartition(TOPIC, 0): 3}) == []
+    assert unsure.reached({KafkaPartition(TOPIC, 0): 10}) == [again, other]
+    assert unsure.reached({KafkaPartition(TOPIC, 0): 10}) == []
 
 
 def test_what_is_not_sure_is_on_its_way_and_not_lost() -> None:
     progress = Progress("orders/shop")
-    progress.reached({(TOPIC, 0): 0, (TIER, 0): 0})
+    progress.reached({KafkaPartition(TOPIC, 0): 0, KafkaPartition(TIER, 0): 0})
     for receipt in (
         a_receipt(ReceiptOutcome.DELIVERED, (0, 2)),
         dead(2, 4, Origin(TOPIC, 0, 0)),
@@ -80,7 +80,7 @@ def test_what_is_not_sure_is_on_its_way_and_not_lost() -> None:
         progress.take(receipt, now_ms=0)
     confirmed = [progress.is_confirmed]
     assert progress.balance(LOG) == Balance(10, 4, 0, 0, 6, 0)
-    progress.reached({(TOPIC, 0): 6})
+    progress.reached({KafkaPartition(TOPIC, 0): 6})
     assert [*confirmed, progress.is_confirmed] == [False, True]
     assert progress.balance(LOG) == Balance(10, 4, 0, 2, 4, 0)
 
@@ -88,15 +88,15 @@ def test_what_is_not_sure_is_on_its_way_and_not_lost() -> None:
 def test_what_is_not_sure_is_not_lost_where_the_lane_has_passed_it() -> None:
     progress = Progress("orders/shop")
     progress.take(dead(2, 4, Origin(TOPIC, 1, 0)), now_ms=0)
-    progress.reached({(TOPIC, 0): 6, (TOPIC, 1): 0})
+    progress.reached({KafkaPartition(TOPIC, 0): 6, KafkaPartition(TOPIC, 1): 0})
     assert progress.balance(LOG) == Balance(10, 0, 0, 0, 6, 4)
 
 
 def test_what_the_retrier_gives_up_waits_until_its_dead_letter_is_stored() -> None:
     progress = Progress("orders/shop")
-    progress.reached({(TOPIC, 0): 10, (TIER, 1): 5})
+    progress.reached({KafkaPartition(TOPIC, 0): 10, KafkaPartition(TIER, 1): 5})
     progress.take(a_receipt(ReceiptOutcome.WAITING, (0, 10), read_at=Origin(TOPIC, 0, 0)), now_ms=0)
     progress.take(dead(0, 10, Origin(TIER, 1, 5)), now_ms=0)
     assert progress.balance(LOG) == Balance(10, 0, 10, 0, 0, 0)
-    progress.reached({(TIER, 1): 6})
+    progress.reached({KafkaPartition(TIER, 1): 6})
     assert progress.balance(LOG) == Balance(10, 0, 0, 10, 0, 0)

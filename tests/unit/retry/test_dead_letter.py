@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from observe.lag.progress import Progress
 from shared.event.envelope import Envelope, Malformed, malformed_headers, open_retry_record
-from shared.event.record import Origin, RecordIn
+from shared.event.record import KafkaPartition, Origin, RecordIn
 from shared.event.topics import DEAD, RECEIPTS, REDRIVEN, retry_topic
 from shared.proof.balance import Balance
 from shared.proof.receipt import Receipt, ReceiptOutcome, facts_of, make_receipt
@@ -216,7 +216,7 @@ def test_the_books_follow_an_event_out_of_dead_letters_and_back() -> None:
     letters = [a_letter(offset, event_offset=offset) for offset in range(4)]
     opened = [letter.opened for letter in letters if isinstance(letter.opened, Envelope)]
     origin = opened[0].origin
-    log = {(origin.topic, origin.partition): (0, 4)}
+    log = {KafkaPartition(origin.topic, origin.partition): (0, 4)}
     progress = Progress("orders/shop")
 
     def take(outcome: ReceiptOutcome, which: list[Envelope], redrive_count: int) -> Balance:

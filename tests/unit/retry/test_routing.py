@@ -7,7 +7,7 @@ from hypothesis import given
 
 from observe.lag.progress import Progress
 from shared.event.envelope import Envelope, Malformed, open_retry_record
-from shared.event.record import Origin, RecordIn, RecordOut
+from shared.event.record import KafkaPartition, Origin, RecordIn, RecordOut
 from shared.event.topics import retry_key
 from shared.proof.receipt import Receipt, ReceiptOutcome, facts_of, make_receipt
 from shared.retry.decision import DeadLetter, Hop, Park, RetryLater, Waiting
@@ -77,7 +77,7 @@ def test_a_receipt_goes_to_the_receipts_and_proves_what_it_says() -> None:
     assert (record.topic, record.key, record.headers) == ("hifi.receipts", b"orders/shop", ())
     progress = Progress("orders/shop")
     progress.take(Receipt.from_json(record.value), now_ms=0)
-    assert progress.balance({("hifi.stream.orders", 0): (4, 6)}).delivered == 2
+    assert progress.balance({KafkaPartition("hifi.stream.orders", 0): (4, 6)}).delivered == 2
 
 
 def test_the_receipts_of_a_destination_share_records_and_nothing_else_does() -> None:

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+from shared.event.record import KafkaPartition
 from shared.runtime.checkpoint import is_behind, position, set_aside, starting_offsets
 
 
@@ -47,4 +48,6 @@ def test_an_outdated_checkpoint_is_kept_once(tmp_path: Path) -> None:
 
 
 def test_a_position_is_said_in_sparks_words() -> None:
-    assert json.loads(starting_offsets({("t", 0): 5, ("t", 1): 7})) == {"t": {"0": 5, "1": 7}}
+    assert json.loads(starting_offsets({KafkaPartition("t", 0): 5, KafkaPartition("t", 1): 7})) == {
+        "t": {"0": 5, "1": 7}
+    }

@@ -9,6 +9,7 @@ import pytest
 from delivery.settings import DeliverySettings
 from delivery.spark import lane
 from shared.config.destination import Destination, Latency
+from shared.event.record import KafkaPartition
 
 TOPIC = "hifi.stream.s"
 
@@ -21,8 +22,8 @@ def log(folder: Path, kind: str, number: int, offset: int) -> None:
 
 @pytest.fixture
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DeliverySettings:
-    async def ends(_: str, __: str) -> dict[tuple[str, int], int]:
-        return {(TOPIC, 0): 99}
+    async def ends(_: str, __: str) -> dict[KafkaPartition, int]:
+        return {KafkaPartition(TOPIC, 0): 99}
 
     monkeypatch.setattr(lane, "_ends", ends)
     return DeliverySettings(folder=tmp_path)
@@ -34,7 +35,7 @@ def begin(settings: DeliverySettings, latency: Latency) -> tuple[str | None, int
     # Also a time that the destination says must not count any more.
     options = lane.source_options(replace(to, start=7), settings, begin=begins.position)
     assert ("startingTimestamp" in options) == (begins.position is None)
-    return options.get("startingOffsets"), begins.maybe_sent.get((TOPIC, 0), 0)
+    return options.get("startingOffsets"), begins.maybe_sent.get(KafkaPartition(TOPIC, 0), 0)
 
 
 def at(offset: int) -> str:
@@ -58,16 +59,18 @@ def test_real_time_begins_where_micro_batches_ended(settings: DeliverySettings) 
 
 def test_a_lane_says_how_far_it_is_before_it_goes_on(settings: DeliverySettings) -> None:
     to = Destination(stream="s", name="d", url="http://localhost/")
-    assert lane.begins_at(to, settings) == {(TOPIC, 0): 0}
+    assert lane.begins_at(to, settings) == {KafkaPartition(TOPIC, 0): 0}
     assert lane.begins_at(replace(to, start="latest"), settings) == {}
     goes: tuple[tuple[Latency, int], ...] = (("realtime", 4), ("micro-batch", 5))
     for latency, offset in goes:
         checkpoint = lane.checkpoint_of(settings, "s/d", latency)
         log(checkpoint, "offsets", 0, offset)
-        assert lane.begins_at(to, settings) == {(TOPIC, 0): 4 if offset == 5 else 0}
+        assert lane.begins_at(to, settings) == {KafkaPartition(TOPIC, 0): 4 if offset == 5 else 0}
         log(checkpoint, "commits", 0, 0)
-        assert lane.begins_at(to, settings) == {(TOPIC, 0): offset}
-        assert lane.begins_at(replace(to, latency="realtime"), settings) == {(TOPIC, 0): offset}
+        assert lane.begins_at(to, settings) == {KafkaPartition(TOPIC, 0): offset}
+        assert lane.begins_at(replace(to, latency="realtime"), settings) == {
+            KafkaPartition(TOPIC, 0): offset
+        }
 
 
 def test_what_real_time_sent_before_its_first_commit_is_called_a_possible_repeat(
