@@ -1,4 +1,4 @@
-"""Decides where what is known of a destination lives: one small file each, shared by all workers.
+"""Keeps what is known of a destination: in one small file for each, shared by all workers.
 
 Workers are processes, one per Kafka partition that is worked on; those of delivery and those of the
 retrier may share a folder. Each looks and writes under the file's lock, for microseconds; a worker
@@ -14,8 +14,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from shared.config.destination import Destination
-from shared.flow.flow import Flow, SendLimits
+from shared.flow.flow import (
+    Answer,
+    Ended,
+    Flow,
+    SendLimits,
+    after_attempt,
+    left,
+    may_start,
+    parked,
+    retried_locally,
+    started,
+)
 from shared.flow.flow_record import FlowRecord, going_on, open_flow_record
+from shared.retry.attempt import Attempt
 
 # A page is written as a whole, so that no reader meets half a record.
 _PAGE_BYTES = 4096
@@ -25,12 +37,40 @@ _RECORD_BYTES_MAX = 1_048_576
 
 @dataclass(slots=True)
 class Held:
-    """What is known of a destination while nobody else may change it. Set `flow` to change it."""
+    """What is known of a destination while nobody else may change it; it is changed here alone."""
 
     flow: Flow
     limits: SendLimits
     now_ms: int
     _record: FlowRecord
+
+    def ask(self, task: str, *, running_count: int) -> Answer:
+        """Whether a task that has so many requests under way may start one more."""
+        self.flow, answer = may_start(
+            self.flow, self.limits, task=task, running_count=running_count, now_ms=self.now_ms
+        )
+        return answer
+
+    def start(self, *, event_count: int) -> None:
+        """A request with these events goes out."""
+        self.flow = started(self.flow, self.limits, event_count=event_count, now_ms=self.now_ms)
+
+    def enter(self, ended: Ended, *, roll: float) -> None:
+        """A request has ended; `roll` is in [0, 1)."""
+        self.flow = after_attempt(self.flow, self.limits, ended, now_ms=self.now_ms, roll=roll)
+
+    def retry_locally(self, attempt: Attempt) -> None:
+        """A request that failed is repeated in place."""
+        self.flow = retried_locally(self.flow, attempt)
+
+    def park(self, parks: Mapping[str, int]) -> None:
+        """So many events wait elsewhere, by cause."""
+        for cause, event_count in parks.items():
+            self.flow = parked(self.flow, cause, event_count)
+
+    def leave(self, task: str) -> None:
+        """A task has ended."""
+        self.flow = left(self.flow, task)
 
     @property
     def record(self) -> FlowRecord:

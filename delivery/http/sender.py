@@ -12,7 +12,7 @@ from delivery.http.connection import ExchangeError
 from delivery.http.partial_reply import MULTI_STATUS, PARTIAL_TYPE
 from delivery.http.request_builder import RequestBuilder, SenderContext
 from shared.config.destination import Destination
-from shared.retry.attempt import Attempt, Failed, Responded, wish_of
+from shared.retry.attempt import Attempt, Failed, Responded, directive_of
 from shared.runtime.resolver import Resolve, Resolver
 from shared.runtime.secret_box import SecretBox
 
@@ -37,7 +37,7 @@ class Sender:
         )
         self._ways: dict[str, RequestBuilder] = {}
 
-    async def send(
+    async def post(
         self, destination: Destination, body: bytes, headers: Mapping[str, str]
     ) -> Attempt:
         """POST once; never raises for anything that the destination or the network does."""
@@ -49,14 +49,14 @@ class Sender:
             return Failed(error.failure, error.detail[:EXCERPT_CHARS_MAX])
         is_success = 200 <= reply.status <= 299  # noqa: PLR2004 - the success class of RFC 9110
         is_report = reply.headers.get("content-type", "").startswith(PARTIAL_TYPE)
-        wish = wish_of(reply.headers.get("webhook-delivery", ""))
+        directive = directive_of(reply.headers.get("webhook-delivery", ""))
         if is_success and (reply.status == MULTI_STATUS or is_report):
             return Responded(
                 reply.status,
                 report=reply.body,
                 is_report=is_report,
                 is_resent=is_resent,
-                wish=wish,
+                directive=directive,
             )
         excerpt = ""
         if not is_success:
@@ -67,7 +67,7 @@ class Sender:
             reply.headers.get("retry-after"),
             excerpt[:EXCERPT_CHARS_MAX],
             is_resent=is_resent,
-            wish=wish,
+            directive=directive,
         )
 
     async def close(self) -> None:

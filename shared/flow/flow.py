@@ -338,7 +338,7 @@ def _judged(flow: Flow, limits: SendLimits, ended: Ended, *, now_ms: int, roll: 
     """Whether the destination is to be held or disabled after a request."""
     status = ended.attempt.status if isinstance(ended.attempt, Responded) else None
     is_unwanted = status == GONE or (
-        isinstance(ended.attempt, Responded) and ended.attempt.wish is WebhookDirective.DISABLE
+        isinstance(ended.attempt, Responded) and ended.attempt.directive is WebhookDirective.DISABLE
     )
     is_rejected = ended.verdict.outcome is Outcome.NON_RECOVERABLE
     minutes = _minutes(flow.minutes, is_rejected=is_rejected, now_ms=now_ms)

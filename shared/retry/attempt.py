@@ -61,7 +61,7 @@ class Responded:
     report: bytes = b""
     # Its media type says that it does.
     is_report: bool = False
-    wish: WebhookDirective | None = None
+    directive: WebhookDirective | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,19 +107,20 @@ AMBIGUOUS = frozenset({502, 504})
 TOO_MANY_REQUESTS = 429
 
 
-def wish_of(header: str) -> WebhookDirective | None:
+def directive_of(header: str) -> WebhookDirective | None:
     """What a `webhook-delivery` header asks for; unknown words ask for nothing."""
-    return next((wish for wish in WebhookDirective if wish.value == header.strip().lower()), None)
+    word = header.strip().lower()
+    return next((directive for directive in WebhookDirective if directive.value == word), None)
 
 
 def classify(attempt: Attempt, *, retry_on: AbstractSet[int] = frozenset()) -> Verdict:
     """Say what an attempt amounts to. Total: every value of Attempt has its verdict."""
     match attempt:
-        case Responded(status=status, is_resent=is_resent, wish=wish):
+        case Responded(status=status, is_resent=is_resent, directive=directive):
             verdict = _classify_status(status, retry_on)
-            if wish is not None and verdict.outcome is not Outcome.OK:
+            if directive is not None and verdict.outcome is not Outcome.OK:
                 # It wants none of these events again, whatever it says besides.
-                return Verdict(Outcome.NON_RECOVERABLE, f"asked_{wish.value}")
+                return Verdict(Outcome.NON_RECOVERABLE, f"asked_{directive.value}")
             if is_resent and verdict.outcome is Outcome.RECOVERABLE:
                 return replace(verdict, is_ambiguous=True)
             return verdict

@@ -12,21 +12,20 @@ from shared.retry.decision import (
     Policy,
     Situation,
     Split,
-    decide,
     refuse,
 )
 from shared.retry.schedule import RetrySchedule
-from tests.support.samples import DAY_S, NOW_MS, a_history
+from tests.support.samples import DAY_S, NOW_MS, a_history, decided
+
+REJECTED = Situation(9, True, 3, 5.0, NOW_MS, 0.0)
 
 
 def test_what_a_held_destination_rejects_waits() -> None:
     held = Policy(is_held=True)
-    decision = decide(a_history(), Responded(401), held, Situation(9, 3, 5.0, NOW_MS, 0.0))
+    decision = decided(a_history(), Responded(401), held, REJECTED)
     assert isinstance(decision, Park)
     assert (decision.history.attempt_count, decision.history.cause) == (0, "status_401")
-    assert isinstance(
-        decide(a_history(), Responded(400), held, Situation(9, 3, 5.0, NOW_MS, 0.0)), Split
-    )
+    assert isinstance(decided(a_history(), Responded(400), held, REJECTED), Split)
 
 
 # cause, seconds until it may be tried, seconds to the deadline -> tier, and seconds not to be early

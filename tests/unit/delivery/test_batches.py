@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delivery.body import CONTENT_TYPES, batch_id, chunks, join_body
+from delivery.batches import CONTENT_TYPES, batch_id, chunks, join_body
 from shared.config.destination import BODY_FORMATS, BodyFormat
 from shared.event.envelope import Envelope
 from shared.event.record import Origin
