@@ -20,12 +20,11 @@ import pyarrow as pa
 from delivery.attempt_log import AttemptLog
 from delivery.courier import Courier
 from delivery.dispatcher import Dispatcher
-from delivery.flow_store import FlowStore
+from delivery.flow_store import FlowStore, Permits
 from delivery.http.sender import Sender
 from delivery.opening import Opened, Rows, open_retries, open_stream
 from delivery.outcomes import outcomes_of_unsent
 from delivery.pace import AT_ONCE, Pace
-from delivery.permits import Permits
 from delivery.settling import Settlement
 from shared.config.destination import Destination
 from shared.event.envelope import History

@@ -15,8 +15,7 @@ from typing import TypeAlias, assert_never
 
 from delivery.batches import Batch, TriedBatch
 from delivery.courier import Courier, Sent
-from delivery.flow_store import Held
-from delivery.permits import Permits
+from delivery.flow_store import Held, Permits
 from delivery.settling import Pending, Settled, Settlement
 from shared.event.record import RecordOut
 from shared.flow.flow import Ended, Never, NotNow, Start, may_retry_locally

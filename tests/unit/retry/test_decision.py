@@ -116,11 +116,6 @@ def test_a_recoverable_failure_is_tried_again_in_place_while_the_budget_lasts(
         assert decision.history.attempt_count == 0
 
 
-def test_what_the_destination_cannot_bear_is_not_tried_again_in_place() -> None:
-    situation = a_situation(may_retry_locally=False, local_attempt_count=1)
-    assert isinstance(decided(a_history(), Responded(503), POLICY, situation), RetryLater)
-
-
 def test_a_local_wait_is_as_long_as_the_destination_asked() -> None:
     situation = a_situation(local_attempt_count=1)
     decision = decided(a_history(), Responded(429, retry_after="3"), POLICY, situation)
