@@ -4,8 +4,8 @@ Receipts say what became of every event; these lines say to whoever reads the lo
 a destination is being sent to, and when and how it began to fail or to recover.
 """
 
-import time
 from dataclasses import dataclass, field
+from time import monotonic
 
 import structlog
 
@@ -36,7 +36,7 @@ class AttemptLog:
         self, destination_id: str, attempt: Attempt, verdict: Verdict, *, batch_id: str
     ) -> None:
         """Log an attempt if it is the minute's first, or ends otherwise than the one before."""
-        number = int(time.monotonic()) // _MINUTE_S
+        number = int(monotonic()) // _MINUTE_S
         minute = self._minutes.get(destination_id)
         if minute is None or minute.number != number:
             unsaid = 0 if minute is None else minute.attempts_unsaid

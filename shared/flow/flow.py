@@ -1,4 +1,4 @@
-"""Decides whether a destination gets a request now, and what each request teaches about it.
+"""Says whether a destination gets a request now, and learns from each one.
 
 One `Flow` is what is known of a destination: how many requests at once, its rate gate, its
 breaker, its retry tokens, whether it is held or disabled. Every worker that sends to it asks

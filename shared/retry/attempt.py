@@ -1,4 +1,4 @@
-"""Decides what one HTTP attempt amounts to: every status and every failure becomes one verdict.
+"""Classifies one HTTP attempt: every status and every failure becomes one verdict.
 
 The rule is literal: 2xx is delivered, any 4xx but 429 is non-recoverable, all else is recoverable.
 A destination may add statuses to the recoverable ones (`retry_on`, meant for 408 and 425).
