@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, assert_never
+from typing import TypeAlias, assert_never
 
 from delivery.arrow_events import EventColumns
 from shared.config.destination import BodyFormat, Destination
@@ -37,30 +37,6 @@ class Tried:
     history: History
 
 
-class Batch(Protocol):
-    """The events of one HTTP call."""
-
-    @property
-    def event_count(self) -> int: ...
-
-    @property
-    def facts(self) -> Facts: ...
-
-    @property
-    def histories(self) -> Sequence[History]:
-        """Those of its events; one, if they all have the same."""
-
-    def body(self, destination: Destination) -> bytes: ...
-
-    def tried(self) -> Sequence[Tried]: ...
-
-    def with_histories(self, histories: Sequence[History]) -> "Batch":
-        """The same events, after one more attempt."""
-
-    def split_at(self, count: int) -> "tuple[Batch, Batch]":
-        """The first so many events, and the others."""
-
-
 @dataclass(frozen=True, slots=True)
 class FreshBatch:
     """Consecutive events of a stream that are tried for the first time, as a JSON array."""
@@ -80,6 +56,7 @@ class FreshBatch:
 
     @property
     def histories(self) -> Sequence[History]:
+        """Those of its events; one, as they all have the same."""
         return (self.history,)
 
     def body(self, destination: Destination) -> bytes:
@@ -91,9 +68,11 @@ class FreshBatch:
         return [Tried(envelope, self.history) for envelope in envelopes]
 
     def with_histories(self, histories: Sequence[History]) -> "FreshBatch":
+        """The same events, after one more attempt."""
         return replace(self, history=histories[0])
 
     def split_at(self, count: int) -> "tuple[FreshBatch, FreshBatch]":
+        """The first so many events, and the others."""
         middle = self.first + count
         return replace(self, end=middle), replace(self, first=middle)
 
@@ -132,6 +111,10 @@ class TriedBatch:
 
     def split_at(self, count: int) -> "tuple[TriedBatch, TriedBatch]":
         return TriedBatch(self.events[:count]), TriedBatch(self.events[count:])
+
+
+# The events of one HTTP call.
+Batch: TypeAlias = FreshBatch | TriedBatch
 
 
 def is_plain(destination: Destination) -> bool:

@@ -26,7 +26,6 @@ class Failure(Enum):
     RESPONSE_UNREADABLE = "response_unreadable"
     REQUEST_UNBUILDABLE = "request_unbuildable"
     POLICY_BLOCKED = "policy_blocked"
-    TOO_LARGE = "too_large"
     PAUSED = "paused"
     BREAKER_OPEN = "breaker_open"
     HELD = "held"
@@ -35,7 +34,6 @@ class Failure(Enum):
     KEY_WAITS = "key_waits"
     DISABLED = "endpoint_disabled"
     RESOLVER_DOWN = "resolver_down"
-    PROXY_DOWN = "proxy_down"
     SECRET_UNAVAILABLE = "secret_unavailable"  # noqa: S105 - a cause, not a secret
     TOKEN_UNAVAILABLE = "token_unavailable"  # noqa: S105 - as above
 
@@ -177,8 +175,6 @@ def _classify_failure(failure: Failure) -> Verdict:
             return Verdict(Outcome.RECOVERABLE, reason, is_ambiguous=True, is_breaker_failure=True)
         case Failure.REQUEST_UNBUILDABLE | Failure.POLICY_BLOCKED | Failure.DISABLED:
             return Verdict(Outcome.NON_RECOVERABLE, reason, is_config_fault=True)
-        case Failure.TOO_LARGE:
-            return Verdict(Outcome.NON_RECOVERABLE, reason, is_splittable=True)
         case (
             Failure.PAUSED
             | Failure.BREAKER_OPEN
@@ -187,7 +183,6 @@ def _classify_failure(failure: Failure) -> Verdict:
             | Failure.BUDGET_USED_UP
             | Failure.KEY_WAITS
             | Failure.RESOLVER_DOWN
-            | Failure.PROXY_DOWN
             | Failure.SECRET_UNAVAILABLE
             | Failure.TOKEN_UNAVAILABLE
         ):

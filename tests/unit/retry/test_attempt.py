@@ -85,7 +85,6 @@ FAILURES = {
     Failure.RESPONSE_UNREADABLE: (AGAIN, True, True, False, False),
     Failure.REQUEST_UNBUILDABLE: (NEVER, False, False, True, False),
     Failure.POLICY_BLOCKED: (NEVER, False, False, True, False),
-    Failure.TOO_LARGE: (NEVER, False, False, False, True),
     Failure.PAUSED: (PARK, False, False, False, False),
     Failure.BREAKER_OPEN: (PARK, False, False, False, False),
     Failure.HELD: (PARK, False, False, False, False),
@@ -94,7 +93,6 @@ FAILURES = {
     Failure.OVER_RATE: (PARK, False, False, False, False),
     Failure.BUDGET_USED_UP: (PARK, False, False, False, False),
     Failure.RESOLVER_DOWN: (PARK, False, False, False, False),
-    Failure.PROXY_DOWN: (PARK, False, False, False, False),
     Failure.SECRET_UNAVAILABLE: (PARK, False, False, False, False),
     Failure.TOKEN_UNAVAILABLE: (PARK, False, False, False, False),
 }
