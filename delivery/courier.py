@@ -1,7 +1,7 @@
 """Takes a batch to its destination once: names the request, posts it, and reads the reply."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Self
 

@@ -21,7 +21,7 @@ from shared.event.envelope import (
     open_retry_record,
     open_stream_record,
 )
-from shared.event.record import Origin, RecordIn
+from shared.event.record import Origin, Position, RecordIn
 from shared.retry.decision import (
     DESTINATION_GONE,
     FILTERED,
@@ -52,7 +52,7 @@ class Opened:
     )
     malformed: list[Malformed] = field(default_factory=list)
 
-    def is_repeat(self, replay_until: Mapping[tuple[str, int], int]) -> bool:
+    def is_repeat(self, replay_until: Position) -> bool:
         if self.first is None:
             return False
         return self.first.offset < replay_until.get((self.first.topic, self.first.partition), 0)
@@ -66,7 +66,7 @@ def open_stream(
     destinations: Mapping[str, Destination],
     fresh: History,
     *,
-    replay_until: Mapping[tuple[str, int], int],
+    replay_until: Position,
 ) -> Opened:
     """First attempts: every event goes to every destination of the lane, which has one.
 
