@@ -1,7 +1,7 @@
 """Logs attempts, few enough to read: one a minute for each destination, and each change of fortune.
 
-Receipts say what became of every event; these lines say to whoever reads the log of a worker that
-a destination is being sent to, and when and how it began to fail or to recover.
+Metrics count all of them, and receipts say what became of every event. These lines say to whoever
+reads a worker's log when and how a destination began to fail, or recovered.
 """
 
 from dataclasses import dataclass, field
@@ -20,10 +20,11 @@ _MINUTE_S = 60
 
 @dataclass(slots=True)
 class _Minute:
+    """What was logged of a destination in one minute."""
+
     number: int
-    reason: str
-    lines_left: int = LINES_PER_MINUTE_MAX
-    attempts_unsaid: int = 0
+    reason: str = ""
+    line_count: int = 0
 
 
 @dataclass(slots=True)
@@ -39,12 +40,11 @@ class AttemptLog:
         number = int(monotonic()) // _MINUTE_S
         minute = self._minutes.get(destination_id)
         if minute is None or minute.number != number:
-            unsaid = 0 if minute is None else minute.attempts_unsaid
-            minute = self._minutes[destination_id] = _Minute(number, verdict.reason)
-            minute.attempts_unsaid = unsaid
-        elif verdict.reason == minute.reason or not minute.lines_left:
-            minute.attempts_unsaid += 1
+            minute = self._minutes[destination_id] = _Minute(number)
+        if verdict.reason == minute.reason or minute.line_count >= LINES_PER_MINUTE_MAX:
             return
+        minute.reason = verdict.reason
+        minute.line_count += 1
         say = log.info if verdict.outcome is Outcome.OK else log.warning
         say(
             "delivery.attempted",
@@ -54,7 +54,4 @@ class AttemptLog:
             reason=verdict.reason,
             status=attempt.status if isinstance(attempt, Responded) else None,
             detail=attempt.detail if isinstance(attempt, Failed) else attempt.excerpt,
-            attempts_unsaid=minute.attempts_unsaid,
         )
-        minute.reason, minute.attempts_unsaid = verdict.reason, 0
-        minute.lines_left -= 1

@@ -85,7 +85,7 @@ class EventPaths:
         is_preflight = scope["method"] == "OPTIONS"
         if origin and not is_preflight and self._callers.allowed_origin(origin, stream):
             more += cors.answer_headers(origin)
-        await _send(send, answer, more)
+        await _respond(send, answer, more)
 
     async def _answer(  # noqa: PLR0911 - one for each way in which a request can end
         self, method: str, what: str, arrival: Arrival
@@ -138,7 +138,7 @@ def _query_key(arrival: Arrival) -> str:
     return read_query(arrival.query_string).get("key", [""])[0]
 
 
-async def _send(send: Send, answer: Answer, more: tuple[tuple[bytes, bytes], ...]) -> None:
+async def _respond(send: Send, answer: Answer, more: tuple[tuple[bytes, bytes], ...]) -> None:
     headers = [*more, *answer.headers]
     if answer.status != HTTPStatus.NO_CONTENT:
         headers.append((b"content-length", b"%d" % len(answer.body)))

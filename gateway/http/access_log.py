@@ -1,6 +1,6 @@
 """Logs requests, few enough to read: those of the control plane, and the failures of all others.
 
-Requests with events come by the thousand each second. They are counted, and the ledger names each
+Requests with events come by the thousand each second. Metrics count them, and the ledger names each
 one that stored something; a line each would cost more than taking them in.
 """
 
@@ -24,8 +24,7 @@ class AccessLog:
 
     def __init__(self) -> None:
         self._minute = 0
-        self._lines: Counter[tuple[str, int]] = Counter()
-        self._unsaid: Counter[tuple[str, int]] = Counter()
+        self._line_counts: Counter[tuple[str, int]] = Counter()
 
     def note(
         self, kind: str, scope: Scope, *, status: int, request_id: str, begun_s: float
@@ -34,12 +33,10 @@ class AccessLog:
         now_s = monotonic()
         if int(now_s) // _MINUTE_S != self._minute:
             self._minute = int(now_s) // _MINUTE_S
-            self._lines.clear()
-        key = (kind, status)
-        if self._lines[key] >= LINES_PER_MINUTE_MAX:
-            self._unsaid[key] += 1
+            self._line_counts.clear()
+        self._line_counts[kind, status] += 1
+        if self._line_counts[kind, status] > LINES_PER_MINUTE_MAX:
             return
-        self._lines[key] += 1
         say = log.warning if status >= _SERVER_ERROR else log.info
         say(
             "request.answered",
@@ -50,5 +47,4 @@ class AccessLog:
             status=status,
             request_id=request_id,
             took_ms=round((now_s - begun_s) * 1000, 1),
-            requests_unsaid=self._unsaid.pop(key, 0),
         )
