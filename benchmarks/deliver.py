@@ -101,7 +101,7 @@ def _posting(to: Destination) -> Callable[[], None]:
 
         async def post(body: bytes) -> None:
             async with gate:
-                await sender.send(to, body, {"content-type": "application/json"})
+                await sender.post(to, body, {"content-type": "application/json"})
 
         try:
             await asyncio.gather(*map(post, bodies))

@@ -1,20 +1,29 @@
-"""Decides how a stream's events are read without opening each: by Arrow column, not by record.
+"""Reads a stream's events without opening each of them: by Arrow column, not by record.
 
-Almost every event is delivered at the first try, and of such a one nothing is needed but its bytes
-and, for the receipt, three numbers. The envelopes of events that fail are made when they do.
+Almost every event is delivered at the first try. All that is needed of it then are its bytes and,
+for the receipt, three numbers. The envelopes of events that fail are made when they fail.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shared.event.envelope import ACCEPTED_AT, EVENT_ID, EVENT_TIME, TRACEPARENT, Envelope
+from shared.event.envelope import (
+    ACCEPTED_AT,
+    EVENT_ID,
+    EVENT_TIME,
+    TRACEPARENT,
+    Envelope,
+    event_id_of,
+    trace_of,
+)
+from shared.event.record import Origin, RecordIn
+from shared.event.topics import stream_of
 from shared.proof.receipt import Covered, Facts, cover
-from shared.runtime.spark.arrow_rows import envelopes_of
 
 # The headers of a record as the gateway writes it; a trace follows if the caller had one.
 _REGULAR = (EVENT_ID, EVENT_TIME, ACCEPTED_AT)
@@ -74,14 +83,45 @@ class EventColumns:
         return Facts(covered, self.event_times_ms[first:end], self.accepted_ats_ms[first:end])
 
     def envelopes(self, first: int, end: int) -> list[Envelope]:
-        """The events opened one by one, for what must be known of each."""
-        return envelopes_of(self.batch.slice(first, end - first))
+        """What `open_stream_record` makes of each of these events."""
+        rows = self.batch.slice(first, end - first)
+        headers: Any = rows.column("headers")
+        header_values = headers.flatten().field("value").to_pylist()
+        widths = headers.value_lengths().to_pylist()
+        stream = stream_of(self.topic)
+        columns = (
+            rows.column("value").to_pylist(),
+            rows.column("key").to_pylist(),
+            self.offsets[first:end],
+            self.event_times_ms[first:end],
+            self.accepted_ats_ms[first:end],
+            accumulate(widths[:-1], initial=0),
+            widths,
+        )
+        return [
+            Envelope(
+                origin=(origin := Origin(self.topic, self.partition, offset)),
+                value=value,
+                key=key,
+                stream=stream,
+                event_id=event_id_of(header_values[start], origin),
+                event_time_ms=event_time_ms,
+                accepted_at_ms=accepted_at_ms,
+                traceparent=trace_of(header_values[start + len(_REGULAR)])
+                if width > len(_REGULAR)
+                else None,
+            )
+            for value, key, offset, event_time_ms, accepted_at_ms, start, width in zip(
+                *columns, strict=True
+            )
+        ]
 
 
-def columns_of(batch: pa.RecordBatch) -> EventColumns | None:
+def columns_of(rows: pa.RecordBatch | Sequence[RecordIn]) -> EventColumns | None:
     """The events as columns; None if a record is not as the gateway writes it, or they are few."""
-    if batch.num_rows < _ROWS_MIN:
+    if not isinstance(rows, pa.RecordBatch) or rows.num_rows < _ROWS_MIN:
         return None
+    batch = rows
     topics, partitions = pc.unique(batch.column("topic")), pc.unique(batch.column("partition"))
     times = _times_of(batch.column("headers"))
     offsets = _whole_numbers(batch.column("offset"))

@@ -1,18 +1,32 @@
-"""Decides what a batch on its way to a destination is: fresh events by column, or tried ones.
+"""Cuts events into the batches of one HTTP call each, names a batch, and joins its body.
 
-Both answer the same questions. Fresh events share one history and stay columns until one of them
-fails; events that wait, or of which a destination asks for more than bytes, are opened one by one.
+Fresh events share one history and stay columns until one of them fails; events that wait, or of
+which a destination asks for more than bytes, are opened one by one. Both kinds of batch answer the
+same questions. Where they are cut depends on the events alone, so a replay after a crash forms the
+same batches with the same ids, and a receiver can drop a repeated one by its header.
 """
 
-from collections.abc import Iterator, Sequence
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import TypeAlias, assert_never
 
 from delivery.arrow_events import EventColumns
-from delivery.body import chunks, join_body
-from shared.config.destination import Destination
+from shared.config.destination import BodyFormat, Destination
+from shared.config.selection import keep
 from shared.event.envelope import Envelope, History
-from shared.proof.receipt import Facts, facts_of
+from shared.event.times import rfc3339
+from shared.proof.receipt import Covered, Facts, facts_of
+
+CONTENT_TYPES: dict[BodyFormat, str] = {
+    "json": "application/json",
+    "cloudevents": "application/cloudevents-batch+json",
+    "ndjson": "application/x-ndjson",
+    "single": "application/json",
+}
+# 96 bits: no two batches of one destination meet in practice (2^48 batches for an even chance).
+_BATCH_ID_BYTES = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,30 +35,6 @@ class Tried:
 
     envelope: Envelope
     history: History
-
-
-class Batch(Protocol):
-    """The events of one HTTP call."""
-
-    @property
-    def event_count(self) -> int: ...
-
-    @property
-    def facts(self) -> Facts: ...
-
-    @property
-    def histories(self) -> Sequence[History]:
-        """Those of its events; one, if they all have the same."""
-
-    def body(self, destination: Destination) -> bytes: ...
-
-    def tried(self) -> Sequence[Tried]: ...
-
-    def with_histories(self, histories: Sequence[History]) -> "Batch":
-        """The same events, after one more attempt."""
-
-    def split_at(self, count: int) -> "tuple[Batch, Batch]":
-        """The first so many events, and the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +56,7 @@ class FreshBatch:
 
     @property
     def histories(self) -> Sequence[History]:
+        """Those of its events; one, as they all have the same."""
         return (self.history,)
 
     def body(self, destination: Destination) -> bytes:
@@ -77,9 +68,11 @@ class FreshBatch:
         return [Tried(envelope, self.history) for envelope in envelopes]
 
     def with_histories(self, histories: Sequence[History]) -> "FreshBatch":
+        """The same events, after one more attempt."""
         return replace(self, history=histories[0])
 
     def split_at(self, count: int) -> "tuple[FreshBatch, FreshBatch]":
+        """The first so many events, and the others."""
         middle = self.first + count
         return replace(self, end=middle), replace(self, first=middle)
 
@@ -120,6 +113,10 @@ class TriedBatch:
         return TriedBatch(self.events[:count]), TriedBatch(self.events[count:])
 
 
+# The events of one HTTP call.
+Batch: TypeAlias = FreshBatch | TriedBatch
+
+
 def is_plain(destination: Destination) -> bool:
     """Whether a destination takes a stream's events as they are, so that none must be opened."""
     return (
@@ -151,3 +148,95 @@ def tried_batches(tried: Sequence[Tried], destination: Destination) -> Iterator[
     ):
         yield TriedBatch(tried[at : at + len(chunk)])
         at += len(chunk)
+
+
+def chunks(
+    envelopes: Sequence[Envelope],
+    *,
+    count_max: int,
+    bytes_max: int,
+    body_format: BodyFormat = "json",
+) -> Iterator[Sequence[Envelope]]:
+    """Cut events into batches in their order, each body within the size.
+
+    One event over the size goes alone. Members that are left out later only make a body smaller.
+    """
+    if body_format == "single":
+        count_max = 1
+    start = 0
+    opening_bytes = 0 if body_format == "ndjson" else 1
+    body_bytes = opening_bytes
+    for at, envelope in enumerate(envelopes):
+        # With the comma or line break before the next, or the closing bracket.
+        event_bytes = len(_element(envelope, body_format)) + 1
+        if at > start and (at - start >= count_max or body_bytes + event_bytes > bytes_max):
+            yield envelopes[start:at]
+            start, body_bytes = at, opening_bytes
+        body_bytes += event_bytes
+    if start < len(envelopes):
+        yield envelopes[start:]
+
+
+def batch_id(destination_id: str, covered: Iterable[Covered]) -> str:
+    """Name a batch after its destination and the coordinates of every event in it."""
+    digest = hashlib.blake2b(destination_id.encode(), digest_size=_BATCH_ID_BYTES)
+    for part in covered:
+        where = part.topic.encode(), part.partition, part.first, part.end
+        digest.update(b"\0%b\0%d\0%d\0%d" % where)
+    return f"msg_{digest.hexdigest()}"
+
+
+def join_body(
+    envelopes: Sequence[Envelope], body_format: BodyFormat, *, fields: Sequence[str] = ()
+) -> bytes:
+    """The request body: the events' own bytes, joined and never parsed.
+
+    Only a destination that wants some `fields` has its events cut down to those.
+    """
+    elements = [_element(envelope, body_format, fields) for envelope in envelopes]
+    match body_format:
+        case "json" | "cloudevents":
+            return b"[%b]" % b",".join(elements)
+        case "ndjson":
+            return b"".join([element + b"\n" for element in elements])
+        case "single":
+            assert len(elements) == 1, "chunks() cuts single events"
+            return elements[0]
+        case _:
+            assert_never(body_format)
+
+
+def _element(envelope: Envelope, body_format: BodyFormat, fields: Sequence[str] = ()) -> bytes:
+    # A record without a value (written past the gateway) is null; nothing would break the array.
+    value = envelope.value or b"null"
+    if fields:
+        value = keep(value, fields)
+    if body_format == "cloudevents":
+        return _cloud_event(envelope, value)
+    if body_format == "ndjson" and (b"\n" in value or b"\r" in value):
+        # JSON has line breaks between its tokens only, where a blank does as well.
+        return value.replace(b"\n", b" ").replace(b"\r", b" ")
+    return value
+
+
+def _cloud_event(envelope: Envelope, value: bytes) -> bytes:
+    """A CloudEvents 1.0 wrapper around the untouched bytes."""
+    facts = {
+        "specversion": "1.0",
+        "id": envelope.event_id,
+        "source": f"/streams/{envelope.stream}",
+        "type": "hifi.event",
+        "time": _time(envelope.event_time_ms),
+        "datacontenttype": "application/json",
+    }
+    if envelope.traceparent is not None:
+        facts["traceparent"] = envelope.traceparent
+    return b'%b,"data":%b}' % (json.dumps(facts).encode()[:-1], value)
+
+
+def _time(time_ms: int) -> str:
+    try:
+        return rfc3339(time_ms)
+    except OverflowError:
+        # An event may claim a year that no calendar has; the epoch marks it as such.
+        return rfc3339(0)

@@ -1,32 +1,70 @@
-"""Decides what a request says besides its events: its name, its number, if it may be a repeat."""
+"""Takes a batch to its destination once: names the request, posts it, and reads the reply."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Self
 
-from delivery.batches import Batch
-from delivery.body import CONTENT_TYPES, batch_id
+from delivery.attempt_log import AttemptLog
+from delivery.batches import CONTENT_TYPES, Batch, batch_id
+from delivery.http.partial_reply import UnreadableReportError, failed_events
 from delivery.http.sender import Sender
-from delivery.outcomes import Exchange
 from shared.config.destination import Destination
 from shared.event.record import KafkaPartition, Position
 from shared.proof.receipt import Covered
-from shared.retry.attempt import Attempt
+from shared.retry.attempt import Attempt, Failed, Failure, Outcome, Responded, Verdict, classify
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What a receipt says of an attempt: which batch, from when to when."""
+
+    batch_id: str
+    started_at_ms: int
+    ended_at_ms: int
+
+    @classmethod
+    def none(cls, *, at_ms: int) -> Self:
+        """Of events that are not sent."""
+        return cls(batch_id="", started_at_ms=at_ms, ended_at_ms=at_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A request that has ended, and what it amounts to."""
+
+    attempt: Attempt
+    verdict: Verdict
+    # The events that the reply names as failed, by position in the batch, with their statuses.
+    failed: Mapping[int, int]
+    exchange: Exchange
+    latency_ms: float
+
+    @property
+    def is_all_taken(self) -> bool:
+        """Whether the destination took the batch as a whole, and said no more."""
+        return (
+            self.verdict.outcome is Outcome.OK
+            and not self.failed
+            and isinstance(self.attempt, Responded)
+            and self.attempt.directive is None
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Courier:
-    """Makes the exchanges of one task."""
+    """Makes the requests of one task."""
 
     sender: Sender
+    log: AttemptLog
     clock: Callable[[], int]
     # Offsets below these may have been sent by a micro-batch that died before its checkpoint.
     replay_until: Position
     # Another try of this very task died: what it sent, nobody knows.
     is_again: bool
 
-    async def send(self, destination: Destination, batch: Batch) -> tuple[Attempt, Exchange, float]:
-        """Send a batch once; what came of it, when that was, and the milliseconds it took."""
+    async def attempt(self, destination: Destination, batch: Batch) -> Sent:
+        """Send a batch once."""
         covered = batch.facts.covered
         name = batch_id(destination.id, covered)
         started_at_ms = self.clock()
@@ -47,9 +85,18 @@ class Courier:
             headers["hifi-replay"] = ", ".join(replays)
         body = batch.body(destination)
         started_s = time.perf_counter()
-        attempt = await self.sender.send(destination, body, headers)
+        attempt = await self.sender.post(destination, body, headers)
         latency_ms = (time.perf_counter() - started_s) * 1000
-        return attempt, Exchange(name, started_at_ms, self.clock()), latency_ms
+        attempt, failed = _read_report(attempt, batch)
+        sent = Sent(
+            attempt,
+            _verdict_of(destination, attempt, failed, batch.event_count),
+            failed,
+            Exchange(name, started_at_ms, self.clock()),
+            latency_ms,
+        )
+        self.log.note(destination.id, sent.attempt, sent.verdict, batch_id=name)
+        return sent
 
     def _may_be_duplicate(self, batch: Batch, covered: Iterable[Covered]) -> bool:
         if self.is_again or any(history.is_ambiguous for history in batch.histories):
@@ -58,3 +105,24 @@ class Courier:
             part.first < self.replay_until.get(KafkaPartition(part.topic, part.partition), 0)
             for part in covered
         )
+
+
+def _read_report(attempt: Attempt, batch: Batch) -> tuple[Attempt, Mapping[int, int]]:
+    """The attempt, and the events that its reply names as failed, with the status of each."""
+    if not isinstance(attempt, Responded) or not attempt.report:
+        return attempt, {}
+    ids = [tried.envelope.event_id for tried in batch.tried()]
+    try:
+        return attempt, failed_events(attempt.report, ids, is_ours=attempt.is_report)
+    except UnreadableReportError as error:
+        # It took a part of them, and we cannot tell which.
+        return Failed(Failure.RESPONSE_UNREADABLE, f"partial report: {error}"), {}
+
+
+def _verdict_of(
+    destination: Destination, attempt: Attempt, failed: Mapping[int, int], event_count: int
+) -> Verdict:
+    """What the whole request amounts to: a report that all have failed is a failure."""
+    if failed and len(failed) == event_count:
+        attempt = Responded(max(failed.values()))
+    return classify(attempt, retry_on=destination.retry_on)

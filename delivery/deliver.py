@@ -1,48 +1,37 @@
-"""Decides how a task's rows become queues of batches, and turns what comes of them into rows again.
+"""Delivers the rows of a task: from open records through requests to the rows that they leave.
 
-`deliver` is a plain generator over Arrow batches with no Spark in it. It opens the records, gives
-each destination its queue, and yields the outcomes: receipts, retries, dead letters, and now and
-then what is known of a destination. It never drops a row, and it raises only for our own mistakes,
-so that the task fails and Spark reads the same rows again.
+`deliver` is a plain generator over Arrow batches with no Spark in it. It opens the records, has
+each destination's dispatcher send them, and yields the outcomes: receipts, retries, dead letters,
+and now and then what is known of a destination. It never drops a row. It raises only for our own
+mistakes, so that the task fails and Spark reads the same rows again.
 """
 
 import asyncio
 import os
 import random
 import time
-import zlib
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, assert_never
 
 import pyarrow as pa
 
-from delivery.batches import Batch, Tried, fresh_batches, is_plain, tried_batches
+from delivery.attempt_log import AttemptLog
 from delivery.courier import Courier
 from delivery.dispatcher import Dispatcher
-from delivery.flow_store import FlowStore
+from delivery.flow_store import FlowStore, Permits
 from delivery.http.sender import Sender
-from delivery.outcomes import Exchange, hop, outcomes_of
+from delivery.opening import Opened, Rows, open_retries, open_stream
+from delivery.outcomes import outcomes_of_unsent
 from delivery.pace import AT_ONCE, Pace
-from delivery.rows import Rows, columns_of, envelopes_of, first_place, records_of
 from delivery.settling import Settlement
 from shared.config.destination import Destination
-from shared.config.selection import is_wanted
-from shared.event.envelope import Envelope, History, Malformed, open_retry_record
-from shared.event.record import KafkaPartition, Origin, Position, RecordIn, RecordOut
+from shared.event.envelope import History
+from shared.event.record import Origin, Position, RecordOut
 from shared.flow.flow import limits_of
 from shared.flow.flow_record import FlowRecord
-from shared.retry.decision import (
-    DESTINATION_GONE,
-    FILTERED,
-    DeadLetter,
-    Delivered,
-    Hop,
-    Send,
-    admit,
-)
-from shared.retry.routing import in_sheets, route_malformed, route_state
+from shared.retry.routing import in_sheets, route_state
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
 from shared.runtime.settings import SecretSettings
@@ -56,8 +45,8 @@ class Plan:
     reads: Literal["stream", "retry"]
     destinations: Mapping[str, Destination]
     schedule: RetrySchedule = field(default_factory=RetrySchedule)
-    # What has not started by then is parked, so that the length of a micro-batch does not hang on
-    # the destination's moods: it is this and one request's deadline at the most.
+    # What has not started by then is parked, so that the length of a micro-batch does not depend
+    # on the destination's moods: it is this and one request's deadline at the most.
     time_box_s: float = 5.0
     # A task that lives as long as its query has a box for each Arrow batch.
     is_realtime: bool = False
@@ -132,55 +121,50 @@ class _Task:
 
     def __init__(self, plan: Plan, worker: "_Worker", *, is_again: bool) -> None:
         self._plan = plan
+        self._is_again = is_again
         self._store = worker.store(plan)
-        self._courier = Courier(worker.sender, plan.clock, plan.replay_until, is_again)
+        self._courier = Courier(worker.sender, worker.log, plan.clock, plan.replay_until, is_again)
         self._box_end_s = time.monotonic() + plan.time_box_s
         # The spread of delays, and names of tasks, need no secrecy.
         self._dice = random.Random()  # noqa: S311
         self._name = f"{os.getpid()}.{self._dice.getrandbits(32):x}"
-        self._queues: dict[str, Dispatcher] = {}
+        self._dispatchers: dict[str, Dispatcher] = {}
         # Known with the first rows; a replay has no position that could confirm its receipts.
         self._read_at: Origin | None = None
 
-    async def settle(self, batch: Rows) -> list[RecordOut]:
+    async def settle(self, rows: Rows) -> list[RecordOut]:
         """Bring every record to an outcome that Kafka can hold."""
+        opened = self._open(rows)
         if self._read_at is None and not self._plan.replay_id:
-            self._read_at = first_place(batch)
-        outcomes: list[RecordOut] = []
-        match self._plan.reads:
-            case "stream":
-                to_send = self._open_stream(batch, outcomes)
-            case "retry":
-                to_send = self._open_retries(records_of(batch), outcomes)
-            case _:
-                assert_never(self._plan.reads)
+            self._read_at = opened.first
+        at_ms = self._plan.clock()
+        outcomes = outcomes_of_unsent(opened, at_ms=at_ms, read_at=self._read_at)
         if self._plan.is_realtime:
             self._box_end_s = time.monotonic() + self._plan.time_box_s
-        if len(to_send) == 1:
-            ((name, tracks),) = to_send.items()
-            outcomes += await self._queue(name).drain(tracks, box_end_s=self._box_end_s)
-            return outcomes + self._news(to_send)
-        # A group, so that our own mistake in one queue leaves no other one running behind us.
-        async with asyncio.TaskGroup() as group:
-            drains = [
-                group.create_task(self._queue(name).drain(tracks, box_end_s=self._box_end_s))
-                for name, tracks in to_send.items()
-            ]
-        for drain in drains:
-            outcomes += drain.result()
-        return outcomes + self._news(to_send)
-
-    def _news(self, names: Iterable[str]) -> list[RecordOut]:
-        """What others should hear of these destinations; what is not kept is not told either."""
-        if self._plan.flow_folder is None:
-            return []
-        news = [(name, self._queue(name).news()) for name in names]
-        return [route_state(name, record.to_json()) for name, record in news if record]
+        dispatchers = {name: self._dispatcher(name) for name in opened.to_send}
+        if len(opened.to_send) == 1:
+            ((name, tracks),) = opened.to_send.items()
+            outcomes += await dispatchers[name].drain(tracks, box_end_s=self._box_end_s)
+        else:
+            # A group, so that our own mistake in one leaves no other one running behind us.
+            async with asyncio.TaskGroup() as group:
+                drains = [
+                    group.create_task(dispatchers[name].drain(tracks, box_end_s=self._box_end_s))
+                    for name, tracks in opened.to_send.items()
+                ]
+            for drain in drains:
+                outcomes += drain.result()
+        if self._plan.flow_folder is not None:
+            # What is not kept is not told to others either.
+            news = [(name, each.permits.news()) for name, each in dispatchers.items()]
+            outcomes += [route_state(name, record.to_json()) for name, record in news if record]
+        return outcomes
 
     @property
     def was_refused(self) -> bool:
         """Whether events had to wait elsewhere, and not one was sent."""
-        return self._has_refused() and not any(one.has_sent for one in self._queues.values())
+        dispatchers = self._dispatchers.values()
+        return self._has_refused() and not any(each.has_sent for each in dispatchers)
 
     @property
     def is_held_up(self) -> bool:
@@ -189,121 +173,47 @@ class _Task:
         return self.was_refused or (is_over and self._has_refused())
 
     def _has_refused(self) -> bool:
-        return any(one.has_refused for one in self._queues.values())
+        return any(dispatcher.has_refused for dispatcher in self._dispatchers.values())
 
     def leave(self) -> None:
-        for queue in self._queues.values():
-            queue.leave()
+        for dispatcher in self._dispatchers.values():
+            dispatcher.permits.leave()
 
-    def _queue(self, name: str) -> Dispatcher:
-        if name not in self._queues:
+    def _open(self, rows: Rows) -> Opened:
+        plan, at_ms = self._plan, self._plan.clock()
+        match plan.reads:
+            case "stream":
+                fresh = History.fresh(now_ms=at_ms, deadline_s=plan.schedule.deadline_s)
+                # What the retrier sends of a replay later says so too.
+                fresh = replace(fresh, replay_id=plan.replay_id, is_ambiguous=self._is_again)
+                return open_stream(rows, plan.destinations, fresh, replay_until=plan.replay_until)
+            case "retry":
+                return open_retries(
+                    rows,
+                    plan.destinations,
+                    plan.schedule,
+                    is_again=self._is_again,
+                    now_ms=at_ms,
+                )
+            case _:
+                assert_never(plan.reads)
+
+    def _dispatcher(self, name: str) -> Dispatcher:
+        if name not in self._dispatchers:
             plan, destination = self._plan, self._plan.destinations[name]
-            self._queues[name] = Dispatcher(
-                self._name,
+            self._dispatchers[name] = Dispatcher(
                 self._courier,
-                self._store,
-                Settlement(destination, plan.schedule, plan.clock, self._dice, self._read_at),
-                limits_of(destination, plan.schedule),
-                calm_s=_CALM_S if plan.is_realtime else 0.0,
+                Permits(
+                    self._name,
+                    self._store,
+                    destination,
+                    limits_of(destination, plan.schedule),
+                    calm_s=_CALM_S if plan.is_realtime else 0.0,
+                ),
+                Settlement(destination, plan.schedule, plan.clock, self._read_at),
+                self._dice,
             )
-        return self._queues[name]
-
-    def _open_stream(
-        self, batch: Rows, outcomes: list[RecordOut]
-    ) -> dict[str, Sequence[Iterable[Batch]]]:
-        """First attempts: every event goes to every destination of the lane, which has one."""
-        fresh = History.fresh(now_ms=self._plan.clock(), deadline_s=self._plan.schedule.deadline_s)
-        if self._plan.replay_id:
-            # Also what the retrier sends of it later says so.
-            fresh = replace(fresh, replay_id=self._plan.replay_id)
-        if self._is_repeat(batch):
-            # What fails now may wait in a tier already: each copy's request must say so.
-            fresh = replace(fresh, is_ambiguous=True)
-        to_send: dict[str, Sequence[Iterable[Batch]]] = {}
-        for name, destination in self._plan.destinations.items():
-            columns = columns_of(batch) if is_plain(destination) else None
-            if columns is not None:
-                to_send[name] = [fresh_batches(columns, fresh, destination)]
-            else:
-                tried = [Tried(envelope, fresh) for envelope in envelopes_of(batch)]
-                to_send[name] = self._tracks(destination, tried, outcomes)
-        return to_send
-
-    def _is_repeat(self, batch: Rows) -> bool:
-        """Whether a try that died has had these events; a task reads one Kafka partition."""
-        first = first_place(batch)
-        if first is None:
-            return False
-        replay_end = self._plan.replay_until.get(KafkaPartition(first.topic, first.partition), 0)
-        return self._courier.is_again or first.offset < replay_end
-
-    def _open_retries(
-        self, records: Iterable[RecordIn], outcomes: list[RecordOut]
-    ) -> dict[str, Sequence[Iterable[Batch]]]:
-        """Waiting events: those that are not to be sent now have their outcome at once."""
-        due: dict[str, list[Tried]] = {}
-        for record in records:
-            opened = open_retry_record(record)
-            if isinstance(opened, Malformed):
-                outcomes.append(route_malformed(opened, now_ms=self._plan.clock()))
-                continue
-            name, history = opened.travel
-            if self._courier.is_again:
-                # What a dead try let wait anew, its repeat does too: that copy must say so.
-                history = replace(history, is_ambiguous=True)
-            match self._admit(name, history):
-                case Send(history=current):
-                    due.setdefault(name, []).append(Tried(opened, current))
-                case Hop() as decision:
-                    outcomes.append(hop(opened, decision, name, now_ms=self._plan.clock()))
-                case DeadLetter() as decision:
-                    outcomes += self._untried(name, [Tried(opened, history)], decision)
-        return {
-            name: self._tracks(self._plan.destinations[name], tried, outcomes)
-            for name, tried in due.items()
-        }
-
-    def _admit(self, destination_id: str, history: History) -> Send | Hop | DeadLetter:
-        if destination_id not in self._plan.destinations:
-            return DeadLetter(DESTINATION_GONE, history)
-        return admit(history, self._plan.schedule, now_ms=self._plan.clock())
-
-    def _tracks(
-        self, destination: Destination, tried: Sequence[Tried], outcomes: list[RecordOut]
-    ) -> Sequence[Iterable[Batch]]:
-        """The batches of opened events, as many rows of them as may go side by side in order."""
-        if destination.filter:
-            wanted = [is_wanted(one.envelope.value, destination.filter) for one in tried]
-            others = [one for one, is_one in zip(tried, wanted, strict=True) if not is_one]
-            tried = [one for one, is_one in zip(tried, wanted, strict=True) if is_one]
-            outcomes += self._untried(destination.id, others, Delivered(FILTERED))
-        if destination.order == "none":
-            return [tried_batches(tried, destination)]
-        tracks: list[list[Tried]] = [[] for _ in range(destination.parallel_max)]
-        # As they came into the log; what waits comes from several tiers.
-        for one in sorted(tried, key=lambda each: _place(each.envelope)):
-            tracks[_track_of(one.envelope) % len(tracks)].append(one)
-        return [tried_batches(track, destination) for track in tracks]
-
-    def _untried(
-        self, name: str, tried: Sequence[Tried], decision: DeadLetter | Delivered
-    ) -> list[RecordOut]:
-        """Events that are not sent at all; their receipts tell of no exchange."""
-        at_ms = self._plan.clock()
-        exchange = Exchange(batch_id="", started_at_ms=at_ms, ended_at_ms=at_ms)
-        pairs = [(one, decision) for one in tried]
-        return outcomes_of(name, pairs, exchange, read_at=self._read_at)
-
-
-def _place(envelope: Envelope) -> tuple[str, int, int]:
-    return envelope.origin.topic, envelope.origin.partition, envelope.origin.offset
-
-
-def _track_of(envelope: Envelope) -> int:
-    """All events of a key are of one track; those without a key have no order to keep."""
-    if envelope.key is None:
-        return envelope.origin.offset
-    return zlib.crc32(envelope.key)
+        return self._dispatchers[name]
 
 
 class _Worker:
@@ -315,6 +225,7 @@ class _Worker:
         # The keys are read here: in the plan they would travel through Spark, and to its disk.
         box = SecretSettings().secret_box
         self.sender = Sender(box=box, allows_private=plan.allows_private)
+        self.log = AttemptLog()
         self._stores: dict[Path, FlowStore] = {}
 
     def run(self, settling: Coroutine[Any, Any, list[RecordOut]]) -> list[RecordOut]:

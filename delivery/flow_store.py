@@ -1,21 +1,37 @@
-"""Decides where what is known of a destination lives: one small file each, shared by all workers.
+"""Keeps what is known of a destination: in one small file for each, shared by all workers.
 
 Workers are processes, one per Kafka partition that is worked on; those of delivery and those of the
 retrier may share a folder. Each looks and writes under the file's lock, for microseconds; a worker
 that is killed lets go of it. The file is advice, not truth: without it a destination starts anew.
+A task asks for leave to send by its `Permits`.
 """
 
 import fcntl
 import os
 import secrets
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from shared.config.destination import Destination
-from shared.flow.flow import Flow, SendLimits
+from shared.flow.flow import (
+    Answer,
+    Ended,
+    Flow,
+    SendLimits,
+    after_attempt,
+    is_calm,
+    left,
+    may_start,
+    parked,
+    retried_locally,
+    started,
+)
 from shared.flow.flow_record import FlowRecord, going_on, open_flow_record
+from shared.retry.attempt import Attempt
+from shared.runtime.clock import now_ms
 
 # A page is written as a whole, so that no reader meets half a record.
 _PAGE_BYTES = 4096
@@ -25,12 +41,40 @@ _RECORD_BYTES_MAX = 1_048_576
 
 @dataclass(slots=True)
 class Held:
-    """What is known of a destination while nobody else may change it. Set `flow` to change it."""
+    """What is known of a destination while nobody else may change it; it is changed here alone."""
 
     flow: Flow
     limits: SendLimits
     now_ms: int
     _record: FlowRecord
+
+    def ask(self, task: str, *, running_count: int) -> Answer:
+        """Whether a task that has so many requests under way may start one more."""
+        self.flow, answer = may_start(
+            self.flow, self.limits, task=task, running_count=running_count, now_ms=self.now_ms
+        )
+        return answer
+
+    def start(self, *, event_count: int) -> None:
+        """A request with these events goes out."""
+        self.flow = started(self.flow, self.limits, event_count=event_count, now_ms=self.now_ms)
+
+    def enter(self, ended: Ended, *, roll: float) -> None:
+        """A request has ended; `roll` is in [0, 1)."""
+        self.flow = after_attempt(self.flow, self.limits, ended, now_ms=self.now_ms, roll=roll)
+
+    def retry_locally(self, attempt: Attempt) -> None:
+        """A request that failed is repeated in place."""
+        self.flow = retried_locally(self.flow, attempt)
+
+    def park(self, parks: Mapping[str, int]) -> None:
+        """So many events wait elsewhere, by cause."""
+        for cause, event_count in parks.items():
+            self.flow = parked(self.flow, cause, event_count)
+
+    def leave(self, task: str) -> None:
+        """A task has ended."""
+        self.flow = left(self.flow, task)
 
     @property
     def record(self) -> FlowRecord:
@@ -104,6 +148,62 @@ class FlowStore:
             path = folder / f"{destination.stream}.{destination.name}.json"
             self._files[destination.id] = _File(os.open(path, os.O_RDWR | os.O_CREAT, 0o644))
         return self._files[destination.id]
+
+
+@dataclass(slots=True)
+class Permits:
+    """What one task asks of one destination's flow."""
+
+    # A name for the task, by which the flow shares requests out.
+    task: str
+    store: FlowStore
+    destination: Destination
+    limits: SendLimits
+    # While a destination is well, its flow is asked and told so often, and not for each request.
+    calm_s: float = 0.0
+    _calm_until_s: float = 0.0
+    _tell_at_s: float = 0.0
+    _untold: list[Ended] = field(default_factory=list)
+    _news: FlowRecord | None = None
+
+    @contextmanager
+    def look(self, *, tells: bool) -> Iterator[Held]:
+        """Look at the flow while nobody else changes it; `tells` if something has ended."""
+        with self.store.hold(self.destination, self.limits, now_ms=now_ms()) as held:
+            self._tell(held)
+            yield held
+            # Asked here, as an event that comes alone would pay for another look at the file.
+            self._news = held.to_publish() or self._news
+            until_s = time.monotonic() + self.calm_s
+            is_well = is_calm(held.flow, self.limits, now_ms=held.now_ms)
+            self._calm_until_s = until_s if is_well else 0.0
+            if tells:
+                self._tell_at_s = until_s
+
+    def may_skip(self, *, tells: bool) -> bool:
+        """Whether a request may go without a look, as the destination was well a moment ago."""
+        now_s = time.monotonic()
+        return now_s < self._calm_until_s and not (tells and now_s >= self._tell_at_s)
+
+    def tell_later(self, delivered: Ended) -> None:
+        self._untold.append(delivered)
+
+    def news(self) -> FlowRecord | None:
+        """What others should hear of the destination, once; None if there is nothing new."""
+        news, self._news = self._news, None
+        return news
+
+    def leave(self) -> None:
+        """Send no more: this task's share of requests is the others'."""
+        with self.store.hold(self.destination, self.limits, now_ms=now_ms()) as held:
+            self._tell(held)
+            held.leave(self.task)
+
+    def _tell(self, held: Held) -> None:
+        """What ended since the flow was last told: deliveries, of which none is worth a roll."""
+        for delivered in self._untold:
+            held.enter(delivered, roll=0.0)
+        self._untold.clear()
 
 
 def _read(file: _File) -> FlowRecord | None:

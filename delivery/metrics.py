@@ -1,4 +1,4 @@
-"""Decides what delivery counts: the fate of each lane, seen from its driver."""
+"""Counts what delivery does, as its driver sees it: each lane's fate, each destination's flow."""
 
 from collections.abc import Callable, Mapping
 

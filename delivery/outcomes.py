@@ -1,29 +1,19 @@
-"""Decides which rows a decided batch leaves behind: the undelivered events, and the receipts."""
+"""Makes the rows that a decided batch leaves behind: its undelivered events, and its receipts."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from delivery.batches import Batch, Tried
-from shared.event.envelope import Envelope
+from delivery.courier import Exchange
+from delivery.opening import Opened
 from shared.event.record import Origin, RecordOut
 from shared.proof.receipt import Facts, ReceiptOutcome, facts_of, make_receipt
 from shared.retry.decision import FILTERED, DeadLetter, Delivered, Hop, Park, RetryLater
 from shared.retry.lifecycle import MOVE_OF, State, next_state
-from shared.retry.routing import route, route_receipt
-
-
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """What the receipt says of the attempt: which batch, from when to when."""
-
-    batch_id: str
-    started_at_ms: int
-    ended_at_ms: int
-
+from shared.retry.routing import route, route_malformed, route_receipt
 
 # The decisions after which nothing more happens to an event in this task.
-Final = Delivered | RetryLater | Park | DeadLetter
+Final: TypeAlias = Delivered | RetryLater | Park | DeadLetter
 
 # What one receipt can say of many events: outcome, reason, attempts, how often they were re-driven.
 Kind: TypeAlias = tuple[ReceiptOutcome, str, int, int]
@@ -31,7 +21,7 @@ Kind: TypeAlias = tuple[ReceiptOutcome, str, int, int]
 
 def outcomes_of(
     destination_id: str,
-    decided: Sequence[tuple[Tried, Final]],
+    decided: Sequence[tuple[Tried, Final | Hop]],
     exchange: Exchange,
     *,
     read_at: Origin | None,
@@ -42,21 +32,34 @@ def outcomes_of(
     these rows are stored.
     """
     outcomes: list[RecordOut] = []
-    kinds: dict[Kind, list[Envelope]] = {}
+    kinds: dict[Kind, list[Tried]] = {}
     # First attempts share one history, and successes one decision: their kind is worked out once.
     known: dict[tuple[int, int], Kind] = {}
     for tried, decision in decided:
-        same = (id(tried.history), id(decision))
-        kind = known.get(same) or known.setdefault(same, _kind(tried, decision))
-        kinds.setdefault(kind, []).append(tried.envelope)
         if not isinstance(decision, Delivered):
             outcomes.append(
                 route(decision, tried.envelope, destination_id, now_ms=exchange.ended_at_ms)
             )
+        if isinstance(decision, Hop):
+            # It only changes its tier: its earlier receipt already says that it waits.
+            continue
+        same = (id(tried.history), id(decision))
+        kind = known.get(same) or known.setdefault(same, _kind(tried, decision))
+        kinds.setdefault(kind, []).append(tried)
     outcomes += [
-        _receipt(destination_id, kind, facts_of(envelopes), exchange, read_at)
-        for kind, envelopes in kinds.items()
+        _receipt(
+            destination_id, kind, facts_of([tried.envelope for tried in events]), exchange, read_at
+        )
+        for kind, events in kinds.items()
     ]
+    return outcomes
+
+
+def outcomes_of_unsent(opened: Opened, *, at_ms: int, read_at: Origin | None) -> list[RecordOut]:
+    """The rows of events that are not sent; their receipts tell of no exchange."""
+    outcomes = [route_malformed(record, now_ms=at_ms) for record in opened.malformed]
+    for name, decided in opened.unsent.items():
+        outcomes += outcomes_of(name, decided, Exchange.none(at_ms=at_ms), read_at=read_at)
     return outcomes
 
 
@@ -64,18 +67,13 @@ def receipt_of(
     destination_id: str, batch: Batch, delivered: Delivered, exchange: Exchange
 ) -> list[RecordOut]:
     """The receipts of a batch that was delivered as a whole: one, unless its attempts differ."""
-    counts = {(one.attempt_count, one.redrive_count) for one in batch.histories}
+    counts = {(history.attempt_count, history.redrive_count) for history in batch.histories}
     if len(counts) > 1:
         pairs = [(tried, delivered) for tried in batch.tried()]
         return outcomes_of(destination_id, pairs, exchange, read_at=None)
     attempt_count, redrive_count = counts.pop()
     kind = (ReceiptOutcome.DELIVERED, delivered.reason, attempt_count + 1, redrive_count)
     return [_receipt(destination_id, kind, batch.facts, exchange, None)]
-
-
-def hop(envelope: Envelope, decision: Hop, destination_id: str, *, now_ms: int) -> RecordOut:
-    """An event that only changes its tier: its earlier receipt already says that it waits."""
-    return route(decision, envelope, destination_id, now_ms=now_ms)
 
 
 def _kind(tried: Tried, decision: Final) -> Kind:

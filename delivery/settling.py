@@ -1,24 +1,25 @@
-"""Decides nothing itself: does with a batch's events what `decide` and `refuse` say.
+"""Does with a batch's events what `decide` and `refuse` say.
 
-What is final becomes rows for Kafka; what is to be tried again here is given back to the queue.
+What is final becomes rows for Kafka; what is to be tried again here goes on to its next attempt.
+Nothing here knows a destination's flow: what the flow must hear of is handed back.
 """
 
-import random
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from typing import assert_never
 
 from delivery.batches import Batch, Tried
-from delivery.flow_store import Held
-from delivery.http.partial_reply import UnreadableReportError, failed_events
-from delivery.outcomes import Exchange, Final, outcomes_of, receipt_of
+from delivery.courier import Exchange, Sent
+from delivery.outcomes import Final, outcomes_of, receipt_of
 from shared.config.destination import Destination
 from shared.event.envelope import History
 from shared.event.record import Origin, RecordOut
-from shared.flow.flow import Ended, after_attempt, may_retry_locally, parked, retried_locally
-from shared.retry.attempt import Attempt, Failed, Failure, Responded, Verdict, classify
+from shared.retry.attempt import Failure, Responded, classify
 from shared.retry.decision import (
+    DeadLetter,
     Decision,
     Delivered,
     Park,
@@ -32,9 +33,6 @@ from shared.retry.decision import (
 )
 from shared.retry.schedule import RetrySchedule
 
-# With this many attempts behind it, nothing is tried again in place.
-_NO_LOCAL_TRY = 1_000_000
-
 
 @dataclass(slots=True)
 class Pending:
@@ -43,199 +41,147 @@ class Pending:
     batch: Batch
     local_attempt_count: int = 0
     # The attempt that is to be repeated in place, and not before when (time.monotonic).
-    failed: tuple[Attempt, Exchange] | None = None
+    failed: Sent | None = None
     ready_at_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
-    """A request that has ended."""
+class Settled:
+    """What became of a batch."""
 
-    pending: Pending
-    is_probe: bool
-    attempt: Attempt
-    exchange: Exchange
-    latency_ms: float
+    rows: Sequence[RecordOut] = ()
+    # What goes on to another attempt, in order.
+    go_on: Sequence[Pending] = ()
+    # How many events were parked, by cause.
+    parks: Mapping[str, int] = field(default_factory=dict)
+    # Keys of which an event waits now.
+    keys_waiting: AbstractSet[bytes] = frozenset()
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Settlement:
-    """What has become of one destination's events in one task."""
+    """Settles the batches of one destination."""
 
     destination: Destination
     schedule: RetrySchedule
     clock: Callable[[], int]
-    dice: random.Random
     # The first record that the task read, for the receipts of what was not delivered.
     read_at: Origin | None
-    outcomes: list[RecordOut] = field(default_factory=list)
-    # Keys of which an event waits: what comes after it must not overtake it (order = "key").
-    keys_waiting: set[bytes] = field(default_factory=set)
 
-    def enter(self, held: Held, sent: Sent, *, budget_s: float) -> list[Pending]:
-        """Enter what an attempt came to; the batches that go on from there, in their order."""
-        batch = sent.pending.batch
-        attempt, failed = _read_report(sent.attempt, batch)
-        verdict = _verdict_of(self.destination, attempt, failed, batch.event_count)
-        ended = Ended(attempt, verdict, batch.event_count, sent.latency_ms, sent.is_probe)
-        roll = self.dice.random()
-        held.flow = after_attempt(held.flow, held.limits, ended, now_ms=held.now_ms, roll=roll)
+    def after_attempt(
+        self,
+        pending: Pending,
+        sent: Sent,
+        *,
+        may_retry: bool,
+        budget_s: float,
+        is_held: bool,
+        roll: float,
+    ) -> Settled:
+        """What an attempt came to; `may_retry` in place, if it fits into `budget_s`."""
+        batch = pending.batch
         situation = Situation(
             batch_count=batch.event_count,
-            local_attempt_count=sent.pending.local_attempt_count + 1,
-            budget_s=budget_s if may_retry_locally(held.flow) else -1.0,
+            may_retry_locally=may_retry,
+            local_attempt_count=pending.local_attempt_count + 1,
+            budget_s=budget_s,
             now_ms=self.clock(),
             roll=roll,
         )
-        if failed:
-            self._enter_each(held, batch, failed, sent.exchange, situation)
-            return []
-        decided = self._decide(batch.histories, attempt, situation, is_held=held.flow.is_held)
+        policy = Policy(self.schedule, is_held)
+        if sent.failed:
+            return self._settle_each(batch, sent, policy, situation)
+        decided = _decide(batch.histories, sent, policy, situation)
         # Only histories differ within a batch, so all of it goes on, or none.
-        match decided[0]:
-            case Delivered() as delivered:
-                self.outcomes += receipt_of(self.destination.id, batch, delivered, sent.exchange)
-                return []
+        first = decided[0]
+        match first:
+            case Delivered():
+                return Settled(receipt_of(self.destination.id, batch, first, sent.exchange))
             case RetryLocally(delay_s=delay_s):
-                held.flow = retried_locally(held.flow, attempt)
-                kept = [one.history for one in decided if isinstance(one, RetryLocally)]
-                return [
-                    Pending(
-                        batch.with_histories(kept),
-                        situation.local_attempt_count,
-                        (attempt, sent.exchange),
-                        time.monotonic() + delay_s,
-                    )
-                ]
+                kept = [each.history for each in decided if isinstance(each, RetryLocally)]
+                ready_at_s = time.monotonic() + delay_s
+                tries = situation.local_attempt_count
+                return Settled(go_on=[Pending(batch.with_histories(kept), tries, sent, ready_at_s)])
             case Split():
-                return [Pending(half) for half in batch.split_at(batch.event_count // 2)]
+                halves = batch.split_at(batch.event_count // 2)
+                return Settled(go_on=[Pending(half) for half in halves])
+            case RetryLater() | Park() | DeadLetter():
+                return self._finish(batch, decided, sent.exchange)
             case _:
-                self._finish(held, batch, decided, sent.exchange)
-                return []
+                assert_never(first)
 
-    def enter_delivered(self, sent: Sent) -> Ended | None:
-        """Enter a batch that was taken as a whole, and no more said; None if it was not so."""
-        attempt, batch = sent.attempt, sent.pending.batch
-        if not isinstance(attempt, Responded) or attempt.report or attempt.wish is not None:
-            return None
-        situation = Situation(
-            batch.event_count,
-            sent.pending.local_attempt_count + 1,
-            budget_s=-1.0,
-            now_ms=self.clock(),
-            roll=0.0,
-        )
-        delivered = self._decide(batch.histories, attempt, situation, is_held=False)[0]
-        if not isinstance(delivered, Delivered):
-            return None
-        self.outcomes += receipt_of(self.destination.id, batch, delivered, sent.exchange)
-        verdict = classify(attempt, retry_on=self.destination.retry_on)
-        return Ended(attempt, verdict, batch.event_count, sent.latency_ms, sent.is_probe)
-
-    def refuse(self, held: Held, pending: Pending, failure: Failure, *, until_ms: int) -> None:
-        """Settle a batch that is not tried (again); `until_ms` is of the flow's clock."""
-        at_ms = self.clock()
+    def refuse(self, pending: Pending, failure: Failure, *, wait_ms: int, is_held: bool) -> Settled:
+        """Settle a batch that is not tried (again) for `wait_ms`."""
+        batch, at_ms = pending.batch, self.clock()
         if pending.failed is not None and failure is not Failure.DISABLED:
             # It was tried: that attempt has its price, although it is not repeated in place.
-            attempt, exchange = pending.failed
-            situation = Situation(pending.batch.event_count, _NO_LOCAL_TRY, -1.0, at_ms, 0.0)
-            decided = self._decide(
-                pending.batch.histories, attempt, situation, is_held=held.flow.is_held
-            )
-            self._finish(held, pending.batch, decided, exchange)
-            return
-        refused = [
-            refuse(
-                history,
-                failure,
-                self.schedule,
-                until_ms=at_ms + until_ms - held.now_ms,
+            situation = Situation(
+                batch_count=batch.event_count,
+                may_retry_locally=False,
+                local_attempt_count=pending.local_attempt_count,
+                budget_s=0.0,
                 now_ms=at_ms,
+                roll=0.0,
             )
-            for history in pending.batch.histories
+            policy = Policy(self.schedule, is_held)
+            decided = _decide(batch.histories, pending.failed, policy, situation)
+            return self._finish(batch, decided, pending.failed.exchange)
+        refused = [
+            refuse(history, failure, self.schedule, until_ms=at_ms + wait_ms, now_ms=at_ms)
+            for history in batch.histories
         ]
-        exchange = Exchange(batch_id="", started_at_ms=at_ms, ended_at_ms=at_ms)
-        self._finish(held, pending.batch, refused, exchange)
+        return self._finish(batch, refused, Exchange.none(at_ms=at_ms))
 
-    def _decide(
-        self,
-        histories: Sequence[History],
-        attempt: Attempt,
-        situation: Situation,
-        *,
-        is_held: bool,
-    ) -> list[Decision]:
-        """A decision for each history; when the batch is delivered, one for all."""
-        policy = Policy(
-            schedule=self.schedule,
-            retry_on=self.destination.retry_on,
-            is_held=is_held,
-        )
-        first = decide(histories[0], attempt, policy, situation)
-        if isinstance(first, Delivered):
-            return [first]
-        return [first, *(decide(each, attempt, policy, situation) for each in histories[1:])]
-
-    def _finish(
-        self, held: Held, batch: Batch, decided: Sequence[Decision], exchange: Exchange
-    ) -> None:
+    def _finish(self, batch: Batch, decided: Sequence[Decision], exchange: Exchange) -> Settled:
         tried = batch.tried()
         final = [decision for decision in decided if isinstance(decision, Final)]
         # One history, one decision; otherwise one of each for each event.
         final = final if len(final) == len(tried) else final * len(tried)
-        self._write(held, list(zip(tried, final, strict=True)), exchange)
+        return self._settled(list(zip(tried, final, strict=True)), exchange)
 
-    def _enter_each(
-        self,
-        held: Held,
-        batch: Batch,
-        failed: Mapping[int, int],
-        exchange: Exchange,
-        situation: Situation,
-    ) -> None:
+    def _settle_each(
+        self, batch: Batch, sent: Sent, policy: Policy, situation: Situation
+    ) -> Settled:
         """Settle a batch of which the destination took a part: each failed event by its status."""
-        alone = replace(situation, batch_count=1, local_attempt_count=_NO_LOCAL_TRY, budget_s=-1.0)
+        alone = replace(situation, batch_count=1, may_retry_locally=False)
         pairs: list[tuple[Tried, Final]] = []
         for position, tried in enumerate(batch.tried()):
-            if position not in failed:
+            if position not in sent.failed:
                 pairs.append((tried, Delivered("status_partial")))
                 continue
-            answer = Responded(failed[position], excerpt="so said of this event in a report")
-            (decision,) = self._decide([tried.history], answer, alone, is_held=held.flow.is_held)
+            status = sent.failed[position]
+            attempt = Responded(status, excerpt="so said of this event in a report")
+            verdict = classify(attempt, retry_on=self.destination.retry_on)
+            decision = decide(tried.history, attempt, verdict, policy, alone)
             assert isinstance(decision, Final), "alone and without a local try, it is settled"
             pairs.append((tried, decision))
-        self._write(held, pairs, exchange)
+        return self._settled(pairs, sent.exchange)
 
-    def _write(self, held: Held, pairs: Sequence[tuple[Tried, Final]], exchange: Exchange) -> None:
-        """Leave the rows, and note what later events and the flow must know."""
-        parks = Counter(one.history.cause for _, one in pairs if isinstance(one, Park))
-        for cause, count in parks.items():
-            held.flow = parked(held.flow, cause, count)
-        if self.destination.order == "key":
-            self.keys_waiting.update(
-                tried.envelope.key
-                for tried, decision in pairs
-                if isinstance(decision, Park | RetryLater) and tried.envelope.key is not None
-            )
-        self.outcomes += outcomes_of(self.destination.id, pairs, exchange, read_at=self.read_at)
-
-
-def _read_report(attempt: Attempt, batch: Batch) -> tuple[Attempt, Mapping[int, int]]:
-    """The attempt, and the events that its reply names as failed, with the status of each."""
-    if not isinstance(attempt, Responded) or not attempt.report:
-        return attempt, {}
-    ids = [tried.envelope.event_id for tried in batch.tried()]
-    try:
-        return attempt, failed_events(attempt.report, ids, is_ours=attempt.is_report)
-    except UnreadableReportError as error:
-        # It took a part of them, and we cannot tell which.
-        return Failed(Failure.RESPONSE_UNREADABLE, f"partial report: {error}"), {}
+    def _settled(self, pairs: Sequence[tuple[Tried, Final]], exchange: Exchange) -> Settled:
+        waiting = [
+            (tried, decision)
+            for tried, decision in pairs
+            if isinstance(decision, Park | RetryLater)
+        ]
+        return Settled(
+            rows=outcomes_of(self.destination.id, pairs, exchange, read_at=self.read_at),
+            parks=Counter(
+                decision.history.cause for _, decision in waiting if isinstance(decision, Park)
+            ),
+            keys_waiting={
+                tried.envelope.key for tried, _ in waiting if tried.envelope.key is not None
+            },
+        )
 
 
-def _verdict_of(
-    destination: Destination, attempt: Attempt, failed: Mapping[int, int], count: int
-) -> Verdict:
-    """What the whole request amounts to: a report that all have failed is a failure."""
-    if failed and len(failed) == count:
-        attempt = Responded(max(failed.values()))
-    return classify(attempt, retry_on=destination.retry_on)
+def _decide(
+    histories: Sequence[History], sent: Sent, policy: Policy, situation: Situation
+) -> list[Decision]:
+    """A decision for each history; when the batch is delivered, one for all."""
+    first = decide(histories[0], sent.attempt, sent.verdict, policy, situation)
+    if isinstance(first, Delivered):
+        return [first]
+    others = (
+        decide(history, sent.attempt, sent.verdict, policy, situation) for history in histories[1:]
+    )
+    return [first, *others]

@@ -1,5 +1,7 @@
 """Decides what the gateway's HTTP application is made of."""
 
+from time import monotonic
+
 import structlog
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
@@ -14,6 +16,7 @@ from gateway.control.receipts import KafkaReceipts, ReceiptPaths, ReceiptStore
 from gateway.control.requests import ControlRequests
 from gateway.control.store import ControlStore
 from gateway.control.streams import Control
+from gateway.http.access_log import AccessLog
 from gateway.ingest import Ingest
 from gateway.intake.admission import echoed_request_id
 from gateway.jwt import TokenReader
@@ -76,25 +79,38 @@ def create_app(
         ledger=ledger,
         spool=spool,
     )
-    return EventPaths(_Counted(others, metrics), ingest=ingest, callers=callers, metrics=metrics)
+    access_log = AccessLog()
+    return EventPaths(
+        _Counted(others, metrics, access_log),
+        ingest=ingest,
+        callers=callers,
+        metrics=metrics,
+        access_log=access_log,
+    )
 
 
 class _Counted:
-    """An application whose answers are counted, and carry the number of their request."""
+    """An application whose answers are counted, logged, and carry their request's number."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+    def __init__(self, app: ASGIApp, metrics: Metrics, access_log: AccessLog) -> None:
         self._app = app
+        self._access_log = access_log
         self._requests = metrics.counter(GATEWAY_REQUESTS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request_id = new_request_id()
+        request_id, begun_s = new_request_id(), monotonic()
         scope.setdefault("state", {})["request_id"] = request_id
         given = dict(scope.get("headers", ())).get(b"x-request-id")
         echoed = echoed_request_id(given.decode("latin-1") if given else None, otherwise=request_id)
 
         async def counted(message: dict[str, object]) -> None:
             if message["type"] == "http.response.start":
-                self._requests.labels("other", str(message["status"])).inc()
+                status = message["status"]
+                assert isinstance(status, int)
+                self._requests.labels("other", str(status)).inc()
+                self._access_log.note(
+                    "control", scope, status=status, request_id=request_id, begun_s=begun_s
+                )
                 headers = message.setdefault("headers", [])
                 assert isinstance(headers, list)
                 headers.append((b"x-request-id", echoed.encode()))

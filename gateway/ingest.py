@@ -1,4 +1,4 @@
-"""Decides the order in which a request is judged, stored and answered.
+"""Takes in a request's events: judges them, stores them, and answers.
 
 Who, where, what format, how much: all from the headers, before a byte of the body is read. Then
 the body, then every event; only when all of them are judged is the first one sent to Kafka.
@@ -100,8 +100,8 @@ class Ingest:
         )
         wishes = read_wishes(headers, arrival.query_string)
         plan = _ReadingPlan(body_format, wishes, self._body_limits, now_ms)
-        found = await self._serve(arrival, caller, plan)
-        return found.minimal() if wishes.is_minimal else found
+        given = await self._serve(arrival, caller, plan)
+        return given.minimal() if wishes.is_minimal else given
 
     async def take_beacon(self, arrival: Arrival, *, key: str) -> Answer:
         """POST .../beacon: what a page sends while it closes, as a type that needs no preflight."""
@@ -117,8 +117,8 @@ class Ingest:
         if media_type not in {"text/plain", "application/json"}:
             raise Problem("unsupported_media_type", "A beacon is JSON, as text/plain or as JSON.")
         plan = _ReadingPlan(Format.JSON, RequestOptions(), self._beacon_limits, now_ms)
-        found = await self._serve(arrival, caller, plan)
-        return found.minimal()
+        given = await self._serve(arrival, caller, plan)
+        return given.minimal()
 
     async def _serve(self, arrival: Arrival, caller: Caller, plan: "_ReadingPlan") -> Answer:
         headers, wishes = arrival.headers, plan.wishes
@@ -190,21 +190,21 @@ class Ingest:
         reports = await self._publish(job, parsed)
         counts = count_outcomes(parsed, reports)
         self._count(job, counts)
-        found = answer(
+        given = answer(
             parsed, reports, counts=counts, request_id=request_id, lists_all=wishes.lists_all
         )
-        if isinstance(found, Problem):
-            raise found
-        return found
+        if isinstance(given, Problem):
+            raise given
+        return given
 
     def _judge(self, job: "_Ingestion", raw: bytes, base: str) -> Parsed:
         """Every event of the body, or why not."""
         headers, stream, plan = job.arrival.headers, job.stream, job.plan
         are_cloud_events = True
         if plan.body_format is Format.CLOUD_EVENT_BINARY:
-            found = EventSpans([cloud_events.from_headers(headers, raw)], "")
+            spans = EventSpans([cloud_events.from_headers(headers, raw)], "")
         else:
-            found = find_events(
+            spans = find_events(
                 raw,
                 plan.body_format,
                 events_max=self._limits.events_max,
@@ -219,9 +219,10 @@ class Ingest:
             find_key=_find_key(stream.key_pointer) if stream.key_pointer else None,
             are_cloud_events=are_cloud_events,
         )
-        parsed = read_plain(found, raw, context=context, limits=self._limits) or read_events(
-            found, context=context, limits=self._limits
-        )
+        # Most bodies are plain, and are read in columns; None says that this one is not.
+        parsed = read_plain(spans, raw, context=context, limits=self._limits)
+        if parsed is None:
+            parsed = read_events(spans, context=context, limits=self._limits)
         if stream.json_schema and parsed.events:
             try:
                 keep_fitting(parsed, stream.json_schema)

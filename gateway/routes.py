@@ -1,4 +1,4 @@
-"""Decides how HTTP reaches the ingest and its answers go back: the paths that take events.
+"""Serves the paths that take events: HTTP to the ingest, and its answers back.
 
 Plain ASGI: these run for every request, and a framework's request object costs as much as the rest
 of it. What a request means is decided elsewhere (gateway.ingest and what it uses).
@@ -7,7 +7,7 @@ of it. What a request means is decided elsewhere (gateway.ingest and what it use
 import os
 import re
 from http import HTTPStatus
-from time import time_ns
+from time import monotonic, time_ns
 
 import structlog
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -17,6 +17,7 @@ from gateway.answers import Answer
 from gateway.callers import Callers
 from gateway.counts import EventCounters
 from gateway.http import cors
+from gateway.http.access_log import AccessLog
 from gateway.ingest import Arrival, Ingest
 from gateway.intake import admission
 from gateway.intake.request_body import ClientGoneError
@@ -38,19 +39,26 @@ class EventPaths:
     """POST /v1/streams/{stream}/events and .../beacon; every other path goes to `others`."""
 
     def __init__(
-        self, others: ASGIApp, *, ingest: Ingest, callers: Callers, metrics: Metrics
+        self,
+        others: ASGIApp,
+        *,
+        ingest: Ingest,
+        callers: Callers,
+        metrics: Metrics,
+        access_log: AccessLog,
     ) -> None:
         self._others = others
+        self._access_log = access_log
         self._ingest = ingest
         self._callers = callers
         self._requests_of = EventCounters(metrics).requests_of
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        found = _PATH.fullmatch(scope["path"]) if scope["type"] == "http" else None
-        if found is None:
+        match = _PATH.fullmatch(scope["path"]) if scope["type"] == "http" else None
+        if match is None:
             await self._others(scope, receive, send)
             return
-        stream, what = found[1], found[2]
+        stream, what = match[1], match[2]
         request_id = new_request_id()
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         arrival = Arrival(
@@ -61,18 +69,23 @@ class EventPaths:
             receive=receive,
             request_id=request_id,
         )
+        begun_s = monotonic()
         answer = await self._answer(scope["method"], what, arrival)
+        status = _CLIENT_GONE if answer is None else int(answer.status)
+        self._requests_of(what, str(status)).inc()
+        if status >= HTTPStatus.BAD_REQUEST:
+            self._access_log.note(
+                what, scope, status=status, request_id=request_id, begun_s=begun_s
+            )
         if answer is None:
-            self._requests_of(what, str(_CLIENT_GONE)).inc()
             return
-        self._requests_of(what, str(int(answer.status))).inc()
         echoed = admission.echoed_request_id(headers.get(b"x-request-id"), otherwise=request_id)
         more: tuple[tuple[bytes, bytes], ...] = ((b"x-request-id", echoed.encode()),)
         origin = headers.get(b"origin")
         is_preflight = scope["method"] == "OPTIONS"
         if origin and not is_preflight and self._callers.allowed_origin(origin, stream):
             more += cors.answer_headers(origin)
-        await _send(send, answer, more)
+        await _respond(send, answer, more)
 
     async def _answer(  # noqa: PLR0911 - one for each way in which a request can end
         self, method: str, what: str, arrival: Arrival
@@ -125,7 +138,7 @@ def _query_key(arrival: Arrival) -> str:
     return read_query(arrival.query_string).get("key", [""])[0]
 
 
-async def _send(send: Send, answer: Answer, more: tuple[tuple[bytes, bytes], ...]) -> None:
+async def _respond(send: Send, answer: Answer, more: tuple[tuple[bytes, bytes], ...]) -> None:
     headers = [*more, *answer.headers]
     if answer.status != HTTPStatus.NO_CONTENT:
         headers.append((b"content-length", b"%d" % len(answer.body)))

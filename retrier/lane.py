@@ -1,4 +1,4 @@
-"""Decides what the retrier is to Spark: the due gate through delivery's own `deliver` to Kafka."""
+"""Runs the retrier as one Spark query: the due gate through delivery's own `deliver` to Kafka."""
 
 import json
 from dataclasses import replace
@@ -9,12 +9,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from delivery.deliver import Plan
 from retrier.due_gate import DueGateSource
-from retrier.replay import replayed_micro_batch
 from retrier.settings import RetrierSettings
 from retrier.task import deliver_due
 from shared.event.record import KafkaPartition, Position
 from shared.event.topics import RETRIER, retry_topic
-from shared.runtime.checkpoint import position
+from shared.runtime.checkpoint import position, replayed_micro_batch
 from shared.runtime.spark.arrow_rows import COLUMNS_IN, SCHEMA_OUT
 from shared.runtime.spark.lane_driver import Flows
 from shared.runtime.spark.session import map_arrow, write_outcomes

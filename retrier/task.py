@@ -1,4 +1,4 @@
-"""Decides what a task of the retrier knows when it begins: today's destinations, broker's time.
+"""Delivers the due events of one task, by today's destinations and the broker's time.
 
 The lane's query is never started anew for a changed destination: its plan names none, and each task
 looks them up when its events are due. A wrong address that was mended rescues what waits.

@@ -1,4 +1,4 @@
-"""Decides nothing: speaks HTTP/1.1 over one connection, and says exactly how an exchange ended.
+"""Speaks HTTP/1.1 over one connection, and says exactly how an exchange ended.
 
 The only file that knows the HTTP parser. A general client costs more than the rest of a delivery
 and cannot say what we must know of a failure: whether all of a request had left, whether a byte of

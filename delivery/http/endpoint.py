@@ -1,4 +1,4 @@
-"""Decides which address a connection goes to: every answer of the resolver is judged before.
+"""Chooses the address that a connection goes to; every answer of the resolver is judged first.
 
 We resolve ourselves and connect to an address that was judged, so that no second look-up can
 answer otherwise (DNS rebinding); TLS and the Host header keep the name. The peer is looked at once

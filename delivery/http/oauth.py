@@ -1,4 +1,4 @@
-"""Decides which OAuth2 token goes with a request: fetched once, kept until shortly before its end.
+"""Gets the OAuth2 token that goes with a request: fetched once, kept until shortly before its end.
 
 Client credentials (RFC 6749, 4.4). However many requests wait for a token, one fetch is under way,
 and after one that failed there is none for a while: a token service that is down is not helped by

@@ -1,4 +1,4 @@
-"""Decides what a reply says that took a part of a batch: which events failed, each with a status.
+"""Reads a reply that took a part of a batch: which events failed, each with a status.
 
 `{"failed": [{"id": "a", "status": 503}, {"index": 4, "status": 400}]}` under status 207, or under
 any 2xx with our media type. Whoever never heard of it and answers 207 has taken the whole batch.

@@ -1,6 +1,6 @@
-"""Decides what a request to a destination looks like, byte for byte, with its secrets opened.
+"""Builds a request to a destination, byte for byte, with its secrets opened.
 
-A way lives in the worker process alone, as long as the destination's settings stay: here, and
+A builder lives in the worker process alone, as long as the destination's settings stay: here, and
 nowhere earlier, secrets are plain text.
 """
 
@@ -37,7 +37,7 @@ _UNAUTHORIZED = 401
 
 @dataclass(slots=True)
 class SenderContext:
-    """What all ways of a worker process share."""
+    """What all builders of a worker process share."""
 
     box: SecretBox
     resolve: Resolve
@@ -54,9 +54,9 @@ class SenderContext:
 class RequestBuilder:
     """How requests get to one destination, with its present settings."""
 
-    def __init__(self, destination: Destination, surroundings: SenderContext) -> None:
+    def __init__(self, destination: Destination, shared: SenderContext) -> None:
         self.destination = destination
-        self._surroundings = surroundings
+        self._shared = shared
         self._endpoint = self._endpoint_of(destination.url)
         self._signing_keys = [self._signing_key(each) for each in destination.signing_secrets]
         self._tokens: TokenSource | None = None
@@ -88,21 +88,21 @@ class RequestBuilder:
             )
             headers = {**headers, "webhook-signature": signature}
         if self._tokens is None:
-            return await self._send(sent, headers, until_s=until_s)
+            return await self._post(sent, headers, until_s=until_s)
         token = await self._tokens.token()
-        reply, is_resent = await self._send(sent, headers, until_s=until_s, token=token)
+        reply, is_resent = await self._post(sent, headers, until_s=until_s, token=token)
         if reply.status != _UNAUTHORIZED:
             return reply, is_resent
         # It may have been revoked before its time: once more with another one.
         self._tokens.refuse(token)
-        return await self._send(sent, headers, until_s=until_s, token=await self._tokens.token())
+        return await self._post(sent, headers, until_s=until_s, token=await self._tokens.token())
 
     def close(self) -> None:
         self._endpoint.close()
         if self._token_endpoint is not None:
             self._token_endpoint.close()
 
-    async def _send(
+    async def _post(
         self, body: bytes, headers: Mapping[str, str], *, until_s: float, token: str | None = None
     ) -> tuple[Reply, bool]:
         if token is not None:
@@ -155,15 +155,15 @@ class RequestBuilder:
         return endpoint_of(
             url,
             tls=self._context,
-            resolve=self._surroundings.resolve,
-            allows_private=self._surroundings.allows_private,
+            resolve=self._shared.resolve,
+            allows_private=self._shared.allows_private,
             connect_timeout_s=self.destination.connect_timeout_s,
         )
 
     def _context(self) -> ssl.SSLContext:
         certificate = self.destination.client_certificate
         if certificate is None:
-            return self._surroundings.context()
+            return self._shared.context()
         try:
             return identified_context(certificate.certificate_pem, self._open(certificate.key_pem))
         except CertificateError as error:
@@ -177,7 +177,7 @@ class RequestBuilder:
 
     def _open(self, sealed: str) -> str:
         try:
-            return self._surroundings.box.unseal(sealed, owner=self.destination.id)
+            return self._shared.box.unseal(sealed, owner=self.destination.id)
         except SecretUnavailableError as error:
             raise ExchangeError(Failure.SECRET_UNAVAILABLE, str(error)) from error
 

@@ -1,4 +1,4 @@
-"""Decides nothing: makes one HTTP exchange and says as an Attempt what came of it.
+"""Makes one HTTP exchange and says as an Attempt what came of it.
 
 Every error of the network becomes a value here. Redirects are never followed, proxies and other
 settings of the environment are ignored, an answer is read up to a cap, and one deadline covers the
@@ -12,7 +12,7 @@ from delivery.http.connection import ExchangeError
 from delivery.http.partial_reply import MULTI_STATUS, PARTIAL_TYPE
 from delivery.http.request_builder import RequestBuilder, SenderContext
 from shared.config.destination import Destination
-from shared.retry.attempt import Attempt, Failed, Responded, wish_of
+from shared.retry.attempt import Attempt, Failed, Responded, directive_of
 from shared.runtime.resolver import Resolve, Resolver
 from shared.runtime.secret_box import SecretBox
 
@@ -21,7 +21,7 @@ EXCERPT_CHARS_MAX = 256
 
 
 class Sender:
-    """Connections for as long as the worker process lives, a way for each destination."""
+    """Connections that live as long as the worker process, and a builder for each destination."""
 
     def __init__(
         self,
@@ -30,33 +30,33 @@ class Sender:
         allows_private: bool = False,
         resolve: Resolve | None = None,
     ) -> None:
-        self._surroundings = SenderContext(
+        self._context = SenderContext(
             box=box,
             resolve=resolve or Resolver(),
             allows_private=allows_private,
         )
-        self._ways: dict[str, RequestBuilder] = {}
+        self._builders: dict[str, RequestBuilder] = {}
 
-    async def send(
+    async def post(
         self, destination: Destination, body: bytes, headers: Mapping[str, str]
     ) -> Attempt:
         """POST once; never raises for anything that the destination or the network does."""
         until_s = asyncio.get_running_loop().time() + destination.timeout_s
         try:
-            way = self._way(destination)
-            reply, is_resent = await way.post(body, headers, until_s=until_s)
+            builder = self._builder(destination)
+            reply, is_resent = await builder.post(body, headers, until_s=until_s)
         except ExchangeError as error:
             return Failed(error.failure, error.detail[:EXCERPT_CHARS_MAX])
         is_success = 200 <= reply.status <= 299  # noqa: PLR2004 - the success class of RFC 9110
         is_report = reply.headers.get("content-type", "").startswith(PARTIAL_TYPE)
-        wish = wish_of(reply.headers.get("webhook-delivery", ""))
+        directive = directive_of(reply.headers.get("webhook-delivery", ""))
         if is_success and (reply.status == MULTI_STATUS or is_report):
             return Responded(
                 reply.status,
                 report=reply.body,
                 is_report=is_report,
                 is_resent=is_resent,
-                wish=wish,
+                directive=directive,
             )
         excerpt = ""
         if not is_success:
@@ -67,25 +67,25 @@ class Sender:
             reply.headers.get("retry-after"),
             excerpt[:EXCERPT_CHARS_MAX],
             is_resent=is_resent,
-            wish=wish,
+            directive=directive,
         )
 
     async def close(self) -> None:
-        for way in self._ways.values():
-            way.close()
-        self._ways.clear()
+        for builder in self._builders.values():
+            builder.close()
+        self._builders.clear()
         # A transport closes its socket in the loop's next round.
         await asyncio.sleep(0)
 
-    def _way(self, destination: Destination) -> RequestBuilder:
-        way = self._ways.get(destination.id)
-        if way is not None and way.destination is not destination:
+    def _builder(self, destination: Destination) -> RequestBuilder:
+        builder = self._builders.get(destination.id)
+        if builder is not None and builder.destination is not destination:
             # Each task brings its own copy of the settings.
-            if way.destination == destination:
-                way.destination = destination
+            if builder.destination == destination:
+                builder.destination = destination
             else:
-                way.close()
-                way = None
-        if way is None:
-            way = self._ways[destination.id] = RequestBuilder(destination, self._surroundings)
-        return way
+                builder.close()
+                builder = None
+        if builder is None:
+            builder = self._builders[destination.id] = RequestBuilder(destination, self._context)
+        return builder

@@ -1,4 +1,4 @@
-"""Decides how a real-time task takes its rows: all that are there, as soon as one is there.
+"""Takes the rows of a real-time task: all that are there, as soon as one is there.
 
 Spark hands a real-time task one row at a time and blocks between them. A thread takes the rows off
 its hands while a request is under way, so that under load the next request carries many events,
@@ -44,8 +44,8 @@ def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[Sequence[RecordIn]]:
             waiting = [came.queue.get()]
             while not came.queue.empty() and len(waiting) < _ROWS_MAX:
                 waiting.append(came.queue.get())
-            ready = [one for one in waiting if isinstance(one, pa.RecordBatch)]
-            records = [unpacked(row) for one in ready for row in _packed(one)]
+            ready = [batch for batch in waiting if isinstance(batch, pa.RecordBatch)]
+            records = [unpacked(row) for batch in ready for row in _packed(batch)]
             if records:
                 yield records
             for last in waiting:

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 
 from delivery.deliver import Plan, deliver
+from delivery.opening import Rows
 from delivery.pace import AT_ONCE, Pace
-from delivery.rows import Rows
 from shared.runtime.spark.task_tries import is_another_try, is_first_task
 
 

@@ -166,7 +166,7 @@ class KafkaPublisher:
 
     def _new_topic(self, topic: str, partition_count: int) -> "_Topic":
         async def send(partition: int, builder: BatchBuilder) -> int:
-            return await self._send(topic, partition, builder)
+            return await self._produce(topic, partition, builder)
 
         return _Topic(
             [
@@ -184,7 +184,7 @@ class KafkaPublisher:
     def _new_builder(self) -> BatchBuilder:
         return RecordBatch(self._batch_bytes_max)
 
-    async def _send(self, topic: str, partition: int, builder: BatchBuilder) -> int:
+    async def _produce(self, topic: str, partition: int, builder: BatchBuilder) -> int:
         """Hand one batch over and wait for Kafka's report on it, however long that takes."""
         producer = self._producer
         assert producer is not None, "the gate is open only while there is a producer"

@@ -158,11 +158,20 @@ def open_stream_record(record: RecordIn) -> Envelope:
         value=record.value,
         key=record.key,
         stream=stream_of(origin.topic),
-        event_id=_id_text(headers.get(EVENT_ID)) or coordinates(origin),
+        event_id=event_id_of(headers.get(EVENT_ID), origin),
         event_time_ms=_whole(headers.get(EVENT_TIME), otherwise=record.timestamp_ms),
         accepted_at_ms=_whole(headers.get(ACCEPTED_AT), otherwise=record.timestamp_ms),
-        traceparent=_text(headers.get(TRACEPARENT)) or None,
+        traceparent=trace_of(headers.get(TRACEPARENT)),
     )
+
+
+def event_id_of(raw: bytes | None, origin: Origin) -> str:
+    """The id in a header; an event without a readable one is named after its place."""
+    return _id_text(raw) or coordinates(origin)
+
+
+def trace_of(raw: bytes | None) -> str | None:
+    return _text(raw) or None
 
 
 def coordinates(origin: Origin) -> str:

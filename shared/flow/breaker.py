@@ -1,4 +1,4 @@
-"""Decides whether a destination that keeps failing is left alone, and when it is tried again.
+"""Leaves a destination alone that keeps failing, and says when it is tried again.
 
 Counted per request, so a failed batch is one failure. Closed, open, half open: while it is open
 nothing is sent; then one small request at a time probes, three answers close it, and a failure

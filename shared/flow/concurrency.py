@@ -1,4 +1,4 @@
-"""Decides how many requests a destination gets at once: more while it answers well, fewer if not.
+"""Sets how many requests a destination gets at once: more while it answers well, fewer if not.
 
 Additive increase, multiplicative decrease, once per window: W doubles per healthy window up to
 where there was congestion before, then grows by one; congestion takes three tenths of it. A

@@ -1,4 +1,4 @@
-"""Decides whether a destination gets a request now, and what each request teaches about it.
+"""Says whether a destination gets a request now, and learns from each one.
 
 One `Flow` is what is known of a destination: how many requests at once, its rate gate, its
 breaker, its retry tokens, whether it is held or disabled. Every worker that sends to it asks
@@ -338,7 +338,7 @@ def _judged(flow: Flow, limits: SendLimits, ended: Ended, *, now_ms: int, roll: 
     """Whether the destination is to be held or disabled after a request."""
     status = ended.attempt.status if isinstance(ended.attempt, Responded) else None
     is_unwanted = status == GONE or (
-        isinstance(ended.attempt, Responded) and ended.attempt.wish is WebhookDirective.DISABLE
+        isinstance(ended.attempt, Responded) and ended.attempt.directive is WebhookDirective.DISABLE
     )
     is_rejected = ended.verdict.outcome is Outcome.NON_RECOVERABLE
     minutes = _minutes(flow.minutes, is_rejected=is_rejected, now_ms=now_ms)

@@ -1,4 +1,4 @@
-"""Decides how what is known of a destination is written down: in a file, and in the state topic.
+"""Writes down what is known of a destination: in a file, and in the state topic.
 
 One JSON object for both. Its first members are for people and for the console; `flow` is what a
 worker goes on from after a restart. What cannot be read is nothing: a destination then starts

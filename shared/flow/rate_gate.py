@@ -1,4 +1,4 @@
-"""Decides how many events per second a destination gets: what its owner set, what it asked for.
+"""Limits a destination's events per second, by what its owner set and by what it asked for.
 
 A 429, or a Retry-After, closes the gate until the time that was asked for. Then it opens at nine
 tenths of the last good rate and gives a tenth more per window, until the cap has no meaning left.

@@ -1,4 +1,4 @@
-"""Decides what one HTTP attempt amounts to: every status and every failure becomes one verdict.
+"""Classifies one HTTP attempt: every status and every failure becomes one verdict.
 
 The rule is literal: 2xx is delivered, any 4xx but 429 is non-recoverable, all else is recoverable.
 A destination may add statuses to the recoverable ones (`retry_on`, meant for 408 and 425).
@@ -26,7 +26,6 @@ class Failure(Enum):
     RESPONSE_UNREADABLE = "response_unreadable"
     REQUEST_UNBUILDABLE = "request_unbuildable"
     POLICY_BLOCKED = "policy_blocked"
-    TOO_LARGE = "too_large"
     PAUSED = "paused"
     BREAKER_OPEN = "breaker_open"
     HELD = "held"
@@ -35,7 +34,6 @@ class Failure(Enum):
     KEY_WAITS = "key_waits"
     DISABLED = "endpoint_disabled"
     RESOLVER_DOWN = "resolver_down"
-    PROXY_DOWN = "proxy_down"
     SECRET_UNAVAILABLE = "secret_unavailable"  # noqa: S105 - a cause, not a secret
     TOKEN_UNAVAILABLE = "token_unavailable"  # noqa: S105 - as above
 
@@ -61,7 +59,7 @@ class Responded:
     report: bytes = b""
     # Its media type says that it does.
     is_report: bool = False
-    wish: WebhookDirective | None = None
+    directive: WebhookDirective | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,19 +105,20 @@ AMBIGUOUS = frozenset({502, 504})
 TOO_MANY_REQUESTS = 429
 
 
-def wish_of(header: str) -> WebhookDirective | None:
+def directive_of(header: str) -> WebhookDirective | None:
     """What a `webhook-delivery` header asks for; unknown words ask for nothing."""
-    return next((wish for wish in WebhookDirective if wish.value == header.strip().lower()), None)
+    word = header.strip().lower()
+    return next((directive for directive in WebhookDirective if directive.value == word), None)
 
 
 def classify(attempt: Attempt, *, retry_on: AbstractSet[int] = frozenset()) -> Verdict:
     """Say what an attempt amounts to. Total: every value of Attempt has its verdict."""
     match attempt:
-        case Responded(status=status, is_resent=is_resent, wish=wish):
+        case Responded(status=status, is_resent=is_resent, directive=directive):
             verdict = _classify_status(status, retry_on)
-            if wish is not None and verdict.outcome is not Outcome.OK:
+            if directive is not None and verdict.outcome is not Outcome.OK:
                 # It wants none of these events again, whatever it says besides.
-                return Verdict(Outcome.NON_RECOVERABLE, f"asked_{wish.value}")
+                return Verdict(Outcome.NON_RECOVERABLE, f"asked_{directive.value}")
             if is_resent and verdict.outcome is Outcome.RECOVERABLE:
                 return replace(verdict, is_ambiguous=True)
             return verdict
@@ -176,8 +175,6 @@ def _classify_failure(failure: Failure) -> Verdict:
             return Verdict(Outcome.RECOVERABLE, reason, is_ambiguous=True, is_breaker_failure=True)
         case Failure.REQUEST_UNBUILDABLE | Failure.POLICY_BLOCKED | Failure.DISABLED:
             return Verdict(Outcome.NON_RECOVERABLE, reason, is_config_fault=True)
-        case Failure.TOO_LARGE:
-            return Verdict(Outcome.NON_RECOVERABLE, reason, is_splittable=True)
         case (
             Failure.PAUSED
             | Failure.BREAKER_OPEN
@@ -186,7 +183,6 @@ def _classify_failure(failure: Failure) -> Verdict:
             | Failure.BUDGET_USED_UP
             | Failure.KEY_WAITS
             | Failure.RESOLVER_DOWN
-            | Failure.PROXY_DOWN
             | Failure.SECRET_UNAVAILABLE
             | Failure.TOKEN_UNAVAILABLE
         ):

@@ -5,7 +5,6 @@ pure: the time, the dice and the budget come in as numbers. Nothing here sends, 
 """
 
 import math
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias, assert_never
 
@@ -26,8 +25,6 @@ class Policy:
     """What the destination's owner may choose about retrying."""
 
     schedule: RetrySchedule = field(default_factory=RetrySchedule)
-    # Statuses to treat as recoverable besides 429 and what is not 4xx.
-    retry_on: AbstractSet[int] = frozenset()
     # The destination refuses everything and its events are to wait, not to die, until it is well.
     is_held: bool = False
 
@@ -37,6 +34,8 @@ class Situation:
     """What else bears on the decision besides the attempt itself."""
 
     batch_count: int
+    # Whether the destination can bear another attempt in place.
+    may_retry_locally: bool
     local_attempt_count: int
     # Seconds left of the micro-batch's time box; a local wait must fit into it.
     budget_s: float
@@ -108,9 +107,10 @@ Admission: TypeAlias = Send | Hop | DeadLetter
 Waiting: TypeAlias = RetryLater | Park | Hop
 
 
-def decide(history: History, attempt: Attempt, policy: Policy, situation: Situation) -> Decision:
-    """Say what happens to an event after an attempt."""
-    verdict = classify(attempt, retry_on=policy.retry_on)
+def decide(
+    history: History, attempt: Attempt, verdict: Verdict, policy: Policy, situation: Situation
+) -> Decision:
+    """Say what happens to an event after an attempt that amounts to `verdict`."""
     seen = _with_attempt(history, attempt, verdict, now_ms=situation.now_ms)
     match verdict.outcome:
         case Outcome.OK:
@@ -182,10 +182,11 @@ def _retry(
     if asked is not None and asked.is_refusal:
         return DeadLetter(DESTINATION_REFUSED_RETRY, charged)
     asked_s = asked.clamped_s if asked is not None else 0.0
-    local_s = schedule.local_delay_s(situation.local_attempt_count, roll=situation.roll)
     # Not a word of the history here: what is sent together is retried in place together.
-    if local_s is not None and max(local_s, asked_s) <= situation.budget_s:
-        return RetryLocally(max(local_s, asked_s), history)
+    if situation.may_retry_locally:
+        local_s = schedule.local_delay_s(situation.local_attempt_count, roll=situation.roll)
+        if local_s is not None and max(local_s, asked_s) <= situation.budget_s:
+            return RetryLocally(max(local_s, asked_s), history)
     tier = schedule.tier_after(charged.attempt_count)
     if tier is None:
         return DeadLetter(RETRIES_EXHAUSTED, charged)

@@ -91,15 +91,16 @@ class RetrySchedule:
 class Wait:
     """How long a destination asked us to wait; negative means: do not come back."""
 
-    delay_s: float
+    # Private, as nobody is to wait for it as it stands.
+    _asked_s: float
 
     @property
     def is_refusal(self) -> bool:
-        return self.delay_s < 0
+        return self._asked_s < 0
 
     @property
     def clamped_s(self) -> float:
-        return min(max(self.delay_s, RETRY_AFTER_S_MIN), RETRY_AFTER_S_MAX)
+        return min(max(self._asked_s, RETRY_AFTER_S_MIN), RETRY_AFTER_S_MAX)
 
 
 def jittered(delay_s: float, *, roll: float) -> float:

@@ -14,10 +14,14 @@ from shared.event.record import KafkaPartition, Position
 
 def replay_until(checkpoint: Path) -> dict[KafkaPartition, int]:
     """The end of the uncommitted micro-batch, by Kafka partition; empty if there is none."""
+    planned = replayed_micro_batch(checkpoint)
+    return {} if planned is None else _ends(checkpoint / "offsets" / str(planned))
+
+
+def replayed_micro_batch(checkpoint: Path) -> int | None:
+    """The number of the micro-batch that will be run again; None when there is none."""
     planned = _newest(checkpoint / "offsets")
-    if planned is None or planned == _newest(checkpoint / "commits"):
-        return {}
-    return _ends(checkpoint / "offsets" / str(planned))
+    return None if planned == _newest(checkpoint / "commits") else planned
 
 
 def position(checkpoint: Path) -> dict[KafkaPartition, int]:

@@ -44,7 +44,7 @@ def send(
         sender = Sender(allows_private=allows_private, box=box, resolve=resolve)
         headers = {"webhook-id": "msg_1", "webhook-timestamp": str(now_ms() // 1000)}
         try:
-            return [await sender.send(to, body, headers) for _ in range(times)]
+            return [await sender.post(to, body, headers) for _ in range(times)]
         finally:
             await sender.close()
 

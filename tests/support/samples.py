@@ -1,5 +1,6 @@
 """Makes the events, histories and records that the unit tests are about."""
 
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
 
@@ -8,6 +9,8 @@ from hypothesis import strategies as st
 from shared.event.envelope import Envelope, History
 from shared.event.record import Headers, Origin, RecordIn
 from shared.proof.receipt import Covered, Receipt, ReceiptOutcome
+from shared.retry.attempt import Attempt, classify
+from shared.retry.decision import Decision, Policy, Situation, decide
 
 # A Tuesday in November 2023; any instant does, but a real one makes failures readable.
 NOW_MS = 1_700_000_000_000
@@ -33,6 +36,18 @@ def an_envelope(
         accepted_at_ms=accepted_at_ms,
         traceparent=traceparent,
     )
+
+
+def decided(
+    history: History,
+    attempt: Attempt,
+    policy: Policy,
+    situation: Situation,
+    *,
+    retry_on: AbstractSet[int] = frozenset(),
+) -> Decision:
+    """What happens after an attempt, with the verdict that it deserves."""
+    return decide(history, attempt, classify(attempt, retry_on=retry_on), policy, situation)
 
 
 def a_history(

@@ -1,4 +1,4 @@
-"""Decides how rows cross between Spark and the core: Arrow batches in, Arrow batches out.
+"""Carries rows between Spark and the core: Arrow batches in, Arrow batches out.
 
 The columns are those of Spark's Kafka source and sink; the due gate yields the same ones.
 """
@@ -9,18 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from shared.event.envelope import ACCEPTED_AT, EVENT_ID, EVENT_TIME, Envelope, open_stream_record
 from shared.event.record import Headers, Origin, RecordIn, RecordOut
-from shared.event.topics import stream_of
 
 _HEADERS: pa.DataType = pa.list_(
     pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 )
-
-# The headers of a record as the gateway writes it for a caller without a trace of its own.
-_REGULAR = (EVENT_ID, EVENT_TIME, ACCEPTED_AT)
-# As many as the core reads as a number; 13 are enough until the year 2286.
-_TIME_DIGITS_MAX = 18
 
 # What Spark's Kafka source gives, less `timestampType`.
 COLUMNS_IN = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
@@ -53,8 +46,12 @@ ARROW_IN = pa.schema(_FIELDS_IN)
 ARROW_OUT = pa.schema(_FIELDS_OUT)
 
 
-def records_of(batch: pa.RecordBatch) -> Iterator[RecordIn]:
-    """The records of an Arrow batch, in order."""
+def records_of(rows: pa.RecordBatch | Sequence[RecordIn]) -> Iterator[RecordIn]:
+    """The records of an Arrow batch, in order; in real time they have been unpacked already."""
+    if not isinstance(rows, pa.RecordBatch):
+        yield from rows
+        return
+    batch = rows
     columns = (
         batch.column("topic").to_pylist(),
         batch.column("partition").to_pylist(),
@@ -73,72 +70,6 @@ def records_of(batch: pa.RecordBatch) -> Iterator[RecordIn]:
             value=b"" if value is None else value,
             headers=headers,
         )
-
-
-def envelopes_of(batch: pa.RecordBatch) -> list[Envelope]:
-    """What `open_stream_record` makes of each record, but column by column.
-
-    Records that the gateway wrote all have the same headers in the same order; then this takes a
-    fifth of the time (measured). If a single one differs, all are opened one by one.
-    """
-    facts = _regular_facts(batch)
-    if facts is None:
-        return [open_stream_record(record) for record in records_of(batch)]
-    topics: list[Any] = batch.column("topic").to_pylist()
-    streams = {topic: stream_of(topic) for topic in set(topics)}
-    columns = (
-        topics,
-        batch.column("partition").to_pylist(),
-        batch.column("offset").to_pylist(),
-        batch.column("key").to_pylist(),
-        batch.column("value").to_pylist(),
-        *facts,
-    )
-    return [
-        Envelope(
-            origin=Origin(topic, partition, offset),
-            value=value or b"",
-            key=key,
-            stream=streams[topic],
-            event_id=event_id,
-            event_time_ms=event_time_ms,
-            accepted_at_ms=accepted_at_ms,
-        )
-        for (
-            topic,
-            partition,
-            offset,
-            key,
-            value,
-            event_id,
-            event_time_ms,
-            accepted_at_ms,
-        ) in zip(*columns, strict=True)
-    ]
-
-
-def _regular_facts(batch: pa.RecordBatch) -> tuple[list[str], list[int], list[int]] | None:
-    """Ids, event times and acceptance times; None if any record has other headers than those."""
-    column: Any = batch.column("headers")
-    ends = column.offsets.to_pylist()
-    first, last = ends[0], ends[-1]
-    width = len(_REGULAR)
-    if ends != list(range(first, first + width * batch.num_rows + 1, width)):
-        return None
-    names = column.values.field("key").slice(first, last - first).to_pylist()
-    if names != list(_REGULAR) * batch.num_rows:
-        return None
-    values = column.values.field("value").slice(first, last - first).to_pylist()
-    event_times, accepted_ats = values[1::width], values[2::width]
-    try:
-        if not all(
-            raw.isdigit() and len(raw) <= _TIME_DIGITS_MAX for raw in (*event_times, *accepted_ats)
-        ):
-            return None
-        ids = [raw.decode() for raw in values[0::width]]
-    except (AttributeError, UnicodeDecodeError):
-        return None
-    return (ids, list(map(int, event_times)), list(map(int, accepted_ats))) if all(ids) else None
 
 
 def batch_of(records: Sequence[RecordOut]) -> pa.RecordBatch:

@@ -1,4 +1,4 @@
-"""Decides whether a Spark task is another try of one that died, and nobody knows what that sent."""
+"""Says whether a Spark task is another try of one that died: nobody knows what that one sent."""
 
 from pyspark import TaskContext
 

@@ -97,7 +97,7 @@ def test_many_requests_wait_for_one_token() -> None:
 
     async def side_by_side(to: Destination) -> list[Attempt]:
         sender = Sender(allows_private=True, box=BOX)
-        attempts = await asyncio.gather(*(sender.send(to, b"[1]", {}) for _ in range(8)))
+        attempts = await asyncio.gather(*(sender.post(to, b"[1]", {}) for _ in range(8)))
         await sender.close()
         return attempts
 
@@ -163,7 +163,7 @@ def test_a_signature_is_made_anew_for_each_attempt() -> None:
         sender = Sender(allows_private=True, box=BOX)
         for timestamp_s in ("1700000000", "1700000030"):
             headers = {"webhook-id": "msg_1", "webhook-timestamp": timestamp_s}
-            await sender.send(to, b"[1]", headers)
+            await sender.post(to, b"[1]", headers)
         await sender.close()
 
     with scripted_destination() as destination:

@@ -216,7 +216,7 @@ def test_settings_that_change_are_used_at_once() -> None:
     async def change(first: Destination, second: Destination) -> None:
         sender = Sender(allows_private=True, box=BOX)
         for to in (first, second):
-            assert await sender.send(to, b"[1]", {}) == Responded(200)
+            assert await sender.post(to, b"[1]", {}) == Responded(200)
         await sender.close()
 
     with scripted_destination() as one, scripted_destination() as other:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from delivery.flow_store import FlowStore
 from shared.config.destination import Destination
-from shared.flow.flow import limits_of, parked
+from shared.flow.flow import limits_of
 from shared.flow.flow_record import open_flow_record
 from shared.retry.schedule import RetrySchedule
 from tests.support.samples import NOW_MS
@@ -23,7 +23,7 @@ def count_up(folder: Path, times: int) -> None:
     store = FlowStore(folder)
     for _ in range(times):
         with store.hold(SHOP, LIMITS, now_ms=NOW_MS) as held:
-            held.flow = parked(held.flow, "over_rate", 1)
+            held.park({"over_rate": 1})
 
 
 def hold_on(folder: Path, told: Path) -> None:

@@ -31,7 +31,7 @@ def send_times(
         to = Destination(stream="demo", name="to", url=url, timeout_s=timeout_s)
         try:
             return [
-                await sender.send(to, body, {"content-type": "application/json"})
+                await sender.post(to, body, {"content-type": "application/json"})
                 for _ in range(times)
             ]
         finally:
@@ -197,13 +197,13 @@ def test_a_connection_given_up_while_it_waited_is_replaced() -> None:
     async def send_twice(url: str) -> list[Attempt]:
         sender = Sender(box=SecretBox([]), allows_private=True)
         to = Destination(stream="demo", name="to", url=url)
-        first = await sender.send(to, b"[1]", {})
-        (waiting,) = sender._ways[to.id]._endpoint._idle
+        first = await sender.post(to, b"[1]", {})
+        (waiting,) = sender._builders[to.id]._endpoint._idle
         until_s = time.monotonic() + 5
         # The loop stands still meanwhile, as between two tasks: it does not see the goodbye.
         while waiting.is_usable and time.monotonic() < until_s:
             time.sleep(0.001)  # noqa: ASYNC251
-        second = await sender.send(to, b"[1]", {})
+        second = await sender.post(to, b"[1]", {})
         await sender.close()
         return [first, second]
 

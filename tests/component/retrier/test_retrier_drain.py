@@ -9,11 +9,12 @@ from shared.event.envelope import History, open_stream_record, retry_headers
 from shared.event.record import Origin, RecordIn, RecordOut
 from shared.event.topics import retry_topic
 from shared.retry.attempt import Failed, Failure
-from shared.retry.decision import Park, RetryLater, Situation, decide
+from shared.retry.decision import Park, RetryLater, Situation
 from shared.retry.decision import Policy as RetryPolicy
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
 from tests.support.deliver_runs import events, opened, plan_for, run, sample
+from tests.support.samples import decided
 from tests.support.scripted_destination import Reply, Request, always, scripted_destination
 
 WAITING = 20_000
@@ -26,8 +27,15 @@ PARALLEL_MAX = 4
 def waiting(count: int, destination_id: str) -> list[RecordIn]:
     """Events that failed once, as the gate releases them."""
     history = History.fresh(now_ms=now_ms(), deadline_s=RetrySchedule().deadline_s)
-    situation = Situation(1, 3, 0.0, now_ms(), 0.0)
-    failed = decide(history, Failed(Failure.CONNECT_REFUSED), RetryPolicy(), situation)
+    situation = Situation(
+        batch_count=1,
+        may_retry_locally=False,
+        local_attempt_count=3,
+        budget_s=0.0,
+        now_ms=now_ms(),
+        roll=0.0,
+    )
+    failed = decided(history, Failed(Failure.CONNECT_REFUSED), RetryPolicy(), situation)
     assert isinstance(failed, RetryLater | Park)
     return [
         released(

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delivery.arrow_events import columns_of
-from delivery.body import chunks, join_body
+from delivery.batches import chunks, join_body
 from shared.event.envelope import event_headers, open_stream_record
 from shared.event.record import Headers, Origin, RecordIn
 from shared.proof.receipt import facts_of

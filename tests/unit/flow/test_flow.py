@@ -180,9 +180,9 @@ def test_a_410_disables_at_once_and_a_person_enables_again() -> None:
 
 @pytest.mark.parametrize("status", [200, 400, 503])
 def test_a_destination_may_ask_to_be_disabled(status: int) -> None:
-    flow = told(Flow(), OK, Responded(status, wish=WebhookDirective.ABORT))
+    flow = told(Flow(), OK, Responded(status, directive=WebhookDirective.ABORT))
     assert ask(flow)[1] == Start(is_probe=False)
-    flow = told(flow, Responded(status, wish=WebhookDirective.DISABLE))
+    flow = told(flow, Responded(status, directive=WebhookDirective.DISABLE))
     assert ask(flow)[1] == Never()
     # A request that was under way meanwhile changes nothing.
     assert ask(told(flow, OK))[1] == Never()

@@ -15,7 +15,7 @@ from shared.retry.attempt import (
     Verdict,
     WebhookDirective,
     classify,
-    wish_of,
+    directive_of,
 )
 
 OK, AGAIN, NEVER, PARK = (
@@ -85,7 +85,6 @@ FAILURES = {
     Failure.RESPONSE_UNREADABLE: (AGAIN, True, True, False, False),
     Failure.REQUEST_UNBUILDABLE: (NEVER, False, False, True, False),
     Failure.POLICY_BLOCKED: (NEVER, False, False, True, False),
-    Failure.TOO_LARGE: (NEVER, False, False, False, True),
     Failure.PAUSED: (PARK, False, False, False, False),
     Failure.BREAKER_OPEN: (PARK, False, False, False, False),
     Failure.HELD: (PARK, False, False, False, False),
@@ -94,7 +93,6 @@ FAILURES = {
     Failure.OVER_RATE: (PARK, False, False, False, False),
     Failure.BUDGET_USED_UP: (PARK, False, False, False, False),
     Failure.RESOLVER_DOWN: (PARK, False, False, False, False),
-    Failure.PROXY_DOWN: (PARK, False, False, False, False),
     Failure.SECRET_UNAVAILABLE: (PARK, False, False, False, False),
     Failure.TOKEN_UNAVAILABLE: (PARK, False, False, False, False),
 }
@@ -188,16 +186,16 @@ def test_of_a_first_copy_nobody_knows_unless_the_second_one_settles_it() -> None
 
 
 @pytest.mark.parametrize("status", [100, 302, 400, 429, 503])
-@pytest.mark.parametrize("wish", WebhookDirective)
+@pytest.mark.parametrize("directive", WebhookDirective)
 def test_a_destination_may_ask_for_no_more_of_a_message(
-    status: int, wish: WebhookDirective
+    status: int, directive: WebhookDirective
 ) -> None:
-    asked = classify(Responded(status, "30", wish=wish, is_resent=True), retry_on={400})
-    assert asked == Verdict(NEVER, f"asked_{wish.value}")
+    asked = classify(Responded(status, "30", directive=directive, is_resent=True), retry_on={400})
+    assert asked == Verdict(NEVER, f"asked_{directive.value}")
     # What it has taken it has taken.
-    assert classify(Responded(204, wish=wish)) == classify(Responded(204))
+    assert classify(Responded(204, directive=directive)) == classify(Responded(204))
 
 
 def test_what_a_destination_asks_for_is_one_of_two_words() -> None:
-    found = [wish_of(header) for header in ("", "later", "Disable ", "abort-message")]
+    found = [directive_of(header) for header in ("", "later", "Disable ", "abort-message")]
     assert found == [None, None, WebhookDirective.DISABLE, WebhookDirective.ABORT]

@@ -24,10 +24,9 @@ from shared.retry.decision import (
     Situation,
     Split,
     admit,
-    decide,
 )
 from shared.retry.schedule import RetrySchedule
-from tests.support.samples import DAY_S, NOW_MS, a_history, histories
+from tests.support.samples import DAY_S, NOW_MS, a_history, decided, histories
 
 POLICY = Policy()
 HOUR_S = 3_600.0
@@ -36,17 +35,18 @@ HOUR_S = 3_600.0
 def a_situation(
     *,
     batch_count: int = 1,
+    may_retry_locally: bool = True,
     local_attempt_count: int = 3,
     budget_s: float = 5.0,
     now_ms: int = NOW_MS,
     roll: float = 0.0,
 ) -> Situation:
     """After the third attempt in the micro-batch: no local one is left."""
-    return Situation(batch_count, local_attempt_count, budget_s, now_ms, roll)
+    return Situation(batch_count, may_retry_locally, local_attempt_count, budget_s, now_ms, roll)
 
 
 def after(attempt: Attempt, history: History | None = None) -> Decision:
-    return decide(history or a_history(), attempt, POLICY, a_situation())
+    return decided(history or a_history(), attempt, POLICY, a_situation())
 
 
 def test_a_2xx_is_delivered() -> None:
@@ -79,13 +79,13 @@ def test_only_what_was_sent_is_an_attempt_with_a_time() -> None:
 @pytest.mark.parametrize("status", [400, 413, 415, 422])
 def test_a_batch_that_one_event_may_have_spoilt_is_split(status: int) -> None:
     situation = a_situation(batch_count=2)
-    assert decide(a_history(), Responded(status), POLICY, situation) == Split(f"status_{status}")
-    assert isinstance(decide(a_history(), Responded(status), POLICY, a_situation()), DeadLetter)
+    assert decided(a_history(), Responded(status), POLICY, situation) == Split(f"status_{status}")
+    assert isinstance(decided(a_history(), Responded(status), POLICY, a_situation()), DeadLetter)
 
 
 def test_a_batch_that_no_single_event_has_spoilt_is_not_split() -> None:
     situation = a_situation(batch_count=500)
-    assert isinstance(decide(a_history(), Responded(401), POLICY, situation), DeadLetter)
+    assert isinstance(decided(a_history(), Responded(401), POLICY, situation), DeadLetter)
 
 
 # attempts made here, seconds of budget left -> local delay, or None for a retry tier
@@ -106,7 +106,7 @@ def test_a_recoverable_failure_is_tried_again_in_place_while_the_budget_lasts(
     made: int, budget_s: float, delay_s: float | None
 ) -> None:
     situation = a_situation(local_attempt_count=made, budget_s=budget_s)
-    decision = decide(a_history(), Responded(503), POLICY, situation)
+    decision = decided(a_history(), Responded(503), POLICY, situation)
     if delay_s is None:
         assert isinstance(decision, RetryLater)
         assert decision.history.attempt_count == 1
@@ -118,10 +118,10 @@ def test_a_recoverable_failure_is_tried_again_in_place_while_the_budget_lasts(
 
 def test_a_local_wait_is_as_long_as_the_destination_asked() -> None:
     situation = a_situation(local_attempt_count=1)
-    decision = decide(a_history(), Responded(429, retry_after="3"), POLICY, situation)
+    decision = decided(a_history(), Responded(429, retry_after="3"), POLICY, situation)
     assert isinstance(decision, RetryLocally)
     assert decision.delay_s == 3.0
-    longer = decide(a_history(), Responded(429, retry_after="5.001"), POLICY, situation)
+    longer = decided(a_history(), Responded(429, retry_after="5.001"), POLICY, situation)
     assert isinstance(longer, RetryLater)
 
 
@@ -279,6 +279,7 @@ attempts: st.SearchStrategy[Attempt] = st.one_of(
 situations = st.builds(
     Situation,
     batch_count=st.integers(1, 500),
+    may_retry_locally=st.booleans(),
     local_attempt_count=st.integers(1, 5),
     budget_s=st.floats(-5, 10),
     now_ms=st.just(NOW_MS),
@@ -291,7 +292,7 @@ def test_events_that_were_sent_together_stay_together(
     one: History, other: History, attempt: Attempt, situation: Situation
 ) -> None:
     """`deliver` counts on it: one batch is retried in place or split as a whole, or not at all."""
-    kinds = [type(decide(each, attempt, POLICY, situation)) for each in (one, other)]
+    kinds = [type(decided(each, attempt, POLICY, situation)) for each in (one, other)]
     if any(kind in {Delivered, RetryLocally, Split} for kind in kinds):
         assert kinds[0] is kinds[1]
 
@@ -300,7 +301,7 @@ def test_events_that_were_sent_together_stay_together(
 def test_no_decision_forgets_what_went_before(
     history: History, attempt: Attempt, situation: Situation
 ) -> None:
-    decision = decide(history, attempt, POLICY, situation)
+    decision = decided(history, attempt, POLICY, situation)
     if isinstance(decision, Delivered | Split):
         return
     kept = decision.history
@@ -345,7 +346,7 @@ class Life:
                     assert self.now_ms >= self.allowed_at_ms, "too early"
                     assert self.now_ms < history.deadline_at_ms, "past its deadline"
                     situation = a_situation(now_ms=self.now_ms)
-                    decision = decide(history, reply, Policy(schedule), situation)
+                    decision = decided(history, reply, Policy(schedule), situation)
                     if isinstance(decision, Delivered | DeadLetter):
                         self.reason = decision.reason
                         return

@@ -1,5 +1,7 @@
 """What is not tried now: it waits uncharged in the tier nearest to its time, or is given up."""
 
+from dataclasses import replace
+
 import pytest
 
 from shared.event.envelope import History
@@ -10,23 +12,31 @@ from shared.retry.decision import (
     Decision,
     Park,
     Policy,
+    RetryLater,
+    RetryLocally,
     Situation,
     Split,
-    decide,
     refuse,
 )
 from shared.retry.schedule import RetrySchedule
-from tests.support.samples import DAY_S, NOW_MS, a_history
+from tests.support.samples import DAY_S, NOW_MS, a_history, decided
+
+SITUATION = Situation(9, True, 3, 5.0, NOW_MS, 0.0)
 
 
 def test_what_a_held_destination_rejects_waits() -> None:
     held = Policy(is_held=True)
-    decision = decide(a_history(), Responded(401), held, Situation(9, 3, 5.0, NOW_MS, 0.0))
+    decision = decided(a_history(), Responded(401), held, SITUATION)
     assert isinstance(decision, Park)
     assert (decision.history.attempt_count, decision.history.cause) == (0, "status_401")
-    assert isinstance(
-        decide(a_history(), Responded(400), held, Situation(9, 3, 5.0, NOW_MS, 0.0)), Split
-    )
+    assert isinstance(decided(a_history(), Responded(400), held, SITUATION), Split)
+
+
+def test_what_the_destination_cannot_bear_is_not_tried_again_in_place() -> None:
+    first = replace(SITUATION, local_attempt_count=1)
+    assert isinstance(decided(a_history(), Responded(503), Policy(), first), RetryLocally)
+    unbearable = replace(first, may_retry_locally=False)
+    assert isinstance(decided(a_history(), Responded(503), Policy(), unbearable), RetryLater)
 
 
 # cause, seconds until it may be tried, seconds to the deadline -> tier, and seconds not to be early

@@ -6,6 +6,7 @@ The seed is fixed: a life that breaks a promise can be lived again.
 
 import random
 from collections import Counter
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 import pytest
@@ -24,9 +25,9 @@ from shared.retry.decision import (
     Situation,
     Split,
     admit,
-    decide,
 )
 from shared.retry.schedule import RETRY_AFTER_S_MAX, RetrySchedule
+from tests.support.samples import decided
 
 SEED = 20_261_121
 SCHEDULE = RetrySchedule()
@@ -35,7 +36,13 @@ ROUNDS_MAX = 1 + sum(SCHEDULE.tier_rounds)
 TIME_BOX_S = 5.0
 # What a release may be late by: a look and a micro-batch, and now and then an outage of hours.
 LATE_MS = (0, 0, 300, 1_500, 1_500, 60_000, 7_200_000)
-POLICIES = (Policy(), Policy(), Policy(retry_on=frozenset({408})), Policy(is_held=True))
+# What a destination may choose, and which statuses it counts as recoverable.
+POLICIES: tuple[tuple[Policy, AbstractSet[int]], ...] = (
+    (Policy(), frozenset()),
+    (Policy(), frozenset()),
+    (Policy(), frozenset({408})),
+    (Policy(is_held=True), frozenset()),
+)
 
 OK = Responded(200)
 # Answers of a bad hour, and of a bad week; each life draws from one of them.
@@ -69,7 +76,7 @@ class Life:
 
     dice: random.Random
     mood: tuple[Attempt, ...]
-    policy: Policy
+    policy: tuple[Policy, AbstractSet[int]]
     now_ms: int = START_MS
     rounds: int = 0
     parks: int = 0
@@ -95,9 +102,15 @@ class Life:
             tries += 1
             attempt = self.dice.choice(self.mood)
             situation = Situation(
-                batch_count, tries, (ends_ms - self.now_ms) / 1000, self.now_ms, self.dice.random()
+                batch_count=batch_count,
+                may_retry_locally=True,
+                local_attempt_count=tries,
+                budget_s=(ends_ms - self.now_ms) / 1000,
+                now_ms=self.now_ms,
+                roll=self.dice.random(),
             )
-            match decide(self.history, attempt, self.policy, situation):
+            policy, retry_on = self.policy
+            match decided(self.history, attempt, policy, situation, retry_on=retry_on):
                 case RetryLocally(delay_s=delay_s, history=history):
                     self.history = history
                     self.now_ms += round(delay_s * 1000)

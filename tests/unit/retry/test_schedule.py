@@ -201,8 +201,8 @@ RETRY_AFTER = {
 @pytest.mark.parametrize("text", RETRY_AFTER, ids=lambda text: repr(text[:40]))
 def test_retry_after_is_read_as_the_table_says(text: str) -> None:
     expected = RETRY_AFTER[text]
-    found = parse_retry_after(text, now_ms=NOW_MS)
-    assert (found.delay_s if found is not None else None) == expected
+    wait = parse_retry_after(text, now_ms=NOW_MS)
+    assert wait == (None if expected is None else Wait(expected))
 
 
 def test_no_header_asks_for_nothing() -> None:
@@ -221,7 +221,7 @@ def test_a_date_is_never_a_refusal(naive: datetime) -> None:
     wait = parse_retry_after(format_datetime(at, usegmt=True), now_ms=NOW_MS)
     assert wait is not None
     assert not wait.is_refusal
-    assert wait.delay_s == max(0.0, at.timestamp() - NOW_MS / 1000)
+    assert wait == Wait(max(0.0, at.timestamp() - NOW_MS / 1000))
 
 
 @given(st.floats(allow_nan=False))

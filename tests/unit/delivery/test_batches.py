@@ -3,17 +3,30 @@
 import json
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delivery.body import CONTENT_TYPES, batch_id, chunks, join_body
-from shared.config.destination import BODY_FORMATS, BodyFormat
-from shared.event.envelope import Envelope
-from shared.event.record import Origin
+from delivery.arrow_events import columns_of
+from delivery.batches import (
+    CONTENT_TYPES,
+    Tried,
+    batch_id,
+    chunks,
+    fresh_batches,
+    is_plain,
+    join_body,
+    tried_batches,
+)
+from shared.config.destination import BODY_FORMATS, BodyFormat, Destination
+from shared.config.selection import Condition
+from shared.event.envelope import Envelope, event_headers, open_stream_record
+from shared.event.record import Origin, RecordIn
 from shared.proof.receipt import cover, facts_of
-from tests.support.samples import NOW_MS, an_envelope
+from shared.runtime.spark.arrow_rows import batch_in
+from tests.support.samples import NOW_MS, a_history, an_envelope
 
 # Bodies that hold several events; a single one is its own body.
 JOINED: tuple[BodyFormat, ...] = ("json", "cloudevents", "ndjson")
@@ -190,3 +203,67 @@ def test_each_body_format_has_its_content_type() -> None:
         "single": "application/json",
     }
     assert set(CONTENT_TYPES) == set(BODY_FORMATS)
+
+
+@given(
+    st.integers(20, 60),
+    st.integers(1, 30),
+    st.integers(20, 400),
+    st.integers(0, 30),
+    st.integers(0, 3),
+)
+def test_a_batch_of_columns_answers_as_one_of_opened_events(
+    count: int, count_max: int, bytes_max: int, middle: int, attempt_count: int
+) -> None:
+    """What fails, and is split or tried again, goes the same way whichever kind it began as."""
+    to = Destination(
+        "orders",
+        "to",
+        "https://to.example/in",
+        batch_count_max=count_max,
+        batch_bytes_max=bytes_max,
+    )
+    records = [stored(offset) for offset in range(count)]
+    columns = columns_of(batch_in(records))
+    assert columns is not None
+    fresh = a_history()
+    opened = [Tried(open_stream_record(record), fresh) for record in records]
+    after = a_history(attempt_count=attempt_count)
+    pairs = zip(fresh_batches(columns, fresh, to), tried_batches(opened, to), strict=True)
+    for quick, slow in pairs:
+        at = min(middle, quick.event_count)
+        for one, other in zip(
+            (quick, *quick.split_at(at)), (slow, *slow.split_at(at)), strict=True
+        ):
+            assert one.event_count == other.event_count
+            if not one.event_count:
+                continue
+            again = other.with_histories([after] * other.event_count)
+            assert one.with_histories([after]).tried() == again.tried()
+            assert one.tried() == other.tried()
+            assert set(one.histories) == set(other.histories)
+            assert one.facts == other.facts
+            assert one.body(to) == other.body(to)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"body_format": "ndjson"}, {"order": "key"}, {"fields": ("/a",)}]
+)
+def test_only_a_destination_that_takes_events_as_they_are_is_plain(
+    settings: dict[str, Any],
+) -> None:
+    plain = Destination("orders", "to", "https://to.example/in")
+    assert is_plain(plain)
+    assert not is_plain(replace(plain, **settings))
+    assert not is_plain(replace(plain, filter=(Condition("/kind", "equals", "wanted"),)))
+
+
+def stored(offset: int) -> RecordIn:
+    """A record of the gateway's, as it stands in the log."""
+    envelope = an_envelope(offset, value=b'"' + b"x" * (offset % 7) + b'"')
+    headers = event_headers(
+        event_id=envelope.event_id,
+        event_time_ms=envelope.event_time_ms,
+        accepted_at_ms=envelope.accepted_at_ms,
+    )
+    return RecordIn(envelope.origin, NOW_MS, envelope.key, envelope.value, headers)

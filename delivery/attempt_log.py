@@ -1,0 +1,57 @@
+"""Logs attempts, few enough to read: one a minute for each destination, and each change of fortune.
+
+Metrics count all of them, and receipts say what became of every event. These lines say to whoever
+reads a worker's log when and how a destination began to fail, or recovered.
+"""
+
+from dataclasses import dataclass, field
+from time import monotonic
+
+import structlog
+
+from shared.retry.attempt import Attempt, Failed, Outcome, Responded, Verdict
+
+log = structlog.get_logger()
+
+# A destination that flaps changes its fortune with each request.
+LINES_PER_MINUTE_MAX = 10
+_MINUTE_S = 60
+
+
+@dataclass(slots=True)
+class _Minute:
+    """What was logged of a destination in one minute."""
+
+    number: int
+    reason: str = ""
+    line_count: int = 0
+
+
+@dataclass(slots=True)
+class AttemptLog:
+    """What one worker process has logged of each destination."""
+
+    _minutes: dict[str, _Minute] = field(default_factory=dict)
+
+    def note(
+        self, destination_id: str, attempt: Attempt, verdict: Verdict, *, batch_id: str
+    ) -> None:
+        """Log an attempt if it is the minute's first, or ends otherwise than the one before."""
+        number = int(monotonic()) // _MINUTE_S
+        minute = self._minutes.get(destination_id)
+        if minute is None or minute.number != number:
+            minute = self._minutes[destination_id] = _Minute(number)
+        if verdict.reason == minute.reason or minute.line_count >= LINES_PER_MINUTE_MAX:
+            return
+        minute.reason = verdict.reason
+        minute.line_count += 1
+        say = log.info if verdict.outcome is Outcome.OK else log.warning
+        say(
+            "delivery.attempted",
+            destination=destination_id,
+            batch_id=batch_id,
+            outcome=verdict.outcome.value,
+            reason=verdict.reason,
+            status=attempt.status if isinstance(attempt, Responded) else None,
+            detail=attempt.detail if isinstance(attempt, Failed) else attempt.excerpt,
+        )

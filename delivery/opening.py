@@ -1,0 +1,162 @@
+"""Opens a task's rows: batches of events for each destination, and events that are not sent.
+
+Rows come as Spark's Arrow batches, or in real time as a few records at a time.
+"""
+
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from delivery.arrow_events import columns_of
+from delivery.batches import Batch, Tried, fresh_batches, is_plain, tried_batches
+from shared.config.destination import Destination
+from shared.config.selection import is_wanted
+from shared.event.envelope import (
+    Envelope,
+    History,
+    Malformed,
+    open_retry_record,
+    open_stream_record,
+)
+from shared.event.record import Origin, Position, RecordIn
+from shared.retry.decision import (
+    DESTINATION_GONE,
+    FILTERED,
+    DeadLetter,
+    Delivered,
+    Hop,
+    Send,
+    admit,
+)
+from shared.retry.schedule import RetrySchedule
+from shared.runtime.spark.arrow_rows import records_of
+
+Rows: TypeAlias = pa.RecordBatch | Sequence[RecordIn]
+# Batches that leave one after the other; those of another track may leave beside them.
+Track: TypeAlias = Iterable[Batch]
+
+
+@dataclass(slots=True)
+class Opened:
+    """What a task's rows hold, by destination."""
+
+    # Where the first row was read; a task reads one Kafka partition, in its order.
+    first: Origin | None
+    to_send: dict[str, Sequence[Track]] = field(default_factory=dict)
+    # Events that are not sent (now), with what happens to them instead.
+    unsent: dict[str, list[tuple[Tried, Delivered | Hop | DeadLetter]]] = field(
+        default_factory=dict
+    )
+    malformed: list[Malformed] = field(default_factory=list)
+
+    def is_repeat(self, replay_until: Position) -> bool:
+        if self.first is None:
+            return False
+        return self.first.offset < replay_until.get((self.first.topic, self.first.partition), 0)
+
+    def keep(self, name: str, tried: Tried, decision: Delivered | Hop | DeadLetter) -> None:
+        self.unsent.setdefault(name, []).append((tried, decision))
+
+
+def open_stream(
+    rows: Rows,
+    destinations: Mapping[str, Destination],
+    fresh: History,
+    *,
+    replay_until: Position,
+) -> Opened:
+    """First attempts: every event goes to every destination of the lane, which has one.
+
+    Of what a try that died has had, as offsets below `replay_until`, what fails may wait in a tier
+    already: each copy's request must say so.
+    """
+    opened = Opened(first=_first_place(rows))
+    if opened.is_repeat(replay_until):
+        fresh = replace(fresh, is_ambiguous=True)
+    columns = columns_of(rows)
+    for name, destination in destinations.items():
+        if columns is not None and is_plain(destination):
+            opened.to_send[name] = [fresh_batches(columns, fresh, destination)]
+            continue
+        if columns is not None:
+            envelopes = columns.envelopes(0, len(columns))
+        else:
+            envelopes = [open_stream_record(record) for record in records_of(rows)]
+        tried = [Tried(envelope, fresh) for envelope in envelopes]
+        opened.to_send[name] = _tracks(destination, tried, opened)
+    return opened
+
+
+def open_retries(
+    rows: Rows,
+    destinations: Mapping[str, Destination],
+    schedule: RetrySchedule,
+    *,
+    is_again: bool,
+    now_ms: int,
+) -> Opened:
+    """Waiting events: some go now, some wait on, and some have waited for too long."""
+    opened = Opened(first=_first_place(rows))
+    due: dict[str, list[Tried]] = {}
+    for record in records_of(rows):
+        envelope = open_retry_record(record)
+        if isinstance(envelope, Malformed):
+            opened.malformed.append(envelope)
+            continue
+        name, history = envelope.travel
+        if is_again:
+            # What a dead try let wait anew, its repeat does too: that copy must say so.
+            history = replace(history, is_ambiguous=True)
+        if name not in destinations:
+            opened.keep(name, Tried(envelope, history), DeadLetter(DESTINATION_GONE, history))
+            continue
+        match admit(history, schedule, now_ms=now_ms):
+            case Send(history=current):
+                due.setdefault(name, []).append(Tried(envelope, current))
+            case Hop() | DeadLetter() as decision:
+                opened.keep(name, Tried(envelope, history), decision)
+    for name, tried in due.items():
+        opened.to_send[name] = _tracks(destinations[name], tried, opened)
+    return opened
+
+
+def _first_place(rows: Rows) -> Origin | None:
+    if not isinstance(rows, pa.RecordBatch):
+        return rows[0].origin if rows else None
+    if not rows.num_rows:
+        return None
+    columns = (rows.column(name) for name in ("topic", "partition", "offset"))
+    return Origin(*(column[0].as_py() for column in columns))
+
+
+def _tracks(destination: Destination, tried: Sequence[Tried], opened: Opened) -> Sequence[Track]:
+    """As many tracks of batches as may go side by side in order."""
+    if destination.filter:
+        wanted = []
+        for event in tried:
+            if is_wanted(event.envelope.value, destination.filter):
+                wanted.append(event)
+            else:
+                opened.keep(destination.id, event, Delivered(FILTERED))
+        tried = wanted
+    if destination.order == "none":
+        return [tried_batches(tried, destination)]
+    tracks: list[list[Tried]] = [[] for _ in range(destination.parallel_max)]
+    # As they came into the log; what waits comes from several tiers.
+    for event in sorted(tried, key=lambda each: _place(each.envelope)):
+        tracks[_track_number(event.envelope) % len(tracks)].append(event)
+    return [tried_batches(track, destination) for track in tracks]
+
+
+def _place(envelope: Envelope) -> tuple[str, int, int]:
+    return envelope.origin.topic, envelope.origin.partition, envelope.origin.offset
+
+
+def _track_number(envelope: Envelope) -> int:
+    """All events of a key are of one track; those without a key have no order to keep."""
+    if envelope.key is None:
+        return envelope.origin.offset
+    return zlib.crc32(envelope.key)

@@ -1,0 +1,101 @@
+"""The dispatcher's quick turn: the same outcomes, and the same flow in the end, as with looks."""
+
+import asyncio
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delivery.batches import Batch, Tried, tried_batches
+from delivery.courier import Exchange, Sent
+from delivery.dispatcher import Dispatcher
+from delivery.flow_store import FlowStore, Permits
+from delivery.settling import Settlement
+from shared.config.destination import Destination
+from shared.event.record import RecordOut
+from shared.flow.flow import Flow, limits_of
+from shared.retry.attempt import Attempt, Failed, Failure, Responded, classify
+from shared.retry.schedule import RetrySchedule
+from tests.support.samples import NOW_MS, a_history, an_envelope
+
+# One request at a time: what ends first of several is for the event loop to say.
+TO = Destination("orders", "shop", "https://shop.example/in", batch_count_max=3, parallel_max=1)
+# Local retries take no time, so that a test does not.
+SCHEDULE = RetrySchedule(local_delays_s=(0.0, 0.0))
+LIMITS = limits_of(TO, SCHEDULE)
+
+attempts: st.SearchStrategy[Attempt] = st.sampled_from(
+    [
+        *[Responded(200)] * 6,
+        Responded(204),
+        Responded(400),
+        Responded(410),
+        Responded(503),
+        Failed(Failure.CONNECT_REFUSED),
+        Failed(Failure.SECRET_UNAVAILABLE),
+    ]
+)
+
+
+@dataclass
+class FakeCourier:
+    """Answers each request with the next attempt of a script."""
+
+    script: Sequence[Attempt]
+    request_count: int = 0
+
+    async def attempt(self, destination: Destination, batch: Batch) -> Sent:
+        attempt = self.script[self.request_count % len(self.script)]
+        self.request_count += 1
+        name = f"msg_{batch.facts.covered[0].first}"
+        verdict = classify(attempt, retry_on=destination.retry_on)
+        return Sent(attempt, verdict, {}, Exchange(name, NOW_MS, NOW_MS), latency_ms=1.0)
+
+
+def drained(
+    script: Sequence[Attempt], sizes: Sequence[int], *, calm_s: float
+) -> tuple[list[RecordOut], int, Flow]:
+    """What a real-time task leaves of events that come so many at a time."""
+    courier = FakeCourier(script)
+    store = FlowStore(None)
+    dispatcher = Dispatcher(
+        courier,  # type: ignore[arg-type]  # it has what a dispatcher asks for
+        Permits("task", store, TO, LIMITS, calm_s),
+        Settlement(TO, SCHEDULE, lambda: NOW_MS, None),
+        random.Random(7),
+    )
+    rows: list[RecordOut] = []
+    first = 0
+    for size in sizes:
+        events = [Tried(an_envelope(offset), a_history()) for offset in range(first, first + size)]
+        first += size
+        # Longer than any of this takes, and shorter than a breaker opens for.
+        box_end_s = time.monotonic() + 20
+        rows += asyncio.run(dispatcher.drain([tried_batches(events, TO)], box_end_s=box_end_s))
+    dispatcher.permits.leave()
+    with store.hold(TO, LIMITS, now_ms=NOW_MS) as held:
+        return rows, courier.request_count, held.flow
+
+
+@given(
+    st.lists(attempts, min_size=1, max_size=12),
+    st.lists(st.integers(1, 7), min_size=1, max_size=12),
+)
+def test_a_turn_without_a_look_leaves_what_one_with_a_look_leaves(
+    script: list[Attempt], sizes: list[int]
+) -> None:
+    rows, request_count, flow = drained(script, sizes, calm_s=0.0)
+    quick_rows, quick_request_count, quick_flow = drained(script, sizes, calm_s=60.0)
+    assert quick_request_count == request_count
+    assert [(row.topic, row.key, row.value) for row in quick_rows] == [
+        (row.topic, row.key, row.value) for row in rows
+    ]
+    assert quick_flow.attempts == flow.attempts
+    assert quick_flow.parks == flow.parks
+    assert quick_flow.breaker.state is flow.breaker.state
+    assert quick_flow.failures_in_row == flow.failures_in_row
+    assert quick_flow.retry_tokens == flow.retry_tokens
+    assert quick_flow.tasks == flow.tasks == {}
