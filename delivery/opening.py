@@ -21,7 +21,7 @@ from shared.event.envelope import (
     open_retry_record,
     open_stream_record,
 )
-from shared.event.record import Origin, Position, RecordIn
+from shared.event.record import KafkaPartition, Origin, Position, RecordIn
 from shared.retry.decision import (
     DESTINATION_GONE,
     FILTERED,
@@ -55,7 +55,8 @@ class Opened:
     def is_repeat(self, replay_until: Position) -> bool:
         if self.first is None:
             return False
-        return self.first.offset < replay_until.get((self.first.topic, self.first.partition), 0)
+        where = KafkaPartition(self.first.topic, self.first.partition)
+        return self.first.offset < replay_until.get(where, 0)
 
     def keep(self, name: str, tried: Tried, decision: Delivered | Hop | DeadLetter) -> None:
         self.unsent.setdefault(name, []).append((tried, decision))
