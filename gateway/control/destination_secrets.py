@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.problems import Problem
-from shared.config.credentials import Sealed, change_secrets, secrets_of
+from shared.config.credentials import change_secrets, secrets_of
 from shared.config.destination import HEADER_VALUE, Destination
 from shared.config.model import ConfigError
 from shared.config.signing import signing_key
+from shared.config.values import Sealed
 from shared.runtime.certificates import CertificateError, check_pair
 from shared.runtime.secret_box import SecretBox, SecretUnavailableError
 

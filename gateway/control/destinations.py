@@ -81,6 +81,7 @@ async def put_destination(
     plane: Plane,
     when: When,
 ) -> Response:
+    caller.stream(stream, plane.configuration)
     # A PUT of what another one answered; the warning was for its reader.
     given.pop("warning", None)
 

@@ -96,15 +96,22 @@ async def put_key(
     text = _new_text("browser" if is_browser else "secret", key)
     secret = secret_from(text, signs=given.get("must_sign") is True)
 
-    async def edit(before: ApiKey | None) -> ApiKey:
-        if before is not None:
+    def check_new(known: ApiKey | None) -> None:
+        if known is not None:
+            if _is_in_charge(caller, known.tenant):
+                when.check(known)
             raise Problem("key_in_use", f"There is a key {key!r}: rotate or delete it.")
+
+    async def edit(before: ApiKey | None) -> ApiKey:
+        check_new(before)
         with telling_problems():
             if "secrets" in given:
                 raise ConfigError("secrets", "they are made here")
             secrets = [{"hash": secret.hash, "signing_key": secret.signing_key}]
             return strictly(ApiKey.of({**named(given, id=key), "secrets": secrets}), None)
 
+    # First of all: of what is somebody else's, a condition must not tell anything.
+    check_new(plane.configuration.keys.get(key))
     return await _store(plane, key, edit, when, text=text, status=HTTPStatus.CREATED)
 
 

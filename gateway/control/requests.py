@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from gateway.callers import Caller, Callers, ConfigSource
 from gateway.control.dead_letter_store import DeadLetterStore
 from gateway.control.receipt_store import ReceiptStore
-from gateway.control.revision import Preconditions, etag_of
+from gateway.control.revision import Preconditions, etag_of, preconditions
 from gateway.control.store import ControlStore
 from gateway.control.turns import SearchTurns
 from gateway.intake.admission import InFlight
@@ -105,17 +105,18 @@ class ControlPlane:
         return before, after
 
 
-def control_plane(request: Request) -> ControlPlane:
+# Dependencies are coroutines, also where they wait for nothing: others are sent to threads.
+async def control_plane(request: Request) -> ControlPlane:
     plane: ControlPlane = request.app.state.control_plane
     return plane
 
 
 Plane = Annotated[ControlPlane, Depends(control_plane)]
-When = Annotated[Preconditions, Depends()]
+When = Annotated[Preconditions, Depends(preconditions)]
 
 
-def _caller(scope: Scope) -> Callable[[Request, ControlPlane], Caller]:
-    def caller(request: Request, plane: Plane) -> Caller:
+def _caller(scope: Scope) -> Callable[[Request, ControlPlane], Awaitable[Caller]]:
+    async def caller(request: Request, plane: Plane) -> Caller:
         headers = {name: value.decode("latin-1") for name, value in request.scope["headers"]}
         state = request.scope.get("state", {})
         asking = plane.callers.of_request(headers, state=state, now_ms=now_ms())

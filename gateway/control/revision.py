@@ -42,15 +42,7 @@ def changed_settings(since: str, item: ConfigObject) -> list[str]:
 class Preconditions:
     """What a caller says that an object must be like before it is changed."""
 
-    def __init__(
-        self,
-        if_match: Annotated[
-            str | None, Header(description="Only if the object still has one of these ETags.")
-        ] = None,
-        if_none_match: Annotated[
-            str | None, Header(description="Only if there is no such object yet: *")
-        ] = None,
-    ) -> None:
+    def __init__(self, if_match: str | None, if_none_match: str | None) -> None:
         self._wanted = None if if_match is None else _listed(if_match)
         self._is_new = if_none_match is not None and "*" in _listed(if_none_match)
 
@@ -67,6 +59,18 @@ class Preconditions:
             changed = sorted({name for tag in self._wanted for name in changed_settings(tag, item)})
             listed = ", ".join(changed) or "the object"
             raise _changed(f"Somebody else has changed {listed}: read it again.", changed, etag)
+
+
+async def preconditions(
+    if_match: Annotated[
+        str | None, Header(description="Only if the object still has one of these ETags.")
+    ] = None,
+    if_none_match: Annotated[
+        str | None, Header(description="Only if there is no such object yet: *")
+    ] = None,
+) -> Preconditions:
+    """Those of a request."""
+    return Preconditions(if_match, if_none_match)
 
 
 def _changed(detail: str, changed: Iterable[str], etag: str) -> Problem:

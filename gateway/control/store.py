@@ -1,6 +1,7 @@
 """Makes changes of the configuration last, one after the other over all gateways (ADR 0037)."""
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
@@ -16,6 +17,8 @@ Judge = Callable[[Configuration], Awaitable[bytes | None]]
 
 # Kafka answers an administrator within a second; after this somebody should look at it.
 _DEADLINE_S = 10.0
+# A change takes some 0.1 s; who is outrun waits up to so long, and each time longer.
+_PAUSE_S = 0.2
 
 
 class ControlStore(Protocol):
@@ -42,8 +45,11 @@ class KafkaControlStore:
     async def change(self, key: bytes, judge: Judge) -> None:
         try:
             async with asyncio.timeout(_DEADLINE_S), self._turn:
+                pause_s_max = _PAUSE_S
                 while not await self._changed(key, judge):
-                    pass
+                    # Of two that are as quick as each other, chance lets one end first.
+                    await asyncio.sleep(random.uniform(0, pause_s_max))  # noqa: S311 - no secret
+                    pause_s_max *= 2
         except (KafkaUnavailableError, TimeoutError) as error:
             raise _unavailable(error) from error
 

@@ -52,14 +52,19 @@ async def show_stream(stream: PathName, caller: Reader, plane: Plane) -> Respons
 async def put_stream(
     stream: PathName, caller: Admin, given: JsonObject, plane: Plane, when: When
 ) -> Response:
-    async def edit(before: Stream | None) -> Stream:
-        if before is not None and before.tenant != caller.tenant:
+    def check_owner(owned: Stream | None) -> None:
+        if owned is not None and owned.tenant != caller.tenant:
             raise Problem("stream_in_use", f"The name {stream!r} belongs to somebody else.")
+
+    async def edit(before: Stream | None) -> Stream:
+        check_owner(before)
         with telling_problems():
             wanted = _read(named(given, name=stream, tenant=caller.tenant), before)
         await plane.store.make_topic(wanted)
         return wanted
 
+    # First of all: of what is somebody else's, a condition must not tell anything.
+    check_owner(plane.configuration.streams.get(stream))
     before, after = await plane.change(stream_config_key(stream), edit, when=when)
     log.info("stream.written", stream=stream, tenant=caller.tenant)
     status = HTTPStatus.OK if before is not None else HTTPStatus.CREATED

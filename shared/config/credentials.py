@@ -11,9 +11,7 @@ from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass
 
 from shared.config.model import CONFIG
-from shared.config.values import HEADER_CHARS_MAX, PEM_CHARS_MAX, SEALED_PREFIX, Sealed, WebAddress
-
-__all__ = ["SEALED_PREFIX", "Sealed"]
+from shared.config.values import HEADER_CHARS_MAX, PEM_CHARS_MAX, Sealed, WebAddress
 
 _Text: TypeAlias = Annotated[str, Field(max_length=HEADER_CHARS_MAX)]
 

@@ -98,11 +98,6 @@ def config_error(first: Mapping[str, Any]) -> ConfigError:
     return ConfigError(".".join(path), _SUBJECT.sub(lambda _: subject, first["msg"]))
 
 
-def schema_of(kind: type[Any]) -> dict[str, Any]:
-    """The JSON Schema of an object's members; parts of it are under `$defs`."""
-    return _adapter(kind).json_schema(ref_template="#/components/schemas/{model}")
-
-
 _ADAPTERS: dict[type[Any], TypeAdapter[Any]] = {}
 
 

@@ -169,6 +169,27 @@ def test_members_of_a_newer_hifi_stay_when_an_object_is_put(
     assert config.configuration.destinations[SHOP.id].to_fields()["colour"] == "red"
 
 
+def test_a_condition_tells_nothing_of_what_is_somebody_elses(config: FixedConfig) -> None:
+    text = new_text(kind="secret", key_id="acme", entropy=bytes(20))
+    admin = ApiKey(
+        "acme", (secret_from(text, signs=False),), tenant="acme", scopes=frozenset({"admin"})
+    )
+    config.configuration = config.configuration.apply(admin.config_key, admin.to_json())
+    headers = {"authorization": f"Bearer {text}", "if-match": '"AAAA"'}
+    with running_gateway(FakePublisher([]), config, Settings(auth="keys")) as running:
+        for path, status in ((STREAM, 409), (DESTINATION, 404), (KEY_PATH, 409), (TENANT, 403)):
+            put = running.client.put(path, json={"url": SHOP.url}, headers=headers)
+            assert put.status_code == status
+            assert "etag" not in put.headers
+            delete = running.client.delete(path, headers=headers)
+            assert delete.status_code == (403 if path == TENANT else 404)
+
+
+def test_a_key_is_made_once_only(gateway: RunningGateway) -> None:
+    assert refused(gateway.client.put(KEY_PATH, json={}, headers={"if-none-match": "*"})) == []
+    assert gateway.client.put(KEY_PATH, json={}).json()["code"] == "key_in_use"
+
+
 def test_of_twenty_changes_at_once_one_wins_each_round(config: FixedConfig) -> None:
     with (
         running_gateway(FakePublisher([]), config, Settings()) as running,
