@@ -1,38 +1,44 @@
-"""Decides what the gateway's HTTP application is made of."""
+"""Puts the gateway's HTTP application together."""
 
 from time import monotonic
+from typing import Any
 
 import structlog
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.callers import Callers, ConfigSource
-from gateway.control.dead_letters import DeadLetterPaths, DeadLetterStore, KafkaDeadLetters
-from gateway.control.destinations import Destinations
-from gateway.control.receipts import KafkaReceipts, ReceiptPaths, ReceiptStore
-from gateway.control.requests import ControlRequests
+from gateway.control import dead_letters as dead_letter_routes
+from gateway.control import destinations, keys, streams
+from gateway.control import receipts as receipt_routes
+from gateway.control.dead_letter_store import DeadLetterStore, KafkaDeadLetters
+from gateway.control.receipt_store import KafkaReceipts, ReceiptStore
+from gateway.control.requests import ControlPlane
 from gateway.control.store import ControlStore
-from gateway.control.streams import Control
 from gateway.http.access_log import AccessLog
+from gateway.http.openapi import document
 from gateway.ingest import Ingest
 from gateway.intake.admission import echoed_request_id
 from gateway.jwt import TokenReader
-from gateway.openapi.document import document
 from gateway.problems import Problem
 from gateway.publish.ledger import AckLedger
 from gateway.publish.publisher import Publisher
 from gateway.publish.spool import Spool
 from gateway.routes import EventPaths, new_request_id, problem_answer
 from gateway.settings import Settings
+from shared.config.model import config_error
 from shared.metric_names import GATEWAY_REQUESTS
-from shared.retry.schedule import RetrySchedule
 from shared.runtime.metrics import Metrics
 from shared.runtime.resolver import Resolver
 
 log = structlog.get_logger()
+_about = APIRouter()
 
 
 def create_app(
@@ -49,27 +55,17 @@ def create_app(
 ) -> ASGIApp:
     """Put the parts together. Who made the parts also starts and stops them."""
     callers = Callers(config, is_on=settings.asks_for_keys, tokens=_token_reader(settings))
-    # The pages of the framework load scripts from elsewhere; the document is our own.
-    others = FastAPI(title="Hifi gateway", docs_url=None, redoc_url=None, openapi_url=None)
-    described = document(settings)
-
-    async def describe(_: Request) -> Response:
-        return JSONResponse(described)
-
-    others.add_route("/openapi.json", describe, methods=["GET"])
-    requests = ControlRequests(settings=settings, config=config, callers=callers, store=store)
-    others.router.routes.extend(Control(requests).routes())
-    others.router.routes.extend(
-        Destinations(requests, box=settings.secret_box, resolve=Resolver()).routes()
+    plane = ControlPlane(
+        settings=settings,
+        config=config,
+        callers=callers,
+        store=store,
+        dead_letters=dead_letters or KafkaDeadLetters(settings.bootstrap_servers),
+        receipts=receipts or KafkaReceipts(settings.bootstrap_servers),
+        resolve=Resolver(),
+        box=settings.secret_box,
     )
-    resting = dead_letters or KafkaDeadLetters(settings.bootstrap_servers)
-    others.router.routes.extend(DeadLetterPaths(requests, resting).routes())
-    kept = receipts or KafkaReceipts(settings.bootstrap_servers)
-    schedule = RetrySchedule().scaled(settings.time_scale)
-    others.router.routes.extend(ReceiptPaths(requests, kept, schedule).routes())
-    others.add_exception_handler(HTTPException, _refuse)
-    others.add_exception_handler(Problem, _tell)
-    others.add_exception_handler(Exception, _fail)
+    others = _control_app(plane)
     ingest = Ingest(
         settings=settings,
         publisher=publisher,
@@ -87,6 +83,36 @@ def create_app(
         metrics=metrics,
         access_log=access_log,
     )
+
+
+def described(settings: Settings) -> dict[str, Any]:
+    """The OpenAPI document."""
+    return document(settings, _ROUTES)
+
+
+@_about.get("/openapi.json", response_model=dict[str, Any])
+async def describe(request: Request) -> Response:
+    return JSONResponse(request.app.state.described)
+
+
+_ROUTES = [
+    route
+    for each in (streams, destinations, keys, dead_letter_routes, receipt_routes)
+    for route in each.router.routes
+] + _about.routes
+
+
+def _control_app(plane: ControlPlane) -> FastAPI:
+    # The pages of the framework load scripts from elsewhere; the document is our own.
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    app.router.routes.extend(_ROUTES)
+    app.state.control_plane = plane
+    app.state.described = described(plane.settings)
+    app.add_exception_handler(HTTPException, _refuse)
+    app.add_exception_handler(RequestValidationError, _bad_query)
+    app.add_exception_handler(Problem, _tell)
+    app.add_exception_handler(Exception, _fail)
+    return app
 
 
 class _Counted:
@@ -116,18 +142,35 @@ class _Counted:
                 headers.append((b"x-request-id", echoed.encode()))
             await send(message)
 
+        if scope["method"] == "HEAD":
+            # The server leaves the body out.
+            scope = {**scope, "method": "GET"}
         await self._app(scope, receive, counted)  # type: ignore[arg-type]  # a narrower Send
 
 
 async def _refuse(request: Request, error: Exception) -> Response:
     """What the framework refuses (no such path, wrong method), told as every other problem."""
     assert isinstance(error, HTTPException), "registered for nothing else"
-    headers = tuple((n.lower().encode(), v.encode()) for n, v in (error.headers or {}).items())
     if error.status_code == 405:  # noqa: PLR2004 - Method Not Allowed
+        allowed = {
+            method
+            for route in _ROUTES
+            if isinstance(route, APIRoute) and route.matches(request.scope)[0] is not Match.NONE
+            for method in route.methods or ()
+        }
+        headers = ((b"allow", ", ".join(sorted(allowed)).encode()),)
         detail = f"{request.method} does not work here."
         return _response(request, Problem("method_not_allowed", detail, headers=headers))
     detail = f"{request.url.path[:200]!r} is not a path of this API."
-    return _response(request, Problem("not_found", detail, headers=headers))
+    return _response(request, Problem("not_found", detail))
+
+
+async def _bad_query(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError), "registered for nothing else"
+    first = error.errors()[0]
+    # Where it stands, the query, is the first part of its path.
+    wrong = config_error({**first, "loc": first["loc"][1:]})
+    return _response(request, Problem("bad_query", f"{wrong}."))
 
 
 async def _tell(request: Request, error: Exception) -> Response:

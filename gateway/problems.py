@@ -1,4 +1,4 @@
-"""Decides how a refusal is told: one RFC 9457 problem, found by its code in one catalogue.
+"""Tells a refusal as an RFC 9457 problem, found by its code in one catalogue.
 
 Codes are part of the API: a client switches on them. Add codes, never change what one means.
 """
@@ -54,6 +54,7 @@ CATALOGUE: Mapping[str, Kind] = {
     "secret_changed": Kind(409, "The secret is not the one that was shown"),
     "redrive_overtaken": Kind(409, "Another re-drive of the stream has begun"),
     "key_in_use": Kind(409, "The key is there already"),
+    "changed_meanwhile": Kind(412, "The object is not what the condition says"),
     "body_too_large": Kind(413, "The body is too large"),
     "decompressed_too_large": Kind(413, "The decompressed body is too large"),
     "too_many_events": Kind(413, "The request holds too many events"),

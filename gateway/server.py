@@ -96,7 +96,7 @@ async def _serve_until(
         settings,
         publisher=publisher,
         config=feed,
-        store=KafkaControlStore(settings.bootstrap_servers),
+        store=KafkaControlStore(settings.bootstrap_servers, feed),
         metrics=metrics,
         ledger=ledger,
         spool=spool,

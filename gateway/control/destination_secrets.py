@@ -1,4 +1,4 @@
-"""Decides what becomes of the secrets in a destination's settings: sealed, kept, shown as a mark.
+"""Seals the secrets in a destination's settings, keeps them, and shows a mark in their place.
 
 A secret goes in once and never comes out. What is shown instead is a mark of the sealed text; sent
 back, it keeps the secret it was shown for, so that what GET answers can be changed and PUT.
@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.problems import Problem
-from shared.config.checks import ConfigError, check_text
-from shared.config.credentials import Sealed, change_secrets, secrets_of
-from shared.config.destination import Destination
+from shared.config.credentials import change_secrets, secrets_of
+from shared.config.destination import HEADER_VALUE, Destination
+from shared.config.model import ConfigError
 from shared.config.signing import signing_key
+from shared.config.values import Sealed
 from shared.runtime.certificates import CertificateError, check_pair
 from shared.runtime.secret_box import SecretBox, SecretUnavailableError
 
@@ -26,19 +27,18 @@ _KEPT_WHEN_LEFT_OUT = ("auth", "client_certificate", "secret_headers", "signing_
 _SECRETS_OF = {"auth": ("password", "token", "client_secret"), "client_certificate": ("key_pem",)}
 # What becomes part of a header as it is.
 _IN_HEADERS = re.compile(r"(auth\.token|secret_headers\..*)")
-_HEADER_VALUE = re.compile(r"[!-~]([ \t!-~]*[!-~])?")
 
 
 def shown(destination: Destination) -> dict[str, Any]:
     """The settings as anybody may see them who may read."""
-    return change_secrets(destination.to_fields(), lambda _, sealed: {"sealed": _mark(sealed)})
+    return change_secrets(destination.known_fields(), lambda _, sealed: {"sealed": _mark(sealed)})
 
 
 def sealed_fields(
     given: Mapping[str, Any], *, before: Destination | None, owner: str, box: SecretBox
 ) -> dict[str, Any]:
     """The settings to keep; ConfigError and Problem say what is wrong with a secret."""
-    stored = before.to_fields() if before is not None else {}
+    stored = before.known_fields() if before is not None else {}
     fields = _with_kept(given, stored)
     _check_pair(fields, dict(secrets_of(stored)), box=box, owner=owner)
     marks = {(_part(path), _mark(sealed)): sealed for path, sealed in secrets_of(stored)}
@@ -97,14 +97,17 @@ def _with_kept(given: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[str,
 def _check_secret(path: str, value: Any) -> None:
     """In plain text for the last time: whatever could not work at send is refused now."""
     # An empty password is one; an empty token is a mistake.
-    check_text(path, value, chars_max=_SECRET_CHARS_MAX, may_be_empty=path == "auth.password")
-    if _IN_HEADERS.fullmatch(path) and not _HEADER_VALUE.fullmatch(value):
-        raise ConfigError(f"{path}: what goes into a header is printable ASCII")
+    chars_min = 0 if path == "auth.password" else 1
+    if not isinstance(value, str) or not chars_min <= len(value) <= _SECRET_CHARS_MAX:
+        lengths = f"{chars_min} to {_SECRET_CHARS_MAX}"
+        raise ConfigError(path, f"it is not a text of {lengths} characters")
+    if _IN_HEADERS.fullmatch(path) and not HEADER_VALUE.fullmatch(value):
+        raise ConfigError(path, "what goes into a header is printable ASCII")
     if path.startswith("signing_secrets."):
         try:
             signing_key(value)
         except ValueError as error:
-            raise ConfigError(f"{path}: {error}") from error
+            raise ConfigError(path, str(error)) from error
 
 
 def _check_pair(
@@ -126,7 +129,7 @@ def _check_pair(
         try:
             check_pair(certificate, key)
         except CertificateError as error:
-            raise ConfigError(f"client_certificate.key_pem: {error}") from error
+            raise ConfigError("client_certificate.key_pem", str(error)) from error
 
 
 def _mark(sealed: Sealed) -> str:

@@ -1,198 +1,184 @@
-"""Decides how a request is followed: by the id of its answer to each event, place and destination.
+"""The route that follows a request: by the id of its answer to each event and destination.
 
 The ledger says which events it was; receipts, retry tiers and dead letters what became of them.
 What could not be read in time is told as unknown, and never as not being there.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
-from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, Protocol
-from weakref import WeakValueDictionary
+from typing import Annotated, Any
 
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
+from fastapi import APIRouter, Path, Query, Response
+from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.callers import Caller
-from gateway.control.queries import check_names, count_of, text_in, time_ms_in, unavailable
-from gateway.control.requests import ControlRequests, as_json
-from gateway.control.whereabouts import ByDestination, counts_of, whereabouts
+from gateway.control.queries import PlaceText, TimeMs
+from gateway.control.receipt_store import ReceiptStore
+from gateway.control.requests import ControlPlane, Plane, Reader, also, as_json, telling_problems
+from gateway.control.whereabouts import At, ByDestination, counts_of, whereabouts
 from gateway.problems import Problem
-from shared.config.configuration import Stream
+from shared.config.configuration import Configuration, Stream
 from shared.event.record import Origin
 from shared.event.times import DAY_MS, MINUTE_MS, rfc3339
 from shared.event.topics import ACKED_RETENTION_MS, stream_and_name, stream_of
-from shared.proof.acked import AckedRequest, request_time_ms
+from shared.proof.acked import REQUEST_ID, AckedRequest, request_time_ms
 from shared.proof.trail import Trail
 from shared.retry.dead_letter import Place
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
-from shared.runtime.kafka.event_search import find_request, find_trail
-from shared.runtime.setup_error import KafkaUnavailableError
+
+router = APIRouter()
 
 # Events of a page; with three destinations each, half a megabyte.
 _COUNT_DEFAULT, COUNT_MAX = 1_000, 5_000
-_QUERY = {"event", "limit", "after", "from"}
 # An answer waits so long for a ledger that is written each second, and Kafka's report on it.
 _WAIT_S = 2.5
 # Until then an id that is nowhere may still be on its way: a body takes 30 s to come at most,
 # Kafka's report 10 s, and the ledger its second.
 _YOUNG_MS = MINUTE_MS
-# Each takes a connection of its own to Kafka, and reads as fast as it can. One for a tenant, so
-# that nobody holds them all.
-_AT_ONCE = 2
-# Longer than one takes, so that a third caller has a chance.
-_TURN_S_MAX = 10.0
 # Kafka deletes whole segments, so that rows outlive their retention by as long as those take.
 _EXPIRED_MS = ACKED_RETENTION_MS + DAY_MS
 _SOON = ((b"retry-after", b"1"),)
 
 
-class ReceiptStore(Protocol):
-    """Where the ledger is, and all that is said of events."""
+class ReceiptQuery(BaseModel):
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
-    async def request(self, request_id: str, *, since_ms: int, wait_s: float) -> AckedRequest:
-        """What the ledger has of a request, waiting for it a little."""
-
-    async def trail(
-        self, origins: Collection[Origin], *, since_ms: int, destination_ids: Collection[str]
-    ) -> Trail:
-        """What is said of events since a time."""
+    event: str | None = None
+    limit: Annotated[int, Field(ge=1, le=COUNT_MAX)] = _COUNT_DEFAULT
+    after: PlaceText = Place(0, 0)
+    from_ms: TimeMs = Field(default=0, alias="from")
 
 
-class KafkaReceipts:
-    """The store that the gateway runs with."""
+class ShownWhereabouts(BaseModel):
+    """Where an event is on its way to one destination; what does not apply is left out."""
 
-    def __init__(self, bootstrap_servers: str) -> None:
-        self._bootstrap_servers = bootstrap_servers
-
-    async def request(self, request_id: str, *, since_ms: int, wait_s: float) -> AckedRequest:
-        return await find_request(
-            self._bootstrap_servers, request_id, since_ms=since_ms, wait_s=wait_s
-        )
-
-    async def trail(
-        self, origins: Collection[Origin], *, since_ms: int, destination_ids: Collection[str]
-    ) -> Trail:
-        return await find_trail(
-            self._bootstrap_servers, origins, since_ms=since_ms, destination_ids=destination_ids
-        )
+    state: At
+    at_ms: int = Field(default=0, description="When its latest attempt ended.")
+    reason: str = Field(default="", description="status_200, status_503, filtered, ...")
+    attempts: int = 0
+    last_status: int | None = None
+    last_detail: str = Field(default="", description="What the destination said to it.")
+    tier: str = Field(default="", description="The retry tier in which it waits.")
+    due_at_ms: int = Field(default=0, description="Not tried before that.")
+    deadline_at_ms: int = Field(default=0, description="Given up after that.")
+    place: str = Field(default="", description="Where it lies in dead letters.")
 
 
-class ReceiptPaths:
-    """The path of receipts."""
+class ShownEvent(BaseModel):
+    id: str
+    partition: int
+    offset: int
+    destinations: dict[str, ShownWhereabouts]
 
-    def __init__(
-        self, requests: ControlRequests, store: ReceiptStore, schedule: RetrySchedule
-    ) -> None:
-        self._requests = requests
-        self._store = store
-        self._schedule = schedule
-        self._turn = asyncio.Semaphore(_AT_ONCE)
-        # Of the tenants who search or wait to; forgotten with the last of their requests.
-        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    def routes(self) -> list[Route]:
-        return [self._requests.route("/v1/receipts/{request_id}", GET=("read", self._show))]
+class ShownReceipt(BaseModel):
+    request_id: str
+    stream: str
+    accepted_at_ms: int
+    count: int = Field(description="How many events of the request Hifi took.")
+    is_complete: bool = Field(
+        description="Whether all of them were found, and all that is said of them read."
+    )
+    destinations: dict[str, dict[At, int]] = Field(
+        description="By name, how many of the events are where."
+    )
+    events: list[ShownEvent]
+    next: str | None
 
-    async def _show(self, request: Request, caller: Caller) -> Response:
-        request_id = request.path_params["request_id"]
-        query = dict(request.query_params)
-        came_ms = request_time_ms(request_id)
-        if came_ms is None:
-            raise Problem("bad_request_id", "It is not the request_id of an answer: a UUID.")
-        try:
-            check_names(query, _QUERY)
-            event_id, since_ms = text_in(query, "event"), time_ms_in(query, "from")
-            after = Place.of(query["after"]) if "after" in query else Place(0, 0)
-            count_max = count_of(query.get("limit", _COUNT_DEFAULT), high=COUNT_MAX)
-        except ValueError as error:
-            raise Problem("bad_query", f"{error}.") from error
-        async with self._one_turn(caller.tenant):
-            found = await self._find(request_id, came_ms, since_ms=since_ms)
-            stream = self._stream(found, caller)
-            trail, told = await self._follow(found, stream)
-        origins = _origins(found)
-        wanted = [
-            (place, origin, event)
-            for place, origin, event in origins
-            if event_id in {None, event} and place >= after
-        ]
-        page, more = wanted[:count_max], wanted[count_max:]
-        return as_json(
-            {
-                "request_id": request_id,
-                "stream": stream.name,
-                "accepted_at_ms": found.accepted_at_ms,
-                "count": max(found.count, len(origins)),
-                "is_complete": found.is_complete and trail.is_whole,
-                "destinations": {_name(who): counts_of(events) for who, events in told.items()},
-                "events": [_event(told, *one) for one in page],
-                "next": str(more[0][0]) if more else None,
-            }
-        )
 
-    async def _find(self, request_id: str, came_ms: int, *, since_ms: int | None) -> AckedRequest:
-        """The request's events by the ledger; Problem when there are none, or none so far."""
-        age_ms = now_ms() - came_ms
-        is_young = abs(age_ms) < _YOUNG_MS
-        if age_ms > _EXPIRED_MS or age_ms < -_YOUNG_MS:
-            raise _unknown()
-        # Before it came, nothing was written of it.
-        since_ms = max(came_ms, since_ms or 0)
-        found = await self._store.request(
-            request_id, since_ms=since_ms, wait_s=_WAIT_S if is_young else 0.0
-        )
-        if found.ids:
-            return found
-        if found.read_until_ms is not None:
-            until = rfc3339(found.read_until_ms)
-            detail = f"It is not in the ledger up to {until}: ask again with ?from={until}."
-            raise Problem("search_unfinished", detail, headers=_SOON, members={"read_until": until})
-        if is_young:
-            detail = "Ask again: what was just accepted is in the ledger within a second or two."
-            raise Problem("receipt_not_yet", detail, headers=_SOON)
+@router.get(
+    "/v1/receipts/{request_id}",
+    response_model=ShownReceipt,
+    openapi_extra=also(
+        *("bad_request_id", "bad_query", "stream_forbidden", "unknown_receipt", "receipt_not_yet"),
+        *("overloaded", "kafka_unavailable", "search_unfinished"),
+    ),
+)
+async def show_receipt(
+    request_id: Annotated[str, Path(json_schema_extra={"pattern": f"^{REQUEST_ID.pattern}$"})],
+    caller: Reader,
+    plane: Plane,
+    query: Annotated[ReceiptQuery, Query()],
+) -> Response:
+    """Follow the events of a request to each destination."""
+    came_ms = request_time_ms(request_id)
+    if came_ms is None:
+        raise Problem("bad_request_id", "It is not the request_id of an answer: a UUID.")
+    async with plane.search_turns.of(caller.tenant):
+        with telling_problems():
+            request = await _find(plane.receipts, request_id, came_ms, since_ms=query.from_ms)
+            stream = _stream(request, caller, plane.configuration)
+            trail, told = await _follow(plane, request, stream)
+    origins = _origins(request)
+    wanted = [
+        (place, origin, event)
+        for place, origin, event in origins
+        if query.event in {None, event} and place >= query.after
+    ]
+    page, more = wanted[: query.limit], wanted[query.limit :]
+    return as_json(
+        {
+            "request_id": request_id,
+            "stream": stream.name,
+            "accepted_at_ms": request.accepted_at_ms,
+            "count": max(request.count, len(origins)),
+            "is_complete": request.is_complete and trail.is_whole,
+            "destinations": {_name(who): counts_of(events) for who, events in told.items()},
+            "events": [_event(told, *each) for each in page],
+            "next": str(more[0][0]) if more else None,
+        }
+    )
+
+
+async def _find(
+    store: ReceiptStore, request_id: str, came_ms: int, *, since_ms: int
+) -> AckedRequest:
+    """The request's events by the ledger; Problem when there are none, or none so far."""
+    age_ms = now_ms() - came_ms
+    is_young = abs(age_ms) < _YOUNG_MS
+    if age_ms > _EXPIRED_MS or age_ms < -_YOUNG_MS:
         raise _unknown()
+    request = await store.request(
+        request_id,
+        # Before it came, nothing was written of it.
+        since_ms=max(came_ms, since_ms),
+        wait_s=_WAIT_S if is_young else 0.0,
+    )
+    if request.ids:
+        return request
+    if request.read_until_ms is not None:
+        until = rfc3339(request.read_until_ms)
+        detail = f"It is not in the ledger up to {until}: ask again with ?from={until}."
+        raise Problem("search_unfinished", detail, headers=_SOON, members={"read_until": until})
+    if is_young:
+        detail = "Ask again: what was just accepted is in the ledger within a second or two."
+        raise Problem("receipt_not_yet", detail, headers=_SOON)
+    raise _unknown()
 
-    def _stream(self, found: AckedRequest, caller: Caller) -> Stream:
-        """The stream it was sent to; what is another tenant's is not there for the caller."""
-        try:
-            return caller.stream(stream_of(found.topic), self._requests.configuration)
-        except Problem as problem:
-            if problem.code == "unknown_stream":
-                raise _unknown() from problem
-            raise
 
-    async def _follow(self, found: AckedRequest, stream: Stream) -> tuple[Trail, ByDestination]:
-        destinations = self._requests.configuration.destinations_of(stream.name)
-        names = {one.id for one in destinations}
-        origins = [origin for _, origin, _ in _origins(found)]
-        trail = await self._store.trail(
-            origins, since_ms=found.accepted_at_ms, destination_ids=names
-        )
-        # Thousands of events with dozens of receipts each are a second of work: others' requests
-        # go on beside it.
-        told = await asyncio.to_thread(whereabouts, trail, origins, names, self._schedule)
-        return trail, told
+def _stream(request: AckedRequest, caller: Caller, configuration: Configuration) -> Stream:
+    """The stream it was sent to; what is another tenant's is not there for the caller."""
+    try:
+        return caller.stream(stream_of(request.topic), configuration)
+    except Problem as problem:
+        if problem.code == "unknown_stream":
+            raise _unknown() from problem
+        raise
 
-    @asynccontextmanager
-    async def _one_turn(self, tenant: str) -> AsyncIterator[None]:
-        """Few at a time, and what Kafka does not answer told as that."""
-        own_turn = self._turns.setdefault(tenant, asyncio.Lock())
-        async with AsyncExitStack() as held:
-            try:
-                async with asyncio.timeout(_TURN_S_MAX):
-                    await held.enter_async_context(own_turn)
-                    await held.enter_async_context(self._turn)
-            except TimeoutError as error:
-                raise Problem(
-                    "overloaded", "Others are searching; ask again.", headers=_SOON
-                ) from error
-            try:
-                yield
-            except KafkaUnavailableError as error:
-                raise unavailable(error) from error
+
+async def _follow(
+    plane: ControlPlane, request: AckedRequest, stream: Stream
+) -> tuple[Trail, ByDestination]:
+    destination_ids = {each.id for each in plane.configuration.destinations_of(stream.name)}
+    origins = [origin for _, origin, _ in _origins(request)]
+    trail = await plane.receipts.trail(
+        origins, since_ms=request.accepted_at_ms, destination_ids=destination_ids
+    )
+    # Thousands of events with dozens of receipts each are a second of work: others' requests
+    # go on beside it.
+    schedule = RetrySchedule().scaled(plane.settings.time_scale)
+    told = await asyncio.to_thread(whereabouts, trail, origins, destination_ids, schedule)
+    return trail, told
 
 
 def _unknown() -> Problem:
@@ -203,11 +189,11 @@ def _unknown() -> Problem:
     )
 
 
-def _origins(found: AckedRequest) -> list[tuple[Place, Origin, str]]:
+def _origins(request: AckedRequest) -> list[tuple[Place, Origin, str]]:
     """Each event of a request in the order of its places, with its id."""
     return [
-        (Place(partition, offset), Origin(found.topic, partition, offset), event_id)
-        for (partition, offset), event_id in sorted(found.ids.items())
+        (Place(partition, offset), Origin(request.topic, partition, offset), event_id)
+        for (partition, offset), event_id in sorted(request.ids.items())
     ]
 
 

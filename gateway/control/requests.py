@@ -1,44 +1,54 @@
-"""Decides how every request that sets something up is read, answered and waited for.
+"""What all routes of the control plane share: who asks, the object sent, how a change is made.
 
-Who may do it, how large a body is taken, and how long an answer waits for our own feed.
+A change is judged on the newest object there is and stored in one step for all gateways, so that
+nobody's change is lost to somebody else's (see ControlStore).
 """
 
 import asyncio
-import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields, replace
 from http import HTTPStatus
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
+from fastapi import Depends, Path, Request, Response
+from pydantic import ValidationError
 
 from gateway.callers import Caller, Callers, ConfigSource
-from gateway.control.store import ConfigRecord, ControlStore
+from gateway.control.dead_letter_store import DeadLetterStore
+from gateway.control.receipt_store import ReceiptStore
+from gateway.control.revision import Preconditions, etag_of, preconditions
+from gateway.control.store import ControlStore
+from gateway.control.turns import SearchTurns
 from gateway.intake.admission import InFlight
 from gateway.intake.request_body import Body, BodyLimits, ClientGoneError
 from gateway.problems import Problem
 from gateway.settings import Settings
 from shared.config.access import Scope
-from shared.config.checks import ConfigError
 from shared.config.configuration import Configuration
+from shared.config.model import ConfigError, ConfigObject, config_error
+from shared.event.topics import NAME_PATTERN
 from shared.runtime.clock import now_ms
+from shared.runtime.resolver import Resolve
+from shared.runtime.secret_box import SecretBox
+from shared.runtime.setup_error import KafkaUnavailableError
 
 # The largest object is a stream with its schema of 256 Ki characters, escaped.
 _BODY_BYTES_MAX = 1_048_576
 _BODIES_AT_ONCE = 4
-_SEEN_TIMEOUT_S = 2.0
-_SEEN_LOOK_S = 0.02
-
-# The name of a setting, with those that it is in.
-_SETTING = re.compile(r"[a-z0-9_]+(\.[A-Za-z0-9_-]+)*")
-
-Handler = Callable[[Request, Caller], Awaitable[Response]]
+_LETTERS_AT_ONCE = 2
 
 
-class ControlRequests:
-    """What all paths that set up and show have in common."""
+Configured = TypeVar("Configured", bound=ConfigObject)
+# The name of an object, in its path. One that cannot be is not there, as any other unknown one.
+PathName = Annotated[str, Path(json_schema_extra={"pattern": f"^{NAME_PATTERN.pattern}$"})]
+# Under which a route names the problems that only it can answer with.
+PROBLEMS_MEMBER = "x-problems"
+
+
+class ControlPlane:
+    """What the routes work with; one for each application."""
 
     def __init__(
         self,
@@ -47,82 +57,163 @@ class ControlRequests:
         config: ConfigSource,
         callers: Callers,
         store: ControlStore,
+        dead_letters: DeadLetterStore,
+        receipts: ReceiptStore,
+        resolve: Resolve,
+        box: SecretBox,
     ) -> None:
         self.settings = settings
+        self.callers = callers
         self.store = store
+        self.dead_letters = dead_letters
+        self.receipts = receipts
+        self.resolve = resolve
+        self.box = box
+        # Each takes a connection of its own to Kafka.
+        self.letters_turn = asyncio.Semaphore(_LETTERS_AT_ONCE)
+        self.search_turns = SearchTurns()
+        self.in_flight = InFlight(_BODIES_AT_ONCE * _BODY_BYTES_MAX)
         self._config = config
-        self._callers = callers
-        self._in_flight = InFlight(_BODIES_AT_ONCE * _BODY_BYTES_MAX)
 
     @property
     def configuration(self) -> Configuration:
         """As of now."""
         return self._config.configuration
 
-    def route(self, path: str, **handlers: tuple[Scope, Handler]) -> Route:
-        async def serve(request: Request) -> Response:
-            scope, handle = handlers["GET" if request.method == "HEAD" else request.method]
-            headers = {name: value.decode("latin-1") for name, value in request.scope["headers"]}
-            state = request.scope.get("state", {})
-            caller = self._callers.of_request(headers, state=state, now_ms=now_ms())
-            if scope == "read" and caller.scopes & {"write", "admin"} and caller.origins is None:
-                # Who may send, or set up, may also see what there is.
-                return await handle(request, caller)
-            caller.check(scope, origin=headers.get(b"origin"))
-            return await handle(request, caller)
+    async def change(
+        self,
+        config_key: bytes,
+        edit: Callable[[Any], Awaitable[ConfigObject | None]],
+        *,
+        when: Preconditions,
+    ) -> tuple[Any, Any]:
+        """Make one object anew, or None of it; the object before, and after.
 
-        return Route(path, serve, methods=list(handlers))
+        `edit` gets the newest object, None when there is none, and may be asked more than once.
+        """
+        before: ConfigObject | None = None
+        after: ConfigObject | None = None
 
-    async def body(self, request: Request) -> dict[str, Any]:
-        """The JSON object in a request's body."""
-        body = Body(
-            request.receive,
-            in_flight=self._in_flight,
-            tenant="",
-            overdue_bytes=0,
-            limits=BodyLimits(
-                body_bytes_max=_BODY_BYTES_MAX,
-                decompressed_bytes_max=_BODY_BYTES_MAX,
-                ratio_max=1,
-                stall_s=self.settings.receive_deadline_s,
-                total_s=self.settings.receive_total_s,
-            ),
-        )
-        try:
-            raw = await body.read(request.headers.get("content-length"))
-            raw.decode()
-            fields = msgspec.json.decode(raw or b"{}")
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise Problem("invalid_json", f"{error}.") from error
-        except ClientGoneError as error:
-            raise Problem("body_timeout", "The client left.") from error
-        finally:
-            body.release()
-        if not isinstance(fields, dict):
-            raise Problem("bad_object", "Send a JSON object.")
-        return fields
+        async def record(configuration: Configuration) -> bytes | None:
+            nonlocal before, after
+            before = configuration.object(config_key)
+            when.check(before)
+            after = await edit(before)
+            return None if after is None else after.to_json()
 
-    async def change(self, record: ConfigRecord, *, is_seen: Callable[[], bool]) -> None:
-        """Store a change, and wait until our own feed has it: the next request meets it."""
-        await self.store.write([record])
-        for _ in range(round(_SEEN_TIMEOUT_S / _SEEN_LOOK_S)):
-            if is_seen():
-                return
-            await asyncio.sleep(_SEEN_LOOK_S)
+        await self.store.change(config_key, record)
+        return before, after
 
 
-def built(build: Callable[..., Any], *given: Any) -> Any:
-    """An object of the caller's making; what is wrong with it is told as a Problem."""
+# Dependencies are coroutines, also where they wait for nothing: others are sent to threads.
+async def control_plane(request: Request) -> ControlPlane:
+    plane: ControlPlane = request.app.state.control_plane
+    return plane
+
+
+Plane = Annotated[ControlPlane, Depends(control_plane)]
+When = Annotated[Preconditions, Depends(preconditions)]
+
+
+def _caller(scope: Scope) -> Callable[[Request, ControlPlane], Awaitable[Caller]]:
+    async def caller(request: Request, plane: Plane) -> Caller:
+        headers = {name: value.decode("latin-1") for name, value in request.scope["headers"]}
+        state = request.scope.get("state", {})
+        asking = plane.callers.of_request(headers, state=state, now_ms=now_ms())
+        # Who may send, or set up, may also see what there is.
+        if scope != "read" or not asking.scopes & {"write", "admin"} or asking.origins is not None:
+            asking.check(scope, origin=headers.get(b"origin"))
+        return asking
+
+    return caller
+
+
+Reader = Annotated[Caller, Depends(_caller("read"))]
+Admin = Annotated[Caller, Depends(_caller("admin"))]
+
+
+async def _json_object(request: Request, plane: Plane) -> dict[str, Any]:
+    settings = plane.settings
+    body = Body(
+        request.receive,
+        in_flight=plane.in_flight,
+        tenant="",
+        overdue_bytes=0,
+        limits=BodyLimits(
+            body_bytes_max=_BODY_BYTES_MAX,
+            decompressed_bytes_max=_BODY_BYTES_MAX,
+            ratio_max=1,
+            stall_s=settings.receive_deadline_s,
+            total_s=settings.receive_total_s,
+        ),
+    )
     try:
-        return build(*given)
-    except ConfigError as error:
-        # Its text begins with the name of the setting: `auth.username: ...`.
-        setting = str(error).partition(":")[0]
-        pointer = "/" + setting.replace(".", "/") if _SETTING.fullmatch(setting) else None
-        raise Problem("bad_object", f"{error}.", pointer=pointer) from error
-    except (ValueError, TypeError) as error:
-        raise Problem("bad_object", f"{error}.") from error
+        raw = await body.read(request.headers.get("content-length"))
+        raw.decode()
+        given = msgspec.json.decode(raw or b"{}")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Problem("invalid_json", f"{error}.") from error
+    except ClientGoneError as error:
+        raise Problem("body_timeout", "The client left.") from error
+    finally:
+        body.release()
+    if not isinstance(given, dict):
+        raise Problem("bad_object", "Send a JSON object.")
+    return given
 
 
-def as_json(shown: Mapping[str, Any], status: HTTPStatus = HTTPStatus.OK) -> Response:
-    return Response(msgspec.json.encode(shown), status_code=status, media_type="application/json")
+# Read by us and not by the framework: within bounds, and whatever the content type says.
+JsonObject = Annotated[dict[str, Any], Depends(_json_object)]
+
+
+def bad_input(code: str, error: ConfigError) -> Problem:
+    pointer = "/" + error.setting.replace(".", "/") if error.setting else None
+    return Problem(code, f"{error}.", pointer=pointer)
+
+
+@contextmanager
+def telling_problems() -> Iterator[None]:
+    """Tell what is wrong with what a caller sent, or that Kafka is away, as a Problem."""
+    try:
+        yield
+    except (ConfigError, ValidationError) as error:
+        wrong = error if isinstance(error, ConfigError) else config_error(error.errors()[0])
+        raise bad_input("bad_object", wrong) from None
+    except KafkaUnavailableError as error:
+        headers = ((b"retry-after", b"2"),)
+        raise Problem("kafka_unavailable", str(error), headers=headers) from error
+
+
+def named(given: Mapping[str, Any], **path: str) -> dict[str, Any]:
+    """The members that were sent, with those that the path says, and refused if they differ."""
+    for name, value in path.items():
+        if given.get(name, value) != value:
+            raise ConfigError(name, f"it cannot be other than {value!r}, as the path says")
+    return {**given, **path}
+
+
+def strictly(item: Configured, before: Configured | None) -> Configured:
+    """Refuse members that are no settings; those that a newer Hifi has stored stay."""
+    known = {each.name for each in fields(item)} - {"others"}
+    for name, value in item.others.items():
+        if name in known:
+            raise ConfigError(f"{name}.{next(iter(value))}", "there is no such setting")
+        raise ConfigError(name, f"there is no such setting; there are {sorted(known)}")
+    return item if before is None else replace(item, others=before.others)
+
+
+def as_json(
+    shown: Mapping[str, Any],
+    status: HTTPStatus = HTTPStatus.OK,
+    *,
+    item: ConfigObject | None = None,
+) -> Response:
+    """An answer; with the object that it shows, it carries its ETag."""
+    headers = {"etag": etag_of(item)} if item is not None else None
+    body = msgspec.json.encode(shown)
+    return Response(body, status_code=status, headers=headers, media_type="application/json")
+
+
+def also(*codes: str) -> dict[str, Any]:
+    """For a route's `openapi_extra`: problems that only it can answer with."""
+    return {PROBLEMS_MEMBER: codes}

@@ -1,27 +1,34 @@
-"""Decides how a change of configuration is made to last: topics first, then the config topic."""
+"""Makes changes of the configuration last, one after the other over all gateways (ADR 0037)."""
 
 import asyncio
-from collections.abc import Sequence
+import random
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from gateway.problems import Problem
-from shared.config.configuration import Stream
+from shared.config.configuration import Configuration, Stream
 from shared.event.topics import stream_spec, stream_topic
-from shared.runtime.kafka.config_topic import write_records
+from shared.runtime.kafka.config_topic import ConfigFeed, OutrunError, config_writer
 from shared.runtime.kafka.topic_admin import topic_admin
 from shared.runtime.setup_error import KafkaUnavailableError
 
-ConfigRecord = tuple[bytes, bytes | None]
+# Of the newest configuration: what to store under the key, None to remove it.
+Judge = Callable[[Configuration], Awaitable[bytes | None]]
 
 # Kafka answers an administrator within a second; after this somebody should look at it.
 _DEADLINE_S = 10.0
+# A change takes some 0.1 s; who is outrun waits up to so long, and each time longer.
+_PAUSE_S = 0.2
 
 
 class ControlStore(Protocol):
-    """Where streams, keys and tenants are kept."""
+    """Where streams, destinations, keys and tenants are kept."""
 
-    async def write(self, records: Sequence[ConfigRecord]) -> None:
-        """Store config records; Problem when they are not stored."""
+    async def change(self, key: bytes, judge: Judge) -> None:
+        """Store what `judge` makes of the newest configuration, with no other change in between.
+
+        Problem when it is not stored. Returns when our own configuration has it.
+        """
 
     async def make_topic(self, stream: Stream) -> None:
         """Make the stream's topic, or let it grow; Problem when it is not there afterwards."""
@@ -30,15 +37,38 @@ class ControlStore(Protocol):
 class KafkaControlStore:
     """The store that the gateway runs with."""
 
-    def __init__(self, bootstrap_servers: str) -> None:
+    def __init__(self, bootstrap_servers: str, feed: ConfigFeed) -> None:
         self._bootstrap_servers = bootstrap_servers
+        self._feed = feed
+        self._turn = asyncio.Lock()
 
-    async def write(self, records: Sequence[ConfigRecord]) -> None:
+    async def change(self, key: bytes, judge: Judge) -> None:
         try:
-            async with asyncio.timeout(_DEADLINE_S):
-                await write_records(self._bootstrap_servers, records)
+            async with asyncio.timeout(_DEADLINE_S), self._turn:
+                pause_s_max = _PAUSE_S
+                while not await self._changed(key, judge):
+                    # Of two that are as quick as each other, chance lets one end first.
+                    await asyncio.sleep(random.uniform(0, pause_s_max))  # noqa: S311 - no secret
+                    pause_s_max *= 2
         except (KafkaUnavailableError, TimeoutError) as error:
             raise _unavailable(error) from error
+
+    async def _changed(self, key: bytes, judge: Judge) -> bool:
+        """Try to; False when another gateway came in between, and nothing was stored."""
+        # What is refused here disturbs nobody.
+        configuration = await self._feed.newest()
+        value = await judge(configuration)
+        try:
+            async with config_writer(self._bootstrap_servers) as write:
+                # What others have written up to here is all that they can write before we do.
+                newest = await self._feed.newest()
+                if newest is not configuration:
+                    value = await judge(newest)
+                await write(key, value)
+        except OutrunError:
+            return False
+        await self._feed.newest()
+        return True
 
     async def make_topic(self, stream: Stream) -> None:
         name = stream_topic(stream.name)

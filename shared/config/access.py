@@ -1,4 +1,4 @@
-"""Decides what an API key is, what it allows, and what a tenant may use; and how keys are written.
+"""What an API key is and allows, what a tenant may use, and how keys are written.
 
 A key's text is shown once. What is stored is its hash; of the keys that also sign requests there
 is a second, derived key, from which the text cannot be found. The text ends in a checksum, so a
@@ -7,14 +7,17 @@ truncated or mistyped key is told from a wrong one without a look at any list.
 
 import hashlib
 import hmac
-import json
 import re
 import zlib
-from collections.abc import Set as AbstractSet
-from dataclasses import asdict, dataclass, replace
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal, TypeAlias
 
-from shared.event.topics import is_name, key_config_key, tenant_config_key
+from pydantic import AfterValidator, Field, PlainSerializer, model_validator
+from pydantic.dataclasses import dataclass as config_dataclass
+
+from shared.config.model import CONFIG, ConfigError, ConfigObject
+from shared.config.values import Name, Names
+from shared.event.topics import key_config_key, tenant_config_key
 
 Scope = Literal["write", "read", "admin"]
 SCOPES: frozenset[str] = frozenset({"write", "read", "admin"})
@@ -29,15 +32,21 @@ ENTROPY_BYTES = 20
 # One that is in use and one that replaces it.
 _LIVE_SECRETS_MAX = 2
 _TEXT = re.compile(r"(hifi(sk|pk)_([a-z0-9][a-z0-9_-]{0,99})_[0-9a-f]{40})([0-9a-f]{8})")
-_HASH = re.compile(r"[0-9a-f]{64}")
 # Scheme and host, and a port that is not the scheme's own: what a browser sends as Origin.
 _ORIGIN = re.compile(r"https?://[a-z0-9.\-]+(:[0-9]{1,5})?|https?://\[[0-9a-f:]+\](:[0-9]{1,5})?")
 # Stripe and Svix allow five minutes between two clocks.
 SIGNATURE_AGE_MS_MAX = 5 * 60 * 1000
 
 
-class AccessError(ValueError):
-    """A setting of a key or a tenant is wrong; the text names it and says what it takes."""
+def _check_origin(origin: str) -> str:
+    if not _ORIGIN.fullmatch(origin):
+        raise ValueError(f"{origin!r} is not an origin such as https://shop.example")
+    return origin
+
+
+_Origin: TypeAlias = Annotated[str, AfterValidator(_check_origin)]
+# At most a terabyte.
+_Rate: TypeAlias = Annotated[float, Field(gt=0, le=1e12)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,48 +58,40 @@ class KeyText:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@config_dataclass(frozen=True, slots=True, config=CONFIG)
 class Secret:
     """What is kept of one text: its hash, and for keys that sign, what signatures are made with."""
 
-    hash: str
+    hash: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
     signing_key: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ApiKey:
+@config_dataclass(frozen=True, slots=True, config=CONFIG)
+class ApiKey(ConfigObject):
     """Who may do what. Up to two texts are good at a time, so that one can replace the other."""
 
-    id: str
-    secrets: tuple[Secret, ...]
-    tenant: str = DEFAULT_TENANT
+    id: Name
+    secrets: Annotated[tuple[Secret, ...], Field(min_length=1, max_length=_LIVE_SECRETS_MAX)]
+    tenant: Name = DEFAULT_TENANT
     kind: KeyKind = "secret"
-    scopes: frozenset[str] = frozenset({"write"})
+    scopes: Annotated[frozenset[Scope], Field(min_length=1), PlainSerializer(sorted)] = frozenset(
+        {"write"}
+    )
     # Empty means every stream of the tenant.
-    streams: frozenset[str] = frozenset()
-    origins: frozenset[str] = frozenset()
+    streams: Names = frozenset()
+    origins: Annotated[frozenset[_Origin], PlainSerializer(sorted)] = frozenset()
     expires_at_ms: int | None = None
     # Requests must carry a signature of their body besides the key.
     must_sign: bool = False
 
-    def __post_init__(self) -> None:
-        _check(is_name(self.id), "id", self.id, "a name")
-        _check(is_name(self.tenant), "tenant", self.tenant, "a name")
-        _check(self.kind in _MARKS.values(), "kind", self.kind, "secret or browser")
-        _check(self.scopes <= SCOPES and bool(self.scopes), "scopes", set(self.scopes), "scopes")
-        _check(all(map(is_name, self.streams)), "streams", set(self.streams), "names of streams")
-        are_origins = all(_ORIGIN.fullmatch(origin) for origin in self.origins)
-        _check(are_origins, "origins", set(self.origins), "origins such as https://shop.example")
-        is_time = self.expires_at_ms is None or type(self.expires_at_ms) is int
-        _check(is_time, "expires_at_ms", self.expires_at_ms, "epoch milliseconds")
-        _check(type(self.must_sign) is bool, "must_sign", self.must_sign, "true or false")
-        _check(1 <= len(self.secrets) <= _LIVE_SECRETS_MAX, "secrets", "(hidden)", "one or two")
-        are_hashes = all(_HASH.fullmatch(secret.hash) for secret in self.secrets)
-        _check(are_hashes, "secrets", "(hidden)", "hashes")
-        if self.kind == "browser":
+    @model_validator(mode="after")
+    def _check_browser(self) -> "ApiKey":
+        if self.kind == "browser" and (
             # Everybody can read it in the page: it may write from that page and nothing else.
-            is_safe = self.scopes == {"write"} and bool(self.origins) and not self.must_sign
-            _check(is_safe, "kind", "browser", "a key that only writes, from origins, unsigned")
+            self.scopes != {"write"} or not self.origins or self.must_sign
+        ):
+            raise ConfigError("kind", "a browser key only writes, from origins, unsigned")
+        return self
 
     @property
     def config_key(self) -> bytes:
@@ -115,48 +116,19 @@ class ApiKey:
         """The key after a rotation is over."""
         return replace(self, secrets=self.secrets[-1:])
 
-    def to_json(self) -> bytes:
-        fields = asdict(self)
-        for name in ("scopes", "streams", "origins"):
-            fields[name] = sorted(fields[name])
-        return json.dumps(fields, sort_keys=True).encode()
 
-    @classmethod
-    def of(cls, fields: dict[str, object]) -> "ApiKey":
-        """The key of its JSON object; whatever is wrong comes out as a ValueError or TypeError."""
-        opened: dict[str, object] = dict(fields)
-        for name in ("scopes", "streams", "origins"):
-            if name in opened:
-                opened[name] = _text_set(name, opened[name])
-        secrets = opened.get("secrets", ())
-        _check(isinstance(secrets, list), "secrets", "(hidden)", "a list")
-        assert isinstance(secrets, list)
-        opened["secrets"] = tuple(Secret(**secret) for secret in secrets)
-        return cls(**opened)  # type: ignore[arg-type]  # __post_init__ checks each
-
-
-@dataclass(frozen=True, slots=True)
-class Tenant:
+@config_dataclass(frozen=True, slots=True, config=CONFIG)
+class Tenant(ConfigObject):
     """What the requests of one tenant may use together, on one gateway process. None: no limit."""
 
-    name: str
-    requests_per_s: float | None = None
-    events_per_s: float | None = None
-    bytes_per_s: float | None = None
-
-    def __post_init__(self) -> None:
-        _check(is_name(self.name), "name", self.name, "a name")
-        for what in ("requests_per_s", "events_per_s", "bytes_per_s"):
-            rate = getattr(self, what)
-            is_rate = rate is None or (type(rate) in {int, float} and 0 < rate <= 1e12)  # noqa: PLR2004 - a terabyte
-            _check(is_rate, what, rate, "a number above 0, or null")
+    name: Name
+    requests_per_s: _Rate | None = None
+    events_per_s: _Rate | None = None
+    bytes_per_s: _Rate | None = None
 
     @property
     def config_key(self) -> bytes:
         return tenant_config_key(self.name)
-
-    def to_json(self) -> bytes:
-        return json.dumps(asdict(self), sort_keys=True).encode()
 
 
 def new_text(*, kind: KeyKind, key_id: str, entropy: bytes) -> str:
@@ -210,15 +182,3 @@ def is_signed(header: str, *, signing_key: str, body: bytes, now_ms: int) -> boo
 
 def _checksum(text: str) -> str:
     return f"{zlib.crc32(text.encode()):08x}"
-
-
-def _text_set(name: str, values: object) -> AbstractSet[str]:
-    is_list = isinstance(values, list) and all(isinstance(value, str) for value in values)
-    _check(is_list, name, values, "a list of texts")
-    assert isinstance(values, list)
-    return frozenset(values)
-
-
-def _check(is_right: bool, what: str, value: object, wanted: str) -> None:  # noqa: FBT001 - private
-    if not is_right:
-        raise AccessError(f"{what}: {value!r} is not {wanted}")

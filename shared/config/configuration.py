@@ -1,4 +1,4 @@
-"""Decides what a stream is, and how the config topic's records become all that is configured.
+"""What a stream is, and how the config topic's records add up to all that is configured.
 
 The config topic is compacted: the last value of a key counts, an empty one removes the object.
 `Configuration` is the pure fold of those records; a service keeps the newest and asks it.
@@ -6,45 +6,53 @@ The config topic is compacted: the last value of a key counts, an empty one remo
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, Field
+from pydantic.dataclasses import dataclass as config_dataclass
 
 from shared.config.access import DEFAULT_TENANT, ApiKey, Tenant
-from shared.config.checks import ConfigError, check_count, check_name, check_pointer
 from shared.config.destination import Destination
+from shared.config.model import CONFIG, ConfigError, ConfigObject
+from shared.config.values import Name, Pointer
 from shared.event.topics import STREAM_PARTITIONS, stream_config_key
 
 # A schema travels to every gateway through the config topic, under Kafka's limit for a record.
 SCHEMA_CHARS_MAX = 262_144
 
 
-@dataclass(frozen=True, slots=True)
-class Stream:
-    name: str
-    partition_count: int = STREAM_PARTITIONS
-    # Whose keys may use it.
-    tenant: str = DEFAULT_TENANT
-    # Where an event holds its ordering key, as a JSON pointer; empty when it has none.
-    key_pointer: str = ""
-    # The JSON Schema that each event must fit, as JSON text; empty when any object will do.
-    json_schema: str = ""
+def _check_schema(text: str) -> str:
+    if not text:
+        return text
+    try:
+        schema = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"it is not JSON: {error}") from error
+    if not isinstance(schema, dict | bool):
+        raise ValueError("a schema is an object")  # noqa: TRY004 - pydantic knows this one only
+    return text
 
-    def __post_init__(self) -> None:
-        check_name("stream", self.name)
-        check_count("partition_count", self.partition_count, 1, 1000)
-        check_name("tenant", self.tenant)
-        check_pointer("key_pointer", self.key_pointer)
-        _check_schema(self.json_schema)
+
+@config_dataclass(frozen=True, slots=True, config=CONFIG)
+class Stream(ConfigObject):
+    name: Name
+    partition_count: Annotated[int, Field(ge=1, le=1000)] = STREAM_PARTITIONS
+    # Whose keys may use it.
+    tenant: Name = DEFAULT_TENANT
+    # Where an event holds its ordering key, as a JSON pointer; empty when it has none.
+    key_pointer: Pointer = ""
+    # The JSON Schema that each event must fit, as JSON text; empty when any object will do.
+    json_schema: Annotated[
+        str, Field(max_length=SCHEMA_CHARS_MAX), AfterValidator(_check_schema)
+    ] = ""
 
     @property
     def config_key(self) -> bytes:
         return stream_config_key(self.name)
 
-    def to_json(self) -> bytes:
-        return _dump(asdict(self))
 
-
-Configured = TypeVar("Configured", Stream, Destination, ApiKey, Tenant)
+Configured = TypeVar("Configured", bound=ConfigObject)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,55 +72,48 @@ class Configuration:
         kind, _, name = key.decode(errors="replace").partition(":")
         match kind:
             case "stream":
-                stream = _open(Stream, key, value) if value else None
-                return replace(self, streams=_with(self.streams, name, stream))
+                return replace(self, streams=_with(self.streams, name, _open(Stream, key, value)))
             case "destination":
-                destination = _open(Destination, key, value) if value else None
+                destination = _open(Destination, key, value)
                 return replace(self, destinations=_with(self.destinations, name, destination))
             case "key":
-                api_key = _open(ApiKey, key, value) if value else None
-                return replace(self, keys=_with(self.keys, name, api_key))
+                return replace(self, keys=_with(self.keys, name, _open(ApiKey, key, value)))
             case "tenant":
-                tenant = _open(Tenant, key, value) if value else None
-                return replace(self, tenants=_with(self.tenants, name, tenant))
+                return replace(self, tenants=_with(self.tenants, name, _open(Tenant, key, value)))
             case _:
                 return self
+
+    def object(self, key: bytes) -> ConfigObject | None:
+        """The object whose record has this key."""
+        kind, _, name = key.decode().partition(":")
+        objects: Mapping[str, Mapping[str, ConfigObject]] = {
+            "stream": self.streams,
+            "destination": self.destinations,
+            "key": self.keys,
+            "tenant": self.tenants,
+        }
+        return objects[kind].get(name)
 
     def destinations_of(self, stream: str) -> Iterator[Destination]:
         return (d for d in self.destinations.values() if d.stream == stream)
 
 
-def _open(kind: type[Configured], key: bytes, value: bytes) -> Configured:
-    """Read one object; whatever is wrong with it comes out as a ConfigError."""
+def _open(kind: type[Configured], key: bytes, value: bytes | None) -> Configured | None:
+    """Read one object, None when it is gone; whatever is wrong comes out as a ConfigError."""
+    if not value:
+        return None
     try:
         fields = json.loads(value)
-        opened = kind.of(fields) if kind in (ApiKey, Destination) else kind(**fields)
-    except ConfigError:
-        raise
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise ConfigError(f"{key!r}: not a {kind.__name__.lower()}: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError("", f"{key!r}: not JSON: {error}") from error
+    if not isinstance(fields, dict):
+        raise ConfigError("", f"{key!r}: not a JSON object")
+    opened = kind.of(fields)
     if opened.config_key != key:
-        raise ConfigError(f"{key!r}: the value is that of {opened.config_key!r}")
+        raise ConfigError("", f"{key!r}: the value is that of {opened.config_key!r}")
     return opened
 
 
 def _with(objects: Mapping[str, Any], name: str, changed: Any) -> dict[str, Any]:
     others = {key: value for key, value in objects.items() if key != name}
     return others if changed is None else {**others, name: changed}
-
-
-def _dump(fields: Mapping[str, Any]) -> bytes:
-    return json.dumps(fields, sort_keys=True).encode()
-
-
-def _check_schema(text: str) -> None:
-    if type(text) is not str or len(text) > SCHEMA_CHARS_MAX:
-        raise ConfigError(f"json_schema: it is not a text of at most {SCHEMA_CHARS_MAX} characters")
-    if not text:
-        return
-    try:
-        schema = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"json_schema: it is not JSON: {error}") from error
-    if not isinstance(schema, dict | bool):
-        raise ConfigError("json_schema: a schema is an object")

@@ -1,4 +1,4 @@
-"""Decides which events a destination wants, and which members of them it gets.
+"""Picks the events that a destination wants, and the members of them that it gets.
 
 Only a destination that asks for it has its events parsed; what is kept of an event keeps its very
 bytes (numbers, escapes), because members are cut out of the text and never written anew. An event
@@ -8,10 +8,19 @@ that cannot be read as JSON is sent whole: what we do not understand is not ours
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, assert_never
+from typing import Annotated, Any, Literal, Self, TypeAlias, assert_never
 
-from shared.config.checks import ConfigError, check_pointer
+from pydantic import (
+    PlainSerializer,
+    PlainValidator,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic.dataclasses import dataclass
+
+from shared.config.model import CONFIG, ConfigError, config_error
+from shared.config.values import MemberPointer
 
 Test = Literal["equals", "one_of", "exists", "prefix"]
 TESTS: tuple[Test, ...] = ("equals", "one_of", "exists", "prefix")
@@ -21,21 +30,26 @@ _VALUES_MAX = 100
 
 _DECODER = json.JSONDecoder()
 _BLANK = re.compile(r"[ \t\n\r]*")
+_SCALAR_SCHEMA = {"type": ["string", "number", "boolean", "null"]}
+_OPERAND_SCHEMAS: Mapping[Test, dict[str, Any]] = {
+    "equals": _SCALAR_SCHEMA,
+    "one_of": {"type": "array", "minItems": 1, "maxItems": _VALUES_MAX, "items": _SCALAR_SCHEMA},
+    "exists": {"type": "boolean"},
+    "prefix": {"type": "string"},
+}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, config=CONFIG)
 class Condition:
-    """What one member of an event must be like."""
+    """What one member of an event must be like; in JSON a pointer and one test with its operand."""
 
-    pointer: str
+    pointer: MemberPointer
     test: Test
     # A scalar for equals, scalars for one_of, a flag for exists, a text for prefix.
-    operand: Scalar | tuple[Scalar, ...]
+    operand: Any
 
-    def __post_init__(self) -> None:
-        check_pointer("filter.pointer", self.pointer)
-        if not self.pointer:
-            raise ConfigError("filter.pointer: name a member of the event, such as /type")
+    @model_validator(mode="after")
+    def _check_operand(self) -> "Condition":
         match self.test:
             case "equals":
                 is_right = _is_scalar(self.operand)
@@ -47,23 +61,52 @@ class Condition:
             case "prefix":
                 is_right = type(self.operand) is str
             case _:
-                raise ConfigError(f"filter: {self.test!r} is none of {TESTS}")
+                assert_never(self.test)
         if not is_right:
-            raise ConfigError(f"filter.{self.test}: {self.operand!r} cannot be compared with")
+            raise ConfigError("filter", f"{self.operand!r} is no operand of {self.test}")
+        return self
 
     def to_fields(self) -> dict[str, Any]:
         return {"pointer": self.pointer, self.test: self.operand}
 
     @classmethod
-    def of(cls, fields: object) -> "Condition":
-        """The condition of its JSON object: a pointer and one test."""
+    def of(cls, fields: object) -> Self:
+        """The condition of its JSON object."""
         if not isinstance(fields, dict) or len(fields) != 2 or "pointer" not in fields:  # noqa: PLR2004 - pointer, test
-            raise ConfigError(f"filter: a condition has a pointer and one of {TESTS}")
+            raise ConfigError("filter", f"a condition has a pointer and one of {TESTS}")
         test = next(name for name in fields if name != "pointer")
         operand = fields[test]
-        return cls(
-            fields["pointer"], test, tuple(operand) if isinstance(operand, list) else operand
-        )
+        try:
+            return cls(
+                fields["pointer"], test, tuple(operand) if isinstance(operand, list) else operand
+            )
+        except ValidationError as error:
+            raise ConfigError("filter", config_error(error.errors()[0]).wrong) from None
+
+
+def _condition(given: object) -> Condition:
+    return given if isinstance(given, Condition) else Condition.of(given)
+
+
+# As a setting: read from and written as a JSON object with the test's name as a member.
+ConditionSetting: TypeAlias = Annotated[
+    Condition,
+    PlainValidator(_condition),
+    PlainSerializer(Condition.to_fields),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {
+                    "type": "object",
+                    "required": ["pointer", test],
+                    "properties": {"pointer": {"type": "string"}, test: operand},
+                    "additionalProperties": False,
+                }
+                for test, operand in _OPERAND_SCHEMAS.items()
+            ]
+        }
+    ),
+]
 
 
 def is_wanted(value: bytes, conditions: Sequence[Condition]) -> bool:

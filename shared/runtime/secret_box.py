@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 
-from shared.config.credentials import SEALED_PREFIX, Sealed
+from shared.config.values import SEALED_PREFIX, Sealed
 from shared.runtime.setup_error import SetupError
 
 

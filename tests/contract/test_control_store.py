@@ -12,7 +12,7 @@ import pytest
 from gateway.callers import ConfigSource
 from gateway.control.store import ControlStore, KafkaControlStore
 from gateway.problems import Problem
-from shared.config.configuration import Stream
+from shared.config.configuration import Configuration, Stream
 from shared.event.topics import fixed_specs
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.kafka.config_topic import ConfigFeed
@@ -49,7 +49,7 @@ def opened(request: pytest.FixtureRequest) -> Iterator[Opened]:
         feed = ConfigFeed(servers)
         await feed.start()
         try:
-            yield Ground(KafkaControlStore(servers), feed)
+            yield Ground(KafkaControlStore(servers, feed), feed)
         finally:
             await feed.stop()
 
@@ -77,6 +77,13 @@ async def seen(ground: Ground, name: str, stream: Stream | None) -> None:
             await asyncio.sleep(0.01)
 
 
+async def store(ground: Ground, key: bytes, value: bytes | None) -> None:
+    async def judge(_: Configuration) -> bytes | None:
+        return value
+
+    await ground.store.change(key, judge)
+
+
 def a_stream(**settings: Any) -> Stream:
     return Stream(f"control-{uuid.uuid4().hex}", **settings)
 
@@ -84,10 +91,10 @@ def a_stream(**settings: Any) -> Stream:
 def test_what_is_written_is_followed_and_the_last_word_counts(opened: Opened) -> None:
     async def test(ground: Ground) -> None:
         stream = a_stream(partition_count=2)
-        await ground.store.write([(stream.config_key, stream.to_json())])
+        await store(ground, stream.config_key, stream.to_json())
         await seen(ground, stream.name, stream)
         changed = Stream(stream.name, partition_count=3)
-        await ground.store.write([(changed.config_key, changed.to_json())])
+        await store(ground, changed.config_key, changed.to_json())
         await seen(ground, stream.name, changed)
         assert ground.config.problem is None
 
@@ -98,10 +105,39 @@ def test_what_is_taken_away_is_gone(opened: Opened) -> None:
     async def test(ground: Ground) -> None:
         stream = a_stream()
         key, value = stream.config_key, stream.to_json()
-        await ground.store.write([(key, value)])
+        await store(ground, key, value)
         await seen(ground, stream.name, stream)
-        await ground.store.write([(key, None)])
+        await store(ground, key, None)
         await seen(ground, stream.name, None)
+
+    on(opened, test)
+
+
+def test_a_change_is_judged_on_all_that_was_stored_before(opened: Opened) -> None:
+    async def test(ground: Ground) -> None:
+        stream = a_stream()
+
+        async def grow(configuration: Configuration) -> bytes:
+            newest = configuration.streams.get(stream.name, stream)
+            return Stream(stream.name, partition_count=newest.partition_count + 1).to_json()
+
+        await asyncio.gather(*(ground.store.change(stream.config_key, grow) for _ in range(5)))
+        known = ground.config.configuration.streams[stream.name]
+        assert known.partition_count == stream.partition_count + 5
+
+    on(opened, test)
+
+
+def test_what_is_refused_is_not_stored(opened: Opened) -> None:
+    async def test(ground: Ground) -> None:
+        stream = a_stream()
+
+        async def refuse(_: Configuration) -> bytes:
+            raise Problem("changed_meanwhile", "No.")
+
+        with pytest.raises(Problem):
+            await ground.store.change(stream.config_key, refuse)
+        assert stream.name not in ground.config.configuration.streams
 
     on(opened, test)
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from gateway.control.dead_letters import DeadLetterStore, KafkaDeadLetters
+from gateway.control.dead_letter_store import DeadLetterStore, KafkaDeadLetters
 from shared.event.envelope import Envelope, History
 from shared.event.record import Origin, RecordIn, RecordOut
 from shared.event.topics import DEAD, fixed_specs, stream_topic

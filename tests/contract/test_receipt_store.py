@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from gateway.control.receipts import KafkaReceipts, ReceiptStore
+from gateway.control.receipt_store import KafkaReceipts, ReceiptStore
 from shared.event.envelope import Envelope
 from shared.event.record import Origin, RecordOut
 from shared.event.topics import ACKED, fixed_specs, stream_spec, stream_topic

@@ -13,6 +13,7 @@ import httpx
 import uvicorn
 
 from gateway.app import create_app
+from gateway.control.store import Judge
 from gateway.intake.events import Event
 from gateway.problems import Problem
 from gateway.publish.ledger import AckLedger
@@ -109,11 +110,13 @@ class FakeStore:
     publisher: Publisher
     problem: Problem | None = None
     topics: dict[str, int] = field(default_factory=dict)
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def write(self, records: Sequence[tuple[bytes, bytes | None]]) -> None:
+    async def change(self, key: bytes, judge: Judge) -> None:
         if self.problem is not None:
             raise self.problem
-        for key, value in records:
+        async with self.turn:
+            value = await judge(self.config.configuration)
             self.config.configuration = self.config.configuration.apply(key, value)
 
     async def make_topic(self, stream: Stream) -> None:

@@ -18,6 +18,8 @@ BANNED_NAMES = frozenset({"utils", "util", "common", "helpers", "models", "types
 
 OWN = frozenset({"shared", "gateway", "delivery", "observe"})
 
+# The libraries of the core: JSON of what is read by the million, and configured objects (ADR 0037).
+DATA_LIBRARIES = frozenset({"msgspec", "pydantic"})
 # What would make the core depend on the moment or the machine.
 IMPURE = frozenset(
     {
@@ -110,15 +112,15 @@ def has_no_double_underscores(path: str, text: str) -> Iterator[str]:
 
 
 def is_pure(path: str, text: str) -> Iterator[str]:
-    """The core: standard library and msgspec, and nothing that touches the world."""
+    """The core: the standard library, msgspec and pydantic; nothing that touches the world."""
     tree = ast.parse(text)
     for line, module in imports(tree):
         top = module.partition(".")[0]
         # Whether what it imports of ours is pure as well, the import contract says.
         if top in OWN and not module.startswith("shared.runtime"):
             continue
-        if top not in sys.stdlib_module_names | {"msgspec"}:
-            yield f"{path}:{line}: the core imports the standard library and msgspec, not {module}"
+        if top not in sys.stdlib_module_names | DATA_LIBRARIES:
+            yield f"{path}:{line}: the core imports the standard library and few more, not {module}"
         elif any(module == impure or module.startswith(impure + ".") for impure in IMPURE):
             yield f"{path}:{line}: the core has no clock, dice, socket or file: {module}"
     for node in ast.walk(tree):

@@ -146,10 +146,10 @@ def test_no_file_names_a_path_of_somebodys_machine() -> None:
     )
 
 
-def test_each_service_has_its_extra_and_the_core_needs_only_msgspec() -> None:
+def test_each_service_has_its_extra_and_the_core_needs_only_data_libraries() -> None:
     project = tomllib.loads((sources.ROOT / "pyproject.toml").read_text())["project"]
-    (needed,) = project["dependencies"]
-    assert needed.startswith("msgspec"), "pyproject.toml: the core needs msgspec and nothing else"
+    needed = {name.partition(">")[0] for name in project["dependencies"]}
+    assert needed == house_rules.DATA_LIBRARIES, "pyproject.toml: the core needs nothing else"
     missing = EXTRAS - set(project["optional-dependencies"])
     assert not missing, f"pyproject.toml: no extra for {sorted(missing)}"
 

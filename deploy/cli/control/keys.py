@@ -15,7 +15,8 @@ import typer
 from deploy.cli import options
 from deploy.cli.control.control_client import ControlClient
 from deploy.cli.printing import harmless, out, print_json, print_table, talk
-from shared.config.access import ENTROPY_BYTES, SCOPES, AccessError, ApiKey, new_text, secret_from
+from shared.config.access import ENTROPY_BYTES, SCOPES, ApiKey, new_text, secret_from
+from shared.config.model import ConfigError
 from shared.event.times import DAY_MS
 from shared.runtime.kafka.config_topic import read_config, write_config
 from shared.runtime.setup_error import UsageError
@@ -157,7 +158,7 @@ async def _bootstrap(kafka: str, key_id: str, fields: dict[str, Any]) -> dict[st
     secrets = [{"hash": secret.hash, "signing_key": secret.signing_key}]
     try:
         key = ApiKey.of({**fields, "id": key_id, "secrets": secrets})
-    except (AccessError, TypeError) as error:
+    except ConfigError as error:
         raise UsageError(f"This is no key: {error}.") from error
     await write_config(kafka, [key])
     return {**fields, "id": key_id, "tenant": key.tenant, "key": text}

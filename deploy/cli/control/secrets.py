@@ -9,9 +9,10 @@ import typer
 from deploy.cli import options
 from deploy.cli.printing import out, print_json, talk
 from deploy.local.secret_keys import VARIABLE, secret_keys
-from shared.config.credentials import Sealed, change_secrets, secrets_of
+from shared.config.credentials import change_secrets, secrets_of
 from shared.config.destination import Destination
 from shared.config.signing import signing_secret
+from shared.config.values import Sealed
 from shared.runtime.kafka.config_topic import read_config, write_config
 from shared.runtime.secret_box import SecretBox, SecretUnavailableError, new_key
 from shared.runtime.settings import SecretSettings, read_settings

@@ -50,6 +50,8 @@ class TopicFeed(Generic[T]):
         self._task: asyncio.Task[None] | None = None
         self._heard_at_s = float("-inf")
         self._answered_at_ms = 0
+        # Told whenever the value is that of one more answer.
+        self._moved = asyncio.Condition()
 
     async def start(self) -> None:
         """Read what there is, then follow. Returns once everything written so far is known."""
@@ -63,6 +65,18 @@ class TopicFeed(Generic[T]):
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
         await self._close()
+
+    async def newest(self) -> T:
+        """The value after all that was written up to now."""
+        with kafka_errors(self._bootstrap_servers):
+            async with self._moved:
+                await self._moved.wait_for(lambda: self._reader is not None)
+            assert self._reader is not None
+            ends = await self._reader.ends([self._topic])
+            async with self._moved:
+                while self._follow is None or not await self._follow.has_reached(ends):
+                    await self._moved.wait()
+        return self.value
 
     @property
     def age_s(self) -> float:
@@ -116,6 +130,8 @@ class TopicFeed(Generic[T]):
                     self.value = value
                     if self._on_change is not None:
                         self._on_change(value)
+                async with self._moved:
+                    self._moved.notify_all()
                 pause_s = _PAUSE_S
             except Exception as error:  # noqa: BLE001 - whatever it is, we must follow on
                 log.warning(

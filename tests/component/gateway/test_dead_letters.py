@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from gateway.settings import Settings
-from shared.config.access import ENTROPY_BYTES, ApiKey, new_text, secret_from
+from shared.config.access import ENTROPY_BYTES, ApiKey, Scope, new_text, secret_from
 from shared.config.configuration import Configuration, Stream
 from shared.event.topics import stream_topic
 from shared.retry.dead_letter import Place
@@ -128,7 +128,7 @@ def test_a_kafka_that_is_away_is_503_and_an_overtaken_redrive_409(
 def test_keys_see_their_tenants_streams_and_only_administrators_send_again(
     resting: FakeDeadLetters,
 ) -> None:
-    def key(name: str, tenant: str, *scopes: str) -> tuple[ApiKey, dict[str, str]]:
+    def key(name: str, tenant: str, *scopes: Scope) -> tuple[ApiKey, dict[str, str]]:
         text = new_text(kind="secret", key_id=name, entropy=bytes(ENTROPY_BYTES))
         made = ApiKey(
             id=name,

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from gateway.openapi.destinations import DESTINATION, NEW_DESTINATION
+from gateway.app import described
 from gateway.settings import Settings
 from shared.config.access import ApiKey, new_text, secret_from
 from shared.config.configuration import Configuration, Stream
@@ -98,10 +98,14 @@ def test_what_was_paused_or_disabled_goes_on_when_somebody_says_so(
 
 
 def test_every_setting_is_described() -> None:
-    settings = {field.name for field in fields(Destination)}
-    assert set(DESTINATION["properties"]) == settings | {"warning"}
-    assert set(DESTINATION["required"]) == settings
-    assert set(NEW_DESTINATION["properties"]) == settings - {"stream", "name"}
+    settings = {field.name for field in fields(Destination)} - {"others"}
+    whole = described(Settings())
+    shown = whole["components"]["schemas"]["Destination"]
+    assert set(shown["properties"]) == settings | {"warning"}
+    put = whole["paths"]["/v1/streams/{stream}/destinations/{destination}"]["put"]
+    sent = put["requestBody"]["content"]["application/json"]["schema"]
+    assert set(sent["properties"]) == settings - {"stream", "name"}
+    assert sent["required"] == ["url"]
 
 
 def test_no_answer_holds_a_secret_and_the_store_holds_sealed_ones(
@@ -161,7 +165,7 @@ def test_a_secret_that_is_left_out_stays_and_null_removes_it(
     put(gateway, secret_headers=None, signing_secrets=[])
     assert opened(config) == {"auth.password": "p"}
     # Of another kind there is nothing to keep.
-    assert code(put(gateway, auth={"kind": "bearer"})) == (400, "bad_object", "/auth")
+    assert code(put(gateway, auth={"kind": "bearer"})) == (400, "bad_object", "/auth/token")
     put(gateway, auth=None)
     assert opened(config) == {}
 
@@ -219,11 +223,11 @@ WRONG: list[tuple[dict[str, Any], str | None]] = [
     ({"url": "https://1.2.3.4.5/"}, "/url"),
     ({"colour": "red"}, "/colour"),
     ({"name": "other"}, "/name"),
-    ({"stream": "hits"}, "/name"),
+    ({"stream": "hits"}, "/stream"),
     ({"batch_count_max": "5"}, "/batch_count_max"),
     ({"headers": {"Host": "a"}}, "/headers/Host"),
     ({"headers": {"Authorization": "Bearer hunter2"}}, "/headers/Authorization"),
-    ({"auth": {"kind": "basic", "username": "me"}}, "/auth"),
+    ({"auth": {"kind": "basic", "username": "me"}}, "/auth/password"),
     ({"auth": {"kind": "bearer", "token": ""}}, "/auth/token"),
     ({"auth": {"kind": "bearer", "token": 5}}, "/auth/token"),
     ({"auth": {"kind": "bearer", "token": "hunter2\r\nhost: x"}}, "/auth/token"),

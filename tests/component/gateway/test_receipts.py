@@ -14,7 +14,7 @@ import pytest
 from gateway.publish.ledger import AckLedger
 from gateway.routes import new_request_id
 from gateway.settings import Settings
-from shared.config.access import ENTROPY_BYTES, ApiKey, new_text, secret_from
+from shared.config.access import ENTROPY_BYTES, ApiKey, Scope, new_text, secret_from
 from shared.config.configuration import Configuration, Stream
 from shared.config.destination import Destination
 from shared.event.envelope import Envelope, History
@@ -88,7 +88,7 @@ def gateway(kept: FakeReceipts) -> Iterator[RunningGateway]:
         yield running
 
 
-def a_key(name: str, tenant: str, scope: str, **more: Any) -> tuple[ApiKey, dict[str, str]]:
+def a_key(name: str, tenant: str, scope: Scope, **more: Any) -> tuple[ApiKey, dict[str, str]]:
     text = new_text(kind="secret", key_id=name, entropy=bytes(ENTROPY_BYTES))
     secrets = (secret_from(text, signs=False),)
     made = ApiKey(name, secrets, tenant=tenant, scopes=frozenset({scope}), **more)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.config.checks import ConfigError
+from shared.config.model import ConfigError
 from shared.config.selection import Condition, is_wanted, keep
 
 EVENT = b'{"type": "play", "user": {"id": 7, "vip": true, "a/b": null}, "n": 1.0, "t": "true"}'

@@ -3,7 +3,7 @@
 import json
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -20,7 +20,7 @@ from delivery.batches import (
     join_body,
     tried_batches,
 )
-from shared.config.destination import BODY_FORMATS, BodyFormat, Destination
+from shared.config.destination import BodyFormat, Destination
 from shared.config.selection import Condition
 from shared.event.envelope import Envelope, event_headers, open_stream_record
 from shared.event.record import Origin, RecordIn
@@ -40,7 +40,7 @@ def events(draw: st.DrawFn) -> list[Envelope]:
     return [an_envelope(offset, value=value) for offset, value in enumerate(drawn)]
 
 
-@given(events(), st.integers(1, 10), st.integers(1, 400), st.sampled_from(BODY_FORMATS))
+@given(events(), st.integers(1, 10), st.integers(1, 400), st.sampled_from(get_args(BodyFormat)))
 def test_chunks_keep_the_order_lose_nothing_and_keep_to_the_size(
     envelopes: list[Envelope], count_max: int, bytes_max: int, body_format: BodyFormat
 ) -> None:
@@ -202,7 +202,7 @@ def test_each_body_format_has_its_content_type() -> None:
         "ndjson": "application/x-ndjson",
         "single": "application/json",
     }
-    assert set(CONTENT_TYPES) == set(BODY_FORMATS)
+    assert set(CONTENT_TYPES) == set(get_args(BodyFormat))
 
 
 @given(

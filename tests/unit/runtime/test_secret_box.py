@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.config.credentials import SEALED_PREFIX
+from shared.config.values import SEALED_PREFIX
 from shared.runtime.secret_box import SecretBox, SecretUnavailableError, new_key
 from shared.runtime.settings import SecretSettings
 from shared.runtime.setup_error import SetupError

@@ -1,0 +1,101 @@
+"""Tags what is shown of an object, and finds out from a tag what has changed since.
+
+A tag holds a short hash of each setting's name and value, so that any gateway can tell which ones
+differ without having kept what it showed. Settings at their defaults are not in it: a gateway of
+another release, which has more of them, makes the same tag.
+"""
+
+import base64
+import json
+from collections.abc import Iterable
+from hashlib import blake2b
+from typing import Annotated
+
+from fastapi import Header
+
+from gateway.problems import Problem
+from shared.config.model import ConfigObject
+
+_NAME_BYTES, _VALUE_BYTES = 3, 6
+# How settings are called in the API, where it is not as they are stored.
+_SHOWN_AS = {"json_schema": "schema", "secrets": "live_texts"}
+
+
+def etag_of(item: ConfigObject) -> str:
+    """The strong validator of an object, in its quotes (RFC 9110, 8.8.3)."""
+    fields = item.to_fields(with_defaults=False)
+    hashes = b"".join(
+        _hash(name, _NAME_BYTES) + _hash(json.dumps(fields[name], sort_keys=True), _VALUE_BYTES)
+        for name in sorted(fields)
+    )
+    return f'"{base64.urlsafe_b64encode(hashes).decode()}"'
+
+
+def changed_settings(since: str, item: ConfigObject) -> list[str]:
+    """The settings that differ from those of a tag, by name."""
+    before, now = _hashes(since), _hashes(etag_of(item))
+    names = {_hash(name, _NAME_BYTES): name for name in item.to_fields()}
+    changed = {name for name in before.keys() | now.keys() if before.get(name) != now.get(name)}
+    return sorted(_SHOWN_AS.get(names[each], names[each]) for each in changed if each in names)
+
+
+class Preconditions:
+    """What a caller says that an object must be like before it is changed."""
+
+    def __init__(self, if_match: str | None, if_none_match: str | None) -> None:
+        self._wanted = None if if_match is None else _listed(if_match)
+        self._is_new = if_none_match is not None and "*" in _listed(if_none_match)
+
+    def check(self, item: ConfigObject | None) -> None:
+        """Refuse when the object is not as it must be."""
+        if item is None:
+            if self._wanted is not None:
+                raise Problem("changed_meanwhile", "The object is not there (any more).")
+            return
+        etag = etag_of(item)
+        if self._is_new:
+            raise _changed("There is such an object already.", [], etag)
+        if self._wanted is not None and not self._wanted & {etag, "*"}:
+            changed = sorted({name for tag in self._wanted for name in changed_settings(tag, item)})
+            listed = ", ".join(changed) or "the object"
+            raise _changed(f"Somebody else has changed {listed}: read it again.", changed, etag)
+
+
+async def preconditions(
+    if_match: Annotated[
+        str | None, Header(description="Only if the object still has one of these ETags.")
+    ] = None,
+    if_none_match: Annotated[
+        str | None, Header(description="Only if there is no such object yet: *")
+    ] = None,
+) -> Preconditions:
+    """Those of a request."""
+    return Preconditions(if_match, if_none_match)
+
+
+def _changed(detail: str, changed: Iterable[str], etag: str) -> Problem:
+    return Problem(
+        "changed_meanwhile",
+        detail,
+        headers=((b"etag", etag.encode()),),
+        members={"changed": list(changed), "etag": etag},
+    )
+
+
+def _listed(tags: str) -> frozenset[str]:
+    return frozenset(tag.strip() for tag in tags.split(","))
+
+
+def _hash(text: str, size: int) -> bytes:
+    return blake2b(text.encode(), digest_size=size).digest()
+
+
+def _hashes(etag: str) -> dict[bytes, bytes]:
+    """Hash of the name -> hash of the value; nothing for what is no tag of ours."""
+    try:
+        raw = base64.b64decode(etag.strip('"'), altchars=b"-_", validate=True)
+    except ValueError:
+        return {}
+    size = _NAME_BYTES + _VALUE_BYTES
+    pairs = (raw[at : at + size] for at in range(0, len(raw), size))
+    return {pair[:_NAME_BYTES]: pair[_NAME_BYTES:] for pair in pairs}

@@ -1,0 +1,193 @@
+"""Describes the API: FastAPI knows the routes and models, this adds what it cannot know.
+
+That is the routes that take events (which no framework serves), the problems of each route, the
+objects that our own reader takes from a body, and an example for every answer.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from fastapi.openapi.utils import get_openapi
+from starlette.routing import BaseRoute
+
+from gateway.control.requests import PROBLEMS_MEMBER
+from gateway.http.openapi_events import EVENT_SCHEMAS, event_paths
+from gateway.problems import CATALOGUE
+from gateway.settings import Settings
+
+Json = dict[str, Any]
+
+_REQUEST_ID = "01939f2e-7b1c-7cc3-98c4-dc0c0c07398f"
+_PROBLEM: Json = {"$ref": "#/components/schemas/Problem"}
+# What can happen on every path: a head that is no HTTP, too slow or too large, and bugs.
+_EVERYWHERE = ("invalid_http", "head_timeout", "head_too_large", "internal_error")
+_NOT_OPEN = ("unauthenticated", "scope_missing", "origin_forbidden")
+_OF_BODIES = (
+    *("bad_object", "invalid_json", "invalid_utf8"),
+    *("body_too_large", "body_timeout", "overloaded"),
+)
+
+
+def document(settings: Settings, routes: Iterable[BaseRoute]) -> Json:
+    """The whole document."""
+    whole = get_openapi(
+        title="Hifi gateway",
+        version="1",
+        description="Events in over HTTP. A 2xx means that Kafka has reported every accepted event"
+        " stored; `results` says what became of the others.",
+        routes=list(routes),
+        separate_input_output_schemas=False,
+    )
+    whole["paths"] |= event_paths()
+    schemas = whole["components"]["schemas"]
+    schemas |= EVENT_SCHEMAS | {"Problem": _problem_schema()}
+    _show_as_views_do(schemas)
+    for path, method, operation in operations(whole):
+        operation["operationId"] = _operation_id(operation["summary"])
+        _add_body(path, method, operation, schemas)
+        _add_problems(path, operation)
+        _add_examples(operation, schemas)
+    whole["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+    whole["security"] = [{"key": []}] if settings.asks_for_keys else []
+    return whole
+
+
+def operations(whole: Json) -> Iterator[tuple[str, str, Json]]:
+    """Path, method and description of each operation."""
+    for path, item in whole["paths"].items():
+        for method, operation in item.items():
+            yield path, method, operation
+
+
+def _operation_id(summary: str) -> str:
+    first, *rest = summary.split()
+    return first.lower() + "".join(word.capitalize() for word in rest)
+
+
+def _show_as_views_do(schemas: Json) -> None:
+    """Where objects are shown otherwise than they are stored."""
+    del schemas["Stream"]["properties"]["json_schema"]
+    schemas["Stream"]["properties"]["schema"] = {
+        "type": ["object", "boolean", "null"],
+        "default": None,
+    }
+    key = schemas["ApiKey"]
+    del key["properties"]["secrets"], schemas["Secret"]
+    key["required"].remove("secrets")
+    key["properties"] |= {
+        "live_texts": {"type": "integer", "minimum": 1, "maximum": 2, "readOnly": True},
+        "key": {"type": "string", "description": "Its text, shown this once.", "readOnly": True},
+    }
+    warning = {"type": "string", "description": "What is not known at PUT.", "readOnly": True}
+    schemas["Destination"]["properties"]["warning"] = warning
+    for kind in ("Basic", "Bearer", "OAuth2"):
+        schemas[kind]["required"].append("kind")
+
+
+def _add_body(path: str, method: str, operation: Json, schemas: Json) -> None:
+    """What a PUT takes: the object that it answers with, but for what the path says."""
+    if method != "put":
+        return
+    answer = operation["responses"]["200"]["content"]["application/json"]["schema"]
+    shown = _resolved(answer, schemas)
+    named = {"name", "id"} | ({"stream"} if "{destination}" in path else set())
+    schema = {
+        "type": "object",
+        "properties": {
+            name: setting
+            for name, setting in shown["properties"].items()
+            if name not in named and not setting.get("readOnly")
+        },
+        "required": [name for name in shown.get("required", ()) if name not in named],
+        "additionalProperties": False,
+    }
+    operation["requestBody"] = {"content": {"application/json": {"schema": schema}}}
+
+
+def _add_problems(path: str, operation: Json) -> None:
+    codes = [*_EVERYWHERE, "method_not_allowed", *operation.pop(PROBLEMS_MEMBER, ())]
+    if path != "/openapi.json":
+        codes += _NOT_OPEN
+    for name in ("stream", "destination", "key", "tenant"):
+        codes += [f"unknown_{name}"] if f"{{{name}}}" in path else []
+    codes += ["stream_forbidden"] if "{stream}" in path else []
+    # The routes that take events name all of theirs.
+    is_object = "requestBody" in operation and not path.endswith(("/events", "/beacon"))
+    codes += _OF_BODIES if is_object else ()
+    names = {parameter["name"] for parameter in operation.get("parameters", ())}
+    codes += ["changed_meanwhile", "kafka_unavailable"] if "if-match" in names else []
+    responses = operation["responses"]
+    # FastAPI's own, which we never answer with.
+    if "HTTPValidationError" in str(responses.get("422")):
+        del responses["422"]
+    for code in codes:
+        kind = CATALOGUE[code]
+        content: Json = {"schema": _PROBLEM, "examples": {}}
+        response = responses.setdefault(
+            str(kind.status),
+            {"description": kind.title, "content": {"application/problem+json": content}},
+        )
+        example = {
+            "type": f"urn:hifi:problem:{code}",
+            "title": kind.title,
+            "status": kind.status,
+            "detail": f"{kind.title}.",
+            "code": code,
+            "request_id": _REQUEST_ID,
+        }
+        response["content"]["application/problem+json"]["examples"][code] = {"value": example}
+
+
+def _add_examples(operation: Json, schemas: Json) -> None:
+    for body in (operation.get("requestBody", {}), *operation["responses"].values()):
+        content = body.get("content", {}).get("application/json")
+        if content is not None and "example" not in content:
+            content["example"] = _sample(content["schema"], schemas)
+
+
+def _resolved(schema: Json, schemas: Json) -> Json:
+    resolved: Json = schemas[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
+    return resolved
+
+
+def _sample(schema: Json, schemas: Json) -> Any:  # noqa: PLR0911 - one for each kind of schema
+    """A value that fits: of each member its own example, its default, or the first allowed."""
+    schema = _resolved(schema, schemas)
+    for name in ("examples", "enum", "anyOf"):
+        if name in schema and "default" not in schema:
+            first = schema[name][0]
+            return _sample(first, schemas) if name == "anyOf" else first
+    for name in ("default", "const"):
+        if name in schema:
+            return schema[name]
+    match schema.get("type"):
+        case "object":
+            return {
+                name: _sample(member, schemas)
+                for name, member in schema.get("properties", {}).items()
+                if name in schema.get("required", ()) or "default" in member
+            }
+        case "array":
+            return [_sample(schema["items"], schemas)]
+        case "integer" | "number":
+            return schema.get("minimum", 1)
+        case "boolean":
+            return True
+        case _:
+            return "text"
+
+
+def _problem_schema() -> Json:
+    text: Json = {"type": "string"}
+    return {
+        "type": "object",
+        "required": ["type", "title", "status", "detail", "code", "request_id"],
+        "properties": {
+            **dict.fromkeys(("type", "title", "detail", "request_id", "pointer", "etag"), text),
+            "status": {"type": "integer"},
+            "code": {"enum": sorted(CATALOGUE)},
+            "results": {"type": "array", "items": {"$ref": "#/components/schemas/Result"}},
+            "changed": {"type": "array", "items": text, "description": "Settings that differ."},
+            "read_until": {"type": "string", "format": "date-time"},
+        },
+    }

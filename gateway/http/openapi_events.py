@@ -1,0 +1,127 @@
+"""Describes the routes that take events, which are served without a framework (gateway.routes)."""
+
+from typing import Any
+
+from gateway.control.requests import PROBLEMS_MEMBER
+from shared.event.topics import NAME_PATTERN
+
+Json = dict[str, Any]
+
+_TEXT = {"type": "string"}
+_COUNT_OR_NULL = {"type": ["integer", "null"]}
+_COUNT = {"type": "integer", "minimum": 0}
+_CLOUD_EVENT = {"specversion": "1.0", "id": "e-1", "source": "/shop", "type": "order.placed"}
+_PROBLEMS = (
+    *("invalid_json", "invalid_utf8", "invalid_encoding", "too_deep", "not_events"),
+    *("ambiguous_body", "bad_query", "body_timeout", "body_too_large", "decompressed_too_large"),
+    *("too_many_events", "unsupported_media_type", "unsupported_encoding", "all_rejected"),
+    *("quota_requests", "quota_events", "quota_bytes", "tenant_in_flight", "overloaded"),
+    *("not_stored", "outcome_unknown"),
+)
+# A beacon comes from a page, which can send neither a signature nor any header of its choice.
+_NOT_OF_BEACONS = (
+    *("bad_header", "bad_signature", "idempotency_key_in_use", "idempotency_key_reused"),
+    "strict_rejected",
+)
+EVENT_SCHEMAS: Json = {
+    "Event": {"type": "object", "description": "Any JSON object."},
+    "Accepted": {
+        "type": "object",
+        "required": ["request_id", "accepted", "rejected"],
+        "properties": {
+            "request_id": _TEXT,
+            **dict.fromkeys(("accepted", "rejected", "retry", "spooled", "valid"), _COUNT),
+            "ack": {"const": "spool", "description": "Not in Kafka yet: on a gateway's disk."},
+            "dry_run": {"const": True},
+            "results": {"type": "array", "items": {"$ref": "#/components/schemas/Result"}},
+        },
+        "additionalProperties": False,
+    },
+    "Result": {
+        "type": "object",
+        "required": ["index", "id", "status"],
+        "properties": {
+            "index": _COUNT,
+            "id": {"type": ["string", "null"]},
+            "status": {"enum": ["accepted", "rejected", "retry", "unknown", "spooled", "valid"]},
+            **dict.fromkeys(("code", "detail", "pointer", "key"), _TEXT),
+            "retryable": {"type": "boolean"},
+            **dict.fromkeys(("partition", "offset"), _COUNT_OR_NULL),
+        },
+        "additionalProperties": False,
+    },
+}
+
+
+def event_paths() -> Json:
+    event = {"$ref": "#/components/schemas/Event"}
+    batch = {"type": "array", "items": event}
+    one = {"id": "e-1", "price": 5}
+    bodies = {
+        "application/json": {"schema": {"anyOf": [event, batch]}, "example": [one]},
+        "application/x-ndjson": {"schema": _TEXT, "example": '{"id":"e-1"}\n'},
+        "application/cloudevents+json": {"schema": event, "example": _CLOUD_EVENT},
+        "application/cloudevents-batch+json": {"schema": batch, "example": [_CLOUD_EVENT]},
+    }
+    stream = _parameter("path", "stream", {**_TEXT, "pattern": f"^{NAME_PATTERN.pattern}$"})
+    key = _parameter("query", "key", _TEXT, "A key of kind browser.")
+    return {
+        "/v1/streams/{stream}/events": {
+            "post": {
+                "summary": "Send Events",
+                "parameters": [
+                    stream,
+                    _flag("dry_run", ["true", "false"], "Judge the events and store none."),
+                    _flag("results", ["all", "failed"], "List every event, or those not accepted."),
+                    _header("Idempotency-Key", 255, "The same key and body get the same answer."),
+                    _header("X-Partition-Key", 255, "The ordering key of events without one."),
+                    _header("Prefer", 100, "handling=strict, return=minimal, respond-async"),
+                    _header("Hifi-Signature", 500, "t=SECONDS,v1=HEX, for keys that must sign."),
+                ],
+                "requestBody": {"required": True, "content": bodies},
+                "responses": {
+                    "200": _answer("Every event is stored."),
+                    "202": _answer("On this gateway's disk, not all in Kafka yet (respond-async)."),
+                    "204": {"description": "Every event is stored, and no body was asked for."},
+                    "207": _answer("Some events are stored; see results."),
+                },
+                PROBLEMS_MEMBER: (*_PROBLEMS, *_NOT_OF_BEACONS),
+            }
+        },
+        "/v1/streams/{stream}/beacon": {
+            "post": {
+                "summary": "Send Beacon",
+                "description": "Events from a page that closes.",
+                "security": [],
+                "parameters": [stream, key],
+                "requestBody": {
+                    "required": True,
+                    "content": {"text/plain": {"schema": _TEXT, "example": '{"id":"e-1"}'}},
+                },
+                "responses": {
+                    "204": {"description": "Every event is stored."},
+                    "207": _answer("Some events are stored."),
+                },
+                PROBLEMS_MEMBER: _PROBLEMS,
+            }
+        },
+    }
+
+
+def _answer(description: str) -> Json:
+    schema = {"$ref": "#/components/schemas/Accepted"}
+    return {"description": description, "content": {"application/json": {"schema": schema}}}
+
+
+def _parameter(where: str, name: str, schema: Json, description: str = "") -> Json:
+    required = where == "path"
+    said = {"name": name, "in": where, "schema": schema, "required": required}
+    return {**said, "description": description}
+
+
+def _flag(name: str, values: list[str], description: str) -> Json:
+    return _parameter("query", name, {**_TEXT, "enum": values}, description)
+
+
+def _header(name: str, length_max: int, description: str) -> Json:
+    return _parameter("header", name, {**_TEXT, "maxLength": length_max}, description)

@@ -1,0 +1,129 @@
+"""What every configured object has in common: it is checked as it is made, and read from JSON.
+
+A record of the config topic may have been written by a newer Hifi. Members that we do not know are
+kept aside and written back, so that nobody's setting is lost. Only the API insists on known ones.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import field, replace
+from typing import Annotated, Any, Self
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+from pydantic.json_schema import SkipJsonSchema
+
+# Strict: "5" is no number and 1 is no flag, whoever wrote it.
+CONFIG = ConfigDict(strict=True, hide_input_in_errors=True)
+# What somebody meant for one of these may be a secret in plain text, and is not repeated.
+_NEVER_REPEATED = frozenset(
+    {"auth", "client_certificate", "secret_headers", "secrets", "signing_secrets"}
+)
+_SENTENCES = {"missing": "it is missing", "extra_forbidden": "there is no such field"}
+_SUBJECT = re.compile(r"^\w+(?= should )")
+
+
+class ConfigError(ValueError):
+    """A setting is wrong; the text names it and says what it takes."""
+
+    def __init__(self, setting: str, wrong: str) -> None:
+        super().__init__(f"{setting}: {wrong}" if setting else wrong)
+        # With dots between its parts; empty when it is about the whole object.
+        self.setting = setting
+        self.wrong = wrong
+
+
+@dataclass(frozen=True, slots=True, config=CONFIG)
+class ConfigObject:
+    """An object of the config topic."""
+
+    # Members that a newer Hifi has written, nested ones within the name of what they are in.
+    others: Annotated[dict[str, Any], SkipJsonSchema()] = field(
+        default_factory=dict, kw_only=True, repr=False
+    )
+
+    @property
+    def config_key(self) -> bytes:
+        """The key of its record."""
+        raise NotImplementedError
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Self:
+        """The object of its JSON members; ConfigError names the first that is wrong."""
+        known = {name: value for name, value in fields.items() if name != "others"}
+        try:
+            # As JSON, where a list is right for a tuple and a dict for an object.
+            made: Self = _adapter(cls).validate_json(json.dumps(known))
+        except ValidationError as error:
+            raise config_error(error.errors()[0]) from None
+        others = _beyond(fields, made.known_fields())
+        return replace(made, others=others) if others else made
+
+    def known_fields(self, *, with_defaults: bool = True) -> dict[str, Any]:
+        """As JSON members, without those that we do not know."""
+        known: dict[str, Any] = _adapter(type(self)).dump_python(
+            self, mode="json", exclude={"others"}, exclude_defaults=not with_defaults
+        )
+        return known
+
+    def to_fields(self, *, with_defaults: bool = True) -> dict[str, Any]:
+        """As JSON members, all of them."""
+        return _merged(self.known_fields(with_defaults=with_defaults), self.others)
+
+    def to_json(self) -> bytes:
+        return json.dumps(self.to_fields(), sort_keys=True).encode()
+
+
+def config_error(first: Mapping[str, Any]) -> ConfigError:
+    """What pydantic has found wrong, as one sentence without secrets."""
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, ConfigError):
+        return cause
+    path = [
+        str(part) for part in first["loc"] if part not in {"[key]", "basic", "bearer", "oauth2"}
+    ]
+    if isinstance(cause, ValueError):
+        return ConfigError(".".join(path), str(cause))
+    if first["type"] in _SENTENCES:
+        return ConfigError(".".join(path), _SENTENCES[first["type"]])
+    if first["type"] == "union_tag_invalid":
+        ctx = first["ctx"]
+        return ConfigError(
+            ".".join(path), f"the kind {ctx['tag']!r} is none of {ctx['expected_tags']}"
+        )
+    given = first["input"]
+    is_shown = isinstance(given, str | int | float) and not _NEVER_REPEATED & set(path)
+    subject = repr(given)[:100] if is_shown else "it"
+    return ConfigError(".".join(path), _SUBJECT.sub(lambda _: subject, first["msg"]))
+
+
+_ADAPTERS: dict[type[Any], TypeAdapter[Any]] = {}
+
+
+def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
+    if kind not in _ADAPTERS:
+        _ADAPTERS[kind] = TypeAdapter(kind)
+    return _ADAPTERS[kind]
+
+
+def _beyond(given: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+    """The members that are given and not known, at any depth."""
+    beyond: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in known:
+            beyond[name] = value
+        elif isinstance(value, dict) and isinstance(known[name], dict):
+            inner = _beyond(value, known[name])
+            beyond.update({name: inner} if inner else {})
+    return beyond
+
+
+def _merged(known: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(known)
+    for name, value in others.items():
+        if name not in known:
+            merged[name] = value
+        elif isinstance(known[name], dict) and isinstance(value, dict):
+            merged[name] = _merged(known[name], value)
+    return merged

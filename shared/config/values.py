@@ -1,0 +1,100 @@
+"""The kinds of values that settings have: names, pointers, web addresses, sealed secrets."""
+
+import re
+from collections.abc import Callable
+from typing import Annotated, Any, TypeAlias
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field, PlainSerializer, WithJsonSchema
+
+from shared.event.topics import NAME_PATTERN, is_name
+
+# How a sealed secret begins; what does not is plain text, and is refused.
+SEALED_PREFIX = "sealed:v1:"
+# A chain of three certificates is 6 KB; a sealed key is a third longer than the key.
+PEM_CHARS_MAX = 65_536
+# As long as a header may get (Apache and nginx take 8 KiB of headers in all without being asked).
+HEADER_CHARS_MAX = 4096
+
+# Members only: the order of an array is no name for an entity. Eight levels reach any field that
+# people name; the gateway takes no deeper ones either.
+_POINTER = r"(/([^/~]|~0|~1)+){%d,8}"
+
+
+def _check(is_right: Callable[[str], object], wanted: str) -> AfterValidator:
+    def checked(text: str) -> str:
+        if not is_right(text):
+            raise ValueError(f"{text!r} is not {wanted}")
+        return text
+
+    return AfterValidator(checked)
+
+
+def _pattern(pattern: str) -> Any:
+    return Field(json_schema_extra={"pattern": f"^{pattern}$"})
+
+
+def _is_web_address(text: str) -> bool:
+    # What urlsplit would silently drop (line breaks) or let pass (blanks) no client can send to.
+    if not text.isprintable() or " " in text:
+        return False
+    try:
+        url = urlsplit(text)
+        return url.scheme in {"http", "https"} and bool(url.hostname) and url.port != 0
+    except ValueError:
+        return False
+
+
+def _check_sealed(secret: str) -> str:
+    # Never the value itself in the text: it may be the secret, in plain.
+    if not secret.startswith(SEALED_PREFIX):
+        raise ValueError("a secret is kept sealed only")
+    if len(secret) > 2 * PEM_CHARS_MAX:
+        raise ValueError(f"it is not a text of 1 to {2 * PEM_CHARS_MAX} characters")
+    return secret
+
+
+Name: TypeAlias = Annotated[
+    str,
+    _check(
+        is_name,
+        "a name; use 1 to 100 of a-z, 0-9, _ and -, starting with a letter or digit",
+    ),
+    _pattern(NAME_PATTERN.pattern),
+]
+Names: TypeAlias = Annotated[frozenset[Name], PlainSerializer(sorted)]
+# A JSON pointer to a member; the empty one is the whole.
+Pointer: TypeAlias = Annotated[
+    str,
+    _check(re.compile(_POINTER % 0).fullmatch, "a pointer such as /user/id"),
+    _pattern(_POINTER % 0),
+]
+MemberPointer: TypeAlias = Annotated[
+    str,
+    _check(re.compile(_POINTER % 1).fullmatch, "a pointer to a member, such as /user/id"),
+    _pattern(_POINTER % 1),
+]
+WebAddress: TypeAlias = Annotated[
+    str,
+    _check(_is_web_address, "an http or https address with a host"),
+    Field(json_schema_extra={"format": "uri"}),
+]
+# A secret is set as plain text, kept sealed, and shown as a mark of the sealed text.
+Sealed: TypeAlias = Annotated[
+    str,
+    AfterValidator(_check_sealed),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "minLength": 1},
+                {
+                    "type": "object",
+                    "description": "A secret is never shown; sent back, this keeps it.",
+                    "required": ["sealed"],
+                    "properties": {"sealed": {"type": "string"}},
+                    "additionalProperties": False,
+                },
+            ]
+        }
+    ),
+]
