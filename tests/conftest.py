@@ -32,10 +32,11 @@ def _no_kafka_client_is_left_open() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _commands_leave_the_logs_alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A command that runs in the tests' own process must not tie later logs to its output.
+    """A command that runs in the tests' own process must not share its output with the logs.
 
-    That output is closed when the command ends, and every service in the same process would fail
-    at its next line. So the lines go where the process itself complains.
+    Its output is closed when it ends, and every service in the same process would fail at its next
+    line; and what a service logs meanwhile is not what the command says. So the lines go where the
+    process itself complains.
     """
     commands = sys.modules.get("deploy.cli.commands")
     if commands is None:
@@ -45,5 +46,6 @@ def _commands_leave_the_logs_alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[
     monkeypatch.setattr(
         commands, "configure_logs", lambda **_: structlog.configure(logger_factory=elsewhere)
     )
+    structlog.configure(logger_factory=elsewhere)
     yield
     structlog.reset_defaults()

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import NamedTuple
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import Struct
 
 from shared.event.envelope import Envelope
 from shared.event.record import Origin
@@ -62,8 +62,8 @@ class Receipt(Struct, frozen=True):
     # counts before what was said of them earlier.
     redrive_count: int = 0
     # The first record that its task read. What it says of waiting and dead events is sure once its
-    # lane has passed that: then their records are stored (`unconfirmed.py`). Unset: at once.
-    read_at: Origin | UnsetType = UNSET
+    # lane has passed that: then their records are stored (`unconfirmed.py`). None: at once.
+    read_at: Origin | None = None
     # How late each event was, as `LogBuckets.to_list` writes it: at the end since its own time, at
     # the end and at the start since the gateway had it.
     out_from_event: list[int] = []
@@ -137,7 +137,7 @@ def make_receipt(
         ended_at_ms=ended_at_ms,
         is_retry=facts.is_retry,
         redrive_count=redrive_count,
-        read_at=UNSET if read_at is None else read_at,
+        read_at=read_at,
         out_from_event=LogBuckets.of_counts(event_times, until_ms=ended_at_ms).to_list(),
         out_from_accepted=LogBuckets.of_counts(accepted_ats, until_ms=ended_at_ms).to_list(),
         in_from_accepted=LogBuckets.of_counts(accepted_ats, until_ms=started_at_ms).to_list(),

@@ -8,7 +8,7 @@ events are read again.
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from shared.event.record import KafkaPartition, Origin, Position
+from shared.event.record import KafkaPartition, Position
 from shared.proof.intervals import Offsets
 from shared.proof.receipt import Covered, Receipt, ReceiptOutcome
 
@@ -61,7 +61,7 @@ class UnconfirmedReceipts:
         yield from by_partition.items()
 
     def _counts(self, receipt: Receipt) -> bool:
-        if not isinstance(receipt.read_at, Origin):
+        if receipt.read_at is None:
             return True
         if self._position is None:
             return False

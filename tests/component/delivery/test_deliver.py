@@ -5,7 +5,6 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from msgspec import UNSET
 
 from delivery.deliver import Plan
 from shared.config.destination import Destination
@@ -213,7 +212,7 @@ def test_what_is_not_delivered_names_the_record_that_its_lane_must_pass() -> Non
         replayed = receipts(run(events(8, first=2), replace(plan, replay_id="r1")))
     told = {one.outcome: one.read_at for one in found}
     assert told[ReceiptOutcome.DEAD] == Origin(TOPIC, 0, 2)
-    assert told[ReceiptOutcome.DELIVERED] is UNSET
+    assert told[ReceiptOutcome.DELIVERED] is None
     # No lane's position would ever confirm those.
     assert {one.outcome for one in replayed} == set(told)
     assert {one.read_at for one in replayed} == {None}

@@ -1,7 +1,6 @@
 """What a receipt says of waiting and dead events counts once its lane has passed what it read."""
 
 import pytest
-from msgspec import UNSET
 from msgspec.structs import replace
 
 from observe.lag.progress import Progress
@@ -17,8 +16,7 @@ LOG = {KafkaPartition(TOPIC, 0): (0, 10)}
 
 
 def dead(first: int, end: int, read_at: Origin | None = None) -> Receipt:
-    at = UNSET if read_at is None else read_at
-    return a_receipt(ReceiptOutcome.DEAD, (first, end), reason="status_400", read_at=at)
+    return a_receipt(ReceiptOutcome.DEAD, (first, end), reason="status_400", read_at=read_at)
 
 
 @pytest.mark.parametrize(
