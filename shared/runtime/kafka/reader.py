@@ -232,7 +232,11 @@ async def start_reader(bootstrap_servers: str, **options: Any) -> KafkaReader:
 def _assign(consumer: AIOKafkaConsumer, position: Position) -> list[TopicPartition]:
     """Have a consumer read from a position, and forget what it was to read before."""
     partitions = [TopicPartition(*partition) for partition in position]
-    consumer.assign(partitions)
+    if consumer.assignment() == set(partitions):
+        # A new assignment takes the client some milliseconds, which many small ranges would feel.
+        consumer.resume(*partitions)
+    else:
+        consumer.assign(partitions)
     for partition in partitions:
         consumer.seek(partition, position[partition])
     return partitions
