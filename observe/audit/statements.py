@@ -113,9 +113,5 @@ def _counts(books: MinuteBooks) -> Counts:
         delivered=books.delivered,
         waiting=books.waiting,
         dead=books.dead,
-        lost={node.value: count for node, count in sorted(books.lost.items(), key=_name)},
+        lost={node.value: count for node, count in books.lost.items()},
     )
-
-
-def _name(item: tuple[object, int]) -> str:
-    return str(item[0])
