@@ -19,8 +19,8 @@ from observe.audit.memory import Memory
 from observe.audit.minutes import DEAD as IN_DEAD
 from observe.audit.minutes import PASSED, WRITTEN, Ledger, Rules, add_rows
 from observe.audit.signing import Signer
-from observe.audit.spark_job import AuditReads, LoggedEvent, Named
-from observe.audit.spark_tasks import LEDGER, RECEIPT
+from observe.audit.spark_job import AuditReads
+from observe.audit.spark_tasks import LEDGER, RECEIPT, LoggedEvent, Named
 from observe.audit.statements import Publish, Stating
 from shared.event.record import KafkaPartition, Position, Ranges
 from shared.event.times import HOUR_MS

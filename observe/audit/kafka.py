@@ -1,9 +1,9 @@
 """Asks Kafka for ends and positions for the audit, and publishes what it has found."""
 
-import json
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict
+
+import msgspec
 
 from shared.event.record import KafkaPartition, Position
 from shared.event.topics import MINUTES, STATEMENTS
@@ -51,21 +51,12 @@ class AuditKafka:
             await self._producer.send(
                 MINUTES,
                 key=f"{books.destination_id}:{books.minute_ms}".encode(),
-                value=minute_json(books),
+                value=msgspec.json.encode(books),
             )
             for books in minutes
         ]
         for report in reports:
             await report
-
-
-def minute_json(books: MinuteBooks) -> bytes:
-    """A minute's books as programs read them."""
-    fields = asdict(books)
-    fields["state"] = books.state.value
-    fields["lost"] = {node.value: count for node, count in books.lost.items()}
-    fields["missing"] = [{**asdict(lost), "node": lost.node.value} for lost in books.missing]
-    return json.dumps(fields, separators=(",", ":")).encode()
 
 
 @asynccontextmanager

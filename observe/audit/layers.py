@@ -1,16 +1,16 @@
 """Keeps a set of offsets in which each may be several times: set upon set."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+
+import msgspec
 
 from shared.proof.intervals import Offsets
 
 
-@dataclass(slots=True)
-class Layers:
+class Layers(msgspec.Struct, array_like=True):
     """The n-th set holds the offsets that are in at least n + 1 times."""
 
-    _sets: list[Offsets] = field(default_factory=list)
+    _sets: list[Offsets] = []
 
     @classmethod
     def of(cls, intervals: Iterable[tuple[int, int]]) -> "Layers":

@@ -1,26 +1,23 @@
-"""Saves the audit's memory across restarts: one file, replaced as a whole."""
+"""Saves the audit's memory across restarts: one file, replaced as a whole.
 
+What cannot be read is nothing: the audit then starts anew with all that Kafka still has.
+"""
+
+import contextlib
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
+import structlog
 
 from observe.audit.books import AuditBooks
+from shared.proof.statement import Statement
 
+log = structlog.get_logger()
+
+# MessagePack, as JSON has no keys of several parts.
 _FILE = "audit.msgpack"
-
-
-@dataclass(frozen=True, slots=True)
-class Stated:
-    """What the last statement about a minute said."""
-
-    revision: int
-    acked: int
-    root: str
-    id_count: int
-    # The counts by destination, as they were signed.
-    counts: str
 
 
 @dataclass(slots=True)
@@ -28,8 +25,9 @@ class Memory:
     books: AuditBooks = field(default_factory=AuditBooks)
     # Up to where each kind of record was read: by kind, topic and Kafka partition.
     read: dict[tuple[str, str, int], int] = field(default_factory=dict)
-    stated: dict[tuple[str, int], Stated] = field(default_factory=dict)
-    # The digest of each stream's newest statement.
+    # What was stated last of each minute, by topic.
+    stated: dict[tuple[str, int], Statement] = field(default_factory=dict)
+    # The digest of each stream's newest statement, by topic.
     chain: dict[str, str] = field(default_factory=dict)
     # Ids of events that the ledger does not name, by topic and minute.
     log_ids: dict[tuple[str, int], list[str]] = field(default_factory=dict)
@@ -38,7 +36,16 @@ class Memory:
     def load(cls, folder: Path) -> "Memory":
         """What was saved last; nothing if nothing was."""
         path = folder / _FILE
-        return msgspec.msgpack.decode(path.read_bytes(), type=cls) if path.exists() else cls()
+        if not path.exists():
+            return cls()
+        saved = path.read_bytes()
+        with contextlib.suppress(msgspec.DecodeError):
+            memory = msgspec.msgpack.decode(saved, type=cls)
+            # What another version calls otherwise must not pass for what is empty.
+            if msgspec.msgpack.encode(memory) == saved:
+                return memory
+        log.warning("audit.memory_unreadable", path=str(path))
+        return cls()
 
     def save(self, folder: Path) -> None:
         """Replace the file: written aside, brought to the disk, then renamed."""

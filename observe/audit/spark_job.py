@@ -4,22 +4,20 @@ Each task folds the records it reads into intervals, roots and ids (`spark_tasks
 few come back. The audit reads no event's value, and of the log only what seems to be lost.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial, reduce
 from itertools import pairwise
 
+import msgspec
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from observe.audit.evidence import Evidence
 from observe.audit.minutes import PASSED
-from observe.audit.spark_tasks import PART, look, name, summarise
+from observe.audit.spark_tasks import PART, LoggedEvent, Named, look, name, summarise
 from shared.event.record import KafkaPartition, Ranges
 from shared.event.topics import ACKED, RECEIPTS
 from shared.proof.intervals import Offsets
-from shared.proof.merkle import merkle_root
 from shared.runtime.kafka.spark_options import range_options
 from shared.runtime.spark.session import ArrowFunction, map_arrow
 
@@ -32,31 +30,6 @@ SLOTS = 2
 _GAP_ROWS_MAX = 1_000
 # A plan grows with its sources; more stretches are joined.
 _SOURCES_MAX = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Named:
-    """The ids of one stream's minute, and of single offsets that somebody asked for."""
-
-    roots: Mapping[tuple[str, int], tuple[bytes, int]] = field(default_factory=dict)
-    # By topic, partition and offset: ids in the order in which they were claimed.
-    ids: Mapping[tuple[str, int, int], list[str]] = field(default_factory=dict)
-
-    def with_roots(self, only: Mapping[tuple[str, int], Sequence[str]]) -> "Named":
-        """The same, with roots of minutes that no row of the ledger is about."""
-        made = {key: (merkle_root(ids), len(set(ids))) for key, ids in only.items()}
-        return Named({**made, **self.roots}, self.ids)
-
-
-@dataclass(frozen=True, slots=True)
-class LoggedEvent:
-    """An event that the log has."""
-
-    where: KafkaPartition
-    offset: int
-    event_id: str
-    minute: int
-    accepted_at_ms: int
 
 
 class AuditReads:
@@ -77,7 +50,7 @@ class AuditReads:
             if whole:
                 rows = self._read(whole, *_COORDINATES, _ours(), "headers")
                 for part in _collect(rows, partial(summarise, kinds=kinds), tasks=SLOTS):
-                    evidence.merge(Evidence.from_bytes(part))
+                    evidence.merge(msgspec.msgpack.decode(part, type=Evidence))
         return evidence
 
     def name(
@@ -102,16 +75,9 @@ class AuditReads:
             spans={where: list(asked) for where, asked in offsets.items()},
             extra=dict(extra),
         )
-        roots: dict[tuple[str, int], tuple[bytes, int]] = {}
-        ids: dict[tuple[str, int, int], list[str]] = {}
         # One task, as it must see all rows of a minute.
-        for part in _collect(rows, function, tasks=1):
-            named = json.loads(part)
-            for topic, minute, root, count in named["roots"]:
-                roots[topic, minute] = (bytes.fromhex(root), count)
-            for topic, partition, offset, event_id in named["ids"]:
-                ids.setdefault((topic, partition, offset), []).append(event_id)
-        return Named(roots, ids)
+        part = next(_collect(rows, function, tasks=1), None)
+        return Named() if part is None else msgspec.msgpack.decode(part, type=Named)
 
     def look_up(self, wanted: Mapping[KafkaPartition, Offsets], log: Ranges) -> list[LoggedEvent]:
         """Those of the offsets that the log has."""
@@ -128,9 +94,9 @@ class AuditReads:
         frame = self._read(ranges, *columns, *_COORDINATES, "timestamp", "headers")
         spans = {where: list(offsets) for where, offsets in wanted.items()}
         return [
-            LoggedEvent(KafkaPartition(topic, partition), offset, event_id, minute, accepted_at_ms)
+            event
             for part in _collect(frame, partial(look, spans=spans), tasks=SLOTS)
-            for topic, partition, offset, event_id, minute, accepted_at_ms in json.loads(part)
+            for event in msgspec.msgpack.decode(part, type=list[LoggedEvent])
         ]
 
     def _read(self, ranges: Ranges, *columns: str | Column) -> DataFrame:

@@ -3,9 +3,10 @@
 It runs in Spark's Python workers, and without Spark. What comes back is one small row a task.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
+import msgspec
 import pyarrow as pa
 
 from observe.audit.arrow_ids import root_of_lines
@@ -14,6 +15,7 @@ from shared.event.envelope import open_stream_record
 from shared.event.record import KafkaPartition
 from shared.proof.acked import AckedRow, audited_minute
 from shared.proof.intervals import Offsets
+from shared.proof.merkle import merkle_root
 from shared.runtime.spark.arrow_rows import headers_of, records_of
 
 # Kinds of records besides those of `observe.audit.minutes`.
@@ -21,6 +23,31 @@ LEDGER, RECEIPT = "ledger", "receipt"
 _COORDINATES = ("topic", "partition", "offset", "value")
 # The one column that every task answers with.
 PART = "part binary"
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """The ids of one stream's minute, and of single offsets that somebody asked for."""
+
+    roots: Mapping[tuple[str, int], tuple[bytes, int]] = field(default_factory=dict)
+    # By topic, partition and offset: ids in the order in which they were claimed.
+    ids: Mapping[tuple[str, int, int], list[str]] = field(default_factory=dict)
+
+    def with_roots(self, only: Mapping[tuple[str, int], Sequence[str]]) -> "Named":
+        """The same, with roots of minutes that no row of the ledger is about."""
+        made = {key: (merkle_root(ids), len(set(ids))) for key, ids in only.items()}
+        return Named({**made, **self.roots}, self.ids)
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedEvent:
+    """An event that the log has."""
+
+    where: KafkaPartition
+    offset: int
+    event_id: str
+    minute: int
+    accepted_at_ms: int
 
 
 def summarise(
@@ -39,7 +66,7 @@ def summarise(
                 evidence.take_sheet(value or b"")
             else:
                 evidence.take_record(kind, record_headers)
-    yield _part(evidence.to_bytes())
+    yield _part(evidence)
 
 
 def name(
@@ -56,25 +83,25 @@ def name(
     # Ids as the ledger has them: a line each.
     minutes: dict[tuple[str, int], list[bytes]] = {}
     asked = {where: Offsets.of(offsets) for where, offsets in spans.items()}
-    single: list[tuple[str, int, int, str]] = []
+    ids_at: dict[tuple[str, int, int], list[str]] = {}
     for batch in batches:
         for value in batch.column("value").to_pylist():
             head, _, ids = (value or b"").partition(b"\n")
             try:
                 row = AckedRow.from_bytes(head)
-            except (ValueError, KeyError, TypeError):
+            except ValueError:
                 # As when it was read for its claims: nothing is known of its events.
                 continue
             _take_row(row, ids, minutes, wanted.get(row.topic, ()))
             offsets = asked.get(KafkaPartition(row.topic, row.partition))
             if offsets is not None:
-                single += _single(row, ids, offsets)
-    roots = []
-    for (topic, minute), lines in minutes.items():
-        root, count = root_of_lines(lines, extra.get((topic, minute), ()))
-        roots.append((topic, minute, root.hex(), count))
+                for offset, event_id in _single(row, ids, offsets):
+                    ids_at.setdefault((row.topic, row.partition, offset), []).append(event_id)
+    roots = {}
+    for minute, lines in minutes.items():
+        roots[minute] = root_of_lines(lines, extra.get(minute, ()))
         lines.clear()
-    yield _part(json.dumps({"roots": roots, "ids": single}).encode())
+    yield _part(Named(roots, ids_at))
 
 
 def _take_row(
@@ -100,14 +127,14 @@ def _take_row(
             at += end - first
 
 
-def _single(row: AckedRow, ids: bytes, asked: Offsets) -> Iterator[tuple[str, int, int, str]]:
+def _single(row: AckedRow, ids: bytes, asked: Offsets) -> Iterator[tuple[int, str]]:
     lines: list[bytes] = []
     at = 0
     for _, first, end in row.claims():
         for low, high in asked.within(first, end):
             lines = lines or ids.split(b"\n")
             for offset in range(low, high):
-                yield row.topic, row.partition, offset, lines[at + offset - first].decode()
+                yield offset, lines[at + offset - first].decode()
         at += end - first
 
 
@@ -120,14 +147,18 @@ def look(
     for batch in batches:
         for record in records_of(batch):
             origin = record.origin
-            if origin.offset in wanted[KafkaPartition(origin.topic, origin.partition)]:
+            where = KafkaPartition(origin.topic, origin.partition)
+            if origin.offset in wanted[where]:
                 event = open_stream_record(record)
                 minute = audited_minute(event.event_time_ms, event.accepted_at_ms)
-                place = (origin.topic, origin.partition, origin.offset)
-                events.append((*place, event.event_id, minute, event.accepted_at_ms))
-    yield _part(json.dumps(events).encode())
+                events.append(
+                    LoggedEvent(where, origin.offset, event.event_id, minute, event.accepted_at_ms)
+                )
+    yield _part(events)
 
 
-def _part(value: bytes) -> pa.RecordBatch:
+def _part(content: Evidence | Named | list[LoggedEvent]) -> pa.RecordBatch:
+    """MessagePack, as JSON has no keys of several parts."""
     fields = pa.schema([pa.field("part", pa.binary())])
+    value = msgspec.msgpack.encode(content)
     return pa.RecordBatch.from_arrays([pa.array([value], pa.binary())], schema=fields)

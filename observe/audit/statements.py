@@ -3,16 +3,14 @@
 A minute of which something cannot be told gets none: what is signed is certain.
 """
 
-import json
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict
 from typing import TypeAlias
 
 from observe.audit.books import AuditBooks, AuditFinding, World
-from observe.audit.memory import Memory, Stated
+from observe.audit.memory import Memory
 from observe.audit.minutes import Rules
 from observe.audit.signing import Signer
-from observe.audit.spark_job import Named
+from observe.audit.spark_tasks import Named
 from shared.event.topics import stream_and_name, stream_of, stream_topic
 from shared.proof.overview import MinuteBooks, MinuteState
 from shared.proof.statement import NO_PREVIOUS, Counts, SignedStatement, Statement
@@ -69,18 +67,14 @@ class Stating:
             counts = {
                 stream_and_name(minute.destination_id)[1]: _counts(minute) for minute in minutes
             }
-            text = json.dumps(
-                {name: asdict(count) for name, count in counts.items()}, sort_keys=True
-            )
-            if stated is not None and (stated.root, stated.acked, stated.counts) == (
-                root, acked, text,
+            if stated is not None and (stated.root, stated.acked, stated.destinations) == (
+                root, acked, counts,
             ):  # fmt: skip
                 continue
-            revision = stated.revision + 1 if stated is not None else 1
             statement = Statement(
                 stream=stream_of(topic),
                 minute_ms=minute_ms,
-                revision=revision,
+                revision=stated.revision + 1 if stated is not None else 1,
                 acked=acked,
                 id_count=id_count,
                 root=root,
@@ -90,7 +84,7 @@ class Stating:
             )
             made.append(self._signer.sign(statement))
             self._memory.chain[topic] = statement.digest
-            self._memory.stated[topic, minute_ms] = Stated(revision, acked, root, id_count, text)
+            self._memory.stated[topic, minute_ms] = statement
         await self._publish(made)
 
     def _judged(
@@ -119,9 +113,5 @@ def _counts(books: MinuteBooks) -> Counts:
         delivered=books.delivered,
         waiting=books.waiting,
         dead=books.dead,
-        lost={node.value: count for node, count in sorted(books.lost.items(), key=_name)},
+        lost={node.value: count for node, count in books.lost.items()},
     )
-
-
-def _name(item: tuple[object, int]) -> str:
-    return str(item[0])

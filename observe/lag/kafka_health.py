@@ -84,7 +84,7 @@ async def gateway_skew_ms(bootstrap_servers: str) -> float | None:
 
 
 def _off_ms(value: bytes, stored_at_ms: int) -> float:
-    with contextlib.suppress(ValueError, TypeError, KeyError):
+    with contextlib.suppress(ValueError):
         row = AckedRow.from_bytes(value, with_ids=False)
         ahead_ms = max(part.accepted_at_ms for part in row.slices) - stored_at_ms
         if ahead_ms > 0:

@@ -1,19 +1,16 @@
-"""Writes down what is known of a destination: in a file, and in the state topic.
+"""Writes what is known of a destination as one JSON object, for its file and for the state topic.
 
-One JSON object for both. Its first members are for people and for the console; `flow` is what a
-worker goes on from after a restart. What cannot be read is nothing: a destination then starts
-anew, which is always safe, only slower.
+Its first members are for people and for the console; `flow` is what a worker goes on from after a
+restart. What cannot be read is nothing: a destination then starts anew, which is always safe, only
+slower.
 """
 
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, assert_never
 
-from shared.flow.breaker import Breaker, BreakerState, Step
-from shared.flow.concurrency import Concurrency, Window
-from shared.flow.flow import Flow, FlowState, MinuteOfRequests, SendLimits, resumed, state_of
-from shared.flow.rate_gate import RateGate
+import msgspec
+
+from shared.flow.flow import Flow, FlowState, SendLimits, resumed, state_of
 
 # How often a flow that changes is published while its state stays the same.
 PUBLISH_EVERY_MS = 1_000
@@ -58,33 +55,37 @@ class FlowRecord:
         return is_news and now_ms - self.published_at_ms >= PUBLISH_EVERY_MS
 
     def to_json(self) -> bytes:
-        fields = {
-            "state": self.state.value,
+        members = {
+            "state": self.state,
             "since_ms": self.since_ms,
             "until_ms": self.until_ms,
             "limit": self.flow.concurrency.limit,
             "store": self.store,
             "updated_at_ms": self.updated_at_ms,
             "published_at_ms": self.published_at_ms,
-            "flow": _flow_fields(self.flow),
+            "flow": self.flow,
         }
-        return json.dumps(fields, separators=(",", ":")).encode()
+        return msgspec.json.encode(members)
 
 
 def open_flow_record(value: bytes | None) -> FlowRecord | None:
     """Read a record; None if there is none, or none that can be understood."""
     try:
-        fields = json.loads(value or b"null")
-        return FlowRecord(
-            flow=_open_flow(fields["flow"]),
-            store=str(fields["store"]),
-            state=FlowState(fields["state"]),
-            since_ms=int(fields["since_ms"]),
-            updated_at_ms=int(fields["updated_at_ms"]),
-            published_at_ms=int(fields["published_at_ms"]),
-        )
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return msgspec.convert(_DECODER.decode(value or b""), FlowRecord, from_attributes=True)
+    except (ValueError, RecursionError):
         return None
+
+
+def _without_defaults(kind: Any) -> type[msgspec.Struct]:
+    """The same members, all required: what is missing must not pass for what it is at the start."""
+    members = [
+        (member.name, _without_defaults(member.type) if is_dataclass(member.type) else member.type)
+        for member in fields(kind)
+    ]
+    return msgspec.defstruct(kind.__name__, members)
+
+
+_DECODER = msgspec.json.Decoder(_without_defaults(FlowRecord))
 
 
 def going_on(
@@ -107,84 +108,3 @@ def going_on(
         record = replace(published, flow=flow, store=record.store)
     flow = resumed(record.flow, limits)
     return record if flow is record.flow else record.with_flow(flow, now_ms=now_ms)
-
-
-def _flow_fields(flow: Flow) -> dict[str, Any]:
-    concurrency, gate, breaker = flow.concurrency, flow.gate, flow.breaker
-    window = concurrency.window
-    return {
-        "limit": concurrency.limit,
-        "doubling_max": concurrency.doubling_max,
-        "usual_ms": dict(concurrency.usual_ms),
-        "mean_ms": concurrency.mean_ms,
-        "variance": concurrency.variance,
-        "window": [
-            window.started_at_ms,
-            window.request_count,
-            window.congested_count,
-            window.was_full,
-            dict(window.answers),
-        ],
-        "gate": [getattr(gate, name) for name in RateGate.__slots__],
-        "breaker": [
-            breaker.state.value,
-            breaker.failures_in_row,
-            [[s.started_at_ms, s.request_count, s.failed_count] for s in breaker.steps],
-            breaker.open_count,
-            breaker.until_ms,
-            breaker.probe_until_ms,
-            breaker.successes,
-            breaker.closed_at_ms,
-        ],
-        "retry_tokens": flow.retry_tokens,
-        "last_ok_at_ms": flow.last_ok_at_ms,
-        "failing_since_ms": flow.failing_since_ms,
-        "failures_in_row": flow.failures_in_row,
-        "rejects_in_row": flow.rejects_in_row,
-        "minutes": [[m.started_at_ms, m.request_count, m.rejected_count] for m in flow.minutes],
-        "held_at_ms": flow.held_at_ms,
-        "disabled_at_ms": flow.disabled_at_ms,
-        "attempts": dict(flow.attempts),
-        "parks": dict(flow.parks),
-        "tasks": dict(flow.tasks),
-    }
-
-
-def _open_flow(fields: Mapping[str, Any]) -> Flow:
-    started_at_ms, requests, congested, was_full, answers = fields["window"]
-    state, in_row, steps, *rest = fields["breaker"]
-    doubling_max = fields["doubling_max"]
-    return Flow(
-        concurrency=Concurrency(
-            limit=int(fields["limit"]),
-            doubling_max=None if doubling_max is None else int(doubling_max),
-            usual_ms={int(size): float(ms) for size, ms in fields["usual_ms"].items()},
-            mean_ms=float(fields["mean_ms"]),
-            variance=float(fields["variance"]),
-            window=Window(
-                started_at_ms=int(started_at_ms),
-                request_count=int(requests),
-                congested_count=int(congested),
-                was_full=bool(was_full),
-                answers={
-                    int(size): (int(count), float(sum_ms))
-                    for size, (count, sum_ms) in answers.items()
-                },
-            ),
-        ),
-        gate=RateGate(*fields["gate"]),
-        breaker=Breaker(
-            BreakerState(state), int(in_row), tuple(Step(*step) for step in steps), *rest
-        ),
-        retry_tokens=float(fields["retry_tokens"]),
-        last_ok_at_ms=int(fields["last_ok_at_ms"]),
-        failing_since_ms=int(fields["failing_since_ms"]),
-        failures_in_row=int(fields["failures_in_row"]),
-        rejects_in_row=int(fields["rejects_in_row"]),
-        minutes=tuple(MinuteOfRequests(*minute) for minute in fields["minutes"]),
-        held_at_ms=int(fields["held_at_ms"]),
-        disabled_at_ms=int(fields["disabled_at_ms"]),
-        attempts={str(name): int(count) for name, count in fields["attempts"].items()},
-        parks={str(name): int(count) for name, count in fields["parks"].items()},
-        tasks={str(name): int(until) for name, until in fields["tasks"].items()},
-    )

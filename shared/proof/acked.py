@@ -7,12 +7,12 @@ answer, so a gateway that dies may leave events without one: the audit then read
 Each slice names its request, so that whoever kept the id of an answer finds its events again.
 """
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, groupby
-from typing import Any
+
+import msgspec
 
 from shared.event.times import DAY_MS, MINUTE_MS, minute_of
 from shared.proof.log_buckets import LogBuckets
@@ -87,40 +87,36 @@ class AckedRow:
     process: LogBuckets = field(default_factory=LogBuckets)
 
     def to_bytes(self) -> bytes:
-        head = {
-            "topic": self.topic,
-            "partition": self.partition,
-            "slices": [
-                [s.first, s.accepted_at_ms, *chain.from_iterable(s.runs)] for s in self.slices
-            ],
-            # Beside the slices, where readers that do not know of it pass it by.
-            "requests": [[s.request_id, s.request_count] for s in self.slices],
-            "value_bytes": self.value_bytes,
-            "ingest": self.ingest.to_list(),
-            "process": self.process.to_list(),
-        }
-        line = json.dumps(head, separators=(",", ":"))
-        return "\n".join((line, *self.ids)).encode()
+        head = _Head(
+            topic=self.topic,
+            partition=self.partition,
+            slices=[[s.first, s.accepted_at_ms, *chain.from_iterable(s.runs)] for s in self.slices],
+            requests=[(s.request_id, s.request_count) for s in self.slices],
+            value_bytes=self.value_bytes,
+            ingest=self.ingest.to_list(),
+            process=self.process.to_list(),
+        )
+        return "\n".join((msgspec.json.encode(head).decode(), *self.ids)).encode()
 
     @classmethod
     def from_bytes(cls, value: bytes, *, with_ids: bool = True) -> "AckedRow":
+        """ValueError if it is none."""
         line, _, rest = value.partition(b"\n")
-        head: dict[str, Any] = json.loads(line)
-        slices = head["slices"]
-        requests = head.get("requests") or [("", 0)] * len(slices)
+        head = _HEAD.decode(line)
+        requests = head.requests or [("", 0)] * len(head.slices)
         return cls(
-            topic=head["topic"],
-            partition=head["partition"],
+            topic=head.topic,
+            partition=head.partition,
             slices=tuple(
                 AckedSlice(
                     first, tuple(zip(flat[::2], flat[1::2], strict=True)), accepted_at_ms, *asked
                 )
-                for (first, accepted_at_ms, *flat), asked in zip(slices, requests, strict=True)
+                for (first, accepted_at_ms, *flat), asked in zip(head.slices, requests, strict=True)
             ),
             ids=tuple(rest.decode().split("\n")) if with_ids and rest else (),
-            value_bytes=head["value_bytes"],
-            ingest=LogBuckets.from_list(head["ingest"]),
-            process=LogBuckets.from_list(head["process"]),
+            value_bytes=head.value_bytes,
+            ingest=LogBuckets.from_list(head.ingest),
+            process=LogBuckets.from_list(head.process),
         )
 
     @property
@@ -149,6 +145,23 @@ class AckedRow:
             at += part.count
 
 
+class _Head(msgspec.Struct, kw_only=True):
+    """The first line of a row."""
+
+    topic: str
+    partition: int
+    # Of each slice: first offset, accepted-at, then count and minute of each run in turn.
+    slices: list[list[int]]
+    # Beside the slices, where readers that do not know of it pass it by.
+    requests: list[tuple[str, int]] = []
+    value_bytes: int
+    ingest: list[int]
+    process: list[int]
+
+
+_HEAD = msgspec.json.Decoder(_Head)
+
+
 @dataclass(slots=True)
 class AckedRequest:
     """What the ledger has of one request, as far as it was read."""
@@ -174,7 +187,7 @@ class AckedRequest:
             return
         try:
             row = AckedRow.from_bytes(value)
-        except (ValueError, KeyError, TypeError):
+        except ValueError:
             return
         for offset, event_id, acked_slice in row.of_request(self.request_id):
             self.topic, self.accepted_at_ms = row.topic, acked_slice.accepted_at_ms

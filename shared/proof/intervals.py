@@ -2,16 +2,16 @@
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+
+import msgspec
 
 
-@dataclass(slots=True)
-class Offsets:
+class Offsets(msgspec.Struct, array_like=True):
     """A set of offsets of one Kafka partition. Adding one twice changes nothing."""
 
     # Half-open, sorted, never touching: starts[i] <= x < ends[i].
-    _starts: list[int] = field(default_factory=list)
-    _ends: list[int] = field(default_factory=list)
+    _starts: list[int] = []
+    _ends: list[int] = []
 
     @classmethod
     def of(cls, intervals: Iterable[tuple[int, int]]) -> "Offsets":

@@ -11,9 +11,9 @@ from shared.proof.overview import Overview, worst
 
 def as_json(overview: Overview) -> dict[str, Any]:
     """Every field under its own name, enums as their words; first what the console says first."""
-    plain: dict[str, Any] = msgspec.to_builtins(overview, str_keys=True)
-    for stream, shown in zip(plain["streams"], overview.streams, strict=True):
-        for one, view in zip(stream["destinations"], shown.destinations, strict=True):
-            one["time_shares"] = dict(time_shares(view))
+    members = msgspec.to_builtins(overview, str_keys=True)
+    for stream, view in zip(members["streams"], overview.streams, strict=True):
+        for destination, shown in zip(stream["destinations"], view.destinations, strict=True):
+            destination["time_shares"] = dict(time_shares(shown))
     verdict = worst(tuple(stream.verdict for stream in overview.streams))
-    return {"verdict": verdict.value, "headline": headline(overview), **plain}
+    return {"verdict": verdict.value, "headline": headline(overview), **members}

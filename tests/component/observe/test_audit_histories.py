@@ -1,5 +1,6 @@
 """The audit's arithmetic over the histories of audit_seeds.py, without Kafka and Spark."""
 
+import msgspec
 import pytest
 
 from observe.audit.books import AuditBooks, AuditFinding, World
@@ -27,7 +28,7 @@ def evidence_of(seed: Seed) -> Evidence:
         else:
             found.take_record(WRITTEN, row.headers)
             found.take_record(PASSED, row.headers)
-    return Evidence.from_bytes(found.to_bytes())
+    return msgspec.msgpack.decode(msgspec.msgpack.encode(found), type=Evidence)
 
 
 def judged(seed: Seed) -> list[AuditFinding]:

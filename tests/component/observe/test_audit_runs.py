@@ -13,7 +13,7 @@ from observe.audit.evidence import Claim, Evidence
 from observe.audit.memory import Memory
 from observe.audit.minutes import Rules
 from observe.audit.signing import Signer
-from observe.audit.spark_job import Named
+from observe.audit.spark_tasks import Named
 from shared.proof.intervals import Offsets
 from shared.proof.statement import SignedStatement
 

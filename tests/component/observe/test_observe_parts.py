@@ -1,9 +1,11 @@
 """Observe's parts that touch a file or a clock: the key, the memory, the news, the chain."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from deploy.cli.events.minute_ids import MinuteIds, broken_link, read_minute
@@ -11,9 +13,8 @@ from deploy.cli.events.reconcile import id_of
 from deploy.cli.events.verify import distrust, read_ids
 from observe.audit.books import AuditBooks, Closed
 from observe.audit.evidence import Claim, life
-from observe.audit.kafka import minute_json
 from observe.audit.layers import Layers
-from observe.audit.memory import Memory, Stated
+from observe.audit.memory import Memory
 from observe.audit.minutes import Ledger, Outcomes
 from observe.audit.signing import PUBLIC, Signer, is_signed
 from observe.audit.status import AuditStatus
@@ -21,7 +22,7 @@ from shared.event.record import KafkaPartition
 from shared.proof.intervals import Offsets
 from shared.proof.merkle import merkle_root
 from shared.proof.overview import MinuteBooks, MinuteState, Missing, Node
-from shared.proof.statement import NO_PREVIOUS, SignedStatement, Statement
+from shared.proof.statement import NO_PREVIOUS, Counts, SignedStatement, Statement
 from shared.runtime.setup_error import SetupError, UsageError
 
 TOPIC, TO = "hifi.stream.orders", "orders/shop"
@@ -68,7 +69,7 @@ def test_what_was_remembered_is_remembered_after_a_restart(tmp_path: Path) -> No
             first_outcome={(TO, KafkaPartition(TOPIC, 1)): 0},
         ),
         read={("ledger", "hifi.acked", 0): 77},
-        stated={(TOPIC, M0): Stated(1, 3, "ab", 3, "{}")},
+        stated={(TOPIC, M0): replace(a_statement(), destinations={"shop": Counts(1, 0, 1, {})})},
         chain={TOPIC: "cd"},
         log_ids={(TOPIC, M0): ["x"]},
     )
@@ -76,6 +77,33 @@ def test_what_was_remembered_is_remembered_after_a_restart(tmp_path: Path) -> No
     memory.save(tmp_path)
     assert Memory.load(tmp_path) == memory
     assert len(ledger.minutes[M0].overwritten) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda saved: saved[:-1],
+        lambda saved: saved + b"x",
+        lambda _: b"",
+        lambda _: b"{}",
+        # A version in which these have other names.
+        lambda saved: saved.replace(b"ledgers", b"ledgerz"),
+        lambda saved: saved.replace(b"claimed", b"claimes"),
+    ],
+)
+def test_a_memory_that_cannot_be_read_as_a_whole_is_none(
+    tmp_path: Path, change: Callable[[bytes], bytes]
+) -> None:
+    ledger = Ledger()
+    ledger.enter(Claim(TOPIC, 1, M0, 0, 9, M0 + 5, (0, 3, 4)))
+    memory = Memory(
+        books=AuditBooks(ledgers={TOPIC: ledger}), read={("ledger", "hifi.acked", 0): 7}
+    )
+    memory.save(tmp_path)
+    assert Memory.load(tmp_path) == memory
+    (file,) = tmp_path.iterdir()
+    file.write_bytes(change(file.read_bytes()))
+    assert Memory.load(tmp_path) == Memory()
 
 
 def test_an_audit_that_hangs_blinds_and_one_that_is_off_does_not() -> None:
@@ -144,7 +172,7 @@ def test_a_minutes_books_are_plain_json() -> None:
         "orders", TO, None, MinuteState.LOSING, 2, 1, 0, 0, 0, {Node.KAFKA: 1},
         (Missing("a", Node.KAFKA, TOPIC, 0, 7),),
     )  # fmt: skip
-    found = json.loads(minute_json(books))
+    found = json.loads(msgspec.json.encode(books))
     assert (found["state"], found["minute_ms"], found["lost"]) == ("losing", None, {"kafka": 1})
     assert found["missing"][0] == {
         "event_id": "a", "node": "kafka", "topic": TOPIC, "partition": 0, "offset": 7,

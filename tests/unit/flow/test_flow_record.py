@@ -67,9 +67,19 @@ def test_what_cannot_be_read_is_nothing(raw: bytes | None) -> None:
 
 def test_any_part_that_is_missing_makes_it_nothing() -> None:
     whole = json.loads(FlowRecord(Flow()).to_json())
-    for name in whole["flow"]:
-        part = {**whole, "flow": {k: v for k, v in whole["flow"].items() if k != name}}
-        assert open_flow_record(json.dumps(part).encode()) is None
+    assert open_flow_record(json.dumps(whole).encode()) == FlowRecord(Flow())
+    flow = whole["flow"]
+    for holder in (flow, flow["concurrency"], flow["concurrency"]["window"], flow["breaker"]):
+        for name in list(holder):
+            kept = holder.pop(name)
+            assert open_flow_record(json.dumps(whole).encode()) is None
+            holder[name] = kept
+
+
+def test_a_member_of_a_newer_version_is_passed_by() -> None:
+    whole = json.loads(FlowRecord(Flow()).to_json())
+    more = {**whole, "mood": 1, "flow": {**whole["flow"], "mood": 1}}
+    assert open_flow_record(json.dumps(more).encode()) == FlowRecord(Flow())
 
 
 def test_when_the_next_request_may_go_follows_from_the_state() -> None:

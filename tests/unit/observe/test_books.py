@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -122,7 +123,7 @@ def test_every_event_is_in_one_place_and_blamed_on_one_node(  # noqa: C901, PLR0
             expected["pending"] += 1
         else:
             expected[fate] += 1
-        books.take(Evidence.from_bytes(part.to_bytes()))
+        books.take(msgspec.msgpack.decode(msgspec.msgpack.encode(part), type=Evidence))
     here = world(position, end=len(drawn))
     to_look_up = books.to_look_up(here, AT_ONCE).get(WHERE, Offsets())
     findings = books.judge(here, AT_ONCE, {WHERE: to_look_up.both(absent)})

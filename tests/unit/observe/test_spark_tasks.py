@@ -1,12 +1,12 @@
 """What the audit's tasks make of the ledger's rows, and which rows are read together."""
 
-import json
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from observe.audit.spark_job import stretches
-from observe.audit.spark_tasks import name
+from observe.audit.spark_tasks import Named, name
 from shared.event.record import KafkaPartition
 from shared.event.topics import ACKED
 from shared.proof.acked import AckedRow, AckedSlice
@@ -25,7 +25,7 @@ def a_row(first: int, *runs: tuple[int, int], topic: str = TOPIC) -> bytes:
 
 def named(
     *rows: bytes | None, minutes: set[int], spans: list[tuple[int, int]], extra: Any = ()
-) -> dict[str, Any]:
+) -> Named:
     batch = pa.RecordBatch.from_arrays([pa.array(rows, pa.binary())], names=["value"])
     (part,) = name(
         [batch],
@@ -33,36 +33,35 @@ def named(
         spans={KafkaPartition(TOPIC, 0): spans} if spans else {},
         extra={(TOPIC, M0): extra},
     )
-    found: dict[str, Any] = json.loads(part.column("part")[0].as_py())
-    return found
-
-
-def root(*ids: str) -> str:
-    return merkle_root(ids).hex()
+    return msgspec.msgpack.decode(part.column("part")[0].as_py(), type=Named)
 
 
 def test_a_minute_has_the_ids_of_its_rows_and_of_its_part_of_others() -> None:
     rows = (a_row(0, (3, M0)), a_row(3, (1, M1), (2, M0), (1, M1)), a_row(7, (2, M1)))
     found = named(*rows, minutes={M0}, spans=[])
-    assert found["roots"] == [[TOPIC, M0, root("e0", "e1", "e2", "e4", "e5"), 5]]
+    assert found.roots == {(TOPIC, M0): (merkle_root(["e0", "e1", "e2", "e4", "e5"]), 5)}
     both = named(*rows, minutes={M0, M1}, spans=[], extra=["from-log"])
-    assert sorted(both["roots"]) == [
-        [TOPIC, M0, root("e0", "e1", "e2", "e4", "e5", "from-log"), 6],
-        [TOPIC, M1, root("e3", "e6", "e7", "e8"), 4],
-    ]
+    assert both.roots == {
+        (TOPIC, M0): (merkle_root(["e0", "e1", "e2", "e4", "e5", "from-log"]), 6),
+        (TOPIC, M1): (merkle_root(["e3", "e6", "e7", "e8"]), 4),
+    }
 
 
 def test_single_offsets_are_named_in_the_order_of_the_claims() -> None:
     rows = (a_row(0, (3, M0)), a_row(3, (1, M1), (2, M0)), a_row(4, (1, M1)))
     found = named(*rows, minutes=set(), spans=[(2, 5)])
-    assert found["roots"] == []
-    assert found["ids"] == [[TOPIC, 0, at, f"e{at}"] for at in (2, 3, 4, 4)]
+    assert found.roots == {}
+    assert found.ids == {
+        (TOPIC, 0, 2): ["e2"],
+        (TOPIC, 0, 3): ["e3"],
+        (TOPIC, 0, 4): ["e4", "e4"],
+    }
 
 
 def test_what_is_no_row_and_what_is_of_others_names_nothing() -> None:
     other = a_row(0, (3, M0), topic="hifi.stream.others")
     found = named(b"no row", None, other, minutes={M0}, spans=[(0, 9)])
-    assert found == {"roots": [], "ids": []}
+    assert found == Named()
 
 
 def test_stretches_with_little_between_are_read_as_one() -> None:

@@ -98,6 +98,31 @@ def test_a_row_from_before_requests_were_named_is_read_as_ever() -> None:
     assert list(row.of_request("request-1")) == []
 
 
+@pytest.mark.parametrize(
+    ("member", "value"),
+    [
+        ("topic", 5),
+        ("partition", "3"),
+        ("slices", None),
+        ("slices", [[]]),
+        ("slices", [["10", MINUTE, 2, MINUTE], [40, MINUTE, 1, WILD]]),
+        ("slices", [[10, MINUTE, 2], [40, MINUTE, 1, WILD]]),
+        ("requests", [["request-1", 4]]),
+        ("ingest", {}),
+        ("process", [0, 1]),
+    ],
+)
+def test_what_is_no_row_is_a_value_error(member: str, value: object) -> None:
+    head = json.loads(ROW.to_bytes().split(b"\n")[0])
+    AckedRow.from_bytes(json.dumps(head).encode())
+    with pytest.raises(ValueError, match=r".+"):
+        AckedRow.from_bytes(json.dumps({**head, member: value}).encode())
+    del head[member]
+    if member != "requests":
+        with pytest.raises(ValueError, match=member):
+            AckedRow.from_bytes(json.dumps(head).encode())
+
+
 def test_readers_of_old_find_the_slices_as_they_were() -> None:
     """What an older audit takes of the first line is what it always took."""
     head = json.loads(ROW.to_bytes().split(b"\n")[0])

@@ -1,7 +1,8 @@
 """A statement is the same bytes for everybody, and its root stands for exactly one set of ids."""
 
 import hashlib
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,6 +52,18 @@ def test_two_sets_have_the_same_root_only_if_they_are_the_same(
     one: list[str], other: list[str]
 ) -> None:
     assert (merkle_root(one) == merkle_root(other)) == (set(one) == set(other))
+
+
+def test_what_is_signed_is_json_with_sorted_names_and_no_spaces() -> None:
+    plain = asdict(STATEMENT)
+    assert STATEMENT.to_bytes() == _sorted_json(plain)
+    signed = SignedStatement(STATEMENT, "ab" * 32, b"\x01\x02")
+    whole = {"statement": plain, "public_key": "ab" * 32, "signature": "AQI="}
+    assert signed.to_json() == _sorted_json(whole)
+
+
+def _sorted_json(plain: object) -> bytes:
+    return json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()
 
 
 def test_a_signed_statement_is_the_same_after_its_json() -> None:
