@@ -7,7 +7,7 @@ The config topic is compacted: the last value of a key counts, an empty one remo
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, TypeVar
+from typing import Annotated
 
 from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass as config_dataclass
@@ -52,7 +52,13 @@ class Stream(ConfigObject):
         return stream_config_key(self.name)
 
 
-Configured = TypeVar("Configured", bound=ConfigObject)
+# How a record's key begins: where such objects are, and what they are.
+_KINDS: Mapping[str, tuple[str, type[ConfigObject]]] = {
+    "stream": ("streams", Stream),
+    "destination": ("destinations", Destination),
+    "key": ("keys", ApiKey),
+    "tenant": ("tenants", Tenant),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,38 +76,26 @@ class Configuration:
         An unknown kind of key is not ours to judge.
         """
         kind, _, name = key.decode(errors="replace").partition(":")
-        match kind:
-            case "stream":
-                return replace(self, streams=_with(self.streams, name, _open(Stream, key, value)))
-            case "destination":
-                destination = _open(Destination, key, value)
-                return replace(self, destinations=_with(self.destinations, name, destination))
-            case "key":
-                return replace(self, keys=_with(self.keys, name, _open(ApiKey, key, value)))
-            case "tenant":
-                return replace(self, tenants=_with(self.tenants, name, _open(Tenant, key, value)))
-            case _:
-                return self
+        if kind not in _KINDS:
+            return self
+        member, made = _KINDS[kind]
+        objects = {each: value for each, value in getattr(self, member).items() if each != name}
+        if value:
+            objects[name] = _open(made, key, value)
+        return replace(self, **{member: objects})
 
     def object(self, key: bytes) -> ConfigObject | None:
         """The object whose record has this key."""
         kind, _, name = key.decode().partition(":")
-        objects: Mapping[str, Mapping[str, ConfigObject]] = {
-            "stream": self.streams,
-            "destination": self.destinations,
-            "key": self.keys,
-            "tenant": self.tenants,
-        }
-        return objects[kind].get(name)
+        objects: Mapping[str, ConfigObject] = getattr(self, _KINDS[kind][0])
+        return objects.get(name)
 
     def destinations_of(self, stream: str) -> Iterator[Destination]:
         return (d for d in self.destinations.values() if d.stream == stream)
 
 
-def _open(kind: type[Configured], key: bytes, value: bytes | None) -> Configured | None:
-    """Read one object, None when it is gone; whatever is wrong comes out as a ConfigError."""
-    if not value:
-        return None
+def _open(kind: type[ConfigObject], key: bytes, value: bytes) -> ConfigObject:
+    """Read one object; whatever is wrong with it comes out as a ConfigError."""
     try:
         fields = json.loads(value)
     except (ValueError, RecursionError) as error:
@@ -112,8 +106,3 @@ def _open(kind: type[Configured], key: bytes, value: bytes | None) -> Configured
     if opened.config_key != key:
         raise ConfigError("", f"{key!r}: the value is that of {opened.config_key!r}")
     return opened
-
-
-def _with(objects: Mapping[str, Any], name: str, changed: Any) -> dict[str, Any]:
-    others = {key: value for key, value in objects.items() if key != name}
-    return others if changed is None else {**others, name: changed}

@@ -6,6 +6,7 @@ kept aside and written back, so that nobody's setting is lost. Only the API insi
 
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import field, replace
 from typing import Annotated, Any, Self
@@ -35,7 +36,7 @@ class ConfigError(ValueError):
 
 
 @dataclass(frozen=True, slots=True, config=CONFIG)
-class ConfigObject:
+class ConfigObject(ABC):
     """An object of the config topic."""
 
     # Members that a newer Hifi has written, nested ones within the name of what they are in.
@@ -44,9 +45,9 @@ class ConfigObject:
     )
 
     @property
+    @abstractmethod
     def config_key(self) -> bytes:
         """The key of its record."""
-        raise NotImplementedError
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Self:

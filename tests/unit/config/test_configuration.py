@@ -58,6 +58,13 @@ def test_a_configuration_knows_the_destinations_of_a_stream() -> None:
     assert list(full.destinations_of("nothing")) == []
 
 
+def test_a_configuration_finds_an_object_by_the_key_of_its_record() -> None:
+    full = Configuration({"orders": ORDERS}, {SHOP.id: SHOP})
+    assert full.object(ORDERS.config_key) == ORDERS
+    assert full.object(SHOP.config_key) == SHOP
+    assert full.object(b"tenant:acme") is None
+
+
 BROKEN_VALUES = [
     b"{",
     b"\xff",
