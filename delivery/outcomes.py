@@ -15,6 +15,10 @@ from shared.retry.routing import route, route_malformed, route_receipt
 # The decisions after which nothing more happens to an event in this task.
 Final: TypeAlias = Delivered | RetryLater | Park | DeadLetter
 
+# Of events that are not sent so many share a receipt: each may need an interval of its own, with
+# its topic's name of up to 249 bytes, and Kafka takes 2 MiB as one record.
+_UNSENT_EVENTS_MAX = 1_000
+
 # What one receipt can say of many events: outcome, reason, attempts, how often they were re-driven.
 Kind: TypeAlias = tuple[ReceiptOutcome, str, int, int]
 
@@ -58,8 +62,11 @@ def outcomes_of(
 def outcomes_of_unsent(opened: Opened, *, at_ms: int, read_at: Origin | None) -> list[RecordOut]:
     """The rows of events that are not sent; their receipts tell of no exchange."""
     outcomes = [route_malformed(record, now_ms=at_ms) for record in opened.malformed]
+    exchange = Exchange.none(at_ms=at_ms)
     for name, decided in opened.unsent.items():
-        outcomes += outcomes_of(name, decided, Exchange.none(at_ms=at_ms), read_at=read_at)
+        for first in range(0, len(decided), _UNSENT_EVENTS_MAX):
+            part = decided[first : first + _UNSENT_EVENTS_MAX]
+            outcomes += outcomes_of(name, part, exchange, read_at=read_at)
     return outcomes
 
 

@@ -1,4 +1,4 @@
-"""Decides how a worker process without a loop of its own knows the newest configuration.
+"""Gives the newest configuration to a worker process that has no loop of its own.
 
 Spark calls our functions from ordinary code, and keeps a worker for many tasks: a feed follows the
 config topic in a thread for as long as the process lives.

@@ -1,4 +1,4 @@
-"""Decides what the retrier counts: the fate of its lane, seen from its driver."""
+"""Counts what the retrier does, as its driver sees it: the fate of its lane."""
 
 from collections.abc import Mapping
 
