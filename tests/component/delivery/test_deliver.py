@@ -215,7 +215,7 @@ def test_what_is_not_delivered_names_the_record_that_its_lane_must_pass() -> Non
     assert told[ReceiptOutcome.DELIVERED] is None
     # No lane's position would ever confirm those.
     assert {one.outcome for one in replayed} == set(told)
-    assert {one.read_at for one in replayed} == {UNSET}
+    assert {one.read_at for one in replayed} == {None}
 
 
 def test_a_redirect_is_not_followed() -> None:

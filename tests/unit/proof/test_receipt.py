@@ -113,6 +113,7 @@ def test_a_receipt_is_written_like_this() -> None:
         "ended_at_ms": 1_700_000_000_030,
         "is_retry": False,
         "redrive_count": 0,
+        "read_at": None,
         "out_from_event": LogBuckets.of([20_030, 0, 0]).to_list(),
         "out_from_accepted": LogBuckets.of([21, 22, 23]).to_list(),
         "in_from_accepted": LogBuckets.of([11, 12, 13]).to_list(),
