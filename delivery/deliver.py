@@ -7,6 +7,7 @@ mistakes, so that the task fails and Spark reads the same rows again.
 """
 
 import asyncio
+import math
 import os
 import random
 import time
@@ -75,6 +76,10 @@ _ROW_BYTES = 300
 # In real time requests are small and many, and looking at the flow, which other workers write too,
 # was half of what each one cost. A failure is told at once, and other workers hear of it so late.
 _CALM_S = 0.1
+
+# A retrier's task serves all destinations: one whose breaker is about to half-open must not hold up
+# the due events of the others. Long enough for another task's probe.
+_RETRY_WAIT_S = 0.5
 
 
 def deliver(
@@ -212,6 +217,7 @@ class _Task:
                 ),
                 Settlement(destination, plan.schedule, plan.clock, self._read_at),
                 self._dice,
+                trouble_wait_s_max=math.inf if plan.reads == "stream" else _RETRY_WAIT_S,
             )
         return self._dispatchers[name]
 

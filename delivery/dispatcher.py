@@ -6,6 +6,7 @@ may not start waits for as long as the time box has room, and is refused after t
 """
 
 import asyncio
+import math
 import random
 import time
 from collections import deque
@@ -18,7 +19,15 @@ from delivery.courier import Courier, Sent
 from delivery.flow_store import Held, Permits
 from delivery.settling import Pending, Settled, Settlement
 from shared.event.record import RecordOut
-from shared.flow.flow import Ended, Never, NotNow, Start, may_retry_locally
+from shared.flow.flow import (
+    Ended,
+    FlowState,
+    Never,
+    NotNow,
+    Start,
+    may_retry_locally,
+    state_of,
+)
 from shared.retry.attempt import Failure
 
 
@@ -70,6 +79,8 @@ class Dispatcher:
     permits: Permits
     settlement: Settlement
     dice: random.Random
+    # How long a task may wait for a destination in trouble that can be tried again soon.
+    trouble_wait_s_max: float = math.inf
     has_sent: bool = False
     # Something had to wait elsewhere because the destination may not be sent to for longer.
     has_refused: bool = False
@@ -193,9 +204,10 @@ class Dispatcher:
             case NotNow(failure=failure, until_ms=until_ms):
                 wait_ms = until_ms - held.now_ms
                 until_s = now_s + wait_ms / 1000
+                wait_end_s = min(box_end_s, now_s + self._wait_s_max(held))
                 # One of our own requests will finish and free a slot. Any other reason may outlast
-                # the time box.
-                if failure is Failure.BUDGET_USED_UP or until_s < box_end_s:
+                # the time there is for it.
+                if failure is Failure.BUDGET_USED_UP or until_s < wait_end_s:
                     turn.end(until_s)
                 else:
                     self._refuse_all(held, tracks, failure, wait_ms=wait_ms)
@@ -205,6 +217,11 @@ class Dispatcher:
                 turn.to_send.append(request)
             case _:
                 assert_never(answer)
+
+    def _wait_s_max(self, held: Held) -> float:
+        """How long to wait for the destination: a rate, unlike trouble, is always waited for."""
+        is_well = state_of(held.flow, now_ms=held.now_ms) is FlowState.CLOSED
+        return math.inf if is_well else self.trouble_wait_s_max
 
     def _is_free(self, held: Held, track: _Track) -> bool:
         """Whether a track has a batch to send; events that must not overtake are taken out."""

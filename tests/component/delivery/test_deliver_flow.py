@@ -116,6 +116,27 @@ def test_what_is_held_up_comes_at_another_moment(tmp_path: Path) -> None:
     assert causes(late)["budget_used_up"] > 0
 
 
+def test_a_retry_does_not_wait_for_a_breaker_as_others_are_due_too(tmp_path: Path) -> None:
+    # It opens for 3 to 3.6 s.
+    schedule = RetrySchedule().scaled(0.1)
+    with scripted_destination(always(503)) as dead, scripted_destination() as well:
+        to_dead, to_well = sample(dead), replace(sample(well), name="well")
+        plan = replace(plan_for(to_dead), schedule=schedule, flow_folder=tmp_path)
+        while "breaker_open" not in causes(run(events(10), replace(plan, time_box_s=0.5))):
+            pass
+        waiting = [waiting_record(to.id) for to in (to_dead, to_well)]
+        both = {to.id: to for to in (to_dead, to_well)}
+        begun_s = time.monotonic()
+        outcomes = run(waiting, replace(plan, reads="retry", destinations=both))
+        assert time.monotonic() - begun_s < 2
+        assert causes(outcomes) == {"breaker_open": 1}
+        assert len(well.accepted_ids) == 1
+        # The lane of the destination has nobody else to hold up, and waits for its probe.
+        seen = len(dead.requests)
+        run(events(10), plan)
+        assert len(dead.requests) == seen + 1
+
+
 def test_nobody_there_is_found_out_quickly_and_costs_no_attempt_after_that(tmp_path: Path) -> None:
     with scripted_destination() as destination:
         url = destination.url
