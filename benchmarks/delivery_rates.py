@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from delivery.settings import DeliverySettings
-from delivery.spark.lane import source_options, start_lane
+from delivery.spark.lane import Lane, source_options, start_lane
 from shared.config.destination import Destination
 from shared.runtime.java.jars import default_cache, ensure_jars
 from shared.runtime.spark.arrow_rows import COLUMNS_IN, SCHEMA_OUT
@@ -44,7 +44,7 @@ def rates(
         for nth in range(rounds + 1):
             to = Destination(stream=stream, name=f"sink-{nth}", url=url)
             limit = _rate(_start_reading(spark, to, settings, folder / f"read-{nth}"), event_count)
-            ours = _rate(start_lane(spark, to, {}, settings=settings), event_count)
+            ours = _rate(start_lane(spark, Lane(to), {}, settings=settings), event_count)
             found.append((limit, ours))
         return found[1:]
     finally:

@@ -25,7 +25,6 @@ from delivery.flow_store import FlowStore, Permits
 from delivery.http.sender import Sender
 from delivery.opening import Opened, Rows, open_retries, open_stream
 from delivery.outcomes import outcomes_of_unsent
-from delivery.pace import AT_ONCE, Pace
 from delivery.settling import Settlement
 from shared.config.destination import Destination
 from shared.event.envelope import History
@@ -64,8 +63,6 @@ class Plan:
     flow_folder: Path | None = None
     # What the state topic knows of them, for a machine that has no such folder yet.
     flows: Mapping[str, FlowRecord] = field(default_factory=dict)
-    # A file that is there when the lane is to end: what need not be waited for then is not.
-    end_mark: Path | None = None
 
 
 # Of a real-time task's outcomes so many bytes are kept at the most until its interval ends.
@@ -83,29 +80,19 @@ _RETRY_WAIT_S = 0.5
 
 
 def deliver(
-    batches: Iterable[Rows],
-    plan: Plan,
-    *,
-    is_again: bool = False,
-    pace: Pace = AT_ONCE,
+    batches: Iterable[Rows], plan: Plan, *, is_again: bool = False
 ) -> Iterator[pa.RecordBatch]:
     """Send every row of a task to its destination; yield one row per outcome.
 
-    `is_again` says that another try of this very task died, so that all of it may be a repeat. A
-    task that parks for want of time, or of leave to send, goes at its `pace`.
+    `is_again` says that another try of this very task died, so that all of it may be a repeat.
     """
-    begun_s = time.monotonic()
     worker = _worker(plan)
     task = _Task(plan, worker, is_again=is_again)
-    has_waited = False
     try:
         kept: list[RecordOut] = []
         kept_bytes = 0
         for batch in batches:
             outcomes = worker.run(task.settle(batch))
-            if task.is_held_up and not has_waited:
-                pace.before_handing_over()
-                has_waited = True
             kept += outcomes
             kept_bytes += sum(len(row.value) + _ROW_BYTES for row in outcomes)
             # Spark takes nothing from a real-time task before its interval ends, unless the task
@@ -115,8 +102,6 @@ def deliver(
                 kept, kept_bytes = [], 0
         if kept:
             yield batch_of(in_sheets(kept))
-        if task.is_held_up:
-            pace.before_end(begun_s=begun_s, was_refused=task.was_refused)
     finally:
         task.leave()
 
@@ -164,21 +149,6 @@ class _Task:
             news = [(name, each.permits.news()) for name, each in dispatchers.items()]
             outcomes += [route_state(name, record.to_json()) for name, record in news if record]
         return outcomes
-
-    @property
-    def was_refused(self) -> bool:
-        """Whether events had to wait elsewhere, and not one was sent."""
-        dispatchers = self._dispatchers.values()
-        return self._has_refused() and not any(each.has_sent for each in dispatchers)
-
-    @property
-    def is_held_up(self) -> bool:
-        """The same, or some were sent and that took all of the time there was."""
-        is_over = time.monotonic() >= self._box_end_s
-        return self.was_refused or (is_over and self._has_refused())
-
-    def _has_refused(self) -> bool:
-        return any(dispatcher.has_refused for dispatcher in self._dispatchers.values())
 
     def leave(self) -> None:
         for dispatcher in self._dispatchers.values():

@@ -82,8 +82,6 @@ class Dispatcher:
     # How long a task may wait for a destination in trouble that can be tried again soon.
     trouble_wait_s_max: float = math.inf
     has_sent: bool = False
-    # Something had to wait elsewhere because the destination may not be sent to for longer.
-    has_refused: bool = False
     _rows: list[RecordOut] = field(default_factory=list)
     # Keys of which an event waits: what comes after it must not overtake it (order = "key").
     _keys_waiting: set[bytes] = field(default_factory=set)
@@ -256,7 +254,6 @@ class Dispatcher:
         self, held: Held, tracks: Sequence[_Track], failure: Failure, *, wait_ms: int = 0
     ) -> None:
         for track in tracks:
-            self.has_refused = self.has_refused or bool(track.waiting)
             while track.waiting:
                 self._refuse(held, track.waiting.popleft(), failure, wait_ms=wait_ms)
 

@@ -15,7 +15,7 @@ def main() -> None:
         settings,
         start_lane=start_lane,
         # Always the same: a changed destination is no reason to start the lane again.
-        wanted_of=lambda _: {RETRIER: settings},
+        wanted_of=lambda _, __: {RETRIER: settings},
         metrics=RetrierMetrics(),
         worker_daemon="retrier.worker_daemon",
         begins_at=begins_at,

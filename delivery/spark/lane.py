@@ -1,4 +1,4 @@
-"""Decides what a lane is to Spark: one query from a stream's topic through `deliver` to Kafka.
+"""Starts a lane: one Spark query from a stream's topic through `deliver` to Kafka.
 
 One action per micro-batch, and nothing after the HTTP step: a second one would POST everything
 twice. The sink flushes before the task succeeds, so the checkpoint moves only after every event
@@ -6,9 +6,10 @@ has its outcome in Kafka.
 """
 
 import asyncio
+import random
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from math import ceil
@@ -45,8 +46,24 @@ _USUAL_MS = 100.0
 _ROUNDS_MAX = 100
 # And no more than so many seconds' worth of what a destination's rate lets through.
 _RATE_SPAN_S = 2.0
+# A lane at rest begins a micro-batch each time box. Spark's triggers are multiples of the interval
+# since 1970, so equal ones would make all lanes at rest busy in the same moments (ADR 0038).
+_REST_BOXES = (0.8, 1.0)
+_DICE = random.SystemRandom()
 # A cold JVM with a class archive needs 5 s for its first micro-batch, and far longer on a busy one.
 _WARM_UP_TIMEOUT_S = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """What is wanted of a lane."""
+
+    destination: Destination
+    # Its destination may not be sent to just now: it only parks, and need not hurry.
+    is_resting: bool = False
+
+    def differs_in_rest_only(self, other: "Lane") -> bool:
+        return self.destination == other.destination
 
 
 def checkpoint_of(settings: DeliverySettings, destination_id: str, latency: Latency) -> Path:
@@ -60,21 +77,13 @@ def hold_lane(destination_id: str, settings: DeliverySettings) -> AbstractContex
     return own_folder(settings.checkpoints / f"{destination_id}.owner", what="lane")
 
 
-def announce_end(destination_id: str, settings: DeliverySettings) -> None:
-    """Tell the tasks of a lane that it is to end; one that only rests does so no longer."""
-    # On a full disk there is no mark, and the lane ends as one that sends does.
-    with suppress(OSError):
-        _end_mark(destination_id, settings).touch()
-
-
 def start_lane(
-    spark: SparkSession, destination: Destination, flows: Flows, *, settings: DeliverySettings
+    spark: SparkSession, lane: Lane, flows: Flows, *, settings: DeliverySettings
 ) -> StreamingQuery:
     """Start the query of one destination."""
+    destination = lane.destination
     checkpoint = checkpoint_of(settings, destination.id, destination.latency)
     begin = _begin(destination, settings)
-    end_mark = _end_mark(destination.id, settings)
-    end_mark.unlink(missing_ok=True)
     is_realtime = destination.latency == "realtime"
     plan = Plan(
         reads="stream",
@@ -86,7 +95,6 @@ def start_lane(
         allows_private=settings.allow_private,
         flow_folder=settings.flows,
         flows={name: flows[name] for name in flows.keys() & {destination.id}},
-        end_mark=end_mark,
     )
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", destination.id)
     known = flows.get(destination.id)
@@ -102,7 +110,7 @@ def start_lane(
         name=destination.id,
         bootstrap_servers=settings.bootstrap_servers,
         checkpoint=checkpoint,
-        trigger_interval=f"{settings.realtime_interval_s if is_realtime else 0} seconds",
+        trigger_interval=f"{round(1000 * _trigger_interval_s(lane, settings))} milliseconds",
         is_realtime=is_realtime,
     )
 
@@ -186,8 +194,10 @@ def events_max(
     return min(limits)
 
 
-def _end_mark(destination_id: str, settings: DeliverySettings) -> Path:
-    return settings.checkpoints / f"{destination_id}.ends"
+def _trigger_interval_s(lane: Lane, settings: DeliverySettings) -> float:
+    if lane.destination.latency == "realtime":
+        return settings.realtime_interval_s
+    return settings.time_box_s * _DICE.uniform(*_REST_BOXES) if lane.is_resting else 0.0
 
 
 @dataclass(frozen=True, slots=True)

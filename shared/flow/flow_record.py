@@ -10,6 +10,7 @@ from typing import Any, assert_never
 
 import msgspec
 
+from shared.flow.breaker import BreakerState
 from shared.flow.flow import Flow, FlowState, SendLimits, resumed, state_of
 
 # How often a flow that changes is published while its state stays the same.
@@ -40,6 +41,19 @@ class FlowRecord:
                 return 0
             case _:
                 assert_never(self.state)
+
+    def is_in_lasting_trouble(self, *, now_ms: int, after_s: float) -> bool:
+        """Whether it is disabled, or shut again and again without a delivery for so long.
+
+        A destination that often asks for a short wait, and takes events in between, is not meant.
+        Nor does the moment count in which its gate opens for the next request.
+        """
+        if self.state is FlowState.DISABLED:
+            return True
+        flow = self.flow
+        is_shut = flow.breaker.state is not BreakerState.CLOSED or flow.gate.throttles_in_row > 0
+        failing_since_ms = flow.failing_since_ms or now_ms
+        return is_shut and now_ms - failing_since_ms > 1000 * after_s
 
     def with_flow(self, flow: Flow, *, now_ms: int) -> "FlowRecord":
         """The record after the flow has changed."""

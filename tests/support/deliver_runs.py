@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 
 from delivery.deliver import Plan, deliver
-from delivery.pace import AT_ONCE, Pace
 from shared.config.destination import Destination
 from shared.event.envelope import (
     History,
@@ -49,9 +48,8 @@ def run(
     plan: Plan,
     *,
     is_again: bool = False,
-    pace: Pace = AT_ONCE,
 ) -> list[RecordOut]:
-    batches = deliver(iter([batch_in(records)]), plan, is_again=is_again, pace=pace)
+    batches = deliver(iter([batch_in(records)]), plan, is_again=is_again)
     return rows_of(batches)
 
 

@@ -1,4 +1,4 @@
-"""Decides what a Spark process of ours does from start to drain: delivery and retrier alike.
+"""Runs a Spark process of ours from start to drain: delivery and retrier alike.
 
 It owns its folder, checks its jars, starts Spark, follows the config topic, and keeps the lanes
 that the configuration asks for until it is told to stop.
@@ -119,13 +119,13 @@ def run_lanes(
     settings: LaneDriverSettings,
     *,
     start_lane: Callable[[SparkSession, W, Flows], StreamingQuery],
-    wanted_of: Callable[[Configuration], Mapping[str, W]],
+    wanted_of: Callable[[Configuration, Flows], Mapping[str, W]],
     metrics: LaneMetrics,
     worker_daemon: str = "pyspark.daemon",
     spark_options: Mapping[str, str] | None = None,
     warm_up: Callable[[SparkSession], None] = lambda _: None,
     hold_lane: HoldLane = hold_nothing,
-    announce_end: Callable[[str], None] = lambda _: None,
+    can_wait: Callable[[W, W], bool] = lambda _, __: False,
     begins_at: Callable[[W], Position],
 ) -> None:
     """Run until SIGTERM or SIGINT, then drain. A mistake in the set-up ends with one sentence."""
@@ -154,7 +154,7 @@ def run_lanes(
                 metrics,
                 on_progress=positions.note,
                 hold=hold_lane,
-                announce_end=announce_end,
+                can_wait=can_wait,
                 drain_s=settings.change_drain_s,
                 stalled_after_s=settings.stall_limit_s,
             )
@@ -207,7 +207,7 @@ def _warm_up(spark: SparkSession, warm_up: Callable[[SparkSession], None]) -> No
 async def _keep(
     settings: LaneDriverSettings,
     keeper: LaneKeeper[W],
-    wanted_of: Callable[[Configuration], Mapping[str, W]],
+    wanted_of: Callable[[Configuration, Flows], Mapping[str, W]],
     told: _Told,
 ) -> None:
     stop = asyncio.Event()
@@ -221,10 +221,9 @@ async def _keep(
     log.info("service.started", metrics_port=settings.metrics_port)
     try:
         while not stop.is_set():
-            wanted = wanted_of(feed.configuration)
-            await asyncio.to_thread(keeper.keep, wanted)
-            await told.positions.commit()
             flows = told.states.flows
+            await asyncio.to_thread(keeper.keep, wanted_of(feed.configuration, flows))
+            await told.positions.commit()
             destinations = feed.configuration.destinations
             for name in flows.keys() & destinations.keys():
                 told.metrics.flow_known(destinations[name], flows[name])

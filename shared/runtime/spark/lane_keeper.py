@@ -1,8 +1,9 @@
-"""Decides how lanes are kept as they are wanted: started, changed, restarted, drained.
+"""Keeps lanes as they are wanted: starts, changes, restarts and drains them.
 
 A lane is one Spark query. One that dies is started again after a wait that doubles; one that is
 no longer wanted, or wanted otherwise, is ended between two micro-batches if that can be had. Ends
-take their time in threads of their own, so that no lane waits for another.
+take their time in threads of their own, so that no lane waits for another. A change that can wait
+is made after the micro-batch under way, however long that takes.
 """
 
 import time
@@ -16,7 +17,7 @@ import structlog
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
-from shared.runtime.spark.query_end import end_query
+from shared.runtime.spark.query_end import ask_to_end, end_if_between, end_query
 
 log = structlog.get_logger()
 
@@ -78,14 +79,14 @@ class LaneKeeper(Generic[W]):
         drain_s: float,
         stalled_after_s: float,
         hold: HoldLane = hold_nothing,
-        announce_end: Callable[[str], None] = lambda _: None,
+        can_wait: Callable[[W, W], bool] = lambda _, __: False,
         on_progress: Callable[[str, Mapping[str, Any]], None] = lambda _, __: None,
     ) -> None:
         self._start = start
         self._observer = observer
         self._hold = hold
-        # Told of a lane that is about to be asked to end.
-        self._announce_end = announce_end
+        # Whether a change of what is wanted is worth no micro-batch cut off.
+        self._can_wait = can_wait
         # Told of the newest micro-batch of a lane, as Spark describes it.
         self._on_progress = on_progress
         self._drain_s = drain_s
@@ -96,14 +97,17 @@ class LaneKeeper(Generic[W]):
 
     def keep(self, wanted: Mapping[str, W]) -> None:
         """Bring what runs closer to what is wanted; never waits for a lane to end."""
-        for name in list(self._lanes):
-            if name not in wanted or self._lanes[name].wanted != wanted[name]:
+        for name, lane in list(self._lanes.items()):
+            is_kept = name in wanted and (
+                lane.wanted == wanted[name] or self._can_wait(lane.wanted, wanted[name])
+            )
+            if not is_kept:
                 self._begin_end(name, drain_s=self._drain_s)
         self._ends = {name: end for name, end in self._ends.items() if not end.done()}
         for name, lane_wanted in wanted.items():
             if name not in self._ends:
                 lane = self._lanes.setdefault(name, _Lane(lane_wanted))
-                self._look_after(name, lane)
+                self._look_after(name, lane, lane_wanted)
 
     def drain(self, *, drain_s: float) -> None:
         """End every lane, each between two micro-batches if that can be had in time."""
@@ -111,11 +115,17 @@ class LaneKeeper(Generic[W]):
             self._begin_end(name, drain_s=drain_s)
         self._threads.shutdown(wait=True)
 
-    def _look_after(self, name: str, lane: _Lane[W]) -> None:
+    def _look_after(self, name: str, lane: _Lane[W], wanted: W) -> None:
         now_s = time.monotonic()
-        if lane.query is not None and not lane.query.isActive:
-            self._note_death(name, lane, now_s)
+        if lane.query is not None:
+            if lane.wanted != wanted:
+                # This change can wait, or the lane would be among the ends.
+                ask_to_end(lane.query)
+            if not lane.query.isActive and end_if_between(lane.query):
+                self._note_progress(name, lane, lane.query, now_s)
+                self._note_end(name, lane, lane.query, now_s)
         if lane.query is None and now_s >= lane.start_again_s:
+            lane.wanted = wanted
             self._start_lane(name, lane, now_s)
         if lane.query is not None:
             self._note_progress(name, lane, lane.query, now_s)
@@ -142,15 +152,18 @@ class LaneKeeper(Generic[W]):
         if lane.deaths:
             self._observer.lane_restarted(name)
 
-    def _note_death(self, name: str, lane: _Lane[W], now_s: float) -> None:
-        assert lane.query is not None, "only a started lane can die"
-        error = lane.query.exception()
-        if now_s - lane.started_s > HEALTHY_AFTER_S:
-            lane.deaths = 0
+    def _note_end(self, name: str, lane: _Lane[W], query: StreamingQuery, now_s: float) -> None:
+        """A query has ended: it was asked to, or it died."""
         lane.query = None
         lane.held.close()
+        error = query.exception()
+        if error is None:
+            log.info("lane.changes", lane=name)
+            return
+        if now_s - lane.started_s > HEALTHY_AFTER_S:
+            lane.deaths = 0
         self._set_back(lane, now_s)
-        text = str(error) if error else "stopped"
+        text = str(error)
         is_data_loss = any(sign in text for sign in _DATA_LOSS)
         log.error(
             "lane.data_lost" if is_data_loss else "lane.died",
@@ -204,7 +217,6 @@ class LaneKeeper(Generic[W]):
     def _begin_end(self, name: str, *, drain_s: float) -> None:
         lane = self._lanes.pop(name)
         if lane.query is not None:
-            self._announce_end(name)
             self._ends[name] = self._threads.submit(
                 self._end, name, lane.query, lane.held, drain_s=drain_s
             )

@@ -1,27 +1,46 @@
-"""Decides how a Spark query ends: between two micro-batches if that can be had in time.
+"""Ends a Spark query between two micro-batches, if that can be had in time.
 
 `StreamingQuery.stop` interrupts whatever runs. A query that merely believes that it has ended
 finishes its micro-batch, commits it and leaves its loop, so that is what it is told first.
 """
 
 import contextlib
+import time
 
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
+# How often a query that was asked to end is looked at.
+_LOOK_S = 0.05
+
 
 def end_query(query: StreamingQuery, *, drain_s: float) -> bool:
     """End the query; False when its micro-batch had to be cut off after `drain_s`."""
-    is_drained = False
+    until_s = time.monotonic() + drain_s
+    ask_to_end(query)
+    while not (is_drained := end_if_between(query)) and time.monotonic() < until_s:
+        time.sleep(_LOOK_S)
+    with contextlib.suppress(PySparkException):
+        query.stop()
+    return is_drained
+
+
+def ask_to_end(query: StreamingQuery) -> None:
+    """Let the query begin no other micro-batch; it need not be told twice."""
     with contextlib.suppress(PySparkException):
         if query.isActive:
             execution = query._jsq.streamingQuery()  # noqa: SLF001 - see above; pyspark is pinned
             execution.state().set(_terminated(query))
-            # Zero would be refused, and a second is enough for an idle query.
-            is_drained = bool(query.awaitTermination(max(round(drain_s), 1)))
+
+
+def end_if_between(query: StreamingQuery) -> bool:
+    """End a query that was asked to; False while its last micro-batch is under way."""
     with contextlib.suppress(PySparkException):
+        if query.status["isTriggerActive"]:
+            return False
+        # It may be asleep until its next trigger, or have left its loop already.
         query.stop()
-    return is_drained
+    return True
 
 
 def _terminated(query: StreamingQuery) -> object:

@@ -12,12 +12,6 @@ def is_another_try() -> bool:
     return context is not None and context.attemptNumber() > 0
 
 
-def is_first_task() -> bool:
-    """Whether the task is the first of its micro-batch; False outside Spark."""
-    context = TaskContext.get()
-    return context is not None and context.partitionId() == 0
-
-
 def micro_batch() -> int | None:
     """The number of the micro-batch that the task belongs to; None outside of a stream."""
     context = TaskContext.get()

@@ -12,7 +12,6 @@ import pytest
 
 from delivery.deliver import Plan
 from delivery.http.partial_reply import PARTIAL_TYPE
-from delivery.pace import Pace
 from shared.config.destination import Destination
 from shared.config.selection import Condition
 from shared.event.record import RecordIn, RecordOut
@@ -71,49 +70,6 @@ def test_a_dead_destination_gets_a_dozen_requests_and_every_event_waits(tmp_path
     assert all(opened(one).attempt_count == 0 for one in second if one.topic == retry_topic("30s"))
     assert state(first).state.value == "open"
     assert state(first).flow.parks["breaker_open"] == causes(first)["breaker_open"]
-
-
-def test_a_task_that_may_send_nothing_leaves_the_processor_to_others(tmp_path: Path) -> None:
-    with scripted_destination(always(503)) as dead:
-        plan = replace(
-            plan_for(sample(dead, batch_count_max=10)),
-            schedule=RetrySchedule(),
-            flow_folder=tmp_path,
-        )
-        # Something was sent: it ends as soon as it can.
-        begun_s = time.monotonic()
-        run(events(1_000), plan, pace=Pace(lasts_s=60.0))
-        assert time.monotonic() - begun_s < 60
-        begun_s = time.monotonic()
-        refused = run(events(10, first=1_000), plan, pace=Pace(lasts_s=0.5))
-        assert time.monotonic() - begun_s >= 0.5
-    assert causes(refused) == {"breaker_open": 10}
-    # Nothing to send is not a refusal.
-    wanted = Condition("/kind", "equals", "wanted")
-    with scripted_destination() as well:
-        begun_s = time.monotonic()
-        run(events(10), plan_for(sample(well, filter=(wanted,))), pace=Pace(lasts_s=60.0))
-        assert time.monotonic() - begun_s < 60
-
-
-def test_what_is_held_up_comes_at_another_moment(tmp_path: Path) -> None:
-    with scripted_destination(always(503)) as dead:
-        plan = replace(plan_for(sample(dead)), schedule=RetrySchedule(), flow_folder=tmp_path)
-        # All was tried in time: there is nothing to spread.
-        begun_s = time.monotonic()
-        run(events(10), plan, pace=Pace(spread_s=60.0))
-        assert time.monotonic() - begun_s < 60
-        while "breaker_open" not in causes(run(events(10), plan)):
-            pass
-        begun_s = time.monotonic()
-        run(events(10), plan, pace=Pace(spread_s=0.5))
-        assert time.monotonic() - begun_s >= 0.5
-    with scripted_destination(lambda _, __: Reply(delay_s=0.3)) as slow:
-        plan = plan_for(sample(slow, batch_count_max=1, parallel_max=1), time_box_s=0.2)
-        begun_s = time.monotonic()
-        late = run(events(10), plan, pace=Pace(spread_s=0.5))
-        assert time.monotonic() - begun_s >= 0.8
-    assert causes(late)["budget_used_up"] > 0
 
 
 def test_a_retry_does_not_wait_for_a_breaker_as_others_are_due_too(tmp_path: Path) -> None:

@@ -62,9 +62,8 @@ class House:
         self.queries: list[tuple[str, Query]] = []
         self.held: set[str] = set()
         self.refuses: dict[str, Exception] = {}
+        self.started_as: dict[str, int] = {}
         self.told: list[tuple[str, Any]] = []
-        # Lanes that were told of their end, and whether their queries still ran.
-        self.announced: list[tuple[str, bool]] = []
         self.seen = Seen()
         self.keeper = LaneKeeper[int](
             self._start,
@@ -72,19 +71,16 @@ class House:
             drain_s=1,
             stalled_after_s=stalled_after_s,
             hold=self._hold,
-            announce_end=self._announce_end,
+            can_wait=lambda old, new: old // 10 == new // 10,
             on_progress=lambda name, progress: self.told.append((name, progress)),
         )
 
-    def _start(self, name: str, _: int) -> StreamingQuery:
+    def _start(self, name: str, wanted: int) -> StreamingQuery:
         if name in self.refuses:
             raise self.refuses[name]
+        self.started_as[name] = wanted
         self.queries.append((name, Query()))
         return cast("StreamingQuery", self.queries[-1][1])
-
-    def _announce_end(self, name: str) -> None:
-        running = [query.isActive for lane, query in self.queries if lane == name]
-        self.announced.append((name, running[-1]))
 
     @contextmanager
     def _hold(self, name: str) -> Iterator[None]:
@@ -103,7 +99,12 @@ def _ends(monkeypatch: pytest.MonkeyPatch) -> None:
         query.isActive = False
         return drain_s > 0
 
+    def ask_to_end(query: Any) -> None:
+        query.isActive = False
+
     monkeypatch.setattr(lane_keeper, "end_query", end)
+    monkeypatch.setattr(lane_keeper, "ask_to_end", ask_to_end)
+    monkeypatch.setattr(lane_keeper, "end_if_between", lambda query: query.may_end.is_set())
 
 
 def until_kept(house: House, wanted: dict[str, int], count: int) -> None:
@@ -150,6 +151,47 @@ def test_a_changed_lane_starts_anew_only_when_its_old_self_has_ended() -> None:
     assert house.queries[-1][0] == "a"
 
 
+def test_a_change_that_can_wait_cuts_no_micro_batch_off() -> None:
+    house = House()
+    house.keeper.keep({"a": 11})
+    (slow,) = (query for _, query in house.queries)
+    slow.may_end.clear()
+    for wanted in (12, 11, 13):
+        house.keeper.keep({"a": wanted})
+    assert not slow.isActive, "it was not asked to end"
+    assert len(house.queries) == 1, "a second query while the first one still runs"
+    # The micro-batch that was waited for is news, and its end is no death.
+    slow.lastProgress = {"batchId": 7}
+    slow.may_end.set()
+    house.keeper.keep({"a": 13})
+    assert (len(house.queries), house.started_as) == (2, {"a": 13})
+    assert house.told == [("a", {"batchId": 7})]
+    assert (house.held, house.seen.up, house.seen.restarts) == ({"a"}, {"a": True}, [])
+
+
+def test_a_change_that_cannot_wait_comes_before_one_that_can() -> None:
+    house = House()
+    house.keeper.keep({"a": 11})
+    house.queries[0][1].may_end.clear()
+    house.keeper.keep({"a": 12})
+    house.keeper.keep({"a": 21})
+    house.queries[0][1].may_end.set()
+    until_kept(house, {"a": 21}, 2)
+    assert house.started_as == {"a": 21}
+
+
+def test_a_lane_that_dies_while_it_changes_is_a_dead_one() -> None:
+    house = House()
+    house.keeper.keep({"a": 11})
+    slow = house.queries[0][1]
+    slow.may_end.clear()
+    house.keeper.keep({"a": 12})
+    slow.die("KAFKA_DATA_LOSS: gone")
+    slow.may_end.set()
+    until_kept(house, {"a": 12}, 2)
+    assert (house.seen.restarts, house.held) == (["a"], {"a"})
+
+
 def test_drain_ends_all_and_waits_for_them() -> None:
     house = House()
     house.keeper.keep({"a": 1, "b": 1})
@@ -160,8 +202,6 @@ def test_drain_ends_all_and_waits_for_them() -> None:
     assert not any(query.isActive for _, query in house.queries)
     assert house.held == set()
     assert house.seen.up == {"a": False, "b": False}
-    # Its tasks hear of it while they still run.
-    assert house.announced == [("a", True), ("b", True)]
 
 
 def test_a_lane_that_hangs_in_a_micro_batch_is_called_stalled_and_an_idle_one_is_not() -> None:

@@ -14,7 +14,7 @@ from shared.config.destination import Destination
 from shared.event.topics import stream_topic
 from shared.runtime.checkpoint import position
 from shared.runtime.kafka.config_topic import write_config
-from tests.support.scripted_destination import scripted_destination
+from tests.support.scripted_destination import Reply, scripted_destination
 from tests.support.stack_fixtures import PATIENCE_S, RunningHifi, fetch, wait_until
 
 pytestmark = pytest.mark.integration
@@ -48,21 +48,61 @@ def test_a_paused_lane_keeps_its_position_and_a_changed_one_sends_otherwise(
         hifi.wait_for_balance(to.id, lambda b: b.delivered == 10, what="10 delivered")
         change(hifi, replace(to, is_paused=True))
         wait_until(lambda: lane_is(port, to, up=False), what="the lane is down")
-        # What tells a task that only rests to end: there while the lane is down, and no longer.
-        end_mark = hifi.stack.settings.folder / "delivery" / "checkpoints" / f"{to.id}.ends"
-        assert end_mark.exists()
         assert hifi.post("paused", ids("while", 10)).status_code == 200
         changed_s = time.monotonic()
         change(hifi, replace(to, batch_count_max=1))
         wait_until(lambda: len(destination.accepted_ids) == 20, what="20 arrived")
         took_s = time.monotonic() - changed_s
-        assert not end_mark.exists()
         while_paused = [r for r in destination.accepted if r.events[0]["id"].startswith("while")]
         assert max(destination.accepted_ids.values()) == 1
         assert all(request.received_s > changed_s for request in while_paused)
         assert [len(request.events) for request in while_paused] == [1] * 10
         # The promise is 5 s; cores of a test machine have other work too.
         assert took_s < PATIENCE_S / 3
+
+
+def micro_batches(port: int, destination: Destination) -> int:
+    name = f'hifi_delivery_micro_batch_seconds_count{{destination="{destination.id}"}} '
+    lines = fetch(f"http://127.0.0.1:{port}/metrics").splitlines()
+    return round(sum(float(line.removeprefix(name)) for line in lines if line.startswith(name)))
+
+
+def test_a_lane_in_trouble_rests_and_wakes_up_for_a_pause_and_for_its_destination(
+    hifi: RunningHifi,
+) -> None:
+    port = hifi.stack.settings.delivery_metrics_port
+    is_well = False
+    with scripted_destination(lambda _, __: Reply(status=200 if is_well else 503)) as destination:
+        to = Destination(stream="resting", name="to", url=destination.url)
+        hifi.add(to)
+        sent = 0
+
+        def made_in_3_s() -> int:
+            nonlocal sent
+            before, until_s = micro_batches(port, to), time.monotonic() + 3.0
+            while time.monotonic() < until_s:
+                assert hifi.post("resting", ids(f"{sent}", 1)).status_code == 200
+                sent += 1
+                time.sleep(0.1)
+            return micro_batches(port, to) - before
+
+        wait_until(lambda: made_in_3_s() <= 1, what="the lane rests")
+        paused_s = time.monotonic()
+        change(hifi, replace(to, is_paused=True))
+        wait_until(lambda: lane_is(port, to, up=False), what="the lane is down")
+        # No micro-batch is waited for, and none is cut off.
+        assert time.monotonic() - paused_s < PATIENCE_S / 18
+        change(hifi, to)
+        hifi.wait_for_lane(to.id)
+        assert made_in_3_s() <= 2
+        is_well = True
+        wait_until(lambda: made_in_3_s() >= 4, what="the lane no longer rests")
+        # What failed often waits for longer than a test does.
+        hifi.wait_for_balance(
+            to.id, lambda b: b.delivered + b.waiting == sent, what="all delivered or waiting"
+        )
+        assert max(destination.accepted_ids.values()) == 1
+    assert hifi.balance(to.id).unaccounted == 0
 
 
 def test_a_lane_moves_to_real_time_and_back_and_sends_nothing_twice(hifi: RunningHifi) -> None:

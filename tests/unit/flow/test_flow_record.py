@@ -92,6 +92,27 @@ def test_when_the_next_request_may_go_follows_from_the_state() -> None:
     assert until_ms(told(Flow(), Responded(410))) == 0
 
 
+def test_trouble_lasts_when_nothing_may_be_sent_and_nothing_was_delivered_for_long() -> None:
+    def lasts(flow: Flow, after_ms: int) -> bool:
+        record = FlowRecord(Flow()).with_flow(flow, now_ms=NOW_MS)
+        return record.is_in_lasting_trouble(now_ms=NOW_MS + after_ms, after_s=5.0)
+
+    dead = told(Flow(), *[Responded(503)] * 10)
+    assert (lasts(dead, 4_000), lasts(dead, 6_000)) == (False, True)
+    limiting = told(Flow(), Responded(429, "9"))
+    assert (lasts(limiting, 4_000), lasts(limiting, 6_000)) == (False, True)
+    # Its gate has opened, and nothing has come of it yet.
+    tries = replace(limiting, concurrency=replace(limiting.concurrency, limit=3))
+    opened = FlowRecord(limiting).with_flow(tries, now_ms=NOW_MS + 20_000)
+    assert opened.state is FlowState.CLOSED
+    assert opened.is_in_lasting_trouble(now_ms=NOW_MS + 20_000, after_s=5.0)
+    # It took something in between, or it may be sent to.
+    assert not lasts(told(Flow(), Responded(429, "9"), Responded(200)), 60_000)
+    assert not lasts(told(Flow(), Responded(503)), 60_000)
+    assert not lasts(Flow(), 60_000)
+    assert lasts(told(Flow(), Responded(410)), 0)
+
+
 def test_a_change_of_state_is_told_at_once_and_anything_else_once_a_second() -> None:
     record = FlowRecord(Flow())
     assert not record.is_to_publish(now_ms=NOW_MS)
