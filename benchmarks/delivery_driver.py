@@ -11,8 +11,8 @@ from pathlib import Path
 from urllib.request import urlopen
 
 from deploy.local.ports import pick_free
+from gateway.control.config_writer import write_config, write_records
 from shared.config.destination import Destination, Latency
-from shared.runtime.kafka.config_topic import write_config, write_records
 
 _READY_TIMEOUT_S = 90.0
 _STOP_TIMEOUT_S = 60.0

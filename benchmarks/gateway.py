@@ -28,10 +28,10 @@ from benchmarks.events import body
 from benchmarks.process_tree import used_by
 from benchmarks.wrk import Load, load, require_wrk
 from deploy.local.cluster import Cluster
+from gateway.control.config_writer import write_config
 from shared.config.configuration import Stream
 from shared.event.topics import fixed_specs, stream_spec, stream_topic
 from shared.runtime.java.jars import default_cache
-from shared.runtime.kafka.config_topic import write_config
 from shared.runtime.kafka.topic_admin import topic_admin
 
 # Events in a request, and how many connections send such requests. Of the largest, 8 keep both

@@ -31,12 +31,12 @@ from benchmarks.process_tree import used_by
 from deploy.local.ports import pick_free
 from deploy.local.stack import Stack
 from deploy.local.stack_settings import StackSettings
+from gateway.control.config_writer import write_config
 from shared.config.configuration import Stream
 from shared.config.destination import Destination
 from shared.event.topics import stream_spec
 from shared.metric_names import OBSERVE_AUDIT_RUN_SECONDS, OBSERVE_LAG_SECONDS, OBSERVE_UP
 from shared.runtime.java.jars import default_cache
-from shared.runtime.kafka.config_topic import write_config
 from shared.runtime.kafka.topic_admin import topic_admin
 
 # 40 s of work, two runs of the audit, at the pace that two cores have for everything; and what is

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from gateway.control.config_writer import write_config
 from shared.config.configuration import Stream
 from shared.config.destination import Destination
 from shared.event.envelope import Envelope, History
@@ -11,7 +12,6 @@ from shared.retry.decision import RetryLater
 from shared.retry.routing import route
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
-from shared.runtime.kafka.config_topic import write_config
 from shared.runtime.kafka.topic_admin import topic_admin
 
 STREAM = "bench"

@@ -27,6 +27,7 @@ from benchmarks.machine import describe
 from deploy.cli.books import NoBooksError, observed_books
 from deploy.local.cluster import Cluster
 from deploy.local.ports import pick_free
+from gateway.control.config_writer import write_config
 from shared.config.configuration import Stream
 from shared.config.destination import Destination
 from shared.event.record import KafkaPartition
@@ -35,7 +36,6 @@ from shared.proof.receipt import Covered, Facts, ReceiptOutcome, make_receipt, s
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
 from shared.runtime.java.jars import default_cache
-from shared.runtime.kafka.config_topic import write_config
 from shared.runtime.kafka.lane_positions import LaneGroups
 from shared.runtime.kafka.topic_admin import topic_admin
 

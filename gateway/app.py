@@ -17,8 +17,8 @@ from gateway.callers import Callers, ConfigSource
 from gateway.control import dead_letters as dead_letter_routes
 from gateway.control import destinations, keys, streams
 from gateway.control import receipts as receipt_routes
-from gateway.control.dead_letter_store import DeadLetterStore, KafkaDeadLetters
 from gateway.control.receipt_store import KafkaReceipts, ReceiptStore
+from gateway.control.redrive import DeadLetterStore, KafkaDeadLetters
 from gateway.control.requests import ControlPlane
 from gateway.control.store import ControlStore
 from gateway.http.access_log import AccessLog
@@ -34,6 +34,7 @@ from gateway.routes import EventPaths, new_request_id, problem_answer
 from gateway.settings import Settings
 from shared.config.model import config_error
 from shared.metric_names import GATEWAY_REQUESTS
+from shared.retry.schedule import RetrySchedule
 from shared.runtime.metrics import Metrics
 from shared.runtime.resolver import Resolver
 
@@ -54,13 +55,20 @@ def create_app(
     receipts: ReceiptStore | None = None,
 ) -> ASGIApp:
     """Put the parts together. Who made the parts also starts and stops them."""
-    callers = Callers(config, is_on=settings.asks_for_keys, tokens=_token_reader(settings))
+    callers = Callers(
+        config,
+        is_on=settings.asks_for_keys,
+        tokens=_token_reader(settings),
+        operator_key=settings.operator_key,
+    )
+    schedule = RetrySchedule().scaled(settings.time_scale)
     plane = ControlPlane(
         settings=settings,
         config=config,
         callers=callers,
         store=store,
-        dead_letters=dead_letters or KafkaDeadLetters(settings.bootstrap_servers),
+        dead_letters=dead_letters
+        or KafkaDeadLetters(settings.bootstrap_servers, schedule=schedule),
         receipts=receipts or KafkaReceipts(settings.bootstrap_servers),
         resolve=Resolver(),
         box=settings.secret_box,

@@ -3,14 +3,25 @@
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from pydantic_settings import SettingsConfigDict
 
+from shared.config.access import read_text
 from shared.runtime import defaults
 from shared.runtime.settings import ListenerSettings, Port, SecretSettings, ServiceSettings
+from shared.runtime.setup_error import SetupError
 
 Seconds = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(gt=0)]
+
+
+def _key(text: str) -> str:
+    shown = read_text(text)
+    if text and (shown is None or shown.kind != "secret"):
+        raise SetupError(
+            "HIFI_GATEWAY_OPERATOR_KEY is no key: `hifi keys new-operator-key` prints one."
+        )
+    return text
 
 
 class Settings(ServiceSettings, ListenerSettings, SecretSettings):
@@ -34,6 +45,8 @@ class Settings(ServiceSettings, ListenerSettings, SecretSettings):
     # The ledger of what was acknowledged, from which the audit proves that nothing is missing.
     is_ledger_on: bool = True
 
+    # A key that is good without being in the configuration: with it the first keys are made.
+    operator_key: Annotated[str, AfterValidator(_key)] = Field(default="", repr=False)
     # TLS, and with a client authority mTLS: a certificate's common name is the client's tenant.
     tls_cert_file: Path | None = None
     tls_key_file: Path | None = None

@@ -1,4 +1,4 @@
-"""Starts the observe process: the sampler, the audit, and whatever shows what they find."""
+"""Starts the observe process: the sampler, the audit, and what shows their findings."""
 
 import asyncio
 import contextlib
@@ -10,8 +10,6 @@ import structlog
 from observe.audit.loop import Auditor
 from observe.audit.status import AuditStatus
 from observe.books_page import BOOKS_PATH, books_page
-from observe.console.dead_desk import KafkaDeadDesk
-from observe.console.kafka_config import KafkaConfig
 from observe.console.page_context import flow_of
 from observe.console.server import serve_console
 from observe.console.settings import ConsoleSettings
@@ -60,7 +58,7 @@ async def _run(settings: ObserveSettings, console: ConsoleSettings) -> None:
     )
     feed = ConfigFeed(settings.bootstrap_servers)
     await feed.start()
-    news = AuditStatus(
+    audit_status = AuditStatus(
         started_ms=now_ms(),
         interval_s=settings.audit_interval_s,
         blind_after_s=settings.blind_after_s,
@@ -70,7 +68,7 @@ async def _run(settings: ObserveSettings, console: ConsoleSettings) -> None:
         settings.bootstrap_servers,
         observed,
         configuration=lambda: feed.configuration,
-        audit=news,
+        audit=audit_status,
         slow_after_s=settings.slow_after_s,
     )
     log.info("service.started", metrics_port=settings.metrics_port)
@@ -81,7 +79,7 @@ async def _run(settings: ObserveSettings, console: ConsoleSettings) -> None:
         asyncio.create_task(_console(settings, console, observed, feed, stop), name="console"),
     ]
     if settings.is_audit_on:
-        auditor = Auditor(settings, news, configuration=lambda: feed.configuration)
+        auditor = Auditor(settings, audit_status, configuration=lambda: feed.configuration)
         parts.append(asyncio.create_task(auditor.run(), name="audit"))
     stopping = asyncio.create_task(stop.wait())
     try:
@@ -107,7 +105,6 @@ async def _console(
 ) -> None:
     """The pages, with everything they read from Kafka."""
     kafka = settings.bootstrap_servers
-    schedule = RetrySchedule().scaled(console.time_scale)
     states = StateFeed(kafka)
     await states.start()
     try:
@@ -116,10 +113,8 @@ async def _console(
             observed=observed,
             config=feed,
             events=EventSearch(kafka),
-            dead=KafkaDeadDesk(kafka, schedule=schedule),
-            writer=KafkaConfig(kafka),
             flows=lambda: {key: flow_of(record) for key, record in states.flows.items()},
-            schedule=schedule,
+            schedule=RetrySchedule().scaled(console.time_scale),
             stop=stop,
         )
     finally:

@@ -9,6 +9,7 @@ from typer.core import TyperGroup
 
 from deploy.cli import doctor, gateway, status, top, up
 from deploy.cli.control import dead, destinations, keys, secrets, streams, tenants
+from deploy.cli.control.control_command import control_command
 from deploy.cli.events import receipt, reconcile, replay, send, tail, verify
 from deploy.cli.printing import out, talk
 from shared.runtime.logs import configure_logs
@@ -46,13 +47,13 @@ commands = (
     top.top,
     send.send,
     tail.tail,
-    receipt.receipt,
     gateway.gateway,
     verify.verify,
     reconcile.reconcile,
 )
 for command in commands:
     app.command()(command)
+control_command(app)(receipt.receipt)
 app.command("replay")(replay.replay_)
 for name, group in (
     ("keys", keys.app),

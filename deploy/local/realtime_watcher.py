@@ -5,12 +5,12 @@ from threading import Event, Thread
 
 import structlog
 
-from shared.config.configuration import Configuration
 from shared.runtime.kafka.config_topic import ConfigFeed
 from shared.runtime.setup_error import OperatorError
 
 log = structlog.get_logger()
 
+_LOOK_S = 0.25
 # Kafka has just started when this does; an election of a leader is over by then.
 _AGAIN_S = 2.0
 
@@ -19,9 +19,7 @@ class RealtimeWatcher:
     """Follows the config topic in a thread, as the stack itself has no loop."""
 
     def __init__(self) -> None:
-        self._is_there = Event()
-        self._stop: asyncio.Event | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_there, self._stop = Event(), Event()
         self._thread: Thread | None = None
 
     @property
@@ -30,44 +28,37 @@ class RealtimeWatcher:
         return self._is_there.is_set()
 
     def start(self, bootstrap_servers: str) -> None:
-        began = Event()
+        self._stop.clear()
         self._thread = Thread(
-            target=lambda: asyncio.run(self._follow(bootstrap_servers, began)),
-            name="realtime-wish",
-            daemon=True,
+            target=self._watch, args=(bootstrap_servers,), name="realtime-watcher", daemon=True
         )
         self._thread.start()
-        began.wait()
 
     def stop(self) -> None:
-        if self._thread is not None and self._loop is not None and self._stop is not None:
-            self._loop.call_soon_threadsafe(self._stop.set)
+        self._stop.set()
+        if self._thread is not None:
             self._thread.join()
         self._thread = None
 
-    async def _follow(self, bootstrap_servers: str, began: Event) -> None:
-        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        began.set()
-        while not self._stop.is_set():
-            feed = ConfigFeed(bootstrap_servers, on_change=self._look)
+    def _watch(self, bootstrap_servers: str) -> None:
+        while not self._stop.is_set() and not self.is_there:
             try:
-                await feed.start()
-                self._look(feed.configuration)
-                await self._stop.wait()
+                asyncio.run(self._follow(bootstrap_servers))
+            except asyncio.CancelledError:
+                # So the client ends what waits for a Kafka that is killed in that moment.
+                continue
             except OperatorError as error:
-                log.warning("realtime.wish_unread", error=str(error))
-                await self._pause()
-            finally:
-                await feed.stop()
+                log.warning("realtime.config_unread", error=str(error))
+                self._stop.wait(_AGAIN_S)
 
-    async def _pause(self) -> None:
-        assert self._stop is not None, "a follower has its stop"
+    async def _follow(self, bootstrap_servers: str) -> None:
+        feed = ConfigFeed(bootstrap_servers)
         try:
-            async with asyncio.timeout(_AGAIN_S):
-                await self._stop.wait()
-        except TimeoutError:
-            return
-
-    def _look(self, configuration: Configuration) -> None:
-        if any(to.latency == "realtime" for to in configuration.destinations.values()):
-            self._is_there.set()
+            await feed.start()
+            while not self._stop.is_set() and not self.is_there:
+                destinations = feed.configuration.destinations.values()
+                if any(destination.latency == "realtime" for destination in destinations):
+                    self._is_there.set()
+                await asyncio.sleep(_LOOK_S)
+        finally:
+            await feed.stop()

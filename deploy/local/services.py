@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from deploy.local.children import Child
+from deploy.local.secret_keys import OPERATOR_KEY, VARIABLE
 from deploy.local.stack_settings import StackSettings
 from shared.metric_names import DELIVERY_LANE_UP, OBSERVE_UP, RETRIER_LANE_UP, Metric
 from shared.runtime.defaults import HOST
@@ -37,9 +38,11 @@ class Service:
     child: Child | None = None
 
     @property
-    def keeps_secrets(self) -> bool:
-        """Whether it seals the secrets of destinations, or opens them."""
-        return self.name in {"gateway", "delivery", REALTIME, "retrier"}
+    def keys(self) -> set[str]:
+        """Which keys it is given: to seal and open secrets, and to know the operator."""
+        if self.name == "gateway":
+            return {VARIABLE, OPERATOR_KEY}
+        return {VARIABLE} if self.name in {"delivery", REALTIME, "retrier"} else set()
 
     def is_ready(self) -> bool:
         begin, end = self.ready_line

@@ -1,7 +1,8 @@
 """Runs all of Hifi on one machine: what starts after what, what stops before what.
 
-Kafka first, then its topics and a first stream and destination, then the services; they stop the
-other way round, so that what was accepted can still be delivered while the rest winds down.
+Kafka first, then its topics, then the services, and through the gateway a first stream and
+destination. They stop the other way round, so that what was accepted can still be delivered while
+the rest winds down.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from deploy.local.children import Child
 from deploy.local.cluster import Cluster
 from deploy.local.ports import require_free
 from deploy.local.realtime_watcher import RealtimeWatcher
-from deploy.local.secret_keys import VARIABLE, secret_keys
+from deploy.local.secret_keys import OPERATOR_KEY, VARIABLE, operator_key, secret_keys
 from deploy.local.services import (
     REALTIME,
     Service,
@@ -25,20 +26,20 @@ from deploy.local.services import (
     services_of,
 )
 from deploy.local.stack_settings import StackSettings
-from shared.config.configuration import Stream
-from shared.config.destination import Destination
 from shared.event.topics import fixed_specs, stream_spec
 from shared.retry.schedule import RetrySchedule
+from shared.runtime.control_client import ControlClient, RefusedError
 from shared.runtime.defaults import HOST
 from shared.runtime.java.jars import OnProgress, ensure_jars
 from shared.runtime.java.java import find_java
-from shared.runtime.kafka.config_topic import read_config, write_config
 from shared.runtime.kafka.topic_admin import topic_admin
 from shared.runtime.one_owner import own_folder
 from shared.runtime.setup_error import SetupError
 
 DEMO_STREAM = "demo"
 DEMO_DESTINATION = "sample"
+# A gateway that listens on every address answers on loopback too.
+_ANY_HOST = "0.0.0.0"  # noqa: S104 - compared with, never bound
 # Two Spark drivers and a gateway start at once on two busy cores within half a minute; with six
 # more on the same two cores it took 94 s.
 _READY_TIMEOUT_S = 180.0
@@ -62,7 +63,7 @@ class Stack:
         self._environ = environ
         self._say = say
         self._held = ExitStack()
-        self._secret_keys = ""
+        self._keys: dict[str, str] = {}
         self._realtime = RealtimeWatcher()
         self._deaths_s: dict[str, list[float]] = defaultdict(list)
         self._cluster = Cluster(
@@ -84,6 +85,13 @@ class Stack:
     def bootstrap_servers(self) -> str:
         return self._cluster.bootstrap_servers
 
+    @property
+    def gateway(self) -> str:
+        """Where the gateway answers: its own settings may be in the environment."""
+        host = self._environ.get("HIFI_GATEWAY_HOST", HOST)
+        scheme = "https" if "HIFI_GATEWAY_TLS_CERT_FILE" in self._environ else "http"
+        return f"{scheme}://{HOST if host == _ANY_HOST else host}:{self.settings.gateway_port}"
+
     def start(self, on_progress: OnProgress) -> None:
         """Bring everything up; a SetupError says what stands in the way."""
         try:
@@ -99,6 +107,8 @@ class Stack:
             for service in self.services:
                 self._say(f"starting {service.name}")
                 self._wait_ready(service)
+                if service.name == "gateway":
+                    self._set_up_demo()
         except BaseException:
             self.stop()
             raise
@@ -157,7 +167,10 @@ class Stack:
                 f"The folder {folder} cannot be used ({error.strerror}):"
                 " choose another data folder, or mend its rights."
             ) from error
-        self._secret_keys = secret_keys(folder, self._environ)
+        self._keys = {
+            VARIABLE: secret_keys(folder, self._environ),
+            OPERATOR_KEY: operator_key(folder, self._environ),
+        }
         find_java()
         for option, port in self.settings.ports():
             require_free(port, what=f"{option.removeprefix('--').replace('-', ' ')} ({option})")
@@ -169,14 +182,18 @@ class Stack:
         tiers = [tier.name for tier in RetrySchedule().tiers]
         async with topic_admin(self.bootstrap_servers) as admin:
             await admin.create_missing([*fixed_specs(tiers), stream_spec(DEMO_STREAM)])
-        known = await read_config(self.bootstrap_servers)
-        sample = Destination(
-            stream=DEMO_STREAM,
-            name=DEMO_DESTINATION,
-            url=f"http://{HOST}:{self.settings.sample_port}/",
-        )
-        if known.destinations.get(sample.id) != sample:
-            await write_config(self.bootstrap_servers, [Stream(DEMO_STREAM), sample])
+
+    def _set_up_demo(self) -> None:
+        """A stream with a destination, so that the first event goes somewhere."""
+        client = ControlClient(self.gateway, self._keys[OPERATOR_KEY])
+        url = f"http://{HOST}:{self.settings.sample_port}/"
+        path = "streams", DEMO_STREAM, "destinations", DEMO_DESTINATION
+        try:
+            if client.call("GET", *path)["url"] == url:
+                return
+        except RefusedError:
+            client.call("PUT", "streams", DEMO_STREAM, body={})
+        client.call("PUT", *path, body={"url": url})
 
     def _start_realtime_when_asked(self) -> None:
         """Real time has a driver only where somebody asks for it: half a gigabyte otherwise."""
@@ -188,13 +205,16 @@ class Stack:
 
     def _spawn(self, service: Service) -> None:
         prefix = f"HIFI_{service.module.partition('.')[0].upper()}_"
-        kafka = {f"{prefix}BOOTSTRAP_SERVERS": self.bootstrap_servers}
-        keys = {VARIABLE: self._secret_keys} if service.keeps_secrets else {}
+        places = {
+            f"{prefix}BOOTSTRAP_SERVERS": self.bootstrap_servers,
+            "HIFI_OBSERVE_CONSOLE_GATEWAY": self.gateway,
+        }
+        keys = {name: key for name, key in self._keys.items() if name in service.keys}
         service.child = Child(
             service.name,
             [sys.executable, "-m", service.module],
             log=self.settings.folder / "logs" / f"{service.name}.log",
-            env={**self._environ, **service.env, **kafka, **keys},
+            env={**self._environ, **service.env, **places, **keys},
         )
 
     def _note_death(self, name: str, child: Child) -> None:

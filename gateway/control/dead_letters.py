@@ -1,19 +1,24 @@
-"""Routes to list dead letters and send them again: those of one stream, in bounds.
+"""Routes to list dead letters, and to send those of one stream again.
 
 A request looks at so many records and works for so long, then says where to go on; a re-drive that
 is called again does nothing twice.
 """
 
 import uuid
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from typing import Annotated, Any, Literal
 
 import structlog
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from gateway.callers import Caller
 from gateway.control.queries import PlaceText, TimeMs
+from gateway.control.redrive import OvertakenError
 from gateway.control.requests import (
     Admin,
+    ControlPlane,
     JsonObject,
     PathName,
     Plane,
@@ -23,15 +28,24 @@ from gateway.control.requests import (
     telling_problems,
 )
 from gateway.problems import Problem
-from shared.retry.dead_letter import DeadLetterFilter, payload_of, story_of
-from shared.runtime.kafka.dead_letters import OvertakenError
+from shared.config.access import DEFAULT_TENANT
+from shared.retry.dead_letter import (
+    DeadLetterFilter,
+    Letter,
+    Place,
+    export_line,
+    payload_of,
+    story_of,
+)
 
 log = structlog.get_logger()
 router = APIRouter()
 
 # A page of a list; with their payloads a thousand events of a few KB are some MB.
 _COUNT_DEFAULT, COUNT_MAX = 100, 1_000
+# So slow that a destination that has just come back is not overrun.
 _RATE_DEFAULT, _RATE_MAX = 100.0, 10_000.0
+_NDJSON = "application/x-ndjson"
 
 
 class _Filter(BaseModel):
@@ -45,9 +59,12 @@ class _Filter(BaseModel):
     to_ms: TimeMs | None = Field(default=None, alias="to")
     id: str | None = None
 
-    def of_stream(self, stream: str) -> DeadLetterFilter:
+    def wanted(
+        self, stream: str | None = None, *, sees: Callable[[str], bool] | None = None
+    ) -> DeadLetterFilter:
         return DeadLetterFilter(
             stream=stream,
+            sees=sees,
             destination=self.destination,
             reason=self.reason,
             from_ms=self.from_ms,
@@ -62,12 +79,23 @@ class LetterQuery(_Filter):
     payload: Literal["true", "false"] = "false"
 
 
+class AnyLetterQuery(LetterQuery):
+    stream: list[str] = []
+
+
+class NewestQuery(_Filter):
+    stream: list[str] = []
+    limit: Annotated[int, Field(ge=1, le=COUNT_MAX)] = _COUNT_DEFAULT
+
+
 class RedriveOrder(_Filter):
     model_config = ConfigDict(strict=True)
 
     limit: Annotated[int, Field(ge=1, le=10**9)] | None = None
     rate_per_s: Annotated[float, Field(gt=0, le=_RATE_MAX)] = _RATE_DEFAULT
     dry_run: bool = False
+    # Whoever goes on with a re-drive that was not complete names it.
+    redrive_id: Annotated[str, Field(pattern="^[0-9a-f]{32}$")] | None = None
 
 
 _ORDER_SCHEMA = RedriveOrder.model_json_schema()
@@ -92,6 +120,14 @@ class LetterPage(BaseModel):
     next: str | None
 
 
+class NewestLetters(BaseModel):
+    dead_letters: list[ShownLetter]
+    matching: int
+    redrivable: int
+    redrivable_streams: list[str]
+    is_complete: bool
+
+
 class RedriveResult(BaseModel):
     redrive_id: str | None
     count: int
@@ -106,27 +142,55 @@ class RedriveResult(BaseModel):
     openapi_extra=also("bad_query", "kafka_unavailable"),
 )
 async def list_dead_letters(
-    stream: PathName, caller: Reader, plane: Plane, query: Annotated[LetterQuery, Query()]
+    request: Request,
+    stream: PathName,
+    caller: Reader,
+    plane: Plane,
+    query: Annotated[LetterQuery, Query()],
 ) -> Response:
     """List what was given up."""
     caller.stream(stream, plane.configuration)
-    if query.payload == "true":
-        # Who may only send may see that something died, but not what others have sent.
-        caller.check("read")
+    return await _page(request, caller, plane, query, query.wanted(stream))
+
+
+@router.get(
+    "/v1/dead-letters",
+    response_model=LetterPage,
+    openapi_extra=also("bad_query", "unknown_stream", "stream_forbidden", "kafka_unavailable"),
+)
+async def list_all_dead_letters(
+    request: Request, caller: Reader, plane: Plane, query: Annotated[AnyLetterQuery, Query()]
+) -> Response:
+    """List what was given up in any stream, or in some."""
+    # What names no stream that there is concerns whoever runs Hifi.
+    is_operator = caller.tenant == DEFAULT_TENANT and "admin" in caller.scopes
+    sees = _sees(caller, plane, query.stream, orphans=is_operator and not caller.streams)
+    return await _page(request, caller, plane, query, query.wanted(sees=sees))
+
+
+@router.get(
+    "/v1/dead-letters:newest",
+    response_model=NewestLetters,
+    openapi_extra=also("bad_query", "unknown_stream", "stream_forbidden", "kafka_unavailable"),
+)
+async def show_newest_dead_letters(
+    caller: Reader, plane: Plane, query: Annotated[NewestQuery, Query()]
+) -> Response:
+    """The newest first, with how many match in all: what to look at before a re-drive."""
+    wanted = query.wanted(sees=_sees(caller, plane, query.stream, orphans=False))
     with telling_problems():
         async with plane.letters_turn:
-            page, marked = await plane.dead_letters.page(
-                query.of_stream(stream), after=query.after, count_max=query.limit
-            )
-    listed = [
+            surveyed = await plane.dead_letters.survey(wanted, newest_max=query.limit)
+    counts = surveyed.counts
+    return as_json(
         {
-            **story_of(letter),
-            "redriven": letter.place in marked,
-            **(payload_of(letter) if query.payload == "true" else {}),
+            "dead_letters": [_shown(letter, surveyed.marked) for letter in surveyed.newest],
+            "matching": counts.count + counts.already + counts.malformed,
+            "redrivable": counts.count,
+            "redrivable_streams": sorted(surveyed.streams),
+            "is_complete": counts.next is None,
         }
-        for letter in page.letters
-    ]
-    return as_json({"dead_letters": listed, "next": str(page.next) if page.next else None})
+    )
 
 
 @router.post(
@@ -144,13 +208,14 @@ async def redrive_dead_letters(
     caller.stream(stream, plane.configuration)
     with telling_problems():
         order = RedriveOrder.model_validate(given)
-    redrive_id = None if order.dry_run else uuid.uuid4().hex
-    wanted, count_max = order.of_stream(stream), order.limit
+    redrive_id = None if order.dry_run else order.redrive_id or uuid.uuid4().hex
+    wanted, count_max = order.wanted(stream), order.limit
     with telling_problems():
         async with plane.letters_turn:
             try:
                 if redrive_id is None:
-                    result = await plane.dead_letters.count(wanted, count_max=count_max)
+                    survey = await plane.dead_letters.survey(wanted, count_max=count_max)
+                    result = survey.counts
                 else:
                     result = await plane.dead_letters.redrive(
                         wanted,
@@ -177,3 +242,56 @@ async def redrive_dead_letters(
             "is_complete": result.next is None,
         }
     )
+
+
+async def _page(
+    request: Request,
+    caller: Caller,
+    plane: ControlPlane,
+    query: LetterQuery,
+    wanted: DeadLetterFilter,
+) -> Response:
+    """Some of them, the oldest of each Kafka partition first: as JSON, or as an export."""
+    is_export = _NDJSON in request.headers.get("accept", "")
+    with_payload = is_export or query.payload == "true"
+    if with_payload:
+        # Who may only send may see that something died, but not what others have sent.
+        caller.check("read")
+    with telling_problems():
+        async with plane.letters_turn:
+            page, marked = await plane.dead_letters.page(
+                wanted, after=query.after, count_max=query.limit
+            )
+    if is_export:
+        answer = Response(b"".join(map(export_line, page.letters)), media_type=_NDJSON)
+    else:
+        listed = [
+            _shown(letter, marked) | (payload_of(letter) if with_payload else {})
+            for letter in page.letters
+        ]
+        answer = as_json({"dead_letters": listed, "next": str(page.next) if page.next else None})
+    answer.headers["hifi-count"] = str(len(page.letters))
+    if page.next:
+        answer.headers["hifi-next"] = str(page.next)
+    return answer
+
+
+def _sees(
+    caller: Caller, plane: ControlPlane, streams: list[str], *, orphans: bool
+) -> Callable[[str], bool]:
+    """Whether letters of a stream are asked for, and may be seen. `orphans`: of no stream, too."""
+    configuration = plane.configuration
+
+    def sees(stream: str) -> bool:
+        configured = configuration.streams.get(stream)
+        return orphans if configured is None else caller.sees(configured)
+
+    for stream in streams:
+        if not sees(stream):
+            # Says whether there is none, or none for this caller.
+            caller.stream(stream, configuration)
+    return frozenset(streams).__contains__ if streams else sees
+
+
+def _shown(letter: Letter, marked: AbstractSet[Place]) -> dict[str, Any]:
+    return {**story_of(letter), "redriven": letter.place in marked}

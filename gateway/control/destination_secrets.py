@@ -71,6 +71,17 @@ def sealed_fields(
     return change_secrets(fields, seal)
 
 
+def sealed_anew(destination: Destination, box: SecretBox) -> Destination:
+    """With every secret sealed by the newest key; SecretUnavailableError if one does not open."""
+
+    def seal(_: str, secret: Sealed) -> Sealed:
+        if box.is_newest(secret):
+            return secret
+        return box.seal(box.unseal(secret, owner=destination.id), owner=destination.id)
+
+    return Destination.of(change_secrets(destination.to_fields(), seal))
+
+
 class _Kept(str):
     """A sealed text that we put back ourselves; the same text from outside is none."""
 

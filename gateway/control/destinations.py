@@ -12,9 +12,10 @@ from urllib.parse import urlsplit
 
 import structlog
 from fastapi import APIRouter, Response
+from pydantic import BaseModel
 
 from gateway.callers import Caller
-from gateway.control.destination_secrets import sealed_fields, shown
+from gateway.control.destination_secrets import sealed_anew, sealed_fields, shown
 from gateway.control.requests import (
     Admin,
     ControlPlane,
@@ -29,16 +30,17 @@ from gateway.control.requests import (
     strictly,
     telling_problems,
 )
+from gateway.control.revision import Preconditions
 from gateway.problems import Problem
 from shared.config.addresses import HostError, judge_host, may_send, read_host
 from shared.config.configuration import Configuration
-from shared.config.credentials import OAuth2
+from shared.config.credentials import OAuth2, secrets_of
 from shared.config.destination import Destination
 from shared.config.model import ConfigError
 from shared.event.topics import destination_config_key, destination_id
 from shared.runtime.clock import now_ms
 from shared.runtime.resolver import NoSuchHostError, ResolverDownError, ascii_host
-from shared.runtime.secret_box import SecretBox
+from shared.runtime.secret_box import SecretBox, SecretUnavailableError
 
 log = structlog.get_logger()
 
@@ -131,6 +133,41 @@ async def delete_destination(
     await plane.change(item.config_key, edit, when=when)
     log.info("destination.removed", destination=item.id, tenant=caller.tenant)
     return Response(status_code=HTTPStatus.NO_CONTENT)
+
+
+class RotationResult(BaseModel):
+    sealed_anew: int
+    already_newest: int
+    not_opened: list[str]
+
+
+@router.post(
+    "/v1/secrets:rotate",
+    response_model=RotationResult,
+    openapi_extra=also("secrets_off", "kafka_unavailable"),
+)
+async def rotate_secrets(caller: Admin, plane: Plane) -> Response:
+    """Seal every secret anew with the newest key, so that the older keys can go."""
+    caller.check_operator()
+    if not plane.box.has_keys:
+        raise Problem("secrets_off", "HIFI_SECRET_KEYS is not set for this gateway.")
+
+    async def edit(newest: Destination | None) -> Destination | None:
+        return None if newest is None else sealed_anew(newest, plane.box)
+
+    result = RotationResult(sealed_anew=0, already_newest=0, not_opened=[])
+    for item in sorted(plane.configuration.destinations.values(), key=lambda each: each.id):
+        secrets = {secret for _, secret in secrets_of(item.to_fields())}
+        old_count = sum(not plane.box.is_newest(secret) for secret in secrets)
+        result.already_newest += len(secrets) - old_count
+        try:
+            if old_count:
+                await plane.change(item.config_key, edit, when=Preconditions(None, None))
+                result.sealed_anew += old_count
+        except SecretUnavailableError:
+            result.not_opened.append(item.id)
+    log.info("secrets.rotated", sealed_anew=result.sealed_anew, not_opened=result.not_opened)
+    return as_json(result.model_dump())
 
 
 def _known(stream: str, name: str, caller: Caller, configuration: Configuration) -> Destination:

@@ -161,7 +161,7 @@ async def show_tenant(tenant: PathName, caller: Reader, plane: Plane) -> Respons
 async def put_tenant(
     tenant: PathName, caller: Admin, given: JsonObject, plane: Plane, when: When
 ) -> Response:
-    _check_operator(caller)
+    caller.check_operator()
 
     async def edit(before: Tenant | None) -> Tenant:
         with telling_problems():
@@ -174,7 +174,7 @@ async def put_tenant(
 
 @router.delete("/v1/tenants/{tenant}", status_code=204)
 async def delete_tenant(tenant: PathName, caller: Admin, plane: Plane, when: When) -> Response:
-    _check_operator(caller)
+    caller.check_operator()
 
     async def edit(before: Tenant | None) -> None:
         if before is None:
@@ -221,9 +221,3 @@ def _unknown_tenant() -> Problem:
 
 def _is_in_charge(caller: Caller, tenant: str) -> bool:
     return caller.tenant in {tenant, DEFAULT_TENANT}
-
-
-def _check_operator(caller: Caller) -> None:
-    """Quotas are set by whoever runs Hifi: an administrator of the default tenant."""
-    if caller.tenant != DEFAULT_TENANT:
-        raise Problem("scope_missing", "Quotas are set by the operator.")

@@ -16,8 +16,8 @@ from fastapi import Depends, Path, Request, Response
 from pydantic import ValidationError
 
 from gateway.callers import Caller, Callers, ConfigSource
-from gateway.control.dead_letter_store import DeadLetterStore
 from gateway.control.receipt_store import ReceiptStore
+from gateway.control.redrive import DeadLetterStore
 from gateway.control.revision import Preconditions, etag_of, preconditions
 from gateway.control.store import ControlStore
 from gateway.control.turns import SearchTurns

@@ -5,10 +5,11 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+from gateway.control.config_writer import OutrunError, config_writer
 from gateway.problems import Problem
 from shared.config.configuration import Configuration, Stream
 from shared.event.topics import stream_spec, stream_topic
-from shared.runtime.kafka.config_topic import ConfigFeed, OutrunError, config_writer
+from shared.runtime.kafka.config_topic import ConfigFeed
 from shared.runtime.kafka.topic_admin import topic_admin
 from shared.runtime.setup_error import KafkaUnavailableError
 

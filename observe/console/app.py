@@ -1,6 +1,7 @@
-"""Decides what the console's HTTP application is made of, and what every answer of it carries."""
+"""The console's HTTP application: its routes, its errors, and the headers of every answer."""
 
 from collections.abc import Collection, Mapping
+from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import quote
 
@@ -20,13 +21,21 @@ from observe.console.pages.plain_pages import notice
 from observe.console.parts.layout import render_bare
 from observe.console.posts import Posts
 from observe.console.views import Views
+from shared.runtime.control_client import RefusedError
 from shared.runtime.setup_error import OperatorError
 
 log = structlog.get_logger()
 
 _STATIC = Path(__file__).with_name("static")
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-_TITLES = {403: "Refused", 404: "Not here", 405: "Not so", 429: "Slowly", 503: "Not now"}
+_TITLES = {
+    403: "Refused",
+    404: "Not here",
+    405: "Not so",
+    412: "Changed",
+    429: "Slowly",
+    503: "Not now",
+}
 
 
 def create_app(views: Views, posts: Posts, *, hosts: Collection[str] = ()) -> ASGIApp:
@@ -88,10 +97,10 @@ class _Static:
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        found = self._files.get(scope["path_params"]["name"])
-        if found is None:
+        file = self._files.get(scope["path_params"]["name"])
+        if file is None:
             raise HTTPException(404, "There is no such file.")
-        content, media_type = found
+        content, media_type = file
         # Checked anew each time: after an upgrade old scripts must not meet new pages.
         headers = {"Cache-Control": "no-cache"}
         await Response(content, media_type=media_type, headers=headers)(scope, receive, send)
@@ -118,9 +127,17 @@ async def _refuse(request: Request, error: Exception) -> Response:
 
 
 async def _tell(_: Request, error: Exception) -> Response:
-    """Something outside of us is wrong, mostly Kafka: it says so itself, in one sentence."""
-    title = _TITLES[503]
-    return HTMLResponse(render_bare(title, notice(title, str(error))), status_code=503)
+    """Kafka or the gateway is away, or the gateway refuses it: each says so in one sentence."""
+    status, says = HTTPStatus.SERVICE_UNAVAILABLE.value, str(error)
+    if isinstance(error, RefusedError):
+        status, says = error.status, error.detail
+        if status == HTTPStatus.UNAUTHORIZED:
+            says += (
+                " The gateway wants a key that this console does not ask for: set"
+                " HIFI_OBSERVE_CONSOLE_AUTH=keys."
+            )
+    title = _TITLES.get(status, "Not possible")
+    return HTMLResponse(render_bare(title, notice(title, says)), status_code=status)
 
 
 async def _fail(request: Request, error: Exception) -> Response:

@@ -1,9 +1,9 @@
-"""Decides who may come in: opens a session for each request, and refuses posts from elsewhere."""
+"""Identifies who sends a request by its session, and refuses posts from other pages."""
 
 import secrets
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 from urllib.parse import parse_qsl
 
@@ -20,7 +20,6 @@ from observe.console.viewers import (
     Cookies,
     Session,
     Viewer,
-    sign_in,
     viewer_of,
 )
 from shared.config.configuration import Configuration
@@ -45,7 +44,7 @@ class SignedOut(Exception):  # noqa: N818 - a state, no error
 
 
 @dataclass(frozen=True, slots=True)
-class PageRequest:
+class Identity:
     """One request: who looks, in which session."""
 
     viewer: Viewer
@@ -74,7 +73,7 @@ class Authentication:
         self._now_ms = now_ms
         self._failures_ms: deque[int] = deque(maxlen=_FAILURES_PER_MINUTE_MAX)
 
-    def visit(self, request: Request) -> PageRequest:
+    def identify(self, request: Request) -> Identity:
         """Who looks; SignedOut when we do not know."""
         now_ms = self._now_ms()
         session = self._cookies.read(request.cookies.get(COOKIE), now_ms=now_ms)
@@ -83,26 +82,22 @@ class Authentication:
             if session is None:
                 session = self._blank(now_ms)
                 new_cookie = self._cookies.write(session)
-            return PageRequest(ANYBODY, session, self._around(session), new_cookie)
+            return Identity(ANYBODY, session, self._around(session, ANYBODY), new_cookie)
         if session is None:
             raise SignedOut
-        viewer = viewer_of(session, self._config.configuration, now_ms=now_ms)
-        if viewer is None:
+        viewer = viewer_of(session.api_key, self._config.configuration, now_ms=now_ms)
+        if isinstance(viewer, str):
             raise SignedOut
-        return PageRequest(viewer, session, self._around(session))
+        return Identity(viewer, session, self._around(session, viewer))
 
-    def visit_of_program(self, request: Request) -> PageRequest:
-        """As `visit`; a program may send its key instead of a cookie."""
+    def identify_program(self, request: Request) -> Identity:
+        """As `identify`; a program may send its key instead of a cookie."""
         scheme, _, text = request.headers.get("authorization", "").partition(" ")
         if self.is_open or scheme.lower() != "bearer":
-            return self.visit(request)
-        session = self._session_of_key(text)
-        if isinstance(session, str):
-            raise HTTPException(401, session)
-        viewer = viewer_of(session, self._config.configuration, now_ms=self._now_ms())
-        if viewer is None:
-            raise SignedOut
-        return PageRequest(viewer, session, self._around(session))
+            return self.identify(request)
+        viewer = self._checked_viewer(text.strip())
+        session = self._blank(self._now_ms())
+        return Identity(viewer, session, self._around(session, viewer))
 
     def stranger(self, request: Request) -> tuple[Session, str]:
         """The session of the sign-in form, and the cookie that must be set for it, if any."""
@@ -118,10 +113,8 @@ class Authentication:
 
     def try_key(self, text: str) -> str:
         """The cookie of a new session; HTTPException with the reason when there is none."""
-        session = self._session_of_key(text)
-        if isinstance(session, str):
-            raise HTTPException(401, session)
-        return self._cookies.write(session)
+        self._checked_viewer(text.strip())
+        return self._cookies.write(replace(self._blank(self._now_ms()), api_key=text.strip()))
 
     def check_post(self, request: Request, session: Session, fields: Mapping[str, str]) -> None:
         """Refuse a POST that does not come from a page of ours in this very session."""
@@ -147,23 +140,29 @@ class Authentication:
             secure=self._is_https,
         )
 
-    def _session_of_key(self, text: str) -> Session | str:
+    def _checked_viewer(self, api_key: str) -> Viewer:
         now_ms = self._now_ms()
         if (
             len(self._failures_ms) == _FAILURES_PER_MINUTE_MAX
             and now_ms - self._failures_ms[0] < MINUTE_MS
         ):
             raise HTTPException(429, "Too many wrong keys in a minute: wait for one.")
-        session = sign_in(text, self._config.configuration, nonce=_new_nonce(), now_ms=now_ms)
-        if isinstance(session, str):
+        viewer = viewer_of(api_key, self._config.configuration, now_ms=now_ms)
+        if isinstance(viewer, str):
             self._failures_ms.append(now_ms)
-        return session
+            raise HTTPException(401, viewer)
+        return viewer
 
     def _blank(self, now_ms: int) -> Session:
-        return Session(_new_nonce(), now_ms + SESSION_MS)
+        return Session(secrets.token_hex(NONCE_BYTES), now_ms + SESSION_MS)
 
-    def _around(self, session: Session) -> Around:
-        return Around(self._cookies.csrf(session), session.key_id, self.is_open)
+    def _around(self, session: Session, viewer: Viewer) -> Around:
+        return Around(self._cookies.csrf(session), viewer.key_id, self.is_open)
+
+
+def require_admin(viewer: Viewer) -> None:
+    if not viewer.may_change:
+        raise HTTPException(403, "This needs a key with the scope admin.")
 
 
 async def form_of(request: Request) -> dict[str, str]:
@@ -183,7 +182,3 @@ def local_path(path: str) -> str:
     """Where to go after signing in: a path of ours, or the overview."""
     is_ours = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
     return path if is_ours and not path.startswith("/sign-") else "/"
-
-
-def _new_nonce() -> str:
-    return secrets.token_hex(NONCE_BYTES)

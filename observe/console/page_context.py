@@ -1,4 +1,4 @@
-"""Says what pages are made from: the newest overview, the configuration, flow, and lag lately."""
+"""What pages are made from: the newest overview, the configuration, flow, and lag lately."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -48,7 +48,7 @@ class PageContext:
     overview: Overview
     configuration: Configuration
     flows: Mapping[str, FlowView] = field(default_factory=dict)
-    past: LagHistory = field(default_factory=LagHistory)
+    lag_history: LagHistory = field(default_factory=LagHistory)
 
     def seen_by(self, viewer: Viewer) -> "PageContext":
         """The same with only those streams that somebody may see."""
@@ -61,18 +61,19 @@ class PageContext:
 
     def tenant_of(self, stream: str) -> str:
         """Whose stream it is; one that is not configured (any more) is nobody's."""
-        found = self.configuration.streams.get(stream)
-        return found.tenant if found else ""
+        configured = self.configuration.streams.get(stream)
+        return configured.tenant if configured else ""
 
     @property
     def destinations(self) -> list[DestinationView]:
-        return [one for stream in self.overview.streams for one in stream.destinations]
+        return [each for stream in self.overview.streams for each in stream.destinations]
 
     def destination(self, destination_id: str) -> DestinationView | None:
-        return next((o for o in self.destinations if o.destination_id == destination_id), None)
+        views = self.destinations
+        return next((view for view in views if view.destination_id == destination_id), None)
 
     def stream(self, name: str) -> StreamView | None:
-        return next((s for s in self.overview.streams if s.name == name), None)
+        return next((view for view in self.overview.streams if view.name == name), None)
 
     def configured(self, destination_id: str) -> Destination | None:
         return self.configuration.destinations.get(destination_id)
@@ -82,13 +83,15 @@ def worst_first(
     destinations: Iterator[DestinationView] | list[DestinationView],
 ) -> list[DestinationView]:
     return sorted(
-        destinations, key=lambda one: (WORST_FIRST.index(one.verdict), one.destination_id)
+        destinations, key=lambda view: (WORST_FIRST.index(view.verdict), view.destination_id)
     )
 
 
 def slowest(destinations: list[DestinationView]) -> DestinationView | None:
     """Whose events are under way longest, of those that had any lately."""
-    timed = [one for one in destinations if one.since_accepted is not None]
+    timed = [view for view in destinations if view.since_accepted is not None]
     return max(
-        timed, key=lambda o: o.since_accepted.mean_ms if o.since_accepted else 0, default=None
+        timed,
+        key=lambda view: view.since_accepted.mean_ms if view.since_accepted else 0,
+        default=None,
     )

@@ -1,4 +1,4 @@
-"""Serves the console within the process that observes: starts it, keeps lag's past, stops it."""
+"""Serves the console within the process that observes, and keeps the history of lag for it."""
 
 import asyncio
 import secrets
@@ -11,9 +11,8 @@ from observe.console.authentication import Authentication, KeySource
 from observe.console.lag_history import STEP_MS, LagHistory
 from observe.console.live import Live
 from observe.console.page_context import FlowView, PageContext
-from observe.console.pages.dead_page import DeadDesk
 from observe.console.pages.event_page import EventFinder
-from observe.console.posts import ConfigWriter, Posts
+from observe.console.posts import Posts
 from observe.console.settings import ConsoleSettings
 from observe.console.sources import Sources
 from observe.console.views import Views
@@ -35,17 +34,15 @@ async def serve_console(
     observed: Observed,
     config: KeySource,
     events: EventFinder,
-    dead: DeadDesk,
-    writer: ConfigWriter,
     flows: Callable[[], Mapping[str, FlowView]],
     schedule: RetrySchedule,
     stop: asyncio.Event,
     on_started: Callable[[int], None] = lambda _port: None,
 ) -> None:
     """Serve until `stop` is set. `on_started` gets the port."""
-    past = LagHistory()
+    lag_history = LagHistory()
     live = Live()
-    doors = Authentication(
+    authentication = Authentication(
         config,
         is_open=not settings.asks_for_keys,
         # A new one each time: who was signed in signs in again, and no secret lies on a disk.
@@ -54,12 +51,11 @@ async def serve_console(
         now_ms=now_ms,
     )
 
-    def scene() -> PageContext:
-        return PageContext(observed.snapshot(), config.configuration, flows(), past)
+    def context() -> PageContext:
+        return PageContext(observed.snapshot(), config.configuration, flows(), lag_history)
 
-    sources = Sources(doors, scene, events, dead, schedule, now_ms)
-    views, posts = Views(sources, live=live), Posts(sources, writer=writer)
-    app = create_app(views, posts, hosts=settings.host_names)
+    sources = Sources(authentication, context, events, settings.gateway, schedule, now_ms)
+    app = create_app(Views(sources, live=live), Posts(sources), hosts=settings.host_names)
     with listening(
         "The console",
         host=settings.host,
@@ -69,10 +65,10 @@ async def serve_console(
         server = HttpServer(server_config(app, drain_s=_DRAIN_S))
         async with asyncio.TaskGroup() as group:
             serving = group.create_task(server.serve(sockets=[bound]))
-            remembering = group.create_task(_remember(observed, past))
+            remembering = group.create_task(_remember(observed, lag_history))
             await server.listens.wait()
             port = bound.getsockname()[1]
-            if doors.is_open:
+            if authentication.is_open:
                 log.warning("console.open", host=settings.host, port=port)
             log.info("console.started", host=settings.host, port=port)
             on_started(port)
@@ -83,7 +79,7 @@ async def serve_console(
             remembering.cancel()
 
 
-async def _remember(observed: Observed, past: LagHistory) -> None:
+async def _remember(observed: Observed, lag_history: LagHistory) -> None:
     while True:
-        past.take(observed.snapshot())
+        lag_history.take(observed.snapshot())
         await asyncio.sleep(STEP_MS / 4000)

@@ -17,6 +17,8 @@ class ConsoleSettings(ListenerSettings):
     port: Port = defaults.CONSOLE_PORT
     # Under which names, besides loopback, browsers may call it: "hifi.example,10.0.0.7".
     hosts: str = ""
+    # Where the gateway answers, through which the console changes things.
+    gateway: str = f"http://{defaults.HOST}:{defaults.GATEWAY_PORT}"
     # As the retrier has it, or times at which events are due would be shown wrong.
     time_scale: Annotated[float, Field(gt=0)] = 1.0
     # A proxy in front speaks TLS: the cookie is then sent over TLS only.

@@ -1,24 +1,25 @@
-"""Decides who looks: sign-in with an API key, the session cookie, its CSRF token, what it may see.
+"""Identifies who looks: the API key in the session cookie, and what it may see and do.
 
-A session is a signed cookie that names a key; the key itself is looked up at every request, so one
-that is revoked or has expired ends its sessions at once. Nothing is kept on the server.
+The cookie holds the key itself, sealed with a secret of this process, so that nobody can read it
+there. The key is looked up at every request: one that is revoked or has expired ends its sessions
+at once. Nothing is kept on the server.
 """
 
 import base64
 import hashlib
 import hmac
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from shared.config.access import SCOPES, read_text
 from shared.config.configuration import Configuration
 from shared.event.times import HOUR_MS
+from shared.runtime.secret_box import SecretBox, SecretUnavailableError
 
 # A working day: who comes back tomorrow signs in again.
 SESSION_MS = 12 * HOUR_MS
 NONCE_BYTES = 16
-# Of the key's hash, so that a key made anew under the same id does not revive old sessions.
-_HASH_CHARS = 16
+_OWNER = "console session"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +28,7 @@ class Session:
 
     nonce: str
     until_ms: int
-    key_id: str = ""
-    hash_start: str = ""
+    api_key: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,56 +55,40 @@ ANYBODY = Viewer(key_id="", scopes=SCOPES)
 
 
 class Cookies:
-    """Signs and reads session cookies with one secret."""
+    """Seals and opens session cookies with one secret."""
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
+        key = hashlib.sha256(b"session:" + secret).digest()
+        self._box = SecretBox([base64.urlsafe_b64encode(key).decode()])
 
     def write(self, session: Session) -> str:
-        fields = [session.nonce, session.until_ms, session.key_id, session.hash_start]
-        body = base64.urlsafe_b64encode(json.dumps(fields).encode()).decode()
-        return f"{body}.{self._sign('session', body)}"
+        fields = [session.nonce, session.until_ms, session.api_key]
+        return self._box.seal(json.dumps(fields), owner=_OWNER)
 
     def read(self, cookie: str | None, *, now_ms: int) -> Session | None:
-        """The session, if we have signed it and it has not run out."""
-        body, _, signature = (cookie or "").partition(".")
-        if not hmac.compare_digest(self._sign("session", body).encode(), signature.encode()):
+        """The session, if we have sealed it and it has not run out."""
+        try:
+            session = Session(*json.loads(self._box.unseal(cookie or "", owner=_OWNER)))
+        except SecretUnavailableError:
             return None
-        nonce, until_ms, key_id, hash_start = json.loads(base64.urlsafe_b64decode(body))
-        session = Session(nonce, until_ms, key_id, hash_start)
         return session if now_ms < session.until_ms else None
 
     def csrf(self, session: Session) -> str:
-        return self._sign("csrf", session.nonce)
+        return hmac.new(self._secret, f"csrf:{session.nonce}".encode(), hashlib.sha256).hexdigest()
 
     def is_csrf(self, session: Session, given: str) -> bool:
         return hmac.compare_digest(self.csrf(session).encode(), given.encode())
 
-    def _sign(self, purpose: str, text: str) -> str:
-        return hmac.new(self._secret, f"{purpose}:{text}".encode(), hashlib.sha256).hexdigest()
 
-
-def sign_in(text: str, configuration: Configuration, *, nonce: str, now_ms: int) -> Session | str:
-    """A session for a key's text, or why there is none."""
-    shown = read_text(text.strip())
+def viewer_of(api_key: str, configuration: Configuration, *, now_ms: int) -> Viewer | str:
+    """Whose key it is, as the keys are now, or why it is nobody's."""
+    shown = read_text(api_key)
     if shown is None:
         return "This is no key, or not all of one: copy it again, from hifisk_ to its end."
     key = configuration.keys.get(shown.key_id)
-    secret = key.secret_of(shown) if key is not None else None
-    if key is None or secret is None or not key.is_live(now_ms):
+    if key is None or key.secret_of(shown) is None or not key.is_live(now_ms):
         return "There is no such key (any more), or it has expired."
     if "read" not in key.scopes and "admin" not in key.scopes:
         return "This key only writes. The console needs one with the scope read or admin."
-    return Session(nonce, now_ms + SESSION_MS, key.id, secret.hash[:_HASH_CHARS])
-
-
-def viewer_of(session: Session, configuration: Configuration, *, now_ms: int) -> Viewer | None:
-    """Whose session it is, as the keys are now; None when its key is gone."""
-    key = configuration.keys.get(session.key_id)
-    if key is None or not key.is_live(now_ms) or not session.hash_start:
-        return None
-    if not any(secret.hash.startswith(session.hash_start) for secret in key.secrets):
-        return None
-    if "read" not in key.scopes and "admin" not in key.scopes:
-        return None
     return Viewer(key.id, key.scopes, key.tenant, key.streams)

@@ -20,7 +20,7 @@ from shared.config.values import Name, Names
 from shared.event.topics import key_config_key, tenant_config_key
 
 Scope = Literal["write", "read", "admin"]
-SCOPES: frozenset[str] = frozenset({"write", "read", "admin"})
+SCOPES: frozenset[Scope] = frozenset({"write", "read", "admin"})
 KeyKind = Literal["secret", "browser"]
 # As others mark theirs (Stripe: sk_, pk_), so that scanners for leaked secrets can find ours.
 _MARKS: dict[str, KeyKind] = {"sk": "secret", "pk": "browser"}

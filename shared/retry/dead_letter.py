@@ -6,7 +6,7 @@ it a second time finds the mark. The event keeps its id and its bytes; its histo
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -76,6 +76,8 @@ class DeadLetterFilter:
     """Which dead letters somebody asks for; what is None matters not."""
 
     stream: str | None = None
+    # Whether somebody may see the letters of a stream.
+    sees: Callable[[str], bool] | None = None
     # Its name, or stream/name.
     destination: str | None = None
     # A trailing * stands for anything: status_4*.
@@ -89,6 +91,7 @@ class DeadLetterFilter:
     def takes(self, letter: Letter) -> bool:
         return (
             self.stream in {None, letter.stream}
+            and (self.sees is None or self.sees(letter.stream))
             and self._is_destination(letter.destination_id)
             and self._is_reason(letter.reason)
             and (self.from_ms is None or letter.dead_at_ms >= self.from_ms)

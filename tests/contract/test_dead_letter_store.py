@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from gateway.control.dead_letter_store import DeadLetterStore, KafkaDeadLetters
+from gateway.control.redrive import DeadLetterStore, KafkaDeadLetters, Redriven, Survey
 from shared.event.envelope import Envelope, History
 from shared.event.record import Origin, RecordIn, RecordOut
 from shared.event.topics import DEAD, fixed_specs, stream_topic
@@ -17,7 +17,6 @@ from shared.retry.decision import DeadLetter
 from shared.retry.routing import route
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
-from shared.runtime.kafka.dead_letters import Redriven
 from shared.runtime.kafka.topic_admin import topic_admin
 from tests.support.gateway_fixtures import FakeDeadLetters
 from tests.support.kafka_log import write_rows
@@ -45,6 +44,9 @@ class Ground:
         page, _ = run(self.store.page(wanted, after=None, count_max=100))
         return [letter.place for letter in page.letters]
 
+    def survey(self, *, count_max: int | None = None, newest_max: int = 0) -> Survey:
+        return run(self.store.survey(self.all, count_max=count_max, newest_max=newest_max))
+
     def redrive(self, wanted: DeadLetterFilter, *, count_max: int | None = None) -> Redriven:
         return run(self.store.redrive(wanted, redrive_id="r", rate_per_s=1e6, count_max=count_max))
 
@@ -62,7 +64,9 @@ def ground(request: pytest.FixtureRequest) -> Iterator[Ground]:
             await admin.create_missing(fixed_specs([tier.name for tier in SCHEDULE.tiers]))
         await write_rows(servers, rows, partition_of=lambda *_: 0)
 
-    yield Ground(KafkaDeadLetters(servers), stream, lambda rows: run(lay_down(rows)))
+    yield Ground(
+        KafkaDeadLetters(servers, schedule=SCHEDULE), stream, lambda rows: run(lay_down(rows))
+    )
 
 
 def fake_ground(stream: str) -> Ground:
@@ -116,7 +120,7 @@ def test_a_stream_without_dead_letters_has_an_empty_page(ground: Ground) -> None
 
 def test_what_is_sent_again_is_what_was_counted_and_goes_once(ground: Ground) -> None:
     ground.letters("status_400", "status_404", "status_400")
-    counted = run(ground.store.count(ground.all, count_max=None))
+    counted = ground.survey().counts
     assert (counted.count, counted.already) == (3, 0)
     assert ground.redrive(ground.all).count == 3
     again = ground.redrive(ground.all)
@@ -127,6 +131,18 @@ def test_what_is_sent_again_is_what_was_counted_and_goes_once(ground: Ground) ->
 
 def test_a_limit_bounds_what_is_sent_again(ground: Ground) -> None:
     ground.letters("status_400", "status_400", "status_400")
-    assert run(ground.store.count(ground.all, count_max=2)).count == 2
+    assert ground.survey(count_max=2).counts.count == 2
     assert ground.redrive(ground.all, count_max=2).count == 2
-    assert run(ground.store.count(ground.all, count_max=None)).count == 1
+    assert ground.survey().counts.count == 1
+
+
+def test_a_survey_has_the_newest_and_the_streams_of_what_can_be_sent(ground: Ground) -> None:
+    ground.letters("status_400", "status_404", "status_400")
+    survey = ground.survey(newest_max=2)
+    assert {letter.event_id for letter in survey.newest} < {"e0", "e1", "e2"}
+    assert len(survey.newest) == 2
+    assert (survey.counts.count, survey.counts.next, survey.streams) == (3, None, {ground.stream})
+    ground.redrive(ground.all)
+    again = ground.survey(newest_max=9)
+    assert (again.counts.already, again.streams) == (3, set())
+    assert {letter.place for letter in again.newest} <= again.marked

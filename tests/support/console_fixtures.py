@@ -1,18 +1,20 @@
 """Gives tests a console that is really served, over an overview that the test makes up."""
 
 import asyncio
+import itertools
 import re
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import httpx
 import pytest
 from msgspec import structs
 
+from gateway.settings import Settings
 from observe.console.page_context import FlowView
-from observe.console.pages.dead_page import DeadPageQuery, LetterRow, Letters
 from observe.console.server import serve_console
 from observe.console.settings import ConsoleSettings
 from observe.state import Observed
@@ -36,18 +38,21 @@ from shared.proof.overview import (
     StreamView,
 )
 from shared.proof.receipt import Receipt, ReceiptOutcome
+from shared.retry.dead_letter import Letter
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.event_search import FoundEvent, SearchResult
-from shared.runtime.setup_error import KafkaUnavailableError
 from tests.support.browser import MISSING, Browser, chromium
+from tests.support.gateway_fixtures import (
+    FakeDeadLetters,
+    FakePublisher,
+    FixedConfig,
+    a_dead_letter,
+    running_gateway,
+)
 
 _START_S = 30.0
-
-
-@dataclass
-class GivenConfig:
-    configuration: Configuration = field(default_factory=Configuration)
+_OFFSETS = itertools.count()
 
 
 @dataclass
@@ -67,55 +72,14 @@ class GivenEvents:
 
 
 @dataclass
-class GivenDead:
-    """Dead letters in a list; a re-drive marks them."""
-
-    letters: list[LetterRow] = field(default_factory=list)
-    problem: str = ""
-    is_whole: bool = True
-    redrives: list[DeadPageQuery] = field(default_factory=list)
-
-    async def look(self, wanted: DeadPageQuery, *, streams: frozenset[str]) -> Letters:
-        if self.problem:
-            raise KafkaUnavailableError(self.problem)
-        rows = [one for one in self.letters if _matches(one, wanted) and one.stream in streams]
-        left = sum(not one.is_redriven for one in rows)
-        return Letters(tuple(rows), len(rows), left, is_whole=self.is_whole)
-
-    async def redrive(self, wanted: DeadPageQuery, *, streams: frozenset[str]) -> int:
-        self.redrives.append(wanted)
-        found = (await self.look(wanted, streams=streams)).redrivable
-        self.letters = [
-            replace(one, is_redriven=True)
-            if _matches(one, wanted) and one.stream in streams
-            else one
-            for one in self.letters
-        ]
-        return found
-
-
-@dataclass
-class GivenWriter:
-    config: GivenConfig
-
-    async def remove(self, config_key: bytes) -> None:
-        self.config.configuration = self.config.configuration.apply(config_key, None)
-
-    async def store(self, destination: Destination) -> None:
-        self.config.configuration = self.config.configuration.apply(
-            destination.config_key, destination.to_json()
-        )
-
-
-@dataclass
 class RunningConsole:
-    """A console on a port, with everything it shows in the test's hands."""
+    """A console on a port beside a gateway, with everything it shows in the test's hands."""
 
     port: int
     observed: Observed
-    config: GivenConfig
+    config: FixedConfig
     events: GivenEvents
-    dead: GivenDead
+    dead: FakeDeadLetters
     flows: dict[str, FlowView]
     loop: asyncio.AbstractEventLoop
 
@@ -136,9 +100,24 @@ class RunningConsole:
 
 
 @contextmanager
-def running_console(settings: ConsoleSettings) -> Iterator[RunningConsole]:
-    config = GivenConfig()
-    observed, events, dead = Observed(), GivenEvents(), GivenDead()
+def running_console(
+    auth: Literal["off", "keys"],
+    *,
+    gateway: str | None = None,
+    gateway_auth: Literal["off", "keys"] | None = None,
+) -> Iterator[RunningConsole]:
+    """Both of them ask for keys, or neither; or a console whose gateway is elsewhere."""
+    config, dead = FixedConfig(), FakeDeadLetters()
+    behind = Settings(auth=gateway_auth or auth)
+    with running_gateway(FakePublisher([]), config, behind, dead_letters=dead) as running:
+        settings = ConsoleSettings(port=0, auth=auth, gateway=gateway or running.url)
+        yield from _running_console(settings, config, dead)
+
+
+def _running_console(
+    settings: ConsoleSettings, config: FixedConfig, dead: FakeDeadLetters
+) -> Iterator[RunningConsole]:
+    observed, events = Observed(), GivenEvents()
     flows: dict[str, FlowView] = {}
     started = threading.Event()
     ports: list[int] = []
@@ -160,8 +139,6 @@ def running_console(settings: ConsoleSettings) -> Iterator[RunningConsole]:
                     observed=observed,
                     config=config,
                     events=events,
-                    dead=dead,
-                    writer=GivenWriter(config),
                     flows=given_flows,
                     schedule=RetrySchedule(),
                     stop=stop,
@@ -182,7 +159,7 @@ def running_console(settings: ConsoleSettings) -> Iterator[RunningConsole]:
 
 @pytest.fixture(scope="session")
 def open_console() -> Iterator[RunningConsole]:
-    with running_console(ConsoleSettings(port=0)) as running:
+    with running_console("off") as running:
         yield running
 
 
@@ -193,9 +170,10 @@ def console(open_console: RunningConsole) -> RunningConsole:
     open_console.events.found.clear()
     open_console.events.asked.clear()
     open_console.dead.letters.clear()
-    open_console.dead.problem = ""
-    open_console.dead.is_whole = True
+    open_console.dead.marked.clear()
     open_console.dead.redrives.clear()
+    open_console.dead.error = None
+    open_console.dead.is_whole = True
     open_console.flows.clear()
     configure(open_console)
     open_console.show(overview())
@@ -212,7 +190,7 @@ def client(console: RunningConsole) -> Iterator[httpx.Client]:
 @pytest.fixture
 def locked_console() -> Iterator[RunningConsole]:
     """A console that asks for keys."""
-    with running_console(ConsoleSettings(port=0, auth="keys")) as running:
+    with running_console("keys") as running:
         configure(running)
         running.show(overview())
         yield running
@@ -244,10 +222,10 @@ def configure(running: RunningConsole, *keys: ApiKey) -> None:
     ]
     streams = [Stream("orders"), Stream("players", tenant="studio")]
     objects: list[Stream | Destination | ApiKey] = [*streams, *destinations, *keys]
-    found = running.config.configuration
-    for one in objects:
-        found = found.apply(one.config_key, one.to_json())
-    running.config.configuration = found
+    configuration = running.config.configuration
+    for each in objects:
+        configuration = configuration.apply(each.config_key, each.to_json())
+    running.config.configuration = configuration
 
 
 def overview(*, at_ms: int | None = None, unaccounted: int = 0) -> Overview:
@@ -322,17 +300,10 @@ def quantiles(mean_ms: float) -> Quantiles:
     return Quantiles(500, mean_ms, 0.8 * mean_ms, 2.1 * mean_ms, 3.4 * mean_ms)
 
 
-def letter(event_id: str, *, stream: str = "orders", reason: str = "status_400") -> LetterRow:
-    return LetterRow(
-        event_id=event_id,
-        stream=stream,
-        destination="billing",
-        reason=reason,
-        last_status="400",
-        last_detail="amount must be a number",
-        attempts="1",
-        dead_at_ms=1_790_000_000_123,
-    )
+def letter(event_id: str, *, stream: str = "orders", reason: str = "status_400") -> Letter:
+    """A dead letter; each of an offset of its own."""
+    made = a_dead_letter(next(_OFFSETS), reason=reason)
+    return replace(made, event_id=event_id, stream=stream, destination_id=f"{stream}/billing")
 
 
 def found_event(event_id: str, *, value: bytes = b'{"says":"hello"}') -> FoundEvent:
@@ -350,13 +321,3 @@ def found_event(event_id: str, *, value: bytes = b'{"says":"hello"}') -> FoundEv
         started_at_ms=at_ms + 30_100, ended_at_ms=at_ms + 30_160,
     )  # fmt: skip
     return FoundEvent(envelope, at_ms + 5, (receipt, delivered))
-
-
-def _matches(one: LetterRow, wanted: DeadPageQuery) -> bool:
-    pairs = (
-        (wanted.stream, one.stream),
-        (wanted.destination, one.destination),
-        (wanted.reason, one.reason),
-        (wanted.event_id, one.event_id),
-    )
-    return all(not asked or asked == there for asked, there in pairs)

@@ -13,6 +13,7 @@ import httpx
 import uvicorn
 
 from gateway.app import create_app
+from gateway.control.redrive import DeadLetterPage, DeadLetterStore, Redriven, Survey
 from gateway.control.store import Judge
 from gateway.intake.events import Event
 from gateway.problems import Problem
@@ -32,7 +33,6 @@ from shared.proof.trail import Trail
 from shared.retry.dead_letter import DeadLetterFilter, Letter, Place, open_letter
 from shared.retry.decision import DeadLetter
 from shared.retry.routing import route, route_receipt
-from shared.runtime.kafka.dead_letters import DeadLetterPage, Redriven
 from shared.runtime.metrics import Metrics
 from shared.runtime.setup_error import KafkaUnavailableError, OperatorError
 
@@ -153,6 +153,21 @@ class FakeDeadLetters:
     letters: list[Letter] = field(default_factory=list)
     marked: set[Place] = field(default_factory=set)
     error: OperatorError | None = None
+    # As if nobody had come to the end of them.
+    is_whole: bool = True
+    redrives: list[DeadLetterFilter] = field(default_factory=list)
+
+    async def survey(
+        self, wanted: DeadLetterFilter, *, count_max: int | None = None, newest_max: int = 0
+    ) -> Survey:
+        letters = self._wanted(wanted)
+        new = [letter for letter in letters if letter.place not in self.marked][:count_max]
+        already = sum(letter.place in self.marked for letter in letters)
+        stopped = None if self.is_whole else Place(0, 0)
+        counts = Redriven(count=len(new), already=already, next=stopped)
+        newest = sorted(letters, key=lambda letter: letter.dead_at_ms, reverse=True)
+        streams = {letter.stream for letter in new}
+        return Survey(counts, tuple(newest[:newest_max]), self.marked, streams)
 
     async def page(
         self, wanted: DeadLetterFilter, *, after: Place | None, count_max: int
@@ -161,20 +176,16 @@ class FakeDeadLetters:
         page, more = found[:count_max], found[count_max:]
         return DeadLetterPage(tuple(page), more[0].place if more else None), self.marked
 
-    async def count(self, wanted: DeadLetterFilter, *, count_max: int | None) -> Redriven:
-        new = [one.place for one in self._wanted(wanted) if one.place not in self.marked]
-        already = len(self._wanted(wanted)) - len(new)
-        return Redriven(count=len(new[:count_max]), already=already)
-
     async def redrive(
         self, wanted: DeadLetterFilter, *, redrive_id: str, rate_per_s: float, count_max: int | None
     ) -> Redriven:
         assert redrive_id
         assert rate_per_s > 0
-        found = await self.count(wanted, count_max=count_max)
-        new = [one.place for one in self._wanted(wanted) if one.place not in self.marked]
+        self.redrives.append(wanted)
+        counts = (await self.survey(wanted, count_max=count_max)).counts
+        new = [each.place for each in self._wanted(wanted) if each.place not in self.marked]
         self.marked |= set(new[:count_max])
-        return found
+        return counts
 
     def _wanted(self, wanted: DeadLetterFilter) -> list[Letter]:
         if self.error is not None:
@@ -281,7 +292,7 @@ def running_gateway(
     *,
     spool: Spool | None = None,
     ledger: AckLedger | None = None,
-    dead_letters: FakeDeadLetters | None = None,
+    dead_letters: DeadLetterStore | None = None,
     receipts: FakeReceipts | None = None,
 ) -> Iterator[RunningGateway]:
     """Serve the application with uvicorn in a thread, as the real process does."""

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import httpx
 
+from gateway.control.config_writer import write_config
 from shared.config.configuration import Stream
 from shared.event.envelope import EVENT_ID
 from shared.event.topics import fixed_specs, stream_spec, stream_topic
-from shared.runtime.kafka.config_topic import write_config
 from shared.runtime.kafka.topic_admin import topic_admin
 from tests.support.kafka_log import read_all
 from tests.support.stack_fixtures import wait_until

@@ -15,12 +15,12 @@ from aiokafka import ConsumerRecord
 from deploy.local.ports import pick_free
 from deploy.local.stack import Stack
 from deploy.local.stack_settings import StackSettings
+from gateway.control.config_writer import write_config, write_records
 from observe.lag.live_books import open_books
 from shared.config.configuration import Stream
 from shared.config.destination import Destination
 from shared.event.topics import DEAD, stream_and_name, stream_spec
 from shared.proof.balance import Balance
-from shared.runtime.kafka.config_topic import write_config, write_records
 from shared.runtime.kafka.topic_admin import topic_admin
 from tests.support.kafka_log import read_all
 

@@ -74,6 +74,11 @@ BREACHES = [
     ),
     ("observe/breach.py", "import aiokafka", "observe.breach -> aiokafka"),
     ("observe/breach.py", "import httpx", "observe.breach -> httpx"),
+    (
+        "deploy/cli/breach.py",
+        "import gateway.control.config_writer",
+        "deploy.cli.breach -> gateway.control.config_writer",
+    ),
     ("observe/breach.py", "import pyspark", "observe.breach -> pyspark"),
     ("observe/breach.py", "import pyarrow", "observe.breach -> pyarrow"),
     ("observe/breach.py", "import prometheus_client", "observe.breach -> prometheus_client"),

@@ -1,34 +1,19 @@
 """`hifi dead`: lists, shows, exports and sends again what rests in dead letters."""
 
-import asyncio
 import re
 import sys
 import time
-import uuid
-from collections.abc import AsyncIterator
-from datetime import datetime
-from typing import Annotated
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Annotated, Any
 
+import httpx
 import typer
 
 from deploy.cli import options
+from deploy.cli.control.control_command import control_command
 from deploy.cli.printing import harmless, print_json, print_table, reader_may_leave, talk, when
-from shared.retry.dead_letter import (
-    DeadLetterFilter,
-    Letter,
-    Place,
-    export_line,
-    payload_of,
-    story_of,
-)
-from shared.retry.schedule import RetrySchedule
-from shared.runtime.kafka.dead_letters import (
-    DeadLetters,
-    Redriven,
-    count_redrive,
-    open_dead_letters,
-    redrive,
-)
+from shared.runtime.control_client import ControlClient
 from shared.runtime.setup_error import UsageError
 
 app = typer.Typer(no_args_is_help=True, help="Dead letters: list, show, export, redrive.")
@@ -37,98 +22,108 @@ _AGO = re.compile(r"([0-9]{1,6})([smhd])")
 _UNIT_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 # A screen of them; whoever wants more says so.
 _LIMIT_DEFAULT = 50
+# As many as the gateway shows at once.
+_PAGE = 1_000
+_JSON, _NDJSON = "application/json", "application/x-ndjson"
 
 Stream = Annotated[str | None, typer.Option(help="Of this stream only.")]
-Destination = Annotated[str | None, typer.Option(help="Of this destination: its name.")]
-Reason = Annotated[str | None, typer.Option(help="For this reason; status_4* for all such.")]
-From = Annotated[
-    str | None, typer.Option("--from", help="Dead since: 2026-11-21T10:00Z, or 2h for 2 h ago.")
-]
-To = Annotated[str | None, typer.Option("--to", help="Dead before: as --from.")]
-EventId = Annotated[str | None, typer.Option("--id", help="The event of this id.")]
+Limit = Annotated[int | None, typer.Option(help="At most so many.", min=1)]
 
 
-@app.command("list")
-def list_(  # noqa: PLR0917 - typer makes an option of each
+def _filters(
+    destination: Annotated[str | None, typer.Option(help="Of this destination: its name.")] = None,
+    reason: Annotated[
+        str | None, typer.Option(help="For this reason; status_4* for all such.")
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option("--from", help="Dead since: 2026-11-21T10:00Z, or 2h for 2 h ago."),
+    ] = None,
+    to: Annotated[str | None, typer.Option("--to", help="Dead before: as --from.")] = None,
+    event_id: Annotated[str | None, typer.Option("--id", help="The event of this id.")] = None,
+) -> dict[str, str]:
+    """What the options ask for, as the gateway reads it."""
+    now_ms = time.time_ns() // 1_000_000
+    return _given(
+        destination=destination,
+        reason=reason,
+        id=event_id,
+        **{"from": _iso(time_ms("--from", since, now_ms=now_ms))},
+        to=_iso(time_ms("--to", to, now_ms=now_ms)),
+    )
+
+
+@control_command(app, "list", filters=_filters)
+def list_(
+    client: ControlClient,
+    filters: dict[str, str],
     stream: Stream = None,
-    destination: Destination = None,
-    reason: Reason = None,
-    since: From = None,
-    to: To = None,
-    event_id: EventId = None,
     limit: Annotated[int, typer.Option(help="At most so many.", min=1)] = _LIMIT_DEFAULT,
-    kafka: options.Kafka = options.KAFKA_DEFAULT,
     as_json: options.AsJson = False,
 ) -> None:
     """List dead letters, the oldest of each Kafka partition first.
 
     hifi dead list --stream demo --reason status_4* --from 2h
     """
-    wanted = wanted_of(stream, destination, reason, since, to, event_id)
-    letters, marked, is_all = asyncio.run(_listed(kafka, wanted, limit))
+    pages = _pages(client, filters | _given(stream=stream), limit + 1)
+    letters = [letter for page in pages for letter in page.json()["dead_letters"]]
+    is_all = len(letters) <= limit
     if as_json:
-        stories = [{**story_of(one), "redriven": one.place in marked} for one in letters]
-        print_json({"dead_letters": stories, "is_all": is_all})
+        print_json({"dead_letters": letters[:limit], "is_all": is_all})
         return
     print_table(
         ("place", "died", "destination", "id", "reason", "attempts", "last status", ""),
-        [_row(one, is_redriven=one.place in marked) for one in letters],
+        [_row(letter) for letter in letters[:limit]],
     )
     if not is_all:
         talk.print(f"there are more: --limit {limit * 10} shows them", style="dim")
 
 
-@app.command()
+@control_command(app)
 def show(
+    client: ControlClient,
     place: Annotated[str, typer.Argument(help="Where it lies, as `hifi dead list` says: 0:17.")],
-    kafka: options.Kafka = options.KAFKA_DEFAULT,
 ) -> None:
     """Show the whole story of one dead letter, and the event itself.
 
     hifi dead show 0:17
     """
-    try:
-        where = Place.of(place)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
-    letter, is_redriven = asyncio.run(_shown(kafka, where))
-    print_json({**story_of(letter), "redriven": is_redriven, **payload_of(letter)})
+    query = {"after": place, "limit": "1", "payload": "true"}
+    for letter in client.call("GET", "dead-letters", query=query)["dead_letters"]:
+        if letter["place"] == place:
+            print_json(letter)
+            return
+    raise UsageError(f"There is no dead letter at {place}: `hifi dead list` shows them.")
 
 
-@app.command()
-def export(  # noqa: PLR0917 - typer makes an option of each
-    stream: Stream = None,
-    destination: Destination = None,
-    reason: Reason = None,
-    since: From = None,
-    to: To = None,
-    event_id: EventId = None,
-    limit: Annotated[int | None, typer.Option(help="At most so many.", min=1)] = None,
-    kafka: options.Kafka = options.KAFKA_DEFAULT,
+@control_command(app, filters=_filters)
+def export(
+    client: ControlClient, filters: dict[str, str], stream: Stream = None, limit: Limit = None
 ) -> None:
     """Write dead letters as NDJSON, with Event Grid's names, to standard output.
 
     hifi dead export --stream demo > dead.ndjson
     """
-    wanted = wanted_of(stream, destination, reason, since, to, event_id)
+    count = 0
     with reader_may_leave():
-        count = asyncio.run(_exported(kafka, wanted, limit))
+        for page in _pages(client, filters | _given(stream=stream), limit, accept=_NDJSON):
+            sys.stdout.buffer.write(page.content)
+            count += page.content.count(b"\n")
+        sys.stdout.buffer.flush()
     talk.print(f"{count:,} dead letters", style="dim")
 
 
-@app.command("redrive")
-def redrive_(  # noqa: PLR0917 - typer makes an option of each
+@control_command(app, filters=_filters)
+def redrive(  # noqa: PLR0917 - typer makes an option of each
+    client: ControlClient,
+    filters: dict[str, str],
     stream: Annotated[str, typer.Option(help="Of this stream.")],
-    destination: Destination = None,
-    reason: Reason = None,
-    since: From = None,
-    to: To = None,
-    event_id: EventId = None,
-    limit: Annotated[int | None, typer.Option(help="At most so many.", min=1)] = None,
-    rate: Annotated[float, typer.Option(help="Events per second.", min=0.01)] = 100.0,
+    limit: Limit = None,
+    rate: Annotated[
+        float | None, typer.Option(help="Events per second; 100 if not given.", min=0.01)
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count them.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    kafka: options.Kafka = options.KAFKA_DEFAULT,
     as_json: options.AsJson = False,
 ) -> None:
     """Send dead letters again: to the first retry tier, with all attempts before them.
@@ -137,47 +132,65 @@ def redrive_(  # noqa: PLR0917 - typer makes an option of each
 
         hifi dead redrive --stream demo --destination sample --reason status_401 --dry-run
     """
-    wanted = wanted_of(stream, destination, reason, since, to, event_id)
-    found = asyncio.run(count_redrive(kafka, wanted, count_max=limit))
-    talk.print(_count_text(found))
-    if dry_run or not found.count:
-        _told(found, redrive_id=None, as_json=as_json)
-        return
-    if not yes and not typer.confirm(f"Send {found.count:,} again?", err=True):
-        raise typer.Exit(1)
-    redrive_id = uuid.uuid4().hex
-    done = asyncio.run(
-        redrive(
-            kafka,
-            wanted,
-            redrive_id=redrive_id,
-            schedule=RetrySchedule(),
-            rate_per_s=rate,
-            count_max=limit,
-            on_progress=lambda so_far: talk.print(f"{so_far.count:,} sent again", style="dim"),
-        )
-    )
-    _told(done, redrive_id=redrive_id, as_json=as_json)
+    path = "streams", stream, "dead-letters:redrive"
+    numbers = {"limit": limit, "rate_per_s": rate}
+    order = filters | {name: value for name, value in numbers.items() if value is not None}
+    done = client.call("POST", *path, body={**order, "dry_run": True})
+    talk.print(_count_text(done))
+    if not dry_run and done["count"]:
+        if not yes and not typer.confirm(f"Send {done['count']:,} again?", err=True):
+            raise typer.Exit(1)
+        done |= _send_again(client, path, order)
+    if as_json:
+        print_json({name: done[name] for name in ("redrive_id", "count", "already", "malformed")})
+    elif done["redrive_id"] is not None:
+        sent = f"{done['count']:,} sent again as re-drive {done['redrive_id']}"
+        talk.print(sent, style="green")
 
 
-def wanted_of(  # noqa: PLR0917 - as the options come
-    stream: str | None,
-    destination: str | None,
-    reason: str | None,
-    since: str | None,
-    to: str | None,
-    event_id: str | None,
-) -> DeadLetterFilter:
-    """What the options ask for."""
-    now_ms = time.time_ns() // 1_000_000
-    return DeadLetterFilter(
-        stream=stream,
-        destination=destination,
-        reason=reason,
-        from_ms=time_ms("--from", since, now_ms=now_ms),
-        to_ms=time_ms("--to", to, now_ms=now_ms),
-        event_id=event_id,
-    )
+def _send_again(
+    client: ControlClient, path: tuple[str, ...], order: dict[str, Any]
+) -> dict[str, Any]:
+    """Go on until everything is sent: the gateway works for some seconds at a time."""
+    sent, limit = 0, order.get("limit")
+    while True:
+        done = client.call("POST", *path, body=order)
+        sent += done["count"]
+        talk.print(f"{sent:,} sent again", style="dim")
+        if done["is_complete"] or sent == limit:
+            return {"redrive_id": done["redrive_id"], "count": sent}
+        if not done["count"]:
+            raise UsageError(
+                "There are more dead letters than can be looked through at once:"
+                " narrow them down with --from and --to."
+            )
+        order = {**order, "redrive_id": done["redrive_id"]}
+        if limit is not None:
+            order["limit"] = limit - sent
+
+
+def _pages(
+    client: ControlClient, query: dict[str, str], limit: int | None, *, accept: str = _JSON
+) -> Iterator[httpx.Response]:
+    """A list of at most so many, page by page."""
+    left, after = limit, ""
+    while left != 0:
+        asked = query | {"limit": str(min(left or _PAGE, _PAGE))} | _given(after=after)
+        page = client.send("GET", "dead-letters", query=asked, accept=accept)
+        yield page
+        after = page.headers.get("hifi-next", "")
+        if not after:
+            return
+        if left is not None:
+            left -= int(page.headers["hifi-count"])
+
+
+def _given(**values: str | None) -> dict[str, str]:
+    return {name: value for name, value in values.items() if value}
+
+
+def _iso(at_ms: int | None) -> str | None:
+    return None if at_ms is None else datetime.fromtimestamp(at_ms / 1000, tz=UTC).isoformat()
 
 
 def time_ms(option: str, text: str | None, *, now_ms: int) -> int | None:
@@ -195,79 +208,25 @@ def time_ms(option: str, text: str | None, *, now_ms: int) -> int | None:
         ) from error
 
 
-async def _taken(
-    letters: DeadLetters, wanted: DeadLetterFilter, limit: int | None
-) -> AsyncIterator[Letter]:
-    """The first so many."""
-    left = limit
-    async for page in letters.pages(wanted):
-        for letter in page.letters:
-            if left == 0:
-                return
-            yield letter
-            left = None if left is None else left - 1
-
-
-async def _listed(
-    kafka: str, wanted: DeadLetterFilter, limit: int
-) -> tuple[list[Letter], set[Place], bool]:
-    async with open_dead_letters(kafka) as letters:
-        found = [one async for one in _taken(letters, wanted, limit + 1)]
-        return found[:limit], await letters.redriven(), len(found) <= limit
-
-
-async def _shown(kafka: str, place: Place) -> tuple[Letter, bool]:
-    async with open_dead_letters(kafka) as letters:
-        letter = await letters.at(place)
-        if letter is None:
-            raise UsageError(f"There is no dead letter at {place}: `hifi dead list` shows them.")
-        return letter, place in await letters.redriven()
-
-
-async def _exported(kafka: str, wanted: DeadLetterFilter, limit: int | None) -> int:
-    count = 0
-    async with open_dead_letters(kafka) as letters:
-        async for letter in _taken(letters, wanted, limit):
-            sys.stdout.buffer.write(export_line(letter))
-            count += 1
-    sys.stdout.buffer.flush()
-    return count
-
-
-def _row(letter: Letter, *, is_redriven: bool) -> tuple[str, ...]:
-    story = story_of(letter)
-    status = story.get("last_status")
+def _row(letter: dict[str, Any]) -> tuple[str, ...]:
+    status = letter.get("last_status")
     return (
-        str(letter.place),
-        when(letter.dead_at_ms),
-        harmless(letter.destination_id) or "-",
-        harmless(letter.event_id) or "-",
-        harmless(letter.reason),
-        str(story.get("attempts", "-")),
+        letter["place"],
+        when(letter["dead_at_ms"]),
+        harmless(letter["destination"]) or "-",
+        harmless(letter["id"]) or "-",
+        harmless(letter["reason"]),
+        str(letter.get("attempts", "-")),
         "-" if status is None else str(status),
-        "sent again" if is_redriven else "",
+        "sent again" if letter["redriven"] else "",
     )
 
 
-def _count_text(found: Redriven) -> str:
-    parts = [f"{found.count:,} to send again"]
-    if found.already:
-        parts.append(f"{found.already:,} were sent again earlier")
-    if found.malformed:
-        parts.append(f"{found.malformed:,} cannot be opened and stay")
+def _count_text(counted: dict[str, Any]) -> str:
+    at_least = "" if counted["is_complete"] else "at least "
+    parts = [f"{at_least}{counted['count']:,} to send again"]
+    if counted["already"]:
+        parts.append(f"{counted['already']:,} were sent again earlier")
+    if counted["malformed"]:
+        parts.append(f"{counted['malformed']:,} cannot be opened and stay")
     return ", ".join(parts)
-
-
-def _told(found: Redriven, *, redrive_id: str | None, as_json: bool) -> None:
-    """What came of it, for programs or for people."""
-    if as_json:
-        print_json(
-            {
-                "redrive_id": redrive_id,
-                "count": found.count,
-                "already": found.already,
-                "malformed": found.malformed,
-            }
-        )
-    elif redrive_id is not None:
-        talk.print(f"{found.count:,} sent again as re-drive {redrive_id}", style="green")

@@ -8,8 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from deploy.cli import options
-from deploy.cli.control.control_client import ControlClient
+from deploy.cli.control.control_command import control_command
 from deploy.cli.printing import harmless, print_json, print_table, talk
+from shared.runtime.control_client import ControlClient
 from shared.runtime.setup_error import UsageError
 
 app = typer.Typer(
@@ -27,42 +28,33 @@ Settings = Annotated[
 ]
 
 
-@app.command("list")
+@control_command(app, "list")
 def list_destinations(
-    stream: Stream,
-    gateway: options.Gateway = options.GATEWAY_DEFAULT,
-    api_key: options.ApiKey = None,
-    as_json: options.AsJson = False,
+    client: ControlClient, stream: Stream, as_json: options.AsJson = False
 ) -> None:
     """List a stream's destinations."""
-    answer = ControlClient(gateway, api_key).call("GET", "streams", stream, "destinations")
+    answer = client.call("GET", "streams", stream, "destinations")
     if as_json:
         print_json(answer["destinations"])
         return
     heads = ("destination", "state", "format", "latency", "url")
-    print_table(heads, [_cells(one) for one in answer["destinations"]])
+    print_table(heads, [_cells(each) for each in answer["destinations"]])
 
 
-@app.command()
-def show(
-    stream: Stream,
-    name: Name,
-    gateway: options.Gateway = options.GATEWAY_DEFAULT,
-    api_key: options.ApiKey = None,
-) -> None:
+@control_command(app)
+def show(client: ControlClient, stream: Stream, name: Name) -> None:
     """Show what a destination is set to, as JSON; of a secret only that there is one."""
-    print_json(_At(gateway, api_key, stream, name).get())
+    print_json(client.call("GET", *_path(stream, name)))
 
 
-@app.command()
+@control_command(app)
 def put(  # noqa: PLR0917 - typer makes an option of each
+    client: ControlClient,
     stream: Stream,
     name: Name,
     url: Annotated[str | None, typer.Argument(help="Where to POST the events.")] = None,
     set_: Set = None,
     settings: Settings = None,
-    gateway: options.Gateway = options.GATEWAY_DEFAULT,
-    api_key: options.ApiKey = None,
 ) -> None:
     """Make a destination, or set one anew: what is not said is as on its first day, but secrets.
 
@@ -75,84 +67,57 @@ def put(  # noqa: PLR0917 - typer makes an option of each
     body = _read(settings) | _parse(set_)
     if url is not None:
         body["url"] = url
-    print_json(_At(gateway, api_key, stream, name).put(body))
+    print_json(_put(client, _path(stream, name), body))
 
 
-@app.command()
-def change(  # noqa: PLR0917 - typer makes an option of each
+@control_command(app)
+def change(
+    client: ControlClient,
     stream: Stream,
     name: Name,
     set_: Set = None,
     settings: Settings = None,
-    gateway: options.Gateway = options.GATEWAY_DEFAULT,
-    api_key: options.ApiKey = None,
 ) -> None:
     """Change some settings of a destination; all others stay.
 
     hifi destinations change orders shop --set parallel_max=8 --set rate_per_s=1000
     """
-    at = _At(gateway, api_key, stream, name)
-    print_json(at.put(at.get() | _read(settings) | _parse(set_)))
+    path = _path(stream, name)
+    body = client.call("GET", *path) | _read(settings) | _parse(set_)
+    print_json(_put(client, path, body))
 
 
-@app.command()
-def pause(
-    stream: Stream,
-    name: Name,
-    gateway: options.Gateway = options.GATEWAY_DEFAULT,
-    api_key: options.ApiKey = None,
-) -> None:
+@control_command(app)
+def pause(client: ControlClient, stream: Stream, name: Name) -> None:
     """Send nothing more for now: events wait in the stream, as long as the stream keeps them."""
-    at = _At(gateway, api_key, stream, name)
-    at.put(at.get() | {"is_paused": True})
+    path = _path(stream, name)
+    _put(client, path, client.call("GET", *path) | {"is_paused": True})
     talk.print(f"{harmless(name)} is paused.")
 
 
-@app.command()
-def resume(
-    stream: Stream,
-    name: Name,
-    gateway: options.Gateway = options.GATEWAY_DEFAULT,
-    api_key: options.ApiKey = None,
-) -> None:
+@control_command(app)
+def resume(client: ControlClient, stream: Stream, name: Name) -> None:
     """Go on after a pause, a hold or a disabling."""
-    _At(gateway, api_key, stream, name).resume()
+    client.call("POST", *_path(stream, name), "resume")
     talk.print(f"{harmless(name)} goes on.")
 
 
-@app.command()
-def delete(
-    stream: Stream,
-    name: Name,
-    gateway: options.Gateway = options.GATEWAY_DEFAULT,
-    api_key: options.ApiKey = None,
-) -> None:
+@control_command(app)
+def delete(client: ControlClient, stream: Stream, name: Name) -> None:
     """Remove a destination: what waits to be tried again becomes dead letters."""
-    _At(gateway, api_key, stream, name).delete()
+    client.call("DELETE", *_path(stream, name))
     talk.print(f"{harmless(name)} is removed.")
 
 
-class _At:
-    """One destination at one gateway."""
+def _path(stream: str, name: str) -> tuple[str, ...]:
+    return "streams", stream, "destinations", name
 
-    def __init__(self, gateway: str, api_key: str | None, stream: str, name: str) -> None:
-        self._client = ControlClient(gateway, api_key)
-        self._path = "streams", stream, "destinations", name
 
-    def get(self) -> dict[str, Any]:
-        return self._client.call("GET", *self._path)
-
-    def put(self, body: dict[str, Any]) -> dict[str, Any]:
-        answer = self._client.call("PUT", *self._path, body=body)
-        if "warning" in answer:
-            talk.print(f"warning: {harmless(answer['warning'])}")
-        return answer
-
-    def resume(self) -> None:
-        self._client.call("POST", *self._path, "resume")
-
-    def delete(self) -> None:
-        self._client.call("DELETE", *self._path)
+def _put(client: ControlClient, path: tuple[str, ...], settings: dict[str, Any]) -> dict[str, Any]:
+    answer = client.call("PUT", *path, body=settings)
+    if "warning" in answer:
+        talk.print(f"warning: {harmless(answer['warning'])}")
+    return answer
 
 
 def _read(settings: Path | None) -> dict[str, Any]:
@@ -182,6 +147,6 @@ def _parse(assignments: list[str] | None) -> dict[str, Any]:
     return parsed
 
 
-def _cells(one: dict[str, Any]) -> list[str]:
-    state = "disabled" if one["is_disabled"] else "paused" if one["is_paused"] else "on"
-    return [one["name"], state, one["body_format"], one["latency"], harmless(one["url"])]
+def _cells(shown: dict[str, Any]) -> list[str]:
+    state = "disabled" if shown["is_disabled"] else "paused" if shown["is_paused"] else "on"
+    return [shown["name"], state, shown["body_format"], shown["latency"], harmless(shown["url"])]

@@ -4,8 +4,6 @@ A key's text goes to standard output alone, once, so that `KEY=$(hifi keys creat
 everything else that is said goes to standard error.
 """
 
-import asyncio
-import os
 import time
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -13,21 +11,21 @@ from typing import Annotated, Any
 import typer
 
 from deploy.cli import options
-from deploy.cli.control.control_client import ControlClient
+from deploy.cli.control.control_command import control_command
 from deploy.cli.printing import harmless, out, print_json, print_table, talk
-from shared.config.access import ENTROPY_BYTES, SCOPES, ApiKey, new_text, secret_from
-from shared.config.model import ConfigError
+from deploy.local.secret_keys import new_operator_key
+from shared.config.access import SCOPES
 from shared.event.times import DAY_MS
-from shared.runtime.kafka.config_topic import read_config, write_config
-from shared.runtime.setup_error import UsageError
+from shared.runtime.control_client import ControlClient
 
 app = typer.Typer(no_args_is_help=True, help="API keys: create, list, show, rotate, revoke.")
 
 KeyId = Annotated[str, typer.Argument(metavar="ID", help="The key's name; it is in its text too.")]
 
 
-@app.command()
+@control_command(app)
 def create(  # noqa: PLR0917 - typer makes an option of each
+    client: ControlClient,
     key_id: KeyId,
     scope: Annotated[
         list[str] | None, typer.Option(help=f"What it allows: {', '.join(sorted(SCOPES))}.")
@@ -46,21 +44,17 @@ def create(  # noqa: PLR0917 - typer makes an option of each
     must_sign: Annotated[
         bool, typer.Option("--must-sign", help="Requests must also carry a signature.")
     ] = False,
-    gateway: options.Gateway = options.GATEWAY_DEFAULT,
-    api_key: options.ApiKey = None,
-    bootstrap: Annotated[
-        bool,
-        typer.Option("--bootstrap", help="Write it straight into Kafka: for the very first key."),
-    ] = False,
-    kafka: options.Kafka = options.KAFKA_DEFAULT,
     as_json: options.AsJson = False,
 ) -> None:
     """Make a key. Its text is printed now and never again: only its hash is kept.
 
-    A gateway that asks for keys takes no new one from somebody who has none. The first key goes
-    past it, straight into Kafka's config topic; who can write there owns Hifi anyway:
+    A gateway that asks for keys takes no new one from somebody who has none. The first one is made
+    with the operator key, which is HIFI_GATEWAY_OPERATOR_KEY of the gateway; `hifi up` keeps one in
+    its data folder:
 
-        hifi keys create root --scope admin --bootstrap --kafka 127.0.0.1:9092
+        export HIFI_API_KEY=$(cat data/operator-key)
+
+        hifi keys create root --scope admin
 
     From then on:
 
@@ -81,21 +75,23 @@ def create(  # noqa: PLR0917 - typer makes an option of each
         fields["tenant"] = tenant
     if days is not None:
         fields["expires_at_ms"] = round(time.time() * 1000 + days * DAY_MS)
-    if bootstrap:
-        shown = asyncio.run(_bootstrap(kafka, key_id, fields))
-    else:
-        shown = ControlClient(gateway, api_key).call("PUT", "keys", key_id, body=fields)
+    shown = client.call("PUT", "keys", key_id, body=fields)
     _show_text(shown, as_json=as_json)
 
 
-@app.command("list")
-def list_keys(
-    gateway: options.Gateway = options.GATEWAY_DEFAULT,
-    api_key: options.ApiKey = None,
-    as_json: options.AsJson = False,
-) -> None:
+@app.command("new-operator-key")
+def print_operator_key() -> None:
+    """Print a new HIFI_GATEWAY_OPERATOR_KEY: a gateway that has it takes it as an administrator's.
+
+    export HIFI_GATEWAY_OPERATOR_KEY=$(hifi keys new-operator-key)
+    """
+    out.print(new_operator_key())
+
+
+@control_command(app, "list")
+def list_keys(client: ControlClient, as_json: options.AsJson = False) -> None:
     """List the keys there are; never their texts, which nobody has."""
-    keys = ControlClient(gateway, api_key).call("GET", "keys")["keys"]
+    keys = client.call("GET", "keys")["keys"]
     if as_json:
         print_json(keys)
         return
@@ -103,24 +99,19 @@ def list_keys(
     print_table(heads, [_cells(key) for key in keys], numbers=1)
 
 
-@app.command()
-def show(
-    key_id: KeyId,
-    gateway: options.Gateway = options.GATEWAY_DEFAULT,
-    api_key: options.ApiKey = None,
-) -> None:
+@control_command(app)
+def show(client: ControlClient, key_id: KeyId) -> None:
     """Show what a key allows, as JSON."""
-    print_json(ControlClient(gateway, api_key).call("GET", "keys", key_id))
+    print_json(client.call("GET", "keys", key_id))
 
 
-@app.command()
+@control_command(app)
 def rotate(
+    client: ControlClient,
     key_id: KeyId,
     finish: Annotated[
         bool, typer.Option("--finish", help="End a rotation: only the newest text stays good.")
     ] = False,
-    gateway: options.Gateway = options.GATEWAY_DEFAULT,
-    api_key: options.ApiKey = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Give a key a second text; the old one stays good until you say --finish.
@@ -129,7 +120,6 @@ def rotate(
 
     hifi keys rotate shop --finish
     """
-    client = ControlClient(gateway, api_key)
     if finish:
         client.call("POST", "keys", key_id, "retire")
         talk.print(f"{harmless(key_id)}: only its newest text is good now.")
@@ -137,31 +127,11 @@ def rotate(
     _show_text(client.call("POST", "keys", key_id, "rotate"), as_json=as_json)
 
 
-@app.command()
-def revoke(
-    key_id: KeyId,
-    gateway: options.Gateway = options.GATEWAY_DEFAULT,
-    api_key: options.ApiKey = None,
-) -> None:
+@control_command(app)
+def revoke(client: ControlClient, key_id: KeyId) -> None:
     """Remove a key: within 2 s no gateway takes any of its texts."""
-    ControlClient(gateway, api_key).call("DELETE", "keys", key_id)
+    client.call("DELETE", "keys", key_id)
     talk.print(f"{harmless(key_id)} is revoked.")
-
-
-async def _bootstrap(kafka: str, key_id: str, fields: dict[str, Any]) -> dict[str, Any]:
-    """Make a key without asking any gateway: whoever can write the config topic may do so."""
-    known = (await read_config(kafka)).keys
-    if key_id in known:
-        raise UsageError(f"There is a key {key_id!r} already: choose another name.")
-    text = new_text(kind=fields["kind"], key_id=key_id, entropy=os.urandom(ENTROPY_BYTES))
-    secret = secret_from(text, signs=fields["must_sign"])
-    secrets = [{"hash": secret.hash, "signing_key": secret.signing_key}]
-    try:
-        key = ApiKey.of({**fields, "id": key_id, "secrets": secrets})
-    except ConfigError as error:
-        raise UsageError(f"This is no key: {error}.") from error
-    await write_config(kafka, [key])
-    return {**fields, "id": key_id, "tenant": key.tenant, "key": text}
 
 
 def _show_text(shown: dict[str, Any], *, as_json: bool) -> None:

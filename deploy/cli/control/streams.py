@@ -7,8 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from deploy.cli import options
-from deploy.cli.control.control_client import ControlClient
+from deploy.cli.control.control_command import control_command
 from deploy.cli.printing import harmless, out, print_json, talk
+from shared.runtime.control_client import ControlClient
 from shared.runtime.setup_error import UsageError
 
 app = typer.Typer(no_args_is_help=True, help="Streams: put, list, show, delete.")
@@ -16,14 +17,10 @@ app = typer.Typer(no_args_is_help=True, help="Streams: put, list, show, delete."
 Name = Annotated[str, typer.Argument(metavar="STREAM", help="The stream's name.")]
 
 
-@app.command("list")
-def list_streams(
-    gateway: options.Gateway = options.GATEWAY_DEFAULT,
-    api_key: options.ApiKey = None,
-    as_json: options.AsJson = False,
-) -> None:
+@control_command(app, "list")
+def list_streams(client: ControlClient, as_json: options.AsJson = False) -> None:
     """List the names of the streams there are."""
-    names = ControlClient(gateway, api_key).call("GET", "streams")["streams"]
+    names = client.call("GET", "streams")["streams"]
     if as_json:
         print_json(names)
         return
@@ -31,16 +28,15 @@ def list_streams(
         out.print(harmless(name))
 
 
-@app.command()
-def show(
-    name: Name, gateway: options.Gateway = options.GATEWAY_DEFAULT, api_key: options.ApiKey = None
-) -> None:
+@control_command(app)
+def show(client: ControlClient, name: Name) -> None:
     """Show what a stream is set to, as JSON."""
-    print_json(ControlClient(gateway, api_key).call("GET", "streams", name))
+    print_json(client.call("GET", "streams", name))
 
 
-@app.command()
-def put(  # noqa: PLR0917 - typer makes an option of each
+@control_command(app)
+def put(
+    client: ControlClient,
     name: Name,
     partitions: Annotated[
         int | None, typer.Option(help="Kafka partitions; they can only become more.", min=1)
@@ -51,8 +47,6 @@ def put(  # noqa: PLR0917 - typer makes an option of each
     schema: Annotated[
         Path | None, typer.Option(help="A file with the JSON Schema that each event must fit.")
     ] = None,
-    gateway: options.Gateway = options.GATEWAY_DEFAULT,
-    api_key: options.ApiKey = None,
 ) -> None:
     """Make a stream, or set one anew: what is not said is as on its first day, but its partitions.
 
@@ -63,15 +57,13 @@ def put(  # noqa: PLR0917 - typer makes an option of each
         body["partition_count"] = partitions
     if schema is not None:
         body["schema"] = _read(schema)
-    print_json(ControlClient(gateway, api_key).call("PUT", "streams", name, body=body))
+    print_json(client.call("PUT", "streams", name, body=body))
 
 
-@app.command()
-def delete(
-    name: Name, gateway: options.Gateway = options.GATEWAY_DEFAULT, api_key: options.ApiKey = None
-) -> None:
+@control_command(app)
+def delete(client: ControlClient, name: Name) -> None:
     """Take a stream off the list. Its topic stays: what is in it may still be on its way."""
-    ControlClient(gateway, api_key).call("DELETE", "streams", name)
+    client.call("DELETE", "streams", name)
     talk.print(f"{harmless(name)} is off the list; its Kafka topic stays as it is.")
 
 

@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 
-from deploy.cli import options
-from deploy.cli.control.control_client import ControlClient
+from deploy.cli.control.control_command import control_command
 from deploy.cli.printing import harmless, print_json, talk
+from shared.runtime.control_client import ControlClient
 
 app = typer.Typer(no_args_is_help=True, help="Quotas of tenants: put, show, delete.")
 
@@ -15,22 +15,19 @@ Name = Annotated[str, typer.Argument(metavar="TENANT", help="The tenant's name."
 _MIN = 0.001
 
 
-@app.command()
-def show(
-    name: Name, gateway: options.Gateway = options.GATEWAY_DEFAULT, api_key: options.ApiKey = None
-) -> None:
+@control_command(app)
+def show(client: ControlClient, name: Name) -> None:
     """Show a tenant's quotas, as JSON."""
-    print_json(ControlClient(gateway, api_key).call("GET", "tenants", name))
+    print_json(client.call("GET", "tenants", name))
 
 
-@app.command()
-def put(  # noqa: PLR0917 - typer makes an option of each
+@control_command(app)
+def put(
+    client: ControlClient,
     name: Name,
     requests_per_s: Annotated[float | None, typer.Option(min=_MIN)] = None,
     events_per_s: Annotated[float | None, typer.Option(min=_MIN)] = None,
     bytes_per_s: Annotated[float | None, typer.Option(min=_MIN)] = None,
-    gateway: options.Gateway = options.GATEWAY_DEFAULT,
-    api_key: options.ApiKey = None,
 ) -> None:
     """Set a tenant's quotas, for each gateway host; what is not said has no limit.
 
@@ -41,13 +38,11 @@ def put(  # noqa: PLR0917 - typer makes an option of each
         "events_per_s": events_per_s,
         "bytes_per_s": bytes_per_s,
     }
-    print_json(ControlClient(gateway, api_key).call("PUT", "tenants", name, body=body))
+    print_json(client.call("PUT", "tenants", name, body=body))
 
 
-@app.command()
-def delete(
-    name: Name, gateway: options.Gateway = options.GATEWAY_DEFAULT, api_key: options.ApiKey = None
-) -> None:
+@control_command(app)
+def delete(client: ControlClient, name: Name) -> None:
     """Remove a tenant's quotas; its keys and streams stay."""
-    ControlClient(gateway, api_key).call("DELETE", "tenants", name)
+    client.call("DELETE", "tenants", name)
     talk.print(f"{harmless(name)} has no quotas any more.")

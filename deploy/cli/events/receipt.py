@@ -6,14 +6,15 @@ from typing import Annotated, Any
 import typer
 
 from deploy.cli import options
-from deploy.cli.control.control_client import ControlClient
 from deploy.cli.printing import harmless, out, print_json, print_table, talk, when
+from shared.runtime.control_client import ControlClient
 
 # A screen of events.
 _LIMIT_DEFAULT = 50
 
 
 def receipt(  # noqa: PLR0917 - typer makes an option of each
+    client: ControlClient,
     request_id: Annotated[str, typer.Argument(help="As the answer to the POST has it.")],
     event: Annotated[str | None, typer.Option(help="Only the event of this id.")] = None,
     after: Annotated[
@@ -24,8 +25,6 @@ def receipt(  # noqa: PLR0917 - typer makes an option of each
         str | None,
         typer.Option("--from", help="Search the ledger from this time on, to go on with a search."),
     ] = None,
-    gateway: options.Gateway = options.GATEWAY_DEFAULT,
-    api_key: options.ApiKey = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Show where each event of a request is by now, at each destination.
@@ -34,41 +33,41 @@ def receipt(  # noqa: PLR0917 - typer makes an option of each
     """
     asked = {"event": event, "after": after, "limit": str(limit), "from": since}
     query = {name: value for name, value in asked.items() if value is not None}
-    found = ControlClient(gateway, api_key).call("GET", "receipts", request_id, query=query)
+    answer = client.call("GET", "receipts", request_id, query=query)
     if as_json:
-        print_json(found)
+        print_json(answer)
         return
-    out.print(f"{found['count']:,} events accepted at {when(found['accepted_at_ms'])}"
-              f" in {harmless(found['stream'])}")  # fmt: skip
-    for name, counts in found["destinations"].items():
-        told = ", ".join(f"{count:,} {state}" for state, count in counts.items() if count)
-        out.print(f"{harmless(name)}: {told}")
+    out.print(f"{answer['count']:,} events accepted at {when(answer['accepted_at_ms'])}"
+              f" in {harmless(answer['stream'])}")  # fmt: skip
+    for name, counts in answer["destinations"].items():
+        counted = ", ".join(f"{count:,} {state}" for state, count in counts.items() if count)
+        out.print(f"{harmless(name)}: {counted}")
     heads = ("event", "place", "destination", "state", "since", "reason", "attempts", "")
-    print_table(heads, [row for one in found["events"] for row in _rows(one)])
-    if found["next"]:
-        talk.print(f"there are more: --after {harmless(found['next'])} shows them", style="dim")
-    if not found["is_complete"]:
+    print_table(heads, [row for each in answer["events"] for row in _rows(each)])
+    if answer["next"]:
+        talk.print(f"there are more: --after {harmless(answer['next'])} shows them", style="dim")
+    if not answer["is_complete"]:
         talk.print("not everything could be read, or is in Kafka yet: ask again", style="yellow")
 
 
 def _rows(event: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     place = f"{event['partition']}:{event['offset']}"
-    for name, told in event["destinations"].items() or [("-", {"state": "no destination"})]:
+    for name, outcome in event["destinations"].items() or [("-", {"state": "no destination"})]:
         yield (
             harmless(event["id"]),
             place,
             harmless(name),
-            told["state"],
-            when(told["at_ms"]) if "at_ms" in told else "-",
-            harmless(told.get("reason", "-")),
-            str(told.get("attempts", "-")),
-            _more(told),
+            outcome["state"],
+            when(outcome["at_ms"]) if "at_ms" in outcome else "-",
+            harmless(outcome.get("reason", "-")),
+            str(outcome.get("attempts", "-")),
+            _more(outcome),
         )
 
 
-def _more(told: Mapping[str, Any]) -> str:
-    if "place" in told:
-        return f"hifi dead show {told['place']}"
-    if "due_at_ms" in told:
-        return f"in tier {harmless(told['tier'])}, due {when(told['due_at_ms'])}"
+def _more(outcome: Mapping[str, Any]) -> str:
+    if "place" in outcome:
+        return f"hifi dead show {outcome['place']}"
+    if "due_at_ms" in outcome:
+        return f"in tier {harmless(outcome['tier'])}, due {when(outcome['due_at_ms'])}"
     return ""

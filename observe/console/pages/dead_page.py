@@ -1,8 +1,8 @@
 """The page of dead letters: filters, what was given up and why, and re-drive, counted first."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any
 from urllib.parse import urlencode
 
 from observe.console.parts import wording
@@ -12,72 +12,25 @@ from observe.console.parts.pieces import code, table
 
 # As many as somebody reads; the filters find the others.
 ROWS_MAX = 100
-
-
-@dataclass(frozen=True, slots=True)
-class DeadPageQuery:
-    """Which dead letters somebody asks for; empty means any."""
-
-    stream: str = ""
-    destination: str = ""
-    reason: str = ""
-    event_id: str = ""
-
-    def fields(self) -> dict[str, str]:
-        return {
-            name: value
-            for name, value in (
-                ("stream", self.stream),
-                ("destination", self.destination),
-                ("reason", self.reason),
-                ("id", self.event_id),
-            )
-            if value
-        }
-
-    @property
-    def query(self) -> str:
-        return urlencode(self.fields(), errors="replace")
-
-
-@dataclass(frozen=True, slots=True)
-class LetterRow:
-    """One dead letter, as a row."""
-
-    event_id: str
-    stream: str
-    destination: str
-    reason: str
-    last_status: str
-    last_detail: str
-    attempts: str
-    dead_at_ms: int
-    is_redriven: bool = False
+# By what they can be picked, and how that is called.
+FILTERS = {"stream": "Stream", "destination": "Destination", "reason": "Reason", "id": "Event id"}
 
 
 @dataclass(frozen=True, slots=True)
 class Letters:
-    """The newest that match, how many match in all, and how many of those can be re-driven."""
+    """The newest that match as the gateway tells of them, and how many match in all."""
 
-    rows: tuple[LetterRow, ...]
-    matching: int
-    redrivable: int
+    newest: tuple[Mapping[str, Any], ...] = ()
+    matching: int = 0
+    redrivable: int = 0
+    # The streams of what can be re-driven.
+    redrivable_streams: tuple[str, ...] = ()
     # False: not all dead letters could be read in the time there is.
     is_whole: bool = True
 
 
-class DeadDesk(Protocol):
-    """Reads and re-drives dead letters."""
-
-    async def look(self, wanted: DeadPageQuery, *, streams: frozenset[str]) -> Letters:
-        """Those of these streams that match."""
-
-    async def redrive(self, wanted: DeadPageQuery, *, streams: frozenset[str]) -> int:
-        """Send those that match again; how many it were."""
-
-
 def dead_page(
-    wanted: DeadPageQuery,
+    filters: Mapping[str, str],
     letters: Letters,
     *,
     may_redrive: bool,
@@ -89,7 +42,7 @@ def dead_page(
         tag("h1", "Dead letters"),
         tag("p", "What was given up, and why. Nothing is thrown away for 30 days.", class_="lead"),
         tag("p", done, class_="done", role="status") if done else NOTHING,
-        _filters(wanted, streams),
+        _filters(filters, streams),
         tag(
             "p",
             tag("strong", said),
@@ -99,7 +52,7 @@ def dead_page(
         ),
     ]
     if letters.redrivable and may_redrive:
-        content.append(_redrive_button(wanted, letters))
+        content.append(_redrive_button(filters, letters))
     elif letters.redrivable:
         content.append(tag("p", "Re-drive needs a key with the scope admin.", class_="quiet"))
     content.append(_rows(letters))
@@ -111,11 +64,10 @@ def dead_page(
     )
 
 
-def confirm_page(wanted: DeadPageQuery, letters: Letters, *, around: Around) -> Page:
+def confirm_page(filters: Mapping[str, str], letters: Letters, *, around: Around) -> Page:
     """What a re-drive would do, before it does it."""
     said = wording.plural(letters.redrivable, "dead letter")
     asks = f"Send {said} again?" if letters.is_whole else f"More than {said} could be sent again"
-    filters = wanted.fields()
     which = facts(filters) if filters else tag("p", tag("strong", "No filter is set: this is all."))
     again = letters.matching - letters.redrivable
     content = fragment(
@@ -129,7 +81,7 @@ def confirm_page(wanted: DeadPageQuery, letters: Letters, *, around: Around) -> 
         tag("p", f"{wording.count(again)} more match and were sent again already.", class_="quiet")
         if again
         else NOTHING,
-        _confirm_form(wanted, letters, around)
+        _confirm_form(filters, letters, around)
         if letters.is_whole
         else tag(
             "p",
@@ -147,9 +99,8 @@ def confirm_page(wanted: DeadPageQuery, letters: Letters, *, around: Around) -> 
     )
 
 
-def _confirm_form(wanted: DeadPageQuery, letters: Letters, around: Around) -> Safe:
+def _confirm_form(filters: Mapping[str, str], letters: Letters, around: Around) -> Safe:
     said = wording.plural(letters.redrivable, "dead letter")
-    filters = wanted.fields()
     return tag(
         "form",
         csrf_field(around),
@@ -157,13 +108,13 @@ def _confirm_form(wanted: DeadPageQuery, letters: Letters, around: Around) -> Sa
         tag("input", type="hidden", name="confirmed", value=letters.redrivable),
         tag("button", f"Send {said} again", type="submit", class_="act"),
         " ",
-        tag("a", "Leave them", href=_path(wanted)),
+        tag("a", "Leave them", href=_path(filters)),
         method="post",
         action="/dead/redrive",
     )
 
 
-def facts(fields: dict[str, str]) -> Safe:
+def facts(fields: Mapping[str, str]) -> Safe:
     return tag(
         "dl",
         [tag("div", tag("dt", name), tag("dd", code(value))) for name, value in fields.items()],
@@ -171,18 +122,16 @@ def facts(fields: dict[str, str]) -> Safe:
     )
 
 
-def _filters(wanted: DeadPageQuery, streams: Sequence[str]) -> Safe:
+def _filters(filters: Mapping[str, str], streams: Sequence[str]) -> Safe:
     options = [tag("option", "all", value="")] + [
-        tag("option", name, value=name, selected=name == wanted.stream) for name in streams
+        tag("option", name, value=name, selected=name == filters.get("stream")) for name in streams
     ]
     return tag(
         "form",
         tag("label", "Stream ", tag("select", options, name="stream")),
-        _field("Destination", "destination", wanted.destination),
-        _field("Reason", "reason", wanted.reason),
-        _field("Event id", "id", wanted.event_id),
+        [_field(FILTERS[name], name, filters.get(name, "")) for name in list(FILTERS)[1:]],
         tag("button", "Filter", type="submit"),
-        tag("a", "Clear", href="/dead") if wanted.fields() else NOTHING,
+        tag("a", "Clear", href="/dead") if filters else NOTHING,
         method="get",
         action="/dead",
         class_="row card pad",
@@ -194,12 +143,12 @@ def _field(says: str, name: str, value: str) -> Safe:
     return tag("label", f"{says} ", field)
 
 
-def _redrive_button(wanted: DeadPageQuery, letters: Letters) -> Safe:
+def _redrive_button(filters: Mapping[str, str], letters: Letters) -> Safe:
     said = wording.plural(letters.redrivable, "dead letter")
     return tag(
         "form",
         [tag("input", type="hidden", name=name, value=value)
-         for name, value in wanted.fields().items()],
+         for name, value in filters.items()],
         tag("button", f"Send {said} again …", type="submit"),
         method="get",
         action="/dead/redrive",
@@ -207,29 +156,34 @@ def _redrive_button(wanted: DeadPageQuery, letters: Letters) -> Safe:
 
 
 def _rows(letters: Letters) -> Safe:
-    if not letters.rows:
+    if not letters.newest:
         return tag("p", "Nothing here was given up.", class_="none")
     heads = ("Event", "Destination", "Reason", "Last answer", "Attempts", "Died", "")
     rows: list[list[Child]] = [
         [
-            tag("a", letter.event_id, href=_event_path(letter)),
-            f"{letter.stream}/{letter.destination}",
-            code(letter.reason),
-            " ".join(filter(None, (letter.last_status, letter.last_detail[:200]))) or wording.NONE,
-            letter.attempts,
-            wording.moment(letter.dead_at_ms),
-            "sent again" if letter.is_redriven else "",
+            tag("a", letter["id"], href=_event_path(letter)),
+            letter["destination"],
+            code(letter["reason"]),
+            _last_answer(letter) or wording.NONE,
+            str(letter.get("attempts", "")),
+            wording.moment(letter["dead_at_ms"]),
+            "sent again" if letter["redriven"] else "",
         ]
-        for letter in letters.rows
+        for letter in letters.newest
     ]
     return table(heads, rows, caption="Dead letters, newest first")
 
 
-def _event_path(letter: LetterRow) -> str:
-    named = {"stream": letter.stream, "id": letter.event_id}
-    # Half a surrogate pair, which JSON can hold, has no place in an address.
-    return "/events?" + urlencode(named, errors="replace")
+def _last_answer(letter: Mapping[str, Any]) -> str:
+    """What the destination said last, or why nobody can open the record."""
+    status = letter.get("last_status")
+    detail = letter.get("last_detail") or letter.get("problem") or ""
+    return " ".join(filter(None, ("" if status is None else str(status), detail[:200])))
 
 
-def _path(wanted: DeadPageQuery) -> str:
-    return f"/dead?{wanted.query}" if wanted.query else "/dead"
+def _event_path(letter: Mapping[str, Any]) -> str:
+    return "/events?" + urlencode({"stream": letter["stream"], "id": letter["id"]})
+
+
+def _path(filters: Mapping[str, str]) -> str:
+    return f"/dead?{urlencode(filters)}" if filters else "/dead"

@@ -14,19 +14,19 @@ from shared.flow.flow import WARN_AT, FlowState
 from shared.proof.overview import DestinationView, StreamVerdict
 
 
-def stream_page(name: str, scene: PageContext) -> Page | None:
+def stream_page(name: str, context: PageContext) -> Page | None:
     """All destinations of one stream; None when there is no such stream."""
-    stream = scene.stream(name)
+    stream = context.stream(name)
     if stream is None:
         return None
-    ones = worst_first(list(stream.destinations))
+    views = worst_first(list(stream.destinations))
     crumbs = tag("p", tag("a", "Overview", href="/"), " / stream", class_="crumbs")
     top = tag(
         "section",
         crumbs,
         tag("h1", name, " ", badge(stream.verdict)),
         tag("p", f"{stream.reason}.", class_="lead") if stream.reason else NOTHING,
-        books(ones),
+        books(views),
         class_="hero",
     )
     late = wording.duration(stream.ingest.p95_ms / 1000 if stream.ingest else None)
@@ -35,8 +35,8 @@ def stream_page(name: str, scene: PageContext) -> Page | None:
         ("Late when they come to us", f"{late} (p95, since their own time)"),
     ]
     listed = (
-        destinations_table(ones, caption=f"Destinations of {name}")
-        if ones
+        destinations_table(views, caption=f"Destinations of {name}")
+        if views
         else nothing_yet("Nobody wants this stream yet: it has no destination.")
     )
     return Page(
@@ -47,55 +47,55 @@ def stream_page(name: str, scene: PageContext) -> Page | None:
             Region("top", top),
             Region("now", section("Now", facts_list(facts))),
             Region("destinations", section("Destinations", listed)),
-            Region("lag", lag_section(ones, scene) if ones else NOTHING),
-            Region("loss", loss_section(ones, now_ms=scene.overview.at_ms)),
+            Region("lag", lag_section(views, context) if views else NOTHING),
+            Region("loss", loss_section(views, now_ms=context.overview.at_ms)),
             Region("find", _find(name), is_live=False),
         ),
     )
 
 
-def destination_page(destination_id: str, scene: PageContext, *, may_resume: bool) -> Page | None:
+def destination_page(destination_id: str, context: PageContext, *, may_resume: bool) -> Page | None:
     """One destination: verdict, books, flow, lag, loss; None when there is none of that name."""
-    one = scene.destination(destination_id)
-    if one is None:
+    view = context.destination(destination_id)
+    if view is None:
         return None
     return Page(
         title=destination_id,
         here="/destinations",
-        status=f"{destination_id}: {one.verdict.value}. {one.reason}",
+        status=f"{destination_id}: {view.verdict.value}. {view.reason}",
         regions=(
-            Region("top", _top(one, scene)),
-            Region("flow", _flow(one, scene, may_resume=may_resume)),
-            Region("lag", lag_section([one], scene)),
-            Region("loss", loss_section([one], now_ms=scene.overview.at_ms)),
-            Region("minutes", minutes_table(one)),
-            Region("find", _find(one.stream), is_live=False),
+            Region("top", _top(view, context)),
+            Region("flow", _flow(view, context, may_resume=may_resume)),
+            Region("lag", lag_section([view], context)),
+            Region("loss", loss_section([view], now_ms=context.overview.at_ms)),
+            Region("minutes", minutes_table(view)),
+            Region("find", _find(view.stream), is_live=False),
         ),
     )
 
 
-def destinations_page(scene: PageContext) -> Page:
-    ones = sorted(scene.destinations, key=lambda one: one.destination_id)
+def destinations_page(context: PageContext) -> Page:
+    views = sorted(context.destinations, key=lambda view: view.destination_id)
     heads = ("Destination", "Verdict", "Sending", "Address", "At once", "p95", "Backlog", "Waiting")
     rows: list[list[Child]] = [
         [
-            tag("a", one.destination_id, href=f"/streams/{one.destination_id}"),
-            badge(one.verdict),
-            _sending(one, scene),
-            code(_address(one, scene)),
-            _at_once(scene.flows.get(one.destination_id)),
-            wording.duration(one.since_accepted.p95_ms / 1000 if one.since_accepted else None),
-            wording.size(one.backlog_bytes),
-            wording.count(one.balance.waiting),
+            tag("a", view.destination_id, href=f"/streams/{view.destination_id}"),
+            badge(view.verdict),
+            _sending(view, context),
+            code(_address(view, context)),
+            _at_once(context.flows.get(view.destination_id)),
+            wording.duration(view.since_accepted.p95_ms / 1000 if view.since_accepted else None),
+            wording.size(view.backlog_bytes),
+            wording.count(view.balance.waiting),
         ]
-        for one in ones
+        for view in views
     ]
     listed = (
         table(heads, rows, caption="Destinations", numbers_from=4)
         if rows
         else nothing_yet("No stream has a destination yet.")
     )
-    bad = [one.destination_id for one in ones if one.verdict is not StreamVerdict.OK]
+    bad = [view.destination_id for view in views if view.verdict is not StreamVerdict.OK]
     said = f"In trouble: {', '.join(bad)}." if bad else "All destinations are well."
     top = fragment(tag("h1", "Destinations"), tag("p", said, class_="lead"), listed)
     return Page(
@@ -106,38 +106,38 @@ def destinations_page(scene: PageContext) -> Page:
     )
 
 
-def _top(one: DestinationView, scene: PageContext) -> Safe:
+def _top(view: DestinationView, context: PageContext) -> Safe:
     crumbs = tag(
         "p",
         tag("a", "Overview", href="/"),
         " / ",
-        tag("a", one.stream, href=f"/streams/{one.stream}"),
+        tag("a", view.stream, href=f"/streams/{view.stream}"),
         " / destination",
         class_="crumbs",
     )
     return tag(
         "section",
         crumbs,
-        tag("h1", one.destination_id, " ", badge(one.verdict)),
-        tag("p", wording.sentence(one.reason), class_="lead") if one.reason else NOTHING,
-        tag("p", "to ", code(_address(one, scene)), class_="quiet"),
-        books([one]),
+        tag("h1", view.destination_id, " ", badge(view.verdict)),
+        tag("p", wording.sentence(view.reason), class_="lead") if view.reason else NOTHING,
+        tag("p", "to ", code(_address(view, context)), class_="quiet"),
+        books([view]),
         class_="hero",
     )
 
 
-def _flow(one: DestinationView, scene: PageContext, *, may_resume: bool) -> Safe:
-    flow = scene.flows.get(one.destination_id)
-    configured = scene.configured(one.destination_id)
+def _flow(view: DestinationView, context: PageContext, *, may_resume: bool) -> Safe:
+    flow = context.flows.get(view.destination_id)
+    configured = context.configured(view.destination_id)
     causes = ", ".join(
-        f"{wording.count(number)} {cause}" for cause, number in one.waiting_by_cause.items()
+        f"{wording.count(number)} {cause}" for cause, number in view.waiting_by_cause.items()
     )
-    backlog = wording.plural(one.backlog_events, "event")
+    backlog = wording.plural(view.backlog_events, "event")
     facts: list[tuple[str, Child]] = [
         ("Breaker", _breaker(flow)),
         ("Requests at once, at most", _at_once(flow)),
-        ("Backlog", f"{backlog}, about {wording.size(one.backlog_bytes)}"),
-        ("Oldest event on its way", wording.duration(one.oldest_age_s)),
+        ("Backlog", f"{backlog}, about {wording.size(view.backlog_bytes)}"),
+        ("Oldest event on its way", wording.duration(view.oldest_age_s)),
         ("Waiting, by cause", causes or "none"),
     ]
     halted = halt_fact(configured, flow, may_resume=may_resume)
@@ -145,22 +145,22 @@ def _flow(one: DestinationView, scene: PageContext, *, may_resume: bool) -> Safe
         facts.insert(0, ("Sending", halted))
     elif configured and configured.resumed_at_ms:
         facts.append(("Resumed at", wording.clock(configured.resumed_at_ms)))
-    failing = _failing(configured, flow, now_ms=scene.overview.at_ms)
+    failing = _failing(configured, flow, now_ms=context.overview.at_ms)
     if failing and not halted:
         facts.insert(0, ("Nothing but failures", failing))
-    if one.silent_s:
-        facts.append(("No sign of the lane for", wording.duration(one.silent_s)))
-    if one.balance.dead:
-        path = f"/dead?stream={one.stream}&destination={one.name}"
-        said = wording.plural(one.balance.dead, "event")
+    if view.silent_s:
+        facts.append(("No sign of the lane for", wording.duration(view.silent_s)))
+    if view.balance.dead:
+        path = f"/dead?stream={view.stream}&destination={view.name}"
+        said = wording.plural(view.balance.dead, "event")
         facts.append(("Dead letters", tag("a", said, href=path)))
     return section("Now", facts_list(facts))
 
 
-def _sending(one: DestinationView, scene: PageContext) -> Safe:
+def _sending(view: DestinationView, context: PageContext) -> Safe:
     """What holds it back: a person's word, or its breaker."""
-    flow = scene.flows.get(one.destination_id)
-    halt = halt_of(scene.configured(one.destination_id), flow)
+    flow = context.flows.get(view.destination_id)
+    halt = halt_of(context.configured(view.destination_id), flow)
     if halt in {"", flow.breaker if flow else ""}:
         return _breaker(flow)
     return tag("span", halt, class_="warn")
@@ -199,9 +199,9 @@ def _at_once(flow: FlowView | None) -> str:
     )
 
 
-def _address(one: DestinationView, scene: PageContext) -> str:
-    found = scene.configured(one.destination_id)
-    return found.url if found else "(removed)"
+def _address(view: DestinationView, context: PageContext) -> str:
+    configured = context.configured(view.destination_id)
+    return configured.url if configured else "(removed)"
 
 
 def _find(stream: str) -> Safe:

@@ -26,7 +26,7 @@ def keys_page(
     )
 
 
-def revoke_page(key: ApiKey, *, around: Around) -> Page:
+def revoke_page(key: ApiKey, *, version: str, around: Around) -> Page:
     content = fragment(
         tag("h1", "Revoke ", code(key.id), "?"),
         tag("p", "Whoever uses it is refused within two seconds, for good."),
@@ -34,6 +34,7 @@ def revoke_page(key: ApiKey, *, around: Around) -> Page:
             "form",
             csrf_field(around),
             tag("input", type="hidden", name="id", value=key.id),
+            tag("input", type="hidden", name="version", value=version),
             tag("button", "Revoke it", type="submit", class_="act"),
             " ",
             tag("a", "Leave it", href="/keys"),

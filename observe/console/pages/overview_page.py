@@ -12,19 +12,19 @@ from observe.console.parts.pieces import badge, books, nothing_yet, section, tab
 from shared.proof.overview import DestinationView, Overview, StreamVerdict, StreamView, worst
 
 
-def overview_page(scene: PageContext) -> Page:
-    overview = scene.overview
+def overview_page(context: PageContext) -> Page:
+    overview = context.overview
     said = headline(overview)
     word = worst(tuple(stream.verdict for stream in overview.streams))
-    ordered = worst_first(scene.destinations)
+    ordered = worst_first(context.destinations)
     return Page(
         title="Overview",
         here="/",
         status=f"{word.value}: {said}",
         regions=(
-            Region("headline", _hero(scene, word, said)),
+            Region("headline", _hero(context, word, said)),
             Region("streams", _streams(overview.streams, ordered)),
-            Region("lag", lag_section(scene.destinations, scene)),
+            Region("lag", lag_section(context.destinations, context)),
             Region("loss", loss_section(ordered, now_ms=overview.at_ms)),
         ),
     )
@@ -35,16 +35,16 @@ def headline(overview: Overview) -> str:
     streams = overview.streams
     if not streams:
         return overview.problem.capitalize() + "." if overview.problem else "No stream yet."
-    everybody = [one for stream in streams for one in stream.destinations]
-    unaccounted = sum(one.balance.unaccounted for one in everybody)
+    everybody = [view for stream in streams for view in stream.destinations]
+    unaccounted = sum(view.balance.unaccounted for view in everybody)
     word = worst(tuple(stream.verdict for stream in streams))
     if unaccounted:
-        where = _list([one.destination_id for one in everybody if one.balance.unaccounted])
+        where = _list([view.destination_id for view in everybody if view.balance.unaccounted])
         is_are = "is" if unaccounted == 1 else "are"
         return f"{wording.plural(unaccounted, 'event')} {is_are} unaccounted for in {where}."
-    acked = sum(one.balance.acked for one in everybody)
+    acked = sum(view.balance.acked for view in everybody)
     if word is not StreamVerdict.OK:
-        bad = [one.destination_id for one in everybody if one.verdict is word] or [
+        bad = [view.destination_id for view in everybody if view.verdict is word] or [
             stream.name for stream in streams if stream.verdict is word
         ]
         return f"{_list(bad)} {_SAYS[word][len(bad) > 1]}."
@@ -70,27 +70,27 @@ def destinations_table(destinations: Sequence[DestinationView], *, caption: str)
     )  # fmt: skip
     rows: list[list[Child]] = [
         [
-            tag("a", one.stream, " → ", one.name, href=f"/streams/{one.destination_id}"),
-            badge(one.verdict),
-            tag("span", one.reason, class_="why") if one.reason else "",
-            wording.duration(one.since_accepted.p95_ms / 1000 if one.since_accepted else None),
-            wording.duration(one.oldest_age_s),
-            wording.count(one.balance.pending),
-            wording.count(one.balance.waiting),
-            wording.count(one.balance.dead),
+            tag("a", view.stream, " → ", view.name, href=f"/streams/{view.destination_id}"),
+            badge(view.verdict),
+            tag("span", view.reason, class_="why") if view.reason else "",
+            wording.duration(view.since_accepted.p95_ms / 1000 if view.since_accepted else None),
+            wording.duration(view.oldest_age_s),
+            wording.count(view.balance.pending),
+            wording.count(view.balance.waiting),
+            wording.count(view.balance.dead),
             tag(
-                "strong" if one.balance.unaccounted else "span",
-                wording.count(one.balance.unaccounted),
-                class_="bad" if one.balance.unaccounted else None,
+                "strong" if view.balance.unaccounted else "span",
+                wording.count(view.balance.unaccounted),
+                class_="bad" if view.balance.unaccounted else None,
             ),
         ]
-        for one in destinations
+        for view in destinations
     ]
     return table(heads, rows, caption=caption, numbers_from=3)
 
 
-def _hero(scene: PageContext, word: StreamVerdict, said: str) -> Safe:
-    overview = scene.overview
+def _hero(context: PageContext, word: StreamVerdict, said: str) -> Safe:
+    overview = context.overview
     troubles = [
         trouble
         for trouble in (overview.problem, overview.audit.problem)
@@ -101,10 +101,10 @@ def _hero(scene: PageContext, word: StreamVerdict, said: str) -> Safe:
         tag("p", badge(word), tag("span", wording.clock(overview.at_ms), class_="at"),
             class_="verdict"),
         tag("h1", said),
-        tag("ul", [tag("li", wording.sentence(one)) for one in troubles], class_="troubles")
+        tag("ul", [tag("li", wording.sentence(trouble)) for trouble in troubles], class_="troubles")
         if troubles
         else NOTHING,
-        books(scene.destinations),
+        books(context.destinations),
         class_="hero",
     )  # fmt: skip
 

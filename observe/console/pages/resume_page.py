@@ -1,4 +1,4 @@
-"""Decides when a destination stands still until a person resumes it, and asks that person."""
+"""Says that a destination stands still until a person resumes it, and asks that person."""
 
 from observe.console.page_context import FlowView
 from observe.console.parts import wording
@@ -45,12 +45,14 @@ def halt_fact(destination: Destination | None, flow: FlowView | None, *, may_res
 
 
 def resume_page(
-    destination: Destination, flow: FlowView | None, *, waiting: int, around: Around
+    destination: Destination, flow: FlowView | None, *, waiting: int, version: str, around: Around
 ) -> Page:
     halt = halt_of(destination, flow)
     name = code(destination.id)
     content = (
-        _question(destination, name, says=_SAYS[halt], waiting=waiting, around=around)
+        _question(
+            destination, name, says=_SAYS[halt], waiting=waiting, version=version, around=around
+        )
         if halt
         else fragment(
             tag("h1", name, " goes on"),
@@ -66,7 +68,13 @@ def resume_page(
 
 
 def _question(
-    destination: Destination, name: Safe, *, says: str, waiting: int, around: Around
+    destination: Destination,
+    name: Safe,
+    *,
+    says: str,
+    waiting: int,
+    version: str,
+    around: Around,
 ) -> Safe:
     there = wording.plural(waiting, "event")
     return fragment(
@@ -78,6 +86,7 @@ def _question(
             csrf_field(around),
             tag("input", type="hidden", name="stream", value=destination.stream),
             tag("input", type="hidden", name="destination", value=destination.name),
+            tag("input", type="hidden", name="version", value=version),
             tag("button", "Resume it", type="submit", class_="act"),
             " ",
             tag("a", "Leave it", href=f"/streams/{destination.id}"),

@@ -14,10 +14,10 @@ from shared.proof.overview import DestinationView, Node, Quantiles
 _NODES = tuple(node.value for node in Node)
 
 
-def lag_section(destinations: list[DestinationView], scene: PageContext) -> Safe:
+def lag_section(destinations: list[DestinationView], context: PageContext) -> Safe:
     """Everything there is to see of the lag of one destination, or of the slowest of several."""
     shown = slowest(destinations)
-    moments = scene.past.of([one.destination_id for one in destinations])
+    moments = context.lag_history.of([view.destination_id for view in destinations])
     if shown is None and not any(moment.nodes for moment in moments):
         return section("Lag", nothing_yet("Lag shows here once an event has been delivered."))
     is_one = len(destinations) == 1
@@ -77,10 +77,10 @@ def _times(shown: DestinationView, shares: Sequence[tuple[str, float]]) -> Safe:
     return table(heads, rows, caption="Time at each node", numbers_from=1)
 
 
-def _quantiles(found: Quantiles | None) -> list[str]:
-    if found is None:
+def _quantiles(quantiles: Quantiles | None) -> list[str]:
+    if quantiles is None:
         return [wording.NONE] * 4
-    times_ms = (found.mean_ms, found.p50_ms, found.p95_ms, found.p99_ms)
+    times_ms = (quantiles.mean_ms, quantiles.p50_ms, quantiles.p95_ms, quantiles.p99_ms)
     return [wording.duration(time_ms / 1000) for time_ms in times_ms]
 
 

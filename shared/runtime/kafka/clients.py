@@ -8,12 +8,15 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
-from aiokafka.errors import KafkaConnectionError, KafkaError
+from aiokafka.errors import IllegalOperation, KafkaConnectionError, KafkaError, ProducerFenced
 
 from shared.runtime.kafka.connection import client_connection
 from shared.runtime.setup_error import KafkaUnavailableError
 
 KafkaProducer: TypeAlias = AIOKafkaProducer
+# Another producer of the same transactional id has begun: the client says the second when it has
+# seen the first in the background.
+FENCED = (ProducerFenced, IllegalOperation)
 
 
 # aiokafka has no annotations.

@@ -12,6 +12,7 @@ WRONG = [
     (("gateway",), "HIFI_GATEWAY_PORT", "many"),
     (("gateway",), "HIFI_GATEWAY_LOG_LEVEL", "loud"),
     (("gateway",), "HIFI_SECRET_KEYS", "hunter2"),
+    (("gateway",), "HIFI_GATEWAY_OPERATOR_KEY", "hunter2"),
     (("delivery",), "HIFI_DELIVERY_SLOTS", "0"),
     (("delivery",), "HIFI_DELIVERY_LOG_LEVEL", "loud"),
     (("delivery",), "HIFI_SECRET_KEYS", "hunter2"),
@@ -23,7 +24,6 @@ WRONG = [
     ((*HIFI, "gateway"), "HIFI_GATEWAY_AUTH", "perhaps"),
     ((*HIFI, "gateway"), "HIFI_GATEWAY_WORKERS", "0"),
     ((*HIFI, "up"), "HIFI_UP_KAFKA_PORT", "many"),
-    ((*HIFI, "secrets", "rotate"), "HIFI_SECRET_KEYS", "hunter2"),
 ]
 
 

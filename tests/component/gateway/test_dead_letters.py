@@ -1,16 +1,17 @@
 """Dead letters over HTTP: filters, pages, payloads on request only, and re-drives within bounds."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
+from gateway.control.redrive import OvertakenError
 from gateway.settings import Settings
 from shared.config.access import ENTROPY_BYTES, ApiKey, Scope, new_text, secret_from
 from shared.config.configuration import Configuration, Stream
 from shared.event.topics import stream_topic
 from shared.retry.dead_letter import Place
-from shared.runtime.kafka.dead_letters import OvertakenError
 from shared.runtime.setup_error import KafkaUnavailableError
 from tests.support.gateway_fixtures import (
     FakeDeadLetters,
@@ -160,3 +161,70 @@ def test_keys_see_their_tenants_streams_and_only_administrators_send_again(
         assert get(PATH, headers=as_reader, params=payload).status_code == 200
         assert post(PATH + ":redrive", json={}, headers=as_reader).status_code == 403
         assert post(PATH + ":redrive", json={}, headers=as_admin).json()["count"] == 25
+
+
+def test_the_newest_come_with_how_many_match(
+    gateway: RunningGateway, resting: FakeDeadLetters
+) -> None:
+    order = {"reason": "status_401", "limit": 2}
+    assert gateway.client.post(PATH + ":redrive", json=order).json()["count"] == 2
+    query = {"reason": "status_401", "limit": "3"}
+    page = gateway.client.get("/v1/dead-letters:newest", params=query).json()
+    assert [each["place"] for each in page.pop("dead_letters")] == ["0:23", "0:21", "0:19"]
+    assert page == {
+        "matching": 12,
+        "redrivable": 10,
+        "redrivable_streams": ["orders"],
+        "is_complete": True,
+    }
+    resting.is_whole = False
+    assert gateway.client.get("/v1/dead-letters:newest").json()["is_complete"] is False
+    named = {"stream": ["orders", "nobodys"]}
+    assert gateway.client.get("/v1/dead-letters:newest", params=named).status_code == 404
+
+
+def test_all_are_listed_and_those_of_no_stream_to_the_operator_alone(
+    gateway: RunningGateway, resting: FakeDeadLetters
+) -> None:
+    listed = gateway.client.get("/v1/dead-letters", params={"limit": "1000"}).json()
+    streams = [letter["stream"] for letter in listed["dead_letters"]]
+    assert (streams.count("orders"), streams.count("others"), len(streams)) == (25, 1, 26)
+    named = gateway.client.get("/v1/dead-letters", params={"stream": "others"}).json()
+    assert [letter["place"] for letter in named["dead_letters"]] == ["0:99"]
+    assert gateway.client.get("/v1/streams/others/dead-letters").status_code == 404
+    assert gateway.client.get("/v1/dead-letters:newest").json()["matching"] == 25
+    text = new_text(kind="secret", key_id="reader", entropy=bytes(ENTROPY_BYTES))
+    reader = ApiKey("reader", (secret_from(text, signs=False),), scopes=frozenset({"read"}))
+    configuration = Configuration(streams={"orders": Stream("orders")}, keys={reader.id: reader})
+    locked = FixedConfig(configuration), Settings(auth="keys")
+    with running_gateway(FakePublisher([]), *locked, dead_letters=resting) as running:
+        as_reader = {"authorization": f"Bearer {text}"}
+        query = {"limit": "1000"}
+        listed = running.client.get("/v1/dead-letters", params=query, headers=as_reader).json()
+        assert {letter["stream"] for letter in listed["dead_letters"]} == {"orders"}
+
+
+def test_an_export_is_ndjson_page_by_page(gateway: RunningGateway) -> None:
+    headers = {"accept": "application/x-ndjson"}
+    answer = gateway.client.get(PATH, params={"limit": "20"}, headers=headers)
+    assert answer.headers["content-type"] == "application/x-ndjson"
+    lines = answer.text.splitlines()
+    after = answer.headers["hifi-next"]
+    answer = gateway.client.get(PATH, params={"after": after}, headers=headers)
+    assert "hifi-next" not in answer.headers
+    lines += answer.text.splitlines()
+    assert [json.loads(line)["data"]["id"] for line in lines] == [f"e{n}" for n in range(25)]
+
+
+def test_a_redrive_goes_on_under_its_id(gateway: RunningGateway) -> None:
+    first = gateway.client.post(PATH + ":redrive", json={"limit": 5}).json()
+    more = {"redrive_id": first["redrive_id"]}
+    assert gateway.client.post(PATH + ":redrive", json=more).json() == {
+        "redrive_id": first["redrive_id"],
+        "count": 20,
+        "already": 5,
+        "malformed": 0,
+        "is_complete": True,
+    }
+    odd = gateway.client.post(PATH + ":redrive", json={"redrive_id": "mine"})
+    assert (odd.status_code, odd.json()["code"]) == (400, "bad_object")

@@ -1,4 +1,4 @@
-"""The console's doors: sign-in, sessions, tenants, CSRF, host names, headers, payloads."""
+"""Who gets into the console: sign-in, sessions, tenants, CSRF, host names, headers, payloads."""
 
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -8,6 +8,7 @@ import pytest
 
 from shared.config.access import ENTROPY_BYTES, ApiKey, Scope, new_text, secret_from
 from shared.runtime.clock import now_ms
+from shared.runtime.setup_error import KafkaUnavailableError
 from tests.support.console_fixtures import RunningConsole, configure, csrf_of, found_event, letter
 
 PATHS = [
@@ -319,7 +320,8 @@ def test_a_redrive_counts_first_and_does_what_was_counted(
     assert console.dead.redrives == []
     done = client.post("/dead/redrive", data={**fields, "confirmed": "3"}, follow_redirects=True)
     assert "3 sent again." in done.text
-    assert [one.event_id for one in console.dead.letters if not one.is_redriven] == ["e-3"]
+    left = [each for each in console.dead.letters if each.place not in console.dead.marked]
+    assert [each.event_id for each in left] == ["e-3"]
 
 
 def test_what_cannot_be_counted_is_not_sent(console: RunningConsole, client: httpx.Client) -> None:
@@ -376,9 +378,10 @@ def test_odd_requests_get_an_answer_and_no_story(client: httpx.Client) -> None:
 def test_a_kafka_that_is_away_is_one_sentence(
     console: RunningConsole, client: httpx.Client
 ) -> None:
-    console.dead.problem = "Kafka at broker:9092 cannot be read now: try again when it is well."
+    problem = "Kafka at broker:9092 cannot be read now: try again when it is well."
+    console.dead.error = KafkaUnavailableError(problem)
     answer = client.get("/dead")
     assert answer.status_code == 503
-    assert console.dead.problem in answer.text
+    assert problem in answer.text
     # What is in memory is still shown.
     assert client.get("/").status_code == 200

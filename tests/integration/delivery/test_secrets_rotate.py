@@ -1,4 +1,4 @@
-"""Keys change without a secret being set again: real Kafka, the command as a person runs it."""
+"""Keys change without a secret being set again: real Kafka, a gateway, the command as it is run."""
 
 import asyncio
 from collections.abc import Iterator
@@ -8,13 +8,15 @@ from typer.testing import CliRunner, Result
 
 from deploy.cli.commands import app
 from deploy.local.cluster import Cluster
+from gateway.control.config_writer import write_config, write_records
 from shared.config.credentials import Bearer, secrets_of
 from shared.config.destination import Destination
 from shared.event.topics import fixed_specs
-from shared.runtime.kafka.config_topic import read_config, write_config, write_records
+from shared.runtime.kafka.config_topic import read_config
 from shared.runtime.kafka.topic_admin import topic_admin
 from shared.runtime.secret_box import SecretBox, new_key
-from shared.runtime.setup_error import SetupError
+from shared.runtime.setup_error import UsageError
+from tests.support.gateway_process import running
 
 pytestmark = pytest.mark.integration
 
@@ -43,8 +45,9 @@ def servers(kafka: Cluster) -> Iterator[str]:
 
 
 def rotate(servers: str, keys: str) -> Result:
-    environment = {"HIFI_SECRET_KEYS": keys}
-    return CliRunner().invoke(app, ["secrets", "rotate", "--kafka", servers], env=environment)
+    """With a gateway that has these keys."""
+    with running(servers, HIFI_SECRET_KEYS=keys) as gateway:
+        return CliRunner().invoke(app, ["secrets", "rotate", "--gateway", gateway.url])
 
 
 def stored(servers: str) -> dict[str, Destination]:
@@ -70,12 +73,12 @@ def test_after_a_rotation_the_newest_key_opens_everything(servers: str) -> None:
 def test_what_no_key_opens_is_named_and_stays(servers: str) -> None:
     before = stored(servers)
     result = rotate(servers, NEW)
-    assert isinstance(result.exception, SetupError)
+    assert isinstance(result.exception, UsageError)
     assert "rotating/one" in str(result.exception)
     assert stored(servers) == before
 
 
 def test_without_keys_there_is_nothing_to_rotate_with(servers: str) -> None:
     result = rotate(servers, "")
-    assert isinstance(result.exception, SetupError)
+    assert isinstance(result.exception, UsageError)
     assert "HIFI_SECRET_KEYS is not set" in str(result.exception)

@@ -22,12 +22,13 @@ from typer.testing import CliRunner
 
 from deploy.cli.commands import app
 from deploy.local.cluster import Cluster
+from gateway.control.config_writer import write_config
 from gateway.intake.events import Event
 from gateway.publish.publisher import KafkaPublisher
 from gateway.publish.report import Fate
 from shared.config.configuration import Stream
 from shared.event.topics import fixed_specs, stream_spec, stream_topic
-from shared.runtime.kafka.config_topic import ConfigFeed, write_config
+from shared.runtime.kafka.config_topic import ConfigFeed
 from shared.runtime.kafka.topic_admin import topic_admin
 from shared.runtime.setup_error import SetupError
 from tests.support.gateway_process import new_stream, running, settings, stored_ids
@@ -349,13 +350,19 @@ def test_streams_and_keys_made_over_http_are_live_on_another_gateway(kafka: Clus
         )
 
 
-def test_the_first_key_of_a_locked_gateway_goes_past_it(kafka: Cluster) -> None:
+def test_the_operator_key_makes_the_first_key_of_a_locked_gateway(kafka: Cluster) -> None:
     servers = kafka.bootstrap_servers
     stream = new_stream(servers)
     name = f"root-{uuid.uuid4().hex}"
-    made = ["keys", "create", name, "--bootstrap", "--kafka", servers, "--scope", "admin"]
-    with running(servers, HIFI_GATEWAY_AUTH="keys") as gateway:
+    operator = CliRunner().invoke(app, ["keys", "new-operator-key"]).stdout.strip()
+    locked = {"HIFI_GATEWAY_AUTH": "keys", "HIFI_GATEWAY_OPERATOR_KEY": operator}
+    with running(servers, **locked) as gateway:
         assert gateway.post(stream, ["a"]).status_code == 401
+        made = ["keys", "create", name, "--scope", "admin", "--gateway", gateway.url]
+        stranger = CliRunner().invoke(app, ["keys", "new-operator-key"]).stdout.strip()
+        refused = CliRunner().invoke(app, [*made, "--api-key", stranger])
+        assert "401 unauthenticated" in str(refused.exception)
+        made += ["--api-key", operator]
         given = CliRunner().invoke(app, [*made, "--scope", "write"])
         assert given.exit_code == 0, given.stderr
         headers = {"authorization": f"Bearer {given.stdout.strip()}"}
@@ -367,3 +374,4 @@ def test_the_first_key_of_a_locked_gateway_goes_past_it(kafka: Cluster) -> None:
         wait_until(takes, what="it takes events", timeout_s=30)
         again = CliRunner().invoke(app, made)
         assert "There is a key" in str(again.exception)
+        assert operator not in "".join(gateway.lines)

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from deploy.cli.commands import app
 from deploy.local.cluster import Cluster
+from gateway.control.config_writer import write_config
 from gateway.routes import new_request_id
 from shared.config.destination import Destination
 from shared.event.envelope import Envelope, History
@@ -24,7 +25,6 @@ from shared.retry.routing import route, route_receipt
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka import event_search
-from shared.runtime.kafka.config_topic import write_config
 from shared.runtime.kafka.event_search import find_request
 from shared.runtime.kafka.topic_admin import topic_admin
 from tests.support.gateway_process import Gateway, new_stream, running

@@ -17,12 +17,13 @@ from typer.testing import CliRunner
 from deploy.cli.commands import app
 from deploy.local.cluster import Cluster
 from deploy.local.ports import pick_free
+from gateway.control.config_writer import write_config
 from shared.config.configuration import Stream
 from shared.config.destination import Destination
 from shared.proof.receipt import ReceiptOutcome
-from shared.runtime.kafka.config_topic import write_config
 from tests.integration.observe.test_console_kafka import dies, event, outcome, stored, waits, write
 from tests.support.browser import Browser, Tab
+from tests.support.gateway_process import running as gateway_running
 from tests.support.stack_fixtures import fetch, wait_until
 
 pytestmark = pytest.mark.integration
@@ -34,7 +35,7 @@ DESTINATION = f"{STREAM}/to"
 
 @pytest.fixture
 def console(kafka: Cluster, tmp_path: Path) -> Iterator[str]:
-    """`python -m observe` without its audit, after some traffic; the address of its console."""
+    """`python -m observe` beside a gateway, after some traffic; the address of its console."""
     events = [event(STREAM, number) for number in range(22)]
     late, dead = events[20:]
     write(
@@ -60,11 +61,16 @@ def console(kafka: Cluster, tmp_path: Path) -> Iterator[str]:
         "METRICS_PORT": str(metrics_port),
         "CONSOLE_PORT": str(port),
     }
+    with gateway_running(kafka.bootstrap_servers) as gateway:
+        settings["CONSOLE_GATEWAY"] = gateway.url
+        yield from _console(settings, tmp_path, url=f"http://127.0.0.1:{port}")
+
+
+def _console(settings: dict[str, str], tmp_path: Path, *, url: str) -> Iterator[str]:
     env = os.environ | {f"HIFI_OBSERVE_{name}": value for name, value in settings.items()}
     with (tmp_path / "log").open("w") as log:
         running = subprocess.Popen([sys.executable, "-m", "observe"], env=env, stderr=log)
     try:
-        url = f"http://127.0.0.1:{port}"
         wait_until(
             lambda: DESTINATION in fetch(f"{url}/api/overview"),
             what=lambda: f"it has seen the stream; it says {(tmp_path / 'log').read_text()[-800:]}",

@@ -7,14 +7,8 @@ from dataclasses import replace
 import pytest
 
 from deploy.local.cluster import Cluster
-from observe.console.dead_desk import KafkaDeadDesk
-from observe.console.kafka_config import KafkaConfig
 from observe.console.page_context import flow_of
-from observe.console.pages.dead_page import DeadPageQuery
 from observe.console.pages.event_page import steps_of
-from shared.config.access import ApiKey, secret_from
-from shared.config.configuration import Stream
-from shared.config.destination import Destination
 from shared.event.envelope import Envelope, History, event_headers
 from shared.event.record import Origin, RecordOut
 from shared.event.topics import STATE, fixed_specs, stream_spec, stream_topic
@@ -25,7 +19,6 @@ from shared.retry.decision import DeadLetter, RetryLater
 from shared.retry.routing import route, route_receipt
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
-from shared.runtime.kafka.config_topic import read_config, write_config
 from shared.runtime.kafka.event_search import EventSearch, SearchResult
 from shared.runtime.kafka.state_topic import StateFeed
 from shared.runtime.kafka.topic_admin import topic_admin
@@ -165,37 +158,6 @@ def test_a_kafka_that_is_away_is_one_sentence() -> None:
         asyncio.run(EventSearch("127.0.0.1:9").find("ways", "e1"))
 
 
-def test_dead_letters_are_counted_shown_and_sent_again_once(kafka: Cluster) -> None:
-    stream, other = "desk", "desk-of-others"
-    letters = [dies(event(stream, number)) for number in range(120)]
-    letters += [dies(event(stream, 500), reason="deadline")]
-    write(kafka, other, [dies(event(other, 1))])
-    write(kafka, stream, letters)
-    desk = KafkaDeadDesk(kafka.bootstrap_servers, schedule=SCHEDULE)
-    ours = frozenset({stream})
-
-    async def run() -> None:
-        every = await desk.look(DeadPageQuery(), streams=ours)
-        assert (every.matching, every.redrivable, every.is_whole) == (121, 121, True)
-        assert len(every.rows) == 100
-        assert {row.stream for row in every.rows} == {stream}
-        times = [row.dead_at_ms for row in every.rows]
-        assert times == sorted(times, reverse=True)
-        wanted = DeadPageQuery(stream=stream, reason="status_4*")
-        assert (await desk.look(wanted, streams=ours)).matching == 120
-        assert await desk.redrive(wanted, streams=ours) == 120
-        assert await desk.redrive(wanted, streams=ours) == 0
-        left = await desk.look(DeadPageQuery(), streams=ours)
-        assert (left.matching, left.redrivable) == (121, 1)
-        # What somebody may not see is neither shown nor sent.
-        assert (await desk.look(DeadPageQuery(stream=other), streams=ours)).matching == 0
-        assert await desk.redrive(DeadPageQuery(stream=other), streams=ours) == 0
-        theirs = await desk.look(DeadPageQuery(stream=other), streams=frozenset({other}))
-        assert theirs.redrivable == 1
-
-    asyncio.run(run())
-
-
 def test_flow_is_shown_as_it_was_written(kafka: Cluster) -> None:
     record = FlowRecord(Flow(), since_ms=1_000, updated_at_ms=2_000)
     rows = [RecordOut(STATE, b"flows/to", record.to_json()), RecordOut(STATE, b"x", b"no JSON")]
@@ -210,30 +172,5 @@ def test_flow_is_shown_as_it_was_written(kafka: Cluster) -> None:
             await feed.stop()
         assert flows["flows/to"].breaker == "closed"
         assert "x" not in flows
-
-    asyncio.run(run())
-
-
-def test_a_destination_goes_on_with_everything_else_as_it_was(kafka: Cluster) -> None:
-    held = Destination("going", "on", "https://to.example/", is_paused=True, parallel_max=3)
-    write(kafka, "going", [])
-
-    async def run() -> Destination:
-        await write_config(kafka.bootstrap_servers, [Stream("going"), held])
-        await KafkaConfig(kafka.bootstrap_servers).store(held.resumed(at_ms=7))
-        return (await read_config(kafka.bootstrap_servers)).destinations[held.id]
-
-    assert asyncio.run(run()) == replace(held, is_paused=False, resumed_at_ms=7)
-
-
-def test_a_key_is_taken_off_the_configuration(kafka: Cluster) -> None:
-    key = ApiKey("console-test", (secret_from("a text", signs=False),))
-    write(kafka, "keys", [])
-
-    async def run() -> None:
-        await write_config(kafka.bootstrap_servers, [key])
-        assert "console-test" in (await read_config(kafka.bootstrap_servers)).keys
-        await KafkaConfig(kafka.bootstrap_servers).remove(key.config_key)
-        assert "console-test" not in (await read_config(kafka.bootstrap_servers)).keys
 
     asyncio.run(run())

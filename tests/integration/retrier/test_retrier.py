@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from gateway.control.redrive import KafkaDeadLetters, Redriven
 from shared.config.destination import Destination
 from shared.event.record import RecordOut
 from shared.event.topics import DEAD, retry_topic
 from shared.retry.dead_letter import DeadLetterFilter
 from shared.retry.schedule import RetrySchedule
-from shared.runtime.kafka.dead_letters import Redriven, redrive
 from tests.support.kafka_log import write_rows
 from tests.support.scripted_destination import Reply, Request, always, scripted_destination
 from tests.support.stack_fixtures import PATIENCE_S, RunningHifi, wait_until
@@ -92,10 +92,8 @@ def test_a_redriven_event_waits_and_is_delivered_in_the_books_too(hifi: RunningH
         wanted = DeadLetterFilter(stream="redriven", reason="status_401")
 
         def send_again() -> Redriven:
-            order = redrive(
-                hifi.kafka, wanted, redrive_id="r", schedule=RetrySchedule(), rate_per_s=1e6
-            )
-            return asyncio.run(order)
+            letters = KafkaDeadLetters(hifi.kafka, schedule=RetrySchedule())
+            return asyncio.run(letters.redrive(wanted, redrive_id="r", rate_per_s=1e6))
 
         assert send_again() == Redriven(count=30)
         hifi.wait_for_balance("redriven/to", lambda b: b.waiting == 30, what="30 wait again")

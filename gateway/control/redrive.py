@@ -1,4 +1,4 @@
-"""Reads dead letters from Kafka, and sends them again: a chunk at once, or not at all.
+"""Reads dead letters from Kafka, counts them, and sends them again.
 
 A chunk of a re-drive is one transaction: the waiting records, their receipts and their marks.
 Whoever begins a re-drive of a stream puts an end to an earlier one that still runs, so that two
@@ -6,12 +6,13 @@ can never send the same dead letter.
 """
 
 import asyncio
+import heapq
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
+from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-
-from aiokafka.errors import IllegalOperation, ProducerFenced
+from typing import Protocol
 
 from shared.event.record import KafkaPartition, RecordOut
 from shared.event.topics import DEAD, OUTCOME_BYTES_MAX, REDRIVEN, redriven_spec
@@ -25,12 +26,18 @@ from shared.retry.dead_letter import (
 )
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
-from shared.runtime.kafka.clients import KafkaProducer, new_producer, running
+from shared.runtime.kafka.clients import FENCED, KafkaProducer, new_producer, running
 from shared.runtime.kafka.reader import KafkaReader, open_reader
 from shared.runtime.kafka.topic_admin import topic_admin
 from shared.runtime.setup_error import KafkaUnavailableError, OperatorError
 
 _PAGE_LETTERS_MAX = 500
+# Some 50,000 records are read in a second (measured with 300 bytes each).
+SCAN_MAX = 50_000
+# What a person waits for a page; beyond that the counts are called incomplete.
+_SURVEY_S_MAX = 8.0
+# A re-drive answers before the 30 s after which clients commonly give up.
+_REDRIVE_S_MAX = 20.0
 # Letters of one transaction: enough that its cost of some 20 ms (measured) is shared by many.
 _CHUNK = 100
 # While a transaction is open, later records of its tiers wait. One that was left open by a crash
@@ -44,7 +51,7 @@ class OvertakenError(OperatorError):
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterPage:
-    """Some dead letters, and partition to read on; None at the end."""
+    """Some dead letters, and where to read on; None at the end."""
 
     letters: tuple[Letter, ...]
     next: Place | None
@@ -62,6 +69,17 @@ class Redriven:
     malformed: int = 0
     # Where more of them may be that were not come to.
     next: Place | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What a re-drive would come to, the newest letters, and which have been sent again."""
+
+    counts: Redriven
+    newest: tuple[Letter, ...]
+    marked: AbstractSet[Place]
+    # The streams of what would be sent.
+    streams: AbstractSet[str]
 
 
 class DeadLetters:
@@ -92,7 +110,7 @@ class DeadLetters:
         *,
         after: Place | None = None,
         count_max: int,
-        scan_max: int | None = None,
+        scan_max: int = SCAN_MAX,
     ) -> DeadLetterPage:
         """At most `count_max` that are wanted, having looked at no more than `scan_max`."""
         letters: list[Letter] = []
@@ -103,21 +121,11 @@ class DeadLetters:
                     letter = open_letter(record)
                     if wanted.takes(letter):
                         letters.append(letter)
-                    left = None if left is None else left - 1
+                    left -= 1
                     if len(letters) == count_max or left == 0:
                         after_it = Place(record.origin.partition, record.origin.offset + 1)
                         return DeadLetterPage(tuple(letters), after_it)
         return DeadLetterPage(tuple(letters), None)
-
-    async def at(self, place: Place) -> Letter | None:
-        """The dead letter at a place, if there is one."""
-        partition = KafkaPartition(DEAD, place.partition)
-        start, end = self._spans.get(partition, (0, 0))
-        if start <= place.offset < end:
-            place_only = self._reader.range({partition: (place.offset, place.offset + 1)})
-            async for record in place_only.records():
-                return open_letter(record)
-        return None
 
     async def redriven(self) -> set[Place]:
         """Those that were sent again."""
@@ -149,63 +157,96 @@ async def open_dead_letters(bootstrap_servers: str) -> AsyncIterator[DeadLetters
     async with topic_admin(bootstrap_servers) as admin:
         if DEAD not in await admin.names():
             raise KafkaUnavailableError(
-                f"The Kafka at {bootstrap_servers} has no topic {DEAD}: start `hifi up`,"
-                " or name another with --kafka HOST:PORT."
+                f"The Kafka at {bootstrap_servers} has no topic {DEAD}: is it a Kafka of Hifi?"
             )
         await admin.create_missing([redriven_spec()])
     async with open_reader(bootstrap_servers, fetch_max_bytes=OUTCOME_BYTES_MAX * 8) as reader:
         yield DeadLetters(reader, await reader.spans([DEAD]))
 
 
-async def count_redrive(
-    bootstrap_servers: str, wanted: DeadLetterFilter, *, count_max: int | None = None
-) -> Redriven:
-    """What a re-drive would send, having changed nothing."""
-    async with open_dead_letters(bootstrap_servers) as letters:
-        marked = await letters.redriven()
-        counted = Redriven()
-        async for page in letters.pages(wanted):
-            for letter in page.letters:
-                counted = _counted(counted, letter, marked)
-                if counted.count == count_max:
-                    return counted
-        return counted
+class DeadLetterStore(Protocol):
+    """Where dead letters rest; KafkaDeadLetters in a running gateway."""
+
+    async def page(
+        self, wanted: DeadLetterFilter, *, after: Place | None, count_max: int
+    ) -> tuple[DeadLetterPage, AbstractSet[Place]]: ...
+
+    async def survey(
+        self, wanted: DeadLetterFilter, *, count_max: int | None = None, newest_max: int = 0
+    ) -> Survey: ...
+
+    async def redrive(
+        self, wanted: DeadLetterFilter, *, redrive_id: str, rate_per_s: float, count_max: int | None
+    ) -> Redriven: ...
 
 
-async def redrive(
-    bootstrap_servers: str,
-    wanted: DeadLetterFilter,
-    *,
-    redrive_id: str,
-    schedule: RetrySchedule,
-    rate_per_s: float,
-    count_max: int | None = None,
-    duration_s_max: float = float("inf"),
-    on_progress: Callable[[Redriven], None] = lambda _: None,
-) -> Redriven:
-    """Send dead letters of one stream again, each at most once ever; safe to stop at any moment."""
-    assert wanted.stream is not None, "a re-drive is of one stream"
-    producer = new_producer(
-        bootstrap_servers,
-        transactional_id=f"hifi-redrive-{wanted.stream}",
-        transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS,
-        max_request_size=OUTCOME_BYTES_MAX,
-        compression_type="lz4",
-    )
-    # From its start on, an earlier re-drive of this stream can write no more: what that has marked
-    # by now is all that it ever will.
-    async with (
-        running(producer, bootstrap_servers),
-        open_dead_letters(bootstrap_servers) as letters,
-    ):
-        order = _Redrive(producer, rate_per_s, redrive_id=redrive_id, schedule=schedule)
-        return await order.run(
-            letters,
-            wanted,
-            count_max=count_max,
-            until_s=time.monotonic() + duration_s_max,
-            on_progress=on_progress,
+class KafkaDeadLetters:
+    """The dead letters of the Kafka that the gateway runs with."""
+
+    def __init__(self, bootstrap_servers: str, *, schedule: RetrySchedule) -> None:
+        self._bootstrap_servers = bootstrap_servers
+        self._schedule = schedule
+
+    async def page(
+        self, wanted: DeadLetterFilter, *, after: Place | None, count_max: int
+    ) -> tuple[DeadLetterPage, AbstractSet[Place]]:
+        """Some of them, and which have been sent again."""
+        async with open_dead_letters(self._bootstrap_servers) as letters:
+            page = await letters.page(wanted, after=after, count_max=count_max)
+            return page, await letters.redriven()
+
+    async def survey(
+        self, wanted: DeadLetterFilter, *, count_max: int | None = None, newest_max: int = 0
+    ) -> Survey:
+        """Count what a re-drive would send, and keep the newest letters; this changes nothing."""
+        until_s = time.monotonic() + _SURVEY_S_MAX
+        counts, newest, streams = Redriven(), list[Letter](), set[str]()
+        async with open_dead_letters(self._bootstrap_servers) as letters:
+            marked = await letters.redriven()
+            async for page in letters.pages(wanted):
+                for letter in page.letters:
+                    before, counts = counts, _counted(counts, letter, marked)
+                    if counts.count > before.count:
+                        streams.add(letter.stream)
+                    if counts.count == count_max:
+                        return Survey(counts, tuple(newest), marked, streams)
+                newest = heapq.nlargest(newest_max, [*newest, *page.letters], key=_age)
+                if time.monotonic() > until_s:
+                    counts = replace(counts, next=page.next)
+                    break
+        return Survey(counts, tuple(newest), marked, streams)
+
+    async def redrive(
+        self,
+        wanted: DeadLetterFilter,
+        *,
+        redrive_id: str,
+        rate_per_s: float,
+        count_max: int | None = None,
+        duration_s_max: float = _REDRIVE_S_MAX,
+    ) -> Redriven:
+        """Send letters of one stream again, each at most once ever; safe to stop at any moment."""
+        assert wanted.stream is not None, "a re-drive is of one stream"
+        producer = new_producer(
+            self._bootstrap_servers,
+            transactional_id=f"hifi-redrive-{wanted.stream}",
+            transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS,
+            max_request_size=OUTCOME_BYTES_MAX,
+            compression_type="lz4",
         )
+        # From its start on, an earlier re-drive of this stream can write no more: what that has
+        # marked by now is all that it ever will.
+        async with (
+            running(producer, self._bootstrap_servers),
+            open_dead_letters(self._bootstrap_servers) as letters,
+        ):
+            run = _Redrive(producer, rate_per_s, redrive_id=redrive_id, schedule=self._schedule)
+            until_s = time.monotonic() + duration_s_max
+            return await run.send_all(letters, wanted, count_max=count_max, until_s=until_s)
+
+
+def _age(letter: Letter) -> tuple[int, Place]:
+    return letter.dead_at_ms, letter.place
 
 
 class _Redrive:
@@ -221,19 +262,18 @@ class _Redrive:
     ) -> None:
         self._producer = producer
         self._rate_per_s = rate_per_s
-        # A chunk is written at once, so it must be small partition the rate is.
+        # A chunk is written at once, so it must be small where the rate is.
         self._chunk = max(1, min(_CHUNK, int(rate_per_s)))
         self._redrive_id = redrive_id
         self._schedule = schedule
 
-    async def run(
+    async def send_all(
         self,
         letters: DeadLetters,
         wanted: DeadLetterFilter,
         *,
         count_max: int | None,
         until_s: float,
-        on_progress: Callable[[Redriven], None],
     ) -> Redriven:
         marked = await letters.redriven()
         done = Redriven()
@@ -251,7 +291,6 @@ class _Redrive:
                 done = counted
             if chunk:
                 await self._send(chunk)
-                on_progress(done)
             next_s = begun_s + done.count / self._rate_per_s
             if stop_at is not None or max(next_s, time.monotonic()) > until_s:
                 return replace(done, next=stop_at or page.next)
@@ -265,8 +304,7 @@ class _Redrive:
         try:
             async with self._producer.transaction():
                 await self._write_all(rows)
-        except (ProducerFenced, IllegalOperation) as error:
-            # The client says the second when it has seen the first in the background.
+        except FENCED as error:
             raise OvertakenError(
                 "Another re-drive of this stream has begun and goes on in place of this one;"
                 " nothing was sent twice."
@@ -291,10 +329,10 @@ class _Redrive:
         return report
 
 
-def _counted(counted: Redriven, letter: Letter, marked: set[Place]) -> Redriven:
-    """The count after one more letter."""
+def _counted(counts: Redriven, letter: Letter, marked: AbstractSet[Place]) -> Redriven:
+    """The counts after one more letter."""
     if letter.place in marked:
-        return replace(counted, already=counted.already + 1)
+        return replace(counts, already=counts.already + 1)
     if not letter.can_be_redriven:
-        return replace(counted, malformed=counted.malformed + 1)
-    return replace(counted, count=counted.count + 1)
+        return replace(counts, malformed=counts.malformed + 1)
+    return replace(counts, count=counts.count + 1)

@@ -1,0 +1,54 @@
+"""Writes the config topic: all of Hifi follows what is stored there."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+
+from shared.config.model import ConfigObject
+from shared.event.topics import CONFIG
+from shared.runtime.kafka.clients import FENCED, new_producer, running
+from shared.runtime.setup_error import OperatorError
+
+# Whoever starts a transaction under this id ends an earlier one that is still open.
+_WRITER_ID = "hifi-config"
+# Readers wait for an open transaction; one that a crash has left must not hold them for long.
+_TRANSACTION_TIMEOUT_MS = 10_000
+
+
+class OutrunError(OperatorError):
+    """Another writer has begun meanwhile; nothing was stored."""
+
+
+@asynccontextmanager
+async def config_writer(
+    bootstrap_servers: str,
+) -> AsyncIterator[Callable[[bytes, bytes | None], Awaitable[None]]]:
+    """Store one record, unless another writer begins after us: then OutrunError, and nothing is."""
+    producer = new_producer(
+        bootstrap_servers,
+        transactional_id=_WRITER_ID,
+        transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS,
+    )
+
+    async def write(key: bytes, value: bytes | None) -> None:
+        try:
+            async with producer.transaction():
+                await producer.send_and_wait(CONFIG, key=key, value=value)
+        except FENCED as error:
+            raise OutrunError("Another gateway has changed the configuration meanwhile.") from error
+
+    async with running(producer, bootstrap_servers):
+        yield write
+
+
+async def write_config(bootstrap_servers: str, objects: Iterable[ConfigObject]) -> None:
+    """Store config objects; returns after Kafka has reported each."""
+    await write_records(bootstrap_servers, [(item.config_key, item.to_json()) for item in objects])
+
+
+async def write_records(
+    bootstrap_servers: str, records: Iterable[tuple[bytes, bytes | None]]
+) -> None:
+    """Store config records as they are; None as a value removes the object."""
+    async with running(new_producer(bootstrap_servers), bootstrap_servers) as producer:
+        for key, value in records:
+            await producer.send_and_wait(CONFIG, key=key, value=value)

@@ -1,0 +1,103 @@
+"""Calls the gateway's control API: one request, its answer or one sentence.
+
+An object that was read is changed only if it is still as it was read: the client keeps the ETag of
+each GET and sends it with the next change of the same object.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from shared.runtime.setup_error import UsageError
+
+# A change waits for Kafka (10 s at most) and for this gateway to follow it (2 s); a re-drive is
+# under way for 20 s.
+_TIMEOUT_S = 30.0
+
+
+class RefusedError(UsageError):
+    """The gateway answers, and does not do it."""
+
+    def __init__(self, status: int, code: str, detail: str, *, says: str) -> None:
+        super().__init__(says)
+        self.status = status
+        self.code = code
+        self.detail = detail
+
+
+class ControlClient:
+    """The control API of one gateway, as one caller. `setting`: what names the gateway."""
+
+    def __init__(
+        self, gateway: str, api_key: str | None, *, setting: str = "--gateway URL"
+    ) -> None:
+        self._setting = setting
+        self._gateway = gateway.rstrip("/")
+        self._headers = {} if not api_key else {"authorization": f"Bearer {api_key}"}
+        self._etags: dict[tuple[str, ...], str] = {}
+
+    def call(
+        self,
+        method: str,
+        *path: str,
+        body: dict[str, Any] | None = None,
+        query: Mapping[str, str | Sequence[str]] | None = None,
+    ) -> dict[str, Any]:
+        """The JSON that `/v1/` and the parts of the path answer; an error if that is no success."""
+        response = self.send(method, *path, body=body, query=query)
+        return response.json() if response.content else {}
+
+    def send(
+        self,
+        method: str,
+        *path: str,
+        body: dict[str, Any] | None = None,
+        query: Mapping[str, str | Sequence[str]] | None = None,
+        accept: str = "application/json",
+    ) -> httpx.Response:
+        """As `call`, for answers that are no JSON object."""
+        url = "/".join([self._gateway, "v1", *(quote(part, safe="") for part in path)])
+        headers = {**self._headers, "accept": accept}
+        # An action, such as `resume`, is a change of the object that it stands below.
+        changed = path[:-1] if method == "POST" else path
+        if method != "GET" and (etag := self._etags.get(changed)):
+            headers["if-match"] = etag
+        try:
+            response = httpx.request(
+                method, url, json=body, params=query, headers=headers, timeout=_TIMEOUT_S
+            )
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise UsageError(
+                f"No gateway answers at {self._gateway} ({error}):"
+                f" start one with `hifi up`, or name another with {self._setting}."
+            ) from error
+        if not response.is_success:
+            raise _refusal(response)
+        if method == "GET":
+            self._etags[path] = response.headers.get("etag", "")
+        return response
+
+    def etag(self, *path: str) -> str:
+        """The version of the object at a path when it was read; empty for none."""
+        return self._etags.get(path, "")
+
+    def expect(self, etag: str, *path: str) -> None:
+        """Change the object at a path only if it still has this ETag."""
+        self._etags[path] = etag
+
+
+def _refusal(response: httpx.Response) -> RefusedError:
+    status = response.status_code
+    says = f"The gateway answered {status}"
+    try:
+        problem = response.json()
+        code, detail = str(problem["code"]), str(problem["detail"])
+    except (ValueError, KeyError, TypeError):
+        says += ", and not as Hifi does: is this the address of a gateway of Hifi?"
+        return RefusedError(status, "", says, says=says)
+    says += f" {code}: {detail}"
+    if status in {401, 403}:
+        says += " Name a key with --api-key or HIFI_API_KEY; `hifi keys create --help` makes one."
+    return RefusedError(status, code, detail, says=says)
