@@ -45,7 +45,7 @@ class KafkaControlStore:
 
     async def change(self, key: bytes, judge: Judge) -> None:
         try:
-            async with asyncio.timeout(_DEADLINE_S), self._turn:
+            async with self._turn, asyncio.timeout(_DEADLINE_S):
                 pause_s_max = _PAUSE_S
                 while not await self._changed(key, judge):
                     # Of two that are as quick as each other, chance lets one end first.
