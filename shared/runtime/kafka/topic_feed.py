@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 import structlog
 
-from shared.event.record import RecordIn
+from shared.event.record import Position, RecordIn
 from shared.runtime.kafka.clients import kafka_errors
 from shared.runtime.kafka.reader import Follow, KafkaReader, start_reader
 from shared.runtime.setup_error import SetupError
@@ -49,6 +49,9 @@ class TopicFeed(Generic[T]):
         self._on_change = on_change
         self._reader: KafkaReader | None = None
         self._follow: Follow | None = None
+        # Only whoever writes asks for the newest value.
+        self._peeker: KafkaReader | None = None
+        self._peeking = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self._heard_at_s = float("-inf")
         self._answered_at_ms = 0
@@ -65,18 +68,33 @@ class TopicFeed(Generic[T]):
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
         await self._close()
+        await self._close_peeker()
 
     async def newest(self) -> T:
         """The value after all that was written up to now."""
         with kafka_errors(self._bootstrap_servers):
-            while self._reader is None:  # noqa: ASYNC110 - as below
-                await asyncio.sleep(_LOOK_S)
-            ends = await self._reader.ends([self._topic])
+            ends = await self._ends()
             # What the client has passed is in the value: between the two nothing else runs. It
             # tells nobody that it has passed the marker of a transaction, so look.
             while self._follow is None or not await self._follow.has_reached(ends):  # noqa: ASYNC110 - it tells nobody
                 await asyncio.sleep(_LOOK_S)
         return self.value
+
+    async def _ends(self) -> Position:
+        """Asked on a connection of its own: on the follower's, Kafka answers after its fetch."""
+        async with self._peeking:
+            if self._peeker is None:
+                self._peeker = await start_reader(self._bootstrap_servers)
+            try:
+                return await self._peeker.ends([self._topic])
+            except BaseException:
+                await self._close_peeker()
+                raise
+
+    async def _close_peeker(self) -> None:
+        peeker, self._peeker = self._peeker, None
+        if peeker is not None:
+            await peeker.close()
 
     @property
     def age_s(self) -> float:
