@@ -17,7 +17,8 @@ from gateway.callers import Caller, Callers, ConfigSource
 from gateway.counts import EventCounters
 from gateway.idempotency import Replays, id_base
 from gateway.intake import admission, cloud_events
-from gateway.intake.admission import Format, InFlight
+from gateway.intake.admission import Format
+from gateway.intake.byte_budget import ByteBudget
 from gateway.intake.event_finder import EventSpans, find_events
 from gateway.intake.events import Context, EventLimits, Parsed, key_finder, read_events
 from gateway.intake.plain_events import read_plain
@@ -79,14 +80,14 @@ class Ingest:
         self._body_limits = _body_limits(settings, settings.body_bytes_max)
         self._beacon_limits = _body_limits(settings, settings.beacon_bytes_max)
         share = settings.tenant_in_flight_share if callers.is_on else 1.0
-        self._in_flight = InFlight(
+        self._byte_budget = ByteBudget(
             settings.in_flight_bytes_max,
             tenant_bytes_max=int(share * settings.in_flight_bytes_max),
         )
         self._quotas = Quotas(settings.worker_count)
         self._replays = Replays(settings.idempotency_bytes_max)
         metrics.gauge(GATEWAY_IN_FLIGHT_BYTES).set_function(
-            lambda: self._in_flight.byte_count + publisher.overdue_bytes
+            lambda: self._byte_budget.byte_count + publisher.overdue_bytes
         )
 
     async def take(self, arrival: Arrival) -> Answer:
@@ -130,7 +131,7 @@ class Ingest:
             self._quotas.admit(tenant, now_s=monotonic())
         body = Body(
             arrival.receive,
-            in_flight=self._in_flight,
+            byte_budget=self._byte_budget,
             tenant=caller.tenant,
             overdue_bytes=self._publisher.overdue_bytes,
             limits=plan.limits,

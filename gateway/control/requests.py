@@ -21,7 +21,7 @@ from gateway.control.redrive import DeadLetterStore
 from gateway.control.revision import Preconditions, etag_of, preconditions
 from gateway.control.store import ControlStore
 from gateway.control.turns import SearchTurns
-from gateway.intake.admission import InFlight
+from gateway.intake.byte_budget import ByteBudget
 from gateway.intake.request_body import Body, BodyLimits, ClientGoneError
 from gateway.problems import Problem
 from gateway.settings import Settings
@@ -72,7 +72,7 @@ class ControlPlane:
         # Each takes a connection of its own to Kafka.
         self.letters_turn = asyncio.Semaphore(_LETTERS_AT_ONCE)
         self.search_turns = SearchTurns()
-        self.in_flight = InFlight(_BODIES_AT_ONCE * _BODY_BYTES_MAX)
+        self.byte_budget = ByteBudget(_BODIES_AT_ONCE * _BODY_BYTES_MAX)
         self._config = config
 
     @property
@@ -136,7 +136,7 @@ async def _json_object(request: Request, plane: Plane) -> dict[str, Any]:
     settings = plane.settings
     body = Body(
         request.receive,
-        in_flight=plane.in_flight,
+        byte_budget=plane.byte_budget,
         tenant="",
         overdue_bytes=0,
         limits=BodyLimits(

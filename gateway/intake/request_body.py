@@ -6,7 +6,8 @@ from time import monotonic
 
 from starlette.types import Message, Receive
 
-from gateway.intake.admission import InFlight, body_too_large
+from gateway.intake.admission import body_too_large
+from gateway.intake.byte_budget import ByteBudget
 from gateway.intake.encodings import opened
 from gateway.problems import Problem
 
@@ -34,13 +35,13 @@ class Body:
         self,
         receive: Receive,
         *,
-        in_flight: InFlight,
+        byte_budget: ByteBudget,
         tenant: str,
         overdue_bytes: int,
         limits: BodyLimits,
     ) -> None:
         self._receive = receive
-        self._in_flight = in_flight
+        self._byte_budget = byte_budget
         self._tenant = tenant
         self._overdue_bytes = overdue_bytes
         self._limits = limits
@@ -88,13 +89,13 @@ class Body:
 
     def release(self) -> None:
         if self._held:
-            self._in_flight.leave(self._held, tenant=self._tenant)
+            self._byte_budget.leave(self._held, tenant=self._tenant)
             self._held = 0
 
     def _hold(self, byte_count: int) -> None:
         """Count so many bytes as ours; those that were announced are counted already."""
         if byte_count > self._held:
-            self._in_flight.enter(
+            self._byte_budget.enter(
                 byte_count - self._held, tenant=self._tenant, overdue_bytes=self._overdue_bytes
             )
             self._held = byte_count

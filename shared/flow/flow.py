@@ -24,7 +24,8 @@ from shared.retry.attempt import (
     Verdict,
     WebhookDirective,
 )
-from shared.retry.schedule import RetrySchedule, parse_retry_after
+from shared.retry.retry_after import parse_retry_after
+from shared.retry.schedule import RetrySchedule
 
 # Local retries: a bucket of fifty, one each (two after a timeout, which cost both sides more), a
 # fifth back per success: in the long run a fifth of the traffic, whatever happens.

@@ -10,7 +10,8 @@ from typing import TypeAlias, assert_never
 
 from shared.event.envelope import History
 from shared.retry.attempt import Attempt, Failed, Failure, Outcome, Responded, Verdict, classify
-from shared.retry.schedule import RetrySchedule, Tier, Wait, parse_retry_after
+from shared.retry.retry_after import Wait, parse_retry_after
+from shared.retry.schedule import RetrySchedule, Tier
 
 RETRIES_EXHAUSTED = "retries_exhausted"
 DEADLINE_PASSED = "deadline_passed"

@@ -4,12 +4,12 @@ import pytest
 
 from gateway.intake.admission import (
     Format,
-    InFlight,
     echoed_request_id,
     read_encoding,
     read_format,
     traceparent,
 )
+from gateway.intake.byte_budget import ByteBudget
 from gateway.problems import Problem
 
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
@@ -81,22 +81,22 @@ def test_other_encodings_are_415(encoding: str) -> None:
 
 
 def test_room_is_given_up_to_the_last_byte_and_comes_back() -> None:
-    in_flight = InFlight(100)
-    in_flight.enter(60, tenant="t", overdue_bytes=0)
-    in_flight.enter(40, tenant="t", overdue_bytes=0)
+    budget = ByteBudget(100)
+    budget.enter(60, tenant="t", overdue_bytes=0)
+    budget.enter(40, tenant="t", overdue_bytes=0)
     with pytest.raises(Problem) as caught:
-        in_flight.enter(1, tenant="t", overdue_bytes=0)
+        budget.enter(1, tenant="t", overdue_bytes=0)
     assert caught.value.status == 503
     assert (b"retry-after", b"1") in caught.value.headers
-    assert in_flight.byte_count == 100, "a refusal takes no room"
-    in_flight.leave(60, tenant="t")
-    in_flight.enter(60, tenant="t", overdue_bytes=0)
+    assert budget.byte_count == 100, "a refusal takes no room"
+    budget.leave(60, tenant="t")
+    budget.enter(60, tenant="t", overdue_bytes=0)
 
 
 def test_overdue_bytes_take_room_too() -> None:
-    in_flight = InFlight(100)
+    budget = ByteBudget(100)
     with pytest.raises(Problem):
-        in_flight.enter(50, tenant="t", overdue_bytes=51)
+        budget.enter(50, tenant="t", overdue_bytes=51)
 
 
 @pytest.mark.parametrize(
@@ -123,11 +123,11 @@ def test_a_request_id_is_echoed_if_it_is_fit_for_a_header(header: str | None, ec
 
 
 def test_one_tenant_leaves_room_for_the_others() -> None:
-    in_flight = InFlight(100, tenant_bytes_max=75)
-    in_flight.enter(75, tenant="a", overdue_bytes=0)
+    budget = ByteBudget(100, tenant_bytes_max=75)
+    budget.enter(75, tenant="a", overdue_bytes=0)
     with pytest.raises(Problem) as caught:
-        in_flight.enter(1, tenant="a", overdue_bytes=0)
+        budget.enter(1, tenant="a", overdue_bytes=0)
     assert caught.value.status == 429
-    in_flight.enter(25, tenant="b", overdue_bytes=0)
-    in_flight.leave(75, tenant="a")
-    in_flight.enter(75, tenant="a", overdue_bytes=0)
+    budget.enter(25, tenant="b", overdue_bytes=0)
+    budget.leave(75, tenant="a")
+    budget.enter(75, tenant="a", overdue_bytes=0)

@@ -26,7 +26,8 @@ from shared.retry.decision import (
     Split,
     admit,
 )
-from shared.retry.schedule import RETRY_AFTER_S_MAX, RetrySchedule
+from shared.retry.retry_after import RETRY_AFTER_S_MAX
+from shared.retry.schedule import RetrySchedule
 from tests.support.samples import decided
 
 SEED = 20_261_121

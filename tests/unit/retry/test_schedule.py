@@ -8,16 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.retry.schedule import (
-    JITTER_FRACTION,
-    RETRY_AFTER_S_MAX,
-    RETRY_AFTER_S_MIN,
-    RetrySchedule,
-    Tier,
-    Wait,
-    jittered,
-    parse_retry_after,
-)
+from shared.retry.retry_after import RETRY_AFTER_S_MAX, RETRY_AFTER_S_MIN, Wait, parse_retry_after
+from shared.retry.schedule import JITTER_FRACTION, RetrySchedule, Tier, jittered
 from tests.support.samples import NOW_MS
 
 rolls = st.floats(0, 1, exclude_max=True)
