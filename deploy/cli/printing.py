@@ -1,4 +1,4 @@
-"""Decides how commands print: data to standard output, talk to standard error, nothing as markup.
+"""Prints for commands: data to standard output, talk to standard error, nothing as markup.
 
 What comes from events is never trusted: no markup, and no control character reaches a terminal.
 """

@@ -1,6 +1,6 @@
-"""Decides how it is told where each event is on its way to each destination, and since when.
+"""Says where each event is on its way to each destination, and since when.
 
-What several receipts say of one event is weighed as in every balance (see `Told`). What was not
+What several receipts say of one event is weighed as in every balance (see `OutcomeSets`). What was not
 read to its end is unknown, not undelivered.
 """
 

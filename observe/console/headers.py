@@ -1,4 +1,4 @@
-"""Decides the headers of every answer of the console: nothing but our own files runs or loads."""
+"""The headers of every answer of the console: nothing but our own files runs or loads."""
 
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"

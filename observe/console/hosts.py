@@ -1,4 +1,4 @@
-"""Decides which Host headers are answered, and which origins may post: no page from elsewhere.
+"""Checks Host and Origin headers: no page from elsewhere acts through the console.
 
 A page of a stranger can make a name of theirs point to 127.0.0.1 and then read what a console
 without sign-in shows (DNS rebinding). It cannot make the browser send another Host header.

@@ -1,4 +1,4 @@
-"""Decides how durations of the last minutes are kept: in slots that fall out as time goes on."""
+"""Keeps the durations of the last minutes in slots that fall out as time goes on."""
 
 from collections import deque
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Decides what share of an event's whole time each node has, so that the shares add up to it."""
+"""Computes each node's share of an event's whole time, so that the shares add up to it."""
 
 from shared.proof.overview import DestinationView, Node
 

@@ -1,4 +1,4 @@
-"""Decides which network addresses Hifi may send to: public ones, private ones if allowed, or never.
+"""Judges network addresses: public ones, private ones if allowed, and those never sent to.
 
 A destination's address is somebody else's wish. Without this, one could be pointed at what only we
 can reach (our own ports, a cloud's metadata service with its keys). Judged is the address that a

@@ -1,4 +1,4 @@
-"""Decides how a request proves that it is ours: the signature of the Standard Webhooks.
+"""Signs requests as the Standard Webhooks say, to prove that they are ours.
 
 HMAC-SHA256 over `id.timestamp.body`, in Base64, one `v1,...` for each secret that is valid, so
 that a receiver can go over from an old secret to a new one at any time between.

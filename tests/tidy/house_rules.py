@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 FUNCTION_LINES_MAX = 60
 FILE_LINES_MAX = 400
 LINE_CHARS_MAX = 100
+DECIDER = "shared/retry/decision.py"
 MODULES_MAX = 15
 
 # Such a name says where code was put, not what it does.
@@ -76,6 +77,8 @@ def starts_with_a_sentence(path: str, text: str) -> Iterator[str]:
     first = docstring.split("\n\n")[0]
     if not re.match(r"[A-Z`].*[.:;](\s|$)", first, re.DOTALL):
         yield f"{path}:1: the module starts with a docstring whose first sentence says what it does"
+    if first.startswith("Decides") and path != DECIDER:
+        yield f"{path}:1: only {DECIDER} decides; say what the module does, with a verb of its own"
 
 
 def is_short_enough(path: str, text: str) -> Iterator[str]:

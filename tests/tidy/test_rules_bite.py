@@ -5,7 +5,7 @@ import pytest
 from tests.tidy import house_rules
 from tests.tidy.house_rules import FILE_LINES_MAX, FUNCTION_LINES_MAX
 
-DOC = '"""Decides something."""\n'
+DOC = '"""Does something."""\n'
 LONG_BODY = "    x = 1\n" * FUNCTION_LINES_MAX
 LONG_DOC = '    """One.\n' + "    two\n" * 99 + '    """\n'
 
@@ -16,6 +16,7 @@ BROKEN = [
     ("a.py", "x = 1\n", "a.py:1: the module starts with a docstring"),
     ("a.py", '"""todo"""\n', "a.py:1: the module starts with a docstring"),
     ("a.py", "", "a.py:1: the module starts with a docstring"),
+    ("a.py", '"""Decides something."""\n', "a.py:1: only shared/retry/decision.py decides"),
     ("a.py", DOC + "x = 1\n" * FILE_LINES_MAX, "a.py:401: a file has at most 400 lines"),
     ("a.py", DOC + "#" * 101, "a.py:2: a line has at most 100 characters"),
     ("a.py", DOC + "#" * 101 + "  # noqa: E501", "a.py:2: a line has at most 100 characters"),

@@ -1,4 +1,4 @@
-"""Decides where the events of `hifi send` come from; each keeps its bytes and knows its place."""
+"""Reads the events of `hifi send`; each keeps its bytes and knows its place."""
 
 import json
 import sys

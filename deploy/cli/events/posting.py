@@ -1,4 +1,4 @@
-"""Decides how a batch is posted to the gateway, and which of its events are sent once more.
+"""Posts a batch to the gateway, and sends some of its events once more.
 
 Only what the gateway calls retryable is sent again: never what it rejected, never what it stored.
 """

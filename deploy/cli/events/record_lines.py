@@ -1,4 +1,4 @@
-"""Decides how a Kafka record of ours is shown: a line for people, a JSON object for programs."""
+"""Shows a Kafka record of ours: a line for people, a JSON object for programs."""
 
 import json
 from datetime import UTC, datetime

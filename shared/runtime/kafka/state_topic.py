@@ -1,4 +1,4 @@
-"""Decides how the state topic is followed: what is known of each destination, on every machine."""
+"""Follows the state topic: what is known of each destination, on every machine."""
 
 from collections.abc import Mapping
 
