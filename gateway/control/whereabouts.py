@@ -1,7 +1,7 @@
 """Says where each event is on its way to each destination, and since when.
 
-What several receipts say of one event is weighed as in every balance (see `OutcomeSets`). What was not
-read to its end is unknown, not undelivered.
+What several receipts say of one event is weighed as in every balance (see `OutcomeSets`). What was
+not read to its end is unknown, not undelivered.
 """
 
 from collections import Counter
