@@ -30,7 +30,7 @@ from gateway.publish.publisher import Publisher
 from gateway.publish.report import Fate, Report
 from gateway.publish.spool import Spool
 from gateway.quota import Quotas
-from gateway.request_options import RequestOptions, read_wishes
+from gateway.request_options import RequestOptions, read_options
 from gateway.settings import Settings
 from shared.config.configuration import Stream
 from shared.event.topics import stream_topic
@@ -99,10 +99,10 @@ class Ingest:
         body_format = admission.read_format(
             headers.get(b"content-type", ""), is_cloud_event=cloud_events.is_binary(headers)
         )
-        wishes = read_wishes(headers, arrival.query_string)
-        plan = _ReadingPlan(body_format, wishes, self._body_limits, now_ms)
+        options = read_options(headers, arrival.query_string)
+        plan = _ReadingPlan(body_format, options, self._body_limits, now_ms)
         given = await self._serve(arrival, caller, plan)
-        return given.minimal() if wishes.is_minimal else given
+        return given.minimal() if options.is_minimal else given
 
     async def take_beacon(self, arrival: Arrival, *, key: str) -> Answer:
         """POST .../beacon: what a page sends while it closes, as a type that needs no preflight."""
@@ -122,7 +122,7 @@ class Ingest:
         return given.minimal()
 
     async def _serve(self, arrival: Arrival, caller: Caller, plan: "_ReadingPlan") -> Answer:
-        headers, wishes = arrival.headers, plan.wishes
+        headers, options = arrival.headers, plan.options
         configuration = self._config.configuration
         stream = caller.stream(arrival.stream, configuration)
         encoding = admission.read_encoding(headers.get(b"content-encoding"))
@@ -145,62 +145,64 @@ class Ingest:
                 given_signature = headers.get(b"hifi-signature")
                 caller.check_signature(given_signature, body=wire, now_ms=plan.now_ms)
             raw = body.decompress(encoding, wire)
-            job = _Ingestion(arrival, stream, plan)
-            if wishes.idempotency_key is None or wishes.is_dry_run:
-                given = await self._judge_and_store(job, raw, arrival.request_id)
+            ingestion = _Ingestion(arrival, stream, plan)
+            if options.idempotency_key is None or options.is_dry_run:
+                given = await self._judge_and_store(ingestion, raw, arrival.request_id)
             else:
-                given = await self._once(job, raw, caller.tenant)
+                given = await self._once(ingestion, raw, caller.tenant)
         finally:
             body.release()
         limit_headers: tuple[tuple[bytes, bytes], ...] = ()
         if tenant is not None:
             now_s = monotonic()
-            self._quotas.use(tenant, events=job.event_count, byte_count=len(raw), now_s=now_s)
+            self._quotas.use(tenant, events=ingestion.event_count, byte_count=len(raw), now_s=now_s)
             limit_headers = self._quotas.headers(tenant, now_s=now_s)
-        return Answer(given.status, given.body, given.headers + limit_headers + wishes.applied)
+        return Answer(given.status, given.body, given.headers + limit_headers + options.applied)
 
-    async def _once(self, job: "_Ingestion", raw: bytes, tenant: str) -> Answer:
+    async def _once(self, ingestion: "_Ingestion", raw: bytes, tenant: str) -> Answer:
         """Serve a request with an Idempotency-Key, or repeat the answer it had."""
-        scope = f"{tenant}\0{job.stream.name}\0{job.plan.wishes.idempotency_key}"
+        scope = f"{tenant}\0{ingestion.stream.name}\0{ingestion.plan.options.idempotency_key}"
         remembered = self._replays.begin(scope, raw, now_s=monotonic())
         if remembered is not None:
             return Answer(remembered.status, remembered.body, remembered.headers + _REPLAYED)
         given: Answer | None = None
         try:
-            given = await self._judge_and_store(job, raw, id_base(scope))
+            given = await self._judge_and_store(ingestion, raw, id_base(scope))
         except Problem as problem:
-            body = problem.to_json(job.arrival.request_id)
+            body = problem.to_json(ingestion.arrival.request_id)
             given = Answer(problem.status, body, (*problem.headers, _PROBLEM_TYPE))
             raise
         finally:
             self._replays.end(scope, given)
         return given
 
-    async def _judge_and_store(self, job: "_Ingestion", raw: bytes, base: str) -> Answer:
-        wishes = job.plan.wishes
-        parsed = self._judge(job, raw, base)
-        job.event_count = len(parsed.events)
-        if wishes.is_strict and parsed.rejections:
-            self._count(job, {"rejected": len(parsed.rejections), "aborted": len(parsed.events)})
-            raise strict_refusal(parsed)
-        request_id = job.arrival.request_id
-        if wishes.is_dry_run:
-            return dry_answer(
-                parsed, partition_count=job.stream.partition_count, request_id=request_id
+    async def _judge_and_store(self, ingestion: "_Ingestion", raw: bytes, base: str) -> Answer:
+        options = ingestion.plan.options
+        parsed = self._judge(ingestion, raw, base)
+        ingestion.event_count = len(parsed.events)
+        if options.is_strict and parsed.rejections:
+            self._count(
+                ingestion, {"rejected": len(parsed.rejections), "aborted": len(parsed.events)}
             )
-        reports = await self._publish(job, parsed)
+            raise strict_refusal(parsed)
+        request_id = ingestion.arrival.request_id
+        if options.is_dry_run:
+            return dry_answer(
+                parsed, partition_count=ingestion.stream.partition_count, request_id=request_id
+            )
+        reports = await self._publish(ingestion, parsed)
         counts = count_outcomes(parsed, reports)
-        self._count(job, counts)
+        self._count(ingestion, counts)
         given = answer(
-            parsed, reports, counts=counts, request_id=request_id, lists_all=wishes.lists_all
+            parsed, reports, counts=counts, request_id=request_id, lists_all=options.lists_all
         )
         if isinstance(given, Problem):
             raise given
         return given
 
-    def _judge(self, job: "_Ingestion", raw: bytes, base: str) -> Parsed:
+    def _judge(self, ingestion: "_Ingestion", raw: bytes, base: str) -> Parsed:
         """Every event of the body, or why not."""
-        headers, stream, plan = job.arrival.headers, job.stream, job.plan
+        headers, stream, plan = ingestion.arrival.headers, ingestion.stream, ingestion.plan
         are_cloud_events = True
         if plan.body_format is Format.CLOUD_EVENT_BINARY:
             spans = EventSpans([cloud_events.from_headers(headers, raw)], "")
@@ -215,7 +217,7 @@ class Ingest:
         context = Context(
             id_base=base,
             accepted_at_ms=plan.now_ms,
-            key=plan.wishes.ordering_key,
+            key=plan.options.ordering_key,
             traceparent=admission.traceparent(headers.get(b"traceparent")),
             find_key=_find_key(stream.key_pointer) if stream.key_pointer else None,
             are_cloud_events=are_cloud_events,
@@ -232,31 +234,31 @@ class Ingest:
                 raise Problem("not_stored", detail, headers=((b"retry-after", b"10"),)) from error
         return parsed
 
-    async def _publish(self, job: "_Ingestion", parsed: Parsed) -> list[Report]:
+    async def _publish(self, ingestion: "_Ingestion", parsed: Parsed) -> list[Report]:
         if not parsed.events:
             return []
         begun_s = monotonic()
-        stream, topic = job.stream.name, stream_topic(job.stream.name)
+        stream, topic = ingestion.stream.name, stream_topic(ingestion.stream.name)
         reports = await self._publisher.publish(topic, parsed.events)
         took_s = monotonic() - begun_s
         self._counts.seconds_of(stream).observe(took_s)
-        if self._spool is not None and job.plan.wishes.is_async:
+        if self._spool is not None and ingestion.plan.options.is_async:
             # What is not stored will be on the disk.
-            request = _request(job, reports, Fate.NOT_STORED)
+            request = _request(ingestion, reports, Fate.NOT_STORED)
             reports = await self._spool.keep(topic, parsed.events, reports, request)
         if self._ledger is not None:
             self._ledger.note(
                 topic,
                 parsed.events,
                 reports,
-                request=_request(job, reports, Fate.SPOOLED),
+                request=_request(ingestion, reports, Fate.SPOOLED),
                 now_ms=time_ns() // 1_000_000,
             )
         return list(reports)
 
-    def _count(self, job: "_Ingestion", counts: Mapping[str, int]) -> None:
+    def _count(self, ingestion: "_Ingestion", counts: Mapping[str, int]) -> None:
         for word, count in counts.items():
-            counter = self._counts.events_of(job.stream.name, word)
+            counter = self._counts.events_of(ingestion.stream.name, word)
             if count:
                 counter.inc(count)
 
@@ -268,7 +270,7 @@ class _ReadingPlan(msgspec.Struct, frozen=True):
     """How a request is to be read, as its head says."""
 
     body_format: Format
-    wishes: RequestOptions
+    options: RequestOptions
     limits: BodyLimits
     now_ms: int
 
@@ -282,11 +284,11 @@ class _Ingestion(msgspec.Struct):
     event_count: int = 0
 
 
-def _request(job: _Ingestion, reports: Sequence[Report], or_fate: Fate) -> Request:
+def _request(ingestion: _Ingestion, reports: Sequence[Report], or_fate: Fate) -> Request:
     """The request as the ledger names it; it counts what is stored, or of the other fate."""
     stored = Fate.STORED
     count = sum([len(r.positions) for r in reports if r.fate is stored or r.fate is or_fate])
-    return Request(job.arrival.request_id, job.plan.now_ms, count)
+    return Request(ingestion.arrival.request_id, ingestion.plan.now_ms, count)
 
 
 def _body_limits(settings: Settings, body_bytes_max: int) -> BodyLimits:

@@ -40,7 +40,7 @@ _NONE = RequestOptions()
 _HEADERS = frozenset({b"prefer", b"idempotency-key", b"x-partition-key"})
 
 
-def read_wishes(headers: Mapping[bytes, str], query_string: bytes) -> RequestOptions:
+def read_options(headers: Mapping[bytes, str], query_string: bytes) -> RequestOptions:
     if not query_string and _HEADERS.isdisjoint(headers):
         return _NONE
     query = read_query(query_string)

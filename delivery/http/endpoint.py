@@ -13,7 +13,7 @@ from ipaddress import ip_address
 from urllib.parse import quote, urlsplit
 
 from delivery.http.connection import Connection, ExchangeError, Reply
-from shared.config.addresses import Address, judge_host, may_send, read_host
+from shared.config.addresses import Address, host_class, may_send, read_host
 from shared.retry.attempt import Failure
 from shared.runtime.resolver import (
     NoSuchHostError,
@@ -131,7 +131,7 @@ class Endpoint:
 
     async def _addresses(self) -> Sequence[Address]:
         """Those of the host, each of them judged."""
-        if judge_host(self.host) == "never":
+        if host_class(self.host) == "never":
             raise ExchangeError(Failure.POLICY_BLOCKED)
         if isinstance(self.host, str):
             try:

@@ -44,7 +44,7 @@ class Replay:
         return sum(end - self.start[where] for where, end in self.end.items())
 
     @property
-    def wish(self) -> str:
+    def fingerprint(self) -> str:
         """What was asked for; the same id must not mean something else later."""
         ends = (starting_offsets(self.start), starting_offsets(self.end))
         key = None if self.key is None else self.key.hex()
@@ -78,7 +78,7 @@ def kept_position(book: Path, wanted: Replay) -> Position:
     if not book.exists():
         return wanted.start
     kept = json.loads(book.read_text())
-    if kept["wish"] != wanted.wish:
+    if kept["fingerprint"] != wanted.fingerprint:
         raise UsageError(
             f"The replay {wanted.replay_id} was another span, destination or key ({book}):"
             " choose another --id."
@@ -91,7 +91,7 @@ def _keep(book: Path, wanted: Replay, at: Position) -> None:
     book.parent.mkdir(parents=True, exist_ok=True)
     draft = book.with_suffix(".new")
     rows = [[topic, partition, offset] for (topic, partition), offset in at.items()]
-    draft.write_text(json.dumps({"wish": wanted.wish, "at": rows}))
+    draft.write_text(json.dumps({"fingerprint": wanted.fingerprint, "at": rows}))
     draft.replace(book)
 
 

@@ -149,7 +149,7 @@ class _Spawner:
     """
 
     def __init__(self) -> None:
-        self._wishes: SimpleQueue[tuple[_Start, Future[_Process]]] = SimpleQueue()
+        self._starts: SimpleQueue[tuple[_Start, Future[_Process]]] = SimpleQueue()
         self._lock = Lock()
         self._thread: Thread | None = None
 
@@ -159,12 +159,12 @@ class _Spawner:
                 self._thread = Thread(target=self._run, name="spawner", daemon=True)
                 self._thread.start()
         future: Future[_Process] = Future()
-        self._wishes.put((start, future))
+        self._starts.put((start, future))
         return future.result()
 
     def _run(self) -> None:
         while True:
-            start, future = self._wishes.get()
+            start, future = self._starts.get()
             try:
                 future.set_result(start())
             except BaseException as error:  # noqa: BLE001 - the caller's thread raises it

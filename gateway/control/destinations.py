@@ -32,7 +32,7 @@ from gateway.control.requests import (
 )
 from gateway.control.revision import Preconditions
 from gateway.problems import Problem
-from shared.config.addresses import HostError, judge_host, may_send, read_host
+from shared.config.addresses import HostError, host_class, may_send, read_host
 from shared.config.configuration import Configuration
 from shared.config.credentials import OAuth2, secrets_of
 from shared.config.destination import Destination
@@ -214,7 +214,7 @@ async def _check_target(plane: ControlPlane, setting: str, url: str) -> str | No
         + (", and to private ones here; this is neither." if allows_private else "."),
         pointer=pointer,
     )
-    if judge_host(host) == "never":
+    if host_class(host) == "never":
         raise refusal
     if not isinstance(host, str):
         addresses = [host]

@@ -14,7 +14,7 @@ from observe.lag.follower import Follower, following
 from observe.lag.live_books import LiveBooks
 from observe.lag.progress import Lags, Progress
 from observe.lag.rolling import Rolling
-from observe.lag.verdict import Signs, judge
+from observe.lag.verdict import Signs, stream_verdict
 from observe.state import Observed
 from shared.config.configuration import Configuration
 from shared.config.destination import Destination
@@ -239,7 +239,7 @@ class Sampler:
             problem=self._problem or self._audit.blindness(at_ms),
             is_paused=destination.is_paused,
         )
-        verdict, reason = judge(signs, slow_after_s=self._slow_after_s)
+        verdict, reason = stream_verdict(signs, slow_after_s=self._slow_after_s)
         backlog = balance.pending + balance.waiting
         return DestinationView(
             stream=destination.stream,

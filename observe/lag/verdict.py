@@ -27,7 +27,7 @@ class Signs:
     is_paused: bool = False
 
 
-def judge(signs: Signs, *, slow_after_s: float) -> tuple[StreamVerdict, str]:
+def stream_verdict(signs: Signs, *, slow_after_s: float) -> tuple[StreamVerdict, str]:
     """The worst that holds, and why."""
     lost = sum(minute.lost_count for minute in signs.minutes)
     if lost:

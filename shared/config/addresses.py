@@ -12,7 +12,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from typing import Literal, TypeAlias
 
 Address: TypeAlias = IPv4Address | IPv6Address
-Judgement = Literal["public", "private", "never"]
+AddressClass = Literal["public", "private", "never"]
 
 # Cloud metadata services: whoever can ask them gets the machine's credentials. Link-local ones
 # (169.254.169.254 and its neighbours) are in the tables below.
@@ -113,43 +113,43 @@ def read_host(text: str) -> Address | str:
         raise HostError(f"{text!r} is not an IPv4 address") from error
 
 
-def judge(address: Address) -> Judgement:
+def address_class(address: Address) -> AddressClass:
     """What may be done with an address: the worst of what it is and what it wraps."""
     if isinstance(address, IPv4Address):
-        return _judge_4(address)
+        return _class_of_4(address)
     if address in _METADATA or any(address in network for network in _NEVER_6):
         return "never"
-    judgements = {_judge_4(inner) for inner in _wrapped(address)}
+    classes = {_class_of_4(inner) for inner in _wrapped(address)}
     if not any(address in network for network in _TRANSPARENT_6):
         is_private = address not in _GLOBAL_6 or any(address in net for net in _PRIVATE_6)
-        judgements.add("private" if is_private else "public")
-    return _worst(judgements)
+        classes.add("private" if is_private else "public")
+    return _worst(classes)
 
 
-def judge_host(host: Address | str) -> Judgement:
+def host_class(host: Address | str) -> AddressClass:
     """What can be said of a host before a resolver is asked."""
     if isinstance(host, str):
         return "never" if host in _METADATA_NAMES else "public"
-    return judge(host)
+    return address_class(host)
 
 
 def may_send(addresses: Iterable[Address], *, allows_private: bool) -> bool:
     """Whether every address of a host may be sent to; one bad answer spoils the rest."""
-    found = {judge(address) for address in addresses}
+    found = {address_class(address) for address in addresses}
     allowed = {"public", "private"} if allows_private else {"public"}
     return bool(found) and found <= allowed
 
 
-def _judge_4(address: IPv4Address) -> Judgement:
+def _class_of_4(address: IPv4Address) -> AddressClass:
     if address in _METADATA or any(address in network for network in _NEVER_4):
         return "never"
     return "private" if any(address in network for network in _PRIVATE_4) else "public"
 
 
-def _worst(judgements: set[Judgement]) -> Judgement:
-    if "never" in judgements:
+def _worst(classes: set[AddressClass]) -> AddressClass:
+    if "never" in classes:
         return "never"
-    return "private" if "private" in judgements else "public"
+    return "private" if "private" in classes else "public"
 
 
 def _wrapped(address: IPv6Address) -> Iterator[IPv4Address]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.config.addresses import HostError, judge, judge_host, may_send, read_host
+from shared.config.addresses import HostError, address_class, host_class, may_send, read_host
 
 # address -> judgement
 JUDGED = {
@@ -93,7 +93,7 @@ JUDGED = {
 
 @pytest.mark.parametrize("address", JUDGED)
 def test_each_address_has_the_judgement_of_the_table(address: str) -> None:
-    assert judge(ip_address(address)) == JUDGED[address]
+    assert address_class(ip_address(address)) == JUDGED[address]
 
 
 v4 = st.integers(0, 2**32 - 1).map(IPv4Address)
@@ -111,13 +111,13 @@ def test_no_wrapping_makes_an_address_better(address: IPv4Address) -> None:
         ("2001::", 64),
     ):
         wrapped = IPv6Address(int(IPv6Address(prefix)) | int(address) << shift)
-        assert order.index(judge(wrapped)) >= order.index(judge(address)), wrapped
+        assert order.index(address_class(wrapped)) >= order.index(address_class(address)), wrapped
 
 
 @given(v4)
 def test_what_python_calls_private_is_never_public(address: IPv4Address) -> None:
     if not address.is_global or address.is_multicast:
-        assert judge(address) != "public"
+        assert address_class(address) != "public"
 
 
 # spelling -> what it stands for
@@ -191,10 +191,10 @@ def test_any_spelling_of_an_address_is_the_address(address: IPv4Address) -> None
 
 
 def test_metadata_services_are_known_by_name() -> None:
-    assert judge_host(read_host("metadata.google.internal.")) == "never"
-    assert judge_host(read_host("METADATA")) == "never"
-    assert judge_host(read_host("shop.example")) == "public"
-    assert judge_host(read_host("0xa9fea9fe")) == "never"
+    assert host_class(read_host("metadata.google.internal.")) == "never"
+    assert host_class(read_host("METADATA")) == "never"
+    assert host_class(read_host("shop.example")) == "public"
+    assert host_class(read_host("0xa9fea9fe")) == "never"
 
 
 def test_one_bad_answer_spoils_the_rest() -> None:

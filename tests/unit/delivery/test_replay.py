@@ -29,7 +29,7 @@ def test_it_goes_on_where_it_was_and_refuses_another_wish(tmp_path: Path) -> Non
     assert wanted.event_count == 9
     book = tmp_path / "r1.json"
     assert kept_position(book, wanted) == {A: 0}
-    book.write_text(json.dumps({"wish": wanted.wish, "at": [[*A, 4]]}))
+    book.write_text(json.dumps({"fingerprint": wanted.fingerprint, "at": [[*A, 4]]}))
     assert kept_position(book, wanted) == {A: 4}
     with pytest.raises(UsageError, match="choose another --id"):
         kept_position(book, Replay("r1", TO, {A: 0}, {A: 10}))

@@ -1,4 +1,4 @@
-"""Quotas, replays, wishes and depth: tables of what is let in and what is not."""
+"""Quotas, replays, options and depth: tables of what is let in and what is not."""
 
 import json
 from typing import Any
@@ -12,7 +12,7 @@ from gateway.idempotency import Replays, id_base
 from gateway.intake.json_depth import is_deeper
 from gateway.problems import Problem
 from gateway.quota import Quotas
-from gateway.request_options import RequestOptions, read_wishes
+from gateway.request_options import RequestOptions, read_options
 from shared.config.access import Tenant
 
 ACME = Tenant("acme", events_per_s=100)
@@ -126,7 +126,7 @@ def test_ids_of_a_repetition_are_the_same_everywhere() -> None:
     assert id_base("a") != id_base("b")
 
 
-WISHES: list[tuple[dict[bytes, str], bytes, RequestOptions]] = [
+OPTIONS: list[tuple[dict[bytes, str], bytes, RequestOptions]] = [
     ({}, b"", RequestOptions()),
     ({b"prefer": "handling=strict"}, b"", RequestOptions(is_strict=True)),
     ({b"prefer": 'return="minimal", handling=lenient'}, b"", RequestOptions(is_minimal=True)),
@@ -141,9 +141,9 @@ WISHES: list[tuple[dict[bytes, str], bytes, RequestOptions]] = [
 ]
 
 
-@pytest.mark.parametrize(("headers", "query", "wishes"), WISHES)
-def test_wishes_are_read(headers: dict[bytes, str], query: bytes, wishes: RequestOptions) -> None:
-    assert read_wishes(headers, query) == wishes
+@pytest.mark.parametrize(("headers", "query", "options"), OPTIONS)
+def test_wishes_are_read(headers: dict[bytes, str], query: bytes, options: RequestOptions) -> None:
+    assert read_options(headers, query) == options
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_wishes_are_read(headers: dict[bytes, str], query: bytes, wishes: Reques
 )
 def test_wishes_that_make_no_sense_are_400(headers: dict[bytes, str], query: bytes) -> None:
     with pytest.raises(Problem) as caught:
-        read_wishes(headers, query)
+        read_options(headers, query)
     assert caught.value.status == 400
 
 

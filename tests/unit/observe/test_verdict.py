@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from observe.lag.verdict import STALLED_AFTER_S, Signs, judge
+from observe.lag.verdict import STALLED_AFTER_S, Signs, stream_verdict
 from shared.proof.balance import Balance
 from shared.proof.log_buckets import LogBuckets
 from shared.proof.overview import MinuteBooks, MinuteState, Node, Quantiles, StreamVerdict
@@ -41,14 +41,14 @@ TABLE = [
 
 def test_what_a_person_has_paused_does_not_stand_still_by_itself() -> None:
     signs = Signs(BALANCE, 99.0, 99.0, None, [WELL], is_paused=True)
-    found, reason = judge(signs, slow_after_s=30)
+    found, reason = stream_verdict(signs, slow_after_s=30)
     assert (found, reason) == (StreamVerdict.SLOW, "it is paused, and 8 events wait")
     idle = replace(signs, balance=Balance(1, 1, 0, 0, 0, 0), oldest_age_s=None)
-    assert judge(idle, slow_after_s=30) == (StreamVerdict.OK, "")
+    assert stream_verdict(idle, slow_after_s=30) == (StreamVerdict.OK, "")
 
 
 def test_a_loss_names_who_lost() -> None:
-    found = judge(Signs(BALANCE, 0, None, None, [LOSING]), slow_after_s=30)
+    found = stream_verdict(Signs(BALANCE, 0, None, None, [LOSING]), slow_after_s=30)
     assert found[1] == "2 events were lost in the last hour, at kafka"
 
 
@@ -63,7 +63,7 @@ def test_the_worst_that_holds_decides(  # noqa: PLR0917 - a table
     why: str,
 ) -> None:
     signs = Signs(BALANCE, silent, age, lag, minutes, problem)
-    found, reason = judge(signs, slow_after_s=30)
+    found, reason = stream_verdict(signs, slow_after_s=30)
     assert found is verdict
     assert why in reason
     assert bool(reason) == (verdict is not StreamVerdict.OK)
