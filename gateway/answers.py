@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from gateway.intake.events import Parsed
-from gateway.problems import Problem
+from gateway.problems import CONTENT_TYPE, Problem
 from gateway.publish.partitions import partition_of
 from gateway.publish.report import Fate, Report
 
@@ -27,6 +27,7 @@ _CODES = {
     Fate.UNKNOWN: "outcome_unknown",
     Fate.SPOOLED: "spooled",
 }
+PROBLEM_TYPE = (b"content-type", CONTENT_TYPE)
 _RESPOND_ASYNC = ((b"preference-applied", b"respond-async"),)
 
 
@@ -39,6 +40,10 @@ class Answer:
     def minimal(self) -> "Answer":
         """The answer without what the caller did not want to read: success needs no body."""
         return Answer(204, b"", self.headers) if self.status == 200 else self  # noqa: PLR2004
+
+
+def problem_answer(problem: Problem, request_id: str) -> Answer:
+    return Answer(problem.status, problem.to_json(request_id), (*problem.headers, PROBLEM_TYPE))
 
 
 def count_outcomes(parsed: Parsed, reports: Sequence[Report]) -> Counter[str]:
@@ -72,11 +77,11 @@ def answer(
     if lists_all or not is_taken:
         members["results"] = _results(parsed, reports, lists_all=lists_all)
     if counts["unknown"]:
-        return _problem(
+        return Problem(
             "outcome_unknown",
             "Kafka did not report in time on the events listed as unknown: they may be stored."
             " Send those again with the same ids.",
-            members,
+            members=members,
         )
     if counts["spooled"]:
         # A smaller promise than 200, and told as such, however many there are of each.
@@ -86,13 +91,14 @@ def answer(
         status = 200 if is_taken else 207
         return Answer(status, msgspec.json.encode({"request_id": request_id, **members}))
     if counts["retry"]:
-        return _problem(
+        return Problem(
             "not_stored",
             "Kafka took no event of this request. Send the events listed as retryable again.",
-            members,
+            members=members,
             headers=((b"retry-after", b"1"),),
         )
-    return _problem("all_rejected", "Each event is rejected for a reason of its own.", members)
+    detail = "Each event is rejected for a reason of its own."
+    return Problem("all_rejected", detail, members=members)
 
 
 def strict_refusal(parsed: Parsed) -> Problem:
@@ -104,7 +110,7 @@ def strict_refusal(parsed: Parsed) -> Problem:
         "results": _results(parsed, (), lists_all=False),
     }
     detail = "With handling=strict no event is stored unless each of them can be."
-    return _problem("strict_rejected", detail, members)
+    return Problem("strict_rejected", detail, members=members)
 
 
 def dry_answer(parsed: Parsed, *, partition_count: int, request_id: str) -> Answer:
@@ -127,18 +133,9 @@ def dry_answer(parsed: Parsed, *, partition_count: int, request_id: str) -> Answ
     return Answer(200, msgspec.json.encode(members))
 
 
-def _problem(
-    code: str,
-    detail: str,
-    members: dict[str, Any],
-    headers: tuple[tuple[bytes, bytes], ...] = (),
-) -> Problem:
-    return Problem(code, detail, members=members, headers=headers)
-
-
 def _results(parsed: Parsed, reports: Sequence[Report], *, lists_all: bool) -> list[dict[str, Any]]:
     """One entry for each event that was not accepted, or for all, in the order of the body."""
-    found: list[dict[str, Any]] = [
+    entries: list[dict[str, Any]] = [
         {
             "index": rejection.index,
             "id": rejection.id,
@@ -163,8 +160,7 @@ def _results(parsed: Parsed, reports: Sequence[Report], *, lists_all: bool) -> l
                 offset = None if report.first_offset is None else report.first_offset + nth
                 entry |= {"partition": report.partition, "offset": offset}
             else:
-                is_retryable = report.fate is not Fate.SPOOLED
                 entry |= {"code": _CODES[report.fate], "detail": report.reason}
-                entry["retryable"] = is_retryable
-            found.append(entry)
-    return sorted(found, key=lambda entry: int(entry["index"]))
+                entry["retryable"] = report.fate is not Fate.SPOOLED
+            entries.append(entry)
+    return sorted(entries, key=lambda entry: int(entry["index"]))

@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from gateway.answers import problem_answer
 from gateway.callers import Callers, ConfigSource
 from gateway.control import dead_letters as dead_letter_routes
 from gateway.control import destinations, keys, streams
@@ -30,7 +31,7 @@ from gateway.problems import Problem
 from gateway.publish.ledger import AckLedger
 from gateway.publish.publisher import Publisher
 from gateway.publish.spool import Spool
-from gateway.routes import EventPaths, new_request_id, problem_answer
+from gateway.routes import EventPaths, new_request_id
 from gateway.settings import Settings
 from shared.config.model import config_error
 from shared.metric_names import GATEWAY_REQUESTS

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from gateway.jwt import TokenReader
-from gateway.problems import Problem
+from gateway.problems import Problem, bad_credential
 from shared.config.access import (
     DEFAULT_TENANT,
     SCOPES,
@@ -113,19 +113,15 @@ class Callers:
         operator_key: str = "",
     ) -> None:
         self._config = config
-        self._is_on = is_on
+        self.is_on = is_on
         self._tokens = tokens
         self._operator = _operator(operator_key) if operator_key else None
-
-    @property
-    def is_on(self) -> bool:
-        return self._is_on
 
     def of_request(
         self, headers: Mapping[bytes, str], *, state: Mapping[str, Any], now_ms: int
     ) -> Caller:
         """Who sent the headers; Problem when we do not know or believe them."""
-        if not self._is_on:
+        if not self.is_on:
             return EVERYBODY
         authorization = headers.get(b"authorization")
         if authorization is None:
@@ -139,26 +135,26 @@ class Callers:
             )
         scheme, _, credential = authorization.partition(" ")
         if scheme.lower() != "bearer":
-            raise _bad_key("Authorization must be: Bearer KEY.")
+            raise bad_credential("Authorization must be: Bearer KEY.")
         if self._tokens is not None and credential.count(".") == 2:  # noqa: PLR2004 - a JWT's dots
-            claims = self._tokens.read(credential.strip())
-            return Caller(tenant=claims.tenant, scopes=claims.scopes)
+            tenant, scopes = self._tokens.read(credential.strip())
+            return Caller(tenant, scopes)
         return self.of_key(credential.strip(), now_ms=now_ms)
 
     def of_key(self, text: str, *, now_ms: int) -> Caller:
         """Whose key it is."""
         shown = read_text(text)
         if shown is None:
-            raise _bad_key("This is no key, or not all of one: its checksum is wrong.")
+            raise bad_credential("This is no key, or not all of one: its checksum is wrong.")
         key = self._config.configuration.keys.get(shown.key_id)
         if self._operator is not None and self._operator.secret_of(shown) is not None:
             key = self._operator
         secret = key.secret_of(shown) if key is not None else None
         # One text for both: nobody learns from us which ids there are.
         if key is None or secret is None:
-            raise _bad_key("There is no such key (any more).")
+            raise bad_credential("There is no such key (any more).")
         if not key.is_live(now_ms):
-            raise _bad_key("The key has expired.")
+            raise bad_credential("The key has expired.")
         return Caller(
             tenant=key.tenant,
             scopes=key.scopes,
@@ -197,10 +193,7 @@ def _of_certificate(certificate: Mapping[str, Any]) -> Caller:
         if name == "commonName"
     ]
     if len(names) != 1 or not is_name(names[0]):
-        raise _bad_key("The common name of the client certificate is not the name of a tenant.")
+        raise bad_credential(
+            "The common name of the client certificate is not the name of a tenant."
+        )
     return Caller(tenant=names[0], scopes=frozenset({"write", "read"}))
-
-
-def _bad_key(detail: str) -> Problem:
-    challenge = ((b"www-authenticate", b'Bearer realm="hifi", error="invalid_token"'),)
-    return Problem("unauthenticated", detail, headers=challenge)

@@ -9,6 +9,7 @@ one after a restart, makes no new event of a repeated one: only a duplicate that
 import hashlib
 from collections import OrderedDict
 from dataclasses import dataclass
+from itertools import islice
 
 from gateway.answers import Answer
 from gateway.problems import Problem
@@ -89,7 +90,8 @@ class Replays:
 
     def _forget(self, now_s: float) -> None:
         """Drop what is old, and the oldest when there is too much; never what is under way."""
-        for scope, entry in list(self._oldest()):
+        # A few from the old end: each request clears up more than it adds.
+        for scope, entry in list(islice(self._entries.items(), 4)):
             is_too_much = self._byte_count > self._bytes_max
             if not is_too_much and entry.kept_until_s > now_s:
                 return
@@ -97,15 +99,6 @@ class Replays:
                 continue
             del self._entries[scope]
             self._byte_count -= entry.byte_count
-
-    def _oldest(self) -> list[tuple[str, _Entry]]:
-        """A few from the old end: each request clears up more than it adds."""
-        found = []
-        for item in self._entries.items():
-            found.append(item)
-            if len(found) == 4:  # noqa: PLR2004 - more than one, and cheap
-                break
-        return found
 
 
 def id_base(scope: str) -> str:

@@ -12,7 +12,14 @@ from typing import Any
 import msgspec
 from starlette.types import Receive
 
-from gateway.answers import Answer, answer, count_outcomes, dry_answer, strict_refusal
+from gateway.answers import (
+    Answer,
+    answer,
+    count_outcomes,
+    dry_answer,
+    problem_answer,
+    strict_refusal,
+)
 from gateway.callers import Caller, Callers, ConfigSource
 from gateway.counts import EventCounters
 from gateway.idempotency import Replays, id_base
@@ -169,8 +176,7 @@ class Ingest:
         try:
             given = await self._judge_and_store(ingestion, raw, id_base(scope))
         except Problem as problem:
-            body = problem.to_json(ingestion.arrival.request_id)
-            given = Answer(problem.status, body, (*problem.headers, _PROBLEM_TYPE))
+            given = problem_answer(problem, ingestion.arrival.request_id)
             raise
         finally:
             self._replays.end(scope, given)
@@ -261,9 +267,6 @@ class Ingest:
             counter = self._counts.events_of(ingestion.stream.name, word)
             if count:
                 counter.inc(count)
-
-
-_PROBLEM_TYPE = (b"content-type", b"application/problem+json")
 
 
 class _ReadingPlan(msgspec.Struct, frozen=True):

@@ -1,13 +1,12 @@
 """Verifies JSON Web Tokens, and reads the tenant and scopes out of them."""
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import jwt
 
-from gateway.problems import Problem
+from gateway.problems import bad_credential
 from shared.config.access import SCOPES
 from shared.event.topics import is_name
 from shared.runtime.setup_error import SetupError
@@ -17,12 +16,6 @@ _ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "ES256", "ES384", "E
 # What clocks differ by, at most, where they are looked after.
 _LEEWAY_S = 30
 TENANT_CLAIM = "tenant"
-
-
-@dataclass(frozen=True, slots=True)
-class Claims:
-    tenant: str
-    scopes: frozenset[str]
 
 
 class TokenReader:
@@ -40,8 +33,8 @@ class TokenReader:
             ) from error
         self._keys: dict[str | None, Any] = {key.key_id: key for key in keys.keys}
 
-    def read(self, token: str) -> Claims:
-        """What the token says; Problem when it is not to be believed."""
+    def read(self, token: str) -> tuple[str, frozenset[str]]:
+        """Tenant and scopes; Problem when the token is not to be believed."""
         try:
             key_id = jwt.get_unverified_header(token).get("kid")
             key = self._keys.get(key_id)
@@ -57,15 +50,10 @@ class TokenReader:
                 options={"require": ["exp"]},
             )
         except (jwt.PyJWTError, ValueError) as error:
-            raise _refused(f"The token is not valid: {error}.") from error
+            raise bad_credential(f"The token is not valid: {error}.") from error
         tenant = claims.get(TENANT_CLAIM)
         if not isinstance(tenant, str) or not is_name(tenant):
-            raise _refused(f"The token's claim {TENANT_CLAIM} is not the name of a tenant.")
+            raise bad_credential(f"The token's claim {TENANT_CLAIM} is not the name of a tenant.")
         scope = claims.get("scope", "")
         granted = frozenset(scope.split()) if isinstance(scope, str) else frozenset()
-        return Claims(tenant=tenant, scopes=granted & SCOPES)
-
-
-def _refused(detail: str) -> Problem:
-    challenge = ((b"www-authenticate", b'Bearer realm="hifi", error="invalid_token"'),)
-    return Problem("unauthenticated", detail, headers=challenge)
+        return tenant, granted & SCOPES

@@ -120,3 +120,9 @@ class Problem(Exception):  # noqa: N818 - RFC 9457 calls it a problem
         if self.pointer is not None:
             document["pointer"] = self.pointer
         return msgspec.json.encode({**document, **self.members})
+
+
+def bad_credential(detail: str) -> Problem:
+    """A key, token or certificate that is not to be believed."""
+    challenge = ((b"www-authenticate", b'Bearer realm="hifi", error="invalid_token"'),)
+    return Problem("unauthenticated", detail, headers=challenge)

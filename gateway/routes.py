@@ -12,8 +12,7 @@ from time import monotonic, time_ns
 import structlog
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway import problems
-from gateway.answers import Answer
+from gateway.answers import PROBLEM_TYPE, Answer, problem_answer
 from gateway.callers import Callers
 from gateway.counts import EventCounters
 from gateway.http import cors
@@ -28,7 +27,6 @@ from shared.runtime.metrics import Metrics
 log = structlog.get_logger()
 
 _JSON = (b"content-type", b"application/json")
-_PROBLEM = (b"content-type", problems.CONTENT_TYPE)
 # For the metric only: what nginx counts when the client left before its answer.
 _CLIENT_GONE = 499
 _PATH = re.compile(r"/v1/streams/([^/]+)/(events|beacon)")
@@ -121,10 +119,6 @@ class EventPaths:
         return Answer(HTTPStatus.NO_CONTENT, b"", cors.preflight_headers(origin, asked))
 
 
-def problem_answer(problem: Problem, request_id: str) -> Answer:
-    return Answer(problem.status, problem.to_json(request_id), (*problem.headers, _PROBLEM))
-
-
 def new_request_id() -> str:
     """A UUID of version 7: sorts by time, and nobody else has it (RFC 9562)."""
     now_ms = time_ns() // 1_000_000
@@ -142,7 +136,7 @@ async def _respond(send: Send, answer: Answer, more: tuple[tuple[bytes, bytes], 
     headers = [*more, *answer.headers]
     if answer.status != HTTPStatus.NO_CONTENT:
         headers.append((b"content-length", b"%d" % len(answer.body)))
-        if _PROBLEM not in answer.headers:
+        if PROBLEM_TYPE not in answer.headers:
             headers.append(_JSON)
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
     await send({"type": "http.response.body", "body": answer.body})

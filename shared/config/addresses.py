@@ -9,10 +9,11 @@ a judgement does not hang on the version of Python.
 import re
 from collections.abc import Iterable, Iterator
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 Address: TypeAlias = IPv4Address | IPv6Address
 AddressClass = Literal["public", "private", "never"]
+_FROM_GOOD_TO_BAD: tuple[AddressClass, ...] = get_args(AddressClass)
 
 # Cloud metadata services: whoever can ask them gets the machine's credentials. Link-local ones
 # (169.254.169.254 and its neighbours) are in the tables below.
@@ -123,7 +124,7 @@ def address_class(address: Address) -> AddressClass:
     if not any(address in network for network in _TRANSPARENT_6):
         is_private = address not in _GLOBAL_6 or any(address in net for net in _PRIVATE_6)
         classes.add("private" if is_private else "public")
-    return _worst(classes)
+    return max(classes, key=_FROM_GOOD_TO_BAD.index)
 
 
 def host_class(host: Address | str) -> AddressClass:
@@ -135,21 +136,15 @@ def host_class(host: Address | str) -> AddressClass:
 
 def may_send(addresses: Iterable[Address], *, allows_private: bool) -> bool:
     """Whether every address of a host may be sent to; one bad answer spoils the rest."""
-    found = {address_class(address) for address in addresses}
+    classes = {address_class(address) for address in addresses}
     allowed = {"public", "private"} if allows_private else {"public"}
-    return bool(found) and found <= allowed
+    return bool(classes) and classes <= allowed
 
 
 def _class_of_4(address: IPv4Address) -> AddressClass:
     if address in _METADATA or any(address in network for network in _NEVER_4):
         return "never"
     return "private" if any(address in network for network in _PRIVATE_4) else "public"
-
-
-def _worst(classes: set[AddressClass]) -> AddressClass:
-    if "never" in classes:
-        return "never"
-    return "private" if "private" in classes else "public"
 
 
 def _wrapped(address: IPv6Address) -> Iterator[IPv4Address]:

@@ -9,6 +9,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import field, replace
+from functools import cache
 from typing import Annotated, Any, Self
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -99,13 +100,9 @@ def config_error(first: Mapping[str, Any]) -> ConfigError:
     return ConfigError(".".join(path), _SUBJECT.sub(lambda _: subject, first["msg"]))
 
 
-_ADAPTERS: dict[type[Any], TypeAdapter[Any]] = {}
-
-
+@cache
 def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
-    if kind not in _ADAPTERS:
-        _ADAPTERS[kind] = TypeAdapter(kind)
-    return _ADAPTERS[kind]
+    return TypeAdapter(kind)
 
 
 def _beyond(given: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:

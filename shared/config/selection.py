@@ -24,7 +24,6 @@ from shared.config.values import MemberPointer
 
 Test = Literal["equals", "one_of", "exists", "prefix"]
 TESTS: tuple[Test, ...] = ("equals", "one_of", "exists", "prefix")
-Scalar: TypeAlias = str | int | float | bool | None
 # A list of wanted values is looked through for each event.
 _VALUES_MAX = 100
 
