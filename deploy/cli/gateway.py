@@ -2,11 +2,11 @@
 
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Annotated
 
 import typer
+
+from deploy.cli.signals import on_signals
 
 
 def gateway(
@@ -23,19 +23,6 @@ def gateway(
     from gateway.settings import Settings  # noqa: PLC0415
     from shared.runtime.settings import read_settings  # noqa: PLC0415
 
-    with _stop_signals() as stop:
-        run(read_settings(Settings, program="hifi gateway"), workers, stop=stop)
-
-
-@contextmanager
-def _stop_signals() -> Iterator[threading.Event]:
     stop = threading.Event()
-    before = {
-        number: signal.signal(number, lambda *_: stop.set())
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    with on_signals(lambda *_: stop.set(), signal.SIGINT, signal.SIGTERM):
+        run(read_settings(Settings, program="hifi gateway"), workers, stop=stop)

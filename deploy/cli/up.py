@@ -17,6 +17,7 @@ from rich.text import Text
 from deploy.cli import options
 from deploy.cli.books import NoBooksError, observed_books
 from deploy.cli.printing import out
+from deploy.cli.signals import on_signals
 from deploy.local.stack import DEMO_DESTINATION, DEMO_STREAM, Stack
 from deploy.local.stack_settings import StackSettings
 from shared.proof.balance import Balance
@@ -90,15 +91,8 @@ class _Stop:
 def _signals(at_once: Callable[[], None]) -> Iterator[_Stop]:
     """Ctrl-C, a stop by a service manager and a closed terminal all mean: drain and stop."""
     stop = _Stop(at_once)
-    before = {
-        number: signal.signal(number, stop.take)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    }
-    try:
+    with on_signals(stop.take, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 class _Steps:
@@ -112,7 +106,7 @@ class _Steps:
 
     def __enter__(self) -> Self:
         if out.is_terminal:
-            self._live = Live(console=out, transient=True)
+            self._live = Live(console=out, transient=True, auto_refresh=False)
             with contextlib.suppress(OSError):
                 self._live.start()
         return self
@@ -125,10 +119,15 @@ class _Steps:
 
     def say(self, what: str) -> None:
         if self._live is not None:
-            with contextlib.suppress(OSError):
-                self._live.update(Text(f"  {what} ...", style="dim"), refresh=True)
+            self.show(Text(f"  {what} ...", style="dim"))
         else:
             self.tell(f"  {what} ...")
+
+    def show(self, line: Text) -> None:
+        """The line of a terminal anew."""
+        assert self._live is not None, "only a terminal has a line that changes"
+        with contextlib.suppress(OSError):
+            self._live.update(line, refresh=True)
 
     def tell(self, text: str) -> None:
         """A line that stays."""
@@ -187,9 +186,9 @@ async def _show_books(settings: StackSettings, kafka: str) -> None:
     """Keep the status line true; nothing is asked for a terminal that is not there."""
     if not out.is_terminal:
         await asyncio.Event().wait()
-    with _status() as show:
+    with _Steps() as status:
         while True:
-            show(await asyncio.to_thread(_demo_line, settings, kafka))
+            status.show(await asyncio.to_thread(_demo_line, settings, kafka))
             await asyncio.sleep(_STATUS_S)
 
 
@@ -204,23 +203,6 @@ def _demo_line(settings: StackSettings, kafka: str) -> Text:
         if (row.stream, row.destination) == (DEMO_STREAM, DEMO_DESTINATION)
     )
     return status_line(next(balances, Balance()))
-
-
-@contextmanager
-def _status() -> Iterator[Callable[[Text], None]]:
-    live = Live(console=out, transient=True, auto_refresh=False)
-
-    def show(line: Text) -> None:
-        with contextlib.suppress(OSError):
-            live.update(line, refresh=True)
-
-    with contextlib.suppress(OSError):
-        live.start()
-    try:
-        yield show
-    finally:
-        with contextlib.suppress(OSError):
-            live.stop()
 
 
 def status_line(balance: Balance) -> Text:

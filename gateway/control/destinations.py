@@ -99,9 +99,8 @@ async def put_destination(
     key = destination_config_key(destination_id(stream, destination))
     before, after = await plane.change(key, edit, when=when)
     log.info("destination.written", destination=after.id, tenant=caller.tenant)
-    status = HTTPStatus.OK if before is not None else HTTPStatus.CREATED
     warning = {"warning": warnings[-1]} if warnings else {}
-    return as_json(shown(after) | warning, status, item=after)
+    return as_json(shown(after) | warning, item=after, is_new=before is None)
 
 
 @router.post(f"{_PATH}/resume", response_model=Destination)

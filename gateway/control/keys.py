@@ -112,7 +112,7 @@ async def put_key(
 
     # First of all: of what is somebody else's, a condition must not tell anything.
     check_new(plane.configuration.keys.get(key))
-    return await _store(plane, key, edit, when, text=text, status=HTTPStatus.CREATED)
+    return await _store(plane, key, edit, when, text=text)
 
 
 @router.post("/v1/keys/{key}/rotate", response_model=ApiKey)
@@ -168,8 +168,7 @@ async def put_tenant(
             return strictly(Tenant.of(named(given, name=tenant)), before)
 
     before, after = await plane.change(tenant_config_key(tenant), edit, when=when)
-    status = HTTPStatus.OK if before is not None else HTTPStatus.CREATED
-    return as_json(after.known_fields(), status, item=after)
+    return as_json(after.known_fields(), item=after, is_new=before is None)
 
 
 @router.delete("/v1/tenants/{tenant}", status_code=204)
@@ -201,12 +200,13 @@ async def _store(
     when: Preconditions,
     *,
     text: str | None = None,
-    status: HTTPStatus = HTTPStatus.OK,
 ) -> Response:
-    _, after = await plane.change(key_config_key(key_id), edit, when=when)
+    before, after = await plane.change(key_config_key(key_id), edit, when=when)
     log.info("key.written", key=after.id, tenant=after.tenant)
     # A key's text is shown once, to whoever has it made.
-    return as_json(shown(after) | ({"key": text} if text else {}), status, item=after)
+    return as_json(
+        shown(after) | ({"key": text} if text else {}), item=after, is_new=before is None
+    )
 
 
 def _checked(key: ApiKey | None, caller: Caller) -> ApiKey:

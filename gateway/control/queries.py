@@ -19,16 +19,12 @@ def _time_ms(text: object) -> int:
     return at_ms
 
 
-def _place(text: object) -> Place:
-    return Place.of(str(text))
-
-
 TimeMs: TypeAlias = Annotated[
     int, BeforeValidator(_time_ms), WithJsonSchema({"type": "string", "format": "date-time"})
 ]
 # Where a record lies: its Kafka partition and its offset.
 PlaceText: TypeAlias = Annotated[
     Place,
-    PlainValidator(_place),
+    PlainValidator(lambda text: Place.of(str(text))),
     WithJsonSchema({"type": "string", "pattern": "^[0-9]{1,18}:[0-9]{1,18}$"}),
 ]

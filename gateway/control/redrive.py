@@ -93,10 +93,10 @@ class DeadLetters:
         self,
         wanted: DeadLetterFilter,
         *,
-        after: Place | None = None,
         count_max: int = _PAGE_LETTERS_MAX,
     ) -> AsyncIterator[DeadLetterPage]:
         """All that are wanted, page by page; what dies meanwhile is not among them."""
+        after: Place | None = None
         while True:
             page = await self.page(wanted, after=after, count_max=count_max)
             yield page
@@ -240,7 +240,7 @@ class KafkaDeadLetters:
             running(producer, self._bootstrap_servers),
             open_dead_letters(self._bootstrap_servers) as letters,
         ):
-            run = _Redrive(producer, rate_per_s, redrive_id=redrive_id, schedule=self._schedule)
+            run = _Redrive(producer, rate_per_s, redrive_id, self._schedule)
             until_s = time.monotonic() + duration_s_max
             return await run.send_all(letters, wanted, count_max=count_max, until_s=until_s)
 
@@ -249,23 +249,14 @@ def _age(letter: Letter) -> tuple[int, Place]:
     return letter.dead_at_ms, letter.place
 
 
+@dataclass(frozen=True, slots=True)
 class _Redrive:
     """One re-drive under way."""
 
-    def __init__(
-        self,
-        producer: KafkaProducer,
-        rate_per_s: float,
-        *,
-        redrive_id: str,
-        schedule: RetrySchedule,
-    ) -> None:
-        self._producer = producer
-        self._rate_per_s = rate_per_s
-        # A chunk is written at once, so it must be small where the rate is.
-        self._chunk = max(1, min(_CHUNK, int(rate_per_s)))
-        self._redrive_id = redrive_id
-        self._schedule = schedule
+    producer: KafkaProducer
+    rate_per_s: float
+    redrive_id: str
+    schedule: RetrySchedule
 
     async def send_all(
         self,
@@ -278,7 +269,9 @@ class _Redrive:
         marked = await letters.redriven()
         done = Redriven()
         begun_s = time.monotonic()
-        async for page in letters.pages(wanted, count_max=self._chunk):
+        # A chunk is written at once, so it must be small where the rate is.
+        chunk_max = max(1, min(_CHUNK, int(self.rate_per_s)))
+        async for page in letters.pages(wanted, count_max=chunk_max):
             chunk: list[Letter] = []
             stop_at: Place | None = None
             for letter in page.letters:
@@ -291,7 +284,7 @@ class _Redrive:
                 done = counted
             if chunk:
                 await self._send(chunk)
-            next_s = begun_s + done.count / self._rate_per_s
+            next_s = begun_s + done.count / self.rate_per_s
             if stop_at is not None or max(next_s, time.monotonic()) > until_s:
                 return replace(done, next=stop_at or page.next)
             await asyncio.sleep(max(next_s - time.monotonic(), 0.0))
@@ -299,10 +292,10 @@ class _Redrive:
 
     async def _send(self, chunk: list[Letter]) -> None:
         rows = redriven_rows(
-            chunk, schedule=self._schedule, redrive_id=self._redrive_id, now_ms=now_ms()
+            chunk, schedule=self.schedule, redrive_id=self.redrive_id, now_ms=now_ms()
         )
         try:
-            async with self._producer.transaction():
+            async with self.producer.transaction():
                 await self._write_all(rows)
         except FENCED as error:
             raise OvertakenError(
@@ -315,18 +308,15 @@ class _Redrive:
         reports: list[asyncio.Future[object]] = []
         try:
             for row in rows:
-                reports.append(await self._write(row))  # noqa: PERF401 - those before a failure count
+                report = await self.producer.send(
+                    row.topic, row.value, key=row.key, headers=list(row.headers)
+                )
+                reports.append(report)  # those before a failure count
         finally:
             results = await asyncio.gather(*reports, return_exceptions=True)
         for result in results:
             if isinstance(result, BaseException):
                 raise result
-
-    async def _write(self, row: RecordOut) -> "asyncio.Future[object]":
-        report: asyncio.Future[object] = await self._producer.send(
-            row.topic, row.value, key=row.key, headers=list(row.headers)
-        )
-        return report
 
 
 def _counted(counts: Redriven, letter: Letter, marked: AbstractSet[Place]) -> Redriven:

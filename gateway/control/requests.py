@@ -4,10 +4,11 @@ A change is judged on the newest object there is and stored in one step for all 
 nobody's change is lost to somebody else's (see ControlStore).
 """
 
-import asyncio
+from asyncio import Semaphore
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any, TypeVar
 
@@ -47,38 +48,29 @@ PathName = Annotated[str, Path(json_schema_extra={"pattern": f"^{NAME_PATTERN.pa
 PROBLEMS_MEMBER = "x-problems"
 
 
+@dataclass(frozen=True, kw_only=True)
 class ControlPlane:
     """What the routes work with; one for each application."""
 
-    def __init__(
-        self,
-        *,
-        settings: Settings,
-        config: ConfigSource,
-        callers: Callers,
-        store: ControlStore,
-        dead_letters: DeadLetterStore,
-        receipts: ReceiptStore,
-        resolve: Resolve,
-        box: SecretBox,
-    ) -> None:
-        self.settings = settings
-        self.callers = callers
-        self.store = store
-        self.dead_letters = dead_letters
-        self.receipts = receipts
-        self.resolve = resolve
-        self.box = box
-        # Each takes a connection of its own to Kafka.
-        self.letters_turn = asyncio.Semaphore(_LETTERS_AT_ONCE)
-        self.search_turns = SearchTurns()
-        self.byte_budget = ByteBudget(_BODIES_AT_ONCE * _BODY_BYTES_MAX)
-        self._config = config
+    settings: Settings
+    config: ConfigSource
+    callers: Callers
+    store: ControlStore
+    dead_letters: DeadLetterStore
+    receipts: ReceiptStore
+    resolve: Resolve
+    box: SecretBox
+    # Each takes a connection of its own to Kafka.
+    letters_turn: Semaphore = field(default_factory=partial(Semaphore, _LETTERS_AT_ONCE))
+    search_turns: SearchTurns = field(default_factory=SearchTurns)
+    byte_budget: ByteBudget = field(
+        default_factory=partial(ByteBudget, _BODIES_AT_ONCE * _BODY_BYTES_MAX)
+    )
 
     @property
     def configuration(self) -> Configuration:
         """As of now."""
-        return self._config.configuration
+        return self.config.configuration
 
     async def change(
         self,
@@ -166,11 +158,6 @@ async def _json_object(request: Request, plane: Plane) -> dict[str, Any]:
 JsonObject = Annotated[dict[str, Any], Depends(_json_object)]
 
 
-def bad_input(code: str, error: ConfigError) -> Problem:
-    pointer = "/" + error.setting.replace(".", "/") if error.setting else None
-    return Problem(code, f"{error}.", pointer=pointer)
-
-
 @contextmanager
 def telling_problems() -> Iterator[None]:
     """Tell what is wrong with what a caller sent, or that Kafka is away, as a Problem."""
@@ -178,7 +165,8 @@ def telling_problems() -> Iterator[None]:
         yield
     except (ConfigError, ValidationError) as error:
         wrong = error if isinstance(error, ConfigError) else config_error(error.errors()[0])
-        raise bad_input("bad_object", wrong) from None
+        pointer = "/" + wrong.setting.replace(".", "/") if wrong.setting else None
+        raise Problem("bad_object", f"{wrong}.", pointer=pointer) from None
     except KafkaUnavailableError as error:
         headers = ((b"retry-after", b"2"),)
         raise Problem("kafka_unavailable", str(error), headers=headers) from error
@@ -203,14 +191,11 @@ def strictly(item: Configured, before: Configured | None) -> Configured:
 
 
 def as_json(
-    shown: Mapping[str, Any],
-    status: HTTPStatus = HTTPStatus.OK,
-    *,
-    item: ConfigObject | None = None,
+    shown: Mapping[str, Any], *, item: ConfigObject | None = None, is_new: bool = False
 ) -> Response:
     """An answer; with the object that it shows, it carries its ETag."""
     headers = {"etag": etag_of(item)} if item is not None else None
-    body = msgspec.json.encode(shown)
+    body, status = msgspec.json.encode(shown), HTTPStatus.CREATED if is_new else HTTPStatus.OK
     return Response(body, status_code=status, headers=headers, media_type="application/json")
 
 

@@ -67,8 +67,7 @@ async def put_stream(
     check_owner(plane.configuration.streams.get(stream))
     before, after = await plane.change(stream_config_key(stream), edit, when=when)
     log.info("stream.written", stream=stream, tenant=caller.tenant)
-    status = HTTPStatus.OK if before is not None else HTTPStatus.CREATED
-    return as_json(shown(after), status, item=after)
+    return as_json(shown(after), item=after, is_new=before is None)
 
 
 @router.delete("/v1/streams/{stream}", status_code=204, openapi_extra=also("stream_in_use"))

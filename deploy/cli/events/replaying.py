@@ -13,6 +13,7 @@ from delivery.settings import DeliverySettings
 from delivery.spark.replay import Replay, count_matching, replay
 from deploy.cli.events.replay_order import ReplayOrder
 from deploy.cli.printing import talk
+from deploy.cli.signals import on_signals
 from deploy.local.secret_keys import VARIABLE, secret_keys
 from shared.event.record import Position
 from shared.event.topics import destination_id, stream_topic
@@ -50,33 +51,30 @@ def carry_out(order: ReplayOrder) -> None:
 
 def _run(spark: SparkSession, wanted: Replay, settings: DeliverySettings) -> None:
     stop: list[int] = []
-    before = signal.signal(signal.SIGINT, lambda number, _: stop.append(number))
     has_run = False
-    try:
+    with on_signals(lambda number, _: stop.append(number), signal.SIGINT):
         for done in replay(spark, wanted, settings):
             has_run = True
             talk.print(f"  {done:,} of {wanted.event_count:,}")
             if stop:
                 talk.print(f"Stopped; --id {wanted.replay_id} goes on from here.")
                 raise typer.Exit(130)
-    finally:
-        signal.signal(signal.SIGINT, before)
     talk.print("Done." if has_run else f"Nothing to do: {wanted.replay_id} is done already.")
 
 
 async def _span(order: ReplayOrder) -> Replay:
     """Everything between two times for a destination that there is."""
     to = destination_id(order.stream, order.destination)
-    found = (await read_config(order.kafka)).destinations.get(to)
-    if found is None:
+    destination = (await read_config(order.kafka)).destinations.get(to)
+    if destination is None:
         raise UsageError(f"There is no destination {to}: `hifi destinations` lists them.")
     async with open_reader(order.kafka) as reader:
-        ends = await reader.ends([stream_topic(found.stream)])
+        ends = await reader.ends([stream_topic(destination.stream)])
         start = await _offsets_at(reader, ends, order.from_ms)
         end = await _offsets_at(reader, ends, order.to_ms)
     end = {where: max(offset, start[where]) for where, offset in end.items()}
     key = None if order.key is None else order.key.encode()
-    return Replay(order.replay_id, found, start, end, key=key, rate_per_s=order.rate_per_s)
+    return Replay(order.replay_id, destination, start, end, key=key, rate_per_s=order.rate_per_s)
 
 
 async def _offsets_at(reader: KafkaReader, ends: Position, at_ms: int | None) -> Position:

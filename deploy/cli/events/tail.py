@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import sys
+from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated
 
@@ -60,27 +61,24 @@ def tail(  # noqa: PLR0917 - typer makes an option of each
         topics = [retry_topic(tier.name) for tier in RetrySchedule().tiers]
     else:
         topics = [DEAD if dead else RECEIPTS]
-    shown = _Shown(as_json=as_json, with_headers=headers, count_max=count)
+    shown = _Shown(as_json, headers, left=count)
     with contextlib.suppress(KeyboardInterrupt), reader_may_leave():
         asyncio.run(_print_all(kafka, topics, start=start, shown=shown))
 
 
+@dataclass
 class _Shown:
-    """What has been printed, and how."""
+    """How records are printed, and how many are still wanted: None for all."""
 
-    def __init__(self, *, as_json: bool, with_headers: bool, count_max: int | None) -> None:
-        self._as_json = as_json
-        self._with_headers = with_headers
-        self._left = count_max
-
-    def is_enough(self) -> bool:
-        return self._left == 0
+    as_json: bool
+    with_headers: bool
+    left: int | None
 
     def show(self, record: RecordIn) -> None:
-        form = as_json if self._as_json else as_line
-        sys.stdout.write(form(record, with_headers=self._with_headers) + "\n")
-        if self._left is not None:
-            self._left -= 1
+        form = as_json if self.as_json else as_line
+        sys.stdout.write(form(record, with_headers=self.with_headers) + "\n")
+        if self.left is not None:
+            self.left -= 1
 
 
 async def _print_all(kafka: str, topics: list[str], *, start: From, shown: _Shown) -> None:
@@ -89,11 +87,11 @@ async def _print_all(kafka: str, topics: list[str], *, start: From, shown: _Show
         if start is From.LATEST:
             talk.print("waiting for records; Ctrl-C ends it", style="dim")
         follow = reader.follow(position)
-        while not shown.is_enough():
+        while shown.left != 0:
             records = await follow.read(wait_s=_POLL_S)
             # Kafka knows no order between Kafka partitions; the broker's time comes close.
             for record in sorted(records, key=lambda r: (r.timestamp_ms, r.origin.offset)):
-                if shown.is_enough():
+                if shown.left == 0:
                     break
                 shown.show(record)
             sys.stdout.flush()

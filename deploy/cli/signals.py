@@ -1,0 +1,19 @@
+"""Lets a command take signals itself while it works."""
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+
+@contextmanager
+def on_signals(
+    take: Callable[[int, FrameType | None], object], *numbers: signal.Signals
+) -> Iterator[None]:
+    """Call `take` for these signals, until the end of the block."""
+    before = {number: signal.signal(number, take) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
