@@ -33,18 +33,13 @@ class Bucket:
 
 
 @dataclass(slots=True)
-class _Buckets:
-    tenant: Tenant
-    by_name: dict[str, Bucket]
-
-
-@dataclass(slots=True)
 class Quotas:
     """The buckets of every tenant that has a quota."""
 
     # The rates are per deployment of one machine: each worker gives its share.
     worker_count: int = 1
-    _tenants: dict[str, _Buckets] = field(default_factory=dict)
+    # By the tenant's name; with the quota that they were made for.
+    _tenants: dict[str, tuple[Tenant, dict[str, Bucket]]] = field(default_factory=dict)
 
     def admit(self, tenant: Tenant | None, *, now_s: float) -> None:
         """Take a request in, or refuse it with 429."""
@@ -93,17 +88,17 @@ class Quotas:
     def _buckets(self, tenant: Tenant | None, now_s: float) -> dict[str, Bucket]:
         if tenant is None:
             return {}
-        buckets = self._tenants.get(tenant.name)
-        if buckets is None or buckets.tenant != tenant:
+        made_for, buckets = self._tenants.get(tenant.name, (None, {}))
+        if made_for != tenant:
             rates = {
                 "requests": tenant.requests_per_s,
                 "events": tenant.events_per_s,
                 "bytes": tenant.bytes_per_s,
             }
-            by_name = {
+            buckets = {
                 name: Bucket(rate / self.worker_count, rate / self.worker_count, now_s)
                 for name, rate in rates.items()
                 if rate is not None
             }
-            buckets = self._tenants[tenant.name] = _Buckets(tenant, by_name)
-        return buckets.by_name
+            self._tenants[tenant.name] = tenant, buckets
+        return buckets

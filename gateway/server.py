@@ -1,10 +1,10 @@
 """Runs a gateway process: starts its parts in order, serves, drains, stops them."""
 
 import asyncio
-import contextlib
 import socket
 import ssl
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractContextManager
 from typing import Any
 
 import structlog
@@ -175,25 +175,20 @@ def api_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
     return config
 
 
-@contextlib.contextmanager
-def _front(settings: Settings) -> Iterator[socket.socket]:
+def _front(settings: Settings) -> AbstractContextManager[socket.socket]:
     """The socket that takes events: our own, or one that a supervisor shares among workers."""
     if settings.listen_fd is None:
-        with _listening(settings, settings.port, "HIFI_GATEWAY_PORT") as bound:
-            yield bound
-        return
+        return _listening(settings, settings.port, "HIFI_GATEWAY_PORT")
     try:
-        inherited = socket.socket(fileno=settings.listen_fd)
+        return socket.socket(fileno=settings.listen_fd)
     except OSError as error:
         raise SetupError(
             f"HIFI_GATEWAY_LISTEN_FD is {settings.listen_fd}, which is no open socket"
             f" ({error.strerror}): only `hifi gateway --workers` sets it."
         ) from error
-    with inherited:
-        yield inherited
 
 
 def _listening(
     settings: Settings, port: int, setting: str
-) -> contextlib.AbstractContextManager[socket.socket]:
+) -> AbstractContextManager[socket.socket]:
     return listening("The gateway", host=settings.host, port=port, setting=setting)

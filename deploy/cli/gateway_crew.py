@@ -17,16 +17,14 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 import uvloop
-from rich.console import Console
 
+from deploy.cli.printing import talk
 from gateway.__main__ import serve_until_told
 from gateway.http.allocator import tune
 from gateway.settings import Settings
 from shared.runtime.http_server import listening
 from shared.runtime.logs import configure_logs
 from shared.runtime.setup_error import OperatorError, SetupError
-
-_console = Console(stderr=True, highlight=False, soft_wrap=True)
 
 # A worker that dies is started again after this; one that dies at once must not spin.
 _RESTART_S = 0.1
@@ -49,7 +47,7 @@ def run(settings: Settings, workers: int, *, stop: threading.Event) -> None:
             for worker in crew:
                 worker.start()
             port = front.getsockname()[1]
-            _console.print(f"{workers} gateway workers on {settings.host}:{port}")
+            talk.print(f"{workers} gateway workers on {settings.host}:{port}")
             while not stop.wait(_LOOK_S):
                 for worker in crew:
                     worker.look_after()
@@ -83,7 +81,7 @@ class _GatewayWorker:
         if status > 0:
             # It has said why: a port, a setting, no Kafka. Another would say the same.
             raise SetupError(f"gateway worker {self.nth} could not go on: its reason stands above.")
-        _console.print(f"gateway worker {self.nth} ended ({status}) and is started again")
+        talk.print(f"gateway worker {self.nth} ended ({status}) and is started again")
         self.due_at_s = time.monotonic() + _RESTART_S
 
     def ended(self) -> int | None:

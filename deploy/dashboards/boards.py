@@ -55,11 +55,7 @@ def _lag(which: str, *, quantile: str, since: str = "accepted", node: str = "end
 
 
 def _rate(metric: m.Metric, labels: str = "") -> str:
-    return _rate_of(metric.name, labels)
-
-
-def _rate_of(name: str, labels: str) -> str:
-    return f"rate({name}{labels}[1m])"
+    return f"rate({metric.name}{labels}[1m])"
 
 
 def _mean(metric: m.Metric, labels: str = "") -> str:
@@ -139,7 +135,7 @@ _STREAM_PANELS = (
     ),
     Panel(
         "Gateway: time to Kafka's report, p99", "timeseries",
-        (("{{stream}}", _QUANTILE.format(_rate_of(_ACK_BUCKETS, _STREAM))),),
+        (("{{stream}}", _QUANTILE.format(f"rate({_ACK_BUCKETS}{_STREAM}[1m])")),),
         unit="s",
     ),
     Panel(

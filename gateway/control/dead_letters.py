@@ -57,20 +57,12 @@ class _Filter(BaseModel):
     reason: str | None = None
     from_ms: TimeMs | None = Field(default=None, alias="from")
     to_ms: TimeMs | None = Field(default=None, alias="to")
-    id: str | None = None
+    event_id: str | None = Field(default=None, alias="id")
 
     def wanted(
         self, stream: str | None = None, *, sees: Callable[[str], bool] | None = None
     ) -> DeadLetterFilter:
-        return DeadLetterFilter(
-            stream=stream,
-            sees=sees,
-            destination=self.destination,
-            reason=self.reason,
-            from_ms=self.from_ms,
-            to_ms=self.to_ms,
-            event_id=self.id,
-        )
+        return DeadLetterFilter(stream, sees, **self.model_dump(include=set(_Filter.model_fields)))
 
 
 class LetterQuery(_Filter):
@@ -208,9 +200,8 @@ async def redrive_dead_letters(
     caller.stream(stream, plane.configuration)
     with telling_problems():
         order = RedriveOrder.model_validate(given)
-    redrive_id = None if order.dry_run else order.redrive_id or uuid.uuid4().hex
-    wanted, count_max = order.wanted(stream), order.limit
-    with telling_problems():
+        redrive_id = None if order.dry_run else order.redrive_id or uuid.uuid4().hex
+        wanted, count_max = order.wanted(stream), order.limit
         async with plane.letters_turn:
             try:
                 if redrive_id is None:

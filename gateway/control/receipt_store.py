@@ -1,6 +1,7 @@
 """Where receipts are: how the route finds a request, and what is said of its events."""
 
 from collections.abc import Collection
+from functools import partial
 from typing import Protocol
 
 from shared.event.record import Origin
@@ -25,16 +26,5 @@ class KafkaReceipts:
     """The store that the gateway runs with."""
 
     def __init__(self, bootstrap_servers: str) -> None:
-        self._bootstrap_servers = bootstrap_servers
-
-    async def request(self, request_id: str, *, since_ms: int, wait_s: float) -> AckedRequest:
-        return await find_request(
-            self._bootstrap_servers, request_id, since_ms=since_ms, wait_s=wait_s
-        )
-
-    async def trail(
-        self, origins: Collection[Origin], *, since_ms: int, destination_ids: Collection[str]
-    ) -> Trail:
-        return await find_trail(
-            self._bootstrap_servers, origins, since_ms=since_ms, destination_ids=destination_ids
-        )
+        self.request = partial(find_request, bootstrap_servers)
+        self.trail = partial(find_trail, bootstrap_servers)
