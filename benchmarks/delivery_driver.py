@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.request import urlopen
 
+from benchmarks.config_records import write_config, write_records
 from deploy.local.ports import pick_free
-from gateway.control.config_writer import write_config, write_records
 from shared.config.destination import Destination, Latency
 
 _READY_TIMEOUT_S = 90.0

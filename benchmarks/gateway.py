@@ -24,11 +24,11 @@ from pathlib import Path
 import httpx
 
 from benchmarks import machine
+from benchmarks.config_records import write_config
 from benchmarks.events import body
 from benchmarks.process_tree import used_by
 from benchmarks.wrk import Load, load, require_wrk
 from deploy.local.cluster import Cluster
-from gateway.control.config_writer import write_config
 from shared.config.configuration import Stream
 from shared.event.topics import fixed_specs, stream_spec, stream_topic
 from shared.runtime.java.jars import default_cache

@@ -25,13 +25,13 @@ from pathlib import Path
 import httpx
 
 from benchmarks.audit_pace import pace
+from benchmarks.config_records import write_config
 from benchmarks.lag_sink import LagSink, running_lag_sink
 from benchmarks.machine import describe
 from benchmarks.process_tree import used_by
 from deploy.local.ports import pick_free
 from deploy.local.stack import Stack
 from deploy.local.stack_settings import StackSettings
-from gateway.control.config_writer import write_config
 from shared.config.configuration import Stream
 from shared.config.destination import Destination
 from shared.event.topics import stream_spec

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from gateway.control.config_writer import write_config
+from benchmarks.config_records import write_config
 from shared.config.configuration import Stream
 from shared.config.destination import Destination
 from shared.event.envelope import Envelope, History

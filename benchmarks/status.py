@@ -23,11 +23,11 @@ from typing import Any
 from aiokafka import AIOKafkaProducer
 
 from benchmarks.backlog import MINUTE_MS, Backlog
+from benchmarks.config_records import write_config
 from benchmarks.machine import describe
 from deploy.cli.books import NoBooksError, observed_books
 from deploy.local.cluster import Cluster
 from deploy.local.ports import pick_free
-from gateway.control.config_writer import write_config
 from shared.config.configuration import Stream
 from shared.config.destination import Destination
 from shared.event.record import KafkaPartition

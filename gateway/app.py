@@ -194,9 +194,9 @@ async def _fail(request: Request, error: Exception) -> Response:
 
 
 def _response(request: Request, problem: Problem) -> Response:
-    found = problem_answer(problem, request.state.request_id)
-    response = Response(found.body, status_code=found.status)
-    for name, value in found.headers:
+    answer = problem_answer(problem, request.state.request_id)
+    response = Response(answer.body, status_code=answer.status)
+    for name, value in answer.headers:
         response.headers[name.decode("latin-1")] = value.decode("latin-1")
     return response
 

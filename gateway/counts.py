@@ -19,12 +19,8 @@ class EventCounters:
     """The counters of requests, by what they are labelled with."""
 
     def __init__(self, metrics: Metrics) -> None:
-        events = metrics.counter(GATEWAY_EVENTS)
-        byte_count = metrics.counter(GATEWAY_BODY_BYTES)
-        seconds = metrics.histogram(GATEWAY_ACK_SECONDS)
-        requests = metrics.counter(GATEWAY_REQUESTS)
         remember = lru_cache(maxsize=_REMEMBERED)
-        self.events_of: Any = remember(events.labels)
-        self.bytes_of: Any = remember(byte_count.labels)
-        self.seconds_of: Any = remember(seconds.labels)
-        self.requests_of: Any = remember(requests.labels)
+        self.events_of: Any = remember(metrics.counter(GATEWAY_EVENTS).labels)
+        self.bytes_of: Any = remember(metrics.counter(GATEWAY_BODY_BYTES).labels)
+        self.seconds_of: Any = remember(metrics.histogram(GATEWAY_ACK_SECONDS).labels)
+        self.requests_of: Any = remember(metrics.counter(GATEWAY_REQUESTS).labels)

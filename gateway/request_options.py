@@ -67,11 +67,11 @@ def read_query(query_string: bytes) -> dict[str, list[str]]:
 
 def _preferences(header: str) -> dict[str, str]:
     """What we know is followed and the rest ignored, as RFC 7240 asks; the first one counts."""
-    found: dict[str, str] = {}
+    preferences: dict[str, str] = {}
     for preference in header.split(","):
         name, _, value = preference.partition(";")[0].partition("=")
-        found.setdefault(name.strip().lower(), value.strip().strip('"').lower())
-    return found
+        preferences.setdefault(name.strip().lower(), value.strip().strip('"').lower())
+    return preferences
 
 
 def _choice(query: Mapping[str, list[str]], name: str, choices: Mapping[str, bool]) -> bool:

@@ -1,9 +1,8 @@
 """Writes the config topic: all of Hifi follows what is stored there."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from shared.config.model import ConfigObject
 from shared.event.topics import CONFIG
 from shared.runtime.kafka.clients import FENCED, new_producer, running
 from shared.runtime.setup_error import OperatorError
@@ -38,17 +37,3 @@ async def config_writer(
 
     async with running(producer, bootstrap_servers):
         yield write
-
-
-async def write_config(bootstrap_servers: str, objects: Iterable[ConfigObject]) -> None:
-    """Store config objects; returns after Kafka has reported each."""
-    await write_records(bootstrap_servers, [(item.config_key, item.to_json()) for item in objects])
-
-
-async def write_records(
-    bootstrap_servers: str, records: Iterable[tuple[bytes, bytes | None]]
-) -> None:
-    """Store config records as they are; None as a value removes the object."""
-    async with running(new_producer(bootstrap_servers), bootstrap_servers) as producer:
-        for key, value in records:
-            await producer.send_and_wait(CONFIG, key=key, value=value)

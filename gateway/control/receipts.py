@@ -108,7 +108,7 @@ async def show_receipt(
         with telling_problems():
             request = await _find(plane.receipts, request_id, came_ms, since_ms=query.from_ms)
             stream = _stream(request, caller, plane.configuration)
-            trail, told = await _follow(plane, request, stream)
+            trail, places = await _follow(plane, request, stream)
     origins = _origins(request)
     wanted = [
         (place, origin, event)
@@ -123,8 +123,8 @@ async def show_receipt(
             "accepted_at_ms": request.accepted_at_ms,
             "count": max(request.count, len(origins)),
             "is_complete": request.is_complete and trail.is_whole,
-            "destinations": {_name(who): counts_of(events) for who, events in told.items()},
-            "events": [_event(told, *each) for each in page],
+            "destinations": {_name(who): counts_of(events) for who, events in places.items()},
+            "events": [_event(places, *each) for each in page],
             "next": str(more[0][0]) if more else None,
         }
     )
@@ -177,8 +177,8 @@ async def _follow(
     # Thousands of events with dozens of receipts each are a second of work: others' requests
     # go on beside it.
     schedule = RetrySchedule().scaled(plane.settings.time_scale)
-    told = await asyncio.to_thread(whereabouts, trail, origins, destination_ids, schedule)
-    return trail, told
+    places = await asyncio.to_thread(whereabouts, trail, origins, destination_ids, schedule)
+    return trail, places
 
 
 def _unknown() -> Problem:
@@ -197,12 +197,12 @@ def _origins(request: AckedRequest) -> list[tuple[Place, Origin, str]]:
     ]
 
 
-def _event(told: ByDestination, place: Place, origin: Origin, event_id: str) -> dict[str, Any]:
+def _event(places: ByDestination, place: Place, origin: Origin, event_id: str) -> dict[str, Any]:
     return {
         "id": event_id,
         "partition": place.partition,
         "offset": place.offset,
-        "destinations": {_name(who): events[origin].fields() for who, events in told.items()},
+        "destinations": {_name(who): events[origin].fields() for who, events in places.items()},
     }
 
 

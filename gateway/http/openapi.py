@@ -11,11 +11,9 @@ from fastapi.openapi.utils import get_openapi
 from starlette.routing import BaseRoute
 
 from gateway.control.requests import PROBLEMS_MEMBER
-from gateway.http.openapi_events import EVENT_SCHEMAS, event_paths
+from gateway.http.openapi_events import EVENT_SCHEMAS, Json, event_paths
 from gateway.problems import CATALOGUE
 from gateway.settings import Settings
-
-Json = dict[str, Any]
 
 _REQUEST_ID = "01939f2e-7b1c-7cc3-98c4-dc0c0c07398f"
 _PROBLEM: Json = {"$ref": "#/components/schemas/Problem"}

@@ -56,9 +56,9 @@ EVENT_SCHEMAS: Json = {
 def event_paths() -> Json:
     event = {"$ref": "#/components/schemas/Event"}
     batch = {"type": "array", "items": event}
-    one = {"id": "e-1", "price": 5}
+    example = {"id": "e-1", "price": 5}
     bodies = {
-        "application/json": {"schema": {"anyOf": [event, batch]}, "example": [one]},
+        "application/json": {"schema": {"anyOf": [event, batch]}, "example": [example]},
         "application/x-ndjson": {"schema": _TEXT, "example": '{"id":"e-1"}\n'},
         "application/cloudevents+json": {"schema": event, "example": _CLOUD_EVENT},
         "application/cloudevents-batch+json": {"schema": batch, "example": [_CLOUD_EVENT]},

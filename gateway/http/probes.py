@@ -1,5 +1,6 @@
 """Serves the second port: liveness, readiness and metrics. Nothing for customers."""
 
+from dataclasses import dataclass
 from http import HTTPStatus
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
@@ -15,6 +16,7 @@ from shared.metric_names import GATEWAY_CONFIG_AGE_SECONDS, GATEWAY_UP
 from shared.runtime.metrics import Metrics
 
 
+@dataclass
 class Readiness:
     """Whether requests should be sent here: Kafka stores, and we are not on our way out.
 
@@ -22,29 +24,26 @@ class Readiness:
     The probe says it nevertheless, for people, and the metric does, for alerts.
     """
 
-    def __init__(
-        self, publisher: Publisher, config: ConfigSource, spool: Spool | None = None
-    ) -> None:
-        self._publisher = publisher
-        self._spool = spool
-        self._config = config
-        self.is_draining = False
+    publisher: Publisher
+    config: ConfigSource
+    spool: Spool | None = None
+    is_draining: bool = False
 
     @property
     def problem(self) -> str | None:
         if self.is_draining:
             return "the gateway is stopping"
-        return None if self._can_spool else self._publisher.problem
+        return None if self._can_spool else self.publisher.problem
 
     @property
     def worry(self) -> str | None:
-        if self._can_spool and (problem := self._publisher.problem) is not None:
+        if self._can_spool and (problem := self.publisher.problem) is not None:
             return f"only for respond-async, on this disk: {problem}"
-        return self._config.problem
+        return self.config.problem
 
     @property
     def _can_spool(self) -> bool:
-        return self._spool is not None and self._spool.has_room
+        return self.spool is not None and self.spool.has_room
 
 
 def create_probes(readiness: Readiness, *, metrics: Metrics, config: ConfigSource) -> Starlette:

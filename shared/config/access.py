@@ -140,10 +140,10 @@ def new_text(*, kind: KeyKind, key_id: str, entropy: bytes) -> str:
 
 def read_text(text: str) -> KeyText | None:
     """What a key's text says of itself; None when it is no key, or not all of one."""
-    found = _TEXT.fullmatch(text)
-    if found is None or found[4] != _checksum(found[1]):
+    match = _TEXT.fullmatch(text)
+    if match is None or match[4] != _checksum(match[1]):
         return None
-    return KeyText(kind=_MARKS[found[2]], key_id=found[3], text=text)
+    return KeyText(kind=_MARKS[match[2]], key_id=match[3], text=text)
 
 
 def secret_from(text: str, *, signs: bool) -> Secret:

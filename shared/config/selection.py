@@ -134,15 +134,15 @@ def keep(value: bytes, pointers: Sequence[str]) -> bytes:
 
 
 def _meets(event: object, condition: Condition) -> bool:
-    found, value = _find(event, condition.pointer)
+    is_there, value = _find(event, condition.pointer)
     match condition.test:
         case "exists":
-            return found is condition.operand
+            return is_there is condition.operand
         case "equals":
-            return found and _is_same(value, condition.operand)
+            return is_there and _is_same(value, condition.operand)
         case "one_of":
             assert isinstance(condition.operand, tuple)
-            return found and any(_is_same(value, wanted) for wanted in condition.operand)
+            return is_there and any(_is_same(value, wanted) for wanted in condition.operand)
         case "prefix":
             assert isinstance(condition.operand, str)
             return isinstance(value, str) and value.startswith(condition.operand)
@@ -217,6 +217,6 @@ def _members(text: str, start: int) -> Iterator[tuple[str, str, int, int]]:
 
 
 def _skip(text: str, at: int) -> int:
-    found = _BLANK.match(text, at)
-    assert found is not None, "the pattern matches the empty text as well"
-    return found.end()
+    blank = _BLANK.match(text, at)
+    assert blank is not None, "the pattern matches the empty text as well"
+    return blank.end()

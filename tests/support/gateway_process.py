@@ -15,7 +15,7 @@ from pathlib import Path
 
 import httpx
 
-from gateway.control.config_writer import write_config
+from benchmarks.config_records import write_config
 from shared.config.configuration import Stream
 from shared.event.envelope import EVENT_ID
 from shared.event.topics import fixed_specs, stream_spec, stream_topic

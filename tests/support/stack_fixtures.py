@@ -12,10 +12,10 @@ import httpx
 import pytest
 from aiokafka import ConsumerRecord
 
+from benchmarks.config_records import write_config, write_records
 from deploy.local.ports import pick_free
 from deploy.local.stack import Stack
 from deploy.local.stack_settings import StackSettings
-from gateway.control.config_writer import write_config, write_records
 from observe.lag.live_books import open_books
 from shared.config.configuration import Stream
 from shared.config.destination import Destination

@@ -37,34 +37,34 @@ def read_minute(text: str) -> int:
     """A minute as people write it: 2026-11-21T19:05Z, or epoch milliseconds."""
     try:
         if text.lstrip("-").isdigit():
-            found = int(text)
+            at_ms = int(text)
         else:
             parsed = datetime.fromisoformat(text)
             aware = parsed if parsed.tzinfo is not None else parsed.replace(tzinfo=UTC)
-            found = round(aware.timestamp() * 1000)
+            at_ms = round(aware.timestamp() * 1000)
     except ValueError as error:
         raise UsageError(
             f"{text!r} is no minute: write it as 2026-11-21T19:05Z, or in epoch milliseconds."
         ) from error
-    return minute_of(found)
+    return minute_of(at_ms)
 
 
 async def minute_ids(kafka: str, stream: str, minute_ms: int) -> MinuteIds:
     """All that is known of one minute; a UsageError if nothing is."""
     async with open_reader(kafka) as log:
         chain = await _chain(log, stream)
-        about = [one for one in chain if one.statement.minute_ms == minute_ms]
+        about = [signed for signed in chain if signed.statement.minute_ms == minute_ms]
         if not about:
             raise UsageError(
                 f"There is no statement about that minute of {stream}: nothing was acknowledged in"
                 " it, or it has not settled yet, which is about three minutes after its last event."
             )
         ids = await _ids(log, stream, minute_ms)
-        found = MinuteIds(about[-1], broken_link(chain), ids)
-        if not found.is_whole:
+        known = MinuteIds(about[-1], broken_link(chain), ids)
+        if not known.is_whole:
             more = await _ids_in_log(log, stream, minute_ms)
-            found = MinuteIds(about[-1], found.broken_at, ids | more)
-        return found
+            known = MinuteIds(about[-1], known.broken_at, ids | more)
+        return known
 
 
 async def acked_ids(kafka: str, stream: str, wanted: Iterable[str]) -> frozenset[str]:

@@ -39,18 +39,18 @@ def reconcile(  # noqa: PLR0917 - typer makes an option of each
         hifi reconcile --stream orders --events sent.ndjson --replay
     """
     given = list(read_lines(events))
-    named = {name: one for one in given if (name := id_of(one.raw))}
-    nameless = len(given) - sum(1 for one in given if id_of(one.raw))
+    named = {name: event for event in given if (name := id_of(event.raw))}
+    nameless = len(given) - sum(1 for event in given if id_of(event.raw))
     known = asyncio.run(acked_ids(kafka, stream, named))
-    missing = [one for name, one in named.items() if name not in known]
+    missing = [event for name, event in named.items() if name not in known]
     talk.print(
         f"{len(named):,} ids in the file, {len(known):,} of them in Hifi, {len(missing):,} missing"
     )
     if nameless:
         talk.print(f"{nameless:,} events have no id: nobody can tell whether they came.")
     if not replay or not missing:
-        for one in missing:
-            out.print(harmless(id_of(one.raw)))
+        for event in missing:
+            out.print(harmless(id_of(event.raw)))
         raise typer.Exit(_MISSING if missing else 0)
     total = _send(missing, gateway=gateway, stream=stream, api_key=api_key)
     out.print(f"{total.accepted:,} of {len(missing):,} missing events sent and stored")
@@ -60,8 +60,8 @@ def reconcile(  # noqa: PLR0917 - typer makes an option of each
 def id_of(raw: bytes) -> str:
     """An event's own id, as the gateway reads it; empty if it has none."""
     event = json.loads(raw)
-    found = event.get("id") if isinstance(event, dict) else None
-    return str(found) if isinstance(found, str | int) and not isinstance(found, bool) else ""
+    own_id = event.get("id") if isinstance(event, dict) else None
+    return str(own_id) if isinstance(own_id, str | int) and not isinstance(own_id, bool) else ""
 
 
 def _send(missing: list[Given], *, gateway: str, stream: str, api_key: str | None) -> PostOutcome:

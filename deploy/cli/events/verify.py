@@ -42,14 +42,14 @@ def verify(  # noqa: PLR0917 - typer makes an option of each
         hifi verify --stream orders --minute 2026-11-21T19:05Z --ids received.txt
     """
     mine = read_ids(ids)
-    found = asyncio.run(minute_ids(kafka, stream, read_minute(minute)))
+    theirs = asyncio.run(minute_ids(kafka, stream, read_minute(minute)))
     key = read_public_key(public_key or data / "observe" / PUBLIC)
-    if problem := distrust(found, key):
+    if problem := distrust(theirs, key):
         talk.print(f"hifi: {problem}", style="bold red")
         raise typer.Exit(_UNTRUSTED)
-    describe(found)
-    missing = sorted(found.ids - mine)
-    if beyond := len(mine - found.ids):
+    describe(theirs)
+    missing = sorted(theirs.ids - mine)
+    if beyond := len(mine - theirs.ids):
         talk.print(f"{beyond:,} ids of the list are not of this minute.")
     if not missing:
         out.print("complete")
@@ -79,14 +79,14 @@ def read_public_key(path: Path) -> str:
         ) from error
 
 
-def distrust(found: MinuteIds, public_key: str) -> str:
+def distrust(theirs: MinuteIds, public_key: str) -> str:
     """Why the statement cannot be believed; empty if it can."""
-    if not is_signed(found.signed, public_key=public_key):
+    if not is_signed(theirs.signed, public_key=public_key):
         return "the statement is not signed with that public key."
-    if found.broken_at is not None:
-        at = _text(found.broken_at.statement.minute_ms)
+    if theirs.broken_at is not None:
+        at = _text(theirs.broken_at.statement.minute_ms)
         return f"the chain of statements is broken: the one about {at} does not name the last."
-    if not found.is_whole:
+    if not theirs.is_whole:
         return (
             "the ids that are left in Kafka are not those that were signed"
             " (the ledger is kept for four days)."
@@ -94,9 +94,9 @@ def distrust(found: MinuteIds, public_key: str) -> str:
     return ""
 
 
-def describe(found: MinuteIds) -> None:
+def describe(theirs: MinuteIds) -> None:
     """What was signed, for people."""
-    said = found.signed.statement
+    said = theirs.signed.statement
     talk.print(
         f"{said.stream}, {_text(said.minute_ms)}: {said.acked:,} events acknowledged,"
         f" {said.id_count:,} ids, revision {said.revision}, root {said.root[:16]}"

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from gateway.control.config_writer import write_config
+from benchmarks.config_records import write_config
 from shared.config.destination import Destination
 from shared.event.topics import stream_topic
 from shared.runtime.checkpoint import position

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import pytest
 from typer.testing import CliRunner, Result
 
+from benchmarks.config_records import write_config, write_records
 from deploy.cli.commands import app
 from deploy.local.cluster import Cluster
-from gateway.control.config_writer import write_config, write_records
 from shared.config.credentials import Bearer, secrets_of
 from shared.config.destination import Destination
 from shared.event.topics import fixed_specs

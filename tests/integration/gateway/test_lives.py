@@ -20,9 +20,9 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
+from benchmarks.config_records import write_config
 from deploy.cli.commands import app
 from deploy.local.cluster import Cluster
-from gateway.control.config_writer import write_config
 from gateway.intake.events import Event
 from gateway.publish.publisher import KafkaPublisher
 from gateway.publish.report import Fate

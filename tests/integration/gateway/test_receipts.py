@@ -10,9 +10,9 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
+from benchmarks.config_records import write_config
 from deploy.cli.commands import app
 from deploy.local.cluster import Cluster
-from gateway.control.config_writer import write_config
 from gateway.routes import new_request_id
 from shared.config.destination import Destination
 from shared.event.envelope import Envelope, History

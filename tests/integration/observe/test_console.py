@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from benchmarks.config_records import write_config
 from deploy.cli.commands import app
 from deploy.local.cluster import Cluster
 from deploy.local.ports import pick_free
-from gateway.control.config_writer import write_config
 from shared.config.configuration import Stream
 from shared.config.destination import Destination
 from shared.proof.receipt import ReceiptOutcome
