@@ -2,10 +2,8 @@
 
 import sys
 
+from deploy.cli.signals import INTERRUPTED
 from shared.runtime.setup_error import OperatorError
-
-# What shells report of a command that Ctrl-C ended: 128 and the signal's number.
-_INTERRUPTED = 130
 
 
 def main() -> None:
@@ -16,7 +14,7 @@ def main() -> None:
 
         app()
     except KeyboardInterrupt:
-        sys.exit(_INTERRUPTED)
+        sys.exit(INTERRUPTED)
     except OperatorError as error:
         from deploy.cli.printing import talk  # noqa: PLC0415 - as above
 

@@ -5,6 +5,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+# What shells report of a command that Ctrl-C ended: 128 and the signal's number.
+INTERRUPTED = 130
+
 
 @contextmanager
 def on_signals(

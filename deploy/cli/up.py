@@ -17,7 +17,7 @@ from rich.text import Text
 from deploy.cli import options
 from deploy.cli.books import NoBooksError, observed_books
 from deploy.cli.printing import out
-from deploy.cli.signals import on_signals
+from deploy.cli.signals import INTERRUPTED, on_signals
 from deploy.local.stack import DEMO_DESTINATION, DEMO_STREAM, Stack
 from deploy.local.stack_settings import StackSettings
 from shared.proof.balance import Balance
@@ -28,8 +28,6 @@ from shared.runtime.java.jars import JarProgress
 _STATUS_S = 1.0
 # How soon a signal or a dead process is noticed.
 _LOOK_S = 0.1
-# What shells report of a command that Ctrl-C ended: 128 and the signal's number.
-_INTERRUPTED = 130
 
 
 @options.stack_options()
@@ -56,7 +54,7 @@ def run(stack: Stack, steps: "_Steps") -> None:
             asyncio.run(_serve(stack, stop))
         except KeyboardInterrupt:
             steps.tell("Interrupted while starting: everything has stopped.")
-            raise typer.Exit(_INTERRUPTED) from None
+            raise typer.Exit(INTERRUPTED) from None
         finally:
             stop.set()
             with steps:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from typing import Any
 
 from deploy.alerts.rules import LAG_S_MAX, LOST_RATIO_MAX, RETENTION_S_MAX
 from deploy.dashboards.panels import Panel, dashboard
@@ -66,90 +67,80 @@ def _mean(metric: m.Metric, labels: str = "") -> str:
     )
 
 
+def _graph(title: str, legend: str, query: str, **looks: Any) -> Panel:
+    """One query over time."""
+    return Panel(title, "timeseries", ((legend, query),), **looks)
+
+
+def _figure(title: str, query: str, *, width: int = 4, height: int = 4, **looks: Any) -> Panel:
+    """One number as of now."""
+    return Panel(title, "stat", (("", query),), width=width, height=height, **looks)
+
+
 _OVERVIEW = (
-    Panel(
-        "Unaccounted", "stat", (("", f"sum({m.OBSERVE_UNACCOUNTED_EVENTS.name})"),),
-        width=4, height=4, alarms_at=1, says="Passed by a lane, without any outcome.",
+    _figure(
+        "Unaccounted", f"sum({m.OBSERVE_UNACCOUNTED_EVENTS.name})", alarms_at=1,
+        says="Passed by a lane, without any outcome.",
     ),
-    Panel(
-        "Lost in the last hour", "stat", (("", f"sum({m.OBSERVE_LOST_EVENTS.name})"),),
-        width=4, height=4, alarms_at=1,
+    _figure("Lost in the last hour", f"sum({m.OBSERVE_LOST_EVENTS.name})", alarms_at=1),
+    _figure(
+        "Cannot tell", f"sum({m.OBSERVE_BLIND_MINUTES.name})", warns_at=1,
+        says="Minutes that should be settled and are not.",
     ),
-    Panel(
-        "Cannot tell", "stat", (("", f"sum({m.OBSERVE_BLIND_MINUTES.name})"),),
-        width=4, height=4, warns_at=1, says="Minutes that should be settled and are not.",
+    _figure(
+        "Slowest p95", f"max({_lag('', quantile='0.95')})", unit="s", warns_at=LAG_S_MAX / 2,
+        alarms_at=LAG_S_MAX,
     ),
-    Panel(
-        "Slowest p95", "stat", (("", f"max({_lag('', quantile='0.95')})"),),
-        unit="s", width=4, height=4, warns_at=LAG_S_MAX / 2, alarms_at=LAG_S_MAX,
+    _figure("Dead letters", f"sum({m.OBSERVE_DEAD_EVENTS.name})", warns_at=1),
+    _figure(
+        "Audit behind", f"max({m.OBSERVE_AUDIT_BEHIND_SECONDS.name})", unit="s", warns_at=120,
+        alarms_at=600,
     ),
-    Panel(
-        "Dead letters", "stat", (("", f"sum({m.OBSERVE_DEAD_EVENTS.name})"),),
-        width=4, height=4, warns_at=1,
-    ),
-    Panel(
-        "Audit behind", "stat", (("", f"max({m.OBSERVE_AUDIT_BEHIND_SECONDS.name})"),),
-        unit="s", width=4, height=4, warns_at=120, alarms_at=600,
-    ),
-    Panel(
-        "Lag, stacked by node", "timeseries",
-        (("{{node}}", slowest_by_node()),),
-        unit="s", width=16, is_stacked=True,
+    _graph(
+        "Lag, stacked by node", "{{node}}", slowest_by_node(), unit="s", width=16, is_stacked=True,
         says="Mean time from acceptance to delivery, of the slowest destination at each moment.",
     ),
     Panel(
-        "Where time goes", "piechart",
-        (("{{node}}", slowest_by_node()),), unit="s", width=8,
+        "Where time goes", "piechart", (("{{node}}", slowest_by_node()),), unit="s", width=8,
         says="Of the slowest destination now.",
     ),
-    Panel(
-        "Worst minute's loss", "timeseries",
-        (("{{destination}}", m.OBSERVE_LOST_RATIO.name),),
-        unit="percentunit", warns_at=1e-9, alarms_at=LOST_RATIO_MAX,
+    _graph(
+        "Worst minute's loss", "{{destination}}", m.OBSERVE_LOST_RATIO.name, unit="percentunit",
+        warns_at=1e-9, alarms_at=LOST_RATIO_MAX,
     ),
-    Panel(
-        "Lost, by node", "timeseries",
-        (("{{node}}", f"sum by (node) ({m.OBSERVE_LOST_EVENTS.name})"),), is_stacked=True,
+    _graph(
+        "Lost, by node", "{{node}}", f"sum by (node) ({m.OBSERVE_LOST_EVENTS.name})",
+        is_stacked=True,
     ),
-    Panel(
-        "Acknowledged per second", "timeseries",
-        (("{{stream}}", m.OBSERVE_EVENTS_PER_SECOND.name),), unit="cps", is_stacked=True,
+    _graph(
+        "Acknowledged per second", "{{stream}}", m.OBSERVE_EVENTS_PER_SECOND.name, unit="cps",
+        is_stacked=True,
     ),
-    Panel(
-        "What callers were told", "timeseries",
-        (("{{result}}", f"sum by (result) ({_rate(m.GATEWAY_EVENTS)})"),), unit="cps",
+    _graph(
+        "What callers were told", "{{result}}", f"sum by (result) ({_rate(m.GATEWAY_EVENTS)})",
+        unit="cps",
     ),
-    Panel(
-        "Verdicts", "table", (("", f"{m.OBSERVE_VERDICT.name} == 1"),), width=24,
-    ),
+    Panel("Verdicts", "table", (("", f"{m.OBSERVE_VERDICT.name} == 1"),), width=24),
 )  # fmt: skip
 
 _STREAM_PANELS = (
-    Panel(
-        "Acknowledged per second", "timeseries",
-        (("{{stream}}", m.OBSERVE_EVENTS_PER_SECOND.name + _STREAM),), unit="cps",
+    _graph(
+        "Acknowledged per second", "{{stream}}", m.OBSERVE_EVENTS_PER_SECOND.name + _STREAM,
+        unit="cps",
     ),
-    Panel(
-        "How old events are when they come", "timeseries",
-        (("p{{quantile}}", m.OBSERVE_INGEST_SECONDS.name + _STREAM),), unit="s",
+    _graph(
+        "How old events are when they come", "p{{quantile}}",
+        m.OBSERVE_INGEST_SECONDS.name + _STREAM, unit="s",
     ),
-    Panel(
-        "Gateway: time to Kafka's report, p99", "timeseries",
-        (("{{stream}}", _QUANTILE.format(f"rate({_ACK_BUCKETS}{_STREAM}[1m])")),),
-        unit="s",
+    _graph(
+        "Gateway: time to Kafka's report, p99", "{{stream}}",
+        _QUANTILE.format(f"rate({_ACK_BUCKETS}{_STREAM}[1m])"), unit="s",
     ),
-    Panel(
-        "Bytes in", "timeseries",
-        (("{{stream}}", _rate(m.GATEWAY_BODY_BYTES, _STREAM)),), unit="Bps",
-    ),
-    Panel(
-        "Backlog", "timeseries",
-        (("{{destination}}", m.OBSERVE_BACKLOG_EVENTS.name + _OF_STREAM),),
-    ),
-    Panel(
-        "Worst minute's loss", "timeseries",
-        (("{{destination}}", m.OBSERVE_LOST_RATIO.name + _OF_STREAM),), unit="percentunit",
-        warns_at=1e-9, alarms_at=LOST_RATIO_MAX,
+    _graph("Bytes in", "{{stream}}", _rate(m.GATEWAY_BODY_BYTES, _STREAM), unit="Bps"),
+    _graph("Backlog", "{{destination}}", m.OBSERVE_BACKLOG_EVENTS.name + _OF_STREAM),
+    _graph(
+        "Worst minute's loss", "{{destination}}", m.OBSERVE_LOST_RATIO.name + _OF_STREAM,
+        unit="percentunit", warns_at=1e-9, alarms_at=LOST_RATIO_MAX,
     ),
 )  # fmt: skip
 
@@ -163,75 +154,57 @@ _DESTINATION = (
         ),
         unit="s",
     ),
-    Panel(
-        "Lag, stacked by node", "timeseries",
-        (("{{node}}", slowest_by_node(_ALL)),),
-        unit="s", is_stacked=True, says="Of the slowest of them at each moment.",
+    _graph(
+        "Lag, stacked by node", "{{node}}", slowest_by_node(_ALL), unit="s", is_stacked=True,
+        says="Of the slowest of them at each moment.",
     ),
-    Panel(
-        "Oldest event", "timeseries",
-        (("{{destination}}", m.OBSERVE_OLDEST_AGE_SECONDS.name + _ALL),),
-        unit="s", warns_at=RETENTION_S_MAX / 2, alarms_at=RETENTION_S_MAX,
+    _graph(
+        "Oldest event", "{{destination}}", m.OBSERVE_OLDEST_AGE_SECONDS.name + _ALL, unit="s",
+        warns_at=RETENTION_S_MAX / 2, alarms_at=RETENTION_S_MAX,
     ),
-    Panel(
-        "Backlog in bytes", "timeseries",
-        (("{{destination}}", m.OBSERVE_BACKLOG_BYTES.name + _ALL),), unit="bytes",
+    _graph(
+        "Backlog in bytes", "{{destination}}", m.OBSERVE_BACKLOG_BYTES.name + _ALL, unit="bytes",
     ),
-    Panel(
-        "Waiting, by cause", "timeseries",
-        (("{{cause}}", f"sum by (cause) ({m.OBSERVE_WAITING_EVENTS.name}{_ALL})"),),
+    _graph(
+        "Waiting, by cause", "{{cause}}", f"sum by (cause) ({m.OBSERVE_WAITING_EVENTS.name}{_ALL})",
         is_stacked=True,
     ),
-    Panel(
-        "Dead letters", "timeseries",
-        (("{{destination}}", m.OBSERVE_DEAD_EVENTS.name + _ALL),),
+    _graph("Dead letters", "{{destination}}", m.OBSERVE_DEAD_EVENTS.name + _ALL),
+    _graph(
+        "Lost, by node", "{{node}}", f"sum by (node) ({m.OBSERVE_LOST_EVENTS.name}{_ALL})",
+        is_stacked=True,
     ),
-    Panel(
-        "Lost, by node", "timeseries",
-        (("{{node}}", f"sum by (node) ({m.OBSERVE_LOST_EVENTS.name}{_ALL})"),), is_stacked=True,
-    ),
-    Panel(
-        "No sign of its lane for", "timeseries",
-        (("{{destination}}", m.OBSERVE_SILENT_SECONDS.name + _ALL),),
+    _graph(
+        "No sign of its lane for", "{{destination}}", m.OBSERVE_SILENT_SECONDS.name + _ALL,
         unit="s", warns_at=4, alarms_at=120,
     ),
 )  # fmt: skip
 
 _LANES = (
-    Panel(
-        "Lanes up", "stat", (("", f"sum({m.DELIVERY_LANE_UP.name}{_ALL})"),), width=6, height=5,
+    _figure("Lanes up", f"sum({m.DELIVERY_LANE_UP.name}{_ALL})", width=6, height=5),
+    _figure(
+        "Restarts in an hour", f"sum(increase({m.DELIVERY_LANE_RESTARTS.name}{_ALL}[1h]))", width=6,
+        height=5, warns_at=1, alarms_at=5,
     ),
-    Panel(
-        "Restarts in an hour", "stat",
-        (("", f"sum(increase({m.DELIVERY_LANE_RESTARTS.name}{_ALL}[1h]))"),),
+    _figure("Retrier up", f"min({m.RETRIER_LANE_UP.name})", width=6, height=5),
+    _figure(
+        "Retrier restarts in an hour", f"sum(increase({m.RETRIER_LANE_RESTARTS.name}[1h]))",
         width=6, height=5, warns_at=1, alarms_at=5,
     ),
-    Panel(
-        "Retrier up", "stat", (("", f"min({m.RETRIER_LANE_UP.name})"),), width=6, height=5,
+    _graph(
+        "Mean micro-batch", "{{destination}}", _mean(m.DELIVERY_MICRO_BATCH_SECONDS, _ALL),
+        unit="s",
     ),
-    Panel(
-        "Retrier restarts in an hour", "stat",
-        (("", f"sum(increase({m.RETRIER_LANE_RESTARTS.name}[1h]))"),),
-        width=6, height=5, warns_at=1, alarms_at=5,
+    _graph(
+        "Events read per second", "{{destination}}", _rate(m.DELIVERY_EVENTS_READ, _ALL),
+        unit="cps",
     ),
-    Panel(
-        "Mean micro-batch", "timeseries",
-        (("{{destination}}", _mean(m.DELIVERY_MICRO_BATCH_SECONDS, _ALL)),), unit="s",
+    _graph(
+        "Since progress", "{{destination}}", m.DELIVERY_PROGRESS_AGE_SECONDS.name + _ALL, unit="s",
     ),
-    Panel(
-        "Events read per second", "timeseries",
-        (("{{destination}}", _rate(m.DELIVERY_EVENTS_READ, _ALL)),), unit="cps",
+    _graph(
+        "Retrier: events released per second", "released",
+        f"sum({_rate(m.RETRIER_EVENTS_RELEASED)})", unit="cps",
     ),
-    Panel(
-        "Since progress", "timeseries",
-        (("{{destination}}", m.DELIVERY_PROGRESS_AGE_SECONDS.name + _ALL),), unit="s",
-    ),
-    Panel(
-        "Retrier: events released per second", "timeseries",
-        (("released", f"sum({_rate(m.RETRIER_EVENTS_RELEASED)})"),), unit="cps",
-    ),
-    Panel(
-        "Retrier: since progress", "timeseries",
-        (("age", m.RETRIER_PROGRESS_AGE_SECONDS.name),), unit="s",
-    ),
+    _graph("Retrier: since progress", "age", m.RETRIER_PROGRESS_AGE_SECONDS.name, unit="s"),
 )  # fmt: skip

@@ -2,7 +2,8 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Protocol
 
 from gateway.control.config_writer import OutrunError, config_writer
@@ -44,15 +45,12 @@ class KafkaControlStore:
         self._turn = asyncio.Lock()
 
     async def change(self, key: bytes, judge: Judge) -> None:
-        try:
-            async with self._turn, asyncio.timeout(_DEADLINE_S):
-                pause_s_max = _PAUSE_S
-                while not await self._changed(key, judge):
-                    # Of two that are as quick as each other, chance lets one end first.
-                    await asyncio.sleep(random.uniform(0, pause_s_max))  # noqa: S311 - no secret
-                    pause_s_max *= 2
-        except (KafkaUnavailableError, TimeoutError) as error:
-            raise _unavailable(error) from error
+        async with self._turn, _in_time():
+            pause_s_max = _PAUSE_S
+            while not await self._changed(key, judge):
+                # Of two that are as quick as each other, chance lets one end first.
+                await asyncio.sleep(random.uniform(0, pause_s_max))  # noqa: S311 - no secret
+                pause_s_max *= 2
 
     async def _changed(self, key: bytes, judge: Judge) -> bool:
         """Try to; False when another gateway came in between, and nothing was stored."""
@@ -73,32 +71,32 @@ class KafkaControlStore:
 
     async def make_topic(self, stream: Stream) -> None:
         name = stream_topic(stream.name)
-        try:
-            async with (
-                asyncio.timeout(_DEADLINE_S),
-                topic_admin(self._bootstrap_servers) as admin,
-            ):
-                spec = stream_spec(stream.name, partition_count=stream.partition_count)
-                if await admin.create_missing([spec]):
-                    return
-                state = (await admin.states([name]))[name]
-                if state.partition_count > stream.partition_count:
-                    raise Problem(
-                        "bad_object",
-                        f"The stream's topic has {state.partition_count} partitions and Kafka"
-                        " cannot take any away.",
-                        pointer="/partition_count",
-                    )
-                if state.partition_count < stream.partition_count:
-                    await admin.grow(name, stream.partition_count)
-        except (KafkaUnavailableError, TimeoutError) as error:
-            raise _unavailable(error) from error
+        async with _in_time(), topic_admin(self._bootstrap_servers) as admin:
+            spec = stream_spec(stream.name, partition_count=stream.partition_count)
+            if await admin.create_missing([spec]):
+                return
+            state = (await admin.states([name]))[name]
+            if state.partition_count > stream.partition_count:
+                raise Problem(
+                    "bad_object",
+                    f"The stream's topic has {state.partition_count} partitions and Kafka"
+                    " cannot take any away.",
+                    pointer="/partition_count",
+                )
+            if state.partition_count < stream.partition_count:
+                await admin.grow(name, stream.partition_count)
 
 
-def _unavailable(error: BaseException) -> Problem:
-    return Problem(
-        "kafka_unavailable",
-        f"It is not known whether the change was stored: {str(error) or 'Kafka is too slow'}"
-        " Read the object, and write it again.",
-        headers=((b"retry-after", b"2"),),
-    )
+@asynccontextmanager
+async def _in_time() -> AsyncIterator[None]:
+    """Until the deadline; Problem if Kafka has not answered by then."""
+    try:
+        async with asyncio.timeout(_DEADLINE_S):
+            yield
+    except (KafkaUnavailableError, TimeoutError) as error:
+        raise Problem(
+            "kafka_unavailable",
+            f"It is not known whether the change was stored: {str(error) or 'Kafka is too slow'}"
+            " Read the object, and write it again.",
+            headers=((b"retry-after", b"2"),),
+        ) from error

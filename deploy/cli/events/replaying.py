@@ -13,7 +13,7 @@ from delivery.settings import DeliverySettings
 from delivery.spark.replay import Replay, count_matching, replay
 from deploy.cli.events.replay_order import ReplayOrder
 from deploy.cli.printing import talk
-from deploy.cli.signals import on_signals
+from deploy.cli.signals import INTERRUPTED, on_signals
 from deploy.local.secret_keys import VARIABLE, secret_keys
 from shared.event.record import Position
 from shared.event.topics import destination_id, stream_topic
@@ -58,7 +58,7 @@ def _run(spark: SparkSession, wanted: Replay, settings: DeliverySettings) -> Non
             talk.print(f"  {done:,} of {wanted.event_count:,}")
             if stop:
                 talk.print(f"Stopped; --id {wanted.replay_id} goes on from here.")
-                raise typer.Exit(130)
+                raise typer.Exit(INTERRUPTED)
     talk.print("Done." if has_run else f"Nothing to do: {wanted.replay_id} is done already.")
 
 
