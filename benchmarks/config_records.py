@@ -1,4 +1,4 @@
-"""Writes records of the config topic past the control plane, to set a scene at once."""
+"""Writes the config topic past the control plane, to set a scene for a benchmark or a test."""
 
 from collections.abc import Iterable
 

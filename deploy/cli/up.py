@@ -5,8 +5,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import FrameType
 from typing import Self
 
@@ -44,7 +43,9 @@ def up(settings: StackSettings) -> None:
 def run(stack: Stack, steps: "_Steps") -> None:
     """Start, serve until a signal, stop: whatever happens, nothing is left running."""
     started_s = time.monotonic()
-    with _signals(stack.stop_at_once) as stop:
+    stop = _Stop(stack.stop_at_once)
+    # Ctrl-C, a stop by a service manager and a closed terminal all mean: drain and stop.
+    with on_signals(stop.take, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         try:
             with steps:
                 stack.start(steps.fetched)
@@ -83,14 +84,6 @@ class _Stop:
         self.is_set = True
         if not self.is_serving:
             raise KeyboardInterrupt
-
-
-@contextmanager
-def _signals(at_once: Callable[[], None]) -> Iterator[_Stop]:
-    """Ctrl-C, a stop by a service manager and a closed terminal all mean: drain and stop."""
-    stop = _Stop(at_once)
-    with on_signals(stop.take, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        yield stop
 
 
 class _Steps:
