@@ -10,7 +10,6 @@ import structlog
 from observe.audit.loop import Auditor
 from observe.audit.status import AuditStatus
 from observe.books_page import BOOKS_PATH, books_page
-from observe.console.page_context import flow_of
 from observe.console.server import serve_console
 from observe.console.settings import ConsoleSettings
 from observe.lag.kafka_health import watch_kafka
@@ -113,7 +112,7 @@ async def _console(
             observed=observed,
             config=feed,
             events=EventSearch(kafka),
-            flows=lambda: {key: flow_of(record) for key, record in states.flows.items()},
+            flows=lambda: states.flows,
             schedule=RetrySchedule().scaled(console.time_scale),
             stop=stop,
         )

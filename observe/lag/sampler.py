@@ -30,6 +30,7 @@ from shared.proof.overview import (
     NodeLag,
     Overview,
     Quantiles,
+    StreamVerdict,
     StreamView,
     worst,
 )
@@ -198,14 +199,14 @@ class Sampler:
         stream = self._streams.setdefault(name, _Stream())
         ours = sorted(configuration.destinations_of(name), key=lambda ours: ours.name)
         destinations = tuple(self._view(destination, books, at_ms) for destination in ours)
-        verdict = worst(tuple(view.verdict for view in destinations))
+        verdict = worst(view.verdict for view in destinations)
         reasons = [f"{v.name}: {v.reason}" for v in destinations if v.verdict is verdict]
         since_s = (at_ms - _PACE_MS) // 1000
         stream.counts = {s: count for s, count in stream.counts.items() if s > since_s}
         return StreamView(
             name=name,
             verdict=verdict,
-            reason="; ".join(reasons) if verdict is not worst(()) else "",
+            reason="; ".join(reasons) if verdict is not StreamVerdict.OK else "",
             events_per_s=sum(stream.counts.values()) / (_PACE_MS / 1000),
             ingest=Quantiles.of(stream.ingest.read(now_ms=at_ms)),
             destinations=destinations,

@@ -4,7 +4,7 @@ Only plain values: the audit and the sampler of `observe` fill them in, the cons
 the metrics show them. Whatever is not known is None or CANNOT TELL, never a zero that looks well.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -184,9 +184,19 @@ class Overview:
     # Why the sampler's figures may be old; empty while it reads on.
     problem: str = ""
 
+    @property
+    def verdict(self) -> StreamVerdict:
+        """The worst of all streams."""
+        return worst(stream.verdict for stream in self.streams)
+
+    @property
+    def destinations(self) -> list[DestinationView]:
+        """Those of all streams."""
+        return [view for stream in self.streams for view in stream.destinations]
+
 
 # Worst last; what cannot be told may hide the worst, but a known loss is certain.
-_SEVERITY = (
+SEVERITY = (
     StreamVerdict.OK,
     StreamVerdict.SLOW,
     StreamVerdict.CANNOT_TELL,
@@ -195,6 +205,6 @@ _SEVERITY = (
 )
 
 
-def worst(verdicts: "tuple[StreamVerdict, ...]") -> StreamVerdict:
+def worst(verdicts: Iterable[StreamVerdict]) -> StreamVerdict:
     """The verdict of the whole; OK of nothing."""
-    return max(verdicts, key=_SEVERITY.index, default=StreamVerdict.OK)
+    return max(verdicts, key=SEVERITY.index, default=StreamVerdict.OK)

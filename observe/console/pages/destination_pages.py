@@ -1,6 +1,6 @@
 """The pages of one stream and of one destination, and the list of all destinations."""
 
-from observe.console.page_context import FlowView, PageContext, worst_first
+from observe.console.page_context import PageContext, worst_first
 from observe.console.pages.overview_page import destinations_table
 from observe.console.pages.resume_page import halt_fact, halt_of
 from observe.console.parts import wording
@@ -11,6 +11,7 @@ from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
 from observe.console.parts.pieces import badge, books, code, facts_list, nothing_yet, section, table
 from shared.config.destination import Destination
 from shared.flow.flow import WARN_AT, FlowState
+from shared.flow.flow_record import FlowRecord
 from shared.proof.overview import DestinationView, StreamVerdict
 
 
@@ -75,7 +76,7 @@ def destination_page(destination_id: str, context: PageContext, *, may_resume: b
 
 
 def destinations_page(context: PageContext) -> Page:
-    views = sorted(context.destinations, key=lambda view: view.destination_id)
+    views = sorted(context.overview.destinations, key=lambda view: view.destination_id)
     heads = ("Destination", "Verdict", "Sending", "Address", "At once", "p95", "Backlog", "Waiting")
     rows: list[list[Child]] = [
         [
@@ -161,42 +162,36 @@ def _sending(view: DestinationView, context: PageContext) -> Safe:
     """What holds it back: a person's word, or its breaker."""
     flow = context.flows.get(view.destination_id)
     halt = halt_of(context.configured(view.destination_id), flow)
-    if halt in {"", flow.breaker if flow else ""}:
+    if halt in {"", flow.state.value if flow else ""}:
         return _breaker(flow)
     return tag("span", halt, class_="warn")
 
 
-def _breaker(flow: FlowView | None) -> Safe:
+def _breaker(flow: FlowRecord | None) -> Safe:
     if flow is None:
         return tag("span", "no news yet", class_="quiet")
-    said = flow.breaker.replace("_", "-")
-    if flow.since_ms is not None:
+    said = flow.state.value.replace("_", "-")
+    if flow.since_ms:
         said += f" since {wording.clock(flow.since_ms)}"
-    if flow.reopens_at_ms is not None:
-        said += f", tried again at {wording.clock(flow.reopens_at_ms)}"
-    is_well = flow.breaker == FlowState.CLOSED.value
-    return tag("span", said, class_="good" if is_well else "warn")
+    if flow.until_ms:
+        said += f", tried again at {wording.clock(flow.until_ms)}"
+    return tag("span", said, class_="good" if flow.state is FlowState.CLOSED else "warn")
 
 
-def _failing(configured: Destination | None, flow: FlowView | None, *, now_ms: int) -> Child:
+def _failing(configured: Destination | None, flow: FlowRecord | None, *, now_ms: int) -> Child:
     """Since when, and when it is given up if it goes on like that; nothing until half of that."""
-    if configured is None or flow is None or flow.failing_since_ms is None:
+    since_ms = flow.flow.failing_since_ms if flow else 0
+    if configured is None or not since_ms:
         return None
     after_ms = round(1000 * configured.disable_after_s)
-    if now_ms - flow.failing_since_ms < WARN_AT[0] * after_ms:
+    if now_ms - since_ms < WARN_AT[0] * after_ms:
         return None
-    since, ends = (
-        wording.moment(at) for at in (flow.failing_since_ms, flow.failing_since_ms + after_ms)
-    )
+    since, ends = wording.moment(since_ms), wording.moment(since_ms + after_ms)
     return tag("span", f"since {since}; without a success it is given up at {ends}", class_="warn")
 
 
-def _at_once(flow: FlowView | None) -> str:
-    return (
-        wording.NONE
-        if flow is None or flow.concurrency is None
-        else wording.count(flow.concurrency)
-    )
+def _at_once(flow: FlowRecord | None) -> str:
+    return wording.NONE if flow is None else wording.count(flow.flow.concurrency.limit)
 
 
 def _address(view: DestinationView, context: PageContext) -> str:

@@ -6,7 +6,7 @@ import msgspec
 
 from observe.console.pages.overview_page import headline
 from observe.lag.time_shares import time_shares
-from shared.proof.overview import Overview, worst
+from shared.proof.overview import Overview
 
 
 def as_json(overview: Overview) -> dict[str, Any]:
@@ -15,5 +15,4 @@ def as_json(overview: Overview) -> dict[str, Any]:
     for stream, view in zip(members["streams"], overview.streams, strict=True):
         for destination, shown in zip(stream["destinations"], view.destinations, strict=True):
             destination["time_shares"] = dict(time_shares(shown))
-    verdict = worst(tuple(stream.verdict for stream in overview.streams))
-    return {"verdict": verdict.value, "headline": headline(overview), **members}
+    return {"verdict": overview.verdict.value, "headline": headline(overview), **members}

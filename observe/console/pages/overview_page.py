@@ -9,22 +9,21 @@ from observe.console.parts.layout import Page, Region
 from observe.console.parts.loss_pieces import loss_section
 from observe.console.parts.markup import NOTHING, Child, Safe, tag
 from observe.console.parts.pieces import badge, books, nothing_yet, section, table
-from shared.proof.overview import DestinationView, Overview, StreamVerdict, StreamView, worst
+from shared.proof.overview import DestinationView, Overview, StreamVerdict, StreamView
 
 
 def overview_page(context: PageContext) -> Page:
     overview = context.overview
     said = headline(overview)
-    word = worst(tuple(stream.verdict for stream in overview.streams))
-    ordered = worst_first(context.destinations)
+    ordered = worst_first(overview.destinations)
     return Page(
         title="Overview",
         here="/",
-        status=f"{word.value}: {said}",
+        status=f"{overview.verdict.value}: {said}",
         regions=(
-            Region("headline", _hero(context, word, said)),
+            Region("headline", _hero(overview, said)),
             Region("streams", _streams(overview.streams, ordered)),
-            Region("lag", lag_section(context.destinations, context)),
+            Region("lag", lag_section(overview.destinations, context)),
             Region("loss", loss_section(ordered, now_ms=overview.at_ms)),
         ),
     )
@@ -35,19 +34,19 @@ def headline(overview: Overview) -> str:
     streams = overview.streams
     if not streams:
         return overview.problem.capitalize() + "." if overview.problem else "No stream yet."
-    everybody = [view for stream in streams for view in stream.destinations]
+    everybody = overview.destinations
     unaccounted = sum(view.balance.unaccounted for view in everybody)
-    word = worst(tuple(stream.verdict for stream in streams))
     if unaccounted:
         where = _list([view.destination_id for view in everybody if view.balance.unaccounted])
         is_are = "is" if unaccounted == 1 else "are"
         return f"{wording.plural(unaccounted, 'event')} {is_are} unaccounted for in {where}."
     acked = sum(view.balance.acked for view in everybody)
-    if word is not StreamVerdict.OK:
-        bad = [view.destination_id for view in everybody if view.verdict is word] or [
-            stream.name for stream in streams if stream.verdict is word
+    verdict = overview.verdict
+    if verdict is not StreamVerdict.OK:
+        bad = [view.destination_id for view in everybody if view.verdict is verdict] or [
+            stream.name for stream in streams if stream.verdict is verdict
         ]
-        return f"{_list(bad)} {_SAYS[word][len(bad) > 1]}."
+        return f"{_list(bad)} {_SAYS[verdict][len(bad) > 1]}."
     if not acked:
         return "Everything is ready. No event has come yet."
     return f"All of {wording.plural(acked, 'acknowledged event')} accounted for." if (
@@ -89,8 +88,7 @@ def destinations_table(destinations: Sequence[DestinationView], *, caption: str)
     return table(heads, rows, caption=caption, numbers_from=3)
 
 
-def _hero(context: PageContext, word: StreamVerdict, said: str) -> Safe:
-    overview = context.overview
+def _hero(overview: Overview, said: str) -> Safe:
     troubles = [
         trouble
         for trouble in (overview.problem, overview.audit.problem)
@@ -98,13 +96,13 @@ def _hero(context: PageContext, word: StreamVerdict, said: str) -> Safe:
     ]
     return tag(
         "section",
-        tag("p", badge(word), tag("span", wording.clock(overview.at_ms), class_="at"),
+        tag("p", badge(overview.verdict), tag("span", wording.clock(overview.at_ms), class_="at"),
             class_="verdict"),
         tag("h1", said),
         tag("ul", [tag("li", wording.sentence(trouble)) for trouble in troubles], class_="troubles")
         if troubles
         else NOTHING,
-        books(context.destinations),
+        books(overview.destinations),
         class_="hero",
     )  # fmt: skip
 

@@ -1,12 +1,12 @@
 """Says that a destination stands still until a person resumes it, and asks that person."""
 
-from observe.console.page_context import FlowView
 from observe.console.parts import wording
 from observe.console.parts.layout import Around, Page, Region, csrf_field
 from observe.console.parts.markup import Child, Safe, fragment, tag
 from observe.console.parts.pieces import code
 from shared.config.destination import Destination
 from shared.flow.flow import FlowState
+from shared.flow.flow_record import FlowRecord
 
 PATH = "/destinations/resume"
 # What is true of each halt, and what to do before one goes on.
@@ -19,7 +19,7 @@ _SAYS = {
 }
 
 
-def halt_of(destination: Destination | None, flow: FlowView | None) -> str:
+def halt_of(destination: Destination | None, flow: FlowRecord | None) -> str:
     """Paused, held, disabled, or nothing: only a person ends these."""
     if destination is None:
         return ""
@@ -27,14 +27,15 @@ def halt_of(destination: Destination | None, flow: FlowView | None) -> str:
         return "disabled"
     if destination.is_paused:
         return "paused"
-    stands = flow is not None and flow.breaker in {FlowState.HELD.value, FlowState.DISABLED.value}
     # Delivery says so until its next request; what a person has said since counts.
-    if flow is None or not stands or (flow.since_ms or 0) <= destination.resumed_at_ms:
+    if flow is None or flow.since_ms <= destination.resumed_at_ms:
         return ""
-    return flow.breaker
+    return flow.state.value if flow.state in {FlowState.HELD, FlowState.DISABLED} else ""
 
 
-def halt_fact(destination: Destination | None, flow: FlowView | None, *, may_resume: bool) -> Child:
+def halt_fact(
+    destination: Destination | None, flow: FlowRecord | None, *, may_resume: bool
+) -> Child:
     """The halt as the page of its destination says it; nothing when there is none."""
     halt = halt_of(destination, flow)
     if destination is None or not halt:
@@ -45,7 +46,7 @@ def halt_fact(destination: Destination | None, flow: FlowView | None, *, may_res
 
 
 def resume_page(
-    destination: Destination, flow: FlowView | None, *, waiting: int, version: str, around: Around
+    destination: Destination, flow: FlowRecord | None, *, waiting: int, version: str, around: Around
 ) -> Page:
     halt = halt_of(destination, flow)
     name = code(destination.id)
