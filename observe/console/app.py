@@ -1,6 +1,6 @@
 """The console's HTTP application: its routes, its errors, and the headers of every answer."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import quote
@@ -44,7 +44,7 @@ def create_app(views: Views, posts: Posts, *, hosts: Collection[str] = ()) -> AS
         routes=[
             *views.routes(),
             *posts.routes(),
-            Route("/static/{name}", _Static(_STATIC), methods=["GET"]),
+            *(_static(path) for path in _STATIC.iterdir() if path.suffix in _TYPES),
         ],
         exception_handlers={
             SignedOut: _to_sign_in,
@@ -86,24 +86,15 @@ class _Guarded:
         await refusal(scope, receive, with_headers)
 
 
-class _Static:
-    """Our own files, read once: nothing in a request names a path."""
+def _static(path: Path) -> Route:
+    """One of our own files, read once: nothing in a request names a path."""
+    content, media_type = path.read_bytes(), _TYPES[path.suffix]
 
-    def __init__(self, folder: Path) -> None:
-        self._files: Mapping[str, tuple[bytes, str]] = {
-            path.name: (path.read_bytes(), _TYPES[path.suffix])
-            for path in folder.iterdir()
-            if path.suffix in _TYPES
-        }
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        file = self._files.get(scope["path_params"]["name"])
-        if file is None:
-            raise HTTPException(404, "There is no such file.")
-        content, media_type = file
+    async def serve(_: Request) -> Response:
         # Checked anew each time: after an upgrade old scripts must not meet new pages.
-        headers = {"Cache-Control": "no-cache"}
-        await Response(content, media_type=media_type, headers=headers)(scope, receive, send)
+        return Response(content, media_type=media_type, headers={"Cache-Control": "no-cache"})
+
+    return Route(f"/static/{path.name}", serve, methods=["GET"])
 
 
 async def _to_sign_in(request: Request, _: Exception) -> Response:

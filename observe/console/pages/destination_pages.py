@@ -5,10 +5,19 @@ from observe.console.pages.overview_page import destinations_table
 from observe.console.pages.resume_page import halt_fact, halt_of
 from observe.console.parts import wording
 from observe.console.parts.lag_pieces import lag_section
-from observe.console.parts.layout import Page, Region
+from observe.console.parts.layout import Page, Region, hidden
 from observe.console.parts.loss_pieces import loss_section, minutes_table
 from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
-from observe.console.parts.pieces import badge, books, code, facts_list, nothing_yet, section, table
+from observe.console.parts.pieces import (
+    badge,
+    books,
+    code,
+    facts_list,
+    nothing_yet,
+    p95,
+    section,
+    table,
+)
 from shared.config.destination import Destination
 from shared.flow.flow import WARN_AT, FlowState
 from shared.flow.flow_record import FlowRecord
@@ -20,7 +29,7 @@ def stream_page(name: str, context: PageContext) -> Page | None:
     stream = context.stream(name)
     if stream is None:
         return None
-    views = worst_first(list(stream.destinations))
+    views = worst_first(stream.destinations)
     crumbs = tag("p", tag("a", "Overview", href="/"), " / stream", class_="crumbs")
     top = tag(
         "section",
@@ -30,10 +39,9 @@ def stream_page(name: str, context: PageContext) -> Page | None:
         books(views),
         class_="hero",
     )
-    late = wording.duration(stream.ingest.p95_ms / 1000 if stream.ingest else None)
     facts: list[tuple[str, Child]] = [
         ("Acknowledged", f"{stream.events_per_s:,.1f} events/s over the last minute"),
-        ("Late when they come to us", f"{late} (p95, since their own time)"),
+        ("Late when they come to us", f"{p95(stream.ingest)} (p95, since their own time)"),
     ]
     listed = (
         destinations_table(views, caption=f"Destinations of {name}")
@@ -85,7 +93,7 @@ def destinations_page(context: PageContext) -> Page:
             _sending(view, context),
             code(_address(view, context)),
             _at_once(context.flows.get(view.destination_id)),
-            wording.duration(view.since_accepted.p95_ms / 1000 if view.since_accepted else None),
+            p95(view.since_accepted),
             wording.size(view.backlog_bytes),
             wording.count(view.balance.waiting),
         ]
@@ -205,7 +213,7 @@ def _find(stream: str) -> Safe:
         tag(
             "form",
             tag("label", "Event id ", tag("input", name="id", required=True, autocomplete="off")),
-            tag("input", type="hidden", name="stream", value=stream),
+            hidden(stream=stream),
             tag("button", "Show its way", type="submit"),
             method="get",
             action="/events",

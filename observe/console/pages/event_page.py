@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from observe.console.parts import wording
-from observe.console.parts.layout import Around, Page, Region, csrf_field
+from observe.console.parts.layout import Around, Page, hidden, still_page
 from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
-from observe.console.parts.pieces import code, facts_list
+from observe.console.parts.pieces import code, facts_list, stream_choice
 from shared.event.envelope import DEAD_AT, REASON
 from shared.event.topics import retry_topic
 from shared.proof.receipt import Receipt, ReceiptOutcome
@@ -81,10 +81,9 @@ def steps_of(found: FoundEvent, schedule: RetrySchedule) -> list[TrailStep]:
 
 
 def search_form(streams: Sequence[str], *, stream: str, event_id: str) -> Safe:
-    options = [tag("option", name, value=name, selected=name == stream) for name in streams]
     return tag(
         "form",
-        tag("label", "Stream ", tag("select", options, name="stream")),
+        stream_choice(streams, stream),
         tag(
             "label",
             "Event id ",
@@ -128,12 +127,7 @@ def event_page(
             )
             for found in result.found
         ]
-    return Page(
-        title="Find an event",
-        here="/events",
-        status=status,
-        regions=(Region("event", fragment(content), is_live=False),),
-    )
+    return still_page("Find an event", "/events", "event", content, status=status)
 
 
 def _timeline(
@@ -200,9 +194,7 @@ def _payload(found: FoundEvent, *, around: Around, may_reveal: bool, shows_paylo
     envelope = found.envelope
     return tag(
         "form",
-        csrf_field(around),
-        tag("input", type="hidden", name="stream", value=envelope.stream),
-        tag("input", type="hidden", name="id", value=envelope.event_id),
+        hidden(csrf=around.csrf, stream=envelope.stream, id=envelope.event_id),
         tag("button", "Show what it says", type="submit"),
         tag("span", " This is written to the log of the console.", class_="quiet"),
         method="post",
@@ -219,9 +211,7 @@ def _read_note(result: SearchResult, *, stream: str, event_id: str) -> Safe:
         return tag("p", said, class_="none")
     further = tag(
         "form",
-        tag("input", type="hidden", name="stream", value=stream),
-        tag("input", type="hidden", name="id", value=event_id),
-        tag("input", type="hidden", name="before", value=result.back_to_ms),
+        hidden(stream=stream, id=event_id, before=result.back_to_ms),
         tag("button", "Look further back", type="submit"),
         method="get",
         action="/events",

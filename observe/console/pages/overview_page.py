@@ -8,7 +8,7 @@ from observe.console.parts.lag_pieces import lag_section
 from observe.console.parts.layout import Page, Region
 from observe.console.parts.loss_pieces import loss_section
 from observe.console.parts.markup import NOTHING, Child, Safe, tag
-from observe.console.parts.pieces import badge, books, nothing_yet, section, table
+from observe.console.parts.pieces import badge, books, nothing_yet, p95, section, table
 from shared.proof.overview import DestinationView, Overview, StreamVerdict, StreamView
 
 
@@ -72,7 +72,7 @@ def destinations_table(destinations: Sequence[DestinationView], *, caption: str)
             tag("a", view.stream, " → ", view.name, href=f"/streams/{view.destination_id}"),
             badge(view.verdict),
             tag("span", view.reason, class_="why") if view.reason else "",
-            wording.duration(view.since_accepted.p95_ms / 1000 if view.since_accepted else None),
+            p95(view.since_accepted),
             wording.duration(view.oldest_age_s),
             wording.count(view.balance.pending),
             wording.count(view.balance.waiting),

@@ -1,5 +1,6 @@
 """The pages that stand alone: sign-in, and what is said when something is refused or not there."""
 
+from observe.console.parts.layout import hidden
 from observe.console.parts.markup import NOTHING, Safe, fragment, tag
 
 
@@ -10,8 +11,7 @@ def sign_in_page(*, csrf: str, next_path: str, problem: str = "") -> Safe:
         tag("p", problem, class_="bad", role="alert", id="problem") if problem else NOTHING,
         tag(
             "form",
-            tag("input", type="hidden", name="csrf", value=csrf),
-            tag("input", type="hidden", name="next", value=next_path),
+            hidden(csrf=csrf, next=next_path),
             tag("label", "API key", for_="key"),
             tag(
                 "input",

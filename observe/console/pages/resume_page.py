@@ -1,8 +1,8 @@
 """Says that a destination stands still until a person resumes it, and asks that person."""
 
 from observe.console.parts import wording
-from observe.console.parts.layout import Around, Page, Region, csrf_field
-from observe.console.parts.markup import Child, Safe, fragment, tag
+from observe.console.parts.layout import Around, Page, confirm_form, still_page
+from observe.console.parts.markup import Child, fragment, tag
 from observe.console.parts.pieces import code
 from shared.config.destination import Destination
 from shared.flow.flow import FlowState
@@ -49,49 +49,32 @@ def resume_page(
     destination: Destination, flow: FlowRecord | None, *, waiting: int, version: str, around: Around
 ) -> Page:
     halt = halt_of(destination, flow)
-    name = code(destination.id)
+    name, path = code(destination.id), f"/streams/{destination.id}"
     content = (
-        _question(
-            destination, name, says=_SAYS[halt], waiting=waiting, version=version, around=around
+        (
+            tag("h1", "Resume ", name, "?"),
+            tag("p", _SAYS[halt]),
+            tag(
+                "p",
+                f"{wording.plural(waiting, 'event')} on the way to it or waiting for it.",
+                class_="quiet",
+            ),
+            confirm_form(
+                PATH,
+                around,
+                yes="Resume it",
+                no="Leave it",
+                back=path,
+                stream=destination.stream,
+                destination=destination.name,
+                version=version,
+            ),
         )
         if halt
-        else fragment(
+        else (
             tag("h1", name, " goes on"),
             tag("p", "Nothing holds it back that a person would have to end."),
-            tag("p", tag("a", "Back to it", href=f"/streams/{destination.id}")),
+            tag("p", tag("a", "Back to it", href=path)),
         )
     )
-    return Page(
-        title="Resume a destination",
-        here="/destinations",
-        regions=(Region("confirm", content, is_live=False),),
-    )
-
-
-def _question(
-    destination: Destination,
-    name: Safe,
-    *,
-    says: str,
-    waiting: int,
-    version: str,
-    around: Around,
-) -> Safe:
-    there = wording.plural(waiting, "event")
-    return fragment(
-        tag("h1", "Resume ", name, "?"),
-        tag("p", says),
-        tag("p", f"{there} on the way to it or waiting for it.", class_="quiet"),
-        tag(
-            "form",
-            csrf_field(around),
-            tag("input", type="hidden", name="stream", value=destination.stream),
-            tag("input", type="hidden", name="destination", value=destination.name),
-            tag("input", type="hidden", name="version", value=version),
-            tag("button", "Resume it", type="submit", class_="act"),
-            " ",
-            tag("a", "Leave it", href=f"/streams/{destination.id}"),
-            method="post",
-            action=PATH,
-        ),
-    )
+    return still_page("Resume a destination", "/destinations", "confirm", content)

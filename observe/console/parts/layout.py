@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from observe.console.parts.markup import NOTHING, Safe, document, fragment, tag
+from observe.console.parts.markup import NOTHING, Child, Safe, document, fragment, tag
 
 _PAGES = (
     ("/", "Overview"),
@@ -76,8 +76,29 @@ def render_bare(title: str, content: Safe) -> bytes:
     return document(tag("html", _head(title), tag("body", mark, main), lang="en"))
 
 
-def csrf_field(around: Around) -> Safe:
-    return tag("input", type="hidden", name="csrf", value=around.csrf)
+def still_page(title: str, here: str, region: str, *content: Child, status: str = "") -> Page:
+    """A page that stays as it was when it was loaded."""
+    return Page(title, here, (Region(region, fragment(*content), is_live=False),), status)
+
+
+def hidden(**fields: str | int) -> list[Safe]:
+    """What a form sends besides what somebody types."""
+    return [tag("input", type="hidden", name=name, value=value) for name, value in fields.items()]
+
+
+def confirm_form(
+    path: str, around: Around, *, yes: str, no: str, back: str, **fields: str | int
+) -> Safe:
+    """The button that does it, and a link back for who would rather not."""
+    return tag(
+        "form",
+        hidden(csrf=around.csrf, **fields),
+        tag("button", yes, type="submit", class_="act"),
+        " ",
+        tag("a", no, href=back),
+        method="post",
+        action=path,
+    )
 
 
 def _head(title: str) -> Safe:
@@ -122,7 +143,7 @@ def _account(around: Around) -> Safe:
         return NOTHING
     return tag(
         "form",
-        csrf_field(around),
+        hidden(csrf=around.csrf),
         tag("span", around.key_id, class_="quiet"),
         tag("button", "Sign out", type="submit", class_="plain"),
         method="post",

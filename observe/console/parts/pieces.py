@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from observe.console.parts import wording
 from observe.console.parts.markup import NOTHING, Child, Safe, tag
-from shared.proof.overview import DestinationView, StreamVerdict
+from shared.proof.overview import DestinationView, Quantiles, StreamVerdict
 
 
 def badge(verdict: StreamVerdict) -> Safe:
@@ -37,7 +37,7 @@ def table(
 def books(destinations: Sequence[DestinationView]) -> Safe:
     """What adds up: acked = delivered + on their way + waiting + dead + unaccounted."""
     sums = {
-        name: sum(getattr(one.balance, name) for one in destinations)
+        name: sum(getattr(view.balance, name) for view in destinations)
         for name in ("acked", "delivered", "pending", "waiting", "dead", "unaccounted")
     }
     return tag(
@@ -63,6 +63,21 @@ def facts_list(facts: Sequence[tuple[str, Child]]) -> Safe:
         [tag("div", tag("dt", name), tag("dd", value)) for name, value in facts],
         class_="facts card",
     )
+
+
+def done_note(says: str) -> Safe:
+    """What has just been done; nothing when nothing was."""
+    return tag("p", says, class_="done", role="status") if says else NOTHING
+
+
+def stream_choice(streams: Sequence[str], chosen: str, *, first: Child = None) -> Safe:
+    """The field of a form that says which stream is meant."""
+    options = [tag("option", name, value=name, selected=name == chosen) for name in streams]
+    return tag("label", "Stream ", tag("select", first, options, name="stream"))
+
+
+def p95(lag: Quantiles | None) -> str:
+    return wording.duration(lag.p95_ms / 1000 if lag else None)
 
 
 def section(title: str, *content: Child, note: str = "") -> Safe:
