@@ -17,8 +17,7 @@ from observe.console.pages.dead_page import confirm_page, dead_page
 from observe.console.pages.destination_pages import destination_page, destinations_page, stream_page
 from observe.console.pages.event_page import event_page
 from observe.console.pages.keys_page import keys_page, revoke_page
-from observe.console.pages.overview_json import as_json
-from observe.console.pages.overview_page import overview_page
+from observe.console.pages.overview_page import as_json, overview_page
 from observe.console.pages.plain_pages import sign_in_page
 from observe.console.pages.resume_page import PATH as RESUME
 from observe.console.pages.resume_page import resume_page

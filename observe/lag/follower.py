@@ -5,6 +5,7 @@ Independent of the lanes: nothing here asks Spark how it is.
 
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 from shared.event.record import KafkaPartition, Position
 from shared.runtime.kafka.lane_positions import LaneGroups
@@ -16,13 +17,13 @@ _PEEK_BYTES = 65_536
 _PEEK_S = 2.0
 
 
+@dataclass(frozen=True, slots=True)
 class Follower:
     """Made by `following`."""
 
-    def __init__(self, follow: Follow, peeker: KafkaReader, groups: LaneGroups) -> None:
-        self._follow = follow
-        self._peeker = peeker
-        self._groups = groups
+    _follow: Follow
+    _peeker: KafkaReader
+    _groups: LaneGroups
 
     async def read(self) -> dict[str, list[bytes]]:
         """The values that have come on each topic since the last time."""

@@ -80,7 +80,7 @@ class NodeLag:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """One event that somebody lost. The id is empty only if nothing that is left names it."""
+    """One event that somebody lost; the id is empty until it is known, and if nothing names it."""
 
     event_id: str
     node: Node
@@ -109,6 +109,11 @@ class MinuteBooks:
     missing: tuple[Missing, ...] = ()
     # Why it cannot be told, for people; empty otherwise.
     problem: str = ""
+
+    @property
+    def key(self) -> tuple[str, int | None]:
+        """Which minute of which destination."""
+        return self.destination_id, self.minute_ms
 
     @property
     def lost_count(self) -> int:

@@ -1,6 +1,9 @@
 """The overview: the worst news first, then every stream's verdict, then lag and loss in charts."""
 
 from collections.abc import Sequence
+from typing import Any
+
+import msgspec
 
 from observe.console.page_context import PageContext, worst_first
 from observe.console.parts import wording
@@ -9,6 +12,7 @@ from observe.console.parts.layout import Page, Region
 from observe.console.parts.loss_pieces import loss_section
 from observe.console.parts.markup import NOTHING, Child, Safe, tag
 from observe.console.parts.pieces import badge, books, nothing_yet, p95, section, table
+from observe.lag.time_shares import time_shares
 from shared.proof.overview import DestinationView, Overview, StreamVerdict, StreamView
 
 
@@ -128,3 +132,12 @@ def _list(names: Sequence[str]) -> str:
     if len(names) > 3:  # noqa: PLR2004 - as said
         return f"{', '.join(names[:3])} and {len(names) - 3} more"
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1] if names else ""]))
+
+
+def as_json(overview: Overview) -> dict[str, Any]:
+    """For programs: every field under its own name, enums as their words, the headline first."""
+    members = msgspec.to_builtins(overview, str_keys=True)
+    for stream, view in zip(members["streams"], overview.streams, strict=True):
+        for destination, shown in zip(stream["destinations"], view.destinations, strict=True):
+            destination["time_shares"] = dict(time_shares(shown))
+    return {"verdict": overview.verdict.value, "headline": headline(overview), **members}
