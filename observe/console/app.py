@@ -48,6 +48,7 @@ _TITLES = {
     405: "Not so",
     412: "Changed",
     429: "Slowly",
+    500: "Failed",
     503: "Not now",
 }
 
@@ -126,9 +127,8 @@ async def _refuse(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException), "registered for nothing else"
     if request.url.path.startswith("/api/"):
         return PlainTextResponse(f"{error.detail}\n", status_code=error.status_code)
-    title = _TITLES.get(error.status_code, "Not possible")
     says = error.detail if error.status_code != 404 or len(error.detail) > 9 else "No such page."  # noqa: PLR2004 - Starlette's own "Not Found"
-    return HTMLResponse(render_bare(title, notice(title, says)), status_code=error.status_code)
+    return _notice(error.status_code, says)
 
 
 async def _tell(_: Request, error: Exception) -> Response:
@@ -141,11 +141,14 @@ async def _tell(_: Request, error: Exception) -> Response:
                 " The gateway wants a key that this console does not ask for: set"
                 " HIFI_OBSERVE_CONSOLE_AUTH=keys."
             )
-    title = _TITLES.get(status, "Not possible")
-    return HTMLResponse(render_bare(title, notice(title, says)), status_code=status)
+    return _notice(status, says)
 
 
 async def _fail(request: Request, error: Exception) -> Response:
     log.error("console.failed", path=request.url.path, exc_info=error)
-    says = "The console has met a mistake of its own; its log has the story."
-    return HTMLResponse(render_bare("Failed", notice("Failed", says)), status_code=500)
+    return _notice(500, "The console has met a mistake of its own; its log has the story.")
+
+
+def _notice(status: int, says: str) -> Response:
+    title = _TITLES.get(status, "Not possible")
+    return HTMLResponse(render_bare(title, notice(title, says)), status_code=status)

@@ -10,9 +10,9 @@ from observe.console.parts.loss_pieces import loss_section, minutes_table
 from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
 from observe.console.parts.pieces import (
     badge,
-    books,
     code,
     facts_list,
+    hero,
     nothing_yet,
     p95,
     section,
@@ -30,15 +30,8 @@ def stream_page(name: str, context: PageContext) -> Page | None:
     if stream is None:
         return None
     views = worst_first(stream.destinations)
-    crumbs = tag("p", tag("a", "Overview", href="/"), " / stream", class_="crumbs")
-    top = tag(
-        "section",
-        crumbs,
-        tag("h1", name, " ", badge(stream.verdict)),
-        tag("p", f"{stream.reason}.", class_="lead") if stream.reason else NOTHING,
-        books(views),
-        class_="hero",
-    )
+    lead = tag("p", f"{stream.reason}.", class_="lead") if stream.reason else NOTHING
+    top = hero(name, stream.verdict, "stream", lead, views=views)
     facts: list[tuple[str, Child]] = [
         ("Acknowledged", f"{stream.events_per_s:,.1f} events/s over the last minute"),
         ("Late when they come to us", f"{p95(stream.ingest)} (p95, since their own time)"),
@@ -116,22 +109,14 @@ def destinations_page(context: PageContext) -> Page:
 
 
 def _top(view: DestinationView, context: PageContext) -> Safe:
-    crumbs = tag(
-        "p",
-        tag("a", "Overview", href="/"),
-        " / ",
-        tag("a", view.stream, href=f"/streams/{view.stream}"),
-        " / destination",
-        class_="crumbs",
-    )
-    return tag(
-        "section",
-        crumbs,
-        tag("h1", view.destination_id, " ", badge(view.verdict)),
+    stream = tag("a", view.stream, href=f"/streams/{view.stream}")
+    return hero(
+        view.destination_id,
+        view.verdict,
+        fragment(stream, " / destination"),
         tag("p", wording.sentence(view.reason), class_="lead") if view.reason else NOTHING,
         tag("p", "to ", code(_address(view, context)), class_="quiet"),
-        books([view]),
-        class_="hero",
+        views=[view],
     )
 
 

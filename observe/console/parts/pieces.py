@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from observe.console.parts import wording
 from observe.console.parts.markup import NOTHING, Child, Safe, tag
+from shared.proof.balance import Balance
 from shared.proof.overview import DestinationView, Quantiles, StreamVerdict
 
 
@@ -36,21 +37,18 @@ def table(
 
 def books(destinations: Sequence[DestinationView]) -> Safe:
     """What adds up: acked = delivered + on their way + waiting + dead + unaccounted."""
-    sums = {
-        name: sum(getattr(view.balance, name) for view in destinations)
-        for name in ("acked", "delivered", "pending", "waiting", "dead", "unaccounted")
-    }
+    total = sum((view.balance for view in destinations), Balance())
     return tag(
         "dl",
         [
             tag("div", tag("dt", name), tag("dd", wording.count(number)), class_=kind or None)
             for name, number, kind in (
-                ("acknowledged", sums["acked"], "whole"),
-                ("delivered", sums["delivered"], ""),
-                ("on their way", sums["pending"], ""),
-                ("waiting for a retry", sums["waiting"], ""),
-                ("dead letters", sums["dead"], "warn" if sums["dead"] else ""),
-                ("unaccounted", sums["unaccounted"], "bad" if sums["unaccounted"] else "good"),
+                ("acknowledged", total.acked, "whole"),
+                ("delivered", total.delivered, ""),
+                ("on their way", total.pending, ""),
+                ("waiting for a retry", total.waiting, ""),
+                ("dead letters", total.dead, "warn" if total.dead else ""),
+                ("unaccounted", total.unaccounted, "bad" if total.unaccounted else "good"),
             )
         ],
         class_="figures",
@@ -62,6 +60,24 @@ def facts_list(facts: Sequence[tuple[str, Child]]) -> Safe:
         "dl",
         [tag("div", tag("dt", name), tag("dd", value)) for name, value in facts],
         class_="facts card",
+    )
+
+
+def hero(
+    name: str,
+    verdict: StreamVerdict,
+    crumbs: Child,
+    *lead: Child,
+    views: Sequence[DestinationView],
+) -> Safe:
+    """The top of a page about one thing: where it is, how it is, and its books."""
+    return tag(
+        "section",
+        tag("p", tag("a", "Overview", href="/"), " / ", crumbs, class_="crumbs"),
+        tag("h1", name, " ", badge(verdict)),
+        *lead,
+        books(views),
+        class_="hero",
     )
 
 
