@@ -78,7 +78,7 @@ async def _run(settings: ObserveSettings, console: ConsoleSettings) -> None:
         asyncio.create_task(_console(settings, console, observed, feed, stop), name="console"),
     ]
     if settings.is_audit_on:
-        auditor = Auditor(settings, audit_status, configuration=lambda: feed.configuration)
+        auditor = Auditor(settings, audit_status, lambda: feed.configuration)
         parts.append(asyncio.create_task(auditor.run(), name="audit"))
     stopping = asyncio.create_task(stop.wait())
     try:

@@ -17,7 +17,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from observe.console.authentication import SignedOut
 from observe.console.hosts import is_ours
 from observe.console.pages.plain_pages import notice
-from observe.console.parts.layout import render_bare
 from observe.console.posts import Posts
 from observe.console.views import Views
 from shared.runtime.control_client import RefusedError
@@ -151,4 +150,4 @@ async def _fail(request: Request, error: Exception) -> Response:
 
 def _notice(status: int, says: str) -> Response:
     title = _TITLES.get(status, "Not possible")
-    return HTMLResponse(render_bare(title, notice(title, says)), status_code=status)
+    return HTMLResponse(notice(title, says), status_code=status)

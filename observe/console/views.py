@@ -21,7 +21,7 @@ from observe.console.pages.overview_page import as_json, overview_page
 from observe.console.pages.plain_pages import sign_in_page
 from observe.console.pages.resume_page import PATH as RESUME
 from observe.console.pages.resume_page import resume_page
-from observe.console.parts.layout import Page, render, render_bare
+from observe.console.parts.layout import Page, render
 from observe.console.sources import Sources
 from observe.console.viewers import Viewer
 from shared.config.configuration import Configuration
@@ -143,8 +143,8 @@ class Views:
     async def sign_in(self, request: Request) -> Response:
         session, cookie = self._sources.authentication.stranger(request)
         next_path = local_path(request.query_params.get("next", "/"))
-        form = sign_in_page(csrf=self._sources.authentication.csrf(session), next_path=next_path)
-        response = HTMLResponse(render_bare("Sign in", form))
+        csrf = self._sources.authentication.csrf(session)
+        response = HTMLResponse(sign_in_page(csrf=csrf, next_path=next_path))
         if cookie:
             self._sources.authentication.set_cookie(response, cookie)
         return response

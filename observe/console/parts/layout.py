@@ -69,9 +69,9 @@ def render(page: Page, around: Around) -> bytes:
     )
 
 
-def render_bare(title: str, content: Safe) -> bytes:
+def render_bare(title: str, *content: Child) -> bytes:
     """A page without a way to the others: sign-in, and errors of those who may see nothing."""
-    main = tag("main", content, id="content", tabindex="-1", class_="bare")
+    main = tag("main", *content, id="content", tabindex="-1", class_="bare")
     mark = tag("header", tag("a", "Hifi", href="/", class_="mark"), class_="top")
     return document(tag("html", _head(title), tag("body", mark, main), lang="en"))
 
