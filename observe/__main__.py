@@ -10,7 +10,6 @@ import structlog
 from observe.audit.loop import Auditor
 from observe.audit.status import AuditStatus
 from observe.books_page import BOOKS_PATH, books_page
-from observe.console.page_context import flow_of
 from observe.console.server import serve_console
 from observe.console.settings import ConsoleSettings
 from observe.lag.kafka_health import watch_kafka
@@ -79,7 +78,7 @@ async def _run(settings: ObserveSettings, console: ConsoleSettings) -> None:
         asyncio.create_task(_console(settings, console, observed, feed, stop), name="console"),
     ]
     if settings.is_audit_on:
-        auditor = Auditor(settings, audit_status, configuration=lambda: feed.configuration)
+        auditor = Auditor(settings, audit_status, lambda: feed.configuration)
         parts.append(asyncio.create_task(auditor.run(), name="audit"))
     stopping = asyncio.create_task(stop.wait())
     try:
@@ -113,7 +112,7 @@ async def _console(
             observed=observed,
             config=feed,
             events=EventSearch(kafka),
-            flows=lambda: {key: flow_of(record) for key, record in states.flows.items()},
+            flows=lambda: states.flows,
             schedule=RetrySchedule().scaled(console.time_scale),
             stop=stop,
         )

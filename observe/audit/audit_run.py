@@ -12,7 +12,7 @@ from typing import Any
 
 import structlog
 
-from observe.audit.books import CLOSED_KEPT_MS, AuditFinding, Loss, World
+from observe.audit.books import CLOSED_KEPT_MS, AuditFinding, World
 from observe.audit.evidence import Claim
 from observe.audit.kafka import AuditKafka
 from observe.audit.memory import Memory
@@ -80,7 +80,7 @@ class Audit:
         self._logs: list[tuple[int, Ranges]] = []
         self._missing: dict[tuple[str, int | None], tuple[Missing, ...]] = {}
         # The losses that `_missing` lists.
-        self._listed: dict[tuple[str, int | None], tuple[Loss, ...]] = {}
+        self._listed: dict[tuple[str, int | None], tuple[Missing, ...]] = {}
         self._shown: dict[tuple[str, int | None], MinuteBooks] = {}
         # Minutes that nothing names any more, with the events they had then.
         self._nameless: dict[Key, int] = {}
@@ -110,13 +110,9 @@ class Audit:
                 self._nameless[key] = books.acked(*key)
         self._list_missing(findings, named, logged_events)
         shown = self._show(findings, now_ms)
-        changed = tuple(
-            minute
-            for minute in shown
-            if self._shown.get((minute.destination_id, minute.minute_ms)) != minute
-        )
+        changed = tuple(minute for minute in shown if self._shown.get(minute.key) != minute)
         await self._stating.state(books, shown, named, world)
-        self._shown = {(minute.destination_id, minute.minute_ms): minute for minute in shown}
+        self._shown = {minute.key: minute for minute in shown}
         for kind, parts in ranges.items():
             for (topic, partition), (_, end) in parts.items():
                 self._memory.read[kind, topic, partition] = end
@@ -178,7 +174,7 @@ class Audit:
         ripe = [log for at, log in self._logs if at <= world.now_ms - self._grace_ms]
         self._logs = [
             snapshot for snapshot in self._logs if snapshot[0] > world.now_ms - self._grace_ms
-        ] or []
+        ]
         if ripe:
             self._logs.insert(0, (world.now_ms - self._grace_ms, ripe[-1]))
         holes: dict[KafkaPartition, Offsets] = {}
@@ -257,7 +253,7 @@ class Audit:
             minutes.setdefault(topic, set()).add(minute_ms)
         ledger: dict[int, Offsets] = {}
         for finding in findings:
-            key = (finding.books.destination_id, finding.books.minute_ms)
+            key = finding.books.key
             if finding.losses == self._listed.get(key, ()):
                 continue
             for loss in finding.losses[:MISSING_MAX]:
@@ -273,23 +269,22 @@ class Audit:
                         add_rows(ledger, rows)
         if not (ledger or minutes):
             return Named()
+        extra = {key: ids for key, ids in self._memory.log_ids.items() if key in stated}
         named = await asyncio.to_thread(
             self._job.name,
             ledger,
             minutes={topic: sorted(minutes_ms) for topic, minutes_ms in minutes.items()},
             offsets=offsets,
-            extra={key: ids for key, ids in self._memory.log_ids.items() if key in stated},
+            extra=extra,
         )
-        return named.with_roots(
-            {key: ids for key, ids in self._memory.log_ids.items() if key in stated}
-        )
+        return named.with_roots(extra)
 
     def _list_missing(
         self, findings: Sequence[AuditFinding], named: Named, logged_events: Iterable[LoggedEvent]
     ) -> None:
         in_log = {(*event.where, event.offset): event.event_id for event in logged_events}
         for finding in findings:
-            key = (finding.books.destination_id, finding.books.minute_ms)
+            key = finding.books.key
             if not finding.losses:
                 self._missing.pop(key, None)
                 self._listed.pop(key, None)
@@ -305,22 +300,17 @@ class Audit:
                 at = seen[place] if loss.node is Node.KAFKA and len(ids) > 1 else -1
                 seen[place] += 1
                 event_id = ids[at] if ids else in_log.get(place, "")
-                listed.append(Missing(event_id, loss.node, *place))
+                listed.append(replace(loss, event_id=event_id))
             self._missing[key] = tuple(listed)
             self._listed[key] = finding.losses
 
     def _show(self, findings: Sequence[AuditFinding], now_ms: int) -> list[MinuteBooks]:
         """The books with what is missing, and those of closed minutes of the last hour."""
         shown = [
-            replace(
-                finding.books,
-                missing=self._missing.get(
-                    (finding.books.destination_id, finding.books.minute_ms), ()
-                ),
-            )
+            replace(finding.books, missing=self._missing.get(finding.books.key, ()))
             for finding in findings
         ]
-        open_now = {(minute.destination_id, minute.minute_ms) for minute in shown}
+        open_now = {minute.key for minute in shown}
         shown += [
             minute
             for key, minute in self._shown.items()

@@ -25,7 +25,7 @@ from shared.event.record import KafkaPartition, Position, Ranges
 from shared.event.times import DAY_MS, HOUR_MS
 from shared.event.topics import stream_of
 from shared.proof.intervals import Offsets
-from shared.proof.overview import MinuteBooks, MinuteState, Node
+from shared.proof.overview import MinuteBooks, MinuteState, Missing, Node
 
 # So long a minute stays known after it was closed, so that a late event finds its books: as long
 # as late events are counted in their minute at all, and an hour.
@@ -33,21 +33,12 @@ CLOSED_KEPT_MS = DAY_MS + HOUR_MS
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
-    """An offset that a node lost."""
-
-    node: Node
-    topic: str
-    partition: int
-    offset: int
-
-
-@dataclass(frozen=True, slots=True)
 class AuditFinding:
     """The books of a minute of one destination, with every offset that is missing."""
 
     books: MinuteBooks
-    losses: tuple[Loss, ...] = ()
+    # Their ids are not known yet.
+    losses: tuple[Missing, ...] = ()
 
 
 @dataclass(slots=True)
@@ -149,7 +140,7 @@ class AuditBooks:
         before = self.closed.get((topic, minute_ms), Closed())
         sums: Counter[str] = Counter(acked=before.acked)
         sums["delivered"], sums["dead"] = before.outcomes.get(destination, (0, 0))
-        losses = [Loss(Node.KAFKA, topic, *where) for where in minute.overwritten]
+        losses = [Missing("", Node.KAFKA, topic, *where) for where in minute.overwritten]
         sums["acked"] += len(losses)
         for where, acked in self._acked(topic, minute, destination, world):
             known = self._known(destination, where)
@@ -163,7 +154,7 @@ class AuditBooks:
                     Node.KAFKA: sure.get(Node.KAFKA, Offsets()).union(gone),
                 }
             lost = [
-                Loss(node, *where, offset)
+                Missing("", node, *where, offset)
                 for node, offsets in sure.items()
                 for first, end in offsets
                 for offset in range(first, end)
@@ -286,7 +277,7 @@ def _count(sure: Mapping[Node, Offsets], *nodes: Node) -> int:
 def _books(
     what: tuple[str, int, LedgerMinute, str],
     sums: Mapping[str, int],
-    losses: Sequence[Loss],
+    losses: Sequence[Missing],
     rules: Rules,
     now_ms: int,
 ) -> MinuteBooks:

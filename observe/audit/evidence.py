@@ -56,15 +56,7 @@ class Evidence:
         for span in row.slices:
             for minute, first, end in span.claims():
                 self._claim(
-                    Claim(
-                        row.topic,
-                        row.partition,
-                        minute,
-                        first,
-                        end,
-                        span.accepted_at_ms,
-                        where,
-                    )
+                    Claim(row.topic, row.partition, minute, first, end, span.accepted_at_ms, where)
                 )
 
     def take_sheet(self, sheet: bytes) -> None:

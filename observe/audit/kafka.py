@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 import msgspec
 
@@ -14,20 +15,13 @@ from shared.runtime.kafka.lane_positions import LaneGroups
 from shared.runtime.kafka.reader import KafkaReader, open_reader
 
 
+@dataclass(frozen=True, slots=True)
 class AuditKafka:
     """Made by `audit_kafka`."""
 
-    def __init__(
-        self,
-        bootstrap_servers: str,
-        reader: KafkaReader,
-        producer: KafkaProducer,
-        groups: LaneGroups,
-    ) -> None:
-        self.bootstrap_servers = bootstrap_servers
-        self._reader = reader
-        self._producer = producer
-        self._groups = groups
+    _reader: KafkaReader
+    _producer: KafkaProducer
+    _groups: LaneGroups
 
     async def position(self, lane: str) -> Position:
         """How far a lane says it is; nothing while nobody can tell."""
@@ -69,4 +63,4 @@ async def audit_kafka(bootstrap_servers: str) -> AsyncIterator[AuditKafka]:
         running(producer, bootstrap_servers),
         LaneGroups(bootstrap_servers) as groups,
     ):
-        yield AuditKafka(bootstrap_servers, reader, producer, groups)
+        yield AuditKafka(reader, producer, groups)

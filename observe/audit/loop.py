@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
@@ -43,19 +44,14 @@ _SESSION = {
 }
 
 
+@dataclass(frozen=True, slots=True)
 class Auditor:
-    """Runs until it is cancelled; `news` is what the sampler shows of it."""
+    """Runs until it is cancelled."""
 
-    def __init__(
-        self,
-        settings: ObserveSettings,
-        news: AuditStatus,
-        *,
-        configuration: Callable[[], Configuration],
-    ) -> None:
-        self._settings = settings
-        self._news = news
-        self._configuration = configuration
+    _settings: ObserveSettings
+    # What the sampler shows of it.
+    _status: AuditStatus
+    _configuration: Callable[[], Configuration]
 
     async def run(self) -> None:
         # The services that carry events start first.
@@ -67,7 +63,7 @@ class Auditor:
                     await self._audit(spark)
                 except (KafkaUnavailableError, OSError, PySparkException) as error:
                     log.warning("audit.failed", error=str(error).split("\n", 1)[0][:300])
-                    self._news.failed(f"the audit's last run failed: {type(error).__name__}")
+                    self._status.failed(f"the audit's last run failed: {type(error).__name__}")
                     await asyncio.sleep(self._settings.audit_interval_s)
         finally:
             await asyncio.to_thread(stop_spark, spark)
@@ -112,9 +108,7 @@ class Auditor:
         """Whom each stream goes to; those that began later than their stream are `late`."""
         configuration = self._configuration()
         destinations = {
-            stream_topic(stream): [
-                destination.id for destination in configuration.destinations_of(stream)
-            ]
+            stream_topic(stream): [to.id for to in configuration.destinations_of(stream)]
             for stream in configuration.streams
         }
         late = frozenset(
@@ -126,8 +120,8 @@ class Auditor:
 
     def _tell(self, outcome: AuditOutcome, began_ms: int) -> None:
         ended_ms = now_ms()
-        self._news.minutes = outcome.minutes
-        self._news.health = AuditHealth(
+        self._status.minutes = outcome.minutes
+        self._status.health = AuditHealth(
             last_run_ms=ended_ms,
             last_run_took_s=(ended_ms - began_ms) / 1000,
             problem=outcome.problem,

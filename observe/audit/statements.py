@@ -4,6 +4,7 @@ A minute of which something cannot be told gets none: what is signed is certain.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from observe.audit.books import AuditBooks, AuditFinding, World
@@ -22,20 +23,14 @@ _JUDGED = frozenset({MinuteState.COMPLETE, MinuteState.LOSING})
 _WILD = -1
 
 
+@dataclass(frozen=True, slots=True)
 class Stating:
     """Makes statements, signs them and hands them out."""
 
-    def __init__(
-        self,
-        memory: Memory,
-        signer: Signer,
-        rules: Rules,
-        publish: Publish,
-    ) -> None:
-        self._memory = memory
-        self._signer = signer
-        self._rules = rules
-        self._publish = publish
+    _memory: Memory
+    _signer: Signer
+    _rules: Rules
+    _publish: Publish
 
     def to_state(
         self, books: AuditBooks, findings: Sequence[AuditFinding], world: World

@@ -1,6 +1,6 @@
 """The console's HTTP application: its routes, its errors, and the headers of every answer."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import quote
@@ -15,10 +15,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from observe.console.authentication import SignedOut
-from observe.console.headers import EVERY_ANSWER
 from observe.console.hosts import is_ours
 from observe.console.pages.plain_pages import notice
-from observe.console.parts.layout import render_bare
 from observe.console.posts import Posts
 from observe.console.views import Views
 from shared.runtime.control_client import RefusedError
@@ -26,6 +24,21 @@ from shared.runtime.setup_error import OperatorError
 
 log = structlog.get_logger()
 
+# Nothing but our own files runs or loads.
+_CONTENT_SECURITY_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"
+    " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+_EVERY_ANSWER = {
+    "Content-Security-Policy": _CONTENT_SECURITY_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
+    "Cache-Control": "no-store",
+}
 _STATIC = Path(__file__).with_name("static")
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _TITLES = {
@@ -34,6 +47,7 @@ _TITLES = {
     405: "Not so",
     412: "Changed",
     429: "Slowly",
+    500: "Failed",
     503: "Not now",
 }
 
@@ -44,7 +58,7 @@ def create_app(views: Views, posts: Posts, *, hosts: Collection[str] = ()) -> AS
         routes=[
             *views.routes(),
             *posts.routes(),
-            Route("/static/{name}", _Static(_STATIC), methods=["GET"]),
+            *(_static(path) for path in _STATIC.iterdir() if path.suffix in _TYPES),
         ],
         exception_handlers={
             SignedOut: _to_sign_in,
@@ -71,7 +85,7 @@ class _Guarded:
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                for name, value in EVERY_ANSWER.items():
+                for name, value in _EVERY_ANSWER.items():
                     headers.setdefault(name, value)
             await send(message)
 
@@ -86,24 +100,15 @@ class _Guarded:
         await refusal(scope, receive, with_headers)
 
 
-class _Static:
-    """Our own files, read once: nothing in a request names a path."""
+def _static(path: Path) -> Route:
+    """One of our own files, read once: nothing in a request names a path."""
+    content, media_type = path.read_bytes(), _TYPES[path.suffix]
 
-    def __init__(self, folder: Path) -> None:
-        self._files: Mapping[str, tuple[bytes, str]] = {
-            path.name: (path.read_bytes(), _TYPES[path.suffix])
-            for path in folder.iterdir()
-            if path.suffix in _TYPES
-        }
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        file = self._files.get(scope["path_params"]["name"])
-        if file is None:
-            raise HTTPException(404, "There is no such file.")
-        content, media_type = file
+    async def serve(_: Request) -> Response:
         # Checked anew each time: after an upgrade old scripts must not meet new pages.
-        headers = {"Cache-Control": "no-cache"}
-        await Response(content, media_type=media_type, headers=headers)(scope, receive, send)
+        return Response(content, media_type=media_type, headers={"Cache-Control": "no-cache"})
+
+    return Route(f"/static/{path.name}", serve, methods=["GET"])
 
 
 async def _to_sign_in(request: Request, _: Exception) -> Response:
@@ -121,9 +126,8 @@ async def _refuse(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException), "registered for nothing else"
     if request.url.path.startswith("/api/"):
         return PlainTextResponse(f"{error.detail}\n", status_code=error.status_code)
-    title = _TITLES.get(error.status_code, "Not possible")
     says = error.detail if error.status_code != 404 or len(error.detail) > 9 else "No such page."  # noqa: PLR2004 - Starlette's own "Not Found"
-    return HTMLResponse(render_bare(title, notice(title, says)), status_code=error.status_code)
+    return _notice(error.status_code, says)
 
 
 async def _tell(_: Request, error: Exception) -> Response:
@@ -136,11 +140,14 @@ async def _tell(_: Request, error: Exception) -> Response:
                 " The gateway wants a key that this console does not ask for: set"
                 " HIFI_OBSERVE_CONSOLE_AUTH=keys."
             )
-    title = _TITLES.get(status, "Not possible")
-    return HTMLResponse(render_bare(title, notice(title, says)), status_code=status)
+    return _notice(status, says)
 
 
 async def _fail(request: Request, error: Exception) -> Response:
     log.error("console.failed", path=request.url.path, exc_info=error)
-    says = "The console has met a mistake of its own; its log has the story."
-    return HTMLResponse(render_bare("Failed", notice("Failed", says)), status_code=500)
+    return _notice(500, "The console has met a mistake of its own; its log has the story.")
+
+
+def _notice(status: int, says: str) -> Response:
+    title = _TITLES.get(status, "Not possible")
+    return HTMLResponse(notice(title, says), status_code=status)

@@ -75,17 +75,10 @@ class Authentication:
 
     def identify(self, request: Request) -> Identity:
         """Who looks; SignedOut when we do not know."""
-        now_ms = self._now_ms()
-        session = self._cookies.read(request.cookies.get(COOKIE), now_ms=now_ms)
+        session, new_cookie = self.stranger(request)
         if self.is_open:
-            new_cookie = ""
-            if session is None:
-                session = self._blank(now_ms)
-                new_cookie = self._cookies.write(session)
             return Identity(ANYBODY, session, self._around(session, ANYBODY), new_cookie)
-        if session is None:
-            raise SignedOut
-        viewer = viewer_of(session.api_key, self._config.configuration, now_ms=now_ms)
+        viewer = viewer_of(session.api_key, self._config.configuration, now_ms=self._now_ms())
         if isinstance(viewer, str):
             raise SignedOut
         return Identity(viewer, session, self._around(session, viewer))
@@ -100,7 +93,7 @@ class Authentication:
         return Identity(viewer, session, self._around(session, viewer))
 
     def stranger(self, request: Request) -> tuple[Session, str]:
-        """The session of the sign-in form, and the cookie that must be set for it, if any."""
+        """The session, whoever it is of, and the cookie that must be set if it is a new one."""
         now_ms = self._now_ms()
         session = self._cookies.read(request.cookies.get(COOKIE), now_ms=now_ms)
         if session is not None:

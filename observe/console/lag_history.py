@@ -38,18 +38,14 @@ class LagHistory:
         is_new = not self._steps or self._steps[-1][0] < step_ms
         if not is_new or not overview.streams:
             return
-        lags = {
-            one.destination_id: time_shares(one)
-            for stream in overview.streams
-            for one in stream.destinations
-        }
+        lags = {view.destination_id: time_shares(view) for view in overview.destinations}
         self._steps.append((step_ms, lags))
 
     def of(self, destination_ids: Sequence[str]) -> list[Moment]:
         """At each step the slowest of these, and what its lag was made of."""
         moments = []
         for at_ms, lags in self._steps:
-            seen = [Moment(at_ms, lags[one], one) for one in destination_ids if one in lags]
-            slowest = max(seen, key=lambda moment: moment.total_ms, default=Moment(at_ms, ()))
+            shown = [Moment(at_ms, lags[name], name) for name in destination_ids if name in lags]
+            slowest = max(shown, key=lambda moment: moment.total_ms, default=Moment(at_ms, ()))
             moments.append(slowest)
         return moments

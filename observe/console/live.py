@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 
 from observe.console.parts.layout import Page
 
@@ -56,8 +57,5 @@ class Live:
             self.count -= 1
 
     async def _step(self) -> None:
-        try:
-            async with asyncio.timeout(_STEP_S):
-                await self._stopping.wait()
-        except TimeoutError:
-            return
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), _STEP_S)

@@ -20,7 +20,7 @@ from observe.console.page_request import PageRequest
 from observe.console.pages.event_page import event_page
 from observe.console.pages.plain_pages import sign_in_page
 from observe.console.pages.resume_page import PATH as RESUME
-from observe.console.parts.layout import render, render_bare
+from observe.console.parts.layout import render
 from observe.console.sources import Sources
 
 log = structlog.get_logger()
@@ -53,12 +53,9 @@ class Posts:
         try:
             cookie = self._sources.authentication.try_key(fields.get("key", ""))
         except HTTPException as refusal:
-            form = sign_in_page(
-                csrf=self._sources.authentication.csrf(session),
-                next_path=next_path,
-                problem=refusal.detail,
-            )
-            return HTMLResponse(render_bare("Sign in", form), status_code=refusal.status_code)
+            csrf = self._sources.authentication.csrf(session)
+            page = sign_in_page(csrf=csrf, next_path=next_path, problem=refusal.detail)
+            return HTMLResponse(page, status_code=refusal.status_code)
         response = RedirectResponse(next_path, status_code=303)
         self._sources.authentication.set_cookie(response, cookie)
         return response

@@ -10,13 +10,14 @@ from observe.console.app import create_app
 from observe.console.authentication import Authentication, KeySource
 from observe.console.lag_history import STEP_MS, LagHistory
 from observe.console.live import Live
-from observe.console.page_context import FlowView, PageContext
+from observe.console.page_context import PageContext
 from observe.console.pages.event_page import EventFinder
 from observe.console.posts import Posts
 from observe.console.settings import ConsoleSettings
 from observe.console.sources import Sources
 from observe.console.views import Views
 from observe.state import Observed
+from shared.flow.flow_record import FlowRecord
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
 from shared.runtime.http_server import HttpServer, listening, server_config
@@ -34,7 +35,7 @@ async def serve_console(
     observed: Observed,
     config: KeySource,
     events: EventFinder,
-    flows: Callable[[], Mapping[str, FlowView]],
+    flows: Callable[[], Mapping[str, FlowRecord]],
     schedule: RetrySchedule,
     stop: asyncio.Event,
     on_started: Callable[[int], None] = lambda _port: None,

@@ -17,12 +17,11 @@ from observe.console.pages.dead_page import confirm_page, dead_page
 from observe.console.pages.destination_pages import destination_page, destinations_page, stream_page
 from observe.console.pages.event_page import event_page
 from observe.console.pages.keys_page import keys_page, revoke_page
-from observe.console.pages.overview_json import as_json
-from observe.console.pages.overview_page import overview_page
+from observe.console.pages.overview_page import as_json, overview_page
 from observe.console.pages.plain_pages import sign_in_page
 from observe.console.pages.resume_page import PATH as RESUME
 from observe.console.pages.resume_page import resume_page
-from observe.console.parts.layout import Page, render, render_bare
+from observe.console.parts.layout import Page, render
 from observe.console.sources import Sources
 from observe.console.viewers import Viewer
 from shared.config.configuration import Configuration
@@ -144,8 +143,8 @@ class Views:
     async def sign_in(self, request: Request) -> Response:
         session, cookie = self._sources.authentication.stranger(request)
         next_path = local_path(request.query_params.get("next", "/"))
-        form = sign_in_page(csrf=self._sources.authentication.csrf(session), next_path=next_path)
-        response = HTMLResponse(render_bare("Sign in", form))
+        csrf = self._sources.authentication.csrf(session)
+        response = HTMLResponse(sign_in_page(csrf=csrf, next_path=next_path))
         if cookie:
             self._sources.authentication.set_cookie(response, cookie)
         return response

@@ -1,30 +1,40 @@
 """Keeps the books as receipts come: of every destination, laid over the log and lanes' positions.
 
 A position is asked for before the receipts that it can vouch for are read to their end: otherwise
-what a lane has just delivered and passed would look lost.
+what a lane has just delivered and passed would look lost. Nothing here asks Spark how it is.
 """
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import structlog
 
-from observe.lag.follower import Follower, following
 from observe.lag.progress import Progress
 from shared.event.record import KafkaPartition
 from shared.event.topics import RECEIPTS, RETRIER, stream_and_name, stream_topic
 from shared.proof.balance import Balance
 from shared.proof.receipt import receipts_of
 from shared.runtime.clock import now_ms
+from shared.runtime.kafka.lane_positions import LaneGroups
+from shared.runtime.kafka.reader import Follow, KafkaReader, open_reader
 
 log = structlog.get_logger()
 
+# So long the records that are followed are waited for, if there are none.
+POLL_S = 0.2
+# A record and its neighbours; what is peeked at is one event of at most a megabyte.
+_PEEK_BYTES = 65_536
+_PEEK_S = 2.0
+
 
 class LiveBooks:
-    """What is proven of each destination so far."""
+    """What is proven of each destination so far. Made by `open_books`."""
 
-    def __init__(self, follower: Follower) -> None:
-        self._follower = follower
+    def __init__(self, follow: Follow, peeker: KafkaReader, groups: LaneGroups) -> None:
+        # Receipts, and whatever else is read with them.
+        self.follow = follow
+        self._peeker = peeker
+        self._groups = groups
         self._progress: dict[str, Progress] = {}
         self._spans: dict[KafkaPartition, tuple[int, int]] = {}
 
@@ -57,13 +67,19 @@ class LiveBooks:
 
     async def look_at_log(self, streams: Iterable[str]) -> None:
         """See where the logs of streams begin and end now."""
-        self._spans = await self._follower.spans([stream_topic(stream) for stream in streams])
+        self._spans = await self._peeker.spans([stream_topic(stream) for stream in streams])
+
+    async def stored_at_ms(self, where: KafkaPartition, offset: int) -> int | None:
+        """When the broker took the first record from there on; None if none comes."""
+        follow = self._peeker.follow({where: offset})
+        records = await follow.read(wait_s=_PEEK_S, records_max=1)
+        return records[0].timestamp_ms if records else None
 
     async def ask_lanes(self, destination_ids: Iterable[str]) -> None:
         """See how far lanes and the retrier are."""
-        retrier = await self._follower.position(RETRIER)
+        retrier = await self._groups.position(RETRIER)
         for destination_id in destination_ids:
-            position = await self._follower.position(destination_id)
+            position = await self._groups.position(destination_id)
             if position is not None and retrier is not None:
                 self.of(destination_id).reached({**position, **retrier})
 
@@ -82,14 +98,28 @@ class LiveBooks:
         if not self._spans:
             await self.look_at_log(streams)
         await self.ask_lanes(destination_ids)
-        ends = await self._follower.ends()
-        while not await self._follower.has_read(ends):
-            self.take((await self._follower.read()).get(RECEIPTS, ()))
+        ends = await self.follow.ends()
+        while not await self.follow.has_reached(ends):
+            self.take((await self.follow.values(wait_s=POLL_S)).get(RECEIPTS, ()))
         await self.look_at_log(streams)
 
 
 @asynccontextmanager
-async def open_books(bootstrap_servers: str) -> AsyncIterator[LiveBooks]:
-    """Books of one's own, read from Kafka with a consumer that belongs to no group."""
-    async with following(bootstrap_servers, whole=RECEIPTS, latest={}) as follower:
-        yield LiveBooks(follower)
+async def open_books(
+    bootstrap_servers: str, *, latest: Mapping[str, int] | None = None
+) -> AsyncIterator[LiveBooks]:
+    """Books of one's own, read from Kafka with consumers that belong to no group.
+
+    All receipts are followed, and other topics from a moment (epoch ms) on.
+    """
+    since_ms = latest or {}
+    async with (
+        open_reader(bootstrap_servers) as reader,
+        open_reader(bootstrap_servers, max_partition_fetch_bytes=_PEEK_BYTES) as peeker,
+        LaneGroups(bootstrap_servers) as groups,
+    ):
+        ends = await reader.ends(since_ms)
+        times_ms = {partition: since_ms[partition.topic] for partition in ends}
+        recent = {**ends, **await reader.offsets_at(times_ms)}
+        follow = reader.follow({**await reader.starts([RECEIPTS]), **recent})
+        yield LiveBooks(follow, peeker, groups)

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from observe.audit.status import AuditStatus
-from observe.lag.follower import Follower, following
-from observe.lag.live_books import LiveBooks
+from observe.lag.live_books import POLL_S, LiveBooks, open_books
 from observe.lag.progress import Lags, Progress
 from observe.lag.rolling import Rolling
 from observe.lag.verdict import Signs, stream_verdict
@@ -30,6 +29,7 @@ from shared.proof.overview import (
     NodeLag,
     Overview,
     Quantiles,
+    StreamVerdict,
     StreamView,
     worst,
 )
@@ -87,12 +87,10 @@ class Sampler:
         while True:
             try:
                 latest = {ACKED: now_ms() - _LEDGER_MS}
-                async with following(
-                    self._bootstrap_servers, whole=RECEIPTS, latest=latest
-                ) as follower:
+                async with open_books(self._bootstrap_servers, latest=latest) as books:
                     self._forget()
-                    self._books = LiveBooks(follower)
-                    await self._follow(follower, self._books)
+                    self._books = books
+                    await self._follow(books)
             except (KafkaUnavailableError, OSError) as error:
                 log.warning("sampler.failed", error=repr(error))
                 self._problem = f"Kafka cannot be read: {type(error).__name__}"
@@ -105,19 +103,19 @@ class Sampler:
         self._oldest: dict[tuple[str, KafkaPartition], tuple[int, int]] = {}
         self._busy_since_ms: dict[str, int] = {}
 
-    async def _follow(self, follower: Follower, books: LiveBooks) -> None:
+    async def _follow(self, books: LiveBooks) -> None:
         loop = asyncio.get_running_loop()
         sample_s = slow_s = 0.0
         await books.look_at_log(self._configuration().streams)
         while True:
             while loop.time() < sample_s:
-                self._enter(await follower.read(), books)
+                self._enter(await books.follow.values(wait_s=POLL_S), books)
             sample_s = loop.time() + _SAMPLE_S
             is_slow = loop.time() >= slow_s
             await books.ask_lanes(self._to_ask(books, is_slow=is_slow))
-            ends = await follower.ends()
-            while not await follower.has_read(ends):
-                self._enter(await follower.read(), books)
+            ends = await books.follow.ends()
+            while not await books.follow.has_reached(ends):
+                self._enter(await books.follow.values(wait_s=POLL_S), books)
                 if self._problem and loop.time() >= sample_s:
                     # A long history takes its time after a start: say so meanwhile.
                     sample_s = loop.time() + _SAMPLE_S
@@ -126,7 +124,7 @@ class Sampler:
             await books.look_at_log(self._configuration().streams)
             if is_slow:
                 slow_s = loop.time() + _SLOW_SAMPLE_S
-                await self._look_for_oldest(follower, books)
+                await self._look_for_oldest(books)
             self._publish()
 
     def _to_ask(self, books: LiveBooks, *, is_slow: bool) -> list[str]:
@@ -162,18 +160,19 @@ class Sampler:
         size = row.value_bytes / max(row.count, 1)
         stream.event_bytes = 0.9 * stream.event_bytes + 0.1 * size if stream.event_bytes else size
 
-    async def _look_for_oldest(self, follower: Follower, books: LiveBooks) -> None:
+    async def _look_for_oldest(self, books: LiveBooks) -> None:
         """See how old each first open event is."""
         oldest = {}
         for destination_id in self._configuration().destinations:
             log_spans = books.log_of(destination_id)
             for topic, number, offset in books.of(destination_id).oldest_open(log_spans):
-                key = (destination_id, KafkaPartition(topic, number))
+                where = KafkaPartition(topic, number)
+                key = (destination_id, where)
                 known = self._oldest.get(key)
                 if known is not None and known[0] == offset:
                     oldest[key] = known
                     continue
-                stored_at_ms = await follower.stored_at_ms(topic, number, offset)
+                stored_at_ms = await books.stored_at_ms(where, offset)
                 if stored_at_ms is not None:
                     oldest[key] = (offset, stored_at_ms)
         self._oldest = oldest
@@ -198,14 +197,14 @@ class Sampler:
         stream = self._streams.setdefault(name, _Stream())
         ours = sorted(configuration.destinations_of(name), key=lambda ours: ours.name)
         destinations = tuple(self._view(destination, books, at_ms) for destination in ours)
-        verdict = worst(tuple(view.verdict for view in destinations))
+        verdict = worst(view.verdict for view in destinations)
         reasons = [f"{v.name}: {v.reason}" for v in destinations if v.verdict is verdict]
         since_s = (at_ms - _PACE_MS) // 1000
         stream.counts = {s: count for s, count in stream.counts.items() if s > since_s}
         return StreamView(
             name=name,
             verdict=verdict,
-            reason="; ".join(reasons) if verdict is not worst(()) else "",
+            reason="; ".join(reasons) if verdict is not StreamVerdict.OK else "",
             events_per_s=sum(stream.counts.values()) / (_PACE_MS / 1000),
             ingest=Quantiles.of(stream.ingest.read(now_ms=at_ms)),
             destinations=destinations,

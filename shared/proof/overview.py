@@ -4,7 +4,7 @@ Only plain values: the audit and the sampler of `observe` fill them in, the cons
 the metrics show them. Whatever is not known is None or CANNOT TELL, never a zero that looks well.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -80,7 +80,7 @@ class NodeLag:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """One event that somebody lost. The id is empty only if nothing that is left names it."""
+    """One event that somebody lost; the id is empty until it is known, and if nothing names it."""
 
     event_id: str
     node: Node
@@ -109,6 +109,11 @@ class MinuteBooks:
     missing: tuple[Missing, ...] = ()
     # Why it cannot be told, for people; empty otherwise.
     problem: str = ""
+
+    @property
+    def key(self) -> tuple[str, int | None]:
+        """Which minute of which destination."""
+        return self.destination_id, self.minute_ms
 
     @property
     def lost_count(self) -> int:
@@ -184,9 +189,19 @@ class Overview:
     # Why the sampler's figures may be old; empty while it reads on.
     problem: str = ""
 
+    @property
+    def verdict(self) -> StreamVerdict:
+        """The worst of all streams."""
+        return worst(stream.verdict for stream in self.streams)
+
+    @property
+    def destinations(self) -> list[DestinationView]:
+        """Those of all streams."""
+        return [view for stream in self.streams for view in stream.destinations]
+
 
 # Worst last; what cannot be told may hide the worst, but a known loss is certain.
-_SEVERITY = (
+SEVERITY = (
     StreamVerdict.OK,
     StreamVerdict.SLOW,
     StreamVerdict.CANNOT_TELL,
@@ -195,6 +210,6 @@ _SEVERITY = (
 )
 
 
-def worst(verdicts: "tuple[StreamVerdict, ...]") -> StreamVerdict:
+def worst(verdicts: Iterable[StreamVerdict]) -> StreamVerdict:
     """The verdict of the whole; OK of nothing."""
-    return max(verdicts, key=_SEVERITY.index, default=StreamVerdict.OK)
+    return max(verdicts, key=SEVERITY.index, default=StreamVerdict.OK)

@@ -14,7 +14,6 @@ import pytest
 from msgspec import structs
 
 from gateway.settings import Settings
-from observe.console.page_context import FlowView
 from observe.console.server import serve_console
 from observe.console.settings import ConsoleSettings
 from observe.state import Observed
@@ -23,6 +22,7 @@ from shared.config.configuration import Configuration, Stream
 from shared.config.destination import Destination
 from shared.event.envelope import Envelope
 from shared.event.record import Origin
+from shared.flow.flow_record import FlowRecord
 from shared.proof.balance import Balance
 from shared.proof.overview import (
     AuditHealth,
@@ -80,7 +80,7 @@ class RunningConsole:
     config: FixedConfig
     events: GivenEvents
     dead: FakeDeadLetters
-    flows: dict[str, FlowView]
+    flows: dict[str, FlowRecord]
     loop: asyncio.AbstractEventLoop
 
     @property
@@ -118,7 +118,7 @@ def _running_console(
     settings: ConsoleSettings, config: FixedConfig, dead: FakeDeadLetters
 ) -> Iterator[RunningConsole]:
     observed, events = Observed(), GivenEvents()
-    flows: dict[str, FlowView] = {}
+    flows: dict[str, FlowRecord] = {}
     started = threading.Event()
     ports: list[int] = []
     loop = asyncio.new_event_loop()
@@ -128,7 +128,7 @@ def _running_console(
         ports.append(port)
         started.set()
 
-    def given_flows() -> Mapping[str, FlowView]:
+    def given_flows() -> Mapping[str, FlowRecord]:
         return flows
 
     def serve() -> None:

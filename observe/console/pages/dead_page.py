@@ -6,9 +6,9 @@ from typing import Any
 from urllib.parse import urlencode
 
 from observe.console.parts import wording
-from observe.console.parts.layout import Around, Page, Region, csrf_field
+from observe.console.parts.layout import Around, Page, confirm_form, hidden, still_page
 from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
-from observe.console.parts.pieces import code, table
+from observe.console.parts.pieces import code, done_note, facts_list, stream_choice, table
 
 # As many as somebody reads; the filters find the others.
 ROWS_MAX = 100
@@ -41,7 +41,7 @@ def dead_page(
     content: list[Child] = [
         tag("h1", "Dead letters"),
         tag("p", "What was given up, and why. Nothing is thrown away for 30 days.", class_="lead"),
-        tag("p", done, class_="done", role="status") if done else NOTHING,
+        done_note(done),
         _filters(filters, streams),
         tag(
             "p",
@@ -56,23 +56,18 @@ def dead_page(
     elif letters.redrivable:
         content.append(tag("p", "Re-drive needs a key with the scope admin.", class_="quiet"))
     content.append(_rows(letters))
-    return Page(
-        title="Dead letters",
-        here="/dead",
-        status=said,
-        regions=(Region("dead", fragment(content), is_live=False),),
-    )
+    return still_page("Dead letters", "/dead", "dead", content, status=said)
 
 
 def confirm_page(filters: Mapping[str, str], letters: Letters, *, around: Around) -> Page:
     """What a re-drive would do, before it does it."""
     said = wording.plural(letters.redrivable, "dead letter")
     asks = f"Send {said} again?" if letters.is_whole else f"More than {said} could be sent again"
-    which = facts(filters) if filters else tag("p", tag("strong", "No filter is set: this is all."))
+    which = facts_list([(name, code(value)) for name, value in filters.items()])
     again = letters.matching - letters.redrivable
     content = fragment(
         tag("h1", asks),
-        which,
+        which if filters else tag("p", tag("strong", "No filter is set: this is all.")),
         tag(
             "p",
             "Each starts anew with all of its attempts, under the same event id. Destinations that"
@@ -81,7 +76,15 @@ def confirm_page(filters: Mapping[str, str], letters: Letters, *, around: Around
         tag("p", f"{wording.count(again)} more match and were sent again already.", class_="quiet")
         if again
         else NOTHING,
-        _confirm_form(filters, letters, around)
+        confirm_form(
+            "/dead/redrive",
+            around,
+            yes=f"Send {said} again",
+            no="Leave them",
+            back=f"/dead?{urlencode(filters)}" if filters else "/dead",
+            **filters,
+            confirmed=letters.redrivable,
+        )
         if letters.is_whole
         else tag(
             "p",
@@ -91,44 +94,14 @@ def confirm_page(filters: Mapping[str, str], letters: Letters, *, around: Around
             class_="warn",
         ),
     )  # fmt: skip
-    return Page(
-        title="Re-drive",
-        here="/dead",
-        regions=(Region("confirm", content, is_live=False),),
-        status=asks,
-    )
-
-
-def _confirm_form(filters: Mapping[str, str], letters: Letters, around: Around) -> Safe:
-    said = wording.plural(letters.redrivable, "dead letter")
-    return tag(
-        "form",
-        csrf_field(around),
-        [tag("input", type="hidden", name=name, value=value) for name, value in filters.items()],
-        tag("input", type="hidden", name="confirmed", value=letters.redrivable),
-        tag("button", f"Send {said} again", type="submit", class_="act"),
-        " ",
-        tag("a", "Leave them", href=_path(filters)),
-        method="post",
-        action="/dead/redrive",
-    )
-
-
-def facts(fields: Mapping[str, str]) -> Safe:
-    return tag(
-        "dl",
-        [tag("div", tag("dt", name), tag("dd", code(value))) for name, value in fields.items()],
-        class_="facts card",
-    )
+    return still_page("Re-drive", "/dead", "confirm", content, status=asks)
 
 
 def _filters(filters: Mapping[str, str], streams: Sequence[str]) -> Safe:
-    options = [tag("option", "all", value="")] + [
-        tag("option", name, value=name, selected=name == filters.get("stream")) for name in streams
-    ]
+    everything = tag("option", "all", value="")
     return tag(
         "form",
-        tag("label", "Stream ", tag("select", options, name="stream")),
+        stream_choice(streams, filters.get("stream", ""), first=everything),
         [_field(FILTERS[name], name, filters.get(name, "")) for name in list(FILTERS)[1:]],
         tag("button", "Filter", type="submit"),
         tag("a", "Clear", href="/dead") if filters else NOTHING,
@@ -147,12 +120,11 @@ def _redrive_button(filters: Mapping[str, str], letters: Letters) -> Safe:
     said = wording.plural(letters.redrivable, "dead letter")
     return tag(
         "form",
-        [tag("input", type="hidden", name=name, value=value)
-         for name, value in filters.items()],
+        hidden(**filters),
         tag("button", f"Send {said} again …", type="submit"),
         method="get",
         action="/dead/redrive",
-    )  # fmt: skip
+    )
 
 
 def _rows(letters: Letters) -> Safe:
@@ -183,7 +155,3 @@ def _last_answer(letter: Mapping[str, Any]) -> str:
 
 def _event_path(letter: Mapping[str, Any]) -> str:
     return "/events?" + urlencode({"stream": letter["stream"], "id": letter["id"]})
-
-
-def _path(filters: Mapping[str, str]) -> str:
-    return f"/dead?{urlencode(filters)}" if filters else "/dead"

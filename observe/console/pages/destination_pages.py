@@ -1,16 +1,26 @@
 """The pages of one stream and of one destination, and the list of all destinations."""
 
-from observe.console.page_context import FlowView, PageContext, worst_first
+from observe.console.page_context import PageContext, worst_first
 from observe.console.pages.overview_page import destinations_table
 from observe.console.pages.resume_page import halt_fact, halt_of
 from observe.console.parts import wording
 from observe.console.parts.lag_pieces import lag_section
-from observe.console.parts.layout import Page, Region
+from observe.console.parts.layout import Page, Region, hidden
 from observe.console.parts.loss_pieces import loss_section, minutes_table
 from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
-from observe.console.parts.pieces import badge, books, code, facts_list, nothing_yet, section, table
+from observe.console.parts.pieces import (
+    badge,
+    code,
+    facts_list,
+    hero,
+    nothing_yet,
+    p95,
+    section,
+    table,
+)
 from shared.config.destination import Destination
 from shared.flow.flow import WARN_AT, FlowState
+from shared.flow.flow_record import FlowRecord
 from shared.proof.overview import DestinationView, StreamVerdict
 
 
@@ -19,20 +29,12 @@ def stream_page(name: str, context: PageContext) -> Page | None:
     stream = context.stream(name)
     if stream is None:
         return None
-    views = worst_first(list(stream.destinations))
-    crumbs = tag("p", tag("a", "Overview", href="/"), " / stream", class_="crumbs")
-    top = tag(
-        "section",
-        crumbs,
-        tag("h1", name, " ", badge(stream.verdict)),
-        tag("p", f"{stream.reason}.", class_="lead") if stream.reason else NOTHING,
-        books(views),
-        class_="hero",
-    )
-    late = wording.duration(stream.ingest.p95_ms / 1000 if stream.ingest else None)
+    views = worst_first(stream.destinations)
+    lead = tag("p", f"{stream.reason}.", class_="lead") if stream.reason else NOTHING
+    top = hero(name, stream.verdict, "stream", lead, views=views)
     facts: list[tuple[str, Child]] = [
         ("Acknowledged", f"{stream.events_per_s:,.1f} events/s over the last minute"),
-        ("Late when they come to us", f"{late} (p95, since their own time)"),
+        ("Late when they come to us", f"{p95(stream.ingest)} (p95, since their own time)"),
     ]
     listed = (
         destinations_table(views, caption=f"Destinations of {name}")
@@ -75,7 +77,7 @@ def destination_page(destination_id: str, context: PageContext, *, may_resume: b
 
 
 def destinations_page(context: PageContext) -> Page:
-    views = sorted(context.destinations, key=lambda view: view.destination_id)
+    views = sorted(context.overview.destinations, key=lambda view: view.destination_id)
     heads = ("Destination", "Verdict", "Sending", "Address", "At once", "p95", "Backlog", "Waiting")
     rows: list[list[Child]] = [
         [
@@ -84,7 +86,7 @@ def destinations_page(context: PageContext) -> Page:
             _sending(view, context),
             code(_address(view, context)),
             _at_once(context.flows.get(view.destination_id)),
-            wording.duration(view.since_accepted.p95_ms / 1000 if view.since_accepted else None),
+            p95(view.since_accepted),
             wording.size(view.backlog_bytes),
             wording.count(view.balance.waiting),
         ]
@@ -107,22 +109,14 @@ def destinations_page(context: PageContext) -> Page:
 
 
 def _top(view: DestinationView, context: PageContext) -> Safe:
-    crumbs = tag(
-        "p",
-        tag("a", "Overview", href="/"),
-        " / ",
-        tag("a", view.stream, href=f"/streams/{view.stream}"),
-        " / destination",
-        class_="crumbs",
-    )
-    return tag(
-        "section",
-        crumbs,
-        tag("h1", view.destination_id, " ", badge(view.verdict)),
+    stream = tag("a", view.stream, href=f"/streams/{view.stream}")
+    return hero(
+        view.destination_id,
+        view.verdict,
+        fragment(stream, " / destination"),
         tag("p", wording.sentence(view.reason), class_="lead") if view.reason else NOTHING,
         tag("p", "to ", code(_address(view, context)), class_="quiet"),
-        books([view]),
-        class_="hero",
+        views=[view],
     )
 
 
@@ -161,42 +155,36 @@ def _sending(view: DestinationView, context: PageContext) -> Safe:
     """What holds it back: a person's word, or its breaker."""
     flow = context.flows.get(view.destination_id)
     halt = halt_of(context.configured(view.destination_id), flow)
-    if halt in {"", flow.breaker if flow else ""}:
+    if halt in {"", flow.state.value if flow else ""}:
         return _breaker(flow)
     return tag("span", halt, class_="warn")
 
 
-def _breaker(flow: FlowView | None) -> Safe:
+def _breaker(flow: FlowRecord | None) -> Safe:
     if flow is None:
         return tag("span", "no news yet", class_="quiet")
-    said = flow.breaker.replace("_", "-")
-    if flow.since_ms is not None:
+    said = flow.state.value.replace("_", "-")
+    if flow.since_ms:
         said += f" since {wording.clock(flow.since_ms)}"
-    if flow.reopens_at_ms is not None:
-        said += f", tried again at {wording.clock(flow.reopens_at_ms)}"
-    is_well = flow.breaker == FlowState.CLOSED.value
-    return tag("span", said, class_="good" if is_well else "warn")
+    if flow.until_ms:
+        said += f", tried again at {wording.clock(flow.until_ms)}"
+    return tag("span", said, class_="good" if flow.state is FlowState.CLOSED else "warn")
 
 
-def _failing(configured: Destination | None, flow: FlowView | None, *, now_ms: int) -> Child:
+def _failing(configured: Destination | None, flow: FlowRecord | None, *, now_ms: int) -> Child:
     """Since when, and when it is given up if it goes on like that; nothing until half of that."""
-    if configured is None or flow is None or flow.failing_since_ms is None:
+    since_ms = flow.flow.failing_since_ms if flow else 0
+    if configured is None or not since_ms:
         return None
     after_ms = round(1000 * configured.disable_after_s)
-    if now_ms - flow.failing_since_ms < WARN_AT[0] * after_ms:
+    if now_ms - since_ms < WARN_AT[0] * after_ms:
         return None
-    since, ends = (
-        wording.moment(at) for at in (flow.failing_since_ms, flow.failing_since_ms + after_ms)
-    )
+    since, ends = wording.moment(since_ms), wording.moment(since_ms + after_ms)
     return tag("span", f"since {since}; without a success it is given up at {ends}", class_="warn")
 
 
-def _at_once(flow: FlowView | None) -> str:
-    return (
-        wording.NONE
-        if flow is None or flow.concurrency is None
-        else wording.count(flow.concurrency)
-    )
+def _at_once(flow: FlowRecord | None) -> str:
+    return wording.NONE if flow is None else wording.count(flow.flow.concurrency.limit)
 
 
 def _address(view: DestinationView, context: PageContext) -> str:
@@ -210,7 +198,7 @@ def _find(stream: str) -> Safe:
         tag(
             "form",
             tag("label", "Event id ", tag("input", name="id", required=True, autocomplete="off")),
-            tag("input", type="hidden", name="stream", value=stream),
+            hidden(stream=stream),
             tag("button", "Show its way", type="submit"),
             method="get",
             action="/events",

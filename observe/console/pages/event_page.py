@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from observe.console.parts import wording
-from observe.console.parts.layout import Around, Page, Region, csrf_field
+from observe.console.parts.layout import Around, Page, hidden, still_page
 from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
-from observe.console.parts.pieces import code, facts_list
+from observe.console.parts.pieces import code, facts_list, stream_choice
 from shared.event.envelope import DEAD_AT, REASON
+from shared.event.record import Origin
 from shared.event.topics import retry_topic
 from shared.proof.receipt import Receipt, ReceiptOutcome
 from shared.proof.trail import Kept
@@ -42,7 +43,6 @@ class TrailStep:
 def steps_of(found: FoundEvent, schedule: RetrySchedule) -> list[TrailStep]:
     """Everything that is known of an event, in the order in which it happened."""
     envelope = found.envelope
-    origin = envelope.origin
     steps = [
         TrailStep(envelope.accepted_at_ms, "gateway", "neutral", "POST accepted by the gateway"),
         TrailStep(
@@ -50,7 +50,7 @@ def steps_of(found: FoundEvent, schedule: RetrySchedule) -> list[TrailStep]:
             "kafka",
             "neutral",
             "Stored in Kafka, which reported it: the customer was told yes",
-            (("place", f"{origin.topic}, partition {origin.partition}, offset {origin.offset}"),),
+            (_place(envelope.origin),),
         ),
     ]
     for receipt in found.receipts:
@@ -59,11 +59,7 @@ def steps_of(found: FoundEvent, schedule: RetrySchedule) -> list[TrailStep]:
     for kept in found.retries:
         delay_s = delays_s.get(kept.place.topic, 0.0)
         due_ms = kept.stored_at_ms + round(delay_s * 1000)
-        facts = (
-            *_place(kept),
-            ("due", wording.moment(due_ms)),
-            *_history(kept),
-        )
+        facts = (_place(kept.place), ("due", wording.moment(due_ms)), *_history(kept))
         steps.append(
             TrailStep(kept.stored_at_ms, "retrier", "warn",
                  f"Waits {wording.duration(delay_s)} for its next attempt at"
@@ -71,7 +67,7 @@ def steps_of(found: FoundEvent, schedule: RetrySchedule) -> list[TrailStep]:
         )  # fmt: skip
     for kept in found.dead:
         reason = _header(kept, REASON)
-        facts = (*_place(kept), ("died at", _when(_header(kept, DEAD_AT))), *_history(kept))
+        facts = (_place(kept.place), ("died at", _when(_header(kept, DEAD_AT))), *_history(kept))
         steps.append(
             TrailStep(kept.stored_at_ms, "retrier", "bad",
                  f"Dead letter for {kept.envelope.destination_id}: {reason}", facts)
@@ -81,10 +77,9 @@ def steps_of(found: FoundEvent, schedule: RetrySchedule) -> list[TrailStep]:
 
 
 def search_form(streams: Sequence[str], *, stream: str, event_id: str) -> Safe:
-    options = [tag("option", name, value=name, selected=name == stream) for name in streams]
     return tag(
         "form",
-        tag("label", "Stream ", tag("select", options, name="stream")),
+        stream_choice(streams, stream),
         tag(
             "label",
             "Event id ",
@@ -128,12 +123,7 @@ def event_page(
             )
             for found in result.found
         ]
-    return Page(
-        title="Find an event",
-        here="/events",
-        status=status,
-        regions=(Region("event", fragment(content), is_live=False),),
-    )
+    return still_page("Find an event", "/events", "event", content, status=status)
 
 
 def _timeline(
@@ -200,9 +190,7 @@ def _payload(found: FoundEvent, *, around: Around, may_reveal: bool, shows_paylo
     envelope = found.envelope
     return tag(
         "form",
-        csrf_field(around),
-        tag("input", type="hidden", name="stream", value=envelope.stream),
-        tag("input", type="hidden", name="id", value=envelope.event_id),
+        hidden(csrf=around.csrf, stream=envelope.stream, id=envelope.event_id),
         tag("button", "Show what it says", type="submit"),
         tag("span", " This is written to the log of the console.", class_="quiet"),
         method="post",
@@ -219,9 +207,7 @@ def _read_note(result: SearchResult, *, stream: str, event_id: str) -> Safe:
         return tag("p", said, class_="none")
     further = tag(
         "form",
-        tag("input", type="hidden", name="stream", value=stream),
-        tag("input", type="hidden", name="id", value=event_id),
-        tag("input", type="hidden", name="before", value=result.back_to_ms),
+        hidden(stream=stream, id=event_id, before=result.back_to_ms),
         tag("button", "Look further back", type="submit"),
         method="get",
         action="/events",
@@ -259,9 +245,8 @@ def _attempt(receipt: Receipt) -> list[TrailStep]:
     return [TrailStep(receipt.ended_at_ms, "destination", kind, what, tuple(facts))]
 
 
-def _place(kept: Kept) -> tuple[tuple[str, str], ...]:
-    at = kept.place
-    return (("place", f"{at.topic}, partition {at.partition}, offset {at.offset}"),)
+def _place(at: Origin) -> tuple[str, str]:
+    return "place", f"{at.topic}, partition {at.partition}, offset {at.offset}"
 
 
 def _history(kept: Kept) -> tuple[tuple[str, str], ...]:

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from observe.console.parts import wording
-from observe.console.parts.layout import Around, Page, Region, csrf_field
-from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
-from observe.console.parts.pieces import code, table
+from observe.console.parts.layout import Around, Page, confirm_form, still_page
+from observe.console.parts.markup import Child, Safe, tag
+from observe.console.parts.pieces import code, done_note, table
 from shared.config.access import ApiKey
 
 
@@ -16,36 +16,28 @@ def keys_page(
         tag("h1", "Keys"),
         tag("p", "Only hashes are kept, so no key can be shown again. New ones are made with ",
             code("PUT /v1/keys/NAME"), ".", class_="lead"),
-        tag("p", done, class_="done", role="status") if done else NOTHING,
+        done_note(done),
         _rows(keys, around=around, may_revoke=may_revoke, now_ms=now_ms),
     ]  # fmt: skip
-    return Page(
-        title="Keys",
-        here="/keys",
-        regions=(Region("keys", fragment(content), is_live=False),),
-    )
+    return still_page("Keys", "/keys", "keys", content)
 
 
 def revoke_page(key: ApiKey, *, version: str, around: Around) -> Page:
-    content = fragment(
+    return still_page(
+        "Revoke a key",
+        "/keys",
+        "confirm",
         tag("h1", "Revoke ", code(key.id), "?"),
         tag("p", "Whoever uses it is refused within two seconds, for good."),
-        tag(
-            "form",
-            csrf_field(around),
-            tag("input", type="hidden", name="id", value=key.id),
-            tag("input", type="hidden", name="version", value=version),
-            tag("button", "Revoke it", type="submit", class_="act"),
-            " ",
-            tag("a", "Leave it", href="/keys"),
-            method="post",
-            action="/keys/revoke",
+        confirm_form(
+            "/keys/revoke",
+            around,
+            yes="Revoke it",
+            no="Leave it",
+            back="/keys",
+            id=key.id,
+            version=version,
         ),
-    )
-    return Page(
-        title="Revoke a key",
-        here="/keys",
-        regions=(Region("confirm", content, is_live=False),),
     )
 
 

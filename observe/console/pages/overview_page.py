@@ -1,6 +1,9 @@
 """The overview: the worst news first, then every stream's verdict, then lag and loss in charts."""
 
 from collections.abc import Sequence
+from typing import Any
+
+import msgspec
 
 from observe.console.page_context import PageContext, worst_first
 from observe.console.parts import wording
@@ -8,23 +11,23 @@ from observe.console.parts.lag_pieces import lag_section
 from observe.console.parts.layout import Page, Region
 from observe.console.parts.loss_pieces import loss_section
 from observe.console.parts.markup import NOTHING, Child, Safe, tag
-from observe.console.parts.pieces import badge, books, nothing_yet, section, table
-from shared.proof.overview import DestinationView, Overview, StreamVerdict, StreamView, worst
+from observe.console.parts.pieces import badge, books, nothing_yet, p95, section, table
+from observe.lag.time_shares import time_shares
+from shared.proof.overview import DestinationView, Overview, StreamVerdict, StreamView
 
 
 def overview_page(context: PageContext) -> Page:
     overview = context.overview
     said = headline(overview)
-    word = worst(tuple(stream.verdict for stream in overview.streams))
-    ordered = worst_first(context.destinations)
+    ordered = worst_first(overview.destinations)
     return Page(
         title="Overview",
         here="/",
-        status=f"{word.value}: {said}",
+        status=f"{overview.verdict.value}: {said}",
         regions=(
-            Region("headline", _hero(context, word, said)),
+            Region("headline", _hero(overview, said)),
             Region("streams", _streams(overview.streams, ordered)),
-            Region("lag", lag_section(context.destinations, context)),
+            Region("lag", lag_section(overview.destinations, context)),
             Region("loss", loss_section(ordered, now_ms=overview.at_ms)),
         ),
     )
@@ -35,19 +38,19 @@ def headline(overview: Overview) -> str:
     streams = overview.streams
     if not streams:
         return overview.problem.capitalize() + "." if overview.problem else "No stream yet."
-    everybody = [view for stream in streams for view in stream.destinations]
+    everybody = overview.destinations
     unaccounted = sum(view.balance.unaccounted for view in everybody)
-    word = worst(tuple(stream.verdict for stream in streams))
     if unaccounted:
         where = _list([view.destination_id for view in everybody if view.balance.unaccounted])
         is_are = "is" if unaccounted == 1 else "are"
         return f"{wording.plural(unaccounted, 'event')} {is_are} unaccounted for in {where}."
     acked = sum(view.balance.acked for view in everybody)
-    if word is not StreamVerdict.OK:
-        bad = [view.destination_id for view in everybody if view.verdict is word] or [
-            stream.name for stream in streams if stream.verdict is word
+    verdict = overview.verdict
+    if verdict is not StreamVerdict.OK:
+        bad = [view.destination_id for view in everybody if view.verdict is verdict] or [
+            stream.name for stream in streams if stream.verdict is verdict
         ]
-        return f"{_list(bad)} {_SAYS[word][len(bad) > 1]}."
+        return f"{_list(bad)} {_SAYS[verdict][len(bad) > 1]}."
     if not acked:
         return "Everything is ready. No event has come yet."
     return f"All of {wording.plural(acked, 'acknowledged event')} accounted for." if (
@@ -73,7 +76,7 @@ def destinations_table(destinations: Sequence[DestinationView], *, caption: str)
             tag("a", view.stream, " → ", view.name, href=f"/streams/{view.destination_id}"),
             badge(view.verdict),
             tag("span", view.reason, class_="why") if view.reason else "",
-            wording.duration(view.since_accepted.p95_ms / 1000 if view.since_accepted else None),
+            p95(view.since_accepted),
             wording.duration(view.oldest_age_s),
             wording.count(view.balance.pending),
             wording.count(view.balance.waiting),
@@ -89,8 +92,7 @@ def destinations_table(destinations: Sequence[DestinationView], *, caption: str)
     return table(heads, rows, caption=caption, numbers_from=3)
 
 
-def _hero(context: PageContext, word: StreamVerdict, said: str) -> Safe:
-    overview = context.overview
+def _hero(overview: Overview, said: str) -> Safe:
     troubles = [
         trouble
         for trouble in (overview.problem, overview.audit.problem)
@@ -98,13 +100,13 @@ def _hero(context: PageContext, word: StreamVerdict, said: str) -> Safe:
     ]
     return tag(
         "section",
-        tag("p", badge(word), tag("span", wording.clock(overview.at_ms), class_="at"),
+        tag("p", badge(overview.verdict), tag("span", wording.clock(overview.at_ms), class_="at"),
             class_="verdict"),
         tag("h1", said),
         tag("ul", [tag("li", wording.sentence(trouble)) for trouble in troubles], class_="troubles")
         if troubles
         else NOTHING,
-        books(context.destinations),
+        books(overview.destinations),
         class_="hero",
     )  # fmt: skip
 
@@ -130,3 +132,12 @@ def _list(names: Sequence[str]) -> str:
     if len(names) > 3:  # noqa: PLR2004 - as said
         return f"{', '.join(names[:3])} and {len(names) - 3} more"
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1] if names else ""]))
+
+
+def as_json(overview: Overview) -> dict[str, Any]:
+    """For programs: every field under its own name, enums as their words, the headline first."""
+    members = msgspec.to_builtins(overview, str_keys=True)
+    for stream, view in zip(members["streams"], overview.streams, strict=True):
+        for destination, shown in zip(stream["destinations"], view.destinations, strict=True):
+            destination["time_shares"] = dict(time_shares(shown))
+    return {"verdict": overview.verdict.value, "headline": headline(overview), **members}

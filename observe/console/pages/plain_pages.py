@@ -1,17 +1,18 @@
 """The pages that stand alone: sign-in, and what is said when something is refused or not there."""
 
-from observe.console.parts.markup import NOTHING, Safe, fragment, tag
+from observe.console.parts.layout import hidden, render_bare
+from observe.console.parts.markup import NOTHING, tag
 
 
-def sign_in_page(*, csrf: str, next_path: str, problem: str = "") -> Safe:
-    return fragment(
+def sign_in_page(*, csrf: str, next_path: str, problem: str = "") -> bytes:
+    return render_bare(
+        "Sign in",
         tag("h1", "Sign in"),
         tag("p", "With an API key that has the scope read or admin.", class_="lead"),
         tag("p", problem, class_="bad", role="alert", id="problem") if problem else NOTHING,
         tag(
             "form",
-            tag("input", type="hidden", name="csrf", value=csrf),
-            tag("input", type="hidden", name="next", value=next_path),
+            hidden(csrf=csrf, next=next_path),
             tag("label", "API key", for_="key"),
             tag(
                 "input",
@@ -31,7 +32,6 @@ def sign_in_page(*, csrf: str, next_path: str, problem: str = "") -> Safe:
     )
 
 
-def notice(title: str, says: str) -> Safe:
-    return fragment(
-        tag("h1", title), tag("p", says), tag("p", tag("a", "To the overview", href="/"))
-    )
+def notice(title: str, says: str) -> bytes:
+    back = tag("p", tag("a", "To the overview", href="/"))
+    return render_bare(title, tag("h1", title), tag("p", says), back)

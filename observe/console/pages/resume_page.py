@@ -1,12 +1,12 @@
 """Says that a destination stands still until a person resumes it, and asks that person."""
 
-from observe.console.page_context import FlowView
 from observe.console.parts import wording
-from observe.console.parts.layout import Around, Page, Region, csrf_field
-from observe.console.parts.markup import Child, Safe, fragment, tag
+from observe.console.parts.layout import Around, Page, confirm_form, still_page
+from observe.console.parts.markup import Child, fragment, tag
 from observe.console.parts.pieces import code
 from shared.config.destination import Destination
 from shared.flow.flow import FlowState
+from shared.flow.flow_record import FlowRecord
 
 PATH = "/destinations/resume"
 # What is true of each halt, and what to do before one goes on.
@@ -19,7 +19,7 @@ _SAYS = {
 }
 
 
-def halt_of(destination: Destination | None, flow: FlowView | None) -> str:
+def halt_of(destination: Destination | None, flow: FlowRecord | None) -> str:
     """Paused, held, disabled, or nothing: only a person ends these."""
     if destination is None:
         return ""
@@ -27,14 +27,15 @@ def halt_of(destination: Destination | None, flow: FlowView | None) -> str:
         return "disabled"
     if destination.is_paused:
         return "paused"
-    stands = flow is not None and flow.breaker in {FlowState.HELD.value, FlowState.DISABLED.value}
     # Delivery says so until its next request; what a person has said since counts.
-    if flow is None or not stands or (flow.since_ms or 0) <= destination.resumed_at_ms:
+    if flow is None or flow.since_ms <= destination.resumed_at_ms:
         return ""
-    return flow.breaker
+    return flow.state.value if flow.state in {FlowState.HELD, FlowState.DISABLED} else ""
 
 
-def halt_fact(destination: Destination | None, flow: FlowView | None, *, may_resume: bool) -> Child:
+def halt_fact(
+    destination: Destination | None, flow: FlowRecord | None, *, may_resume: bool
+) -> Child:
     """The halt as the page of its destination says it; nothing when there is none."""
     halt = halt_of(destination, flow)
     if destination is None or not halt:
@@ -45,52 +46,35 @@ def halt_fact(destination: Destination | None, flow: FlowView | None, *, may_res
 
 
 def resume_page(
-    destination: Destination, flow: FlowView | None, *, waiting: int, version: str, around: Around
+    destination: Destination, flow: FlowRecord | None, *, waiting: int, version: str, around: Around
 ) -> Page:
     halt = halt_of(destination, flow)
-    name = code(destination.id)
+    name, path = code(destination.id), f"/streams/{destination.id}"
     content = (
-        _question(
-            destination, name, says=_SAYS[halt], waiting=waiting, version=version, around=around
+        (
+            tag("h1", "Resume ", name, "?"),
+            tag("p", _SAYS[halt]),
+            tag(
+                "p",
+                f"{wording.plural(waiting, 'event')} on the way to it or waiting for it.",
+                class_="quiet",
+            ),
+            confirm_form(
+                PATH,
+                around,
+                yes="Resume it",
+                no="Leave it",
+                back=path,
+                stream=destination.stream,
+                destination=destination.name,
+                version=version,
+            ),
         )
         if halt
-        else fragment(
+        else (
             tag("h1", name, " goes on"),
             tag("p", "Nothing holds it back that a person would have to end."),
-            tag("p", tag("a", "Back to it", href=f"/streams/{destination.id}")),
+            tag("p", tag("a", "Back to it", href=path)),
         )
     )
-    return Page(
-        title="Resume a destination",
-        here="/destinations",
-        regions=(Region("confirm", content, is_live=False),),
-    )
-
-
-def _question(
-    destination: Destination,
-    name: Safe,
-    *,
-    says: str,
-    waiting: int,
-    version: str,
-    around: Around,
-) -> Safe:
-    there = wording.plural(waiting, "event")
-    return fragment(
-        tag("h1", "Resume ", name, "?"),
-        tag("p", says),
-        tag("p", f"{there} on the way to it or waiting for it.", class_="quiet"),
-        tag(
-            "form",
-            csrf_field(around),
-            tag("input", type="hidden", name="stream", value=destination.stream),
-            tag("input", type="hidden", name="destination", value=destination.name),
-            tag("input", type="hidden", name="version", value=version),
-            tag("button", "Resume it", type="submit", class_="act"),
-            " ",
-            tag("a", "Leave it", href=f"/streams/{destination.id}"),
-            method="post",
-            action=PATH,
-        ),
-    )
+    return still_page("Resume a destination", "/destinations", "confirm", content)

@@ -37,7 +37,6 @@ class Cell:
 
     level: str
     says: str
-    path: str = ""
 
 
 def pie(parts: Sequence[Part], *, middle: str, title: str, says: str) -> Safe:

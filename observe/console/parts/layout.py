@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from observe.console.parts.markup import NOTHING, Safe, document, fragment, tag
+from observe.console.parts.markup import NOTHING, Child, Safe, document, fragment, tag
 
 _PAGES = (
     ("/", "Overview"),
@@ -69,15 +69,36 @@ def render(page: Page, around: Around) -> bytes:
     )
 
 
-def render_bare(title: str, content: Safe) -> bytes:
+def render_bare(title: str, *content: Child) -> bytes:
     """A page without a way to the others: sign-in, and errors of those who may see nothing."""
-    main = tag("main", content, id="content", tabindex="-1", class_="bare")
+    main = tag("main", *content, id="content", tabindex="-1", class_="bare")
     mark = tag("header", tag("a", "Hifi", href="/", class_="mark"), class_="top")
     return document(tag("html", _head(title), tag("body", mark, main), lang="en"))
 
 
-def csrf_field(around: Around) -> Safe:
-    return tag("input", type="hidden", name="csrf", value=around.csrf)
+def still_page(title: str, here: str, region: str, *content: Child, status: str = "") -> Page:
+    """A page that stays as it was when it was loaded."""
+    return Page(title, here, (Region(region, fragment(*content), is_live=False),), status)
+
+
+def hidden(**fields: str | int) -> list[Safe]:
+    """What a form sends besides what somebody types."""
+    return [tag("input", type="hidden", name=name, value=value) for name, value in fields.items()]
+
+
+def confirm_form(
+    path: str, around: Around, *, yes: str, no: str, back: str, **fields: str | int
+) -> Safe:
+    """The button that does it, and a link back for who would rather not."""
+    return tag(
+        "form",
+        hidden(csrf=around.csrf, **fields),
+        tag("button", yes, type="submit", class_="act"),
+        " ",
+        tag("a", no, href=back),
+        method="post",
+        action=path,
+    )
 
 
 def _head(title: str) -> Safe:
@@ -122,7 +143,7 @@ def _account(around: Around) -> Safe:
         return NOTHING
     return tag(
         "form",
-        csrf_field(around),
+        hidden(csrf=around.csrf),
         tag("span", around.key_id, class_="quiet"),
         tag("button", "Sign out", type="submit", class_="plain"),
         method="post",

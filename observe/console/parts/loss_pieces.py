@@ -29,15 +29,15 @@ def loss_section(destinations: Sequence[DestinationView], *, now_ms: int) -> Saf
     newest_ms = minute_of(now_ms)
     wanted_ms = [newest_ms - back * MINUTE_MS for back in reversed(range(MINUTES_SHOWN))]
     rows: list[list[Child]] = []
-    for one in destinations:
-        by_minute = {books.minute_ms: books for books in one.minutes}
+    for view in destinations:
+        by_minute = {books.minute_ms: books for books in view.minutes}
         cells = [_heat_cell(by_minute.get(at_ms), at_ms) for at_ms in wanted_ms]
         lost = sum(books.lost_count for at_ms in wanted_ms if (books := by_minute.get(at_ms)))
         says = f"{wording.plural(lost, 'event')} lost in the last hour"
         rows.append(
             [
-                tag("a", one.destination_id, href=f"/streams/{one.destination_id}"),
-                charts.heat_row(cells, title=f"Loss by minute, {one.destination_id}", says=says),
+                tag("a", view.destination_id, href=f"/streams/{view.destination_id}"),
+                charts.heat_row(cells, title=f"Loss by minute, {view.destination_id}", says=says),
                 wording.count(lost),
             ]
         )
@@ -55,9 +55,9 @@ def loss_section(destinations: Sequence[DestinationView], *, now_ms: int) -> Saf
     )
 
 
-def minutes_table(one: DestinationView) -> Safe:
+def minutes_table(view: DestinationView) -> Safe:
     """The heat-map's numbers, and what is missing by name; closed, as most never need it."""
-    if not one.minutes:
+    if not view.minutes:
         return NOTHING
     rows: list[list[Child]] = [
         [
@@ -68,17 +68,17 @@ def minutes_table(one: DestinationView) -> Safe:
             *map(wording.count, (books.acked, books.delivered, books.waiting, books.dead)),
             wording.count(books.lost_count),
         ]
-        for books in one.minutes
+        for books in view.minutes
     ]  # fmt: skip
     heads = ("Minute (UTC)", "State", "Why", "Acknowledged", "Delivered", "Waiting", "Dead", "Lost")
-    missing = [found for books in one.minutes for found in books.missing]
+    missing = [event for books in view.minutes for event in books.missing]
     listed = [
         [
-            _event_link(one.stream, found.event_id),
-            found.node.value,
-            tag("code", f"{found.topic}, partition {found.partition}, offset {found.offset}"),
+            _event_link(view.stream, event.event_id),
+            event.node.value,
+            tag("code", f"{event.topic}, partition {event.partition}, offset {event.offset}"),
         ]
-        for found in missing[:100]
+        for event in missing[:100]
     ]
     return fragment(
         section(
@@ -90,7 +90,7 @@ def minutes_table(one: DestinationView) -> Safe:
         tag(
             "details",
             tag("summary", "The minutes as a table"),
-            table(heads, rows, caption=f"Minutes of {one.destination_id}", numbers_from=3),
+            table(heads, rows, caption=f"Minutes of {view.destination_id}", numbers_from=3),
             id="minutes-table",
         ),
     )

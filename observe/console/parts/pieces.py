@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from observe.console.parts import wording
 from observe.console.parts.markup import NOTHING, Child, Safe, tag
-from shared.proof.overview import DestinationView, StreamVerdict
+from shared.proof.balance import Balance
+from shared.proof.overview import DestinationView, Quantiles, StreamVerdict
 
 
 def badge(verdict: StreamVerdict) -> Safe:
@@ -36,21 +37,18 @@ def table(
 
 def books(destinations: Sequence[DestinationView]) -> Safe:
     """What adds up: acked = delivered + on their way + waiting + dead + unaccounted."""
-    sums = {
-        name: sum(getattr(one.balance, name) for one in destinations)
-        for name in ("acked", "delivered", "pending", "waiting", "dead", "unaccounted")
-    }
+    total = sum((view.balance for view in destinations), Balance())
     return tag(
         "dl",
         [
             tag("div", tag("dt", name), tag("dd", wording.count(number)), class_=kind or None)
             for name, number, kind in (
-                ("acknowledged", sums["acked"], "whole"),
-                ("delivered", sums["delivered"], ""),
-                ("on their way", sums["pending"], ""),
-                ("waiting for a retry", sums["waiting"], ""),
-                ("dead letters", sums["dead"], "warn" if sums["dead"] else ""),
-                ("unaccounted", sums["unaccounted"], "bad" if sums["unaccounted"] else "good"),
+                ("acknowledged", total.acked, "whole"),
+                ("delivered", total.delivered, ""),
+                ("on their way", total.pending, ""),
+                ("waiting for a retry", total.waiting, ""),
+                ("dead letters", total.dead, "warn" if total.dead else ""),
+                ("unaccounted", total.unaccounted, "bad" if total.unaccounted else "good"),
             )
         ],
         class_="figures",
@@ -63,6 +61,39 @@ def facts_list(facts: Sequence[tuple[str, Child]]) -> Safe:
         [tag("div", tag("dt", name), tag("dd", value)) for name, value in facts],
         class_="facts card",
     )
+
+
+def hero(
+    name: str,
+    verdict: StreamVerdict,
+    crumbs: Child,
+    *lead: Child,
+    views: Sequence[DestinationView],
+) -> Safe:
+    """The top of a page about one thing: where it is, how it is, and its books."""
+    return tag(
+        "section",
+        tag("p", tag("a", "Overview", href="/"), " / ", crumbs, class_="crumbs"),
+        tag("h1", name, " ", badge(verdict)),
+        *lead,
+        books(views),
+        class_="hero",
+    )
+
+
+def done_note(says: str) -> Safe:
+    """What has just been done; nothing when nothing was."""
+    return tag("p", says, class_="done", role="status") if says else NOTHING
+
+
+def stream_choice(streams: Sequence[str], chosen: str, *, first: Child = None) -> Safe:
+    """The field of a form that says which stream is meant."""
+    options = [tag("option", name, value=name, selected=name == chosen) for name in streams]
+    return tag("label", "Stream ", tag("select", first, options, name="stream"))
+
+
+def p95(lag: Quantiles | None) -> str:
+    return wording.duration(lag.p95_ms / 1000 if lag else None)
 
 
 def section(title: str, *content: Child, note: str = "") -> Safe:

@@ -5,8 +5,9 @@ from dataclasses import replace
 import httpx
 import pytest
 
-from observe.console.page_context import FlowView
 from shared.config.destination import Destination
+from shared.flow.flow import Flow, FlowState
+from shared.flow.flow_record import FlowRecord
 from shared.runtime.clock import now_ms
 from tests.support.console_fixtures import RunningConsole, csrf_of
 
@@ -17,7 +18,7 @@ def test_a_person_says_to_go_on_with_a_destination_that_stands(
     before_ms = now_ms()
     held = Destination("orders", "lake", "https://lake.example/", hold_on_rejects=True)
     change(console, held)
-    console.flows["orders/lake"] = FlowView("held", 1, since_ms=before_ms)
+    console.flows["orders/lake"] = FlowRecord(Flow(), state=FlowState.HELD, since_ms=before_ms)
     page = client.get("/streams/orders/lake")
     assert "held, until a person resumes it" in page.text
     asked = client.get("/destinations/resume?stream=orders&destination=lake")

@@ -7,7 +7,7 @@ import pytest
 
 from observe.console.hosts import is_ours, may_post
 from observe.console.lag_history import STEP_MS, STEPS, LagHistory
-from observe.console.page_context import FlowView, PageContext
+from observe.console.page_context import PageContext
 from observe.console.pages.destination_pages import destination_page
 from observe.console.pages.event_page import steps_of
 from observe.console.pages.overview_page import headline
@@ -21,6 +21,8 @@ from shared.config.destination import Destination
 from shared.event.envelope import DEAD_AT, REASON, History
 from shared.event.record import Origin
 from shared.event.topics import retry_topic
+from shared.flow.flow import Flow, FlowState
+from shared.flow.flow_record import FlowRecord
 from shared.proof.overview import MinuteState, Node, NodeLag, Overview, StreamVerdict
 from shared.proof.trail import Kept
 from shared.retry.schedule import RetrySchedule
@@ -167,7 +169,9 @@ def test_a_context_holds_what_its_viewer_may_see() -> None:
     assert names(Viewer("k", reader, "studio")) == ["players"]
     assert names(Viewer("k", reader, "default", frozenset({"other"}))) == []
     assert (
-        PageContext(overview(), Configuration()).seen_by(Viewer("k", reader, "x")).destinations
+        PageContext(overview(), Configuration())
+        .seen_by(Viewer("k", reader, "x"))
+        .overview.destinations
         == []
     )
 
@@ -234,20 +238,25 @@ def test_the_steps_of_an_event_stand_in_their_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("failed_for_s", "breaker", "is_said"),
-    [(None, "closed", False), (49, "open", False), (50, "open", True), (500, "disabled", False)],
+    ("failed_for_s", "state", "is_said"),
+    [
+        (None, FlowState.CLOSED, False),
+        (49, FlowState.OPEN, False),
+        (50, FlowState.OPEN, True),
+        (500, FlowState.DISABLED, False),
+    ],
 )
 def test_a_destination_that_will_be_given_up_says_so_in_time(
     failed_for_s: int | None,
-    breaker: str,
+    state: FlowState,
     is_said: bool,  # noqa: FBT001 - a row of the table
 ) -> None:
     to = Destination("orders", "lake", "https://lake.example/in", disable_after_s=100)
-    since_ms = None if failed_for_s is None else AT_MS - 1_000 * failed_for_s
+    since_ms = 0 if failed_for_s is None else AT_MS - 1_000 * failed_for_s
     context = PageContext(
         overview(at_ms=AT_MS),
         Configuration().apply(to.config_key, to.to_json()),
-        {to.id: FlowView(breaker, since_ms=AT_MS, failing_since_ms=since_ms)},
+        {to.id: FlowRecord(Flow(failing_since_ms=since_ms), state=state, since_ms=AT_MS)},
     )
     page = destination_page(to.id, context, may_resume=True)
     assert page is not None

@@ -28,11 +28,12 @@ class BusyLane:
         self.delivered += 1
         return self.delivered
 
-    async def has_read(self, end: int) -> bool:
+    async def has_reached(self, end: int) -> bool:
         return self.read_until >= end
 
-    async def read(self) -> dict[str, list[bytes]]:
+    async def values(self, *, wait_s: float) -> dict[str, list[bytes]]:
         """One receipt at a time."""
+        assert wait_s
         at = self.read_until
         self.read_until += 1
         return {RECEIPTS: [a_receipt(ReceiptOutcome.DELIVERED, (at, at + 1)).to_json(), b"torn"]}
@@ -44,8 +45,8 @@ class BusyLane:
 
 def test_what_a_busy_lane_delivers_meanwhile_is_not_lost() -> None:
     lane = BusyLane()
-    follower: Any = lane
-    books = LiveBooks(follower)
+    kafka: Any = lane
+    books = LiveBooks(kafka, kafka, kafka)
     for _ in range(4):
         asyncio.run(books.refresh(["orders"], [TO]))
         read = lane.read_until
