@@ -18,11 +18,12 @@ def test_quantiles_of_nothing_are_unknown_and_of_something_are_true() -> None:
 @pytest.mark.parametrize(
     ("acked", "lost", "part"), [(0, {}, 0.0), (200, {Node.KAFKA: 1, Node.RETRIER: 1}, 0.01)]
 )
-def test_the_lost_part_is_of_the_acknowledged(
+def test_the_lost_part_is_of_the_acknowledged_and_the_minute_has_a_key(
     acked: int, lost: dict[Node, int], part: float
 ) -> None:
     books = MinuteBooks("s", "s/d", 0, MinuteState.LOSING, acked, 0, 0, 0, 0, lost)
     assert books.lost_part == part
+    assert books.key == ("s/d", 0)
 
 
 def test_a_known_loss_is_the_worst_and_blindness_is_worse_than_slowness() -> None:
