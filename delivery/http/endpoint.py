@@ -20,6 +20,7 @@ from shared.runtime.resolver import (
     Resolve,
     ResolverDownError,
     ascii_host,
+    said_by,
 )
 
 # Shorter than the idle limits of common servers (uvicorn 5 s, nginx 75 s): we close first.
@@ -116,17 +117,17 @@ class Endpoint:
                         if left == 0:
                             raise
         except ssl.SSLError as error:
-            raise ExchangeError(Failure.TLS_FAILED, _said(error)) from error
+            raise ExchangeError(Failure.TLS_FAILED, said_by(error)) from error
         except TimeoutError as error:
             detail = f"no connection in {self.connect_timeout_s} s"
             raise ExchangeError(Failure.CONNECT_TIMEOUT, detail) from error
         except ConnectionRefusedError as error:
-            raise ExchangeError(Failure.CONNECT_REFUSED, _said(error)) from error
+            raise ExchangeError(Failure.CONNECT_REFUSED, said_by(error)) from error
         except ConnectionError as error:
             failure = Failure.TLS_FAILED if self.tls else Failure.UNREACHABLE
-            raise ExchangeError(failure, _said(error)) from error
+            raise ExchangeError(failure, said_by(error)) from error
         except OSError as error:
-            raise ExchangeError(Failure.UNREACHABLE, _said(error)) from error
+            raise ExchangeError(Failure.UNREACHABLE, said_by(error)) from error
         raise AssertionError("the last address connects or raises")
 
     async def _addresses(self) -> Sequence[Address]:
@@ -178,7 +179,7 @@ def endpoint_of(
         host = read_host(ascii_host(parts.hostname or ""))
         port = parts.port or _PORTS[parts.scheme]
     except ValueError as error:
-        raise ExchangeError(Failure.REQUEST_UNBUILDABLE, _said(error)) from error
+        raise ExchangeError(Failure.REQUEST_UNBUILDABLE, said_by(error)) from error
     shown = f"[{host}]" if ":" in str(host) else str(host)
     path = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
     return Endpoint(
@@ -191,7 +192,3 @@ def endpoint_of(
         allows_private=allows_private,
         connect_timeout_s=connect_timeout_s,
     )
-
-
-def _said(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"

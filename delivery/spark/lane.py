@@ -123,7 +123,7 @@ def begins_at(destination: Destination, settings: DeliverySettings) -> Position:
     """
     # Of its two latencies', the checkpoint that is further is the one that it goes on from.
     latencies: tuple[Latency, ...] = ("micro-batch", "realtime")
-    known = [position(checkpoint_of(settings, destination.id, one)) for one in latencies]
+    known = [position(checkpoint_of(settings, destination.id, latency)) for latency in latencies]
     if any(known) or destination.start == "latest":
         return {where: max(at.get(where, 0) for at in known) for where in {**known[0], **known[1]}}
     return {KafkaPartition(stream_topic(destination.stream), 0): 0}

@@ -55,7 +55,6 @@ class Child:
         *,
         log: Path,
         env: Mapping[str, str] | None = None,
-        cwd: Path | None = None,
     ) -> None:
         self.name = name
         self.log = log
@@ -72,7 +71,6 @@ class Child:
                     stdout=out,
                     stderr=subprocess.STDOUT,
                     env=dict(env) if env is not None else None,
-                    cwd=cwd,
                     start_new_session=True,
                 )
             )

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from prometheus_client import (
     CollectorRegistry,
@@ -19,6 +19,8 @@ from shared.metric_names import Metric
 Pages: TypeAlias = Mapping[str, Callable[[], bytes]]
 _NO_PAGES: Pages = {}
 
+M = TypeVar("M", Counter, Gauge, Histogram)
+
 
 class Metrics:
     """The metrics of one process. Each is made once, when it is first asked for."""
@@ -27,40 +29,26 @@ class Metrics:
         self.registry = CollectorRegistry()
         # Several lanes, each in its thread, may ask for the same metric first.
         self._lock = threading.Lock()
-        self._counters: dict[str, Counter] = {}
-        self._gauges: dict[str, Gauge] = {}
-        self._histograms: dict[str, Histogram] = {}
+        self._made: dict[str, Any] = {}
 
     def counter(self, metric: Metric) -> Counter:
-        assert metric.kind == "counter", f"{metric.name} is a {metric.kind}"
-        with self._lock:
-            if metric.name not in self._counters:
-                self._counters[metric.name] = Counter(
-                    metric.name, metric.meaning, metric.labels, registry=self.registry
-                )
-            return self._counters[metric.name]
+        return self._metric("counter", Counter, metric)
 
     def gauge(self, metric: Metric) -> Gauge:
-        assert metric.kind == "gauge", f"{metric.name} is a {metric.kind}"
-        with self._lock:
-            if metric.name not in self._gauges:
-                self._gauges[metric.name] = Gauge(
-                    metric.name, metric.meaning, metric.labels, registry=self.registry
-                )
-            return self._gauges[metric.name]
+        return self._metric("gauge", Gauge, metric)
 
     def histogram(self, metric: Metric) -> Histogram:
-        assert metric.kind == "histogram", f"{metric.name} is a {metric.kind}"
+        return self._metric("histogram", Histogram, metric, buckets=metric.buckets)
+
+    def _metric(self, kind: str, make: Callable[..., M], metric: Metric, **options: Any) -> M:
+        assert metric.kind == kind, f"{metric.name} is a {metric.kind}"
         with self._lock:
-            if metric.name not in self._histograms:
-                self._histograms[metric.name] = Histogram(
-                    metric.name,
-                    metric.meaning,
-                    metric.labels,
-                    registry=self.registry,
-                    buckets=metric.buckets,
+            if metric.name not in self._made:
+                self._made[metric.name] = make(
+                    metric.name, metric.meaning, metric.labels, registry=self.registry, **options
                 )
-            return self._histograms[metric.name]
+            made: M = self._made[metric.name]
+            return made
 
     def serve(self, *, host: str, port: int, pages: Pages = _NO_PAGES) -> None:
         """Answer GET /metrics, and pages of JSON by their paths, in a thread of its own."""

@@ -36,11 +36,11 @@ class Resolver:
         except socket.gaierror as error:
             has_answered = loop.time() < self._answered_at_s + _TRUST_S
             if error.errno == socket.EAI_AGAIN and not has_answered:
-                raise ResolverDownError(_said(error)) from error
+                raise ResolverDownError(said_by(error)) from error
             # "Try again", but other names are answered: the name's own servers are at fault.
-            raise NoSuchHostError(_said(error)) from error
+            raise NoSuchHostError(said_by(error)) from error
         except UnicodeError as error:
-            raise NoSuchHostError(_said(error)) from error
+            raise NoSuchHostError(said_by(error)) from error
         self._answered_at_s = loop.time()
         return [ip_address(str(info[4][0]).partition("%")[0]) for info in answers]
 
@@ -53,5 +53,6 @@ def ascii_host(host: str) -> str:
         raise HostError(str(error)) from error
 
 
-def _said(error: Exception) -> str:
+def said_by(error: Exception) -> str:
+    """An error as people read it: what it is, and what it says."""
     return f"{type(error).__name__}: {error}"

@@ -42,7 +42,6 @@ class SparkSettings:
     heap_mb: int = 1024
     # What the Python workers are copies of; Spark's own daemon has loaded nothing of ours.
     worker_daemon: str = "pyspark.daemon"
-    is_ui_on: bool = False
     # More for the JVM's command line, such as a class archive.
     jvm_options: Sequence[str] = ()
     # Options of one kind of session; they win over those of all.
@@ -130,7 +129,7 @@ def options(settings: SparkSettings) -> dict[str, str]:
         "spark.jars": ",".join(str(jar) for jar in settings.jars),
         "spark.local.dir": str(settings.folder / "scratch"),
         "spark.sql.warehouse.dir": str(settings.folder / "warehouse"),
-        "spark.ui.enabled": str(settings.is_ui_on).lower(),
+        "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         # One query must not wait behind another's tasks.
         "spark.scheduler.mode": "FAIR",
