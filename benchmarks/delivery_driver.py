@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.request import urlopen
 
-from benchmarks.config_records import write_config, write_records
 from deploy.local.ports import pick_free
 from shared.config.destination import Destination, Latency
+from tests.support.config_records import write_config, write_records
 
 _READY_TIMEOUT_S = 90.0
 _STOP_TIMEOUT_S = 60.0

@@ -24,7 +24,6 @@ from pathlib import Path
 import httpx
 
 from benchmarks import machine
-from benchmarks.config_records import write_config
 from benchmarks.events import body
 from benchmarks.process_tree import used_by
 from benchmarks.wrk import Load, load, require_wrk
@@ -33,6 +32,7 @@ from shared.config.configuration import Stream
 from shared.event.topics import fixed_specs, stream_spec, stream_topic
 from shared.runtime.java.jars import default_cache
 from shared.runtime.kafka.topic_admin import topic_admin
+from tests.support.config_records import write_config
 
 # Events in a request, and how many connections send such requests. Of the largest, 8 keep both
 # cores busy (4 MB under way); with 32 what is under way no longer fits into the cores' caches.

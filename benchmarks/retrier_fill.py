@@ -2,7 +2,6 @@
 
 import asyncio
 
-from benchmarks.config_records import write_config
 from shared.config.configuration import Stream
 from shared.config.destination import Destination
 from shared.event.envelope import Envelope, History
@@ -13,6 +12,7 @@ from shared.retry.routing import route
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.topic_admin import topic_admin
+from tests.support.config_records import write_config
 
 STREAM = "bench"
 DESTINATIONS = 20

@@ -23,7 +23,6 @@ from typing import Any
 from aiokafka import AIOKafkaProducer
 
 from benchmarks.backlog import MINUTE_MS, Backlog
-from benchmarks.config_records import write_config
 from benchmarks.machine import describe
 from deploy.cli.books import NoBooksError, observed_books
 from deploy.local.cluster import Cluster
@@ -38,6 +37,7 @@ from shared.runtime.clock import now_ms
 from shared.runtime.java.jars import default_cache
 from shared.runtime.kafka.lane_positions import LaneGroups
 from shared.runtime.kafka.topic_admin import topic_admin
+from tests.support.config_records import write_config
 
 _EVENTS = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
 _STREAM = "bench"

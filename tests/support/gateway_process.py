@@ -15,11 +15,11 @@ from pathlib import Path
 
 import httpx
 
-from benchmarks.config_records import write_config
 from shared.config.configuration import Stream
 from shared.event.envelope import EVENT_ID
 from shared.event.topics import fixed_specs, stream_spec, stream_topic
 from shared.runtime.kafka.topic_admin import topic_admin
+from tests.support.config_records import write_config
 from tests.support.kafka_log import read_all
 from tests.support.stack_fixtures import wait_until
 

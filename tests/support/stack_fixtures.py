@@ -12,7 +12,6 @@ import httpx
 import pytest
 from aiokafka import ConsumerRecord
 
-from benchmarks.config_records import write_config, write_records
 from deploy.local.ports import pick_free
 from deploy.local.stack import Stack
 from deploy.local.stack_settings import StackSettings
@@ -22,6 +21,7 @@ from shared.config.destination import Destination
 from shared.event.topics import DEAD, stream_and_name, stream_spec
 from shared.proof.balance import Balance
 from shared.runtime.kafka.topic_admin import topic_admin
+from tests.support.config_records import write_config, write_records
 from tests.support.kafka_log import read_all
 
 # The 30 s tier lasts 0.6 s, the deadline of 72 h an hour and a half.

@@ -10,10 +10,10 @@ from typing import TypeAlias
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from benchmarks.config_records import write_config
 from shared.config.destination import Destination
 from shared.event.topics import stream_topic
 from shared.runtime.checkpoint import position
+from tests.support.config_records import write_config
 from tests.support.scripted_destination import Reply, scripted_destination
 from tests.support.stack_fixtures import PATIENCE_S, RunningHifi, fetch, wait_until
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 import pytest
 from typer.testing import CliRunner, Result
 
-from benchmarks.config_records import write_config, write_records
 from deploy.cli.commands import app
 from deploy.local.cluster import Cluster
 from shared.config.credentials import Bearer, secrets_of
@@ -16,6 +15,7 @@ from shared.runtime.kafka.config_topic import read_config
 from shared.runtime.kafka.topic_admin import topic_admin
 from shared.runtime.secret_box import SecretBox, new_key
 from shared.runtime.setup_error import UsageError
+from tests.support.config_records import write_config, write_records
 from tests.support.gateway_process import running
 
 pytestmark = pytest.mark.integration

@@ -162,13 +162,12 @@ from shared.retry.schedule import RetrySchedule
 
 class Dying(redrive._Redrive):
     chunks = 0
-    async def _write(self, row):
-        report = await super()._write(row)
+    async def _write_all(self, rows):
         Dying.chunks += 1
-        if Dying.chunks == 250:
-            await asyncio.sleep(0.5)
+        if Dying.chunks == 2:
+            await super()._write_all(rows[:len(rows) // 2])
             os.kill(os.getpid(), signal.SIGKILL)
-        return report
+        await super()._write_all(rows)
 
 redrive._Redrive = Dying
 letters = redrive.KafkaDeadLetters(sys.argv[1], schedule=RetrySchedule())

@@ -20,7 +20,6 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks.config_records import write_config
 from deploy.cli.commands import app
 from deploy.local.cluster import Cluster
 from gateway.intake.events import Event
@@ -31,6 +30,7 @@ from shared.event.topics import fixed_specs, stream_spec, stream_topic
 from shared.runtime.kafka.config_topic import ConfigFeed
 from shared.runtime.kafka.topic_admin import topic_admin
 from shared.runtime.setup_error import SetupError
+from tests.support.config_records import write_config
 from tests.support.gateway_process import new_stream, running, settings, stored_ids
 from tests.support.stack_fixtures import wait_until
 

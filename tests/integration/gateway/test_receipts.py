@@ -10,7 +10,6 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks.config_records import write_config
 from deploy.cli.commands import app
 from deploy.local.cluster import Cluster
 from gateway.routes import new_request_id
@@ -27,6 +26,7 @@ from shared.runtime.clock import now_ms
 from shared.runtime.kafka import event_search
 from shared.runtime.kafka.event_search import find_request
 from shared.runtime.kafka.topic_admin import topic_admin
+from tests.support.config_records import write_config
 from tests.support.gateway_process import Gateway, new_stream, running
 from tests.support.kafka_log import write_rows
 from tests.support.scripted_destination import Reply, Request, scripted_destination

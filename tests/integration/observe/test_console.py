@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks.config_records import write_config
 from deploy.cli.commands import app
 from deploy.local.cluster import Cluster
 from deploy.local.ports import pick_free
@@ -23,6 +22,7 @@ from shared.config.destination import Destination
 from shared.proof.receipt import ReceiptOutcome
 from tests.integration.observe.test_console_kafka import dies, event, outcome, stored, waits, write
 from tests.support.browser import Browser, Tab
+from tests.support.config_records import write_config
 from tests.support.gateway_process import running as gateway_running
 from tests.support.stack_fixtures import fetch, wait_until
 
