@@ -101,7 +101,8 @@ def test_a_lane_in_trouble_rests_and_wakes_up_for_a_pause_and_for_its_destinatio
         hifi.wait_for_balance(
             to.id, lambda b: b.delivered + b.waiting == sent, what="all delivered or waiting"
         )
-        assert max(destination.accepted_ids.values()) == 1
+        # A pause gives the micro-batch under way 3 s; what is cut off then may come a second time.
+        assert max(destination.accepted_ids.values()) <= 2
     assert hifi.balance(to.id).unaccounted == 0
 
 
