@@ -48,6 +48,8 @@ class Plan:
     # What has not started by then is parked, so that the length of a micro-batch does not depend
     # on the destination's moods: it is this and one request's deadline at the most.
     time_box_s: float = 5.0
+    # How long a task waits for a destination in trouble that can be tried again soon.
+    trouble_wait_s_max: float = math.inf
     # A task that lives as long as its query has a box for each Arrow batch.
     is_realtime: bool = False
     # Offsets below these may have been sent by a micro-batch that died before its checkpoint.
@@ -73,10 +75,8 @@ _ROW_BYTES = 300
 # In real time requests are small and many, and looking at the flow, which other workers write too,
 # was half of what each one cost. A failure is told at once, and other workers hear of it so late.
 _CALM_S = 0.1
-
-# A retrier's task serves all destinations: one whose breaker is about to half-open must not hold up
-# the due events of the others. Long enough for another task's probe.
-_RETRY_WAIT_S = 0.5
+# For a lane that must not wait for one destination: long enough for another task's probe.
+TROUBLE_WAIT_S = 0.5
 
 
 def deliver(
@@ -187,7 +187,7 @@ class _Task:
                 ),
                 Settlement(destination, plan.schedule, plan.clock, self._read_at),
                 self._dice,
-                trouble_wait_s_max=math.inf if plan.reads == "stream" else _RETRY_WAIT_S,
+                trouble_wait_s_max=plan.trouble_wait_s_max,
             )
         return self._dispatchers[name]
 

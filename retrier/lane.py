@@ -7,7 +7,7 @@ from functools import partial
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from delivery.deliver import Plan
+from delivery.deliver import TROUBLE_WAIT_S, Plan
 from retrier.due_gate import DueGateSource
 from retrier.settings import RetrierSettings
 from retrier.task import deliver_due
@@ -36,6 +36,8 @@ def start_lane(spark: SparkSession, settings: RetrierSettings, flows: Flows) -> 
         # up the others' due events for the second that delivery gives it.
         schedule=replace(settings.schedule, local_delays_s=settings.schedule.local_delays_s[:1]),
         time_box_s=settings.time_box_s,
+        # It serves all destinations: one in trouble must not hold up what is due to the others.
+        trouble_wait_s_max=TROUBLE_WAIT_S,
         allows_private=settings.allow_private,
         flow_folder=settings.flows,
         flows=flows,

@@ -12,14 +12,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from math import ceil
+from math import ceil, inf
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from delivery.deliver import Plan
+from delivery.deliver import TROUBLE_WAIT_S, Plan
 from delivery.settings import DeliverySettings
 from delivery.spark.realtime_source import deliver_as_it_comes
 from delivery.spark.task import deliver_stream
@@ -91,6 +91,8 @@ def start_lane(
         destinations={destination.id: destination},
         schedule=settings.schedule,
         time_box_s=settings.time_box_s,
+        # At rest it only parks, and is asleep again before a pause would have to cut it off.
+        trouble_wait_s_max=TROUBLE_WAIT_S if lane.is_resting else inf,
         replay_until=begin.maybe_sent,
         allows_private=settings.allow_private,
         flow_folder=settings.flows,

@@ -100,6 +100,8 @@ class ControlPlane:
 # Dependencies are coroutines, also where they wait for nothing: others are sent to threads.
 async def control_plane(request: Request) -> ControlPlane:
     plane: ControlPlane = request.app.state.control_plane
+    # What one gateway has made, another one must not call unknown.
+    await plane.store.catch_up()
     return plane
 
 

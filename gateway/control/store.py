@@ -3,7 +3,7 @@
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Protocol
 
 from gateway.control.config_writer import OutrunError, config_writer
@@ -21,6 +21,8 @@ Judge = Callable[[Configuration], Awaitable[bytes | None]]
 _DEADLINE_S = 10.0
 # A change takes some 0.1 s; who is outrun waits up to so long, and each time longer.
 _PAUSE_S = 0.2
+# Kafka says in milliseconds how far its log goes; what is known is better than no answer.
+_CATCH_UP_S = 1.0
 
 
 class ControlStore(Protocol):
@@ -31,6 +33,9 @@ class ControlStore(Protocol):
 
         Problem when it is not stored. Returns when our own configuration has it.
         """
+
+    async def catch_up(self) -> None:
+        """Let our own configuration have what any gateway has answered for; not if Kafka is away."""
 
     async def make_topic(self, stream: Stream) -> None:
         """Make the stream's topic, or let it grow; Problem when it is not there afterwards."""
@@ -63,11 +68,17 @@ class KafkaControlStore:
                 newest = await self._feed.newest()
                 if newest is not configuration:
                     value = await judge(newest)
-                await write(key, value)
+                stored = await write(key, value)
         except OutrunError:
             return False
-        await self._feed.newest()
+        # Not its end as Kafka tells it: a transaction is shown a moment after it was committed.
+        await self._feed.at(stored)
         return True
+
+    async def catch_up(self) -> None:
+        with suppress(KafkaUnavailableError, TimeoutError):
+            async with asyncio.timeout(_CATCH_UP_S):
+                await self._feed.newest()
 
     async def make_topic(self, stream: Stream) -> None:
         name = stream_topic(stream.name)

@@ -37,6 +37,12 @@ Opened = Callable[[], AbstractAsyncContextManager[Ground]]
 @pytest.fixture(params=["fake", pytest.param("kafka", marks=pytest.mark.integration)])
 def opened(request: pytest.FixtureRequest) -> Iterator[Opened]:
     if request.param == "fake":
+        config = FixedConfig()
+
+        @asynccontextmanager
+        async def fake_ground() -> Any:
+            yield Ground(FakeStore(config, FakePublisher([])), config)
+
         yield fake_ground
         return
     servers = request.getfixturevalue("kafka").bootstrap_servers
@@ -54,12 +60,6 @@ def opened(request: pytest.FixtureRequest) -> Iterator[Opened]:
             await feed.stop()
 
     yield real_ground
-
-
-@asynccontextmanager
-async def fake_ground() -> Any:
-    config = FixedConfig()
-    yield Ground(FakeStore(config, FakePublisher([])), config)
 
 
 def on(opened: Opened, test: Callable[[Ground], Awaitable[None]]) -> None:
@@ -99,6 +99,33 @@ def test_what_is_written_is_followed_and_the_last_word_counts(opened: Opened) ->
         assert ground.config.problem is None
 
     on(opened, test)
+
+
+def test_whoever_wrote_sees_it_at_once(opened: Opened) -> None:
+    async def test(ground: Ground) -> None:
+        stream = a_stream()
+        for count in range(1, 31):
+            written = Stream(stream.name, partition_count=count)
+            await store(ground, stream.config_key, written.to_json())
+            assert ground.config.configuration.streams.get(stream.name) == written
+
+    on(opened, test)
+
+
+def test_another_gateway_sees_it_once_it_has_caught_up(opened: Opened) -> None:
+    async def test(ground: Ground, other: Ground) -> None:
+        stream = a_stream()
+        for count in range(1, 11):
+            written = Stream(stream.name, partition_count=count)
+            await store(ground, stream.config_key, written.to_json())
+            await other.store.catch_up()
+            assert other.config.configuration.streams.get(stream.name) == written
+
+    async def run() -> None:
+        async with opened() as ground, opened() as other:
+            await test(ground, other)
+
+    asyncio.run(run())
 
 
 def test_what_is_taken_away_is_gone(opened: Opened) -> None:

@@ -119,6 +119,9 @@ class FakeStore:
             value = await judge(self.config.configuration)
             self.config.configuration = self.config.configuration.apply(key, value)
 
+    async def catch_up(self) -> None:
+        pass
+
     async def make_topic(self, stream: Stream) -> None:
         if self.problem is not None:
             raise self.problem

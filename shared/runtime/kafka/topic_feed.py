@@ -73,11 +73,14 @@ class TopicFeed(Generic[T]):
     async def newest(self) -> T:
         """The value after all that was written up to now."""
         with kafka_errors(self._bootstrap_servers):
-            ends = await self._ends()
-            # What the client has passed is in the value: between the two nothing else runs. It
-            # tells nobody that it has passed the marker of a transaction, so look.
-            while self._follow is None or not await self._follow.has_reached(ends):  # noqa: ASYNC110 - it tells nobody
-                await asyncio.sleep(_LOOK_S)
+            return await self.at(await self._ends())
+
+    async def at(self, position: Position) -> T:
+        """The value once everything before a position is in it."""
+        # What the client has passed is in the value: between the two nothing else runs. It tells
+        # nobody that it has passed the marker of a transaction, so look.
+        while self._follow is None or not await self._follow.has_reached(position):  # noqa: ASYNC110 - it tells nobody
+            await asyncio.sleep(_LOOK_S)
         return self.value
 
     async def _ends(self) -> Position:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from delivery.deliver import Plan
+from delivery.deliver import TROUBLE_WAIT_S, Plan
 from delivery.http.partial_reply import PARTIAL_TYPE
 from shared.config.destination import Destination
 from shared.config.selection import Condition
@@ -83,7 +83,8 @@ def test_a_retry_does_not_wait_for_a_breaker_as_others_are_due_too(tmp_path: Pat
         waiting = [waiting_record(to.id) for to in (to_dead, to_well)]
         both = {to.id: to for to in (to_dead, to_well)}
         begun_s = time.monotonic()
-        outcomes = run(waiting, replace(plan, reads="retry", destinations=both))
+        retrier = replace(plan, reads="retry", trouble_wait_s_max=TROUBLE_WAIT_S)
+        outcomes = run(waiting, replace(retrier, destinations=both))
         assert time.monotonic() - begun_s < 2
         assert causes(outcomes) == {"breaker_open": 1}
         assert len(well.accepted_ids) == 1
