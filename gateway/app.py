@@ -7,6 +7,7 @@ import structlog
 from fastapi import APIRouter, FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
+from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -27,17 +28,18 @@ from gateway.http.openapi import document
 from gateway.ingest import Ingest
 from gateway.intake.admission import echoed_request_id
 from gateway.jwt import TokenReader
-from gateway.problems import Problem
+from gateway.problems import Problem, pointer_to
 from gateway.publish.ledger import AckLedger
 from gateway.publish.publisher import Publisher
 from gateway.publish.spool import Spool
 from gateway.routes import EventPaths, new_request_id
 from gateway.settings import Settings
-from shared.config.model import config_error
+from shared.config.model import ConfigError, config_error
 from shared.metric_names import GATEWAY_REQUESTS
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.metrics import Metrics
 from shared.runtime.resolver import Resolver
+from shared.runtime.setup_error import KafkaUnavailableError
 
 log = structlog.get_logger()
 _about = APIRouter()
@@ -109,6 +111,10 @@ _ROUTES = [
     for each in (streams, destinations, keys, dead_letter_routes, receipt_routes)
     for route in each.router.routes
 ] + _about.routes
+_REFUSALS = (
+    *(Problem, ConfigError, ValidationError, RequestValidationError),
+    *(KafkaUnavailableError, HTTPException, Exception),
+)
 
 
 def _control_app(plane: ControlPlane) -> FastAPI:
@@ -117,10 +123,8 @@ def _control_app(plane: ControlPlane) -> FastAPI:
     app.router.routes.extend(_ROUTES)
     app.state.control_plane = plane
     app.state.described = described(plane.settings)
-    app.add_exception_handler(HTTPException, _refuse)
-    app.add_exception_handler(RequestValidationError, _bad_query)
-    app.add_exception_handler(Problem, _tell)
-    app.add_exception_handler(Exception, _fail)
+    for kind in _REFUSALS:
+        app.add_exception_handler(kind, _tell)
     return app
 
 
@@ -157,48 +161,53 @@ class _Counted:
         await self._app(scope, receive, counted)  # type: ignore[arg-type]  # a narrower Send
 
 
-async def _refuse(request: Request, error: Exception) -> Response:
-    """What the framework refuses (no such path, wrong method), told as every other problem."""
-    assert isinstance(error, HTTPException), "registered for nothing else"
-    if error.status_code == 405:  # noqa: PLR2004 - Method Not Allowed
-        allowed = {
-            method
-            for route in _ROUTES
-            if isinstance(route, APIRoute) and route.matches(request.scope)[0] is not Match.NONE
-            for method in route.methods or ()
-        }
-        headers = ((b"allow", ", ".join(sorted(allowed)).encode()),)
-        detail = f"{request.method} does not work here."
-        return _response(request, Problem("method_not_allowed", detail, headers=headers))
-    detail = f"{request.url.path[:200]!r} is not a path of this API."
-    return _response(request, Problem("not_found", detail))
-
-
-async def _bad_query(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError), "registered for nothing else"
-    first = error.errors()[0]
-    # Where it stands, the query, is the first part of its path.
-    wrong = config_error({**first, "loc": first["loc"][1:]})
-    return _response(request, Problem("bad_query", f"{wrong}."))
-
-
 async def _tell(request: Request, error: Exception) -> Response:
-    assert isinstance(error, Problem), "registered for nothing else"
-    return _response(request, error)
-
-
-async def _fail(request: Request, error: Exception) -> Response:
-    """A bug of ours: the caller gets a number to ask about, the log gets the story."""
-    log.error("request.failed", path=request.url.path, exc_info=error)
-    return _response(request, Problem("internal_error", "The request was not understood by us."))
-
-
-def _response(request: Request, problem: Problem) -> Response:
-    answer = problem_answer(problem, request.state.request_id)
+    answer = problem_answer(_problem(request, error), request.state.request_id)
     response = Response(answer.body, status_code=answer.status)
     for name, value in answer.headers:
         response.headers[name.decode("latin-1")] = value.decode("latin-1")
     return response
+
+
+def _problem(  # noqa: PLR0911 - one for each kind of error
+    request: Request, error: Exception
+) -> Problem:
+    """What our own code, a library or the framework refuses, told in one way."""
+    match error:
+        case Problem():
+            return error
+        case ConfigError():
+            pointer = pointer_to(error.setting) if error.setting else None
+            return Problem("bad_object", f"{error}.", pointer=pointer)
+        case ValidationError():
+            return _problem(request, config_error(error.errors()[0]))
+        case RequestValidationError():
+            first = error.errors()[0]
+            # Where it stands, the query, is the first part of its path.
+            wrong = config_error({**first, "loc": first["loc"][1:]})
+            return Problem("bad_query", f"{wrong}.")
+        case KafkaUnavailableError():
+            soon = ((b"retry-after", b"2"),)
+            return Problem("kafka_unavailable", str(error), headers=soon)
+        case HTTPException(status_code=405):
+            detail = f"{request.method} does not work here."
+            return Problem("method_not_allowed", detail, headers=((b"allow", _allowed(request)),))
+        case HTTPException():
+            return Problem("not_found", f"{request.url.path[:200]!r} is not a path of this API.")
+        case _:
+            # A bug of ours: the caller gets a number to ask about, the log gets the story.
+            log.error("request.failed", path=request.url.path, exc_info=error)
+            return Problem("internal_error", "The request was not understood by us.")
+
+
+def _allowed(request: Request) -> bytes:
+    allowed = {
+        method
+        for route in _ROUTES
+        if isinstance(route, APIRoute) and route.matches(request.scope)[0] is not Match.NONE
+        for method in route.methods or ()
+    }
+    return ", ".join(sorted(allowed)).encode()
 
 
 def _token_reader(settings: Settings) -> TokenReader | None:

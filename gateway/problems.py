@@ -122,6 +122,11 @@ class Problem(Exception):  # noqa: N818 - RFC 9457 calls it a problem
         return msgspec.json.encode({**document, **self.members})
 
 
+def pointer_to(setting: str) -> str:
+    """The JSON pointer of a setting whose parts have dots between them."""
+    return "/" + setting.replace(".", "/")
+
+
 def bad_credential(detail: str) -> Problem:
     """A key, token or certificate that is not to be believed."""
     challenge = ((b"www-authenticate", b'Bearer realm="hifi", error="invalid_token"'),)

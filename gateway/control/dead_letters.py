@@ -25,7 +25,6 @@ from gateway.control.requests import (
     Reader,
     also,
     as_json,
-    telling_problems,
 )
 from gateway.problems import Problem
 from shared.config.access import DEFAULT_TENANT
@@ -170,9 +169,8 @@ async def show_newest_dead_letters(
 ) -> Response:
     """The newest first, with how many match in all: what to look at before a re-drive."""
     wanted = query.wanted(sees=_sees(caller, plane, query.stream, orphans=False))
-    with telling_problems():
-        async with plane.letters_turn:
-            surveyed = await plane.dead_letters.survey(wanted, newest_max=query.limit)
+    async with plane.letters_turn:
+        surveyed = await plane.dead_letters.survey(wanted, newest_max=query.limit)
     counts = surveyed.counts
     return as_json(
         {
@@ -198,24 +196,23 @@ async def redrive_dead_letters(
 ) -> Response:
     """Send again what was given up, each once."""
     caller.stream(stream, plane.configuration)
-    with telling_problems():
-        order = RedriveOrder.model_validate(given)
-        redrive_id = None if order.dry_run else order.redrive_id or uuid.uuid4().hex
-        wanted, count_max = order.wanted(stream), order.limit
-        async with plane.letters_turn:
-            try:
-                if redrive_id is None:
-                    survey = await plane.dead_letters.survey(wanted, count_max=count_max)
-                    result = survey.counts
-                else:
-                    result = await plane.dead_letters.redrive(
-                        wanted,
-                        redrive_id=redrive_id,
-                        rate_per_s=order.rate_per_s,
-                        count_max=count_max,
-                    )
-            except OvertakenError as error:
-                raise Problem("redrive_overtaken", str(error)) from error
+    order = RedriveOrder.model_validate(given)
+    redrive_id = None if order.dry_run else order.redrive_id or uuid.uuid4().hex
+    wanted, count_max = order.wanted(stream), order.limit
+    async with plane.letters_turn:
+        try:
+            if redrive_id is None:
+                survey = await plane.dead_letters.survey(wanted, count_max=count_max)
+                result = survey.counts
+            else:
+                result = await plane.dead_letters.redrive(
+                    wanted,
+                    redrive_id=redrive_id,
+                    rate_per_s=order.rate_per_s,
+                    count_max=count_max,
+                )
+        except OvertakenError as error:
+            raise Problem("redrive_overtaken", str(error)) from error
     if redrive_id is not None:
         log.info(
             "dead_letters.redriven",
@@ -248,11 +245,10 @@ async def _page(
     if with_payload:
         # Who may only send may see that something died, but not what others have sent.
         caller.check("read")
-    with telling_problems():
-        async with plane.letters_turn:
-            page, marked = await plane.dead_letters.page(
-                wanted, after=query.after, count_max=query.limit
-            )
+    async with plane.letters_turn:
+        page, marked = await plane.dead_letters.page(
+            wanted, after=query.after, count_max=query.limit
+        )
     if is_export:
         answer = Response(b"".join(map(export_line, page.letters)), media_type=_NDJSON)
     else:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.problems import Problem
+from gateway.problems import Problem, pointer_to
 from shared.config.credentials import change_secrets, secrets_of
 from shared.config.destination import HEADER_VALUE, Destination
 from shared.config.model import ConfigError
@@ -54,7 +54,7 @@ def sealed_fields(
                     "secret_changed",
                     f"{path} is not kept here (any more): read the destination again, or send"
                     " the secret itself.",
-                    pointer=_pointer(path),
+                    pointer=pointer_to(path),
                 )
             return str(kept)
         _check_secret(path, value)
@@ -65,7 +65,7 @@ def sealed_fields(
                 "secrets_off",
                 "Secrets are kept sealed only, and this gateway has no key to seal with: whoever"
                 " runs it sets HIFI_SECRET_KEYS (`hifi secrets new-key` makes one).",
-                pointer=_pointer(path),
+                pointer=pointer_to(path),
             ) from error
 
     return change_secrets(fields, seal)
@@ -149,7 +149,3 @@ def _mark(sealed: Sealed) -> str:
 
 def _part(path: str) -> str:
     return path.partition(".")[0]
-
-
-def _pointer(path: str) -> str:
-    return "/" + path.replace(".", "/")

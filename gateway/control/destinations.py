@@ -28,10 +28,9 @@ from gateway.control.requests import (
     as_json,
     named,
     strictly,
-    telling_problems,
 )
 from gateway.control.revision import Preconditions
-from gateway.problems import Problem
+from gateway.problems import Problem, pointer_to
 from shared.config.addresses import HostError, host_class, may_send, read_host
 from shared.config.configuration import Configuration
 from shared.config.credentials import OAuth2, secrets_of
@@ -89,8 +88,7 @@ async def put_destination(
 
     async def edit(before: Destination | None) -> Destination:
         caller.stream(stream, plane.configuration)
-        with telling_problems():
-            return _read(named(given, stream=stream, name=destination), before, plane.box)
+        return _read(named(given, stream=stream, name=destination), before, plane.box)
 
     # Judged beforehand as well, so that no other change waits for a slow resolver.
     before = plane.configuration.destinations.get(destination_id(stream, destination))
@@ -201,17 +199,16 @@ async def _check_targets(plane: ControlPlane, wanted: Destination) -> list[str]:
 
 
 async def _check_target(plane: ControlPlane, setting: str, url: str) -> str | None:
-    pointer = "/" + setting.replace(".", "/")
     allows_private = plane.settings.allow_private
     try:
         host = read_host(ascii_host(urlsplit(url).hostname or ""))
     except HostError as error:
-        raise Problem("bad_object", f"{setting}: {error}.", pointer=pointer) from error
+        raise ConfigError(setting, str(error)) from error
     refusal = Problem(
         "target_forbidden",
         f"{setting}: Hifi sends to public addresses only"
         + (", and to private ones here; this is neither." if allows_private else "."),
-        pointer=pointer,
+        pointer=pointer_to(setting),
     )
     if host_class(host) == "never":
         raise refusal

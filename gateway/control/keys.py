@@ -24,7 +24,6 @@ from gateway.control.requests import (
     as_json,
     named,
     strictly,
-    telling_problems,
 )
 from gateway.control.revision import Preconditions
 from gateway.intake.admission import ACCEPT_POST
@@ -104,11 +103,10 @@ async def put_key(
 
     async def edit(before: ApiKey | None) -> ApiKey:
         check_new(before)
-        with telling_problems():
-            if "secrets" in given:
-                raise ConfigError("secrets", "they are made here")
-            secrets = [{"hash": secret.hash, "signing_key": secret.signing_key}]
-            return strictly(ApiKey.of({**named(given, id=key), "secrets": secrets}), None)
+        if "secrets" in given:
+            raise ConfigError("secrets", "they are made here")
+        secrets = [{"hash": secret.hash, "signing_key": secret.signing_key}]
+        return strictly(ApiKey.of({**named(given, id=key), "secrets": secrets}), None)
 
     # First of all: of what is somebody else's, a condition must not tell anything.
     check_new(plane.configuration.keys.get(key))
@@ -164,8 +162,7 @@ async def put_tenant(
     caller.check_operator()
 
     async def edit(before: Tenant | None) -> Tenant:
-        with telling_problems():
-            return strictly(Tenant.of(named(given, name=tenant)), before)
+        return strictly(Tenant.of(named(given, name=tenant)), before)
 
     before, after = await plane.change(tenant_config_key(tenant), edit, when=when)
     return as_json(after.known_fields(), item=after, is_new=before is None)

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from gateway.callers import Caller
 from gateway.control.queries import PlaceText, TimeMs
 from gateway.control.receipt_store import ReceiptStore
-from gateway.control.requests import ControlPlane, Plane, Reader, also, as_json, telling_problems
+from gateway.control.requests import ControlPlane, Plane, Reader, also, as_json
 from gateway.control.whereabouts import At, ByDestination, counts_of, whereabouts
 from gateway.problems import Problem
 from shared.config.configuration import Configuration, Stream
@@ -105,10 +105,9 @@ async def show_receipt(
     if came_ms is None:
         raise Problem("bad_request_id", "It is not the request_id of an answer: a UUID.")
     async with plane.search_turns.of(caller.tenant):
-        with telling_problems():
-            request = await _find(plane.receipts, request_id, came_ms, since_ms=query.from_ms)
-            stream = _stream(request, caller, plane.configuration)
-            trail, places = await _follow(plane, request, stream)
+        request = await _find(plane.receipts, request_id, came_ms, since_ms=query.from_ms)
+        stream = _stream(request, caller, plane.configuration)
+        trail, places = await _follow(plane, request, stream)
     origins = _origins(request)
     wanted = [
         (place, origin, event)

@@ -5,8 +5,7 @@ nobody's change is lost to somebody else's (see ControlStore).
 """
 
 from asyncio import Semaphore
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from http import HTTPStatus
@@ -14,7 +13,6 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 from fastapi import Depends, Path, Request, Response
-from pydantic import ValidationError
 
 from gateway.callers import Caller, Callers, ConfigSource
 from gateway.control.receipt_store import ReceiptStore
@@ -28,12 +26,11 @@ from gateway.problems import Problem
 from gateway.settings import Settings
 from shared.config.access import Scope
 from shared.config.configuration import Configuration
-from shared.config.model import ConfigError, ConfigObject, config_error
+from shared.config.model import ConfigError, ConfigObject
 from shared.event.topics import NAME_PATTERN
 from shared.runtime.clock import now_ms
 from shared.runtime.resolver import Resolve
 from shared.runtime.secret_box import SecretBox
-from shared.runtime.setup_error import KafkaUnavailableError
 
 # The largest object is a stream with its schema of 256 Ki characters, escaped.
 _BODY_BYTES_MAX = 1_048_576
@@ -158,20 +155,6 @@ async def _json_object(request: Request, plane: Plane) -> dict[str, Any]:
 
 # Read by us and not by the framework: within bounds, and whatever the content type says.
 JsonObject = Annotated[dict[str, Any], Depends(_json_object)]
-
-
-@contextmanager
-def telling_problems() -> Iterator[None]:
-    """Tell what is wrong with what a caller sent, or that Kafka is away, as a Problem."""
-    try:
-        yield
-    except (ConfigError, ValidationError) as error:
-        wrong = error if isinstance(error, ConfigError) else config_error(error.errors()[0])
-        pointer = "/" + wrong.setting.replace(".", "/") if wrong.setting else None
-        raise Problem("bad_object", f"{wrong}.", pointer=pointer) from None
-    except KafkaUnavailableError as error:
-        headers = ((b"retry-after", b"2"),)
-        raise Problem("kafka_unavailable", str(error), headers=headers) from error
 
 
 def named(given: Mapping[str, Any], **path: str) -> dict[str, Any]:

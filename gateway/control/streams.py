@@ -18,7 +18,6 @@ from gateway.control.requests import (
     as_json,
     named,
     strictly,
-    telling_problems,
 )
 from gateway.intake.schemas import SchemaError, compiled
 from gateway.problems import Problem
@@ -58,8 +57,7 @@ async def put_stream(
 
     async def edit(before: Stream | None) -> Stream:
         check_owner(before)
-        with telling_problems():
-            wanted = _read(named(given, name=stream, tenant=caller.tenant), before)
+        wanted = _read(named(given, name=stream, tenant=caller.tenant), before)
         await plane.store.make_topic(wanted)
         return wanted
 
