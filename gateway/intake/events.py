@@ -15,13 +15,7 @@ import msgspec
 from gateway.intake.cloud_events import fault
 from gateway.intake.event_finder import EventSpans
 from gateway.intake.json_depth import is_deeper
-from gateway.intake.record_batch import (
-    pack_count,
-    pack_header,
-    pack_headers,
-    pack_value,
-    unpack_headers,
-)
+from gateway.intake.record_encoding import pack_count, pack_header, pack_headers, pack_value
 from shared.event.envelope import event_headers
 from shared.event.record import Headers
 
@@ -52,10 +46,6 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     packed_headers: bytes
     # When it happened, as its headers say.
     time_ms: int = 0
-
-    @property
-    def headers(self) -> Headers:
-        return unpack_headers(self.packed_headers)
 
     @classmethod
     def of(cls, *, id: str, key: bytes | None, value: bytes, headers: Headers) -> "Event":  # noqa: A002 - as the field

@@ -26,7 +26,7 @@ from gateway.intake.events import (
     Parsed,
     time_ms_of,
 )
-from gateway.intake.record_batch import NO_ATTRIBUTES, NO_KEY, SMALL, Columns, pack_value
+from gateway.intake.record_encoding import NO_ATTRIBUTES, NO_KEY, SMALL, pack_value
 
 _Id = Annotated[str, msgspec.Meta(min_length=1, max_length=ID_LENGTH_MAX)]
 _TimeMs = Annotated[int, msgspec.Meta(ge=TIME_MS_MIN, le=TIME_MS_MAX)]
@@ -69,7 +69,7 @@ _COUNT_MIN = 2
 _FLAT_LEVELS_MAX = 3
 
 
-class PlainEvents(Columns, Sequence[Event]):
+class PlainEvents(Sequence[Event]):
     """Events of one request in columns: a sequence of events that makes one only when asked."""
 
     def __init__(
@@ -96,6 +96,7 @@ class PlainEvents(Columns, Sequence[Event]):
 
     @property
     def byte_count(self) -> int:
+        """Of their values."""
         return sum(self._sizes)
 
     @property
@@ -105,6 +106,7 @@ class PlainEvents(Columns, Sequence[Event]):
 
     @property
     def span_ms(self) -> tuple[int, int]:
+        """When the earliest and the latest of them happened."""
         times_ms = self._times_ms
         if isinstance(times_ms, int):
             return times_ms, times_ms
@@ -146,6 +148,10 @@ class PlainEvents(Columns, Sequence[Event]):
         return Event(self.ids[index], self.key, value, packed, time_ms)
 
     def pack(self, *, first: int, room: int) -> tuple[list[bytes], int, int] | None:
+        """As many records as have room, the first at that offset: parts, how many, and their size.
+
+        None when they are to be packed one by one.
+        """
         raws, ids, sizes, afters = self._raws, self._raw_ids, self._sizes, self._afters
         count = len(raws)
         if first + count > len(_ATS):

@@ -6,14 +6,20 @@ its checksum runs at 1.4 GB/s; the one we take uses the processor's own instruct
 """
 
 import struct
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from functools import lru_cache
-from typing import Protocol
 
 import google_crc32c
 
-from shared.event.record import Headers
+from gateway.intake.events import Event
+from gateway.intake.plain_events import PlainEvents
+from gateway.intake.record_encoding import (
+    NO_ATTRIBUTES,
+    NO_KEY,
+    SMALL,
+    SMALL_MAX,
+    pack_count,
+    varint,
+)
 
 # The head of a batch: baseOffset, length, leaderEpoch, magic and the checksum of what follows it;
 # attributes, lastOffsetDelta, first and last timestamp, producer id, epoch and sequence, count.
@@ -22,120 +28,6 @@ _HEAD_BYTES = _UNCHECKED.size + _CHECKED.size
 # What the length does not count: the offset and itself.
 _LENGTH_FROM = 12
 _MAGIC = 2
-NO_KEY = b"\x01"
-# No attributes, and the same timestamp as the whole batch: the broker stamps its own anyway.
-NO_ATTRIBUTES = b"\0\0"
-_SMALL_MAX = 16_384
-
-
-class Record(Protocol):
-    """What is written of an event."""
-
-    @property
-    def key(self) -> bytes | None: ...
-
-    @property
-    def value(self) -> bytes: ...
-
-    @property
-    def packed_headers(self) -> bytes: ...
-
-
-class Columns(ABC):
-    """Events that lay themselves out as records, all at once."""
-
-    # One for all of them.
-    key: bytes | None
-    ids: Sequence[str]
-
-    @property
-    @abstractmethod
-    def times_ms(self) -> Sequence[int]:
-        """When each happened."""
-
-    @property
-    @abstractmethod
-    def span_ms(self) -> tuple[int, int]:
-        """The earliest and the latest of the times."""
-
-    @property
-    @abstractmethod
-    def byte_count(self) -> int:
-        """Of their values."""
-
-    @abstractmethod
-    def pack(self, *, first: int, room: int) -> tuple[list[bytes], int, int] | None:
-        """As many records as have room, the first at that offset: parts, how many, and their size.
-
-        None when they are to be packed one by one.
-        """
-
-
-def varint(number: int) -> bytes:
-    """A whole number as Kafka writes it: zigzag, seven bits a byte."""
-    left = (number << 1) ^ (number >> 63)
-    encoded = bytearray()
-    while left > 0x7F:  # noqa: PLR2004 - seven bits
-        encoded.append(0x80 | left & 0x7F)
-        left >>= 7
-    encoded.append(left)
-    return bytes(encoded)
-
-
-# Nearly all lengths and offsets there are.
-SMALL = [varint(number) for number in range(_SMALL_MAX)]
-
-
-def _length(number: int) -> bytes:
-    return SMALL[number] if number < _SMALL_MAX else varint(number)
-
-
-def pack_headers(headers: Headers) -> bytes:
-    """Headers as they stand in a record, with their count."""
-    return _length(len(headers)) + b"".join(
-        pack_header(name) + _length(len(value)) + value for name, value in headers
-    )
-
-
-@lru_cache(maxsize=100)
-def pack_header(name: str) -> bytes:
-    """The name of a header, before its value."""
-    return _length(len(name.encode())) + name.encode()
-
-
-def pack_value(value: bytes) -> bytes:
-    return _length(len(value)) + value
-
-
-def pack_count(count: int) -> bytes:
-    return _length(count)
-
-
-def unpack_headers(packed: bytes) -> Headers:
-    """What `pack_headers` was given."""
-    at, numbers = 0, []
-
-    def number() -> int:
-        nonlocal at
-        value, shift = 0, 0
-        while True:
-            byte = packed[at]
-            at += 1
-            value |= (byte & 0x7F) << shift
-            if byte <= 0x7F:  # noqa: PLR2004 - the last of a number
-                return (value >> 1) ^ -(value & 1)
-            shift += 7
-
-    def text() -> bytes:
-        nonlocal at
-        length = number()
-        at += length
-        return packed[at - length : at]
-
-    for _ in range(number()):
-        name = text().decode()
-        numbers.append((name, text()))
-    return tuple(numbers)
 
 
 class RecordBatch:
@@ -154,13 +46,13 @@ class RecordBatch:
         self._built: tuple[bytes, bytes] | None = None
         self._is_closed = False
 
-    def fill(self, records: Sequence[Record], now_ms: int) -> int:
+    def fill(self, records: Sequence[Event], now_ms: int) -> int:
         """Append records until the batch is full; the first one always fits."""
         if self._is_closed:
             return 0
         if not self._count:
             self._time_ms = now_ms
-        if isinstance(records, Columns):
+        if isinstance(records, PlainEvents):
             columns = records.pack(first=self._count, room=self._bytes_max - self._size)
             # The first record always fits, and that is seen to below.
             if columns is not None and (columns[1] or self._count):
@@ -172,12 +64,12 @@ class RecordBatch:
         begun = count = self._count
         for record in records:
             key, value, headers = record.key, record.value, record.packed_headers
-            packed_key = NO_KEY if key is None else _length(len(key)) + key
+            packed_key = NO_KEY if key is None else pack_count(len(key)) + key
             value_bytes = len(value)
-            packed_length = small[value_bytes] if value_bytes < _SMALL_MAX else varint(value_bytes)
-            at = small[count] if count < _SMALL_MAX else varint(count)
+            packed_length = small[value_bytes] if value_bytes < SMALL_MAX else varint(value_bytes)
+            at = small[count] if count < SMALL_MAX else varint(count)
             length = 2 + len(at) + len(packed_key) + len(packed_length) + value_bytes + len(headers)
-            packed = small[length] if length < _SMALL_MAX else varint(length)
+            packed = small[length] if length < SMALL_MAX else varint(length)
             size += len(packed) + length
             if size > bytes_max and count:
                 size -= len(packed) + length

@@ -10,18 +10,11 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from gateway.intake.events import Event
-from gateway.intake.record_batch import Columns, Record
+from gateway.intake.plain_events import PlainEvents
+from gateway.intake.record_batch import RecordBatch
 from gateway.publish.report import Fate, Report
-
-
-class BatchBuilder(Protocol):
-    """A Kafka record batch that is being filled."""
-
-    def fill(self, records: Sequence[Record], now_ms: int) -> int:
-        """Append records until the batch is full; say how many went in."""
 
 
 class NotStoredError(Exception):
@@ -52,7 +45,7 @@ class BatchSlice:
 
 @dataclass(slots=True, eq=False)
 class _Batch:
-    builder: BatchBuilder
+    builder: RecordBatch
     slices: list[BatchSlice] = field(default_factory=list)
     count: int = 0
     byte_count: int = 0
@@ -72,8 +65,8 @@ class Accumulator:
         self,
         *,
         partition: int,
-        new_builder: Callable[[], BatchBuilder],
-        send: Callable[[int, BatchBuilder], Awaitable[int]],
+        new_builder: Callable[[], RecordBatch],
+        send: Callable[[int, RecordBatch], Awaitable[int]],
         gate: Callable[[], Awaitable[object]],
     ) -> None:
         self.partition = partition
@@ -227,6 +220,6 @@ class Accumulator:
 
 
 def _size(events: Sequence[Event]) -> int:
-    if isinstance(events, Columns):
+    if isinstance(events, PlainEvents):
         return events.byte_count
     return sum([len(event.value) for event in events])

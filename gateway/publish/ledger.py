@@ -14,7 +14,7 @@ import msgspec
 import structlog
 
 from gateway.intake.events import Event
-from gateway.intake.record_batch import Columns
+from gateway.intake.plain_events import PlainEvents
 from gateway.publish.publisher import Publisher
 from gateway.publish.report import Fate, Report
 from shared.event.topics import ACKED, stream_of
@@ -141,7 +141,7 @@ def _enter(
 ) -> None:
     accepted_at_ms = request.accepted_at_ms
     times_ms: Sequence[int]
-    if isinstance(events, Columns):
+    if isinstance(events, PlainEvents):
         earliest, latest = events.span_ms
         # Events without a time of their own have one in common, and nobody asks for each.
         times_ms, ids = events.times_ms if earliest < latest else (), events.ids

@@ -21,11 +21,11 @@ from aiokafka.errors import (
 )
 
 from gateway.intake.events import Event
-from gateway.intake.record_batch import Columns, RecordBatch
+from gateway.intake.plain_events import PlainEvents
+from gateway.intake.record_batch import RecordBatch
 from gateway.publish import produce_encoding
 from gateway.publish.accumulator import (
     Accumulator,
-    BatchBuilder,
     BatchSlice,
     NotStoredError,
     UnknownFateError,
@@ -165,7 +165,7 @@ class KafkaPublisher:
         return self._topics.setdefault(topic, self._new_topic(topic, len(partitions)))
 
     def _new_topic(self, topic: str, partition_count: int) -> "_Topic":
-        async def send(partition: int, builder: BatchBuilder) -> int:
+        async def send(partition: int, builder: RecordBatch) -> int:
             return await self._produce(topic, partition, builder)
 
         return _Topic(
@@ -181,10 +181,10 @@ class KafkaPublisher:
             turn_bytes=_TURN_BATCHES * self._batch_bytes_max,
         )
 
-    def _new_builder(self) -> BatchBuilder:
+    def _new_builder(self) -> RecordBatch:
         return RecordBatch(self._batch_bytes_max)
 
-    async def _produce(self, topic: str, partition: int, builder: BatchBuilder) -> int:
+    async def _produce(self, topic: str, partition: int, builder: RecordBatch) -> int:
         """Hand one batch over and wait for Kafka's report on it, however long that takes."""
         producer = self._producer
         assert producer is not None, "the gate is open only while there is a producer"
@@ -330,7 +330,7 @@ class _Topic:
     def _sort(self, events: Sequence[Event]) -> dict[int | None, Sequence[int]]:
         """The positions of events by their Kafka partition; None for those that may go anywhere."""
         count = len(self.accumulators)
-        if isinstance(events, Columns):
+        if isinstance(events, PlainEvents):
             only = None if events.key is None else partition_of(events.key, count)
             return {only: range(len(events))}
         if not [event for event in events if event.key is not None]:

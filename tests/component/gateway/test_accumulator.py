@@ -7,18 +7,19 @@ from typing import Any
 import pytest
 
 from gateway.intake.events import Event
-from gateway.intake.record_batch import Record
+from gateway.intake.record_batch import RecordBatch
 from gateway.publish.accumulator import Accumulator, BatchSlice, NotStoredError, UnknownFateError
 from gateway.publish.report import Fate, Report
 
 BATCH_EVENTS_MAX = 4
 
 
-class Builder:
+class Builder(RecordBatch):
     def __init__(self) -> None:
+        super().__init__(bytes_max=1)
         self.ids: list[str] = []
 
-    def fill(self, records: Sequence[Record], now_ms: int) -> int:
+    def fill(self, records: Sequence[Event], now_ms: int) -> int:
         del now_ms
         taken = records[: BATCH_EVENTS_MAX - len(self.ids)]
         self.ids += [record.value.decode() for record in taken]

@@ -21,6 +21,7 @@ from tests.support.gateway_fixtures import (
     config_with,
     running_gateway,
 )
+from tests.support.record_headers import headers_of
 
 TOPIC = stream_topic("orders")
 PATH = "/v1/streams/orders/events"
@@ -89,7 +90,7 @@ def test_the_stored_record_opens_as_an_envelope(
     post(gateway, b'{"id":"a","time":"1970-01-01T00:00:01.5Z"}', traceparent=parent)
     (event,) = publisher.stored(TOPIC)
     envelope = open_stream_record(
-        RecordIn(Origin(TOPIC, 0, 0), 0, event.key, event.value, event.headers)
+        RecordIn(Origin(TOPIC, 0, 0), 0, event.key, event.value, headers_of(event))
     )
     assert (envelope.event_id, envelope.event_time_ms) == ("a", 1500)
     assert envelope.traceparent == parent

@@ -28,6 +28,7 @@ from tests.support.gateway_fixtures import (
     config_with,
     running_gateway,
 )
+from tests.support.record_headers import headers_of
 
 TOPIC = stream_topic("orders")
 PATH = "/v1/streams/orders/events"
@@ -97,7 +98,7 @@ def test_202_is_for_who_asks_when_kafka_has_nothing(
         (("b", b"", b'{"id":"b","time_ms":5}'), 2),
         (("c", b"k", b'{"id":"c","partitionkey":"k"}'), 2),
     ]
-    assert {dict(e.headers)[EVENT_TIME] for e in stored if e.id == "b"} == {b"5"}
+    assert {dict(headers_of(e))[EVENT_TIME] for e in stored if e.id == "b"} == {b"5"}
     assert list((tmp_path / "spool").iterdir()) == []
 
 

@@ -1,0 +1,47 @@
+"""Encodes the numbers, values and headers that a Kafka record is made of."""
+
+from functools import lru_cache
+
+from shared.event.record import Headers
+
+NO_KEY = b"\x01"
+# No attributes, and the same timestamp as the whole batch: the broker stamps its own anyway.
+NO_ATTRIBUTES = b"\0\0"
+SMALL_MAX = 16_384
+
+
+def varint(number: int) -> bytes:
+    """A whole number as Kafka writes it: zigzag, seven bits a byte."""
+    left = (number << 1) ^ (number >> 63)
+    encoded = bytearray()
+    while left > 0x7F:  # noqa: PLR2004 - seven bits
+        encoded.append(0x80 | left & 0x7F)
+        left >>= 7
+    encoded.append(left)
+    return bytes(encoded)
+
+
+# Nearly all lengths and offsets there are.
+SMALL = [varint(number) for number in range(SMALL_MAX)]
+
+
+def pack_count(number: int) -> bytes:
+    """A length, or how many there are."""
+    return SMALL[number] if number < SMALL_MAX else varint(number)
+
+
+def pack_headers(headers: Headers) -> bytes:
+    """Headers as they stand in a record, with their count."""
+    return pack_count(len(headers)) + b"".join(
+        pack_header(name) + pack_count(len(value)) + value for name, value in headers
+    )
+
+
+@lru_cache(maxsize=100)
+def pack_header(name: str) -> bytes:
+    """The name of a header, before its value."""
+    return pack_count(len(name.encode())) + name.encode()
+
+
+def pack_value(value: bytes) -> bytes:
+    return pack_count(len(value)) + value
