@@ -15,7 +15,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.callers import Caller
 from gateway.control.queries import PlaceText, TimeMs
-from gateway.control.redrive import OvertakenError
 from gateway.control.requests import (
     Admin,
     ControlPlane,
@@ -26,6 +25,7 @@ from gateway.control.requests import (
     also,
     as_json,
 )
+from gateway.control.transactions import OvertakenError
 from gateway.problems import Problem
 from shared.config.access import DEFAULT_TENANT
 from shared.retry.dead_letter import (
@@ -212,7 +212,11 @@ async def redrive_dead_letters(
                     count_max=count_max,
                 )
         except OvertakenError as error:
-            raise Problem("redrive_overtaken", str(error)) from error
+            raise Problem(
+                "redrive_overtaken",
+                "Another re-drive of this stream has begun and goes on in place of this one;"
+                " nothing was sent twice.",
+            ) from error
     if redrive_id is not None:
         log.info(
             "dead_letters.redriven",

@@ -11,10 +11,11 @@ import time
 from collections.abc import AsyncIterator
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
-from shared.event.record import KafkaPartition, RecordOut
+from gateway.control.transactions import only_writer
+from shared.event.record import KafkaPartition
 from shared.event.topics import DEAD, OUTCOME_BYTES_MAX, REDRIVEN, redriven_spec
 from shared.retry.dead_letter import (
     DeadLetterFilter,
@@ -26,10 +27,9 @@ from shared.retry.dead_letter import (
 )
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
-from shared.runtime.kafka.clients import FENCED, KafkaProducer, new_producer, running
 from shared.runtime.kafka.reader import KafkaReader, open_reader
 from shared.runtime.kafka.topic_admin import topic_admin
-from shared.runtime.setup_error import KafkaUnavailableError, OperatorError
+from shared.runtime.setup_error import KafkaUnavailableError
 
 _PAGE_LETTERS_MAX = 500
 # Some 50,000 records are read in a second (measured with 300 bytes each).
@@ -40,13 +40,6 @@ _SURVEY_S_MAX = 8.0
 _REDRIVE_S_MAX = 20.0
 # Letters of one transaction: enough that its cost of some 20 ms (measured) is shared by many.
 _CHUNK = 100
-# While a transaction is open, later records of its tiers wait. One that was left open by a crash
-# must not hold them for long; Kafka's default is a minute.
-_TRANSACTION_TIMEOUT_MS = 10_000
-
-
-class OvertakenError(OperatorError):
-    """Another re-drive of the stream has begun."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +50,7 @@ class DeadLetterPage:
     next: Place | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Redriven:
     """What a re-drive came to, or would come to."""
 
@@ -205,14 +198,18 @@ class KafkaDeadLetters:
             marked = await letters.redriven()
             async for page in letters.pages(wanted):
                 for letter in page.letters:
-                    before, counts = counts, _counted(counts, letter, marked)
-                    if counts.count > before.count:
+                    if letter.place in marked:
+                        counts.already += 1
+                    elif not letter.can_be_redriven:
+                        counts.malformed += 1
+                    else:
+                        counts.count += 1
                         streams.add(letter.stream)
                     if counts.count == count_max:
                         return Survey(counts, tuple(newest), marked, streams)
                 newest = heapq.nlargest(newest_max, [*newest, *page.letters], key=_age)
                 if time.monotonic() > until_s:
-                    counts = replace(counts, next=page.next)
+                    counts.next = page.next
                     break
         return Survey(counts, tuple(newest), marked, streams)
 
@@ -227,102 +224,47 @@ class KafkaDeadLetters:
     ) -> Redriven:
         """Send letters of one stream again, each at most once ever; safe to stop at any moment."""
         assert wanted.stream is not None, "a re-drive is of one stream"
-        producer = new_producer(
-            self._bootstrap_servers,
-            transactional_id=f"hifi-redrive-{wanted.stream}",
-            transaction_timeout_ms=_TRANSACTION_TIMEOUT_MS,
-            max_request_size=OUTCOME_BYTES_MAX,
-            compression_type="lz4",
-        )
         # From its start on, an earlier re-drive of this stream can write no more: what that has
         # marked by now is all that it ever will.
         async with (
-            running(producer, self._bootstrap_servers),
+            only_writer(
+                self._bootstrap_servers,
+                f"hifi-redrive-{wanted.stream}",
+                max_request_size=OUTCOME_BYTES_MAX,
+                compression_type="lz4",
+            ) as write,
             open_dead_letters(self._bootstrap_servers) as letters,
         ):
-            run = _Redrive(producer, rate_per_s, redrive_id, self._schedule)
             until_s = time.monotonic() + duration_s_max
-            return await run.send_all(letters, wanted, count_max=count_max, until_s=until_s)
+            marked, done = await letters.redriven(), Redriven()
+            begun_s = time.monotonic()
+            # A chunk is written at once, so it must be small where the rate is.
+            chunk_max = max(1, min(_CHUNK, int(rate_per_s)))
+            async for page in letters.pages(wanted, count_max=chunk_max):
+                chunk: list[Letter] = []
+                for letter in page.letters:
+                    if letter.place in marked:
+                        done.already += 1
+                    elif not letter.can_be_redriven:
+                        done.malformed += 1
+                    elif done.count == count_max:
+                        done.next = letter.place
+                        break
+                    else:
+                        done.count += 1
+                        chunk.append(letter)
+                if chunk:
+                    rows = redriven_rows(
+                        chunk, schedule=self._schedule, redrive_id=redrive_id, now_ms=now_ms()
+                    )
+                    await write((row.topic, row.key, row.value, row.headers) for row in rows)
+                next_s = begun_s + done.count / rate_per_s
+                if done.next is not None or max(next_s, time.monotonic()) > until_s:
+                    done.next = done.next or page.next
+                    break
+                await asyncio.sleep(max(next_s - time.monotonic(), 0.0))
+        return done
 
 
 def _age(letter: Letter) -> tuple[int, Place]:
     return letter.dead_at_ms, letter.place
-
-
-@dataclass(frozen=True, slots=True)
-class _Redrive:
-    """One re-drive under way."""
-
-    producer: KafkaProducer
-    rate_per_s: float
-    redrive_id: str
-    schedule: RetrySchedule
-
-    async def send_all(
-        self,
-        letters: DeadLetters,
-        wanted: DeadLetterFilter,
-        *,
-        count_max: int | None,
-        until_s: float,
-    ) -> Redriven:
-        marked = await letters.redriven()
-        done = Redriven()
-        begun_s = time.monotonic()
-        # A chunk is written at once, so it must be small where the rate is.
-        chunk_max = max(1, min(_CHUNK, int(self.rate_per_s)))
-        async for page in letters.pages(wanted, count_max=chunk_max):
-            chunk: list[Letter] = []
-            stop_at: Place | None = None
-            for letter in page.letters:
-                counted = _counted(done, letter, marked)
-                if counted.count > done.count:
-                    if done.count == count_max:
-                        stop_at = letter.place
-                        break
-                    chunk.append(letter)
-                done = counted
-            if chunk:
-                await self._send(chunk)
-            next_s = begun_s + done.count / self.rate_per_s
-            if stop_at is not None or max(next_s, time.monotonic()) > until_s:
-                return replace(done, next=stop_at or page.next)
-            await asyncio.sleep(max(next_s - time.monotonic(), 0.0))
-        return done
-
-    async def _send(self, chunk: list[Letter]) -> None:
-        rows = redriven_rows(
-            chunk, schedule=self.schedule, redrive_id=self.redrive_id, now_ms=now_ms()
-        )
-        try:
-            async with self.producer.transaction():
-                await self._write_all(rows)
-        except FENCED as error:
-            raise OvertakenError(
-                "Another re-drive of this stream has begun and goes on in place of this one;"
-                " nothing was sent twice."
-            ) from error
-
-    async def _write_all(self, rows: list[RecordOut]) -> None:
-        """Returns once Kafka has every row; whatever goes wrong, each report is looked at."""
-        reports: list[asyncio.Future[object]] = []
-        try:
-            for row in rows:
-                report = await self.producer.send(
-                    row.topic, row.value, key=row.key, headers=list(row.headers)
-                )
-                reports.append(report)  # those before a failure count
-        finally:
-            results = await asyncio.gather(*reports, return_exceptions=True)
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
-
-
-def _counted(counts: Redriven, letter: Letter, marked: AbstractSet[Place]) -> Redriven:
-    """The counts after one more letter."""
-    if letter.place in marked:
-        return replace(counts, already=counts.already + 1)
-    if not letter.can_be_redriven:
-        return replace(counts, malformed=counts.malformed + 1)
-    return replace(counts, count=counts.count + 1)

@@ -6,10 +6,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Protocol
 
-from gateway.control.config_writer import OutrunError, config_writer
+from gateway.control.transactions import OvertakenError, only_writer
 from gateway.problems import Problem
 from shared.config.configuration import Configuration, Stream
-from shared.event.topics import stream_spec, stream_topic
+from shared.event.record import KafkaPartition
+from shared.event.topics import CONFIG, stream_spec, stream_topic
 from shared.runtime.kafka.config_topic import ConfigFeed
 from shared.runtime.kafka.topic_admin import topic_admin
 from shared.runtime.setup_error import KafkaUnavailableError
@@ -17,6 +18,7 @@ from shared.runtime.setup_error import KafkaUnavailableError
 # Of the newest configuration: what to store under the key, None to remove it.
 Judge = Callable[[Configuration], Awaitable[bytes | None]]
 
+_WRITER = "hifi-config"
 # Kafka answers an administrator within a second; after this somebody should look at it.
 _DEADLINE_S = 10.0
 # A change takes some 0.1 s; who is outrun waits up to so long, and each time longer.
@@ -63,16 +65,16 @@ class KafkaControlStore:
         configuration = await self._feed.newest()
         value = await judge(configuration)
         try:
-            async with config_writer(self._bootstrap_servers) as write:
+            async with only_writer(self._bootstrap_servers, _WRITER) as write:
                 # What others have written up to here is all that they can write before we do.
                 newest = await self._feed.newest()
                 if newest is not configuration:
                     value = await judge(newest)
-                stored = await write(key, value)
-        except OutrunError:
+                (stored,) = await write([(CONFIG, key, value, ())])
+        except OvertakenError:
             return False
         # Not its end as Kafka tells it: a transaction is shown a moment after it was committed.
-        await self._feed.at(stored)
+        await self._feed.at({KafkaPartition(CONFIG, stored.partition): stored.offset + 1})
         return True
 
     async def catch_up(self) -> None:

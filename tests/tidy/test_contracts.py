@@ -76,8 +76,8 @@ BREACHES = [
     ("observe/breach.py", "import httpx", "observe.breach -> httpx"),
     (
         "deploy/cli/breach.py",
-        "import gateway.control.config_writer",
-        "deploy.cli.breach -> gateway.control.config_writer",
+        "import gateway.control.transactions",
+        "deploy.cli.breach -> gateway.control.transactions",
     ),
     ("observe/breach.py", "import pyspark", "observe.breach -> pyspark"),
     ("observe/breach.py", "import pyarrow", "observe.breach -> pyarrow"),

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.control.redrive import OvertakenError
+from gateway.control.transactions import OvertakenError
 from gateway.settings import Settings
 from shared.config.access import ENTROPY_BYTES, ApiKey, Scope, new_text, secret_from
 from shared.config.configuration import Configuration, Stream

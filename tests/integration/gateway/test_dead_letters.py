@@ -15,11 +15,11 @@ from deploy.cli.commands import app
 from deploy.local.cluster import Cluster
 from gateway.control.redrive import (
     KafkaDeadLetters,
-    OvertakenError,
     Redriven,
     Survey,
     open_dead_letters,
 )
+from gateway.control.transactions import OvertakenError
 from shared.event.envelope import Envelope, History, Malformed
 from shared.event.record import Origin, RecordIn, RecordOut
 from shared.event.topics import RECEIPTS, fixed_specs, retry_topic, stream_topic
@@ -156,21 +156,26 @@ def test_two_at_once_send_each_once(kafka: Cluster) -> None:
 
 KILLED = """
 import asyncio, os, signal, sys
-from gateway.control import redrive
+from aiokafka import AIOKafkaProducer
+from gateway.control.redrive import KafkaDeadLetters
 from shared.retry.dead_letter import DeadLetterFilter
 from shared.retry.schedule import RetrySchedule
 
-class Dying(redrive._Redrive):
-    chunks = 0
-    async def _write_all(self, rows):
-        Dying.chunks += 1
-        if Dying.chunks == 2:
-            await super()._write_all(rows[:len(rows) // 2])
-            os.kill(os.getpid(), signal.SIGKILL)
-        await super()._write_all(rows)
+# A chunk of 100 is 201 records: this is in the midst of the second one.
+LAST = 300
+send_and_wait, sent = AIOKafkaProducer.send_and_wait, []
 
-redrive._Redrive = Dying
-letters = redrive.KafkaDeadLetters(sys.argv[1], schedule=RetrySchedule())
+async def dying(producer, *record, **named):
+    if len(sent) == LAST:
+        await asyncio.Event().wait()
+    sent.append(asyncio.ensure_future(send_and_wait(producer, *record, **named)))
+    if len(sent) == LAST:
+        await asyncio.gather(*sent)
+        os.kill(os.getpid(), signal.SIGKILL)
+    return await sent[-1]
+
+AIOKafkaProducer.send_and_wait = dying
+letters = KafkaDeadLetters(sys.argv[1], schedule=RetrySchedule())
 asyncio.run(letters.redrive(DeadLetterFilter(stream="killed"), redrive_id="k", rate_per_s=1e6))
 """
 
