@@ -21,7 +21,6 @@ from gateway.answers import (
     strict_refusal,
 )
 from gateway.callers import Caller, Callers, ConfigSource
-from gateway.counts import EventCounters
 from gateway.idempotency import Replays, id_base
 from gateway.intake import admission, cloud_events
 from gateway.intake.admission import Format
@@ -41,9 +40,16 @@ from gateway.request_options import RequestOptions, read_options
 from gateway.settings import Settings
 from shared.config.configuration import Stream
 from shared.event.topics import stream_topic
-from shared.metric_names import GATEWAY_IN_FLIGHT_BYTES
+from shared.metric_names import (
+    GATEWAY_ACK_SECONDS,
+    GATEWAY_BODY_BYTES,
+    GATEWAY_EVENTS,
+    GATEWAY_IN_FLIGHT_BYTES,
+)
 from shared.runtime.metrics import Metrics
 
+# More than a deployment has streams; the counters of a forgotten one are looked up again.
+_STREAMS_REMEMBERED = 10_000
 _find_key = lru_cache(maxsize=1_000)(key_finder)
 _REPLAYED = ((b"idempotency-replayed", b"true"),)
 
@@ -78,7 +84,10 @@ class Ingest:
         self._spool = spool
         self._config = config
         self._callers = callers
-        self._counts = EventCounters(metrics)
+        remember = lru_cache(maxsize=_STREAMS_REMEMBERED)
+        self._events_of: Any = remember(metrics.counter(GATEWAY_EVENTS).labels)
+        self._bytes_of: Any = remember(metrics.counter(GATEWAY_BODY_BYTES).labels)
+        self._seconds_of: Any = remember(metrics.histogram(GATEWAY_ACK_SECONDS).labels)
         self._limits = EventLimits(
             events_max=settings.events_max,
             event_bytes_max=settings.event_bytes_max,
@@ -147,7 +156,7 @@ class Ingest:
             cycle_ref = arrival.state.get("cycle")
             is_whole = cycle_ref is not None and not cycle_ref().more_body
             wire = await body.read(headers.get(b"content-length"), is_whole=is_whole)
-            self._counts.bytes_of(stream.name).inc(len(wire))
+            self._bytes_of(stream.name).inc(len(wire))
             if caller.signing_key:
                 given_signature = headers.get(b"hifi-signature")
                 caller.check_signature(given_signature, body=wire, now_ms=plan.now_ms)
@@ -247,7 +256,7 @@ class Ingest:
         stream, topic = ingestion.stream.name, stream_topic(ingestion.stream.name)
         reports = await self._publisher.publish(topic, parsed.events)
         took_s = monotonic() - begun_s
-        self._counts.seconds_of(stream).observe(took_s)
+        self._seconds_of(stream).observe(took_s)
         if self._spool is not None and ingestion.plan.options.is_async:
             # What is not stored will be on the disk.
             request = _request(ingestion, reports, Fate.NOT_STORED)
@@ -264,7 +273,7 @@ class Ingest:
 
     def _count(self, ingestion: "_Ingestion", counts: Mapping[str, int]) -> None:
         for word, count in counts.items():
-            counter = self._counts.events_of(ingestion.stream.name, word)
+            counter = self._events_of(ingestion.stream.name, word)
             if count:
                 counter.inc(count)
 

@@ -1,4 +1,4 @@
-"""Serves the paths that take events: HTTP to the ingest, and its answers back.
+"""Serves the paths that take events: HTTP to the ingest, its answers back, and browsers' CORS.
 
 Plain ASGI: these run for every request, and a framework's request object costs as much as the rest
 of it. What a request means is decided elsewhere (gateway.ingest and what it uses).
@@ -6,6 +6,7 @@ of it. What a request means is decided elsewhere (gateway.ingest and what it use
 
 import os
 import re
+from functools import cache
 from http import HTTPStatus
 from time import monotonic, time_ns
 
@@ -14,14 +15,13 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.answers import PROBLEM_TYPE, Answer, problem_answer
 from gateway.callers import Callers
-from gateway.counts import EventCounters
-from gateway.http import cors
 from gateway.http.access_log import AccessLog
 from gateway.ingest import Arrival, Ingest
 from gateway.intake import admission
 from gateway.intake.request_body import ClientGoneError
 from gateway.problems import Problem
 from gateway.request_options import read_query
+from shared.metric_names import GATEWAY_REQUESTS
 from shared.runtime.metrics import Metrics
 
 log = structlog.get_logger()
@@ -31,6 +31,12 @@ _JSON = (b"content-type", b"application/json")
 _CLIENT_GONE = 499
 _PATH = re.compile(r"/v1/streams/([^/]+)/(events|beacon)")
 _ALLOW = ((b"allow", b"POST, OPTIONS"),)
+# How long a browser may remember the answer to a preflight; Chromium keeps none longer.
+_MAX_AGE_S = 7_200
+_HEADER_NAMES = re.compile(r"[A-Za-z0-9\-, ]{1,1000}")
+_EXPOSED = b"Retry-After, RateLimit, RateLimit-Policy, X-Request-Id, Idempotency-Replayed"
+# Whatever we answer depends on it, so no cache may give one page's answer to another.
+_VARY = (b"vary", b"Origin")
 
 
 class EventPaths:
@@ -49,7 +55,7 @@ class EventPaths:
         self._access_log = access_log
         self._ingest = ingest
         self._callers = callers
-        self._requests_of = EventCounters(metrics).requests_of
+        self._requests_of = cache(metrics.counter(GATEWAY_REQUESTS).labels)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         match = _PATH.fullmatch(scope["path"]) if scope["type"] == "http" else None
@@ -82,7 +88,7 @@ class EventPaths:
         origin = headers.get(b"origin")
         is_preflight = scope["method"] == "OPTIONS"
         if origin and not is_preflight and self._callers.allowed_origin(origin, stream):
-            more += cors.answer_headers(origin)
+            more += _cors_headers(origin)
         await _respond(send, answer, more)
 
     async def _answer(  # noqa: PLR0911 - one for each way in which a request can end
@@ -98,9 +104,8 @@ class EventPaths:
                 case "OPTIONS", _:
                     return self._preflight(arrival)
                 case _:
-                    problem = Problem(
-                        "method_not_allowed", "Events are sent with POST.", headers=_ALLOW
-                    )
+                    detail = "Events are sent with POST."
+                    problem = Problem("method_not_allowed", detail, headers=_ALLOW)
                     return problem_answer(problem, arrival.request_id)
         except Problem as problem:
             return problem_answer(problem, arrival.request_id)
@@ -114,9 +119,9 @@ class EventPaths:
     def _preflight(self, arrival: Arrival) -> Answer:
         origin = arrival.headers.get(b"origin")
         if not origin or not self._callers.allowed_origin(origin, arrival.stream):
-            return Answer(HTTPStatus.NO_CONTENT, b"", (*_ALLOW, (b"vary", b"Origin")))
+            return Answer(HTTPStatus.NO_CONTENT, b"", (*_ALLOW, _VARY))
         asked = arrival.headers.get(b"access-control-request-headers")
-        return Answer(HTTPStatus.NO_CONTENT, b"", cors.preflight_headers(origin, asked))
+        return Answer(HTTPStatus.NO_CONTENT, b"", _preflight_headers(origin, asked))
 
 
 def new_request_id() -> str:
@@ -126,6 +131,27 @@ def new_request_id() -> str:
     number = (now_ms << 80 | dice) & ~(0xF << 76 | 0x3 << 62) | 0x7 << 76 | 0x2 << 62
     text = f"{number:032x}"
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def _preflight_headers(origin: str, asked: str | None) -> tuple[tuple[bytes, bytes], ...]:
+    """For OPTIONS from an origin that some key allows."""
+    names = asked if asked is not None and _HEADER_NAMES.fullmatch(asked) else ""
+    return (
+        (b"access-control-allow-origin", origin.encode("latin-1")),
+        (b"access-control-allow-methods", b"POST"),
+        (b"access-control-allow-headers", names.encode()),
+        (b"access-control-max-age", b"%d" % _MAX_AGE_S),
+        _VARY,
+    )
+
+
+def _cors_headers(origin: str) -> tuple[tuple[bytes, bytes], ...]:
+    """For an answer to a page whose origin some key allows."""
+    return (
+        (b"access-control-allow-origin", origin.encode("latin-1")),
+        (b"access-control-expose-headers", _EXPOSED),
+        _VARY,
+    )
 
 
 def _query_key(arrival: Arrival) -> str:

@@ -14,14 +14,15 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.callers import Caller
-from gateway.control.queries import PlaceText, TimeMs
 from gateway.control.requests import (
     Admin,
     ControlPlane,
     JsonObject,
     PathName,
+    PlaceText,
     Plane,
     Reader,
+    TimeMs,
     also,
     as_json,
 )

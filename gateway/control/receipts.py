@@ -11,9 +11,16 @@ from fastapi import APIRouter, Path, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from gateway.callers import Caller
-from gateway.control.queries import PlaceText, TimeMs
 from gateway.control.receipt_store import ReceiptStore
-from gateway.control.requests import ControlPlane, Plane, Reader, also, as_json
+from gateway.control.requests import (
+    ControlPlane,
+    PlaceText,
+    Plane,
+    Reader,
+    TimeMs,
+    also,
+    as_json,
+)
 from gateway.control.whereabouts import At, ByDestination, counts_of, whereabouts
 from gateway.problems import Problem
 from shared.config.configuration import Configuration, Stream

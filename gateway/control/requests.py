@@ -1,4 +1,4 @@
-"""What all routes of the control plane share: who asks, the object sent, how a change is made.
+"""What all routes of the control plane share: who asks, what they send, how a change is made.
 
 A change is judged on the newest object there is and stored in one step for all gateways, so that
 nobody's change is lost to somebody else's (see ControlStore).
@@ -7,19 +7,20 @@ nobody's change is lost to somebody else's (see ControlStore).
 from asyncio import Semaphore
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from datetime import datetime
 from functools import partial
 from http import HTTPStatus
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 import msgspec
 from fastapi import Depends, Path, Request, Response
+from pydantic import BeforeValidator, PlainValidator, WithJsonSchema
 
 from gateway.callers import Caller, Callers, ConfigSource
-from gateway.control.receipt_store import ReceiptStore
+from gateway.control.receipt_store import ReceiptStore, SearchTurns
 from gateway.control.redrive import DeadLetterStore
 from gateway.control.revision import Preconditions, etag_of, preconditions
 from gateway.control.store import ControlStore
-from gateway.control.turns import SearchTurns
 from gateway.intake.byte_budget import ByteBudget
 from gateway.intake.request_body import Body, BodyLimits, ClientGoneError
 from gateway.problems import Problem
@@ -28,6 +29,7 @@ from shared.config.access import Scope
 from shared.config.configuration import Configuration
 from shared.config.model import ConfigError, ConfigObject
 from shared.event.topics import NAME_PATTERN
+from shared.retry.dead_letter import Place
 from shared.runtime.clock import now_ms
 from shared.runtime.resolver import Resolve
 from shared.runtime.secret_box import SecretBox
@@ -41,6 +43,28 @@ _LETTERS_AT_ONCE = 2
 Configured = TypeVar("Configured", bound=ConfigObject)
 # The name of an object, in its path. One that cannot be is not there, as any other unknown one.
 PathName = Annotated[str, Path(json_schema_extra={"pattern": f"^{NAME_PATTERN.pattern}$"})]
+
+
+def _time_ms(text: object) -> int:
+    try:
+        at = datetime.fromisoformat(str(text))
+        at_ms = round(at.timestamp() * 1000)
+    except (ValueError, OverflowError) as error:
+        raise ValueError("it is not a time such as 2026-11-21T10:00:00Z") from error
+    if at.tzinfo is None:
+        raise ValueError("it is not a time with a zone, such as 2026-11-21T10:00:00Z")
+    return at_ms
+
+
+TimeMs: TypeAlias = Annotated[
+    int, BeforeValidator(_time_ms), WithJsonSchema({"type": "string", "format": "date-time"})
+]
+# Where a record lies: its Kafka partition and its offset.
+PlaceText: TypeAlias = Annotated[
+    Place,
+    PlainValidator(lambda text: Place.of(str(text))),
+    WithJsonSchema({"type": "string", "pattern": "^[0-9]{1,18}:[0-9]{1,18}$"}),
+]
 # Under which a route names the problems that only it can answer with.
 PROBLEMS_MEMBER = "x-problems"
 
