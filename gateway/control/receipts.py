@@ -21,7 +21,7 @@ from gateway.control.requests import (
     also,
     as_json,
 )
-from gateway.control.whereabouts import At, ByDestination, counts_of, whereabouts
+from gateway.control.whereabouts import At, ByDestination, ShownWhereabouts, counts_of, whereabouts
 from gateway.problems import Problem
 from shared.config.configuration import Configuration, Stream
 from shared.event.record import Origin
@@ -54,21 +54,6 @@ class ReceiptQuery(BaseModel):
     limit: Annotated[int, Field(ge=1, le=COUNT_MAX)] = _COUNT_DEFAULT
     after: PlaceText = Place(0, 0)
     from_ms: TimeMs = Field(default=0, alias="from")
-
-
-class ShownWhereabouts(BaseModel):
-    """Where an event is on its way to one destination; what does not apply is left out."""
-
-    state: At
-    at_ms: int = Field(default=0, description="When its latest attempt ended.")
-    reason: str = Field(default="", description="status_200, status_503, filtered, ...")
-    attempts: int = 0
-    last_status: int | None = None
-    last_detail: str = Field(default="", description="What the destination said to it.")
-    tier: str = Field(default="", description="The retry tier in which it waits.")
-    due_at_ms: int = Field(default=0, description="Not tried before that.")
-    deadline_at_ms: int = Field(default=0, description="Given up after that.")
-    place: str = Field(default="", description="Where it lies in dead letters.")
 
 
 class ShownEvent(BaseModel):

@@ -6,9 +6,10 @@ not read to its end is unknown, not undelivered.
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
+
+from pydantic import BaseModel, Field
 
 from shared.event.record import Origin
 from shared.event.topics import tier_of
@@ -29,42 +30,26 @@ class At(Enum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class Whereabouts:
-    """Where one event is on its way to one destination."""
+class ShownWhereabouts(BaseModel):
+    """Where an event is on its way to one destination; what does not apply is left out."""
 
-    at: At
-    receipt: Receipt | None = None
-    # Its record in a retry tier or in dead letters.
-    kept: Kept | None = None
-    due_at_ms: int | None = None
+    state: At
+    at_ms: int = Field(default=0, description="When its latest attempt ended.")
+    reason: str = Field(default="", description="status_200, status_503, filtered, ...")
+    attempts: int = 0
+    last_status: int | None = None
+    last_detail: str = Field(default="", description="What the destination said to it.")
+    tier: str = Field(default="", description="The retry tier in which it waits.")
+    due_at_ms: int = Field(default=0, description="Not tried before that.")
+    deadline_at_ms: int = Field(default=0, description="Given up after that.")
+    place: str = Field(default="", description="Where it lies in dead letters.")
 
     def fields(self) -> dict[str, Any]:
-        """By the names that people know; what does not apply is left out."""
-        fields: dict[str, Any] = {"state": self.at.value}
-        if self.receipt is not None:
-            fields |= {
-                "at_ms": self.receipt.ended_at_ms,
-                "reason": self.receipt.reason,
-                "attempts": self.receipt.attempt,
-            }
-        if self.kept is None:
-            return fields
-        _, history = self.kept.envelope.travel
-        fields |= {"last_status": history.last_status, "last_detail": history.last_detail}
-        place = self.kept.place
-        if self.at is At.DEAD:
-            return {**fields, "place": str(Place(place.partition, place.offset))}
-        return {
-            **fields,
-            "tier": tier_of(place.topic),
-            "due_at_ms": self.due_at_ms,
-            "deadline_at_ms": history.deadline_at_ms,
-        }
+        return self.model_dump(mode="json", exclude_unset=True)
 
 
 # By destination, then by where the event was stored.
-ByDestination = Mapping[str, Mapping[Origin, Whereabouts]]
+ByDestination = Mapping[str, Mapping[Origin, ShownWhereabouts]]
 # What a receipt and its record agree in: destination, event, how often it had been re-driven. The
 # dead letter of an earlier life is no record of what was said in a later one.
 _Life = tuple[str, Origin, int]
@@ -83,20 +68,35 @@ def whereabouts(
     }
     last = _last_receipts(trail, kept)
     delays_ms = {tier.name: round(tier.delay_s * 1000) for tier in schedule.tiers}
-    untold = Whereabouts(At.PENDING if trail.is_whole else At.UNKNOWN)
+    untold = ShownWhereabouts(state=At.PENDING if trail.is_whole else At.UNKNOWN)
 
-    def of(destination: str, origin: Origin) -> Whereabouts:
+    def of(destination: str, origin: Origin) -> ShownWhereabouts:
         receipt = last.get((destination, origin))
         if receipt is None:
             return untold
-        at = At(receipt.outcome.value)
+        story: dict[str, Any] = {
+            "state": At(receipt.outcome.value),
+            "at_ms": receipt.ended_at_ms,
+            "reason": receipt.reason,
+            "attempts": receipt.attempt,
+        }
         if receipt.outcome not in kept:
-            return Whereabouts(at, receipt)
-        letter = kept[receipt.outcome].get((destination, origin, receipt.redrive_count))
-        if letter is None:
-            return Whereabouts(At.UNKNOWN)
-        return Whereabouts(
-            at, receipt, letter, _due_ms(letter, delays_ms) if at is At.WAITING else None
+            return ShownWhereabouts(**story)
+        record = kept[receipt.outcome].get((destination, origin, receipt.redrive_count))
+        if record is None:
+            return ShownWhereabouts(state=At.UNKNOWN)
+        _, history = record.envelope.travel
+        story |= {"last_status": history.last_status, "last_detail": history.last_detail}
+        topic, partition, offset = record.place
+        if receipt.outcome is ReceiptOutcome.DEAD:
+            return ShownWhereabouts(**story, place=str(Place(partition, offset)))
+        # After its tier, and not before the destination wants it.
+        after_tier_ms = record.stored_at_ms + delays_ms.get(tier_of(topic), 0)
+        return ShownWhereabouts(
+            **story,
+            tier=tier_of(topic),
+            due_at_ms=max(after_tier_ms, history.not_before_ms),
+            deadline_at_ms=history.deadline_at_ms,
         )
 
     named = sorted({*destinations, *(destination for destination, _ in last)})
@@ -106,9 +106,9 @@ def whereabouts(
     }
 
 
-def counts_of(places: Mapping[Origin, Whereabouts]) -> dict[str, int]:
+def counts_of(places: Mapping[Origin, ShownWhereabouts]) -> dict[str, int]:
     """How many events are where."""
-    counts = Counter(where.at for where in places.values())
+    counts = Counter(where.state for where in places.values())
     return {at.value: counts[at] for at in At}
 
 
@@ -150,10 +150,3 @@ def _newest(kept: Iterable[Kept]) -> dict[_Life, Kept]:
         key = (destination, letter.envelope.origin, history.redrive_count)
         newest[key] = max(newest.get(key, letter), letter, key=lambda each: each.stored_at_ms)
     return newest
-
-
-def _due_ms(kept: Kept, delays_ms: Mapping[str, int]) -> int:
-    """When it may be tried again: after its tier, and not before the destination wants it."""
-    _, history = kept.envelope.travel
-    after_tier_ms = kept.stored_at_ms + delays_ms.get(tier_of(kept.place.topic), 0)
-    return max(after_tier_ms, history.not_before_ms)
