@@ -23,31 +23,26 @@ _SECRET_CHARS_MAX = 32_768
 _MARK_HEX = 12
 # Settings that hold secrets: who leaves one out means "as it is", who sends null wants it gone.
 _KEPT_WHEN_LEFT_OUT = ("auth", "client_certificate", "secret_headers", "signing_secrets")
-# Of these, a secret that is left out stays when the rest is of the same kind.
-_SECRETS_OF = {"auth": ("password", "token", "client_secret"), "client_certificate": ("key_pem",)}
 # What becomes part of a header as it is.
 _IN_HEADERS = re.compile(r"(auth\.token|secret_headers\..*)")
 
 
 def shown(destination: Destination) -> dict[str, Any]:
     """The settings as anybody may see them who may read."""
-    return change_secrets(destination.known_fields(), lambda _, sealed: {"sealed": _mark(sealed)})
+    return change_secrets(destination.known_fields(), lambda _, sealed: _shown(sealed))
 
 
 def sealed_fields(
     given: Mapping[str, Any], *, before: Destination | None, owner: str, box: SecretBox
 ) -> dict[str, Any]:
     """The settings to keep; ConfigError and Problem say what is wrong with a secret."""
-    stored = before.known_fields() if before is not None else {}
-    fields = _with_kept(given, stored)
-    _check_pair(fields, dict(secrets_of(stored)), box=box, owner=owner)
-    marks = {(_part(path), _mark(sealed)): sealed for path, sealed in secrets_of(stored)}
-    ours = {sealed for _, sealed in secrets_of(stored)}
+    stored = dict(secrets_of(before.known_fields())) if before is not None else {}
+    fields = _with_left_out(given, shown(before) if before is not None else {})
+    _check_pair(fields, stored, box=box, owner=owner)
+    marks = {(_part(path), _mark(sealed)): sealed for path, sealed in stored.items()}
 
     def seal(path: str, value: Any) -> Sealed:
-        if isinstance(value, _Kept) and value in ours:
-            return str(value)
-        if isinstance(value, dict) and set(value) == {"sealed"}:
+        if _is_mark(value):
             kept = marks.get((_part(path), str(value["sealed"])))
             if kept is None:
                 raise Problem(
@@ -82,26 +77,18 @@ def sealed_anew(destination: Destination, box: SecretBox) -> Destination:
     return Destination.of(change_secrets(destination.to_fields(), seal))
 
 
-class _Kept(str):
-    """A sealed text that we put back ourselves; the same text from outside is none."""
-
-    __slots__ = ()
-
-
-def _with_kept(given: Mapping[str, Any], stored: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings with what was left out on purpose, and with nothing for null."""
-    kept = change_secrets(stored, lambda _, sealed: _Kept(sealed))
-    fields = dict(given)
-    for name in _KEPT_WHEN_LEFT_OUT:
-        if name not in fields and name in kept:
-            fields[name] = kept[name]
-        elif fields.get(name, ...) is None and name in {"secret_headers", "signing_secrets"}:
+def _with_left_out(given: Mapping[str, Any], seen: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings with what was left out as it was seen, and with nothing for null."""
+    fields = {name: seen[name] for name in _KEPT_WHEN_LEFT_OUT if name in seen} | dict(given)
+    for name in ("secret_headers", "signing_secrets"):
+        if fields.get(name, ...) is None:
             del fields[name]
-    for name, secrets in _SECRETS_OF.items():
-        new, old = fields.get(name), kept.get(name)
+    # Of these, a secret that is left out stays when the rest is of the same kind.
+    for name in ("auth", "client_certificate"):
+        new, old = fields.get(name), seen.get(name)
         if isinstance(new, dict) and isinstance(old, dict) and new.get("kind") == old.get("kind"):
-            left_out = {each: old[each] for each in secrets if each in old and each not in new}
-            fields[name] = {**new, **left_out}
+            secrets = {each: value for each, value in old.items() if _is_mark(value)}
+            fields[name] = secrets | new
     return fields
 
 
@@ -130,7 +117,7 @@ def _check_pair(
         return
     certificate, key = given.get("certificate_pem"), given.get("key_pem")
     kept = stored.get("client_certificate.key_pem")
-    if kept is not None and (isinstance(key, _Kept) or key == {"sealed": _mark(kept)}):
+    if kept is not None and key == _shown(kept):
         try:
             key = box.unseal(kept, owner=owner)
         except SecretUnavailableError:
@@ -141,6 +128,14 @@ def _check_pair(
             check_pair(certificate, key)
         except CertificateError as error:
             raise ConfigError("client_certificate.key_pem", str(error)) from error
+
+
+def _shown(sealed: Sealed) -> dict[str, str]:
+    return {"sealed": _mark(sealed)}
+
+
+def _is_mark(value: Any) -> bool:
+    return isinstance(value, dict) and set(value) == {"sealed"}
 
 
 def _mark(sealed: Sealed) -> str:

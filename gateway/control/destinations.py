@@ -159,7 +159,7 @@ async def rotate_secrets(caller: Admin, plane: Plane) -> Response:
         result.already_newest += len(secrets) - old_count
         try:
             if old_count:
-                await plane.change(item.config_key, edit, when=Preconditions(None, None))
+                await plane.change(item.config_key, edit, when=Preconditions())
                 result.sealed_anew += old_count
         except SecretUnavailableError:
             result.not_opened.append(item.id)

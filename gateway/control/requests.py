@@ -13,13 +13,13 @@ from http import HTTPStatus
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 import msgspec
-from fastapi import Depends, Path, Request, Response
+from fastapi import Depends, Header, Path, Request, Response
 from pydantic import BeforeValidator, PlainValidator, WithJsonSchema
 
 from gateway.callers import Caller, Callers, ConfigSource
 from gateway.control.receipt_store import ReceiptStore, SearchTurns
 from gateway.control.redrive import DeadLetterStore
-from gateway.control.revision import Preconditions, etag_of, preconditions
+from gateway.control.revision import Preconditions, etag_of
 from gateway.control.store import ControlStore
 from gateway.intake.byte_budget import ByteBudget
 from gateway.intake.request_body import Body, BodyLimits, ClientGoneError
@@ -127,7 +127,7 @@ async def control_plane(request: Request) -> ControlPlane:
 
 
 Plane = Annotated[ControlPlane, Depends(control_plane)]
-When = Annotated[Preconditions, Depends(preconditions)]
+When = Annotated[Preconditions, Header()]
 
 
 def _caller(scope: Scope) -> Callable[[Request, ControlPlane], Awaitable[Caller]]:

@@ -9,9 +9,8 @@ import base64
 import json
 from collections.abc import Iterable
 from hashlib import blake2b
-from typing import Annotated
 
-from fastapi import Header
+from pydantic import BaseModel, Field
 
 from gateway.problems import Problem
 from shared.config.model import ConfigObject
@@ -39,38 +38,34 @@ def changed_settings(since: str, item: ConfigObject) -> list[str]:
     return sorted(_SHOWN_AS.get(names[each], names[each]) for each in changed if each in names)
 
 
-class Preconditions:
+class Preconditions(BaseModel):
     """What a caller says that an object must be like before it is changed."""
 
-    def __init__(self, if_match: str | None, if_none_match: str | None) -> None:
-        self._wanted = None if if_match is None else _listed(if_match)
-        self._is_new = if_none_match is not None and "*" in _listed(if_none_match)
+    if_match: str | None = Field(
+        default=None,
+        alias="if-match",
+        description="Only if the object still has one of these ETags.",
+    )
+    if_none_match: str | None = Field(
+        default=None,
+        alias="if-none-match",
+        description="Only if there is no such object yet: *",
+    )
 
     def check(self, item: ConfigObject | None) -> None:
         """Refuse when the object is not as it must be."""
+        wanted = None if self.if_match is None else _listed(self.if_match)
         if item is None:
-            if self._wanted is not None:
+            if wanted is not None:
                 raise Problem("changed_meanwhile", "The object is not there (any more).")
             return
         etag = etag_of(item)
-        if self._is_new:
+        if "*" in _listed(self.if_none_match or ""):
             raise _changed("There is such an object already.", [], etag)
-        if self._wanted is not None and not self._wanted & {etag, "*"}:
-            changed = sorted({name for tag in self._wanted for name in changed_settings(tag, item)})
+        if wanted is not None and not wanted & {etag, "*"}:
+            changed = sorted({name for tag in wanted for name in changed_settings(tag, item)})
             listed = ", ".join(changed) or "the object"
             raise _changed(f"Somebody else has changed {listed}: read it again.", changed, etag)
-
-
-async def preconditions(
-    if_match: Annotated[
-        str | None, Header(description="Only if the object still has one of these ETags.")
-    ] = None,
-    if_none_match: Annotated[
-        str | None, Header(description="Only if there is no such object yet: *")
-    ] = None,
-) -> Preconditions:
-    """Those of a request."""
-    return Preconditions(if_match, if_none_match)
 
 
 def _changed(detail: str, changed: Iterable[str], etag: str) -> Problem:
