@@ -34,10 +34,6 @@ _LOOK_S = 0.5
 _TOGETHER = 64
 
 
-class SpoolFullError(Exception):
-    """The spool holds as much as it may, or the disk takes no more."""
-
-
 class Spool:
     """The spool of one process. Several may share a folder: each has files of its own in it."""
 
@@ -56,7 +52,7 @@ class Spool:
         self._filling: SpoolFile | None = None
         # To be sent: files that we have filled, and those of processes that are gone.
         self._full: list[SpoolFile] = []
-        self._waiting: list[tuple[bytes, int, asyncio.Future[None]]] = []
+        self._waiting: list[tuple[bytes, int, asyncio.Future[str | None]]] = []
         self._writer: asyncio.Task[None] | None = None
         self._lock = asyncio.Lock()
         self._folder_bytes = 0
@@ -99,10 +95,9 @@ class Spool:
         positions = [p for r in reports if r.fate is Fate.NOT_STORED for p in r.positions]
         if not positions:
             return list(reports)
-        try:
-            await self._put(topic, [events[position] for position in positions], request)
-        except SpoolFullError as error:
-            log.warning("spool.refused", error=str(error))
+        refusal = await self._put(topic, [events[position] for position in positions], request)
+        if refusal is not None:
+            log.warning("spool.refused", error=refusal)
             return list(reports)
         others = [report for report in reports if report.fate is not Fate.NOT_STORED]
         return [*others, Report(Fate.SPOOLED, positions, reason="on this gateway's disk only")]
@@ -145,16 +140,17 @@ class Spool:
             folder_bytes += path.stat().st_size if path.exists() else 0
         self._folder_bytes = folder_bytes
 
-    async def _put(self, topic: str, events: Sequence[Event], request: Request) -> None:
+    async def _put(self, topic: str, events: Sequence[Event], request: Request) -> str | None:
+        """None once they are on the disk; or why they are not."""
         packed = frame(topic, events, request)
         if self._folder_bytes + len(packed) > self._bytes_max:
-            raise SpoolFullError(f"{self._folder_bytes} bytes of {self._bytes_max} are spooled")
+            return f"{self._folder_bytes} bytes of {self._bytes_max} are spooled"
         self._folder_bytes += len(packed)
-        written = asyncio.get_running_loop().create_future()
+        written: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         self._waiting.append((packed, len(events), written))
         if self._writer is None:
             self._writer = asyncio.create_task(self._write_all())
-        await written
+        return await written
 
     async def _write_all(self) -> None:
         """Write what waits, all of it with one fsync, until nothing waits."""
@@ -163,17 +159,14 @@ class Spool:
                 taken, self._waiting = self._waiting, []
                 frames = [packed for packed, _, _ in taken]
                 count = sum(events for _, events, _ in taken)
-                error = await asyncio.to_thread(self._append, frames, count)
+                refusal = await asyncio.to_thread(self._append, frames, count)
             for _, _, written in taken:
-                if written.done():
-                    continue
-                if error is None:
-                    written.set_result(None)
-                else:
-                    written.set_exception(SpoolFullError(f"the disk did not take it: {error}"))
+                if not written.done():
+                    written.set_result(refusal)
         self._writer = None
 
-    def _append(self, frames: Sequence[bytes], event_count: int) -> OSError | None:
+    def _append(self, frames: Sequence[bytes], event_count: int) -> str | None:
+        """None when the disk has them; or what it says."""
         try:
             if self._filling is None:
                 self._filling = SpoolFile.made(self._folder)
@@ -183,7 +176,7 @@ class Spool:
             if self._filling is not None:
                 self._full.append(self._filling)
                 self._filling = None
-            return error
+            return f"the disk did not take it: {error}"
         return None
 
     async def _drain(self, file: SpoolFile) -> bool:
