@@ -15,13 +15,7 @@ from gateway.problems import CONTENT_TYPE, Problem
 from gateway.publish.partitions import partition_of
 from gateway.publish.report import Fate, Report
 
-# How each fate is told, and the code of the problem when it is every event's.
-_STATUS_WORDS = {
-    Fate.STORED: "accepted",
-    Fate.NOT_STORED: "retry",
-    Fate.UNKNOWN: "unknown",
-    Fate.SPOOLED: "spooled",
-}
+# The code of the problem when this is every event's fate.
 _CODES = {
     Fate.NOT_STORED: "not_stored",
     Fate.UNKNOWN: "outcome_unknown",
@@ -50,7 +44,7 @@ def count_outcomes(parsed: Parsed, reports: Sequence[Report]) -> Counter[str]:
     """Events of a request by what the caller is told of them."""
     counts: Counter[str] = Counter()
     for report in reports:
-        counts[_STATUS_WORDS[report.fate]] += len(report.positions)
+        counts[report.fate.value] += len(report.positions)
     counts["rejected"] = len(parsed.rejections)
     assert counts.total() == len(parsed.events) + counts["rejected"], "one outcome for each event"
     return counts
@@ -154,7 +148,7 @@ def _results(parsed: Parsed, reports: Sequence[Report], *, lists_all: bool) -> l
             entry: dict[str, Any] = {
                 "index": parsed.indexes[position],
                 "id": parsed.events[position].id,
-                "status": _STATUS_WORDS[report.fate],
+                "status": report.fate.value,
             }
             if report.fate is Fate.STORED:
                 offset = None if report.first_offset is None else report.first_offset + nth

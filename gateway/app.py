@@ -27,7 +27,6 @@ from gateway.http.access_log import AccessLog
 from gateway.http.openapi import document
 from gateway.ingest import Ingest
 from gateway.intake.admission import echoed_request_id
-from gateway.jwt import TokenReader
 from gateway.problems import Problem, pointer_to
 from gateway.publish.ledger import AckLedger
 from gateway.publish.publisher import Publisher
@@ -58,12 +57,7 @@ def create_app(
     receipts: ReceiptStore | None = None,
 ) -> ASGIApp:
     """Put the parts together. Who made the parts also starts and stops them."""
-    callers = Callers(
-        config,
-        is_on=settings.asks_for_keys,
-        tokens=_token_reader(settings),
-        operator_key=settings.operator_key,
-    )
+    callers = Callers(config, settings)
     schedule = RetrySchedule().scaled(settings.time_scale)
     plane = ControlPlane(
         settings=settings,
@@ -208,11 +202,3 @@ def _allowed(request: Request) -> bytes:
         for method in route.methods or ()
     }
     return ", ".join(sorted(allowed)).encode()
-
-
-def _token_reader(settings: Settings) -> TokenReader | None:
-    if settings.jwt_keys_file is None:
-        return None
-    return TokenReader(
-        settings.jwt_keys_file, issuer=settings.jwt_issuer, audience=settings.jwt_audience
-    )

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from gateway.jwt import TokenReader
 from gateway.problems import Problem, bad_credential
+from gateway.settings import Settings
 from shared.config.access import (
     DEFAULT_TENANT,
     SCOPES,
@@ -104,18 +105,11 @@ EVERYBODY = Caller(tenant=DEFAULT_TENANT, scopes=SCOPES)
 class Callers:
     """Tells callers apart."""
 
-    def __init__(
-        self,
-        config: ConfigSource,
-        *,
-        is_on: bool,
-        tokens: TokenReader | None = None,
-        operator_key: str = "",
-    ) -> None:
+    def __init__(self, config: ConfigSource, settings: Settings) -> None:
         self._config = config
-        self.is_on = is_on
-        self._tokens = tokens
-        self._operator = _operator(operator_key) if operator_key else None
+        self.is_on = settings.asks_for_keys
+        self._tokens = TokenReader.of(settings)
+        self._operator = _operator(settings.operator_key) if settings.operator_key else None
 
     def of_request(
         self, headers: Mapping[bytes, str], *, state: Mapping[str, Any], now_ms: int
@@ -167,14 +161,11 @@ class Callers:
         """Whether some key lets pages of this origin send to the stream (asked before a key is)."""
         configured = self._config.configuration.streams.get(stream)
         return configured is not None and any(
-            _is_for(key, stream=configured, origin=origin)
+            origin in key.origins
+            and key.tenant == configured.tenant
+            and (not key.streams or stream in key.streams)
             for key in self._config.configuration.keys.values()
         )
-
-
-def _is_for(key: ApiKey, *, stream: Stream, origin: str) -> bool:
-    is_streams = not key.streams or stream.name in key.streams
-    return origin in key.origins and key.tenant == stream.tenant and is_streams
 
 
 def _operator(text: str) -> ApiKey:

@@ -93,8 +93,8 @@ class Ingest:
             event_bytes_max=settings.event_bytes_max,
             json_depth_max=settings.json_depth_max,
         )
-        self._body_limits = _body_limits(settings, settings.body_bytes_max)
-        self._beacon_limits = _body_limits(settings, settings.beacon_bytes_max)
+        self._body_limits = BodyLimits.of(settings, settings.body_bytes_max)
+        self._beacon_limits = BodyLimits.of(settings, settings.beacon_bytes_max)
         share = settings.tenant_in_flight_share if callers.is_on else 1.0
         self._byte_budget = ByteBudget(
             settings.in_flight_bytes_max,
@@ -142,9 +142,8 @@ class Ingest:
         configuration = self._config.configuration
         stream = caller.stream(arrival.stream, configuration)
         encoding = admission.read_encoding(headers.get(b"content-encoding"))
-        tenant = configuration.tenants.get(caller.tenant) if configuration.tenants else None
-        if tenant is not None:
-            self._quotas.admit(tenant, now_s=monotonic())
+        tenant = configuration.tenants.get(caller.tenant)
+        self._quotas.admit(tenant, now_s=monotonic())
         body = Body(
             arrival.receive,
             byte_budget=self._byte_budget,
@@ -157,9 +156,8 @@ class Ingest:
             is_whole = cycle_ref is not None and not cycle_ref().more_body
             wire = await body.read(headers.get(b"content-length"), is_whole=is_whole)
             self._bytes_of(stream.name).inc(len(wire))
-            if caller.signing_key:
-                given_signature = headers.get(b"hifi-signature")
-                caller.check_signature(given_signature, body=wire, now_ms=plan.now_ms)
+            signature = headers.get(b"hifi-signature")
+            caller.check_signature(signature, body=wire, now_ms=plan.now_ms)
             raw = body.decompress(encoding, wire)
             ingestion = _Ingestion(arrival, stream, plan)
             if options.idempotency_key is None or options.is_dry_run:
@@ -168,11 +166,9 @@ class Ingest:
                 given = await self._once(ingestion, raw, caller.tenant)
         finally:
             body.release()
-        limit_headers: tuple[tuple[bytes, bytes], ...] = ()
-        if tenant is not None:
-            now_s = monotonic()
-            self._quotas.use(tenant, events=ingestion.event_count, byte_count=len(raw), now_s=now_s)
-            limit_headers = self._quotas.headers(tenant, now_s=now_s)
+        now_s = monotonic()
+        self._quotas.use(tenant, events=ingestion.event_count, byte_count=len(raw), now_s=now_s)
+        limit_headers = self._quotas.headers(tenant, now_s=now_s)
         return Answer(given.status, given.body, given.headers + limit_headers + options.applied)
 
     async def _once(self, ingestion: "_Ingestion", raw: bytes, tenant: str) -> Answer:
@@ -301,13 +297,3 @@ def _request(ingestion: _Ingestion, reports: Sequence[Report], or_fate: Fate) ->
     stored = Fate.STORED
     count = sum([len(r.positions) for r in reports if r.fate is stored or r.fate is or_fate])
     return Request(ingestion.arrival.request_id, ingestion.plan.now_ms, count)
-
-
-def _body_limits(settings: Settings, body_bytes_max: int) -> BodyLimits:
-    return BodyLimits(
-        body_bytes_max=body_bytes_max,
-        decompressed_bytes_max=settings.decompressed_bytes_max,
-        ratio_max=settings.ratio_max,
-        stall_s=settings.receive_deadline_s,
-        total_s=settings.receive_total_s,
-    )

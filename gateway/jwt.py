@@ -7,6 +7,7 @@ from typing import Any
 import jwt
 
 from gateway.problems import bad_credential
+from gateway.settings import Settings
 from shared.config.access import SCOPES
 from shared.event.topics import is_name
 from shared.runtime.setup_error import SetupError
@@ -32,6 +33,14 @@ class TokenReader:
                 " name the file with the issuer's public keys."
             ) from error
         self._keys: dict[str | None, Any] = {key.key_id: key for key in keys.keys}
+
+    @classmethod
+    def of(cls, settings: Settings) -> "TokenReader | None":
+        """The reader that was asked for, if one was."""
+        if settings.jwt_keys_file is None:
+            return None
+        issuer, audience = settings.jwt_issuer, settings.jwt_audience
+        return cls(settings.jwt_keys_file, issuer=issuer, audience=audience)
 
     def read(self, token: str) -> tuple[str, frozenset[str]]:
         """Tenant and scopes; Problem when the token is not to be believed."""

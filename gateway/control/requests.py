@@ -148,19 +148,12 @@ Admin = Annotated[Caller, Depends(_caller("admin"))]
 
 
 async def _json_object(request: Request, plane: Plane) -> dict[str, Any]:
-    settings = plane.settings
     body = Body(
         request.receive,
         byte_budget=plane.byte_budget,
         tenant="",
         overdue_bytes=0,
-        limits=BodyLimits(
-            body_bytes_max=_BODY_BYTES_MAX,
-            decompressed_bytes_max=_BODY_BYTES_MAX,
-            ratio_max=1,
-            stall_s=settings.receive_deadline_s,
-            total_s=settings.receive_total_s,
-        ),
+        limits=BodyLimits.of(plane.settings, _BODY_BYTES_MAX),
     )
     try:
         raw = await body.read(request.headers.get("content-length"))

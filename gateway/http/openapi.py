@@ -4,10 +4,11 @@ That is the routes that take events (which no framework serves), the problems of
 objects that our own reader takes from a body, and an example for every answer.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from fastapi.openapi.utils import get_openapi
+from pydantic.alias_generators import to_camel
 from starlette.routing import BaseRoute
 
 from gateway.control.requests import PROBLEMS_MEMBER
@@ -40,26 +41,15 @@ def document(settings: Settings, routes: Iterable[BaseRoute]) -> Json:
     schemas = whole["components"]["schemas"]
     schemas |= EVENT_SCHEMAS | {"Problem": _problem_schema()}
     _show_as_views_do(schemas)
-    for path, method, operation in operations(whole):
-        operation["operationId"] = _operation_id(operation["summary"])
-        _add_body(path, method, operation, schemas)
-        _add_problems(path, operation)
-        _add_examples(operation, schemas)
+    for path, operations in whole["paths"].items():
+        for method, operation in operations.items():
+            operation["operationId"] = to_camel(operation["summary"].replace(" ", "_"))
+            _add_body(path, method, operation, schemas)
+            _add_problems(path, operation)
+            _add_examples(operation, schemas)
     whole["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
     whole["security"] = [{"key": []}] if settings.asks_for_keys else []
     return whole
-
-
-def operations(whole: Json) -> Iterator[tuple[str, str, Json]]:
-    """Path, method and description of each operation."""
-    for path, item in whole["paths"].items():
-        for method, operation in item.items():
-            yield path, method, operation
-
-
-def _operation_id(summary: str) -> str:
-    first, *rest = summary.split()
-    return first.lower() + "".join(word.capitalize() for word in rest)
 
 
 def _show_as_views_do(schemas: Json) -> None:

@@ -8,6 +8,7 @@ any way, is read by gateway.intake.events, event by event; both come to the same
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import accumulate, repeat
 from typing import Annotated, overload
@@ -69,30 +70,23 @@ _COUNT_MIN = 2
 _FLAT_LEVELS_MAX = 3
 
 
+@dataclass(eq=False, repr=False)
 class PlainEvents(Sequence[Event]):
     """Events of one request in columns: a sequence of events that makes one only when asked."""
 
-    def __init__(
-        self,
-        raws: Raws,
-        ids: Sequence[str],
-        *,
-        raw_ids: Sequence[bytes],
-        times_ms: Sequence[int] | int,
-        key: bytes | None,
-        before_id: bytes,
-        afters: Sequence[bytes] | bytes,
-    ) -> None:
-        self._raws = raws
-        self.ids = ids
-        self._raw_ids = raw_ids
-        # Of each event, or the same for all.
-        self._times_ms = times_ms
-        self.key = key
-        self._before_id = before_id
-        # The headers after the id: of each event, or the same for all.
-        self._afters = afters
-        self._sizes = list(map(len, raws))
+    raws: Raws
+    ids: Sequence[str]
+    raw_ids: Sequence[bytes]
+    # Of each event, or the same for all.
+    happened_ms: Sequence[int] | int
+    # One for all of them.
+    key: bytes | None
+    before_id: bytes
+    # The headers after the id: of each event, or the same for all.
+    afters: Sequence[bytes] | bytes
+
+    def __post_init__(self) -> None:
+        self._sizes = list(map(len, self.raws))
 
     @property
     def byte_count(self) -> int:
@@ -101,22 +95,22 @@ class PlainEvents(Sequence[Event]):
 
     @property
     def times_ms(self) -> Sequence[int]:
-        times_ms = self._times_ms
+        times_ms = self.happened_ms
         return [times_ms] * len(self) if isinstance(times_ms, int) else times_ms
 
     @property
     def span_ms(self) -> tuple[int, int]:
         """When the earliest and the latest of them happened."""
-        times_ms = self._times_ms
+        times_ms = self.happened_ms
         if isinstance(times_ms, int):
             return times_ms, times_ms
         return min(times_ms), max(times_ms)
 
     def __len__(self) -> int:
-        return len(self._raws)
+        return len(self.raws)
 
     def __iter__(self) -> Iterator[Event]:
-        return map(self._event, range(len(self._raws)))
+        return map(self._event, range(len(self.raws)))
 
     @overload
     def __getitem__(self, index: int) -> Event: ...
@@ -127,23 +121,23 @@ class PlainEvents(Sequence[Event]):
     def __getitem__(self, index: int | slice) -> "Event | PlainEvents":
         if isinstance(index, int):
             return self._event(index)
-        afters, times_ms = self._afters, self._times_ms
+        afters, times_ms = self.afters, self.happened_ms
         return PlainEvents(
-            self._raws[index],
+            self.raws[index],
             self.ids[index],
-            raw_ids=self._raw_ids[index],
-            times_ms=times_ms if isinstance(times_ms, int) else times_ms[index],
+            raw_ids=self.raw_ids[index],
+            happened_ms=times_ms if isinstance(times_ms, int) else times_ms[index],
             key=self.key,
-            before_id=self._before_id,
+            before_id=self.before_id,
             afters=afters if isinstance(afters, bytes) else afters[index],
         )
 
     def _event(self, index: int) -> Event:
-        afters = self._afters
+        afters = self.afters
         after = afters if isinstance(afters, bytes) else afters[index]
-        packed = self._before_id + pack_value(self._raw_ids[index]) + after
-        value = bytes(self._raws[index])
-        times_ms = self._times_ms
+        packed = self.before_id + pack_value(self.raw_ids[index]) + after
+        value = bytes(self.raws[index])
+        times_ms = self.happened_ms
         time_ms = times_ms if isinstance(times_ms, int) else times_ms[index]
         return Event(self.ids[index], self.key, value, packed, time_ms)
 
@@ -152,7 +146,7 @@ class PlainEvents(Sequence[Event]):
 
         None when they are to be packed one by one.
         """
-        raws, ids, sizes, afters = self._raws, self._raw_ids, self._sizes, self._afters
+        raws, ids, sizes, afters = self.raws, self.raw_ids, self._sizes, self.afters
         count = len(raws)
         if first + count > len(_ATS):
             return None
@@ -162,7 +156,7 @@ class PlainEvents(Sequence[Event]):
             for size, id_size in zip(sizes, id_sizes, strict=True)
         ]
         packed_key = NO_KEY if self.key is None else pack_value(self.key)
-        fixed = len(NO_ATTRIBUTES) + len(packed_key) + len(self._before_id)
+        fixed = len(NO_ATTRIBUTES) + len(packed_key) + len(self.before_id)
         if isinstance(afters, bytes):
             fixed += len(afters)
             afters = [afters] * count
@@ -179,7 +173,7 @@ class PlainEvents(Sequence[Event]):
             ends = list(accumulate(map(sum, sizes_packed)))
             count = bisect_right(ends, room)
             byte_count = ends[count - 1] if count else 0
-        parts: list[bytes] = [self._before_id] * (_PARTS * count)
+        parts: list[bytes] = [self.before_id] * (_PARTS * count)
         parts[0::_PARTS] = packed[:count]
         parts[1::_PARTS] = _ATS[first : first + count]
         parts[2::_PARTS] = (
@@ -226,7 +220,7 @@ def read_plain(
         ids,
         # No printable id has a zero in it.
         raw_ids="\0".join(ids).encode().split(b"\0"),
-        times_ms=(
+        happened_ms=(
             accepted_at_ms
             if times is None
             else [accepted_at_ms if time is None else time for time in times]

@@ -10,6 +10,7 @@ from gateway.intake.admission import body_too_large
 from gateway.intake.byte_budget import ByteBudget
 from gateway.intake.encodings import opened
 from gateway.problems import Problem
+from gateway.settings import Settings
 
 _CLOSE = ((b"connection", b"close"),)
 
@@ -26,6 +27,16 @@ class BodyLimits:
     # Between two pieces, and from the head to the last piece.
     stall_s: float
     total_s: float
+
+    @classmethod
+    def of(cls, settings: Settings, body_bytes_max: int) -> "BodyLimits":
+        return cls(
+            body_bytes_max=body_bytes_max,
+            decompressed_bytes_max=settings.decompressed_bytes_max,
+            ratio_max=settings.ratio_max,
+            stall_s=settings.receive_deadline_s,
+            total_s=settings.receive_total_s,
+        )
 
 
 class Body:

@@ -8,7 +8,7 @@ hands, and a report that does not come in time makes it unknown.
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from gateway.intake.events import Event
@@ -90,7 +90,8 @@ class Accumulator:
 
     @property
     def held_bytes(self) -> int:
-        return sum(batch.byte_count for batch in self._batches())
+        on_its_way = 0 if self._on_its_way is None else self._on_its_way.byte_count
+        return on_its_way + sum([batch.byte_count for batch in self._waiting])
 
     @property
     def overdue_bytes(self) -> int:
@@ -159,11 +160,6 @@ class Accumulator:
                 part.settle(Report(Fate.UNKNOWN, part.positions, reason=reason))
         if self._sender is not None:
             self._sender.cancel()
-
-    def _batches(self) -> Iterator[_Batch]:
-        yield from self._waiting
-        if self._on_its_way is not None:
-            yield self._on_its_way
 
     async def _send_all(self) -> None:
         """Send batch after batch until none waits."""

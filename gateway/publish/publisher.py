@@ -8,6 +8,7 @@ each event whether it is stored, not stored, or not known; nothing else leaves t
 import asyncio
 import contextlib
 from collections.abc import Sequence
+from functools import partial
 from time import monotonic
 from typing import Protocol
 
@@ -165,24 +166,18 @@ class KafkaPublisher:
         return self._topics.setdefault(topic, self._new_topic(topic, len(partitions)))
 
     def _new_topic(self, topic: str, partition_count: int) -> "_Topic":
-        async def send(partition: int, builder: RecordBatch) -> int:
-            return await self._produce(topic, partition, builder)
-
         return _Topic(
             [
                 Accumulator(
                     partition=partition,
-                    new_builder=self._new_builder,
-                    send=send,
+                    new_builder=partial(RecordBatch, self._batch_bytes_max),
+                    send=partial(self._produce, topic),
                     gate=self._has_producer.wait,
                 )
                 for partition in range(partition_count)
             ],
             turn_bytes=_TURN_BATCHES * self._batch_bytes_max,
         )
-
-    def _new_builder(self) -> RecordBatch:
-        return RecordBatch(self._batch_bytes_max)
 
     async def _produce(self, topic: str, partition: int, builder: RecordBatch) -> int:
         """Hand one batch over and wait for Kafka's report on it, however long that takes."""

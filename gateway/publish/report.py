@@ -10,9 +10,11 @@ import msgspec
 
 
 class Fate(Enum):
-    STORED = "stored"
+    """What became of an event; the value is how its sender is told."""
+
+    STORED = "accepted"
     # Kafka certainly does not have the event: sending it again cannot make two of it.
-    NOT_STORED = "not_stored"
+    NOT_STORED = "retry"
     # Kafka may have the event or may still get it.
     UNKNOWN = "unknown"
     # Kafka does not have it yet; the disk of this gateway has.

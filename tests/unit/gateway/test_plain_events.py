@@ -110,7 +110,7 @@ def test_a_body_of_blanks_is_not_kept_by_its_events() -> None:
     fast, _ = both(b"[" + b" " * 1_000 + b'{"id":"a"},{"id":"b"}]', CONTEXT)
     assert fast is not None
     assert isinstance(fast.events, PlainEvents)
-    assert [type(raw) for raw in fast.events._raws] == [bytes, bytes]
+    assert [type(raw) for raw in fast.events.raws] == [bytes, bytes]
 
 
 @given(
