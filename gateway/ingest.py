@@ -113,11 +113,12 @@ class Ingest:
         caller = self._callers.of_request(headers, state=arrival.state, now_ms=now_ms)
         caller.check("write", origin=headers.get(b"origin"))
         body_format = admission.read_format(
-            headers.get(b"content-type", ""), is_cloud_event=cloud_events.is_binary(headers)
+            headers.get(b"content-type", ""), is_cloud_event=b"ce-specversion" in headers
         )
         options = read_options(headers, arrival.query_string)
-        plan = _ReadingPlan(body_format, options, self._body_limits, now_ms)
-        given = await self._serve(arrival, caller, plan)
+        stream = caller.stream(arrival.stream, self._config.configuration)
+        ingestion = _Ingestion(arrival, caller, stream, body_format, options, now_ms)
+        given = await self._serve(ingestion, self._body_limits)
         return given.minimal() if options.is_minimal else given
 
     async def take_beacon(self, arrival: Arrival, *, key: str) -> Answer:
@@ -133,37 +134,35 @@ class Ingest:
         media_type = arrival.headers.get(b"content-type", "").split(";")[0].strip().lower()
         if media_type not in {"text/plain", "application/json"}:
             raise Problem("unsupported_media_type", "A beacon is JSON, as text/plain or as JSON.")
-        plan = _ReadingPlan(Format.JSON, RequestOptions(), self._beacon_limits, now_ms)
-        given = await self._serve(arrival, caller, plan)
-        return given.minimal()
+        stream = caller.stream(arrival.stream, self._config.configuration)
+        ingestion = _Ingestion(arrival, caller, stream, Format.JSON, RequestOptions(), now_ms)
+        return (await self._serve(ingestion, self._beacon_limits)).minimal()
 
-    async def _serve(self, arrival: Arrival, caller: Caller, plan: "_ReadingPlan") -> Answer:
-        headers, options = arrival.headers, plan.options
-        configuration = self._config.configuration
-        stream = caller.stream(arrival.stream, configuration)
+    async def _serve(self, ingestion: "_Ingestion", limits: BodyLimits) -> Answer:
+        arrival, caller, options = ingestion.arrival, ingestion.caller, ingestion.options
+        headers = arrival.headers
         encoding = admission.read_encoding(headers.get(b"content-encoding"))
-        tenant = configuration.tenants.get(caller.tenant)
+        tenant = self._config.configuration.tenants.get(caller.tenant)
         self._quotas.admit(tenant, now_s=monotonic())
         body = Body(
             arrival.receive,
             byte_budget=self._byte_budget,
             tenant=caller.tenant,
             overdue_bytes=self._publisher.overdue_bytes,
-            limits=plan.limits,
+            limits=limits,
         )
         try:
             cycle_ref = arrival.state.get("cycle")
             is_whole = cycle_ref is not None and not cycle_ref().more_body
             wire = await body.read(headers.get(b"content-length"), is_whole=is_whole)
-            self._bytes_of(stream.name).inc(len(wire))
+            self._bytes_of(ingestion.stream.name).inc(len(wire))
             signature = headers.get(b"hifi-signature")
-            caller.check_signature(signature, body=wire, now_ms=plan.now_ms)
+            caller.check_signature(signature, body=wire, now_ms=ingestion.now_ms)
             raw = body.decompress(encoding, wire)
-            ingestion = _Ingestion(arrival, stream, plan)
             if options.idempotency_key is None or options.is_dry_run:
                 given = await self._judge_and_store(ingestion, raw, arrival.request_id)
             else:
-                given = await self._once(ingestion, raw, caller.tenant)
+                given = await self._once(ingestion, raw)
         finally:
             body.release()
         now_s = monotonic()
@@ -171,9 +170,10 @@ class Ingest:
         limit_headers = self._quotas.headers(tenant, now_s=now_s)
         return Answer(given.status, given.body, given.headers + limit_headers + options.applied)
 
-    async def _once(self, ingestion: "_Ingestion", raw: bytes, tenant: str) -> Answer:
+    async def _once(self, ingestion: "_Ingestion", raw: bytes) -> Answer:
         """Serve a request with an Idempotency-Key, or repeat the answer it had."""
-        scope = f"{tenant}\0{ingestion.stream.name}\0{ingestion.plan.options.idempotency_key}"
+        tenant, key = ingestion.caller.tenant, ingestion.options.idempotency_key
+        scope = f"{tenant}\0{ingestion.stream.name}\0{key}"
         remembered = self._replays.begin(scope, raw, now_s=monotonic())
         if remembered is not None:
             return Answer(remembered.status, remembered.body, remembered.headers + _REPLAYED)
@@ -188,7 +188,7 @@ class Ingest:
         return given
 
     async def _judge_and_store(self, ingestion: "_Ingestion", raw: bytes, base: str) -> Answer:
-        options = ingestion.plan.options
+        options = ingestion.options
         parsed = self._judge(ingestion, raw, base)
         ingestion.event_count = len(parsed.events)
         if options.is_strict and parsed.rejections:
@@ -213,22 +213,22 @@ class Ingest:
 
     def _judge(self, ingestion: "_Ingestion", raw: bytes, base: str) -> Parsed:
         """Every event of the body, or why not."""
-        headers, stream, plan = ingestion.arrival.headers, ingestion.stream, ingestion.plan
+        headers, stream = ingestion.arrival.headers, ingestion.stream
         are_cloud_events = True
-        if plan.body_format is Format.CLOUD_EVENT_BINARY:
+        if ingestion.body_format is Format.CLOUD_EVENT_BINARY:
             spans = EventSpans([cloud_events.from_headers(headers, raw)], "")
         else:
             spans = find_events(
                 raw,
-                plan.body_format,
+                ingestion.body_format,
                 events_max=self._limits.events_max,
                 event_bytes_max=self._limits.event_bytes_max,
             )
-            are_cloud_events = plan.body_format in {Format.CLOUD_EVENT, Format.CLOUD_EVENTS}
+            are_cloud_events = ingestion.body_format in {Format.CLOUD_EVENT, Format.CLOUD_EVENTS}
         context = Context(
             id_base=base,
-            accepted_at_ms=plan.now_ms,
-            key=plan.options.ordering_key,
+            accepted_at_ms=ingestion.now_ms,
+            key=ingestion.options.ordering_key,
             traceparent=admission.traceparent(headers.get(b"traceparent")),
             find_key=_find_key(stream.key_pointer) if stream.key_pointer else None,
             are_cloud_events=are_cloud_events,
@@ -253,7 +253,7 @@ class Ingest:
         reports = await self._publisher.publish(topic, parsed.events)
         took_s = monotonic() - begun_s
         self._seconds_of(stream).observe(took_s)
-        if self._spool is not None and ingestion.plan.options.is_async:
+        if self._spool is not None and ingestion.options.is_async:
             # What is not stored will be on the disk.
             request = _request(ingestion, reports, Fate.NOT_STORED)
             reports = await self._spool.keep(topic, parsed.events, reports, request)
@@ -274,21 +274,15 @@ class Ingest:
                 counter.inc(count)
 
 
-class _ReadingPlan(msgspec.Struct, frozen=True):
-    """How a request is to be read, as its head says."""
-
-    body_format: Format
-    options: RequestOptions
-    limits: BodyLimits
-    now_ms: int
-
-
 class _Ingestion(msgspec.Struct):
-    """What is known of a request when its body is there."""
+    """What the head of a request says, and how many events its body has."""
 
     arrival: Arrival
+    caller: Caller
     stream: Stream
-    plan: _ReadingPlan
+    body_format: Format
+    options: RequestOptions
+    now_ms: int
     event_count: int = 0
 
 
@@ -296,4 +290,4 @@ def _request(ingestion: _Ingestion, reports: Sequence[Report], or_fate: Fate) ->
     """The request as the ledger names it; it counts what is stored, or of the other fate."""
     stored = Fate.STORED
     count = sum([len(r.positions) for r in reports if r.fate is stored or r.fate is or_fate])
-    return Request(ingestion.arrival.request_id, ingestion.plan.now_ms, count)
+    return Request(ingestion.arrival.request_id, ingestion.now_ms, count)

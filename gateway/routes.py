@@ -100,7 +100,8 @@ class EventPaths:
                 case "POST", "events":
                     return await self._ingest.take(arrival)
                 case "POST", _:
-                    return await self._ingest.take_beacon(arrival, key=_query_key(arrival))
+                    key = read_query(arrival.query_string).get("key", [""])[0]
+                    return await self._ingest.take_beacon(arrival, key=key)
                 case "OPTIONS", _:
                     return self._preflight(arrival)
                 case _:
@@ -152,10 +153,6 @@ def _cors_headers(origin: str) -> tuple[tuple[bytes, bytes], ...]:
         (b"access-control-expose-headers", _EXPOSED),
         _VARY,
     )
-
-
-def _query_key(arrival: Arrival) -> str:
-    return read_query(arrival.query_string).get("key", [""])[0]
 
 
 async def _respond(send: Send, answer: Answer, more: tuple[tuple[bytes, bytes], ...]) -> None:

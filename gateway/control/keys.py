@@ -5,7 +5,6 @@ A key's hashes stay inside: what is shown of its texts is how many are good.
 
 import os
 from collections.abc import Awaitable, Callable
-from http import HTTPStatus
 from typing import Any
 
 import structlog
@@ -135,8 +134,8 @@ async def retire_key(key: PathName, caller: Admin, plane: Plane, when: When) -> 
     return await _store(plane, key, edit, when)
 
 
-@router.delete("/v1/keys/{key}", status_code=204)
-async def delete_key(key: PathName, caller: Admin, plane: Plane, when: When) -> Response:
+@router.delete("/v1/keys/{key}", status_code=204, response_class=Response)
+async def delete_key(key: PathName, caller: Admin, plane: Plane, when: When) -> None:
     _checked(plane.configuration.keys.get(key), caller)
 
     async def edit(before: ApiKey | None) -> None:
@@ -144,7 +143,6 @@ async def delete_key(key: PathName, caller: Admin, plane: Plane, when: When) -> 
 
     await plane.change(key_config_key(key), edit, when=when)
     log.info("key.removed", key=key, tenant=caller.tenant)
-    return Response(status_code=HTTPStatus.NO_CONTENT)
 
 
 @router.get("/v1/tenants/{tenant}", response_model=Tenant)
@@ -168,8 +166,8 @@ async def put_tenant(
     return as_json(after.known_fields(), item=after, is_new=before is None)
 
 
-@router.delete("/v1/tenants/{tenant}", status_code=204)
-async def delete_tenant(tenant: PathName, caller: Admin, plane: Plane, when: When) -> Response:
+@router.delete("/v1/tenants/{tenant}", status_code=204, response_class=Response)
+async def delete_tenant(tenant: PathName, caller: Admin, plane: Plane, when: When) -> None:
     caller.check_operator()
 
     async def edit(before: Tenant | None) -> None:
@@ -177,7 +175,6 @@ async def delete_tenant(tenant: PathName, caller: Admin, plane: Plane, when: Whe
             raise _unknown_tenant()
 
     await plane.change(tenant_config_key(tenant), edit, when=when)
-    return Response(status_code=HTTPStatus.NO_CONTENT)
 
 
 def shown(key: ApiKey) -> dict[str, Any]:

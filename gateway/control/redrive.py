@@ -37,7 +37,7 @@ SCAN_MAX = 50_000
 # What a person waits for a page; beyond that the counts are called incomplete.
 _SURVEY_S_MAX = 8.0
 # A re-drive answers before the 30 s after which clients commonly give up.
-_REDRIVE_S_MAX = 20.0
+REDRIVE_S_MAX = 20.0
 # Letters of one transaction: enough that its cost of some 20 ms (measured) is shared by many.
 _CHUNK = 100
 
@@ -103,11 +103,10 @@ class DeadLetters:
         *,
         after: Place | None = None,
         count_max: int,
-        scan_max: int = SCAN_MAX,
     ) -> DeadLetterPage:
-        """At most `count_max` that are wanted, having looked at no more than `scan_max`."""
+        """At most `count_max` that are wanted, having looked at no more than `SCAN_MAX`."""
         letters: list[Letter] = []
-        left = scan_max
+        left = SCAN_MAX
         for partition, span in await self._ranges(wanted, after):
             async for records in self._reader.range({partition: span}):
                 for record in records:
@@ -220,7 +219,6 @@ class KafkaDeadLetters:
         redrive_id: str,
         rate_per_s: float,
         count_max: int | None = None,
-        duration_s_max: float = _REDRIVE_S_MAX,
     ) -> Redriven:
         """Send letters of one stream again, each at most once ever; safe to stop at any moment."""
         assert wanted.stream is not None, "a re-drive is of one stream"
@@ -235,7 +233,7 @@ class KafkaDeadLetters:
             ) as write,
             open_dead_letters(self._bootstrap_servers) as letters,
         ):
-            until_s = time.monotonic() + duration_s_max
+            until_s = time.monotonic() + REDRIVE_S_MAX
             marked, done = await letters.redriven(), Redriven()
             begun_s = time.monotonic()
             # A chunk is written at once, so it must be small where the rate is.

@@ -46,10 +46,6 @@ def fault(value: bytes) -> tuple[str, str] | None:
     return None
 
 
-def is_binary(headers: Mapping[bytes, str]) -> bool:
-    return b"ce-specversion" in headers
-
-
 def from_headers(headers: Mapping[bytes, str], body: bytes) -> bytes:
     """The structured event that a request in binary mode stands for."""
     attributes: dict[str, str] = {}

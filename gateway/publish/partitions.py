@@ -10,14 +10,10 @@ _MASK = 0xFFFFFFFF
 
 
 def partition_of(key: bytes, partition_count: int) -> int:
-    return _positive_hash(key) % partition_count
+    return (murmur2(key) & 0x7FFFFFFF) % partition_count
 
 
 @lru_cache(maxsize=_KEYS_REMEMBERED)
-def _positive_hash(key: bytes) -> int:
-    return murmur2(key) & 0x7FFFFFFF
-
-
 def murmur2(data: bytes) -> int:
     """Austin Appleby's hash as in org.apache.kafka.common.utils.Utils."""
     length = len(data)

@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 
 from deploy.cli.commands import app
 from deploy.local.cluster import Cluster
+from gateway.control import redrive
 from gateway.control.redrive import (
     KafkaDeadLetters,
     Redriven,
@@ -94,7 +95,9 @@ def ids(values: Sequence[bytes]) -> Counter[str]:
     return Counter(json.loads(value)["id"] for value in values)
 
 
-def test_what_is_asked_for_is_found_page_by_page(kafka: Cluster) -> None:
+def test_what_is_asked_for_is_found_page_by_page(
+    kafka: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(kafka, [a_dead_letter("paged", n, reason=f"status_{400 + n % 2}") for n in range(25)])
 
     async def read() -> tuple[list[str], int, set[Place]]:
@@ -110,7 +113,8 @@ def test_what_is_asked_for_is_found_page_by_page(kafka: Cluster) -> None:
             assert (await letters.page(wanted, after=Place(99, 0), count_max=1)).letters == ()
             later = DeadLetterFilter(stream="paged", from_ms=now_ms() + 3_600_000)
             assert (await letters.page(later, count_max=5)).letters == ()
-            looked = await letters.page(DeadLetterFilter(stream="nobodys"), count_max=5, scan_max=3)
+            monkeypatch.setattr(redrive, "SCAN_MAX", 3)
+            looked = await letters.page(DeadLetterFilter(stream="nobodys"), count_max=5)
             assert (looked.letters, looked.next is not None) == ((), True)
         return found, pages, places
 
@@ -196,16 +200,12 @@ def test_a_kill_between_writing_and_marking_sends_nothing_twice(kafka: Cluster) 
     )
 
 
-def test_a_rate_is_kept_and_a_time_limit_ends_in_between(kafka: Cluster) -> None:
+def test_a_rate_is_kept_and_a_time_limit_ends_in_between(
+    kafka: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(kafka, [a_dead_letter("slowly", n) for n in range(30)])
-    done = asyncio.run(
-        do_redrive(
-            kafka,
-            DeadLetterFilter(stream="slowly"),
-            rate_per_s=10,
-            duration_s_max=1.5,
-        )
-    )
+    monkeypatch.setattr(redrive, "REDRIVE_S_MAX", 1.5)
+    done = asyncio.run(do_redrive(kafka, DeadLetterFilter(stream="slowly"), rate_per_s=10))
     # Ten at a time, a second apart.
     assert done.count in {10, 20}
     assert done.next is not None
