@@ -5,6 +5,7 @@ A key's hashes stay inside: what is shown of its texts is how many are good.
 
 import os
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import structlog
@@ -100,48 +101,41 @@ async def put_key(
                 when.check(known)
             raise Problem("key_in_use", f"There is a key {key!r}: rotate or delete it.")
 
-    async def edit(before: ApiKey | None) -> ApiKey:
-        check_new(before)
+    async def edit(_: ApiKey | None) -> ApiKey:
         if "secrets" in given:
             raise ConfigError("secrets", "they are made here")
         secrets = [{"hash": secret.hash, "signing_key": secret.signing_key}]
         return strictly(ApiKey.of({**named(given, id=key), "secrets": secrets}), None)
 
-    # First of all: of what is somebody else's, a condition must not tell anything.
-    check_new(plane.configuration.keys.get(key))
-    return await _store(plane, key, edit, when, text=text)
+    return await _store(plane, key, edit, when, check=check_new, text=text)
 
 
 @router.post("/v1/keys/{key}/rotate", response_model=ApiKey)
 async def rotate_key(key: PathName, caller: Admin, plane: Plane, when: When) -> Response:
     """A second text for a key: both are good, until `retire` or the next rotation."""
-    text = _new_text(_checked(plane.configuration.keys.get(key), caller).kind, key)
+    check = partial(_checked, caller=caller)
+    text = _new_text(check(plane.configuration.keys.get(key)).kind, key)
 
-    async def edit(before: ApiKey | None) -> ApiKey:
-        now = _checked(before, caller)
-        return now.with_new(secret_from(text, signs=now.must_sign))
+    async def edit(before: ApiKey) -> ApiKey:
+        return before.with_new(secret_from(text, signs=before.must_sign))
 
-    return await _store(plane, key, edit, when, text=text)
+    return await _store(plane, key, edit, when, check=check, text=text)
 
 
 @router.post("/v1/keys/{key}/retire", response_model=ApiKey)
 async def retire_key(key: PathName, caller: Admin, plane: Plane, when: When) -> Response:
     """From now on only the newest text of the key is good."""
 
-    async def edit(before: ApiKey | None) -> ApiKey:
-        return _checked(before, caller).with_newest_only()
+    async def edit(before: ApiKey) -> ApiKey:
+        return before.with_newest_only()
 
-    return await _store(plane, key, edit, when)
+    return await _store(plane, key, edit, when, check=partial(_checked, caller=caller))
 
 
 @router.delete("/v1/keys/{key}", status_code=204, response_class=Response)
 async def delete_key(key: PathName, caller: Admin, plane: Plane, when: When) -> None:
-    _checked(plane.configuration.keys.get(key), caller)
-
-    async def edit(before: ApiKey | None) -> None:
-        _checked(before, caller)
-
-    await plane.change(key_config_key(key), edit, when=when)
+    check = partial(_checked, caller=caller)
+    await plane.change(key_config_key(key), None, when=when, check=check)
     log.info("key.removed", key=key, tenant=caller.tenant)
 
 
@@ -190,12 +184,13 @@ def _new_text(kind: KeyKind, key_id: str) -> str:
 async def _store(
     plane: ControlPlane,
     key_id: str,
-    edit: Callable[[ApiKey | None], Awaitable[ApiKey]],
+    edit: Callable[[Any], Awaitable[ApiKey]],
     when: Preconditions,
     *,
+    check: Callable[[ApiKey | None], object],
     text: str | None = None,
 ) -> Response:
-    before, after = await plane.change(key_config_key(key_id), edit, when=when)
+    before, after = await plane.change(key_config_key(key_id), edit, when=when, check=check)
     log.info("key.written", key=after.id, tenant=after.tenant)
     # A key's text is shown once, to whoever has it made.
     return as_json(

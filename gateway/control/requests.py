@@ -96,22 +96,27 @@ class ControlPlane:
     async def change(
         self,
         config_key: bytes,
-        edit: Callable[[Any], Awaitable[ConfigObject | None]],
+        edit: Callable[[Any], Awaitable[ConfigObject | None]] | None,
         *,
         when: Preconditions,
+        check: Callable[[Any], object] = lambda _: None,
     ) -> tuple[Any, Any]:
         """Make one object anew, or None of it; the object before, and after.
 
         `edit` gets the newest object, None when there is none, and may be asked more than once.
+        First of all `check` refuses what is not for the caller to change: of what is somebody
+        else's, a condition must not tell anything.
         """
+        check(self.configuration.object(config_key))
         before: ConfigObject | None = None
         after: ConfigObject | None = None
 
         async def record(configuration: Configuration) -> bytes | None:
             nonlocal before, after
             before = configuration.object(config_key)
+            check(before)
             when.check(before)
-            after = await edit(before)
+            after = None if edit is None else await edit(before)
             return None if after is None else after.to_json()
 
         await self.store.change(config_key, record)

@@ -55,14 +55,12 @@ async def put_stream(
             raise Problem("stream_in_use", f"The name {stream!r} belongs to somebody else.")
 
     async def edit(before: Stream | None) -> Stream:
-        check_owner(before)
         wanted = _read(named(given, name=stream, tenant=caller.tenant), before)
         await plane.store.make_topic(wanted)
         return wanted
 
-    # First of all: of what is somebody else's, a condition must not tell anything.
-    check_owner(plane.configuration.streams.get(stream))
-    before, after = await plane.change(stream_config_key(stream), edit, when=when)
+    key = stream_config_key(stream)
+    before, after = await plane.change(key, edit, when=when, check=check_owner)
     log.info("stream.written", stream=stream, tenant=caller.tenant)
     return as_json(shown(after), item=after, is_new=before is None)
 

@@ -183,6 +183,9 @@ def test_a_condition_tells_nothing_of_what_is_somebody_elses(config: FixedConfig
             assert "etag" not in put.headers
             delete = running.client.delete(path, headers=headers)
             assert delete.status_code == (403 if path == TENANT else 404)
+        for action in ("rotate", "retire"):
+            post = running.client.post(f"{KEY_PATH}/{action}", headers=headers)
+            assert (post.status_code, "etag" in post.headers) == (404, False)
 
 
 def test_a_key_is_made_once_only(gateway: RunningGateway) -> None:
