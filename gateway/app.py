@@ -1,6 +1,5 @@
 """Puts the gateway's HTTP application together."""
 
-from time import monotonic
 from typing import Any
 
 import structlog
@@ -12,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Match
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from gateway.answers import problem_answer
 from gateway.callers import Callers, ConfigSource
@@ -23,18 +22,15 @@ from gateway.control.receipt_store import KafkaReceipts, ReceiptStore
 from gateway.control.redrive import DeadLetterStore, KafkaDeadLetters
 from gateway.control.requests import ControlPlane
 from gateway.control.store import ControlStore
-from gateway.http.access_log import AccessLog
 from gateway.http.openapi import document
 from gateway.ingest import Ingest
-from gateway.intake.admission import echoed_request_id
 from gateway.problems import Problem, pointer_to
 from gateway.publish.ledger import AckLedger
 from gateway.publish.publisher import Publisher
 from gateway.publish.spool import Spool
-from gateway.routes import EventPaths, new_request_id
+from gateway.routes import EventPaths
 from gateway.settings import Settings
 from shared.config.model import ConfigError, config_error
-from shared.metric_names import GATEWAY_REQUESTS
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.metrics import Metrics
 from shared.runtime.resolver import Resolver
@@ -70,7 +66,6 @@ def create_app(
         resolve=Resolver(),
         box=settings.secret_box,
     )
-    others = _control_app(plane)
     ingest = Ingest(
         settings=settings,
         publisher=publisher,
@@ -80,14 +75,7 @@ def create_app(
         ledger=ledger,
         spool=spool,
     )
-    access_log = AccessLog()
-    return EventPaths(
-        _Counted(others, metrics, access_log),
-        ingest=ingest,
-        callers=callers,
-        metrics=metrics,
-        access_log=access_log,
-    )
+    return EventPaths(_control_app(plane), ingest=ingest, callers=callers, metrics=metrics)
 
 
 def described(settings: Settings) -> dict[str, Any]:
@@ -120,39 +108,6 @@ def _control_app(plane: ControlPlane) -> FastAPI:
     for kind in _REFUSALS:
         app.add_exception_handler(kind, _tell)
     return app
-
-
-class _Counted:
-    """An application whose answers are counted, logged, and carry their request's number."""
-
-    def __init__(self, app: ASGIApp, metrics: Metrics, access_log: AccessLog) -> None:
-        self._app = app
-        self._access_log = access_log
-        self._requests = metrics.counter(GATEWAY_REQUESTS)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request_id, begun_s = new_request_id(), monotonic()
-        scope.setdefault("state", {})["request_id"] = request_id
-        given = dict(scope.get("headers", ())).get(b"x-request-id")
-        echoed = echoed_request_id(given.decode("latin-1") if given else None, otherwise=request_id)
-
-        async def counted(message: dict[str, object]) -> None:
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                assert isinstance(status, int)
-                self._requests.labels("other", str(status)).inc()
-                self._access_log.note(
-                    "control", scope, status=status, request_id=request_id, begun_s=begun_s
-                )
-                headers = message.setdefault("headers", [])
-                assert isinstance(headers, list)
-                headers.append((b"x-request-id", echoed.encode()))
-            await send(message)
-
-        if scope["method"] == "HEAD":
-            # The server leaves the body out.
-            scope = {**scope, "method": "GET"}
-        await self._app(scope, receive, counted)  # type: ignore[arg-type]  # a narrower Send
 
 
 async def _tell(request: Request, error: Exception) -> Response:

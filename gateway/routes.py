@@ -1,7 +1,8 @@
-"""Serves the paths that take events: HTTP to the ingest, its answers back, and browsers' CORS.
+"""Serves the paths that take events, with browsers' CORS, and passes all others on.
 
-Plain ASGI: these run for every request, and a framework's request object costs as much as the rest
-of it. What a request means is decided elsewhere (gateway.ingest and what it uses).
+Every answer is counted, and carries its request's number. Plain ASGI: this runs for every request,
+and a framework's request object costs as much as the rest of it. What a request means is decided
+elsewhere (gateway.ingest and what it uses).
 """
 
 import os
@@ -11,7 +12,7 @@ from http import HTTPStatus
 from time import monotonic, time_ns
 
 import structlog
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.answers import PROBLEM_TYPE, Answer, problem_answer
 from gateway.callers import Callers
@@ -43,28 +44,25 @@ class EventPaths:
     """POST /v1/streams/{stream}/events and .../beacon; every other path goes to `others`."""
 
     def __init__(
-        self,
-        others: ASGIApp,
-        *,
-        ingest: Ingest,
-        callers: Callers,
-        metrics: Metrics,
-        access_log: AccessLog,
+        self, others: ASGIApp, *, ingest: Ingest, callers: Callers, metrics: Metrics
     ) -> None:
         self._others = others
-        self._access_log = access_log
+        self._access_log = AccessLog()
         self._ingest = ingest
         self._callers = callers
         self._requests_of = cache(metrics.counter(GATEWAY_REQUESTS).labels)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        match = _PATH.fullmatch(scope["path"]) if scope["type"] == "http" else None
-        if match is None:
-            await self._others(scope, receive, send)
-            return
-        stream, what = match[1], match[2]
         request_id = new_request_id()
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        echoed = admission.echoed_request_id(headers.get(b"x-request-id"), otherwise=request_id)
+        more: tuple[tuple[bytes, bytes], ...] = ((b"x-request-id", echoed.encode()),)
+        match = _PATH.fullmatch(scope["path"])
+        if match is None:
+            scope.setdefault("state", {})["request_id"] = request_id
+            await self._pass_on(scope, receive, send, more)
+            return
+        stream, what = match[1], match[2]
         arrival = Arrival(
             stream=stream,
             headers=headers,
@@ -83,13 +81,31 @@ class EventPaths:
             )
         if answer is None:
             return
-        echoed = admission.echoed_request_id(headers.get(b"x-request-id"), otherwise=request_id)
-        more: tuple[tuple[bytes, bytes], ...] = ((b"x-request-id", echoed.encode()),)
         origin = headers.get(b"origin")
         is_preflight = scope["method"] == "OPTIONS"
         if origin and not is_preflight and self._callers.allowed_origin(origin, stream):
             more += _cors_headers(origin)
         await _respond(send, answer, more)
+
+    async def _pass_on(
+        self, scope: Scope, receive: Receive, send: Send, more: tuple[tuple[bytes, bytes], ...]
+    ) -> None:
+        begun_s, request_id = monotonic(), scope["state"]["request_id"]
+
+        async def counted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                self._requests_of("other", str(status)).inc()
+                self._access_log.note(
+                    "control", scope, status=status, request_id=request_id, begun_s=begun_s
+                )
+                message["headers"] = [*message.get("headers", ()), *more]
+            await send(message)
+
+        if scope["method"] == "HEAD":
+            # The server leaves the body out.
+            scope = {**scope, "method": "GET"}
+        await self._others(scope, receive, counted)
 
     async def _answer(  # noqa: PLR0911 - one for each way in which a request can end
         self, method: str, what: str, arrival: Arrival
