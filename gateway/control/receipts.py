@@ -100,11 +100,10 @@ async def show_receipt(
         request = await _find(plane.receipts, request_id, came_ms, since_ms=query.from_ms)
         stream = _stream(request, caller, plane.configuration)
         trail, places = await _follow(plane, request, stream)
-    origins = _origins(request)
     wanted = [
-        (place, origin, event)
-        for place, origin, event in origins
-        if query.event in {None, event} and place >= query.after
+        (origin, event)
+        for origin, event in _events(request)
+        if query.event in {None, event} and _place(origin) >= query.after
     ]
     page, more = wanted[: query.limit], wanted[query.limit :]
     return as_json(
@@ -112,11 +111,11 @@ async def show_receipt(
             "request_id": request_id,
             "stream": stream.name,
             "accepted_at_ms": request.accepted_at_ms,
-            "count": max(request.count, len(origins)),
+            "count": max(request.count, len(request.ids)),
             "is_complete": request.is_complete and trail.is_whole,
             "destinations": {_name(who): counts_of(events) for who, events in places.items()},
             "events": [_event(places, *each) for each in page],
-            "next": str(more[0][0]) if more else None,
+            "next": str(_place(more[0][0])) if more else None,
         }
     )
 
@@ -161,7 +160,7 @@ async def _follow(
     plane: ControlPlane, request: AckedRequest, stream: Stream
 ) -> tuple[Trail, ByDestination]:
     destination_ids = {each.id for each in plane.configuration.destinations_of(stream.name)}
-    origins = [origin for _, origin, _ in _origins(request)]
+    origins = [origin for origin, _ in _events(request)]
     trail = await plane.receipts.trail(
         origins, since_ms=request.accepted_at_ms, destination_ids=destination_ids
     )
@@ -180,19 +179,20 @@ def _unknown() -> Problem:
     )
 
 
-def _origins(request: AckedRequest) -> list[tuple[Place, Origin, str]]:
-    """Each event of a request in the order of its places, with its id."""
-    return [
-        (Place(partition, offset), Origin(request.topic, partition, offset), event_id)
-        for (partition, offset), event_id in sorted(request.ids.items())
-    ]
+def _events(request: AckedRequest) -> list[tuple[Origin, str]]:
+    """Where each event of a request is, in that order, with its id."""
+    return [(Origin(request.topic, *at), event_id) for at, event_id in sorted(request.ids.items())]
 
 
-def _event(places: ByDestination, place: Place, origin: Origin, event_id: str) -> dict[str, Any]:
+def _place(origin: Origin) -> Place:
+    return Place(origin.partition, origin.offset)
+
+
+def _event(places: ByDestination, origin: Origin, event_id: str) -> dict[str, Any]:
     return {
         "id": event_id,
-        "partition": place.partition,
-        "offset": place.offset,
+        "partition": origin.partition,
+        "offset": origin.offset,
         "destinations": {_name(who): events[origin].fields() for who, events in places.items()},
     }
 

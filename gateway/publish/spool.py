@@ -7,6 +7,7 @@ sent, with the ids they had: at least once, after those that came meanwhile.
 
 import asyncio
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from time import time
 
@@ -181,14 +182,10 @@ class Spool:
 
     async def _drain(self, file: SpoolFile) -> bool:
         """Send what is in a file; whether all of it is in Kafka now."""
-        together: list[Spooled] = []
-        is_whole = True
-        for request in file.requests():
-            together.append(request)
-            if len(together) == _TOGETHER:
-                is_whole = await self._send(file, together) and is_whole
-                together = []
-        return await self._send(file, together) and is_whole
+        requests, is_whole = file.requests(), True
+        while together := list(islice(requests, _TOGETHER)):
+            is_whole = await self._send(file, together) and is_whole
+        return is_whole
 
     async def _send(self, file: SpoolFile, requests: Sequence[Spooled]) -> bool:
         answers = await asyncio.gather(
