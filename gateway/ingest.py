@@ -25,8 +25,8 @@ from gateway.idempotency import Replays, id_base
 from gateway.intake import admission, cloud_events
 from gateway.intake.admission import Format
 from gateway.intake.byte_budget import ByteBudget
-from gateway.intake.event_finder import EventSpans, find_events
-from gateway.intake.events import Context, EventLimits, Parsed, key_finder, read_events
+from gateway.intake.event_finder import EventLimits, EventSpans, find_events
+from gateway.intake.events import Context, Parsed, key_finder, read_events
 from gateway.intake.plain_events import read_plain
 from gateway.intake.request_body import Body, BodyLimits
 from gateway.intake.schemas import SchemaError, keep_fitting
@@ -218,12 +218,7 @@ class Ingest:
         if ingestion.body_format is Format.CLOUD_EVENT_BINARY:
             spans = EventSpans([cloud_events.from_headers(headers, raw)], "")
         else:
-            spans = find_events(
-                raw,
-                ingestion.body_format,
-                events_max=self._limits.events_max,
-                event_bytes_max=self._limits.event_bytes_max,
-            )
+            spans = find_events(raw, ingestion.body_format, self._limits)
             are_cloud_events = ingestion.body_format in {Format.CLOUD_EVENT, Format.CLOUD_EVENTS}
         context = Context(
             id_base=base,

@@ -7,13 +7,14 @@ objects that our own reader takes from a body, and an example for every answer.
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
 from fastapi.openapi.utils import get_openapi
 from pydantic.alias_generators import to_camel
 from starlette.routing import BaseRoute
 
 from gateway.control.requests import PROBLEMS_MEMBER
 from gateway.http.openapi_events import EVENT_SCHEMAS, Json, event_paths
-from gateway.problems import CATALOGUE
+from gateway.problems import CATALOGUE, Problem
 from gateway.settings import Settings
 
 _REQUEST_ID = "01939f2e-7b1c-7cc3-98c4-dc0c0c07398f"
@@ -115,14 +116,7 @@ def _add_problems(path: str, operation: Json) -> None:
             str(kind.status),
             {"description": kind.title, "content": {"application/problem+json": content}},
         )
-        example = {
-            "type": f"urn:hifi:problem:{code}",
-            "title": kind.title,
-            "status": kind.status,
-            "detail": f"{kind.title}.",
-            "code": code,
-            "request_id": _REQUEST_ID,
-        }
+        example = msgspec.json.decode(Problem(code, f"{kind.title}.").to_json(_REQUEST_ID))
         response["content"]["application/problem+json"]["examples"][code] = {"value": example}
 
 
@@ -141,13 +135,14 @@ def _resolved(schema: Json, schemas: Json) -> Json:
 def _sample(schema: Json, schemas: Json) -> Any:  # noqa: PLR0911 - one for each kind of schema
     """A value that fits: of each member its own example, its default, or the first allowed."""
     schema = _resolved(schema, schemas)
-    for name in ("examples", "enum", "anyOf"):
-        if name in schema and "default" not in schema:
-            first = schema[name][0]
-            return _sample(first, schemas) if name == "anyOf" else first
     for name in ("default", "const"):
         if name in schema:
             return schema[name]
+    for name in ("examples", "enum"):
+        if name in schema:
+            return schema[name][0]
+    if "anyOf" in schema:
+        return _sample(schema["anyOf"][0], schemas)
     match schema.get("type"):
         case "object":
             return {

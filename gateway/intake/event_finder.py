@@ -23,6 +23,13 @@ _HARMLESS_BYTES = 65_536
 
 
 @dataclass(frozen=True, slots=True)
+class EventLimits:
+    events_max: int
+    event_bytes_max: int
+    json_depth_max: int = 100
+
+
+@dataclass(frozen=True, slots=True)
 class EventSpans:
     """The events of a body, and the JSON pointer before each one's index ("" for a lone one)."""
 
@@ -43,10 +50,9 @@ _WRAPPED = msgspec.json.Decoder(_Wrapped)
 _MAYBE_WRAPPED = msgspec.json.Decoder(_MaybeWrapped)
 
 
-def find_events(
-    body: bytes, body_format: Format, *, events_max: int, event_bytes_max: int
-) -> EventSpans:
+def find_events(body: bytes, body_format: Format, limits: EventLimits) -> EventSpans:
     """Find the events of a text body. Raises Problem when the body as a whole cannot be taken."""
+    events_max, event_bytes_max = limits.events_max, limits.event_bytes_max
     try:
         # msgspec does not look into strings that it skips: this does, for every byte.
         if not body.isascii():

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from gateway.intake.cloud_events import fault
-from gateway.intake.event_finder import EventSpans
+from gateway.intake.event_finder import EventLimits, EventSpans
 from gateway.intake.json_depth import is_deeper
 from gateway.intake.record_encoding import pack_count, pack_header, pack_headers, pack_value
 from shared.event.envelope import event_headers
@@ -61,13 +61,6 @@ class Rejection:
     code: str
     detail: str
     pointer: str
-
-
-@dataclass(frozen=True, slots=True)
-class EventLimits:
-    events_max: int
-    event_bytes_max: int
-    json_depth_max: int = 100
 
 
 @dataclass(slots=True)

@@ -15,14 +15,13 @@ from typing import Annotated, overload
 
 import msgspec
 
-from gateway.intake.event_finder import EventSpans, Raws
+from gateway.intake.event_finder import EventLimits, EventSpans, Raws
 from gateway.intake.events import (
     ID_LENGTH_MAX,
     TIME_MS_MAX,
     TIME_MS_MIN,
     Context,
     Event,
-    EventLimits,
     Packer,
     Parsed,
     time_ms_of,

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.intake.admission import Format
-from gateway.intake.event_finder import find_events
-from gateway.intake.events import Context, Event, EventLimits, Parsed, read_events
+from gateway.intake.event_finder import EventLimits, find_events
+from gateway.intake.events import Context, Event, Parsed, read_events
 from gateway.problems import Problem
 from shared.event.envelope import EVENT_ID, EVENT_TIME
 from tests.support.record_headers import headers_of
@@ -19,12 +19,7 @@ CONTEXT = Context(id_base="req", accepted_at_ms=ACCEPTED_AT_MS)
 
 
 def read(body: bytes, context: Context = CONTEXT, limits: EventLimits = LIMITS) -> Parsed:
-    found = find_events(
-        body,
-        Format.JSON,
-        events_max=limits.events_max,
-        event_bytes_max=limits.event_bytes_max,
-    )
+    found = find_events(body, Format.JSON, limits)
     return read_events(found, context=context, limits=limits)
 
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.intake.admission import Format
-from gateway.intake.event_finder import find_events
-from gateway.intake.events import Context, EventLimits, Parsed, read_events
+from gateway.intake.event_finder import EventLimits, find_events
+from gateway.intake.events import Context, Parsed, read_events
 from gateway.intake.plain_events import PlainEvents, read_plain
 from gateway.intake.record_batch import RecordBatch
 
@@ -45,12 +45,7 @@ plain = st.fixed_dictionaries(
 
 
 def both(body: bytes, context: Context, body_format: Format = Format.JSON) -> list[Parsed | None]:
-    found = find_events(
-        body,
-        body_format,
-        events_max=LIMITS.events_max,
-        event_bytes_max=LIMITS.event_bytes_max,
-    )
+    found = find_events(body, body_format, LIMITS)
     return [
         read_plain(found, body, context=context, limits=LIMITS),
         read_events(found, context=context, limits=LIMITS),
