@@ -108,7 +108,8 @@ class Callers:
     def __init__(self, config: ConfigSource, settings: Settings) -> None:
         self._config = config
         self.is_on = settings.asks_for_keys
-        self._tokens = TokenReader.of(settings)
+        key_set = settings.jwt_keys_file
+        self._tokens = None if key_set is None else TokenReader(key_set, settings)
         self._operator = _operator(settings.operator_key) if settings.operator_key else None
 
     def of_request(

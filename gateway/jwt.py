@@ -22,9 +22,8 @@ TENANT_CLAIM = "tenant"
 class TokenReader:
     """Reads tokens that one issuer has signed for one audience."""
 
-    def __init__(self, key_set: Path, *, issuer: str, audience: str) -> None:
-        self._issuer = issuer
-        self._audience = audience
+    def __init__(self, key_set: Path, settings: Settings) -> None:
+        self._issuer, self._audience = settings.jwt_issuer, settings.jwt_audience
         try:
             keys = jwt.PyJWKSet.from_dict(json.loads(key_set.read_text()))
         except (OSError, ValueError, TypeError, jwt.PyJWTError) as error:
@@ -33,14 +32,6 @@ class TokenReader:
                 " name the file with the issuer's public keys."
             ) from error
         self._keys: dict[str | None, Any] = {key.key_id: key for key in keys.keys}
-
-    @classmethod
-    def of(cls, settings: Settings) -> "TokenReader | None":
-        """The reader that was asked for, if one was."""
-        if settings.jwt_keys_file is None:
-            return None
-        issuer, audience = settings.jwt_issuer, settings.jwt_audience
-        return cls(settings.jwt_keys_file, issuer=issuer, audience=audience)
 
     def read(self, token: str) -> tuple[str, frozenset[str]]:
         """Tenant and scopes; Problem when the token is not to be believed."""

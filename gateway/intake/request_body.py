@@ -1,7 +1,7 @@
 """Reads a request's body within its limits of size, time and memory."""
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import monotonic
 
 from starlette.types import Message, Receive
@@ -39,37 +39,29 @@ class BodyLimits:
         )
 
 
+@dataclass(slots=True, eq=False)
 class Body:
     """One request's body. Its bytes count as in flight from before they are read to `release`."""
 
-    def __init__(
-        self,
-        receive: Receive,
-        *,
-        byte_budget: ByteBudget,
-        tenant: str,
-        overdue_bytes: int,
-        limits: BodyLimits,
-    ) -> None:
-        self._receive = receive
-        self._byte_budget = byte_budget
-        self._tenant = tenant
-        self._overdue_bytes = overdue_bytes
-        self._limits = limits
-        self._until_s = 0.0
-        self._held = 0
+    receive: Receive
+    byte_budget: ByteBudget
+    tenant: str
+    overdue_bytes: int
+    limits: BodyLimits
+    _until_s: float = field(default=0.0, init=False)
+    _held: int = field(default=0, init=False)
 
     async def read(self, content_length: str | None, *, is_whole: bool = False) -> bytes:
         """The whole body, or a Problem: too large, too slow, or no room for it."""
         # The HTTP parser has made sure that the header is a number.
         announced = 0 if content_length is None else int(content_length)
-        self._until_s = monotonic() + self._limits.total_s
-        if announced > self._limits.body_bytes_max:
+        self._until_s = monotonic() + self.limits.total_s
+        if announced > self.limits.body_bytes_max:
             raise await self._too_large()
         self._hold(announced)
         if is_whole:
             # It came together with the head: no deadline can pass.
-            chunk, has_more = _content(await self._receive())
+            chunk, has_more = _content(await self.receive())
         else:
             chunk, has_more = await self._chunk()
         if not has_more and len(chunk) <= announced:
@@ -77,7 +69,7 @@ class Body:
         chunks = [chunk]
         byte_count = len(chunk)
         while True:
-            if byte_count > self._limits.body_bytes_max:
+            if byte_count > self.limits.body_bytes_max:
                 raise await self._too_large(has_more=has_more)
             self._hold(byte_count)
             if not has_more:
@@ -93,35 +85,35 @@ class Body:
         return opened(
             encoding,
             wire,
-            bytes_max=self._limits.decompressed_bytes_max,
-            ratio_max=self._limits.ratio_max,
+            bytes_max=self.limits.decompressed_bytes_max,
+            ratio_max=self.limits.ratio_max,
             hold=lambda byte_count: self._hold(len(wire) + byte_count),
         )
 
     def release(self) -> None:
         if self._held:
-            self._byte_budget.leave(self._held, tenant=self._tenant)
+            self.byte_budget.leave(self._held, tenant=self.tenant)
             self._held = 0
 
     def _hold(self, byte_count: int) -> None:
         """Count so many bytes as ours; those that were announced are counted already."""
         if byte_count > self._held:
-            self._byte_budget.enter(
-                byte_count - self._held, tenant=self._tenant, overdue_bytes=self._overdue_bytes
+            self.byte_budget.enter(
+                byte_count - self._held, tenant=self.tenant, overdue_bytes=self.overdue_bytes
             )
             self._held = byte_count
 
     async def _chunk(self) -> tuple[bytes, bool]:
         left_s = self._until_s - monotonic()
-        wait_s = min(self._limits.stall_s, left_s)
+        wait_s = min(self.limits.stall_s, left_s)
         try:
             async with asyncio.timeout(wait_s):
-                message = await self._receive()
+                message = await self.receive()
         except TimeoutError as error:
             detail = (
-                f"No byte of the body came for {self._limits.stall_s:g} s."
+                f"No byte of the body came for {self.limits.stall_s:g} s."
                 if wait_s < left_s
-                else f"The body did not end within {self._limits.total_s:g} s."
+                else f"The body did not end within {self.limits.total_s:g} s."
             )
             raise Problem("body_timeout", detail, headers=_CLOSE) from error
         return _content(message)
@@ -129,10 +121,10 @@ class Body:
     async def _too_large(self, *, has_more: bool = True) -> Problem:
         """Read on up to one cap: a client that is still sending would not see our answer."""
         byte_count = 0
-        while has_more and byte_count <= self._limits.body_bytes_max:
+        while has_more and byte_count <= self.limits.body_bytes_max:
             chunk, has_more = await self._chunk()
             byte_count += len(chunk)
-        return body_too_large(self._limits.body_bytes_max, closes=has_more)
+        return body_too_large(self.limits.body_bytes_max, closes=has_more)
 
 
 def _content(message: Message) -> tuple[bytes, bool]:

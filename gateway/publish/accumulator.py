@@ -58,30 +58,24 @@ class _Batch:
         return count
 
 
+@dataclass(slots=True, eq=False)
 class Accumulator:
     """The batches of one Kafka partition: at most one on its way, the others waiting."""
 
-    def __init__(
-        self,
-        *,
-        partition: int,
-        new_builder: Callable[[], RecordBatch],
-        send: Callable[[int, RecordBatch], Awaitable[int]],
-        gate: Callable[[], Awaitable[object]],
-    ) -> None:
-        self.partition = partition
-        # For spreading events without a key evenly.
-        self.assigned_bytes = 0
-        self._new_builder = new_builder
-        self._send = send
-        self._gate = gate
-        self._waiting: deque[_Batch] = deque()
-        self._on_its_way: _Batch | None = None
-        self._sender: asyncio.Task[None] | None = None
-        self._stored_count = 0
-        # As of the last sweep: how many batches were stored, and when that number last moved.
-        self._stored_seen = 0
-        self._moved_at_s = 0.0
+    partition: int
+    new_builder: Callable[[], RecordBatch]
+    send: Callable[[int, RecordBatch], Awaitable[int]]
+    # Opens when there is a producer.
+    gate: Callable[[], Awaitable[object]]
+    # For spreading events without a key evenly.
+    assigned_bytes: int = 0
+    _waiting: deque[_Batch] = field(default_factory=deque, init=False)
+    _on_its_way: _Batch | None = field(default=None, init=False)
+    _sender: asyncio.Task[None] | None = field(default=None, init=False)
+    _stored_count: int = field(default=0, init=False)
+    # As of the last sweep: how many batches were stored, and when that number last moved.
+    _stored_seen: int = field(default=0, init=False)
+    _moved_at_s: float = field(default=0.0, init=False)
 
     @property
     def is_filling(self) -> bool:
@@ -110,10 +104,10 @@ class Accumulator:
         self, events: Sequence[Event], positions: Sequence[int], *, now_s: float, now_ms: int
     ) -> BatchSlice:
         """Take as many of the events as go into one batch, at least one."""
-        batch = self._waiting[-1] if self._waiting else _Batch(self._new_builder())
+        batch = self._waiting[-1] if self._waiting else _Batch(self.new_builder())
         count = batch.fill(events, now_ms)
         if count == 0:
-            batch = _Batch(self._new_builder())
+            batch = _Batch(self.new_builder())
             count = batch.fill(events, now_ms)
         if batch.count == 0:
             self._waiting.append(batch)
@@ -167,7 +161,7 @@ class Accumulator:
         await asyncio.sleep(0)
         while self._waiting:
             # While there is no producer, events wait here, where they can still be withdrawn.
-            await self._gate()
+            await self.gate()
             if not self._waiting:
                 break
             self._on_its_way = self._waiting.popleft()
@@ -177,7 +171,7 @@ class Accumulator:
 
     async def _send_one(self, batch: _Batch) -> None:
         try:
-            offset = await self._send(self.partition, batch.builder)
+            offset = await self.send(self.partition, batch.builder)
         except NotStoredError as error:
             for part in batch.slices:
                 part.settle(Report(Fate.NOT_STORED, part.positions, reason=str(error)))
@@ -204,7 +198,7 @@ class Accumulator:
 
     def _rebuilt(self, slices: Sequence[BatchSlice]) -> _Batch:
         """A batch of some slices of another; it is smaller, so they fit."""
-        batch = _Batch(self._new_builder())
+        batch = _Batch(self.new_builder())
         for part in slices:
             part.start = batch.count
             filled = batch.fill(part.events, part.taken_at_ms)

@@ -8,6 +8,7 @@ each event whether it is stored, not stored, or not known; nothing else leaves t
 import asyncio
 import contextlib
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
 from typing import Protocol
@@ -81,30 +82,23 @@ class Publisher(Protocol):
         """Why events cannot be stored right now; None when they can."""
 
 
+@dataclass(eq=False)
 class KafkaPublisher:
     """The publisher that the gateway runs with."""
 
-    def __init__(
-        self,
-        bootstrap_servers: str,
-        *,
-        ack_deadline_s: float,
-        queue_deadline_s: float,
-        batch_bytes_max: int,
-    ) -> None:
-        self._bootstrap_servers = bootstrap_servers
-        self._ack_deadline_s = ack_deadline_s
-        self._queue_deadline_s = queue_deadline_s
-        self._batch_bytes_max = batch_bytes_max
-        self._topics: dict[str, _Topic] = {}
-        # As of the last sweep, which alone makes events overdue; each request asks for it.
-        self.overdue_bytes = 0
-        self._producer: KafkaProducer | None = None
-        self._has_producer = asyncio.Event()
-        self._heard_at_s = float("-inf")
-        self._is_broken = False
-        self._is_probing = False
-        self._tasks: set[asyncio.Task[None]] = set()
+    bootstrap_servers: str
+    ack_deadline_s: float
+    queue_deadline_s: float
+    batch_bytes_max: int
+    # As of the last sweep, which alone makes events overdue; each request asks for it.
+    overdue_bytes: int = field(default=0, init=False)
+    _topics: dict[str, "_Topic"] = field(default_factory=dict, init=False)
+    _producer: KafkaProducer | None = field(default=None, init=False)
+    _has_producer: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _heard_at_s: float = field(default=float("-inf"), init=False)
+    _is_broken: bool = field(default=False, init=False)
+    _is_probing: bool = field(default=False, init=False)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set, init=False)
 
     async def start(self, *, deadline_s: float) -> None:
         """Connect, or say in one sentence that Kafka is not there."""
@@ -114,7 +108,7 @@ class KafkaPublisher:
                 await self._connect()
         except TimeoutError as error:
             raise SetupError(
-                f"Kafka does not answer at {self._bootstrap_servers}: start it, or set"
+                f"Kafka does not answer at {self.bootstrap_servers}: start it, or set"
                 " HIFI_GATEWAY_BOOTSTRAP_SERVERS to where it runs."
             ) from error
         self._spawn(self._sweep())
@@ -158,7 +152,7 @@ class KafkaPublisher:
     async def _open(self, producer: KafkaProducer, topic: str) -> "_Topic":
         """Learn how many partitions a topic has, the first time somebody publishes to it."""
         try:
-            async with asyncio.timeout(self._queue_deadline_s):
+            async with asyncio.timeout(self.queue_deadline_s):
                 partitions = await producer.partitions_for(topic)
         except (KafkaError, TimeoutError) as error:
             raise NotStoredError(f"Kafka knows no topic {topic}") from error
@@ -170,13 +164,13 @@ class KafkaPublisher:
             [
                 Accumulator(
                     partition=partition,
-                    new_builder=partial(RecordBatch, self._batch_bytes_max),
+                    new_builder=partial(RecordBatch, self.batch_bytes_max),
                     send=partial(self._produce, topic),
                     gate=self._has_producer.wait,
                 )
                 for partition in range(partition_count)
             ],
-            turn_bytes=_TURN_BATCHES * self._batch_bytes_max,
+            turn_bytes=_TURN_BATCHES * self.batch_bytes_max,
         )
 
     async def _produce(self, topic: str, partition: int, builder: RecordBatch) -> int:
@@ -204,11 +198,11 @@ class KafkaPublisher:
     async def _connect(self) -> None:
         while True:
             producer = new_producer(
-                self._bootstrap_servers,
+                self.bootstrap_servers,
                 enable_idempotence=True,
-                max_batch_size=self._batch_bytes_max,
+                max_batch_size=self.batch_bytes_max,
                 # Half our own deadline: one lost request can be repeated before it passes.
-                request_timeout_ms=round(self._ack_deadline_s * 500),
+                request_timeout_ms=round(self.ack_deadline_s * 500),
             )
             try:
                 await producer.start()
@@ -247,8 +241,8 @@ class KafkaPublisher:
                 for accumulator in topic.accumulators:
                     accumulator.sweep(
                         now_s=now_s,
-                        queue_deadline_s=self._queue_deadline_s,
-                        ack_deadline_s=self._ack_deadline_s,
+                        queue_deadline_s=self.queue_deadline_s,
+                        ack_deadline_s=self.ack_deadline_s,
                     )
                     overdue_bytes += accumulator.overdue_bytes
             self.overdue_bytes = overdue_bytes

@@ -7,6 +7,7 @@ sent, with the ids they had: at least once, after those that came meanwhile.
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from time import time
@@ -35,37 +36,32 @@ _LOOK_S = 0.5
 _TOGETHER = 64
 
 
+@dataclass(slots=True, eq=False)
 class Spool:
     """The spool of one process. Several may share a folder: each has files of its own in it."""
 
-    def __init__(
-        self,
-        folder: Path,
-        *,
-        bytes_max: int,
-        publisher: Publisher,
-        ledger: AckLedger | None = None,
-    ) -> None:
-        self._folder = folder
-        self._bytes_max = bytes_max
-        self._publisher = publisher
-        self._ledger = ledger
-        self._filling: SpoolFile | None = None
-        # To be sent: files that we have filled, and those of processes that are gone.
-        self._full: list[SpoolFile] = []
-        self._waiting: list[tuple[bytes, int, asyncio.Future[str | None]]] = []
-        self._writer: asyncio.Task[None] | None = None
-        self._lock = asyncio.Lock()
-        self._folder_bytes = 0
+    folder: Path
+    bytes_max: int
+    publisher: Publisher
+    ledger: AckLedger | None = None
+    _filling: SpoolFile | None = field(default=None, init=False)
+    # To be sent: files that we have filled, and those of processes that are gone.
+    _full: list[SpoolFile] = field(default_factory=list, init=False)
+    _waiting: list[tuple[bytes, int, asyncio.Future[str | None]]] = field(
+        default_factory=list, init=False
+    )
+    _writer: asyncio.Task[None] | None = field(default=None, init=False)
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    _folder_bytes: int = field(default=0, init=False)
 
     def start(self) -> None:
         """Find what an earlier process has left, or say in one sentence why there is no spool."""
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(parents=True, exist_ok=True)
             self._look()
         except OSError as error:
             raise SetupError(
-                f"HIFI_GATEWAY_SPOOL is {self._folder}, where nothing can be kept"
+                f"HIFI_GATEWAY_SPOOL is {self.folder}, where nothing can be kept"
                 f" ({error.strerror}): name a folder that the gateway may write to."
             ) from error
 
@@ -83,7 +79,7 @@ class Spool:
 
     @property
     def has_room(self) -> bool:
-        return self._folder_bytes < self._bytes_max
+        return self._folder_bytes < self.bytes_max
 
     async def keep(
         self,
@@ -107,7 +103,7 @@ class Spool:
         """Send what is spooled whenever Kafka takes it, until cancelled."""
         while True:
             await asyncio.sleep(_LOOK_S)
-            if self._publisher.problem is not None:
+            if self.publisher.problem is not None:
                 continue
             async with self._lock:
                 if self._filling is not None:
@@ -133,7 +129,7 @@ class Spool:
         """Take over what nobody owns, and see how much there is of all processes."""
         ours = {file.path for file in self._files()}
         folder_bytes = 0
-        for path in sorted(self._folder.glob(f"*{SUFFIX}")):
+        for path in sorted(self.folder.glob(f"*{SUFFIX}")):
             file = None if path in ours else SpoolFile.found(path)
             if file is not None:
                 log.warning("spool.found", path=str(path), events=file.event_count)
@@ -144,8 +140,8 @@ class Spool:
     async def _put(self, topic: str, events: Sequence[Event], request: Request) -> str | None:
         """None once they are on the disk; or why they are not."""
         packed = frame(topic, events, request)
-        if self._folder_bytes + len(packed) > self._bytes_max:
-            return f"{self._folder_bytes} bytes of {self._bytes_max} are spooled"
+        if self._folder_bytes + len(packed) > self.bytes_max:
+            return f"{self._folder_bytes} bytes of {self.bytes_max} are spooled"
         self._folder_bytes += len(packed)
         written: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         self._waiting.append((packed, len(events), written))
@@ -170,7 +166,7 @@ class Spool:
         """None when the disk has them; or what it says."""
         try:
             if self._filling is None:
-                self._filling = SpoolFile.made(self._folder)
+                self._filling = SpoolFile.made(self.folder)
             self._filling.append(frames, event_count)
         except OSError as error:
             # What the file holds now nobody knows: what comes next goes into another.
@@ -189,7 +185,7 @@ class Spool:
 
     async def _send(self, file: SpoolFile, requests: Sequence[Spooled]) -> bool:
         answers = await asyncio.gather(
-            *(self._publisher.publish(each.topic, each.events) for each in requests)
+            *(self.publisher.publish(each.topic, each.events) for each in requests)
         )
         for each, reports in zip(requests, answers, strict=True):
             if all(report.fate is Fate.STORED for report in reports):
@@ -204,7 +200,7 @@ class Spool:
 
     def _enter(self, spooled: Spooled, reports: Sequence[Report]) -> None:
         """From here on the request can be followed as any other."""
-        if self._ledger is not None and spooled.request is not None:
-            self._ledger.note(
+        if self.ledger is not None and spooled.request is not None:
+            self.ledger.note(
                 spooled.topic, spooled.events, reports, request=spooled.request, now_ms=now_ms()
             )
