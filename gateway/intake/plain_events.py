@@ -92,19 +92,6 @@ class PlainEvents(Sequence[Event]):
         """Of their values."""
         return sum(self._sizes)
 
-    @property
-    def times_ms(self) -> Sequence[int]:
-        times_ms = self.happened_ms
-        return [times_ms] * len(self) if isinstance(times_ms, int) else times_ms
-
-    @property
-    def span_ms(self) -> tuple[int, int]:
-        """When the earliest and the latest of them happened."""
-        times_ms = self.happened_ms
-        if isinstance(times_ms, int):
-            return times_ms, times_ms
-        return min(times_ms), max(times_ms)
-
     def __len__(self) -> int:
         return len(self.raws)
 

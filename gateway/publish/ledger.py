@@ -142,15 +142,14 @@ def _enter(
     accepted_at_ms = request.accepted_at_ms
     times_ms: Sequence[int]
     if isinstance(events, PlainEvents):
-        earliest, latest = events.span_ms
+        happened_ms, ids, value_bytes = events.happened_ms, events.ids, events.byte_count
         # Events without a time of their own have one in common, and nobody asks for each.
-        times_ms, ids = events.times_ms if earliest < latest else (), events.ids
-        value_bytes = events.byte_count
+        times_ms = [happened_ms] if isinstance(happened_ms, int) else happened_ms
     else:
         times_ms = [event.time_ms for event in events]
         ids = [event.id for event in events]
         value_bytes = sum([len(event.value) for event in events])
-        earliest, latest = min(times_ms), max(times_ms)
+    earliest, latest = min(times_ms), max(times_ms)
     minute = audited_minute(earliest, accepted_at_ms)
     if earliest == latest or minute == audited_minute(latest, accepted_at_ms):
         runs: tuple[tuple[int, int], ...] = ((len(events), minute),)
