@@ -112,10 +112,8 @@ def _control_app(plane: ControlPlane) -> FastAPI:
 
 async def _tell(request: Request, error: Exception) -> Response:
     answer = problem_answer(_problem(request, error), request.state.request_id)
-    response = Response(answer.body, status_code=answer.status)
-    for name, value in answer.headers:
-        response.headers[name.decode("latin-1")] = value.decode("latin-1")
-    return response
+    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in answer.headers}
+    return Response(answer.body, status_code=answer.status, headers=headers)
 
 
 def _problem(  # noqa: PLR0911 - one for each kind of error

@@ -110,7 +110,11 @@ class Callers:
         self.is_on = settings.asks_for_keys
         key_set = settings.jwt_keys_file
         self._tokens = None if key_set is None else TokenReader(key_set, settings)
-        self._operator = _operator(settings.operator_key) if settings.operator_key else None
+        # The key that is in no configuration: with it the first keys are made.
+        self._operator: ApiKey | None = None
+        if (shown := read_text(settings.operator_key)) is not None:
+            secret = secret_from(settings.operator_key, signs=False)
+            self._operator = ApiKey(shown.key_id, (secret,), scopes=SCOPES)
 
     def of_request(
         self, headers: Mapping[bytes, str], *, state: Mapping[str, Any], now_ms: int
@@ -167,13 +171,6 @@ class Callers:
             and (not key.streams or stream in key.streams)
             for key in self._config.configuration.keys.values()
         )
-
-
-def _operator(text: str) -> ApiKey:
-    """The key that is in no configuration: with it the first keys are made."""
-    shown = read_text(text)
-    assert shown is not None, "the settings check it"
-    return ApiKey(shown.key_id, (secret_from(text, signs=False),), scopes=SCOPES)
 
 
 def _of_certificate(certificate: Mapping[str, Any]) -> Caller:

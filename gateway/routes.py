@@ -84,7 +84,8 @@ class EventPaths:
         origin = headers.get(b"origin")
         is_preflight = scope["method"] == "OPTIONS"
         if origin and not is_preflight and self._callers.allowed_origin(origin, stream):
-            more += _cors_headers(origin)
+            allowed = (b"access-control-allow-origin", origin.encode("latin-1"))
+            more += (allowed, (b"access-control-expose-headers", _EXPOSED), _VARY)
         await _respond(send, answer, more)
 
     async def _pass_on(
@@ -137,8 +138,16 @@ class EventPaths:
         origin = arrival.headers.get(b"origin")
         if not origin or not self._callers.allowed_origin(origin, arrival.stream):
             return Answer(HTTPStatus.NO_CONTENT, b"", (*_ALLOW, _VARY))
-        asked = arrival.headers.get(b"access-control-request-headers")
-        return Answer(HTTPStatus.NO_CONTENT, b"", _preflight_headers(origin, asked))
+        asked = arrival.headers.get(b"access-control-request-headers", "")
+        names = asked if _HEADER_NAMES.fullmatch(asked) else ""
+        headers = (
+            (b"access-control-allow-origin", origin.encode("latin-1")),
+            (b"access-control-allow-methods", b"POST"),
+            (b"access-control-allow-headers", names.encode()),
+            (b"access-control-max-age", b"%d" % _MAX_AGE_S),
+            _VARY,
+        )
+        return Answer(HTTPStatus.NO_CONTENT, b"", headers)
 
 
 def new_request_id() -> str:
@@ -148,27 +157,6 @@ def new_request_id() -> str:
     number = (now_ms << 80 | dice) & ~(0xF << 76 | 0x3 << 62) | 0x7 << 76 | 0x2 << 62
     text = f"{number:032x}"
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
-
-
-def _preflight_headers(origin: str, asked: str | None) -> tuple[tuple[bytes, bytes], ...]:
-    """For OPTIONS from an origin that some key allows."""
-    names = asked if asked is not None and _HEADER_NAMES.fullmatch(asked) else ""
-    return (
-        (b"access-control-allow-origin", origin.encode("latin-1")),
-        (b"access-control-allow-methods", b"POST"),
-        (b"access-control-allow-headers", names.encode()),
-        (b"access-control-max-age", b"%d" % _MAX_AGE_S),
-        _VARY,
-    )
-
-
-def _cors_headers(origin: str) -> tuple[tuple[bytes, bytes], ...]:
-    """For an answer to a page whose origin some key allows."""
-    return (
-        (b"access-control-allow-origin", origin.encode("latin-1")),
-        (b"access-control-expose-headers", _EXPOSED),
-        _VARY,
-    )
 
 
 async def _respond(send: Send, answer: Answer, more: tuple[tuple[bytes, bytes], ...]) -> None:

@@ -203,8 +203,7 @@ async def redrive_dead_letters(
     async with plane.letters_turn:
         try:
             if redrive_id is None:
-                survey = await plane.dead_letters.survey(wanted, count_max=count_max)
-                result = survey.counts
+                result = (await plane.dead_letters.survey(wanted, count_max=count_max)).counts
             else:
                 result = await plane.dead_letters.redrive(
                     wanted,

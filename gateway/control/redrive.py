@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Protocol
 
 from gateway.control.transactions import only_writer
@@ -38,6 +39,7 @@ SCAN_MAX = 50_000
 _SURVEY_S_MAX = 8.0
 # A re-drive answers before the 30 s after which clients commonly give up.
 REDRIVE_S_MAX = 20.0
+_AGE = attrgetter("dead_at_ms", "place")
 # Letters of one transaction: enough that its cost of some 20 ms (measured) is shared by many.
 _CHUNK = 100
 
@@ -206,7 +208,7 @@ class KafkaDeadLetters:
                         streams.add(letter.stream)
                     if counts.count == count_max:
                         return Survey(counts, tuple(newest), marked, streams)
-                newest = heapq.nlargest(newest_max, [*newest, *page.letters], key=_age)
+                newest = heapq.nlargest(newest_max, [*newest, *page.letters], key=_AGE)
                 if time.monotonic() > until_s:
                     counts.next = page.next
                     break
@@ -262,7 +264,3 @@ class KafkaDeadLetters:
                     break
                 await asyncio.sleep(max(next_s - time.monotonic(), 0.0))
         return done
-
-
-def _age(letter: Letter) -> tuple[int, Place]:
-    return letter.dead_at_ms, letter.place

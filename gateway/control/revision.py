@@ -7,7 +7,6 @@ another release, which has more of them, makes the same tag.
 
 import base64
 import json
-from collections.abc import Iterable
 from hashlib import blake2b
 
 from pydantic import BaseModel, Field
@@ -61,20 +60,15 @@ class Preconditions(BaseModel):
             return
         etag = etag_of(item)
         if "*" in _listed(self.if_none_match or ""):
-            raise _changed("There is such an object already.", [], etag)
-        if wanted is not None and not wanted & {etag, "*"}:
+            changed, detail = [], "There is such an object already."
+        elif wanted is not None and not wanted & {etag, "*"}:
             changed = sorted({name for tag in wanted for name in changed_settings(tag, item)})
             listed = ", ".join(changed) or "the object"
-            raise _changed(f"Somebody else has changed {listed}: read it again.", changed, etag)
-
-
-def _changed(detail: str, changed: Iterable[str], etag: str) -> Problem:
-    return Problem(
-        "changed_meanwhile",
-        detail,
-        headers=((b"etag", etag.encode()),),
-        members={"changed": list(changed), "etag": etag},
-    )
+            detail = f"Somebody else has changed {listed}: read it again."
+        else:
+            return
+        headers, members = ((b"etag", etag.encode()),), {"changed": changed, "etag": etag}
+        raise Problem("changed_meanwhile", detail, headers=headers, members=members)
 
 
 def _listed(tags: str) -> frozenset[str]:

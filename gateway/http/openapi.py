@@ -13,7 +13,7 @@ from pydantic.alias_generators import to_camel
 from starlette.routing import BaseRoute
 
 from gateway.control.requests import PROBLEMS_MEMBER
-from gateway.http.openapi_events import EVENT_SCHEMAS, Json, event_paths
+from gateway.http.openapi_events import EVENT_SCHEMAS, TEXT, Json, event_paths
 from gateway.problems import CATALOGUE, Problem
 from gateway.settings import Settings
 
@@ -26,6 +26,18 @@ _OF_BODIES = (
     *("bad_object", "invalid_json", "invalid_utf8"),
     *("body_too_large", "body_timeout", "overloaded"),
 )
+_PROBLEM_SCHEMA: Json = {
+    "type": "object",
+    "required": ["type", "title", "status", "detail", "code", "request_id"],
+    "properties": {
+        **dict.fromkeys(("type", "title", "detail", "request_id", "pointer", "etag"), TEXT),
+        "status": {"type": "integer"},
+        "code": {"enum": sorted(CATALOGUE)},
+        "results": {"type": "array", "items": {"$ref": "#/components/schemas/Result"}},
+        "changed": {"type": "array", "items": TEXT, "description": "Settings that differ."},
+        "read_until": {"type": "string", "format": "date-time"},
+    },
+}
 
 
 def document(settings: Settings, routes: Iterable[BaseRoute]) -> Json:
@@ -40,7 +52,7 @@ def document(settings: Settings, routes: Iterable[BaseRoute]) -> Json:
     )
     whole["paths"] |= event_paths()
     schemas = whole["components"]["schemas"]
-    schemas |= EVENT_SCHEMAS | {"Problem": _problem_schema()}
+    schemas |= EVENT_SCHEMAS | {"Problem": _PROBLEM_SCHEMA}
     _show_as_views_do(schemas)
     for path, operations in whole["paths"].items():
         for method, operation in operations.items():
@@ -158,19 +170,3 @@ def _sample(schema: Json, schemas: Json) -> Any:  # noqa: PLR0911 - one for each
             return True
         case _:
             return "text"
-
-
-def _problem_schema() -> Json:
-    text: Json = {"type": "string"}
-    return {
-        "type": "object",
-        "required": ["type", "title", "status", "detail", "code", "request_id"],
-        "properties": {
-            **dict.fromkeys(("type", "title", "detail", "request_id", "pointer", "etag"), text),
-            "status": {"type": "integer"},
-            "code": {"enum": sorted(CATALOGUE)},
-            "results": {"type": "array", "items": {"$ref": "#/components/schemas/Result"}},
-            "changed": {"type": "array", "items": text, "description": "Settings that differ."},
-            "read_until": {"type": "string", "format": "date-time"},
-        },
-    }

@@ -7,7 +7,7 @@ from shared.event.topics import NAME_PATTERN
 
 Json = dict[str, Any]
 
-_TEXT = {"type": "string"}
+TEXT = {"type": "string"}
 _COUNT_OR_NULL = {"type": ["integer", "null"]}
 _COUNT = {"type": "integer", "minimum": 0}
 _CLOUD_EVENT = {"specversion": "1.0", "id": "e-1", "source": "/shop", "type": "order.placed"}
@@ -29,7 +29,7 @@ EVENT_SCHEMAS: Json = {
         "type": "object",
         "required": ["request_id", "accepted", "rejected"],
         "properties": {
-            "request_id": _TEXT,
+            "request_id": TEXT,
             **dict.fromkeys(("accepted", "rejected", "retry", "spooled", "valid"), _COUNT),
             "ack": {"const": "spool", "description": "Not in Kafka yet: on a gateway's disk."},
             "dry_run": {"const": True},
@@ -44,7 +44,7 @@ EVENT_SCHEMAS: Json = {
             "index": _COUNT,
             "id": {"type": ["string", "null"]},
             "status": {"enum": ["accepted", "rejected", "retry", "unknown", "spooled", "valid"]},
-            **dict.fromkeys(("code", "detail", "pointer", "key"), _TEXT),
+            **dict.fromkeys(("code", "detail", "pointer", "key"), TEXT),
             "retryable": {"type": "boolean"},
             **dict.fromkeys(("partition", "offset"), _COUNT_OR_NULL),
         },
@@ -59,12 +59,12 @@ def event_paths() -> Json:
     example = {"id": "e-1", "price": 5}
     bodies = {
         "application/json": {"schema": {"anyOf": [event, batch]}, "example": [example]},
-        "application/x-ndjson": {"schema": _TEXT, "example": '{"id":"e-1"}\n'},
+        "application/x-ndjson": {"schema": TEXT, "example": '{"id":"e-1"}\n'},
         "application/cloudevents+json": {"schema": event, "example": _CLOUD_EVENT},
         "application/cloudevents-batch+json": {"schema": batch, "example": [_CLOUD_EVENT]},
     }
-    stream = _parameter("path", "stream", {**_TEXT, "pattern": f"^{NAME_PATTERN.pattern}$"})
-    key = _parameter("query", "key", _TEXT, "A key of kind browser.")
+    stream = _parameter("path", "stream", {**TEXT, "pattern": f"^{NAME_PATTERN.pattern}$"})
+    key = _parameter("query", "key", TEXT, "A key of kind browser.")
     return {
         "/v1/streams/{stream}/events": {
             "post": {
@@ -96,7 +96,7 @@ def event_paths() -> Json:
                 "parameters": [stream, key],
                 "requestBody": {
                     "required": True,
-                    "content": {"text/plain": {"schema": _TEXT, "example": '{"id":"e-1"}'}},
+                    "content": {"text/plain": {"schema": TEXT, "example": '{"id":"e-1"}'}},
                 },
                 "responses": {
                     "204": {"description": "Every event is stored."},
@@ -120,8 +120,8 @@ def _parameter(where: str, name: str, schema: Json, description: str = "") -> Js
 
 
 def _flag(name: str, values: list[str], description: str) -> Json:
-    return _parameter("query", name, {**_TEXT, "enum": values}, description)
+    return _parameter("query", name, {**TEXT, "enum": values}, description)
 
 
 def _header(name: str, length_max: int, description: str) -> Json:
-    return _parameter("header", name, {**_TEXT, "maxLength": length_max}, description)
+    return _parameter("header", name, {**TEXT, "maxLength": length_max}, description)

@@ -191,16 +191,13 @@ class Spool:
             if all(report.fate is Fate.STORED for report in reports):
                 file.done.add(each.at)
                 file.event_count -= len(each.events)
-                # Only now: what is sent again as a whole would be entered twice.
-                self._enter(each, reports)
+                # From here on the request can be followed as any other. Only now: what is sent
+                # again as a whole would be entered twice.
+                if self.ledger is not None and each.request is not None:
+                    self.ledger.note(
+                        each.topic, each.events, reports, request=each.request, now_ms=now_ms()
+                    )
         left = [each.at for each in requests if each.at not in file.done]
         if left:
             log.warning("spool.not_taken", path=str(file.path), requests=len(left))
         return not left
-
-    def _enter(self, spooled: Spooled, reports: Sequence[Report]) -> None:
-        """From here on the request can be followed as any other."""
-        if self.ledger is not None and spooled.request is not None:
-            self.ledger.note(
-                spooled.topic, spooled.events, reports, request=spooled.request, now_ms=now_ms()
-            )
