@@ -35,7 +35,7 @@ class ControlStore(Protocol):
         """
 
     async def catch_up(self) -> None:
-        """Let our own configuration have what any gateway has answered for; not if Kafka is away."""
+        """Learn what any gateway has answered for; not if Kafka is away."""
 
     async def make_topic(self, stream: Stream) -> None:
         """Make the stream's topic, or let it grow; Problem when it is not there afterwards."""
