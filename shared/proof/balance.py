@@ -23,11 +23,6 @@ class Balance:
     pending: int = 0
     unaccounted: int = 0
 
-    @property
-    def is_settled(self) -> bool:
-        """Nothing is on its way: what is not delivered or dead now is lost."""
-        return self.pending == 0 and self.waiting == 0
-
     def __add__(self, other: "Balance") -> "Balance":
         return Balance(*map(add, astuple(self), astuple(other)))
 

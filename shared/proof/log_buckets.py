@@ -37,13 +37,6 @@ class LogBuckets:
     sum_ms: int = 0
 
     @classmethod
-    def of(cls, values_ms: Iterable[int]) -> "LogBuckets":
-        buckets = cls()
-        for value_ms in values_ms:
-            buckets.add(value_ms)
-        return buckets
-
-    @classmethod
     def of_counts(cls, values_ms: Mapping[int, int], *, until_ms: int) -> "LogBuckets":
         """The distances from many moments, each with how often it came, to one moment."""
         if values_ms:

@@ -1,5 +1,6 @@
 """Makes the events, histories and records that the unit tests are about."""
 
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from shared.event.envelope import Envelope, History
 from shared.event.record import Headers, Origin, RecordIn
+from shared.proof.log_buckets import LogBuckets
 from shared.proof.receipt import Covered, Receipt, ReceiptOutcome
 from shared.retry.attempt import Attempt, classify
 from shared.retry.decision import Decision, Policy, Situation, decide
@@ -76,6 +78,13 @@ def a_record(
     value: bytes = b"{}",
 ) -> RecordIn:
     return RecordIn(Origin(topic, 3, 42), NOW_MS, key, value, headers)
+
+
+def log_buckets(values_ms: Iterable[int]) -> LogBuckets:
+    buckets = LogBuckets()
+    for value_ms in values_ms:
+        buckets.add(value_ms)
+    return buckets
 
 
 def a_receipt(

@@ -6,8 +6,8 @@ import pytest
 
 from observe.lag.verdict import STALLED_AFTER_S, Signs, stream_verdict
 from shared.proof.balance import Balance
-from shared.proof.log_buckets import LogBuckets
 from shared.proof.overview import MinuteBooks, MinuteState, Node, Quantiles, StreamVerdict
+from tests.support.samples import log_buckets
 
 BALANCE = Balance(100, 90, 3, 2, 5, 0)
 
@@ -22,8 +22,8 @@ def minute(state: MinuteState, lost: int = 0) -> MinuteBooks:
 LOSING = minute(MinuteState.LOSING, 2)
 BLIND = minute(MinuteState.CANNOT_TELL)
 WELL = minute(MinuteState.COMPLETE)
-SLOW = Quantiles.of(LogBuckets.of([60_000]))
-FAST = Quantiles.of(LogBuckets.of([60]))
+SLOW = Quantiles.of(log_buckets([60_000]))
+FAST = Quantiles.of(log_buckets([60]))
 
 # silent_s, oldest_age_s, since_accepted, minutes, problem -> verdict, a part of the reason
 TABLE = [
