@@ -17,7 +17,7 @@ from pydantic.dataclasses import dataclass as config_dataclass
 
 from shared.config.model import CONFIG, ConfigError, ConfigObject
 from shared.config.values import Name, Names, check
-from shared.event.topics import key_config_key, tenant_config_key
+from shared.event.topics import config_key
 
 Scope = Literal["write", "read", "admin"]
 SCOPES: frozenset[Scope] = frozenset({"write", "read", "admin"})
@@ -91,7 +91,7 @@ class ApiKey(ConfigObject):
 
     @property
     def config_key(self) -> bytes:
-        return key_config_key(self.id)
+        return config_key("key", self.id)
 
     def is_live(self, now_ms: int) -> bool:
         return self.expires_at_ms is None or now_ms < self.expires_at_ms
@@ -124,7 +124,7 @@ class Tenant(ConfigObject):
 
     @property
     def config_key(self) -> bytes:
-        return tenant_config_key(self.name)
+        return config_key("tenant", self.name)
 
 
 def new_text(*, kind: KeyKind, key_id: str, entropy: bytes) -> str:

@@ -14,7 +14,7 @@ from shared.config.credentials import Auth, ClientCertificate
 from shared.config.model import CONFIG, ConfigError, ConfigObject
 from shared.config.selection import ConditionSetting
 from shared.config.values import HEADER_CHARS_MAX, MemberPointer, Name, Sealed, WebAddress, check
-from shared.event.topics import destination_config_key, destination_id
+from shared.event.topics import config_key, destination_id
 
 BodyFormat = Literal["json", "cloudevents", "ndjson", "single"]
 Compression = Literal["none", "gzip", "zstd"]
@@ -162,4 +162,4 @@ class Destination(ConfigObject):
 
     @property
     def config_key(self) -> bytes:
-        return destination_config_key(self.id)
+        return config_key("destination", self.id)

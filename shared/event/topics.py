@@ -7,8 +7,11 @@ import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from shared.event.times import DAY_MS, HOUR_MS
+
+ConfigKind = Literal["stream", "destination", "key", "tenant"]
 
 STREAM_PREFIX = "hifi.stream."
 RETRY_PREFIX = "hifi.retry."
@@ -113,20 +116,9 @@ def lane_group(destination: str) -> str:
     return LANE_GROUP_PREFIX + destination.replace("/", ".")
 
 
-def stream_config_key(stream: str) -> bytes:
-    return f"stream:{stream}".encode()
-
-
-def destination_config_key(destination: str) -> bytes:
-    return f"destination:{destination}".encode()
-
-
-def key_config_key(key_id: str) -> bytes:
-    return f"key:{key_id}".encode()
-
-
-def tenant_config_key(tenant: str) -> bytes:
-    return f"tenant:{tenant}".encode()
+def config_key(kind: ConfigKind, name: str) -> bytes:
+    """The key of the record that holds an object of the configuration."""
+    return f"{kind}:{name}".encode()
 
 
 def stream_spec(

@@ -56,10 +56,10 @@ def test_topics_are_spelled_like_this() -> None:
 
 def test_keys_are_spelled_like_this() -> None:
     assert topics.destination_id("orders", "shop") == "orders/shop"
-    assert topics.stream_config_key("orders") == b"stream:orders"
-    assert topics.destination_config_key("orders/shop") == b"destination:orders/shop"
-    assert topics.key_config_key("shop-writer") == b"key:shop-writer"
-    assert topics.tenant_config_key("acme") == b"tenant:acme"
+    assert topics.config_key("stream", "orders") == b"stream:orders"
+    assert topics.config_key("destination", "orders/shop") == b"destination:orders/shop"
+    assert topics.config_key("key", "shop-writer") == b"key:shop-writer"
+    assert topics.config_key("tenant", "acme") == b"tenant:acme"
     assert topics.retry_key("orders/shop", "evt-1") == b"orders/shop:9"
 
 
