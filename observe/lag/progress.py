@@ -88,7 +88,7 @@ class Progress:
     @property
     def is_confirmed(self) -> bool:
         """Whether all that has been said counts by now."""
-        return next(self._unconfirmed.offsets(), None) is None
+        return not self._unconfirmed.offsets()
 
     def begin(self, log: Ranges) -> None:
         """Look at the log for the first time: what it does not hold any more never counts."""
@@ -116,7 +116,7 @@ class Progress:
 
         A lane that never said how far it is is believed to be where its last outcome is.
         """
-        unconfirmed = dict(self._unconfirmed.offsets())
+        unconfirmed = self._unconfirmed.offsets()
         total = Balance()
         for where, span in log.items():
             begin, outcomes = self._outcomes_of(where, span[0])

@@ -121,13 +121,8 @@ def config_key(kind: ConfigKind, name: str) -> bytes:
     return f"{kind}:{name}".encode()
 
 
-def stream_spec(
-    stream: str,
-    *,
-    partition_count: int = STREAM_PARTITIONS,
-    retention_ms: int = STREAM_RETENTION_MS,
-) -> TopicSpec:
-    return TopicSpec(stream_topic(stream), partition_count, _log(retention_ms))
+def stream_spec(stream: str, *, partition_count: int = STREAM_PARTITIONS) -> TopicSpec:
+    return TopicSpec(stream_topic(stream), partition_count, _log(STREAM_RETENTION_MS))
 
 
 def fixed_specs(tiers: Sequence[str]) -> tuple[TopicSpec, ...]:
@@ -158,11 +153,8 @@ def fixed_specs(tiers: Sequence[str]) -> tuple[TopicSpec, ...]:
 
 def redriven_spec() -> TopicSpec:
     """Marks of dead letters that were sent again: one for each, and as long as they rest."""
-    settings = {
-        **_log(DEAD_RETENTION_MS + DAY_MS),
-        "cleanup.policy": "compact,delete",
-    }
-    return TopicSpec(REDRIVEN, 1, settings)
+    kept = _log(DEAD_RETENTION_MS + DAY_MS)
+    return TopicSpec(REDRIVEN, 1, {**kept, "cleanup.policy": "compact,delete"})
 
 
 def _log(retention_ms: int) -> Mapping[str, str]:
