@@ -30,6 +30,10 @@ class Metric:
         return "histogram" if self.buckets else "gauge"
 
 
+def _of_destination(name: str, meaning: str) -> Metric:
+    return Metric(name, meaning, labels=("destination",))
+
+
 GATEWAY_REQUESTS = Metric(
     "hifi_gateway_requests_total",
     "Requests answered, by route and HTTP status.",
@@ -76,25 +80,21 @@ GATEWAY_CONFIG_AGE_SECONDS = Metric(
     "hifi_gateway_config_age_seconds",
     "Since Kafka last said that the gateway's configuration is the newest.",
 )
-DELIVERY_LANE_UP = Metric(
+DELIVERY_LANE_UP = _of_destination(
     "hifi_delivery_lane_up",
     "1 while the lane's Spark query runs, 0 while it is down and waits for its restart.",
-    labels=("destination",),
 )
-DELIVERY_LANE_RESTARTS = Metric(
+DELIVERY_LANE_RESTARTS = _of_destination(
     "hifi_delivery_lane_restarts_total",
     "Times a lane's query died and was started again.",
-    labels=("destination",),
 )
-DELIVERY_LANE_STALLED_SECONDS = Metric(
+DELIVERY_LANE_STALLED_SECONDS = _of_destination(
     "hifi_delivery_lane_stalled_seconds",
     "How long a lane that has something to do has made no progress, once it is too long; else 0.",
-    labels=("destination",),
 )
-DELIVERY_EVENTS_READ = Metric(
+DELIVERY_EVENTS_READ = _of_destination(
     "hifi_delivery_events_read_total",
     "Events that finished micro-batches have read; a replay counts again.",
-    labels=("destination",),
 )
 DELIVERY_MICRO_BATCH_SECONDS = Metric(
     "hifi_delivery_micro_batch_seconds",
@@ -102,10 +102,9 @@ DELIVERY_MICRO_BATCH_SECONDS = Metric(
     labels=("destination",),
     buckets=MICRO_BATCH_BUCKETS_S,
 )
-DELIVERY_PROGRESS_AGE_SECONDS = Metric(
+DELIVERY_PROGRESS_AGE_SECONDS = _of_destination(
     "hifi_delivery_progress_age_seconds",
     "Since the lane last reported progress; a lane that hangs shows here.",
-    labels=("destination",),
 )
 DELIVERY_FLOW_STATE = Metric(
     "hifi_delivery_flow_state",
@@ -113,16 +112,14 @@ DELIVERY_FLOW_STATE = Metric(
     " or disabled; 0 for the others.",
     labels=("destination", "state"),
 )
-DELIVERY_FAILING_RATIO = Metric(
+DELIVERY_FAILING_RATIO = _of_destination(
     "hifi_delivery_failing_ratio",
     "How much of the time until it is disabled a destination has failed without one success: 0 is"
     " well, 1 is due. `destination.failing` is logged at 0.5, 0.7 and 0.9.",
-    labels=("destination",),
 )
-DELIVERY_PARALLEL = Metric(
+DELIVERY_PARALLEL = _of_destination(
     "hifi_delivery_parallel_requests",
     "Requests that a destination gets at once, as adapted to how it answers.",
-    labels=("destination",),
 )
 DELIVERY_ATTEMPTS = Metric(
     "hifi_delivery_attempts_total",
@@ -196,55 +193,47 @@ OBSERVE_EVENTS_PER_SECOND = Metric(
     "Events acknowledged per second in the last minute, by the gateway's ledger.",
     labels=("stream",),
 )
-OBSERVE_OLDEST_AGE_SECONDS = Metric(
+OBSERVE_OLDEST_AGE_SECONDS = _of_destination(
     "hifi_observe_oldest_age_seconds",
     "Age of the oldest event that is neither delivered nor dead, since Kafka has it.",
-    labels=("destination",),
 )
-OBSERVE_BACKLOG_EVENTS = Metric(
+OBSERVE_BACKLOG_EVENTS = _of_destination(
     "hifi_observe_backlog_events",
     "Events on their way or waiting, parked and throttled ones included.",
-    labels=("destination",),
 )
-OBSERVE_BACKLOG_BYTES = Metric(
+OBSERVE_BACKLOG_BYTES = _of_destination(
     "hifi_observe_backlog_bytes",
     "The same in bytes, estimated by the mean size of the stream's latest events.",
-    labels=("destination",),
 )
 OBSERVE_WAITING_EVENTS = Metric(
     "hifi_observe_waiting_events",
     "Events that wait for a retry, by why: parked, throttled, breaker or retry.",
     labels=("destination", "cause"),
 )
-OBSERVE_DEAD_EVENTS = Metric(
+OBSERVE_DEAD_EVENTS = _of_destination(
     "hifi_observe_dead_events",
     "Events that rest in dead letters, by the receipts that are kept.",
-    labels=("destination",),
 )
-OBSERVE_UNACCOUNTED_EVENTS = Metric(
+OBSERVE_UNACCOUNTED_EVENTS = _of_destination(
     "hifi_observe_unaccounted_events",
     "Events that their lane has passed and that have no outcome: a loss until explained.",
-    labels=("destination",),
 )
-OBSERVE_SILENT_SECONDS = Metric(
+OBSERVE_SILENT_SECONDS = _of_destination(
     "hifi_observe_silent_seconds",
     "How long a lane has given no sign although there is work, seen from outside of Spark.",
-    labels=("destination",),
 )
 OBSERVE_LOST_EVENTS = Metric(
     "hifi_observe_lost_events",
     "Events that the audit found lost in the minutes of the last hour, by the node that lost them.",
     labels=("destination", "node"),
 )
-OBSERVE_LOST_RATIO = Metric(
+OBSERVE_LOST_RATIO = _of_destination(
     "hifi_observe_lost_ratio",
     "The worst minute of the last hour: lost events as a part of those acknowledged.",
-    labels=("destination",),
 )
-OBSERVE_BLIND_MINUTES = Metric(
+OBSERVE_BLIND_MINUTES = _of_destination(
     "hifi_observe_blind_minutes",
     "Minutes of the last hour that should be settled by now and of which it cannot be told.",
-    labels=("destination",),
 )
 OBSERVE_AUDIT_BEHIND_SECONDS = Metric(
     "hifi_observe_audit_behind_seconds",
