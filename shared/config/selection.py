@@ -7,7 +7,8 @@ that cannot be read as JSON is sent whole: what we do not understand is not ours
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeAlias, assert_never, get_args
 
 from pydantic import (
@@ -122,7 +123,7 @@ def keep(value: bytes, pointers: Sequence[str]) -> bytes:
         start = _skip(text, 0)
         if text[start : start + 1] != "{":
             return value
-        return _cut(text, start, _tree(pointers)).encode()
+        return _cut(text, start, map(_names, pointers)).encode()
     except (ValueError, RecursionError):
         return value
 
@@ -159,35 +160,17 @@ def _is_same(value: object, wanted: object) -> bool:
     return isinstance(value, bool) == isinstance(wanted, bool) and value == wanted
 
 
-_Tree: TypeAlias = "dict[str, _Tree]"
-
-
-def _tree(pointers: Sequence[str]) -> _Tree:
-    """The wanted members by name; an empty tree wants all of its member."""
-    tree: _Tree = {}
-    # The longest first, so that a shorter one, which wants more, has the last word.
-    for pointer in sorted(pointers, key=len, reverse=True):
-        *parents, last = _names(pointer)
-        within = tree
-        for name in parents:
-            within = within.setdefault(name, {})
-        within[last] = {}
-    return tree
-
-
-def _cut(text: str, start: int, tree: Mapping[str, _Tree]) -> str:
-    """The object that begins at `start`, with only the wanted members."""
+def _cut(text: str, start: int, wanted: Iterable[Sequence[str]]) -> str:
+    """The object that begins at `start`, with only the members that are wanted, by their names."""
+    within: defaultdict[str, list[Sequence[str]]] = defaultdict(list)
+    for name, *deeper in wanted:
+        within[name].append(deeper)
     kept = []
     for name, name_text, value_start, value_end in _members(text, start):
-        if name in tree:
-            is_object = text[value_start] == "{"
-            value = (
-                _cut(text, value_start, tree[name])
-                if tree[name] and is_object
-                else text[value_start:value_end]
-            )
-            if is_object or not tree[name]:
-                kept.append(f"{name_text}:{value}")
+        if [] in within.get(name, ()):
+            kept.append(f"{name_text}:{text[value_start:value_end]}")
+        elif name in within and text[value_start] == "{":
+            kept.append(f"{name_text}:{_cut(text, value_start, within[name])}")
     return "{" + ",".join(kept) + "}"
 
 
