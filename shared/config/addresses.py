@@ -94,21 +94,19 @@ def read_host(text: str) -> Address | str:
     All spellings that a resolver takes: 127.1, 0x7f.0.0.1, 017700000001, 2130706433, [::1].
     """
     host = text.strip("[]").partition("%")[0].rstrip(".").lower()
-    if ":" in host:
-        try:
-            return IPv6Address(host)
-        except ValueError as error:
-            raise HostError(f"{text!r} is not an IPv6 address") from error
     labels = host.split(".")
-    if not _NUMBER.fullmatch(labels[-1]):
-        if not host:
-            raise HostError("there is no host")
-        return host
-    # What ends in a number is an address, or nothing (WHATWG URL, 3.5).
     try:
-        return _read_ipv4(labels)
-    except ValueError as error:
-        raise HostError(f"{text!r} is not an IPv4 address") from error
+        if ":" in host:
+            return IPv6Address(host)
+        # What ends in a number is an address, or nothing (WHATWG URL, 3.5).
+        if _NUMBER.fullmatch(labels[-1]):
+            return _read_ipv4(labels)
+    except (ValueError, OverflowError) as error:
+        version = 6 if ":" in host else 4
+        raise HostError(f"{text!r} is not an IPv{version} address") from error
+    if not host:
+        raise HostError("there is no host")
+    return host
 
 
 def address_class(address: Address) -> AddressClass:
@@ -159,15 +157,8 @@ def _read_ipv4(labels: list[str]) -> IPv4Address:
     if len(labels) > 4:  # noqa: PLR2004 - the bytes of an address
         raise ValueError("too many parts")
     *firsts, last = map(_read_number, labels)
-    value = 0
-    for first in firsts:
-        if first > 0xFF:  # noqa: PLR2004 - a byte
-            raise ValueError("a part is over 255")
-        value = value << 8 | first
-    left_bits = 32 - 8 * len(firsts)
-    if last >> left_bits:
-        raise ValueError("the last part is too large")
-    return IPv4Address(value << left_bits | last)
+    # Python refuses what is too large for its bytes.
+    return IPv4Address(bytes(firsts) + last.to_bytes(4 - len(firsts), "big"))
 
 
 def _read_number(text: str) -> int:

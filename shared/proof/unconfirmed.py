@@ -38,10 +38,8 @@ class UnconfirmedReceipts:
         """Enter how far all lanes are that may have written them; those that count from now on."""
         self._position = {**(self._position or {}), **position}
         self._topics.update(topic for topic, _ in position)
-        confirmed = {said: held for said, held in self._held.items() if self._counts(held)}
-        for said in confirmed:
-            del self._held[said]
-        return list(confirmed.values())
+        held, self._held = self._held, {}
+        return [receipt for receipt in held.values() if self.admit(receipt)]
 
     def position(self, topic: str, partition: int) -> int | None:
         """How far the lane is; None if it never said so, or so long ago that Kafka forgot it."""
