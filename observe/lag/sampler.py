@@ -5,7 +5,7 @@ Independent of Spark: a lane that hangs shows because the log grows and its rece
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import structlog
 
@@ -13,8 +13,7 @@ from observe.audit.status import AuditStatus
 from observe.lag.live_books import POLL_S, LiveBooks, open_books
 from observe.lag.progress import Lags, Progress
 from observe.lag.rolling import Rolling
-from observe.lag.verdict import Signs, stream_verdict
-from observe.state import Observed
+from observe.lag.verdict import stream_verdict
 from shared.config.configuration import Configuration
 from shared.config.destination import Destination
 from shared.event.record import KafkaPartition
@@ -22,6 +21,7 @@ from shared.event.times import HOUR_MS, MINUTE_MS
 from shared.event.topics import ACKED, RECEIPTS, stream_of
 from shared.proof.acked import AckedRow
 from shared.proof.overview import (
+    AuditHealth,
     DestinationView,
     MinuteBooks,
     MinuteState,
@@ -48,6 +48,7 @@ _LEDGER_MS = MINUTE_MS
 _PACE_MS = MINUTE_MS
 _PAUSE_S = 2.0
 _NEWS_MS = HOUR_MS
+_NOTHING_READ = Overview(0, (), AuditHealth(), problem="nothing has been read yet")
 
 
 @dataclass(slots=True)
@@ -61,26 +62,24 @@ class _Stream:
     event_bytes: float = 0.0
 
 
+@dataclass(slots=True)
 class Sampler:
-    """Keeps `observed` up to date until it is cancelled."""
+    """Keeps the overview up to date until it is cancelled."""
 
-    def __init__(
-        self,
-        bootstrap_servers: str,
-        observed: Observed,
-        *,
-        configuration: Callable[[], Configuration],
-        audit: AuditStatus,
-        slow_after_s: float,
-    ) -> None:
-        self._bootstrap_servers = bootstrap_servers
-        self._observed = observed
-        self._configuration = configuration
-        self._audit = audit
-        self._slow_after_s = slow_after_s
-        self._problem = "nothing has been read yet"
-        self._books: LiveBooks | None = None
-        self._forget()
+    _bootstrap_servers: str
+    _configuration: Callable[[], Configuration]
+    _audit: AuditStatus
+    _slow_after_s: float
+    # Hears of each new overview.
+    _show: Callable[[Overview], None]
+    # What is known now; never changed in place, so that any thread may look.
+    overview: Overview = _NOTHING_READ
+    _problem: str = _NOTHING_READ.problem
+    _books: LiveBooks | None = None
+    _streams: dict[str, _Stream] = field(default_factory=dict)
+    # The first open event of a Kafka partition, and when the broker took it.
+    _oldest: dict[tuple[str, KafkaPartition], tuple[int, int]] = field(default_factory=dict)
+    _busy_since_ms: dict[str, int] = field(default_factory=dict)
 
     async def run(self) -> None:
         """Follow Kafka; whatever happens to it, begin anew."""
@@ -88,7 +87,8 @@ class Sampler:
             try:
                 latest = {ACKED: now_ms() - _LEDGER_MS}
                 async with open_books(self._bootstrap_servers, latest=latest) as books:
-                    self._forget()
+                    for remembered in (self._streams, self._oldest, self._busy_since_ms):
+                        remembered.clear()
                     self._books = books
                     await self._follow(books)
             except (KafkaUnavailableError, OSError) as error:
@@ -96,12 +96,6 @@ class Sampler:
                 self._problem = f"Kafka cannot be read: {type(error).__name__}"
                 self._publish()
                 await asyncio.sleep(_PAUSE_S)
-
-    def _forget(self) -> None:
-        self._streams: dict[str, _Stream] = {}
-        # The first open event of a Kafka partition, and when the broker took it.
-        self._oldest: dict[tuple[str, KafkaPartition], tuple[int, int]] = {}
-        self._busy_since_ms: dict[str, int] = {}
 
     async def _follow(self, books: LiveBooks) -> None:
         loop = asyncio.get_running_loop()
@@ -189,7 +183,8 @@ class Sampler:
                 for name in sorted(configuration.streams)
             )
         )
-        self._observed.put(Overview(at_ms, views, self._audit.health_at(at_ms), self._problem))
+        self.overview = Overview(at_ms, views, self._audit.health_at(at_ms), self._problem)
+        self._show(self.overview)
 
     def _stream_view(
         self, name: str, configuration: Configuration, books: LiveBooks, at_ms: int
@@ -228,35 +223,31 @@ class Sampler:
         )
         # A paused one has no lane that could give a sign.
         busy = 0 if destination.is_paused else balance.pending
-        silent_s = self._silent_s(destination_id, busy, progress.heard_at_ms, at_ms)
-        signs = Signs(
-            balance=balance,
-            silent_s=silent_s,
-            oldest_age_s=oldest_age_s,
-            since_accepted=Quantiles.of(delivered),
-            minutes=minutes,
-            problem=self._problem or self._audit.blindness(at_ms),
-            is_paused=destination.is_paused,
-        )
-        verdict, reason = stream_verdict(signs, slow_after_s=self._slow_after_s)
         backlog = balance.pending + balance.waiting
-        return DestinationView(
+        view = DestinationView(
             stream=destination.stream,
             name=destination.name,
             destination_id=destination_id,
-            verdict=verdict,
-            reason=reason,
+            verdict=StreamVerdict.CANNOT_TELL,
+            reason="",
             balance=balance,
             nodes=node_lags(progress, stream, at_ms),
             end_to_end=Quantiles.of(whole),
-            since_accepted=signs.since_accepted,
+            since_accepted=Quantiles.of(delivered),
             backlog_events=backlog,
             backlog_bytes=round(backlog * stream.event_bytes),
             oldest_age_s=oldest_age_s,
-            silent_s=silent_s,
+            silent_s=self._silent_s(destination_id, busy, progress.heard_at_ms, at_ms),
             waiting_by_cause=progress.waiting_by_cause(),
             minutes=minutes,
         )
+        verdict, reason = stream_verdict(
+            view,
+            problem=self._problem or self._audit.blindness(at_ms),
+            is_paused=destination.is_paused,
+            slow_after_s=self._slow_after_s,
+        )
+        return replace(view, verdict=verdict, reason=reason)
 
     def _silent_s(self, destination_id: str, pending: int, heard_at_ms: int, at_ms: int) -> float:
         if not pending:

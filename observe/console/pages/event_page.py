@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
+from observe.console.page_request import PageRequest
 from observe.console.parts import wording
-from observe.console.parts.layout import Around, Page, hidden, still_page
+from observe.console.parts.layout import Page, hidden, still_page
 from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
 from observe.console.parts.pieces import code, facts_list, stream_choice
 from shared.event.envelope import DEAD_AT, REASON
@@ -19,14 +19,6 @@ from shared.runtime.kafka.event_search import FoundEvent, SearchResult
 
 # What somebody can read on a page; the log has the rest.
 _VALUE_CHARS_MAX = 20_000
-
-
-class EventFinder(Protocol):
-    """Looks for events by their id; shared.runtime.kafka.event_search in a running process."""
-
-    async def find(
-        self, stream: str, event_id: str, *, before_ms: int | None = None
-    ) -> SearchResult: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,47 +85,36 @@ def search_form(streams: Sequence[str], *, stream: str, event_id: str) -> Safe:
     )  # fmt: skip
 
 
-def event_page(
-    streams: Sequence[str],
-    *,
-    stream: str = "",
-    event_id: str = "",
-    result: SearchResult | None = None,
-    around: Around,
-    may_reveal: bool = False,
-    shows_payload: bool = False,
-    schedule: RetrySchedule,
+async def event_page(asked: PageRequest) -> Page:
+    stream, event_id = asked.field("stream"), asked.field("id")
+    result = None
+    if event_id and stream in asked.streams:
+        before_ms = asked.number("before")
+        result = await asked.sources.events.find(stream, event_id, before_ms=before_ms)
+    return found_page(asked, event_id, result)
+
+
+def found_page(
+    asked: PageRequest, event_id: str, result: SearchResult | None, *, shows_payload: bool = False
 ) -> Page:
+    """What was found; nothing was looked for if there is no result."""
+    stream = asked.field("stream")
     content: list[Child] = [
         tag("h1", "Find an event"),
         tag("p", "By its id, from POST to each attempt. The newest is found first.", class_="lead"),
-        search_form(streams, stream=stream, event_id=event_id),
+        search_form(asked.streams, stream=stream, event_id=event_id),
     ]
     status = ""
     if result is not None:
         status = wording.plural(len(result.found), "event") + " found"
         content.append(_read_note(result, stream=stream, event_id=event_id))
-        content += [
-            _timeline(
-                found,
-                around=around,
-                may_reveal=may_reveal,
-                shows_payload=shows_payload,
-                schedule=schedule,
-            )
-            for found in result.found
-        ]
+        for found in result.found:
+            payload = _payload(found) if shows_payload else _payload_button(found, asked)
+            content.append(_timeline(found, asked.sources.schedule, payload))
     return still_page("Find an event", "/events", "event", content, status=status)
 
 
-def _timeline(
-    found: FoundEvent,
-    *,
-    around: Around,
-    may_reveal: bool,
-    shows_payload: bool,
-    schedule: RetrySchedule,
-) -> Safe:
+def _timeline(found: FoundEvent, schedule: RetrySchedule, payload: Safe) -> Safe:
     envelope = found.envelope
     facts: list[tuple[str, Child]] = [
         ("Event time", wording.moment(envelope.event_time_ms)),
@@ -145,19 +126,15 @@ def _timeline(
     if envelope.traceparent:
         facts.append(("Trace", code(envelope.traceparent)))
     steps = steps_of(found, schedule)
-    first_ms = steps[0].at_ms
-    more = (
-        NOTHING
-        if found.is_whole
-        else tag("p", "There may be more: reading took too long to look at all.", class_="warn")
-    )
     return tag(
         "section",
         tag("h2", "Event ", code(envelope.event_id)),
         facts_list(facts),
-        tag("ol", [_step(step, first_ms) for step in steps], class_="timeline"),
-        more,
-        _payload(found, around=around, may_reveal=may_reveal, shows_payload=shows_payload),
+        tag("ol", [_step(step, steps[0].at_ms) for step in steps], class_="timeline"),
+        NOTHING
+        if found.is_whole
+        else tag("p", "There may be more: reading took too long to look at all.", class_="warn"),
+        payload,
     )
 
 
@@ -174,23 +151,25 @@ def _step(step: TrailStep, first_ms: int) -> Safe:
     )  # fmt: skip
 
 
-def _payload(found: FoundEvent, *, around: Around, may_reveal: bool, shows_payload: bool) -> Safe:
+def _payload(found: FoundEvent) -> Safe:
+    text = found.envelope.value.decode(errors="replace")
+    cut = "" if len(text) <= _VALUE_CHARS_MAX else " (its beginning)"
+    return tag(
+        "figure",
+        tag("figcaption", f"What the event says{cut}"),
+        tag("pre", tag("code", text[:_VALUE_CHARS_MAX]), tabindex="0"),
+        id="payload",
+    )
+
+
+def _payload_button(found: FoundEvent, asked: PageRequest) -> Safe:
     """Hidden until somebody who may asks; who asks is written down."""
-    if shows_payload:
-        text = found.envelope.value.decode(errors="replace")
-        cut = "" if len(text) <= _VALUE_CHARS_MAX else " (its beginning)"
-        return tag(
-            "figure",
-            tag("figcaption", f"What the event says{cut}"),
-            tag("pre", tag("code", text[:_VALUE_CHARS_MAX]), tabindex="0"),
-            id="payload",
-        )
-    if not may_reveal:
+    if not asked.viewer.may_change:
         return tag("p", "What it says is shown to keys with the scope admin.", class_="quiet")
     envelope = found.envelope
     return tag(
         "form",
-        hidden(csrf=around.csrf, stream=envelope.stream, id=envelope.event_id),
+        hidden(csrf=asked.around.csrf, stream=envelope.stream, id=envelope.event_id),
         tag("button", "Show what it says", type="submit"),
         tag("span", " This is written to the log of the console.", class_="quiet"),
         method="post",

@@ -1,28 +1,27 @@
 """The page of API keys: whose they are, what they allow, and revoking one."""
 
-from collections.abc import Sequence
-
+from observe.console.page_request import PageRequest
 from observe.console.parts import wording
-from observe.console.parts.layout import Around, Page, confirm_form, still_page
+from observe.console.parts.layout import Page, confirm_form, still_page
 from observe.console.parts.markup import Child, Safe, tag
 from observe.console.parts.pieces import code, done_note, table
 from shared.config.access import ApiKey
+from shared.runtime.clock import now_ms
 
 
-def keys_page(
-    keys: Sequence[ApiKey], *, around: Around, may_revoke: bool, now_ms: int, done: str = ""
-) -> Page:
+async def keys_page(asked: PageRequest) -> Page:
     content: list[Child] = [
         tag("h1", "Keys"),
         tag("p", "Only hashes are kept, so no key can be shown again. New ones are made with ",
             code("PUT /v1/keys/NAME"), ".", class_="lead"),
-        done_note(done),
-        _rows(keys, around=around, may_revoke=may_revoke, now_ms=now_ms),
+        done_note("The key is revoked." if asked.field("done") == "revoked" else ""),
+        _rows(asked),
     ]  # fmt: skip
     return still_page("Keys", "/keys", "keys", content)
 
 
-def revoke_page(key: ApiKey, *, version: str, around: Around) -> Page:
+async def revoke_page(asked: PageRequest) -> Page:
+    key = asked.key
     return still_page(
         "Revoke a key",
         "/keys",
@@ -31,18 +30,18 @@ def revoke_page(key: ApiKey, *, version: str, around: Around) -> Page:
         tag("p", "Whoever uses it is refused within two seconds, for good."),
         confirm_form(
             "/keys/revoke",
-            around,
+            asked.around,
             yes="Revoke it",
             no="Leave it",
             back="/keys",
             id=key.id,
-            version=version,
+            version=await asked.control.version("keys", key.id),
         ),
     )
 
 
-def _rows(keys: Sequence[ApiKey], *, around: Around, may_revoke: bool, now_ms: int) -> Safe:
-    if not keys:
+def _rows(asked: PageRequest) -> Safe:
+    if not asked.keys:
         return tag("p", "There is no key yet.", class_="none")
     heads = ("Key", "Tenant", "May", "Streams", "Live texts", "Expires", "")
     rows: list[list[Child]] = [
@@ -52,17 +51,17 @@ def _rows(keys: Sequence[ApiKey], *, around: Around, may_revoke: bool, now_ms: i
             ", ".join(sorted(key.scopes)) + (", from pages" if key.kind == "browser" else ""),
             ", ".join(sorted(key.streams)) or "all",
             str(len(key.secrets)),
-            _expiry(key, now_ms),
+            _expiry(key),
             tag("a", "Revoke …", href=f"/keys/revoke?id={key.id}")
-            if may_revoke and key.id != around.key_id
+            if asked.viewer.may_change and key.id != asked.viewer.key_id
             else "",
         ]
-        for key in sorted(keys, key=lambda key: key.id)
+        for key in sorted(asked.keys, key=lambda key: key.id)
     ]
     return table(heads, rows, caption="API keys")
 
 
-def _expiry(key: ApiKey, now_ms: int) -> str:
+def _expiry(key: ApiKey) -> str:
     if key.expires_at_ms is None:
         return "never"
-    return wording.moment(key.expires_at_ms) if key.is_live(now_ms) else "expired"
+    return wording.moment(key.expires_at_ms) if key.is_live(now_ms()) else "expired"
