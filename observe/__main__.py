@@ -11,11 +11,10 @@ from observe.audit.loop import Auditor
 from observe.audit.status import AuditStatus
 from observe.books_page import BOOKS_PATH, books_page
 from observe.console.server import serve_console
-from observe.console.settings import ConsoleSettings
 from observe.lag.kafka_health import watch_kafka
 from observe.lag.sampler import Sampler
 from observe.metrics import ObserveMetrics
-from observe.settings import ObserveSettings
+from observe.settings import ConsoleSettings, ObserveSettings
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.config_topic import ConfigFeed
 from shared.runtime.kafka.event_search import EventSearch

@@ -4,7 +4,7 @@ Each task folds the records it reads into intervals, roots and ids (`spark_tasks
 few come back. The audit reads no event's value, and of the log only what seems to be lost.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial, reduce
 from itertools import pairwise
 
@@ -57,7 +57,7 @@ class AuditReads:
         self,
         ledger: Mapping[int, Offsets],
         *,
-        minutes: Mapping[str, Sequence[int]],
+        minutes: Collection[tuple[str, int]],
         offsets: Mapping[KafkaPartition, Offsets],
         extra: Mapping[tuple[str, int], Sequence[str]],
     ) -> Named:
@@ -71,7 +71,7 @@ class AuditReads:
         rows = reduce(DataFrame.union, sources)
         function = partial(
             name,
-            wanted={topic: set(asked) for topic, asked in minutes.items()},
+            wanted=frozenset(minutes),
             spans={where: list(asked) for where, asked in offsets.items()},
             extra=dict(extra),
         )

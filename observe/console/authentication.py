@@ -12,7 +12,6 @@ from starlette.responses import Response
 
 from observe.console.hosts import may_post
 from observe.console.parts.layout import Around
-from observe.console.settings import ConsoleSettings
 from observe.console.viewers import (
     ANYBODY,
     SESSION_MS,
@@ -21,6 +20,7 @@ from observe.console.viewers import (
     Viewer,
     viewer_of,
 )
+from observe.settings import ConsoleSettings
 from shared.config.configuration import Configuration
 from shared.event.times import MINUTE_MS
 from shared.runtime.clock import now_ms

@@ -11,8 +11,8 @@ from observe.console.lag_history import STEP_MS, LagHistory
 from observe.console.live import Live
 from observe.console.page_context import PageContext
 from observe.console.page_request import EventFinder, Sources
-from observe.console.settings import ConsoleSettings
 from observe.console.views import Views
+from observe.settings import ConsoleSettings
 from shared.config.configuration import Configuration
 from shared.flow.flow_record import FlowRecord
 from shared.proof.overview import Overview

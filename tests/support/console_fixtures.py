@@ -15,7 +15,7 @@ from msgspec import structs
 
 from gateway.settings import Settings
 from observe.console.server import serve_console
-from observe.console.settings import ConsoleSettings
+from observe.settings import ConsoleSettings
 from shared.config.access import ApiKey
 from shared.config.configuration import Configuration, Stream
 from shared.config.destination import Destination
