@@ -159,6 +159,5 @@ def look(
 
 def _part(content: Evidence | Named | list[LoggedEvent]) -> pa.RecordBatch:
     """MessagePack, as JSON has no keys of several parts."""
-    fields = pa.schema([pa.field("part", pa.binary())])
     value = msgspec.msgpack.encode(content)
-    return pa.RecordBatch.from_arrays([pa.array([value], pa.binary())], schema=fields)
+    return pa.RecordBatch.from_arrays([pa.array([value], pa.binary())], names=["part"])

@@ -123,7 +123,8 @@ async def _refuse(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException), "registered for nothing else"
     if request.url.path.startswith("/api/"):
         return PlainTextResponse(f"{error.detail}\n", status_code=error.status_code)
-    says = error.detail if error.status_code != 404 or len(error.detail) > 9 else "No such page."  # noqa: PLR2004 - Starlette's own "Not Found"
+    # Starlette's own words for a path without a route.
+    says = "No such page." if error.detail == "Not Found" else error.detail
     return _notice(error.status_code, says)
 
 

@@ -139,11 +139,6 @@ def _new_session(api_key: str = "") -> Session:
     return Session(secrets.token_hex(_NONCE_BYTES), now_ms() + SESSION_MS, api_key)
 
 
-def require_admin(viewer: Viewer) -> None:
-    if not viewer.may_change:
-        raise HTTPException(403, "This needs a key with the scope admin.")
-
-
 async def form_of(request: Request) -> dict[str, str]:
     """The fields of a form; HTTPException when it is none of ours."""
     body = b""

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from observe.console.authentication import Authentication, Identity, form_of, require_admin
+from observe.console.authentication import Authentication, Identity, form_of
 from observe.console.control_session import FILTERS, ControlSession, Letters
 from observe.console.page_context import PageContext
 from observe.console.parts.layout import Around, Page, render
@@ -128,8 +128,8 @@ class Sources:
             if method == "POST":
                 fields = await form_of(request)
                 self.authentication.check_post(request, identity.session, fields)
-            if for_admins:
-                require_admin(identity.viewer)
+            if for_admins and not identity.viewer.may_change:
+                raise HTTPException(403, "This needs a key with the scope admin.")
             control = ControlSession(self.gateway, identity.session.api_key)
             asked = PageRequest(identity, request.url.path, fields, self, self.context(), control)
             made = await answer(asked)

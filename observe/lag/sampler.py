@@ -4,13 +4,13 @@ Independent of Spark: a lane that hangs shows because the log grows and its rece
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import structlog
 
 from observe.audit.status import AuditStatus
-from observe.lag.live_books import POLL_S, LiveBooks, open_books
+from observe.lag.live_books import LiveBooks, Values, open_books
 from observe.lag.progress import Lags, Progress
 from observe.lag.rolling import Rolling
 from observe.lag.verdict import stream_verdict
@@ -18,7 +18,7 @@ from shared.config.configuration import Configuration
 from shared.config.destination import Destination
 from shared.event.record import KafkaPartition
 from shared.event.times import HOUR_MS, MINUTE_MS
-from shared.event.topics import ACKED, RECEIPTS, stream_of
+from shared.event.topics import ACKED, stream_of
 from shared.proof.acked import AckedRow
 from shared.proof.overview import (
     AuditHealth,
@@ -103,13 +103,11 @@ class Sampler:
         await books.look_at_log(self._configuration().streams)
         while True:
             while loop.time() < sample_s:
-                self._enter(await books.follow.values(wait_s=POLL_S), books)
+                self._enter(await books.read())
             sample_s = loop.time() + _SAMPLE_S
             is_slow = loop.time() >= slow_s
-            await books.ask_lanes(self._to_ask(books, is_slow=is_slow))
-            ends = await books.follow.ends()
-            while not await books.follow.has_reached(ends):
-                self._enter(await books.follow.values(wait_s=POLL_S), books)
+            async for values in books.catch_up(self._to_ask(books, is_slow=is_slow)):
+                self._enter(values)
                 if self._problem and loop.time() >= sample_s:
                     # A long history takes its time after a start: say so meanwhile.
                     sample_s = loop.time() + _SAMPLE_S
@@ -135,8 +133,7 @@ class Sampler:
             destination_id for destination_id in wanted if not books.of(destination_id).is_confirmed
         ]
 
-    def _enter(self, values: Mapping[str, Sequence[bytes]], books: LiveBooks) -> None:
-        books.take(values.get(RECEIPTS, ()))
+    def _enter(self, values: Values) -> None:
         at_ms = now_ms()
         for value in values.get(ACKED, ()):
             try:

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 from observe.console.control_session import FILTERS, ROWS_MAX, Letters
 from observe.console.page_request import PageRequest
 from observe.console.parts import wording
-from observe.console.parts.layout import Page, confirm_form, hidden, still_page
+from observe.console.parts.layout import Page, confirm_form, form, still_page
 from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
 from observe.console.parts.pieces import code, done_note, facts_list, stream_choice, table
 
@@ -78,14 +78,14 @@ async def confirm_page(asked: PageRequest) -> Page:
 
 def _filters(filters: Mapping[str, str], streams: Sequence[str]) -> Safe:
     everything = tag("option", "all", value="")
-    return tag(
-        "form",
+    return form(
+        "get",
+        "/dead",
+        {},
         stream_choice(streams, filters.get("stream", ""), first=everything),
         [_field(FILTERS[name], name, filters.get(name, "")) for name in list(FILTERS)[1:]],
         tag("button", "Filter", type="submit"),
         tag("a", "Clear", href="/dead") if filters else NOTHING,
-        method="get",
-        action="/dead",
         class_="row card pad",
     )
 
@@ -97,13 +97,8 @@ def _field(says: str, name: str, value: str) -> Safe:
 
 def _redrive_button(filters: Mapping[str, str], letters: Letters) -> Safe:
     said = wording.plural(letters.redrivable, "dead letter")
-    return tag(
-        "form",
-        hidden(**filters),
-        tag("button", f"Send {said} again …", type="submit"),
-        method="get",
-        action="/dead/redrive",
-    )
+    button = tag("button", f"Send {said} again …", type="submit")
+    return form("get", "/dead/redrive", filters, button)
 
 
 def _rows(letters: Letters) -> Safe:

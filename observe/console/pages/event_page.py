@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from observe.console.page_request import PageRequest
 from observe.console.parts import wording
-from observe.console.parts.layout import Page, hidden, still_page
+from observe.console.parts.layout import Page, form, still_page
 from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
 from observe.console.parts.pieces import code, facts_list, stream_choice
 from shared.event.envelope import DEAD_AT, REASON
@@ -45,8 +45,7 @@ def steps_of(found: FoundEvent, schedule: RetrySchedule) -> list[TrailStep]:
             (_place(envelope.origin),),
         ),
     ]
-    for receipt in found.receipts:
-        steps += _attempt(receipt)
+    steps += map(_attempt, found.receipts)
     delays_s = {retry_topic(tier.name): tier.delay_s for tier in schedule.tiers}
     for kept in found.retries:
         delay_s = delays_s.get(kept.place.topic, 0.0)
@@ -69,8 +68,10 @@ def steps_of(found: FoundEvent, schedule: RetrySchedule) -> list[TrailStep]:
 
 
 def search_form(streams: Sequence[str], *, stream: str, event_id: str) -> Safe:
-    return tag(
-        "form",
+    return form(
+        "get",
+        "/events",
+        {},
         stream_choice(streams, stream),
         tag(
             "label",
@@ -79,8 +80,6 @@ def search_form(streams: Sequence[str], *, stream: str, event_id: str) -> Safe:
                 spellcheck="false", size=36),
         ),
         tag("button", "Find", type="submit"),
-        method="get",
-        action="/events",
         class_="row card pad",
     )  # fmt: skip
 
@@ -167,13 +166,12 @@ def _payload_button(found: FoundEvent, asked: PageRequest) -> Safe:
     if not asked.viewer.may_change:
         return tag("p", "What it says is shown to keys with the scope admin.", class_="quiet")
     envelope = found.envelope
-    return tag(
-        "form",
-        hidden(csrf=asked.around.csrf, stream=envelope.stream, id=envelope.event_id),
+    return form(
+        "post",
+        "/events/payload",
+        {"csrf": asked.around.csrf, "stream": envelope.stream, "id": envelope.event_id},
         tag("button", "Show what it says", type="submit"),
         tag("span", " This is written to the log of the console.", class_="quiet"),
-        method="post",
-        action="/events/payload",
     )
 
 
@@ -184,21 +182,20 @@ def _read_note(result: SearchResult, *, stream: str, event_id: str) -> Safe:
     if result.back_to_ms is None:
         said = f"There is no event of this id in {stream}: {read}, the whole log."
         return tag("p", said, class_="none")
-    further = tag(
-        "form",
-        hidden(stream=stream, id=event_id, before=result.back_to_ms),
+    further = form(
+        "get",
+        "/events",
+        {"stream": stream, "id": event_id, "before": result.back_to_ms},
         tag("button", "Look further back", type="submit"),
-        method="get",
-        action="/events",
     )
     said = f"Not found since {wording.moment(result.back_to_ms)}: {read}."
     return fragment(tag("p", said, class_="none"), further)
 
 
-def _attempt(receipt: Receipt) -> list[TrailStep]:
+def _attempt(receipt: Receipt) -> TrailStep:
     if receipt.reason == REDRIVEN_REASON:
         what = f"Sent again to {receipt.destination_id} by a person, out of dead letters"
-        return [TrailStep(receipt.ended_at_ms, "dead letters", "neutral", what)]
+        return TrailStep(receipt.ended_at_ms, "dead letters", "neutral", what)
     took = wording.duration((receipt.ended_at_ms - receipt.started_at_ms) / 1000)
     whose = receipt.destination_id
     # What is parked, or refused unseen, has had no request.
@@ -221,7 +218,7 @@ def _attempt(receipt: Receipt) -> list[TrailStep]:
     )
     if receipt.reason:
         facts.insert(0, ("reason", receipt.reason))
-    return [TrailStep(receipt.ended_at_ms, "destination", kind, what, tuple(facts))]
+    return TrailStep(receipt.ended_at_ms, "destination", kind, what, tuple(facts))
 
 
 def _place(at: Origin) -> tuple[str, str]:
