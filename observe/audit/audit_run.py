@@ -22,6 +22,7 @@ from observe.audit.signing import Signer
 from observe.audit.spark_job import AuditReads
 from observe.audit.spark_tasks import LEDGER, RECEIPT, LoggedEvent, Named
 from observe.audit.statements import Publish, Stating
+from observe.audit.status import Minutes
 from shared.event.record import KafkaPartition, Position, Ranges
 from shared.event.times import HOUR_MS
 from shared.event.topics import ACKED, DEAD, RECEIPTS, RETRIER, retry_topic
@@ -51,7 +52,7 @@ MISSING_MAX = 1_000
 class AuditOutcome:
     """What a run has found."""
 
-    minutes: Mapping[str, tuple[MinuteBooks, ...]]
+    minutes: Minutes
     changed: tuple[MinuteBooks, ...]
     problem: str = ""
     # Minutes were left for the next run.
@@ -113,14 +114,9 @@ class Audit:
         books.close(findings, world, self.rules, held=left)
         self._forget(now_ms - CLOSED_KEPT_MS)
         by_destination: dict[str, list[MinuteBooks]] = {}
-        for minute in shown:
+        for minute in sorted(shown, key=lambda books: -(books.minute_ms or 0)):
             by_destination.setdefault(minute.destination_id, []).append(minute)
-        return AuditOutcome(
-            {who: tuple(sorted(m, key=_newest)) for who, m in by_destination.items()},
-            changed,
-            problem,
-            is_behind=bool(left),
-        )
+        return AuditOutcome(by_destination, changed, problem, is_behind=bool(left))
 
     def _forget(self, before_ms: int) -> None:
         """Let go of what was noted of minutes that nobody counts into any more."""
@@ -285,7 +281,3 @@ class Audit:
             if key not in open_now and (minute.minute_ms or 0) > now_ms - HOUR_MS
         ]
         return shown
-
-
-def _newest(books: MinuteBooks) -> int:
-    return -(books.minute_ms if books.minute_ms is not None else 0)

@@ -125,16 +125,12 @@ def stretches(ledger: Mapping[int, Offsets]) -> list[dict[KafkaPartition, tuple[
         gaps = sorted(later[0] - before[1] for before, later in pairwise(spans))
         # So many sources at most: the smallest gaps are read over.
         bridged = max([_GAP_ROWS_MAX, *gaps[: len(gaps) - _SOURCES_MAX + 1]])
-        joined: list[tuple[int, int]] = []
-        for first, end in spans:
-            if joined and first - joined[-1][1] <= bridged:
-                joined[-1] = (joined[-1][0], end)
-            else:
-                joined.append((first, end))
-        for at, span in enumerate(joined):
+        # Spans that touch once they are longer by that much are one.
+        longer = Offsets.of((first, end + bridged) for first, end in spans)
+        for at, (first, end) in enumerate(longer):
             if at == len(parts):
                 parts.append({})
-            parts[at][KafkaPartition(ACKED, partition)] = span
+            parts[at][KafkaPartition(ACKED, partition)] = (first, end - bridged)
     return parts
 
 

@@ -1,13 +1,13 @@
 """Keeps what the audit last found, and tells how old that is: an audit that stops must show."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from shared.proof.overview import AuditHealth, MinuteBooks
 
 # By destination, newest first.
-Minutes: TypeAlias = Mapping[str, tuple[MinuteBooks, ...]]
+Minutes: TypeAlias = Mapping[str, Sequence[MinuteBooks]]
 
 
 @dataclass(slots=True)

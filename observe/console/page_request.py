@@ -1,5 +1,6 @@
 """One request to the console: who sent it, what it says, and what there is to answer it."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
@@ -9,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from observe.console.authentication import Authentication, Identity, form_of
+from observe.console.authentication import Authentication, form_of
 from observe.console.control_session import FILTERS, ControlSession, Letters
 from observe.console.page_context import PageContext
 from observe.console.parts.layout import Around, Page, render
@@ -20,6 +21,9 @@ from shared.event.topics import destination_id
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.kafka.event_search import SearchResult
 
+# 2 s in all, as long as a change takes to come back at the worst; then the page is shown as it is.
+_LOOK_S = 0.05
+_LOOKS_MAX = 40
 # No year in milliseconds, and no count of ours, has more.
 _DIGITS_MAX = 15
 
@@ -34,21 +38,14 @@ class EventFinder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    identity: Identity
+    viewer: Viewer
+    around: Around
     path: str
     # Of its query, or of its form.
     fields: Mapping[str, str]
     sources: "Sources"
     context: PageContext
     control: ControlSession
-
-    @property
-    def viewer(self) -> Viewer:
-        return self.identity.viewer
-
-    @property
-    def around(self) -> Around:
-        return self.identity.around
 
     def field(self, name: str) -> str:
         return self.fields.get(name, "").strip()
@@ -103,6 +100,13 @@ class PageRequest:
             streams = []
         return await self.control.letters(self.filters, streams=streams)
 
+    async def wait_until(self, is_seen: Callable[[PageContext], bool]) -> None:
+        """Wait for our own feed, so that the next page shows a change."""
+        for _ in range(_LOOKS_MAX):
+            if is_seen(self.sources.context()):
+                return
+            await asyncio.sleep(_LOOK_S)
+
 
 # What a route makes of a request.
 Answer: TypeAlias = Callable[[PageRequest], Awaitable[Page | Response]]
@@ -128,13 +132,14 @@ class Sources:
             if method == "POST":
                 fields = await form_of(request)
                 self.authentication.check_post(request, identity.session, fields)
-            if for_admins and not identity.viewer.may_change:
+            viewer, around = identity.viewer, identity.around
+            if for_admins and not viewer.may_change:
                 raise HTTPException(403, "This needs a key with the scope admin.")
             control = ControlSession(self.gateway, identity.session.api_key)
-            asked = PageRequest(identity, request.url.path, fields, self, self.context(), control)
-            made = await answer(asked)
+            here, context = request.url.path, self.context()
+            made = await answer(PageRequest(viewer, around, here, fields, self, context, control))
             if isinstance(made, Page):
-                made = HTMLResponse(render(made, identity.around))
+                made = HTMLResponse(render(made, around))
             self.authentication.set_cookie(made, identity.new_cookie)
             return made
 

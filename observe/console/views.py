@@ -1,4 +1,7 @@
-"""Routes each request to its answer: pages, their live changes, the overview as JSON, sign-in."""
+"""Routes each request to its answer: pages, their live changes, the overview as JSON, sign-in.
+
+What changes or reveals something is written down with the key of whoever asks before it is done.
+"""
 
 from urllib.parse import urlsplit
 
@@ -13,19 +16,18 @@ from starlette.responses import (
 )
 from starlette.routing import Route
 
-from observe.console import posts
-from observe.console.authentication import SignedOut, form_of, local_path
+from observe.console.authentication import COOKIE, SignedOut, form_of, local_path
 from observe.console.live import STREAMS_MAX, Live
 from observe.console.page_context import PageContext
 from observe.console.page_request import PageRequest, Sources
-from observe.console.pages.dead_page import confirm_page, dead_page
+from observe.console.pages.dead_page import confirm_page, dead_page, redrive
 from observe.console.pages.destination_pages import destination_page, destinations_page, stream_page
-from observe.console.pages.event_page import event_page
-from observe.console.pages.keys_page import keys_page, revoke_page
+from observe.console.pages.event_page import event_page, show_payload
+from observe.console.pages.keys_page import keys_page, revoke, revoke_page
 from observe.console.pages.overview_page import as_json, overview_page
 from observe.console.pages.plain_pages import sign_in_page
 from observe.console.pages.resume_page import PATH as RESUME
-from observe.console.pages.resume_page import resume_page
+from observe.console.pages.resume_page import resume, resume_page
 from observe.console.parts.layout import Page
 from observe.console.viewers import Viewer
 from shared.config.configuration import Configuration
@@ -55,18 +57,18 @@ class Views:
             Route("/live", self.live),
             Route("/api/overview", self.overview),
             route("GET", "/events", event_page),
-            route("POST", "/events/payload", posts.show_payload, for_admins=True),
+            route("POST", "/events/payload", show_payload, for_admins=True),
             route("GET", "/dead", dead_page),
             route("GET", "/dead/redrive", confirm_page, for_admins=True),
-            route("POST", "/dead/redrive", posts.redrive, for_admins=True),
+            route("POST", "/dead/redrive", redrive, for_admins=True),
             route("GET", "/keys", keys_page),
             route("GET", "/keys/revoke", revoke_page, for_admins=True),
-            route("POST", "/keys/revoke", posts.revoke, for_admins=True),
+            route("POST", "/keys/revoke", revoke, for_admins=True),
             route("GET", RESUME, resume_page, for_admins=True),
-            route("POST", RESUME, posts.resume, for_admins=True),
+            route("POST", RESUME, resume, for_admins=True),
             Route("/sign-in", self.sign_in_form, methods=["GET"]),
             Route("/sign-in", self.sign_in, methods=["POST"]),
-            route("POST", "/sign-out", posts.sign_out),
+            route("POST", "/sign-out", self.sign_out),
         ]
 
     async def made_page(self, asked: PageRequest) -> Page:
@@ -119,6 +121,11 @@ class Views:
             return HTMLResponse(page, status_code=refusal.status_code)
         response = RedirectResponse(next_path, status_code=303)
         self._authentication.set_cookie(response, cookie)
+        return response
+
+    async def sign_out(self, _: PageRequest) -> Response:
+        response = RedirectResponse("/sign-in", status_code=303)
+        response.delete_cookie(COOKIE, path="/", httponly=True, samesite="strict")
         return response
 
     def _page_at(self, path: str, viewer: Viewer) -> Page | None:

@@ -11,8 +11,7 @@ import structlog
 
 from observe.audit.status import AuditStatus
 from observe.lag.live_books import LiveBooks, Values, open_books
-from observe.lag.progress import Lags, Progress
-from observe.lag.rolling import Rolling
+from observe.lag.progress import Lags, Progress, Rolling
 from observe.lag.verdict import stream_verdict
 from shared.config.configuration import Configuration
 from shared.config.destination import Destination

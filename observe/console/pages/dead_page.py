@@ -4,12 +4,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
+import structlog
+from starlette.responses import RedirectResponse, Response
+
 from observe.console.control_session import FILTERS, ROWS_MAX, Letters
 from observe.console.page_request import PageRequest
 from observe.console.parts import wording
 from observe.console.parts.layout import Page, confirm_form, form, still_page
 from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
 from observe.console.parts.pieces import code, done_note, facts_list, stream_choice, table
+
+log = structlog.get_logger()
 
 
 async def dead_page(asked: PageRequest) -> Page:
@@ -74,6 +79,21 @@ async def confirm_page(asked: PageRequest) -> Page:
         ),
     )
     return still_page("Re-drive", "/dead", "confirm", content, status=asks)
+
+
+async def redrive(asked: PageRequest) -> Response:
+    filters, letters = asked.filters, await asked.letters()
+    if asked.field("confirmed") != str(letters.redrivable) or not letters.is_whole:
+        # More have died since, or somebody else was faster: nobody re-drives the unseen.
+        return RedirectResponse(f"/dead/redrive?{urlencode(filters)}", status_code=303)
+    log.info(
+        "dead_letters.redriven",
+        key_id=asked.viewer.key_id,
+        filters=filters,
+        count=letters.redrivable,
+    )
+    sent = await asked.control.redrive(filters, streams=letters.redrivable_streams)
+    return RedirectResponse(f"/dead?{urlencode({**filters, 'sent': sent})}", status_code=303)
 
 
 def _filters(filters: Mapping[str, str], streams: Sequence[str]) -> Safe:

@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import structlog
+from starlette.exceptions import HTTPException
+
 from observe.console.page_request import PageRequest
 from observe.console.parts import wording
 from observe.console.parts.layout import Page, form, still_page
@@ -16,6 +19,8 @@ from shared.proof.trail import Kept
 from shared.retry.dead_letter import REDRIVEN_REASON
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.kafka.event_search import FoundEvent, SearchResult
+
+log = structlog.get_logger()
 
 # What somebody can read on a page; the log has the rest.
 _VALUE_CHARS_MAX = 20_000
@@ -91,6 +96,15 @@ async def event_page(asked: PageRequest) -> Page:
         before_ms = asked.number("before")
         result = await asked.sources.events.find(stream, event_id, before_ms=before_ms)
     return found_page(asked, event_id, result)
+
+
+async def show_payload(asked: PageRequest) -> Page:
+    stream, event_id = asked.field("stream"), asked.fields.get("id", "")
+    if stream not in asked.streams:
+        raise HTTPException(404, "There is no such stream, or it is not yours.")
+    log.info("payload.shown", key_id=asked.viewer.key_id, stream=stream, event_id=event_id)
+    result = await asked.sources.events.find(stream, event_id)
+    return found_page(asked, event_id, result, shows_payload=True)
 
 
 def found_page(

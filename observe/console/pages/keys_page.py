@@ -1,5 +1,9 @@
 """The page of API keys: whose they are, what they allow, and revoking one."""
 
+import structlog
+from starlette.exceptions import HTTPException
+from starlette.responses import RedirectResponse, Response
+
 from observe.console.page_request import PageRequest
 from observe.console.parts import wording
 from observe.console.parts.layout import Page, confirm_form, still_page
@@ -7,6 +11,8 @@ from observe.console.parts.markup import Child, Safe, tag
 from observe.console.parts.pieces import code, done_note, table
 from shared.config.access import ApiKey
 from shared.runtime.clock import now_ms
+
+log = structlog.get_logger()
 
 
 async def keys_page(asked: PageRequest) -> Page:
@@ -38,6 +44,16 @@ async def revoke_page(asked: PageRequest) -> Page:
             version=await asked.control.version("keys", key.id),
         ),
     )
+
+
+async def revoke(asked: PageRequest) -> Response:
+    key = asked.key
+    if key.id == asked.viewer.key_id:
+        raise HTTPException(403, "A key cannot revoke itself: sign in with another.")
+    log.info("key.revoked", key_id=asked.viewer.key_id, revoked=key.id)
+    await asked.control.change("DELETE", "keys", key.id, version=asked.field("version"))
+    await asked.wait_until(lambda now: key.id not in now.configuration.keys)
+    return RedirectResponse("/keys?done=revoked", status_code=303)
 
 
 def _rows(asked: PageRequest) -> Safe:

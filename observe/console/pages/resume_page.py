@@ -1,4 +1,7 @@
-"""Says that a destination stands still until a person resumes it, and asks that person."""
+"""Says that a destination stands still until a person resumes it, asks that person, and does so."""
+
+import structlog
+from starlette.responses import RedirectResponse, Response
 
 from observe.console.control_session import control_path
 from observe.console.page_request import PageRequest
@@ -9,6 +12,8 @@ from observe.console.parts.pieces import code
 from shared.config.destination import Destination
 from shared.flow.flow import FlowState
 from shared.flow.flow_record import FlowRecord
+
+log = structlog.get_logger()
 
 PATH = "/destinations/resume"
 # What is true of each halt, and what to do before one goes on.
@@ -83,3 +88,12 @@ async def resume_page(asked: PageRequest) -> Page:
         )
     )
     return still_page("Resume a destination", "/destinations", "confirm", content)
+
+
+async def resume(asked: PageRequest) -> Response:
+    destination = asked.destination
+    log.info("destination.resumed", key_id=asked.viewer.key_id, destination=destination.id)
+    path, version = control_path(destination), asked.field("version")
+    await asked.control.change("POST", *path, action="resume", version=version)
+    await asked.wait_until(lambda now: now.configured(destination.id) != destination)
+    return RedirectResponse(f"/streams/{destination.id}", status_code=303)
