@@ -165,9 +165,9 @@ class Audit:
         while len(self._logs) > 1 and self._logs[1][0] <= ripe_ms:
             self._logs.popleft()
         at_ms, log_then = self._logs[0]
+        ripe = log_then if at_ms <= ripe_ms else {}
         holes: dict[KafkaPartition, Offsets] = {}
         asked = 0
-        ripe = log_then if at_ms <= ripe_ms else {}
         for where, low, end in books.unclaimed(ripe, back_max=_BACK_MAX):
             high = min(end, low + _LOOK_UP_MAX - asked)
             if low < high:

@@ -54,14 +54,8 @@ class Auditor:
 
     async def run(self) -> None:
         # The services that carry events start first.
-        settings = self._settings
-        await asyncio.sleep(settings.audit_interval_s)
-        spark = await asyncio.to_thread(
-            start_audit_spark,
-            settings.folder.absolute() / "spark",
-            settings.jars_cache or default_cache(),
-            heap_mb=settings.heap_mb,
-        )
+        await asyncio.sleep(self._settings.audit_interval_s)
+        spark = await asyncio.to_thread(self._start)
         try:
             while True:
                 try:
@@ -69,9 +63,15 @@ class Auditor:
                 except (KafkaUnavailableError, OSError, PySparkException) as error:
                     log.warning("audit.failed", error=str(error).split("\n", 1)[0][:300])
                     self._status.failed(f"the audit's last run failed: {type(error).__name__}")
-                    await asyncio.sleep(settings.audit_interval_s)
+                    await asyncio.sleep(self._settings.audit_interval_s)
         finally:
             await asyncio.to_thread(stop_spark, spark)
+
+    def _start(self) -> SparkSession:
+        cache = self._settings.jars_cache or default_cache()
+        return start_audit_spark(
+            self._settings.folder.absolute() / "spark", cache, heap_mb=self._settings.heap_mb
+        )
 
     async def _audit(self, spark: SparkSession) -> None:
         """Run after run, until something goes wrong; then all of it is set up anew."""

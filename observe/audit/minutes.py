@@ -245,9 +245,9 @@ def remember_suspects(
     known: Outcomes, suspects: Mapping[Node, Offsets], rules: Rules, *, now_ms: int
 ) -> None:
     """Keep what is needed to tell how long something has been a suspect."""
-    recent = [seen for seen in known.suspects if seen[0] > now_ms - rules.settle_ms]
-    older = [seen for seen in known.suspects if seen[0] <= now_ms - rules.settle_ms]
-    newest_old = {node: (at, node, offsets) for at, node, offsets in older}
+    since_ms = now_ms - rules.settle_ms
+    recent = [seen for seen in known.suspects if seen[0] > since_ms]
+    newest_old = {seen[1]: seen for seen in known.suspects if seen[0] <= since_ms}
     known.suspects = [
         *newest_old.values(),
         *recent,

@@ -291,8 +291,8 @@ def _between(before: Quantiles | None, after: Quantiles | None) -> Quantiles | N
     """How long a node took that does not say so itself: the means' difference is exact."""
     if before is None or after is None:
         return None
-    return Quantiles(
-        count=after.count,
+    return replace(
+        after,
         mean_ms=max(0.0, after.mean_ms - before.mean_ms),
         p50_ms=max(0.0, after.p50_ms - before.p50_ms),
         p95_ms=max(0.0, after.p95_ms - before.p95_ms),

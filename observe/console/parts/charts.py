@@ -67,14 +67,14 @@ def columns(
                     )
                 )
         if boxes:
-            drawn.append(tag("g", _tip(label), *boxes))
+            drawn.append(tag("g", tag("title", label), *boxes))
     return _drawing(title, says, "0 0 720 160", "columns", drawn, stretch=True)
 
 
 def heat_row(cells: Sequence[tuple[str, str]], *, title: str, says: str) -> Safe:
     """One row of minutes, oldest left: of each how bad it is, and in words."""
     boxes = [
-        tag("rect", _tip(words), x=place * 12, y=0, width=10, height=18, rx=2,
+        tag("rect", tag("title", words), x=place * 12, y=0, width=10, height=18, rx=2,
             class_=f"heat {level}")
         for place, (level, words) in enumerate(cells)
     ]  # fmt: skip
@@ -84,11 +84,10 @@ def heat_row(cells: Sequence[tuple[str, str]], *, title: str, says: str) -> Safe
 
 def _ring(part: Part, begin: float, end: float) -> Safe:
     """A piece of the ring from one share of the turn to another, clockwise from the top."""
-    tip = _tip(f"{part.name}: {100 * (end - begin):.0f} %")
     around = 2 * math.pi * 74
     return tag(
         "circle",
-        tip,
+        tag("title", f"{part.name}: {100 * (end - begin):.0f} %"),
         cx=100,
         cy=100,
         r=74,
@@ -115,7 +114,3 @@ def _drawing(
         class_=f"chart {kind}",
         preserveAspectRatio="none" if stretch else None,
     )
-
-
-def _tip(text: str) -> Safe:
-    return tag("title", text)

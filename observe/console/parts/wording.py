@@ -68,5 +68,5 @@ def sentence(text: str) -> str:
     return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
 
 
-def plural(number: int, one: str, many: str | None = None) -> str:
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
+def plural(number: int, word: str) -> str:
+    return f"{number:,} {word if number == 1 else word + 's'}"
