@@ -12,7 +12,7 @@ from typing import TypeAlias
 import structlog
 
 from observe.lag.progress import Progress
-from shared.event.record import KafkaPartition, Ranges
+from shared.event.record import KafkaPartition, Origin, Ranges
 from shared.event.topics import RECEIPTS, RETRIER, stream_and_name, stream_topic
 from shared.proof.balance import Balance
 from shared.proof.receipt import receipts_of
@@ -75,9 +75,10 @@ class LiveBooks:
         for where, span in spans.items():
             self._logs.setdefault(where[0], {})[where] = span
 
-    async def stored_at_ms(self, where: KafkaPartition, offset: int) -> int | None:
+    async def stored_at_ms(self, place: Origin) -> int | None:
         """When the broker took the first record from there on; None if none comes."""
-        follow = self._peeker.follow({where: offset})
+        where = KafkaPartition(place.topic, place.partition)
+        follow = self._peeker.follow({where: place.offset})
         records = await follow.read(wait_s=_PEEK_S, records_max=1)
         return records[0].timestamp_ms if records else None
 

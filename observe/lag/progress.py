@@ -8,7 +8,7 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from shared.event.record import KafkaPartition, Position, Ranges
+from shared.event.record import KafkaPartition, Origin, Position, Ranges
 from shared.proof.balance import Balance, balanced
 from shared.proof.intervals import Offsets
 from shared.proof.log_buckets import LogBuckets
@@ -169,7 +169,7 @@ class Progress:
                 counts[cause] += count
         return {cause: count for cause, count in sorted(counts.items()) if count}
 
-    def oldest_open(self, log: Ranges) -> Iterator[tuple[str, int, int]]:
+    def oldest_open(self, log: Ranges) -> Iterator[Origin]:
         """The first event of each Kafka partition that was never delivered nor dead.
 
         What a person has sent again out of dead letters is under way, yet not old: it began anew.
@@ -179,4 +179,4 @@ class Progress:
             # A base is where the first such event is.
             oldest = max(outcomes.base, first)
             if oldest < end:
-                yield topic, number, oldest
+                yield Origin(topic, number, oldest)

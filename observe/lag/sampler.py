@@ -15,7 +15,7 @@ from observe.lag.progress import Lags, Progress, Rolling
 from observe.lag.verdict import stream_verdict
 from shared.config.configuration import Configuration
 from shared.config.destination import Destination
-from shared.event.record import KafkaPartition
+from shared.event.record import Origin
 from shared.event.times import HOUR_MS, MINUTE_MS
 from shared.event.topics import ACKED, stream_of
 from shared.proof.acked import AckedRow
@@ -76,8 +76,8 @@ class Sampler:
     _problem: str = _NOTHING_READ.problem
     _books: LiveBooks | None = None
     _streams: dict[str, _Stream] = field(default_factory=dict)
-    # The first open event of a Kafka partition, and when the broker took it.
-    _oldest: dict[tuple[str, KafkaPartition], tuple[int, int]] = field(default_factory=dict)
+    # When the broker took the first open event that a destination has in a Kafka partition.
+    _oldest: dict[tuple[str, Origin], int] = field(default_factory=dict)
     _busy_since_ms: dict[str, int] = field(default_factory=dict)
 
     async def run(self) -> None:
@@ -155,30 +155,20 @@ class Sampler:
         oldest = {}
         for destination_id in self._configuration().destinations:
             log_spans = books.log_of(destination_id)
-            for topic, number, offset in books.of(destination_id).oldest_open(log_spans):
-                where = KafkaPartition(topic, number)
-                key = (destination_id, where)
-                known = self._oldest.get(key)
-                if known is not None and known[0] == offset:
-                    oldest[key] = known
-                    continue
-                stored_at_ms = await books.stored_at_ms(where, offset)
+            for place in books.of(destination_id).oldest_open(log_spans):
+                key = (destination_id, place)
+                stored_at_ms = self._oldest.get(key) or await books.stored_at_ms(place)
                 if stored_at_ms is not None:
-                    oldest[key] = (offset, stored_at_ms)
+                    oldest[key] = stored_at_ms
         self._oldest = oldest
 
     def _publish(self) -> None:
         at_ms = now_ms()
         configuration = self._configuration()
-        books = self._books
-        views = (
-            ()
-            if books is None
-            else tuple(
-                self._stream_view(name, configuration, books, at_ms)
-                for name in sorted(configuration.streams)
-            )
-        )
+        views: tuple[StreamView, ...] = ()
+        if (books := self._books) is not None:
+            names = sorted(configuration.streams)
+            views = tuple(self._stream_view(name, configuration, books, at_ms) for name in names)
         self.overview = Overview(at_ms, views, self._audit.health_at(at_ms), self._problem)
         self._show(self.overview)
 
@@ -205,7 +195,7 @@ class Sampler:
     def _view(self, destination: Destination, books: LiveBooks, at_ms: int) -> DestinationView:
         destination_id, stream = destination.id, self._streams[destination.stream]
         progress, balance = books.of(destination_id), books.balance(destination_id)
-        stored = [at for (who, _), (_, at) in self._oldest.items() if who == destination_id]
+        stored = [at for (who, _), at in self._oldest.items() if who == destination_id]
         has_open = balance.pending or balance.waiting
         oldest_age_s = max((at_ms - at) / 1000 for at in stored) if stored and has_open else None
         delivered = progress.delivery.out_from_accepted.read(now_ms=at_ms)

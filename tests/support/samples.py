@@ -1,11 +1,13 @@
 """Makes the events, histories and records that the unit tests are about."""
 
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
 
+from observe.audit.layers import Layers
 from shared.event.envelope import Envelope, History
 from shared.event.record import Headers, Origin, RecordIn
 from shared.proof.receipt import Covered, Receipt, ReceiptOutcome
@@ -36,6 +38,13 @@ def an_envelope(
         accepted_at_ms=accepted_at_ms,
         traceparent=traceparent,
     )
+
+
+def layers_of(intervals: Iterable[tuple[int, int]]) -> Layers:
+    layers = Layers()
+    for first, end in intervals:
+        layers.add(first, end)
+    return layers
 
 
 def decided(

@@ -259,4 +259,4 @@ def _header(kept: Kept, name: str) -> str:
 
 
 def _when(text: str) -> str:
-    return wording.moment(int(text)) if text.isdigit() and len(text) < 16 else text  # noqa: PLR2004
+    return wording.moment(int(text)) if text.isdecimal() and len(text) < 16 else text  # noqa: PLR2004

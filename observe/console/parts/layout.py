@@ -32,10 +32,6 @@ class Page:
     # One sentence that is read aloud when it changes.
     status: str = ""
 
-    @property
-    def is_live(self) -> bool:
-        return any(region.is_live for region in self.regions)
-
 
 @dataclass(frozen=True, slots=True)
 class Around:
@@ -117,6 +113,7 @@ def _header(page: Page, around: Around) -> Safe:
         tag("li", tag("a", name, href=path, aria_current="page" if path == page.here else None))
         for path, name in _PAGES
     ]
+    is_live = any(region.is_live for region in page.regions)
     live = tag(
         "button",
         tag("span", class_="dot", aria_hidden="true"),
@@ -131,7 +128,7 @@ def _header(page: Page, around: Around) -> Safe:
         "header",
         tag("a", "Hifi", href="/", class_="mark"),
         tag("nav", tag("ul", links), aria_label="Pages"),
-        tag("div", live if page.is_live else NOTHING, _account(around), class_="account"),
+        tag("div", live if is_live else NOTHING, _account(around), class_="account"),
         class_="top",
     )
 
