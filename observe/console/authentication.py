@@ -49,6 +49,8 @@ class Identity:
 
 
 class Authentication:
+    """Knows who looks: by the key in a session's cookie, or by the one that a program sends."""
+
     def __init__(
         self, configuration: Callable[[], Configuration], settings: ConsoleSettings
     ) -> None:
