@@ -139,6 +139,15 @@ def test_every_event_is_in_one_place_and_blamed_on_one_node(  # noqa: C901, PLR0
     }
 
 
+def test_what_a_lane_has_passed_is_kafkas_loss_if_the_log_has_it_no_more() -> None:
+    books = AuditBooks()
+    books.take(evidence([claim(M0, 0, 3)]))
+    here = world(2, end=3)
+    assert books.to_look_up(here, AT_ONCE) == {WHERE: Offsets.of([(0, 2)])}
+    findings = books.judge(here, AT_ONCE, {WHERE: Offsets.of([(1, 2)])})
+    assert lost(findings) == {Node.DELIVERY: {0}, Node.KAFKA: {1}}
+
+
 def test_offsets_given_to_two_events_mean_that_the_first_is_gone() -> None:
     books = AuditBooks()
     books.take(evidence([replace(claim(M1 + 60_000, 0, 1), partition=1)]))
