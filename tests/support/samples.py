@@ -7,6 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from observe.audit.layers import Layers
 from shared.event.envelope import Envelope, History
 from shared.event.record import Headers, Origin, RecordIn
 from shared.proof.log_buckets import LogBuckets
@@ -38,6 +39,13 @@ def an_envelope(
         accepted_at_ms=accepted_at_ms,
         traceparent=traceparent,
     )
+
+
+def layers_of(intervals: Iterable[tuple[int, int]]) -> Layers:
+    layers = Layers()
+    for first, end in intervals:
+        layers.add(first, end)
+    return layers
 
 
 def decided(

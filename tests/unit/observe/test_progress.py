@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from observe.lag.progress import Progress, cause_of
-from observe.lag.rolling import SLOT_S, SLOTS, WINDOW_MS, Rolling
+from observe.lag.progress import SLOT_S, SLOTS, WINDOW_MS, Progress, Rolling, cause_of
 from shared.event.record import KafkaPartition
 from shared.proof.balance import Balance
 from shared.proof.overview import Quantiles
