@@ -12,7 +12,16 @@ from typing import TypeAlias, assert_never
 
 from shared.config.destination import Destination
 from shared.event.times import MINUTE_MS, minute_of
-from shared.flow.breaker import Breaker, BreakerState, Pass, answered, asked, opened, unanswered
+from shared.flow.breaker import (
+    ASK_AGAIN_MS,
+    Breaker,
+    BreakerState,
+    Start,
+    answered,
+    asked,
+    opened,
+    unanswered,
+)
 from shared.flow.concurrency import Concurrency, Sample, noted_full, recovered, sampled
 from shared.flow.rate_gate import RateGate, opens_at_ms, spent, throttled, took
 from shared.retry.attempt import (
@@ -46,8 +55,6 @@ FAILURES_TO_DISABLE = 10
 GONE = 410
 # A worker that says nothing for longer than a request can take is no longer there.
 LEASE_MARGIN_MS = 5_000
-# A task whose share of W is used up, or that meets another's probe, asks again after so long.
-ASK_AGAIN_MS = 250
 # Nobody knows how long a person pauses; the events come by again after the second tier.
 PAUSED_MS = 300_000
 
@@ -112,13 +119,6 @@ class Flow:
     @property
     def is_held(self) -> bool:
         return bool(self.held_at_ms)
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Send it; a probe is to be a single event."""
-
-    is_probe: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,8 +231,8 @@ def may_start(
         now_ms=now_ms,
     )
     flow = flow if breaker is flow.breaker else replace(flow, breaker=breaker)
-    if isinstance(answer, Pass):
-        return flow, Start(answer.is_probe)
+    if isinstance(answer, Start):
+        return flow, answer
     cause = Failure.HELD if flow.is_held else Failure.BREAKER_OPEN
     return flow, NotNow(cause, answer.until_ms)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from shared.config.destination import Destination
-from shared.flow.breaker import BreakerState
+from shared.flow.breaker import BreakerState, Start
 from shared.flow.flow import (
     Answer,
     Ended,
@@ -14,7 +14,6 @@ from shared.flow.flow import (
     Never,
     NotNow,
     SendLimits,
-    Start,
     after_attempt,
     failing_part,
     is_calm,

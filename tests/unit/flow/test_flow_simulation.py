@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from shared.config.destination import Destination
+from shared.flow.breaker import Start
 from shared.flow.flow import (
     Ended,
     Flow,
     NotNow,
-    Start,
     after_attempt,
     limits_of,
     may_start,
