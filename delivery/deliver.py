@@ -13,6 +13,7 @@ import random
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, assert_never
 
@@ -86,7 +87,7 @@ def deliver(
 
     `is_again` says that another try of this very task died, so that all of it may be a repeat.
     """
-    worker = _worker(plan)
+    worker = _worker(allows_private=plan.allows_private)
     task = _Task(plan, worker, is_again=is_again)
     try:
         kept: list[RecordOut] = []
@@ -195,12 +196,11 @@ class _Task:
 class _Worker:
     """What lives as long as the worker process: its loop, its connection pools, its open files."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, *, allows_private: bool) -> None:
         self._loop = asyncio.new_event_loop()
-        # What a process may send to is the same for all of its lanes.
         # The keys are read here: in the plan they would travel through Spark, and to its disk.
         box = SecretSettings().secret_box
-        self.sender = Sender(box=box, allows_private=plan.allows_private)
+        self.sender = Sender(box=box, allows_private=allows_private)
         self.log = AttemptLog()
         self._stores: dict[Path, FlowStore] = {}
 
@@ -215,11 +215,6 @@ class _Worker:
         return store
 
 
-_workers: list[_Worker] = []
-
-
-def _worker(plan: Plan) -> _Worker:
-    """The worker of the process, made at its first task: Spark forks processes before that."""
-    if not _workers:
-        _workers.append(_Worker(plan))
-    return _workers[0]
+# The worker of the process, made at its first task: Spark forks processes before that. What a
+# process may send to is the same for all of its lanes.
+_worker = cache(_Worker)
