@@ -114,7 +114,7 @@ class _Task:
         self._plan = plan
         self._is_again = is_again
         self._store = worker.store(plan)
-        self._courier = Courier(worker.sender, worker.log, plan.clock, plan.replay_until, is_again)
+        self._courier = Courier(worker.sender, worker.log, plan.clock)
         self._box_end_s = time.monotonic() + plan.time_box_s
         # The spread of delays, and names of tasks, need no secrecy.
         self._dice = random.Random()  # noqa: S311

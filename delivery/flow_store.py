@@ -129,11 +129,6 @@ class FlowStore:
         finally:
             fcntl.flock(file.descriptor, fcntl.LOCK_UN)
 
-    def close(self) -> None:
-        for file in self._files.values():
-            os.close(file.descriptor)
-        self._files.clear()
-
     def _held(
         self, kept: FlowRecord | None, destination: Destination, limits: SendLimits, now_ms: int
     ) -> Held:

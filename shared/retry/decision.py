@@ -58,27 +58,23 @@ class Split:
 
 
 @dataclass(frozen=True, slots=True)
-class RetryLater:
-    """Wait in a retry tier; the attempt is charged."""
+class Waiting:
+    """The event rests in a retry tier."""
 
     tier: Tier
     history: History
 
 
-@dataclass(frozen=True, slots=True)
-class Park:
-    """Wait in a retry tier; it was not the destination's fault, so nothing is charged."""
-
-    tier: Tier
-    history: History
+class RetryLater(Waiting):
+    """After an attempt, which is charged."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hop:
-    """Wait in one more tier: the destination asked for longer than one tier's delay."""
+class Park(Waiting):
+    """It was not the destination's fault, so nothing is charged."""
 
-    tier: Tier
-    history: History
+
+class Hop(Waiting):
+    """In one more tier: the destination asked for longer than one tier's delay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +94,6 @@ class Send:
 
 Decision: TypeAlias = Delivered | RetryLocally | Split | RetryLater | Park | DeadLetter
 Admission: TypeAlias = Send | Hop | DeadLetter
-Waiting: TypeAlias = RetryLater | Park | Hop
 
 
 def decide(

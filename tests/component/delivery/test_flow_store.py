@@ -72,4 +72,3 @@ def test_what_is_learned_is_there_for_the_next_process(tmp_path: Path) -> None:
         assert held.to_publish() is None
     with store.hold(SHOP, LIMITS, now_ms=NOW_MS + 6) as held:
         assert held.to_publish() is None
-    store.close()
