@@ -30,7 +30,7 @@ from delivery.settling import Settlement
 from shared.config.destination import Destination
 from shared.event.envelope import History
 from shared.event.record import Origin, Position, RecordOut
-from shared.flow.flow import limits_of
+from shared.flow.flow import SendLimits
 from shared.flow.flow_record import FlowRecord
 from shared.retry.routing import in_sheets, route_state
 from shared.retry.schedule import RetrySchedule
@@ -182,8 +182,7 @@ class _Task:
                 Permits(
                     self._name,
                     self._store,
-                    destination,
-                    limits_of(destination, plan.schedule),
+                    SendLimits(destination, plan.schedule),
                     calm_s=_CALM_S if plan.is_realtime else 0.0,
                 ),
                 Settlement(destination, plan.schedule, plan.clock, self._read_at),
