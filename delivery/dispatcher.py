@@ -19,12 +19,12 @@ from delivery.courier import Courier, Sent
 from delivery.flow_store import Held, Permits
 from delivery.settling import Pending, Settled, Settlement
 from shared.event.record import RecordOut
+from shared.flow.breaker import Start
 from shared.flow.flow import (
     Ended,
     FlowState,
     Never,
     NotNow,
-    Start,
     may_retry_locally,
     state_of,
 )

@@ -12,7 +12,16 @@ from typing import TypeAlias, assert_never
 
 from shared.config.destination import Destination
 from shared.event.times import MINUTE_MS, minute_of
-from shared.flow.breaker import Breaker, BreakerState, Pass, answered, asked, opened, unanswered
+from shared.flow.breaker import (
+    ASK_AGAIN_MS,
+    Breaker,
+    BreakerState,
+    Start,
+    answered,
+    asked,
+    opened,
+    unanswered,
+)
 from shared.flow.concurrency import Concurrency, Sample, noted_full, recovered, sampled
 from shared.flow.rate_gate import RateGate, opens_at_ms, spent, throttled, took
 from shared.retry.attempt import (
@@ -44,10 +53,8 @@ WARN_AT = (0.5, 0.7, 0.9)
 # A destination that gets an event a week is not disabled for one bad answer.
 FAILURES_TO_DISABLE = 10
 GONE = 410
-# A worker that says nothing for longer than a request can take is no longer there.
+# How much later than its request is due a worker may be heard of.
 LEASE_MARGIN_MS = 5_000
-# A task whose share of W is used up, or that meets another's probe, asks again after so long.
-ASK_AGAIN_MS = 250
 # Nobody knows how long a person pauses; the events come by again after the second tier.
 PAUSED_MS = 300_000
 
@@ -65,19 +72,20 @@ class FlowState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SendLimits:
-    """What the destination's owner has set."""
+    """What the destination's owner has set, and how its retries are scheduled."""
 
-    parallel_max: int
-    rate_per_s: float | None
-    timeout_ms: int
-    # How long the breaker opens for the first time: the first retry tier's delay.
-    open_ms_min: float
-    disable_after_ms: int
-    is_holding: bool
-    is_paused: bool
-    is_disabled: bool
-    # What was held or disabled before this time has been looked at by a person.
-    resumed_at_ms: int
+    to: Destination
+    schedule: RetrySchedule
+
+    @property
+    def open_ms_min(self) -> float:
+        """How long the breaker opens for the first time: the first retry tier's delay."""
+        return 1000 * self.schedule.tiers[0].delay_s
+
+    @property
+    def lease_ms(self) -> int:
+        """A worker that says nothing for longer than a request can take is no longer there."""
+        return round(1000 * self.to.timeout_s) + LEASE_MARGIN_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +123,6 @@ class Flow:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
-    """Send it; a probe is to be a single event."""
-
-    is_probe: bool
-
-
-@dataclass(frozen=True, slots=True)
 class NotNow:
     """Wait, or park: nothing is charged. Ask again then."""
 
@@ -148,23 +149,9 @@ class Ended:
     is_probe: bool
 
 
-def limits_of(destination: Destination, schedule: RetrySchedule) -> SendLimits:
-    return SendLimits(
-        parallel_max=destination.parallel_max,
-        rate_per_s=destination.rate_per_s,
-        timeout_ms=round(destination.timeout_s * 1000),
-        open_ms_min=1000 * schedule.tiers[0].delay_s,
-        disable_after_ms=round(destination.disable_after_s * 1000),
-        is_holding=destination.hold_on_rejects,
-        is_paused=destination.is_paused,
-        is_disabled=destination.is_disabled,
-        resumed_at_ms=destination.resumed_at_ms,
-    )
-
-
 def resumed(flow: Flow, limits: SendLimits) -> Flow:
     """The flow after a person has said that the destination is to be tried again."""
-    if not 0 < max(flow.held_at_ms, flow.disabled_at_ms) <= limits.resumed_at_ms:
+    if not 0 < max(flow.held_at_ms, flow.disabled_at_ms) <= limits.to.resumed_at_ms:
         return flow
     return Flow(
         concurrency=recovered(flow.concurrency),
@@ -204,7 +191,7 @@ def state_of(flow: Flow, *, now_ms: int) -> FlowState:
 
 def share_of(flow: Flow, limits: SendLimits) -> int:
     """How many requests each of the tasks that send just now may have under way."""
-    limit = min(flow.concurrency.limit, limits.parallel_max)
+    limit = min(flow.concurrency.limit, limits.to.parallel_max)
     return max(1, limit // max(1, len(flow.tasks)))
 
 
@@ -213,39 +200,38 @@ def may_start(
 ) -> tuple[Flow, Answer]:
     """Whether a task that has so many requests under way may start one more."""
     flow = _with_task(flow, limits, task, now_ms)
-    if limits.is_disabled or flow.disabled_at_ms:
+    if limits.to.is_disabled or flow.disabled_at_ms:
         return flow, Never()
-    if limits.is_paused:
+    if limits.to.is_paused:
         return flow, NotNow(Failure.PAUSED, now_ms + PAUSED_MS)
     if running_count >= share_of(flow, limits):
         full = replace(flow, concurrency=noted_full(flow.concurrency))
         return full, NotNow(Failure.BUDGET_USED_UP, now_ms + ASK_AGAIN_MS)
-    opens_ms = opens_at_ms(flow.gate, limits.rate_per_s, now_ms=now_ms)
+    opens_ms = opens_at_ms(flow.gate, limits.to.rate_per_s, now_ms=now_ms)
     if opens_ms > now_ms:
         return flow, NotNow(Failure.OVER_RATE, opens_ms)
-    lease_ms = limits.timeout_ms + LEASE_MARGIN_MS
     breaker, answer = asked(
         flow.breaker,
         open_ms_min=limits.open_ms_min,
-        probe_lease_ms=lease_ms,
+        probe_lease_ms=limits.lease_ms,
         now_ms=now_ms,
     )
     flow = flow if breaker is flow.breaker else replace(flow, breaker=breaker)
-    if isinstance(answer, Pass):
-        return flow, Start(answer.is_probe)
+    if isinstance(answer, Start):
+        return flow, answer
     cause = Failure.HELD if flow.is_held else Failure.BREAKER_OPEN
     return flow, NotNow(cause, answer.until_ms)
 
 
 def started(flow: Flow, limits: SendLimits, *, event_count: int, now_ms: int) -> Flow:
     """The flow after a request with these events has gone out."""
-    gate = spent(flow.gate, limits.rate_per_s, event_count=event_count, now_ms=now_ms)
+    gate = spent(flow.gate, limits.to.rate_per_s, event_count=event_count, now_ms=now_ms)
     return flow if gate is flow.gate else replace(flow, gate=gate)
 
 
 def is_calm(flow: Flow, limits: SendLimits, *, now_ms: int) -> bool:
     """Whether a request may go, and the next ones too: nothing doubts, meters or stops them."""
-    if limits.is_paused or limits.is_disabled:
+    if limits.to.is_paused or limits.to.is_disabled:
         return False
     is_metered = started(flow, limits, event_count=1, now_ms=now_ms) is not flow
     return state_of(flow, now_ms=now_ms) is FlowState.CLOSED and not is_metered
@@ -267,7 +253,7 @@ def after_attempt(
         # While it is held, only an answer of 2xx is a good one.
         is_failure=ended.verdict.is_breaker_failure or (flow.is_held and not is_ok),
         is_probe=ended.is_probe,
-        parallel=min(flow.concurrency.limit, limits.parallel_max),
+        parallel=min(flow.concurrency.limit, limits.to.parallel_max),
         open_ms_min=limits.open_ms_min,
         now_ms=now_ms,
         roll=roll,
@@ -287,7 +273,7 @@ def after_attempt(
         is_ok=is_ok,
         is_congested=ended.verdict.is_breaker_failure and not ended.verdict.is_config_fault,
     )
-    concurrency = sampled(flow.concurrency, sample, limit_max=limits.parallel_max, now_ms=now_ms)
+    concurrency = sampled(flow.concurrency, sample, limit_max=limits.to.parallel_max, now_ms=now_ms)
     return replace(flow, concurrency=concurrency)
 
 
@@ -312,7 +298,7 @@ def left(flow: Flow, task: str) -> Flow:
 
 
 def _with_task(flow: Flow, limits: SendLimits, task: str, now_ms: int) -> Flow:
-    lease_ms = limits.timeout_ms + LEASE_MARGIN_MS
+    lease_ms = limits.lease_ms
     # Renewed at half time, so that not every request has something to write.
     if now_ms + lease_ms // 2 <= flow.tasks.get(task, 0) <= now_ms + lease_ms:
         return flow
@@ -360,10 +346,10 @@ def _judged(flow: Flow, limits: SendLimits, ended: Ended, *, now_ms: int, roll: 
         rejects_in_row=flow.rejects_in_row + 1 if status in REJECTED else 0,
         minutes=minutes,
     )
-    is_long = now_ms - flow.failing_since_ms >= limits.disable_after_ms
+    is_long = now_ms - flow.failing_since_ms >= 1000 * limits.to.disable_after_s
     if is_unwanted or (is_long and flow.failures_in_row >= FAILURES_TO_DISABLE):
         return replace(flow, disabled_at_ms=now_ms)
-    if limits.is_holding and not flow.is_held and _is_storm(flow):
+    if limits.to.hold_on_rejects and not flow.is_held and _is_storm(flow):
         breaker = opened(flow.breaker, open_ms_min=limits.open_ms_min, now_ms=now_ms, roll=roll)
         return replace(flow, held_at_ms=now_ms, breaker=breaker)
     return flow

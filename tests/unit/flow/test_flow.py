@@ -1,11 +1,12 @@
 """What is known of a destination: who may send, what each answer teaches, when it is given up."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from shared.config.destination import Destination
-from shared.flow.breaker import BreakerState
+from shared.flow.breaker import BreakerState, Start
 from shared.flow.flow import (
     Answer,
     Ended,
@@ -14,12 +15,10 @@ from shared.flow.flow import (
     Never,
     NotNow,
     SendLimits,
-    Start,
     after_attempt,
     failing_part,
     is_calm,
     left,
-    limits_of,
     may_retry_locally,
     may_start,
     parked,
@@ -34,10 +33,13 @@ from shared.retry.schedule import RetrySchedule
 from tests.support.samples import NOW_MS
 
 DAY_MS = 86_400_000
-LIMITS = limits_of(
-    Destination("orders", "shop", "https://shop.example/in", parallel_max=8), RetrySchedule()
-)
+TO = Destination("orders", "shop", "https://shop.example/in", parallel_max=8)
+LIMITS = SendLimits(TO, RetrySchedule())
 OK, DOWN, NO = Responded(200), Responded(503), Responded(401)
+
+
+def limits_with(**settings: Any) -> SendLimits:
+    return replace(LIMITS, to=replace(TO, **settings))
 
 
 def told(
@@ -79,9 +81,9 @@ def test_tasks_share_the_requests_and_each_has_one() -> None:
         flow, _ = ask(flow, task=task)
     assert share_of(flow, LIMITS) == 1
     assert share_of(left(left(flow, "a"), "b"), LIMITS) == 3
-    assert share_of(flow, replace(LIMITS, parallel_max=2)) == 1
+    assert share_of(flow, limits_with(parallel_max=2)) == 1
     # A task whose worker was killed says nothing for longer than a request can take.
-    late_ms = NOW_MS + LIMITS.timeout_ms + 5_000
+    late_ms = NOW_MS + round(1_000 * TO.timeout_s) + 5_000
     alone, _ = ask(flow, task="e", now_ms=late_ms)
     assert set(alone.tasks) == {"e"}
     # Within half of that there is nothing to write down.
@@ -89,14 +91,14 @@ def test_tasks_share_the_requests_and_each_has_one() -> None:
 
 
 def test_nobody_sends_to_a_paused_or_disabled_destination() -> None:
-    paused = ask(Flow(), limits=replace(LIMITS, is_paused=True))[1]
+    paused = ask(Flow(), limits=limits_with(is_paused=True))[1]
     assert paused == NotNow(Failure.PAUSED, NOW_MS + 300_000)
-    assert ask(Flow(), limits=replace(LIMITS, is_disabled=True))[1] == Never()
+    assert ask(Flow(), limits=limits_with(is_disabled=True))[1] == Never()
     assert ask(replace(Flow(), disabled_at_ms=NOW_MS))[1] == Never()
 
 
 def test_the_owners_rate_is_kept_across_tasks() -> None:
-    limits = replace(LIMITS, rate_per_s=100.0)
+    limits = limits_with(rate_per_s=100.0)
     flow, _ = ask(Flow(), limits=limits)
     flow = started(flow, limits, event_count=500, now_ms=NOW_MS)
     assert ask(flow, limits=limits, task="b")[1] == NotNow(Failure.OVER_RATE, NOW_MS + 4_000)
@@ -171,11 +173,11 @@ def test_a_410_disables_at_once_and_a_person_enables_again() -> None:
     flow = told(Flow(), OK, Responded(410))
     assert ask(flow)[1] == Never()
     assert state_of(flow, now_ms=NOW_MS) is FlowState.DISABLED
-    assert resumed(flow, replace(LIMITS, resumed_at_ms=NOW_MS - 1)) is flow
-    again = resumed(flow, replace(LIMITS, resumed_at_ms=NOW_MS))
+    assert resumed(flow, limits_with(resumed_at_ms=NOW_MS - 1)) is flow
+    again = resumed(flow, limits_with(resumed_at_ms=NOW_MS))
     assert ask(again)[1] == Start(is_probe=False)
     assert again.attempts == {"ok": 1, "non_recoverable": 1}
-    assert resumed(Flow(), replace(LIMITS, resumed_at_ms=NOW_MS)).disabled_at_ms == 0
+    assert resumed(Flow(), limits_with(resumed_at_ms=NOW_MS)).disabled_at_ms == 0
 
 
 @pytest.mark.parametrize("status", [200, 400, 503])
@@ -199,7 +201,7 @@ def test_five_days_without_one_success_disable() -> None:
     assert rare.disabled_at_ms == 0
 
 
-HOLDING = replace(LIMITS, is_holding=True)
+HOLDING = limits_with(hold_on_rejects=True)
 
 
 def test_fifty_rejections_in_a_row_hold_a_destination_that_asked_for_it() -> None:
@@ -272,9 +274,9 @@ def test_only_a_destination_without_doubt_limit_or_stop_may_be_left_alone_for_a_
     well = told(Flow(), OK)
     assert is_calm(Flow(), LIMITS, now_ms=NOW_MS)
     assert is_calm(well, LIMITS, now_ms=NOW_MS)
-    assert not is_calm(well, replace(LIMITS, is_paused=True), now_ms=NOW_MS)
-    assert not is_calm(well, replace(LIMITS, is_disabled=True), now_ms=NOW_MS)
-    assert not is_calm(well, replace(LIMITS, rate_per_s=100.0), now_ms=NOW_MS)
+    assert not is_calm(well, limits_with(is_paused=True), now_ms=NOW_MS)
+    assert not is_calm(well, limits_with(is_disabled=True), now_ms=NOW_MS)
+    assert not is_calm(well, limits_with(rate_per_s=100.0), now_ms=NOW_MS)
     assert not is_calm(told(well, *[DOWN] * 20), LIMITS, now_ms=NOW_MS)
     limited = told(well, Responded(429, retry_after="5"))
     assert not is_calm(limited, LIMITS, now_ms=NOW_MS)

@@ -11,7 +11,7 @@ from shared.flow.flow import Ended, Flow, FlowState, SendLimits, after_attempt, 
 from shared.flow.flow_record import FlowRecord, going_on, open_flow_record
 from shared.retry.attempt import Attempt, Failed, Failure, Responded, classify
 from tests.support.samples import NOW_MS
-from tests.unit.flow.test_flow import HOLDING, LIMITS, told
+from tests.unit.flow.test_flow import HOLDING, LIMITS, limits_with, told
 
 attempts: st.SearchStrategy[Attempt] = st.sampled_from(
     [
@@ -152,5 +152,5 @@ def test_our_own_record_is_gone_on_from_unless_another_machine_knows_more() -> N
 
 def test_a_persons_word_comes_first() -> None:
     gone = FlowRecord(Flow()).with_flow(told(Flow(), Responded(410)), now_ms=NOW_MS + 1)
-    again = go_on(gone, None, replace(LIMITS, resumed_at_ms=NOW_MS + 2))
+    again = go_on(gone, None, limits_with(resumed_at_ms=NOW_MS + 2))
     assert (again.state, again.since_ms) == (FlowState.CLOSED, NOW_MS + 3)
