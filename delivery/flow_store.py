@@ -27,6 +27,7 @@ from shared.flow.flow import (
     may_start,
     parked,
     retried_locally,
+    running,
     started,
 )
 from shared.flow.flow_record import FlowRecord, going_on, open_flow_record
@@ -58,6 +59,10 @@ class Held:
     def start(self, *, event_count: int) -> None:
         """A request with these events goes out."""
         self.flow = started(self.flow, self.limits, event_count=event_count, now_ms=self.now_ms)
+
+    def runs(self, task: str, running_count: int) -> None:
+        """A task has so many requests under way."""
+        self.flow = running(self.flow, task, running_count)
 
     def enter(self, ended: Ended, *, roll: float) -> None:
         """A request has ended; `roll` is in [0, 1)."""

@@ -117,6 +117,11 @@ def answered(
     return Breaker(open_count=breaker.open_count, closed_at_ms=now_ms)
 
 
+def refused(breaker: Breaker) -> Breaker:
+    """The breaker after a destination that takes others has refused a request: it stays closed."""
+    return replace(breaker, failures_in_row=breaker.failures_in_row + 1)
+
+
 def opened(breaker: Breaker, *, open_ms_min: float, now_ms: int, roll: float) -> Breaker:
     """Open it, for twice as long as the last time."""
     is_new = breaker.state is BreakerState.CLOSED and now_ms - breaker.closed_at_ms >= WELL_AFTER_MS

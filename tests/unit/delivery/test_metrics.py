@@ -48,7 +48,7 @@ def test_counts_of_several_machines_add_up_and_none_is_counted_twice() -> None:
 
 def test_the_state_is_one_of_all_there_are() -> None:
     metrics = DeliveryMetrics()
-    open_one = a_record("one", *[503] * 10)
+    open_one = a_record("one", *[302] * 10)
     metrics.flow_known(TO, open_one)
     state = "hifi_delivery_flow_state"
     assert value(metrics, state, state="open") == 1

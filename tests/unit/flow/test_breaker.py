@@ -12,6 +12,7 @@ from shared.flow.breaker import (
     answered,
     asked,
     opened,
+    refused,
     unanswered,
 )
 from tests.support.samples import NOW_MS
@@ -153,6 +154,15 @@ def test_a_clock_that_is_set_back_keeps_it_open_no_longer_than_it_can_be() -> No
     breaker = after(Breaker(), "x" * 10)
     _, shut = ask(breaker, NOW_MS - 3_600_000)
     assert shut == Shut(NOW_MS - 3_600_000 + 36_000)
+
+
+def test_refusals_of_a_destination_that_takes_others_do_not_open_it_but_what_follows_may() -> None:
+    breaker = Breaker()
+    for _ in range(100):
+        breaker = refused(breaker)
+    assert ask(breaker, NOW_MS)[1] == Start(is_probe=False)
+    assert ask(after(breaker, "."), NOW_MS)[0].failures_in_row == 0
+    assert isinstance(ask(after(breaker, "x"), NOW_MS)[1], Shut)
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 40_000)), max_size=100))
