@@ -146,7 +146,8 @@ def seeded(seed: int) -> tuple[LimitedServer, int, int]:
     servers: list[LimitedServer] = [
         AtOnce(lambda _: limit, answer_ms, status, shape),
         PerSecond(shape.choice([10, 20, 50, 100]), answer_ms, status, shape),
-        Knee(limit, answer_ms, shape.choice([1.1, 1.3, 1.5]), shape),
+        # Answers that come later by less than 25 ms are taken for the scheduler's noise.
+        Knee(limit, max(50.0, answer_ms), shape.choice([1.1, 1.3, 1.5]), shape),
         AtOnce(lambda s: max(1, min(limit, limit * s / start_s)), answer_ms, status, shape),
         AtOnce(lambda s: moved if s // every_s % 2 else limit, answer_ms, status, shape),
     ]
@@ -161,7 +162,6 @@ def test_so_it_does_over_an_hour_whatever_its_limit_is(seed: int) -> None:
     did, refused, _ = lived(
         server, seconds=seconds, parallel_max=parallel_max, task_count=task_count
     )
-    # What is not asked for because requests take their time on the way is no fault.
     assert did >= 0.8
     assert refused < 0.05
 
