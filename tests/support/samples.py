@@ -13,7 +13,8 @@ from shared.event.record import Headers, Origin, RecordIn
 from shared.proof.log_buckets import LogBuckets
 from shared.proof.receipt import Covered, Receipt, ReceiptOutcome
 from shared.retry.attempt import Attempt, classify
-from shared.retry.decision import Decision, Policy, Situation, decide
+from shared.retry.decision import Decision, Situation, decide
+from shared.retry.schedule import RetrySchedule
 
 # A Tuesday in November 2023; any instant does, but a real one makes failures readable.
 NOW_MS = 1_700_000_000_000
@@ -51,13 +52,13 @@ def layers_of(intervals: Iterable[tuple[int, int]]) -> Layers:
 def decided(
     history: History,
     attempt: Attempt,
-    policy: Policy,
+    schedule: RetrySchedule,
     situation: Situation,
     *,
     retry_on: AbstractSet[int] = frozenset(),
 ) -> Decision:
     """What happens after an attempt, with the verdict that it deserves."""
-    return decide(history, attempt, classify(attempt, retry_on=retry_on), policy, situation)
+    return decide(history, attempt, classify(attempt, retry_on=retry_on), schedule, situation)
 
 
 def a_history(

@@ -184,7 +184,7 @@ def _failing(configured: Destination | None, flow: FlowRecord | None, *, now_ms:
 
 
 def _at_once(flow: FlowRecord | None) -> str:
-    return wording.NONE if flow is None else wording.count(flow.flow.concurrency.limit)
+    return wording.NONE if flow is None else f"{flow.flow.concurrency.limit:.3g}"
 
 
 def _address(view: DestinationView, context: PageContext) -> str:
