@@ -39,7 +39,7 @@ from shared.config.access import (
     secret_from,
 )
 from shared.config.model import ConfigError
-from shared.event.topics import key_config_key, tenant_config_key
+from shared.event.topics import config_key
 
 log = structlog.get_logger()
 router = APIRouter()
@@ -135,7 +135,7 @@ async def retire_key(key: PathName, caller: Admin, plane: Plane, when: When) -> 
 @router.delete("/v1/keys/{key}", status_code=204, response_class=Response)
 async def delete_key(key: PathName, caller: Admin, plane: Plane, when: When) -> None:
     check = partial(_checked, caller=caller)
-    await plane.change(key_config_key(key), None, when=when, check=check)
+    await plane.change(config_key("key", key), None, when=when, check=check)
     log.info("key.removed", key=key, tenant=caller.tenant)
 
 
@@ -156,7 +156,7 @@ async def put_tenant(
     async def edit(before: Tenant | None) -> Tenant:
         return strictly(Tenant.of(named(given, name=tenant)), before)
 
-    before, after = await plane.change(tenant_config_key(tenant), edit, when=when)
+    before, after = await plane.change(config_key("tenant", tenant), edit, when=when)
     return as_json(after.known_fields(), item=after, is_new=before is None)
 
 
@@ -168,7 +168,7 @@ async def delete_tenant(tenant: PathName, caller: Admin, plane: Plane, when: Whe
         if before is None:
             raise _unknown_tenant()
 
-    await plane.change(tenant_config_key(tenant), edit, when=when)
+    await plane.change(config_key("tenant", tenant), edit, when=when)
 
 
 def shown(key: ApiKey) -> dict[str, Any]:
@@ -190,7 +190,7 @@ async def _store(
     check: Callable[[ApiKey | None], object],
     text: str | None = None,
 ) -> Response:
-    before, after = await plane.change(key_config_key(key_id), edit, when=when, check=check)
+    before, after = await plane.change(config_key("key", key_id), edit, when=when, check=check)
     log.info("key.written", key=after.id, tenant=after.tenant)
     # A key's text is shown once, to whoever has it made.
     return as_json(

@@ -22,7 +22,7 @@ from gateway.intake.schemas import SchemaError, compiled
 from gateway.problems import Problem
 from shared.config.configuration import Stream
 from shared.config.model import ConfigError
-from shared.event.topics import stream_config_key
+from shared.event.topics import config_key
 
 log = structlog.get_logger()
 router = APIRouter()
@@ -59,7 +59,7 @@ async def put_stream(
         await plane.store.make_topic(wanted)
         return wanted
 
-    key = stream_config_key(stream)
+    key = config_key("stream", stream)
     before, after = await plane.change(key, edit, when=when, check=check_owner)
     log.info("stream.written", stream=stream, tenant=caller.tenant)
     return as_json(shown(after), item=after, is_new=before is None)
@@ -82,7 +82,7 @@ async def delete_stream(stream: PathName, caller: Admin, plane: Plane, when: Whe
             listed = ", ".join(destinations)
             raise Problem("stream_in_use", f"Remove its destinations first: {listed}.")
 
-    await plane.change(stream_config_key(stream), edit, when=when)
+    await plane.change(config_key("stream", stream), edit, when=when)
     log.info("stream.removed", stream=stream, tenant=caller.tenant)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Thread
-from typing import Protocol, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import structlog
 from pydantic import Field
@@ -20,7 +20,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from shared.config.configuration import Configuration
-from shared.config.destination import Destination
 from shared.event.record import Position
 from shared.flow.flow_record import FlowRecord
 from shared.retry.schedule import RetrySchedule
@@ -34,7 +33,8 @@ from shared.runtime.logs import configure_logs
 from shared.runtime.one_owner import own_folder
 from shared.runtime.settings import Port, SecretSettings, ServiceSettings
 from shared.runtime.setup_error import OperatorError
-from shared.runtime.spark.lane_keeper import HoldLane, LaneKeeper, LaneObserver, hold_nothing
+from shared.runtime.spark.lane_keeper import HoldLane, LaneKeeper, hold_nothing
+from shared.runtime.spark.lane_metrics import LaneMetrics
 from shared.runtime.spark.session import SparkSettings, class_archive, start_spark, stop_spark
 
 log = structlog.get_logger()
@@ -104,14 +104,6 @@ class LaneDriverSettings(ServiceSettings, SecretSettings):
     @property
     def schedule(self) -> RetrySchedule:
         return RetrySchedule().scaled(self.time_scale)
-
-
-class LaneMetrics(LaneObserver, Protocol):
-    """An observer with a port."""
-
-    def serve(self, *, host: str, port: int) -> None: ...
-    def flows_before(self, flows: Flows) -> None: ...
-    def flow_known(self, destination: Destination, record: FlowRecord) -> None: ...
 
 
 def run_lanes(

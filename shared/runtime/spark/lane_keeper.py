@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import structlog
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
+from shared.runtime.spark.lane_metrics import LaneMetrics
 from shared.runtime.spark.query_end import ask_to_end, end_if_between, end_query
 
 log = structlog.get_logger()
@@ -45,16 +46,6 @@ def hold_nothing(_: str) -> Iterator[None]:
     yield
 
 
-class LaneObserver(Protocol):
-    """Who wants to know how lanes fare; the driver's metrics."""
-
-    def lane_up(self, lane: str, *, is_up: bool) -> None: ...
-    def lane_restarted(self, lane: str) -> None: ...
-    def micro_batch_done(self, lane: str, *, events: int, duration_s: float) -> None: ...
-    def progress_age(self, lane: str, *, age_s: float) -> None: ...
-    def lane_stalled(self, lane: str, *, for_s: float) -> None: ...
-
-
 @dataclass(slots=True)
 class _Lane(Generic[W]):
     wanted: W
@@ -74,7 +65,7 @@ class LaneKeeper(Generic[W]):
     def __init__(
         self,
         start: Callable[[str, W], StreamingQuery],
-        observer: LaneObserver,
+        observer: LaneMetrics,
         *,
         drain_s: float,
         stalled_after_s: float,
