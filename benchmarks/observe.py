@@ -179,7 +179,8 @@ def _restart(stack: Stack, *, is_on: bool) -> None:
             "HIFI_GATEWAY_IS_LEDGER_ON": str(is_on).lower(),
             "HIFI_OBSERVE_IS_AUDIT_ON": str(is_on).lower(),
         }
-        stack.restart(service)
+        stack.children[service.name].stop(_PATIENCE_S)
+        stack.spawn(service)
     _wait(lambda: all(one.is_ready() for one in stack.services))
     if is_on:
         # Its Spark is up and has had its first run.

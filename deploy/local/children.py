@@ -1,7 +1,5 @@
 """Starts child processes so that none outlives us, and stops them within a bounded time."""
 
-from __future__ import annotations
-
 import atexit
 import os
 import signal
@@ -9,14 +7,9 @@ import subprocess
 import sys
 import time
 import weakref
-from concurrent.futures import Future
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from queue import SimpleQueue
-from threading import Lock, Thread
-from typing import TYPE_CHECKING, TypeAlias
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 # A log larger than this is set aside (one old copy is kept) before the child starts again.
 LOG_BYTES_MAX = 10 * 1024 * 1024
@@ -37,8 +30,10 @@ if sys.platform == "linux":
 os.execvp(sys.argv[2], sys.argv[2:])
 """
 
-_Process: TypeAlias = "subprocess.Popen[bytes]"
-_live: weakref.WeakSet[Child] = weakref.WeakSet()
+# The kernel's "kill me when my parent ends" means the parent *thread*: a child started from a
+# short-lived worker thread would die with that worker. This one lives as long as we do.
+_spawner = ThreadPoolExecutor(1, "spawner")
+_live: "weakref.WeakSet[Child]" = weakref.WeakSet()
 
 
 class Child:
@@ -64,16 +59,15 @@ class Child:
         wrapped = [sys.executable, "-I", "-S", "-c", _EXEC, str(os.getpid()), *map(str, argv)]
         with log.open("ab") as out:
             self._log_start = out.tell()
-            self._process = _spawner.spawn(
-                lambda: subprocess.Popen(
-                    wrapped,
-                    stdin=subprocess.DEVNULL,
-                    stdout=out,
-                    stderr=subprocess.STDOUT,
-                    env=dict(env) if env is not None else None,
-                    start_new_session=True,
-                )
-            )
+            self._process = _spawner.submit(
+                subprocess.Popen,
+                wrapped,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                env=env,
+                start_new_session=True,
+            ).result()
         _live.add(self)
 
     @property
@@ -139,36 +133,6 @@ class Child:
         return text.splitlines()[-count:]
 
 
-class _Spawner:
-    """Starts processes on one thread that lives as long as we do.
-
-    The kernel's "kill me when my parent ends" means the parent *thread*: a child started from a
-    short-lived worker thread would die with that worker.
-    """
-
-    def __init__(self) -> None:
-        self._starts: SimpleQueue[tuple[_Start, Future[_Process]]] = SimpleQueue()
-        self._lock = Lock()
-        self._thread: Thread | None = None
-
-    def spawn(self, start: _Start) -> _Process:
-        with self._lock:
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = Thread(target=self._run, name="spawner", daemon=True)
-                self._thread.start()
-        future: Future[_Process] = Future()
-        self._starts.put((start, future))
-        return future.result()
-
-    def _run(self) -> None:
-        while True:
-            start, future = self._starts.get()
-            try:
-                future.set_result(start())
-            except BaseException as error:  # noqa: BLE001 - the caller's thread raises it
-                future.set_exception(error)
-
-
 def _session(leader: int) -> list[int]:
     """Everything of the leader's session that still runs.
 
@@ -205,14 +169,6 @@ def _kill(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
         return
-
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    _Start: TypeAlias = Callable[[], _Process]
-
-_spawner = _Spawner()
 
 
 @atexit.register

@@ -103,7 +103,7 @@ class Stack:
             self._realtime.start(self.bootstrap_servers)
             # All at once: two Spark drivers start side by side in little more time than one.
             for service in self.services:
-                self._spawn(service)
+                self.spawn(service)
             for service in self.services:
                 self._say(f"starting {service.name}")
                 self._wait_ready(service)
@@ -120,17 +120,26 @@ class Stack:
             child = self.children[service.name]
             if not child.alive:
                 self._note_death(service.name, child)
-                self._spawn(service)
+                self.spawn(service)
         for broker_id in self._cluster.broker_ids:
             if broker_id not in self._cluster.running:
                 self._note_death(f"Kafka broker {broker_id}", self._cluster.child(broker_id))
-                self._cluster.restart(broker_id, wait=False)
+                self._cluster.restart(broker_id)
 
-    def restart(self, service: Service) -> None:
-        """Stop a service and start it anew, which is no death of it."""
-        assert service.child is not None, "only what runs is started anew"
-        service.child.stop(_STOP_TIMEOUT_S)
-        self._spawn(service)
+    def spawn(self, service: Service) -> None:
+        """Start the process of a service, which must not run."""
+        prefix = f"HIFI_{service.module.partition('.')[0].upper()}_"
+        places = {
+            f"{prefix}BOOTSTRAP_SERVERS": self.bootstrap_servers,
+            "HIFI_OBSERVE_CONSOLE_GATEWAY": self.gateway,
+        }
+        keys = {name: key for name, key in self._keys.items() if name in service.keys}
+        service.child = Child(
+            service.name,
+            [sys.executable, "-m", service.module],
+            log=self.settings.folder / "logs" / f"{service.name}.log",
+            env={**self._environ, **service.env, **places, **keys},
+        )
 
     def stop(self) -> None:
         """Drain and stop everything, in order; safe to call at any point of a start."""
@@ -200,22 +209,8 @@ class Stack:
         if self._realtime.is_there and all(service.name != REALTIME for service in self.services):
             self._say("starting realtime")
             service = realtime_service(self.settings)
-            self._spawn(service)
+            self.spawn(service)
             self.services.append(service)
-
-    def _spawn(self, service: Service) -> None:
-        prefix = f"HIFI_{service.module.partition('.')[0].upper()}_"
-        places = {
-            f"{prefix}BOOTSTRAP_SERVERS": self.bootstrap_servers,
-            "HIFI_OBSERVE_CONSOLE_GATEWAY": self.gateway,
-        }
-        keys = {name: key for name, key in self._keys.items() if name in service.keys}
-        service.child = Child(
-            service.name,
-            [sys.executable, "-m", service.module],
-            log=self.settings.folder / "logs" / f"{service.name}.log",
-            env={**self._environ, **service.env, **places, **keys},
-        )
 
     def _note_death(self, name: str, child: Child) -> None:
         """Say that something has died; SetupError when it has done so too often."""
