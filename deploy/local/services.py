@@ -30,8 +30,8 @@ class Service:
     name: str
     module: str
     env: Mapping[str, str]
-    # Its port, and the port that tells of its health, by the option that changes each.
-    ports: Mapping[str, int]
+    # Its port, and the port that tells of its health.
+    ports: tuple[int, ...]
     ready_url: str
     # The answer holds a line that begins and ends so.
     ready_line: tuple[str, str]
@@ -70,7 +70,7 @@ def services_of(settings: StackSettings) -> Iterator[Service]:
             "HIFI_GATEWAY_TIME_SCALE": str(settings.time_scale),
             "HIFI_GATEWAY_ALLOW_PRIVATE": _ALLOWS_PRIVATE,
         },
-        ports=settings.ports_of("gateway_port", "gateway_metrics_port"),
+        ports=(settings.gateway_port, settings.gateway_metrics_port),
         ready_url=_url(settings.gateway_metrics_port, "readyz"),
         ready_line=("ready", ""),
     )
@@ -89,7 +89,7 @@ def services_of(settings: StackSettings) -> Iterator[Service]:
             "HIFI_OBSERVE_CONSOLE_TIME_SCALE": str(settings.time_scale),
             **settings.observe_env,
         },
-        ports=settings.ports_of("observe_metrics_port", "console_port"),
+        ports=(settings.observe_metrics_port, settings.console_port),
         ready_url=_url(settings.observe_metrics_port, "metrics"),
         ready_line=(OBSERVE_UP.name, " 1.0"),
     )
@@ -97,7 +97,7 @@ def services_of(settings: StackSettings) -> Iterator[Service]:
         name="sample",
         module="deploy.local.sample_destination",
         env={"HIFI_SAMPLE_PORT": str(settings.sample_port)},
-        ports=settings.ports_of("sample_port"),
+        ports=(settings.sample_port,),
         ready_url=_url(settings.sample_port, ""),
         ready_line=("<title>", f"{SAMPLE_TITLE}</title>"),
     )
@@ -119,8 +119,7 @@ def _lanes(
 ) -> Service:
     """A process that runs Spark lanes; its module is called as it is, if not said otherwise."""
     module = module or name
-    port_name = f"{name}_metrics_port"
-    port: int = getattr(settings, port_name)
+    port: int = getattr(settings, f"{name}_metrics_port")
     env = {
         "FOLDER": str(settings.folder / module),
         "JARS_CACHE": str(settings.cache),
@@ -134,7 +133,7 @@ def _lanes(
         name=name,
         module=module,
         env={f"HIFI_{module.upper()}_{variable}": value for variable, value in env.items()},
-        ports=settings.ports_of(port_name),
+        ports=(port,),
         ready_url=_url(port, "metrics"),
         # It answers long before it is ready: some lane must run.
         ready_line=(lane_up.name, " 1.0"),

@@ -55,13 +55,9 @@ class StackSettings:
 
     def ports(self) -> list[tuple[str, int]]:
         """Every port with the option that changes it, Kafka's first."""
-        others = (name for name in PORTS if name != "kafka_port")
         kafka = [(option_of("kafka_port"), port) for port in self.kafka_ports]
-        return [*kafka, *self.ports_of(*others).items()]
-
-    def ports_of(self, *names: str) -> dict[str, int]:
-        """The ports of these settings, by the option that changes each."""
-        return {option_of(name): getattr(self, name) for name in names}
+        others = (name for name in PORTS if name != "kafka_port")
+        return [*kafka, *((option_of(name), getattr(self, name)) for name in others)]
 
 
 def option_of(name: str) -> str:
