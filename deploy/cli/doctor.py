@@ -46,7 +46,7 @@ _STYLES = {"good": "green", "note": "yellow", "unsafe": "bold red"}
 _GRADE_WIDTH = max(map(len, _STYLES)) + 2
 
 
-@options.stack_options(*options.PLACES)
+@options.made_of(settings=options.stack_settings(*options.PLACES))
 def doctor(
     settings: StackSettings,
     kafka: Annotated[

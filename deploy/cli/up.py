@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.text import Text
 
 from deploy.cli import options
-from deploy.cli.books import NoBooksError, observed_books
+from deploy.cli.books import COUNTS, NoBooksError, observed_books
 from deploy.cli.printing import out
 from deploy.cli.signals import INTERRUPTED, on_signals
 from deploy.local.stack import DEMO_DESTINATION, DEMO_STREAM, Stack
@@ -29,7 +29,7 @@ _STATUS_S = 1.0
 _LOOK_S = 0.1
 
 
-@options.stack_options()
+@options.made_of(settings=options.stack_settings())
 def up(settings: StackSettings) -> None:
     """Run Hifi on this machine: Kafka, gateway, delivery, retrier, a sample destination.
 
@@ -184,6 +184,7 @@ async def _show_books(settings: StackSettings, kafka: str) -> None:
 
 
 def _demo_line(settings: StackSettings, kafka: str) -> Text:
+    """The books of the sample destination in one line."""
     try:
         page = observed_books(kafka, port=settings.observe_metrics_port)
     except NoBooksError as why:
@@ -193,20 +194,9 @@ def _demo_line(settings: StackSettings, kafka: str) -> Text:
         for row in page.rows
         if (row.stream, row.destination) == (DEMO_STREAM, DEMO_DESTINATION)
     )
-    return status_line(next(balances, Balance()))
-
-
-def status_line(balance: Balance) -> Text:
-    """The books of the sample destination in one line."""
-    line = Text("  ")
-    for count, what in (
-        (balance.acked, "acked"),
-        (balance.delivered, "delivered"),
-        (balance.pending, "on their way"),
-        (balance.waiting, "waiting"),
-        (balance.dead, "dead"),
-    ):
-        line.append(f"{count:,} {what}  ")
+    balance = next(balances, Balance())
+    *counts, unaccounted = (
+        f"  {getattr(balance, name):,} {words}" for name, words in COUNTS.items()
+    )
     style = "bold red" if balance.unaccounted else "green"
-    line.append(f"{balance.unaccounted:,} unaccounted", style=style)
-    return line
+    return Text("".join(counts)).append(unaccounted, style=style)

@@ -11,12 +11,13 @@ import httpx
 import typer
 
 from deploy.cli import options
-from deploy.cli.control.control_command import control_command
 from deploy.cli.printing import harmless, print_json, print_table, reader_may_leave, talk, when
 from shared.runtime.control_client import ControlClient
 from shared.runtime.setup_error import UsageError
 
-app = typer.Typer(no_args_is_help=True, help="Dead letters: list, show, export, redrive.")
+app = typer.Typer(
+    name="dead", no_args_is_help=True, help="Dead letters: list, show, export, redrive."
+)
 
 _AGO = re.compile(r"([0-9]{1,6})([smhd])")
 _UNIT_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
@@ -53,13 +54,14 @@ def _filters(
     )
 
 
-@control_command(app, "list", filters=_filters)
+@options.control_command(app, "list", filters=_filters)
 def list_(
-    client: ControlClient,
-    filters: dict[str, str],
+    *,
     stream: Stream = None,
     limit: Annotated[int, typer.Option(help="At most so many.", min=1)] = _LIMIT_DEFAULT,
     as_json: options.AsJson = False,
+    filters: dict[str, str],
+    client: ControlClient,
 ) -> None:
     """List dead letters, the oldest of each Kafka partition first.
 
@@ -79,10 +81,10 @@ def list_(
         talk.print(f"there are more: --limit {limit * 10} shows them", style="dim")
 
 
-@control_command(app)
+@options.control_command(app)
 def show(
-    client: ControlClient,
     place: Annotated[str, typer.Argument(help="Where it lies, as `hifi dead list` says: 0:17.")],
+    client: ControlClient,
 ) -> None:
     """Show the whole story of one dead letter, and the event itself.
 
@@ -96,9 +98,9 @@ def show(
     raise UsageError(f"There is no dead letter at {place}: `hifi dead list` shows them.")
 
 
-@control_command(app, filters=_filters)
+@options.control_command(app, filters=_filters)
 def export(
-    client: ControlClient, filters: dict[str, str], stream: Stream = None, limit: Limit = None
+    *, stream: Stream = None, limit: Limit = None, filters: dict[str, str], client: ControlClient
 ) -> None:
     """Write dead letters as NDJSON, with Event Grid's names, to standard output.
 
@@ -113,10 +115,9 @@ def export(
     talk.print(f"{count:,} dead letters", style="dim")
 
 
-@control_command(app, filters=_filters)
-def redrive(  # noqa: PLR0917 - typer makes an option of each
-    client: ControlClient,
-    filters: dict[str, str],
+@options.control_command(app, filters=_filters)
+def redrive(
+    *,
     stream: Annotated[str, typer.Option(help="Of this stream.")],
     limit: Limit = None,
     rate: Annotated[
@@ -125,6 +126,8 @@ def redrive(  # noqa: PLR0917 - typer makes an option of each
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count them.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: options.AsJson = False,
+    filters: dict[str, str],
+    client: ControlClient,
 ) -> None:
     """Send dead letters again: to the first retry tier, with all attempts before them.
 

@@ -8,7 +8,6 @@ import typer
 
 from deploy.cli import options
 from deploy.cli.control.dead import time_ms
-from deploy.cli.events.replay_order import ReplayOrder
 from deploy.local.secret_keys import VARIABLE
 
 _ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
@@ -57,7 +56,7 @@ def replay_(  # noqa: PLR0917 - typer makes an option of each
     if not _ID.fullmatch(name):
         raise typer.BadParameter(f"{name!r} is no name", param_hint="--id")
     # Half a second that no other command should take.
-    from deploy.cli.events.replaying import carry_out  # noqa: PLC0415
+    from deploy.cli.events.replaying import ReplayOrder, carry_out  # noqa: PLC0415
 
     carry_out(
         ReplayOrder(
