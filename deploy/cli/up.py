@@ -57,7 +57,7 @@ def run(stack: Stack, steps: "_Steps") -> None:
             steps.tell("Interrupted while starting: everything has stopped.")
             raise typer.Exit(INTERRUPTED) from None
         finally:
-            stop.set()
+            stop.is_set = True
             with steps:
                 stack.stop()
         steps.tell(f"Everything has stopped; the data is in {stack.settings.folder}.")
@@ -73,9 +73,6 @@ class _Stop:
         self.is_serving = False
         self.is_set = False
         self._at_once = at_once
-
-    def set(self) -> None:
-        self.is_set = True
 
     def take(self, _number: int, _frame: FrameType | None) -> None:
         if self.is_set:

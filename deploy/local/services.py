@@ -1,11 +1,10 @@
 """Lists the services of the embedded stack: what each is told, and how to see that it is ready."""
 
 import signal
-import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from http import HTTPStatus
+from http.client import HTTPException
 
 from deploy.local.children import Child
 from deploy.local.secret_keys import OPERATOR_KEY, VARIABLE
@@ -46,17 +45,8 @@ class Service:
 
     def is_ready(self) -> bool:
         begin, end = self.ready_line
-        return any(line.startswith(begin) and line.endswith(end) for line in self._answer())
-
-    def _answer(self) -> list[str]:
-        try:
-            with urllib.request.urlopen(self.ready_url, timeout=_ANSWER_TIMEOUT_S) as response:  # noqa: S310 - loopback, ours
-                if response.status != HTTPStatus.OK:
-                    return []
-                text: str = response.read().decode(errors="replace")
-        except (urllib.error.URLError, OSError, ValueError):
-            return []
-        return text.splitlines()
+        lines = answer_of(self.ready_url).decode(errors="replace").splitlines()
+        return any(line.startswith(begin) and line.endswith(end) for line in lines)
 
 
 def services_of(settings: StackSettings) -> Iterator[Service]:
@@ -142,6 +132,19 @@ def _lanes(
 
 def _url(port: int, path: str) -> str:
     return f"http://{HOST}:{port}/{path}"
+
+
+def answer_of(url: str) -> bytes:
+    """What a process of ours on this machine answers; nothing while it does not, or with an error.
+
+    Something else may listen there, and speak no HTTP.
+    """
+    try:
+        with urllib.request.urlopen(url, timeout=_ANSWER_TIMEOUT_S) as response:  # noqa: S310 - loopback, ours
+            answer: bytes = response.read()
+    except (OSError, HTTPException, ValueError):
+        return b""
+    return answer
 
 
 def how_it_ended(exit_code: int | None) -> str:
