@@ -2,7 +2,6 @@
 
 import re
 import sys
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -12,6 +11,7 @@ import typer
 
 from deploy.cli import options
 from deploy.cli.printing import harmless, print_json, print_table, reader_may_leave, talk, when
+from shared.runtime.clock import now_ms
 from shared.runtime.control_client import ControlClient
 from shared.runtime.setup_error import UsageError
 
@@ -44,13 +44,12 @@ def _filters(
     event_id: Annotated[str | None, typer.Option("--id", help="The event of this id.")] = None,
 ) -> dict[str, str]:
     """What the options ask for, as the gateway reads it."""
-    now_ms = time.time_ns() // 1_000_000
     return _given(
         destination=destination,
         reason=reason,
         id=event_id,
-        **{"from": _iso(time_ms("--from", since, now_ms=now_ms))},
-        to=_iso(time_ms("--to", to, now_ms=now_ms)),
+        **{"from": _iso(time_ms("--from", since))},
+        to=_iso(time_ms("--to", to)),
     )
 
 
@@ -196,13 +195,13 @@ def _iso(at_ms: int | None) -> str | None:
     return None if at_ms is None else datetime.fromtimestamp(at_ms / 1000, tz=UTC).isoformat()
 
 
-def time_ms(option: str, text: str | None, *, now_ms: int) -> int | None:
+def time_ms(option: str, text: str | None) -> int | None:
     """`2h` ago, or a date and time; one without a zone is of this machine's."""
     if text is None:
         return None
     ago = _AGO.fullmatch(text)
     if ago is not None:
-        return now_ms - int(ago[1]) * _UNIT_S[ago[2]] * 1000
+        return now_ms() - int(ago[1]) * _UNIT_S[ago[2]] * 1000
     try:
         return round(datetime.fromisoformat(text).timestamp() * 1000)
     except (ValueError, OverflowError) as error:
