@@ -3,7 +3,7 @@
 import re
 import sys
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any
 
 import httpx
@@ -11,6 +11,7 @@ import typer
 
 from deploy.cli import options
 from deploy.cli.printing import harmless, print_json, print_table, reader_may_leave, talk, when
+from shared.event.times import rfc3339
 from shared.runtime.clock import now_ms
 from shared.runtime.control_client import ControlClient
 from shared.runtime.setup_error import UsageError
@@ -44,13 +45,9 @@ def _filters(
     event_id: Annotated[str | None, typer.Option("--id", help="The event of this id.")] = None,
 ) -> dict[str, str]:
     """What the options ask for, as the gateway reads it."""
-    return _given(
-        destination=destination,
-        reason=reason,
-        id=event_id,
-        **{"from": _iso(time_ms("--from", since))},
-        to=_iso(time_ms("--to", to)),
-    )
+    times = {"from": time_ms("--from", since), "to": time_ms("--to", to)}
+    written = {name: rfc3339(at_ms) for name, at_ms in times.items() if at_ms is not None}
+    return _given(destination=destination, reason=reason, id=event_id) | written
 
 
 @options.control_command(app, "list", filters=_filters)
@@ -191,19 +188,16 @@ def _given(**values: str | None) -> dict[str, str]:
     return {name: value for name, value in values.items() if value}
 
 
-def _iso(at_ms: int | None) -> str | None:
-    return None if at_ms is None else datetime.fromtimestamp(at_ms / 1000, tz=UTC).isoformat()
-
-
 def time_ms(option: str, text: str | None) -> int | None:
     """`2h` ago, or a date and time; one without a zone is of this machine's."""
     if text is None:
         return None
     ago = _AGO.fullmatch(text)
     if ago is not None:
-        return now_ms() - int(ago[1]) * _UNIT_S[ago[2]] * 1000
+        # Nothing of ours is older than the epoch, and no calendar has all that comes before it.
+        return max(0, now_ms() - int(ago[1]) * _UNIT_S[ago[2]] * 1000)
     try:
-        return round(datetime.fromisoformat(text).timestamp() * 1000)
+        return max(0, round(datetime.fromisoformat(text).timestamp() * 1000))
     except (ValueError, OverflowError) as error:
         raise typer.BadParameter(
             f"{option}: {text!r} is neither like 2026-11-21T10:00Z nor like 2h"
