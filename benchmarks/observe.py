@@ -118,7 +118,8 @@ def main() -> None:
 def _whole() -> tuple[dict[bool, list[Flood]], float, float]:
     """Floods by whether the audit is on, the p95 error and the p95 itself."""
     with tempfile.TemporaryDirectory() as folder, running_lag_sink() as sink:
-        stack = Stack(_settings(Path(folder)), environ=os.environ, say=lambda _: None)
+        environ = {**os.environ, **_AUDIT_ENV}
+        stack = Stack(_settings(Path(folder)), environ=environ, say=lambda _: None)
         stack.start(lambda _: None)
         try:
             asyncio.run(_configure(stack, sink))
@@ -157,7 +158,6 @@ def _settings(folder: Path) -> StackSettings:
         observe_metrics_port=metrics[3],
         sample_port=sample,
         console_port=console,
-        observe_env=_AUDIT_ENV,
     )
 
 

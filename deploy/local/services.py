@@ -77,7 +77,6 @@ def services_of(settings: StackSettings) -> Iterator[Service]:
             "HIFI_OBSERVE_METRICS_PORT": str(settings.observe_metrics_port),
             "HIFI_OBSERVE_CONSOLE_PORT": str(settings.console_port),
             "HIFI_OBSERVE_CONSOLE_TIME_SCALE": str(settings.time_scale),
-            **settings.observe_env,
         },
         ports=(settings.observe_metrics_port, settings.console_port),
         ready_url=_url(settings.observe_metrics_port, "metrics"),

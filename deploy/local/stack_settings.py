@@ -3,7 +3,6 @@
 `hifi up`, `doctor` and `status` take their options from here (deploy/cli/options.py).
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -45,8 +44,6 @@ class StackSettings:
     spark_heap_mb: int = _option(1024, "Each Spark driver's heap.", min=512)
     # Below 1 all retry delays shrink alike, to see hours of retrying in minutes.
     time_scale: float = _option(1.0, "0.01: retry delays 100 times as fast.", min=0.0001)
-    # More for the environment of observe, HIFI_OBSERVE_*: what a test or a demonstration hurries.
-    observe_env: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def kafka_ports(self) -> list[int]:
