@@ -1,6 +1,7 @@
 """Starts child processes so that none outlives us, and stops them within a bounded time."""
 
 import atexit
+import contextlib
 import os
 import signal
 import subprocess
@@ -87,14 +88,6 @@ class Child:
         """Send a signal to the child itself, if it still runs."""
         self._process.send_signal(what)
 
-    def wait(self, timeout_s: float) -> bool:
-        """Whether the child ended within the time."""
-        try:
-            self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            return False
-        return True
-
     def stop(self, timeout_s: float) -> bool:
         """SIGTERM, then SIGKILL for all that is left; True when the child ended by itself.
 
@@ -104,7 +97,9 @@ class Child:
         self.send(signal.SIGTERM)
         # A process that was paused sees SIGTERM only when it runs again.
         self.send(signal.SIGCONT)
-        ended = self.wait(timeout_s)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout_s)
+        ended = not self.alive
         self.kill()
         return ended
 
@@ -115,7 +110,8 @@ class Child:
             # Before the child is reaped its number cannot be given to another process.
             left = _session(self.pid)
             for pid in left:
-                _kill(pid)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             if not left or time.monotonic() > deadline:
                 break
             self._process.poll()
@@ -162,13 +158,6 @@ def _group(leader: int) -> list[int]:
     except (ProcessLookupError, PermissionError):  # macOS says the second of a zombie
         return []
     return [-leader]
-
-
-def _kill(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
 
 
 @atexit.register

@@ -155,7 +155,6 @@ class Stack:
                 child.stop(_STOP_TIMEOUT_S)
         for service in self.services:
             service.child = None
-        self.services = [service for service in self.services if service.name != REALTIME]
         if self._cluster.running:
             self._say("stopping Kafka")
         self._cluster.stop()
@@ -206,7 +205,7 @@ class Stack:
 
     def _start_realtime_when_asked(self) -> None:
         """Real time has a driver only where somebody asks for it: half a gigabyte otherwise."""
-        if self._realtime.is_there and all(service.name != REALTIME for service in self.services):
+        if self._realtime.is_there and REALTIME not in self.children:
             self._say("starting realtime")
             service = realtime_service(self.settings)
             self.spawn(service)

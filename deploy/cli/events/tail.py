@@ -4,9 +4,8 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import Callable
-from enum import Enum
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Literal, TypeAlias
 
 import typer
 
@@ -24,9 +23,7 @@ from shared.runtime.setup_error import UsageError
 _POLL_S = 0.5
 
 
-class From(Enum):
-    EARLIEST = "earliest"
-    LATEST = "latest"
+From: TypeAlias = Literal["earliest", "latest"]
 
 
 def tail(  # noqa: PLR0917 - typer makes an option of each
@@ -36,7 +33,7 @@ def tail(  # noqa: PLR0917 - typer makes an option of each
     receipts: Annotated[bool, typer.Option("--receipts", help="Watch the receipts.")] = False,
     start: Annotated[
         From, typer.Option("--from", help="All there is, or only what comes now.")
-    ] = From.LATEST,
+    ] = "latest",
     count: Annotated[
         int | None, typer.Option("--count", "-n", help="End after so many records.", min=1)
     ] = None,
@@ -79,7 +76,7 @@ async def _print_all(
     """`left`: how many are still wanted; None for all."""
     async with open_reader(kafka) as reader:
         position = await _position(reader, kafka, topics, start)
-        if start is From.LATEST:
+        if start == "latest":
             talk.print("waiting for records; Ctrl-C ends it", style="dim")
         follow = reader.follow(position)
         while left != 0:
@@ -95,7 +92,7 @@ async def _print_all(
 async def _position(
     reader: KafkaReader, kafka: str, topics: list[str], start: From
 ) -> dict[KafkaPartition, int]:
-    read = reader.starts if start is From.EARLIEST else reader.ends
+    read = reader.starts if start == "earliest" else reader.ends
     position = await read(topics)
     if not position:
         async with topic_admin(kafka) as admin:
