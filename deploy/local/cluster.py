@@ -69,12 +69,19 @@ class Cluster:
                 self.restart(broker_id)
             self._wait_ready()
         except BaseException:
-            self._end_all(timeout_s=0)
+            self.stop(timeout_s=0)
             raise
 
-    def stop(self) -> None:
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """Stop every broker in order; whatever does not stop in time is killed."""
-        self._end_all(timeout_s=STOP_TIMEOUT_S)
+        # All at once: the last of three alone has no quorum left, and would wait for one.
+        with ThreadPoolExecutor(self._count) as pool:
+            ends = [pool.submit(child.stop, timeout_s) for child in self._children.values()]
+        self._children.clear()
+        if ends and all(end.result() for end in ends):
+            # A broker that was killed may have left half an archive.
+            self._archive.publish()
+        self._held.close()
 
     def __enter__(self) -> Self:
         self.start()
@@ -216,16 +223,6 @@ class Cluster:
                 f"Kafka is not ready after {READY_TIMEOUT_S:.0f} s: "
                 f"see the logs under {self._folder}."
             )
-
-    def _end_all(self, *, timeout_s: float) -> None:
-        # All at once: the last of three alone has no quorum left, and would wait for one.
-        with ThreadPoolExecutor(self._count) as pool:
-            ends = [pool.submit(child.stop, timeout_s) for child in self._children.values()]
-        self._children.clear()
-        if ends and all(end.result() for end in ends):
-            # A broker that was killed may have left half an archive.
-            self._archive.publish()
-        self._held.close()
 
     def _broker_folder(self, broker_id: int) -> Path:
         return self._folder / f"broker-{broker_id}"

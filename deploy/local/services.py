@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from http.client import HTTPException
 
-from deploy.local.children import Child
 from deploy.local.secret_keys import OPERATOR_KEY, VARIABLE
 from deploy.local.stack_settings import StackSettings
 from shared.metric_names import DELIVERY_LANE_UP, OBSERVE_UP, RETRIER_LANE_UP, Metric
@@ -24,7 +23,7 @@ _ALLOWS_PRIVATE = "true"
 
 @dataclass(slots=True)
 class Service:
-    """One process of ours, how to tell that it is ready, and the child that runs it."""
+    """One process of ours, and how to tell that it is ready."""
 
     name: str
     module: str
@@ -34,7 +33,6 @@ class Service:
     ready_url: str
     # The answer holds a line that begins and ends so.
     ready_line: tuple[str, str]
-    child: Child | None = None
 
     @property
     def keys(self) -> set[str]:

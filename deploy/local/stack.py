@@ -60,6 +60,8 @@ class Stack:
     ) -> None:
         self.settings = settings
         self.services = list(services_of(settings))
+        # The processes of the services, by name.
+        self.children: dict[str, Child] = {}
         self._environ = environ
         self._say = say
         self._held = ExitStack()
@@ -73,13 +75,6 @@ class Stack:
             ports=settings.kafka_ports,
             heap_mb=settings.kafka_heap_mb,
         )
-
-    @property
-    def children(self) -> dict[str, Child]:
-        """The processes of the services, by name."""
-        return {
-            service.name: service.child for service in self.services if service.child is not None
-        }
 
     @property
     def bootstrap_servers(self) -> str:
@@ -134,7 +129,7 @@ class Stack:
             "HIFI_OBSERVE_CONSOLE_GATEWAY": self.gateway,
         }
         keys = {name: key for name, key in self._keys.items() if name in service.keys}
-        service.child = Child(
+        self.children[service.name] = Child(
             service.name,
             [sys.executable, "-m", service.module],
             log=self.settings.folder / "logs" / f"{service.name}.log",
@@ -145,16 +140,14 @@ class Stack:
         """Drain and stop everything, in order; safe to call at any point of a start."""
         self._realtime.stop()
         # Those that work behind the gateway's back may drain at the same time.
-        running = self.children
         for names in (("gateway",), ("delivery", REALTIME, "retrier"), ("observe", "sample")):
-            children = [running[name] for name in names if name in running]
+            children = [self.children[name] for name in names if name in self.children]
             for child in children:
                 child.send(signal.SIGTERM)
             for child in children:
                 self._say(f"stopping {child.name}")
                 child.stop(_STOP_TIMEOUT_S)
-        for service in self.services:
-            service.child = None
+        self.children.clear()
         if self._cluster.running:
             self._say("stopping Kafka")
         self._cluster.stop()
