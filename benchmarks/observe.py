@@ -118,7 +118,8 @@ def main() -> None:
 def _whole() -> tuple[dict[bool, list[Flood]], float, float]:
     """Floods by whether the audit is on, the p95 error and the p95 itself."""
     with tempfile.TemporaryDirectory() as folder, running_lag_sink() as sink:
-        stack = Stack(_settings(Path(folder)), environ=os.environ, say=lambda _: None)
+        environ = {**os.environ, **_AUDIT_ENV}
+        stack = Stack(_settings(Path(folder)), environ=environ, say=lambda _: None)
         stack.start(lambda _: None)
         try:
             asyncio.run(_configure(stack, sink))
@@ -157,7 +158,6 @@ def _settings(folder: Path) -> StackSettings:
         observe_metrics_port=metrics[3],
         sample_port=sample,
         console_port=console,
-        observe_env=_AUDIT_ENV,
     )
 
 
@@ -179,7 +179,8 @@ def _restart(stack: Stack, *, is_on: bool) -> None:
             "HIFI_GATEWAY_IS_LEDGER_ON": str(is_on).lower(),
             "HIFI_OBSERVE_IS_AUDIT_ON": str(is_on).lower(),
         }
-        stack.restart(service)
+        stack.children[service.name].stop(_PATIENCE_S)
+        stack.spawn(service)
     _wait(lambda: all(one.is_ready() for one in stack.services))
     if is_on:
         # Its Spark is up and has had its first run.

@@ -7,29 +7,9 @@ today. deploy/alerts/hifi.yaml is written from here; docs/runbooks has a page fo
 from dataclasses import dataclass
 from typing import Literal
 
+from shared import metric_names as m
 from shared.event.topics import STREAM_RETENTION_MS
 from shared.flow.flow import WARN_AT
-from shared.metric_names import (
-    DELIVERY_FAILING_RATIO,
-    DELIVERY_FLOW_STATE,
-    DELIVERY_LANE_UP,
-    GATEWAY_EVENTS,
-    GATEWAY_UP,
-    OBSERVE_AUDIT_BEHIND_SECONDS,
-    OBSERVE_BLIND_MINUTES,
-    OBSERVE_CLOCK_SKEW_SECONDS,
-    OBSERVE_DEAD_EVENTS,
-    OBSERVE_LAG_SECONDS,
-    OBSERVE_LOST_EVENTS,
-    OBSERVE_LOST_RATIO,
-    OBSERVE_OLDEST_AGE_SECONDS,
-    OBSERVE_SILENT_SECONDS,
-    OBSERVE_UNACCOUNTED_EVENTS,
-    OBSERVE_UNDER_MIN_ISR_TOPICS,
-    OBSERVE_UP,
-    OBSERVE_WAITING_EVENTS,
-    RETRIER_LANE_UP,
-)
 
 Severity = Literal["page", "ticket"]
 
@@ -74,7 +54,7 @@ class Alert:
 def _lag_burn() -> str:
     """The part of the time that a destination's p95 is too late, over both windows of a burn."""
     late = (
-        f'({OBSERVE_LAG_SECONDS.name}{{node="end to end",since="accepted",quantile="0.95"}}'
+        f'({m.OBSERVE_LAG_SECONDS.name}{{node="end to end",since="accepted",quantile="0.95"}}'
         f" > bool {LAG_S_MAX})"
     )
     burns = " or ".join(
@@ -87,7 +67,7 @@ def _lag_burn() -> str:
 
 def _ack_burn() -> str:
     """The part of events that the gateway could not say yes to, through no fault of the caller."""
-    name = GATEWAY_EVENTS.name
+    name = m.GATEWAY_EVENTS.name
 
     def part(window: str) -> str:
         failed = f'sum(increase({name}{{result=~"retry|unknown|aborted"}}[{window}]))'
@@ -105,7 +85,7 @@ LOSS: tuple[Alert, ...] = (
     Alert(
         "HifiLossOverOnePercent",
         "page",
-        f"max by (destination) ({OBSERVE_LOST_RATIO.name}) > {LOST_RATIO_MAX:g}",
+        f"max by (destination) ({m.OBSERVE_LOST_RATIO.name}) > {LOST_RATIO_MAX:g}",
         "{{ $labels.destination }} has lost {{ $value | humanizePercentage }} of a minute",
         "In some minute of the last hour more than 1 % of the acknowledged events were lost. The"
         " console's page of the destination names them and the node that lost them.",
@@ -113,7 +93,7 @@ LOSS: tuple[Alert, ...] = (
     Alert(
         "HifiLoss",
         "ticket",
-        f"sum by (destination) ({OBSERVE_LOST_EVENTS.name}) > 0",
+        f"sum by (destination) ({m.OBSERVE_LOST_EVENTS.name}) > 0",
         "{{ $labels.destination }} has lost {{ $value }} events",
         "The audit compared sets of ids and found events missing. Nothing is lost on purpose: find"
         " out at which node, and send them again while the log still has them.",
@@ -121,7 +101,7 @@ LOSS: tuple[Alert, ...] = (
     Alert(
         "HifiUnaccounted",
         "page",
-        f"max by (destination) ({OBSERVE_UNACCOUNTED_EVENTS.name}) > 0",
+        f"max by (destination) ({m.OBSERVE_UNACCOUNTED_EVENTS.name}) > 0",
         "{{ $value }} events of {{ $labels.destination }} have no outcome",
         "Their lane has passed them, and neither a receipt nor a retry nor a dead letter names"
         " them: a loss until explained.",
@@ -130,7 +110,7 @@ LOSS: tuple[Alert, ...] = (
     Alert(
         "HifiCannotTell",
         "page",
-        f"max by (destination) ({OBSERVE_BLIND_MINUTES.name}) > 0",
+        f"max by (destination) ({m.OBSERVE_BLIND_MINUTES.name}) > 0",
         "It cannot be told whether {{ $labels.destination }} is complete",
         "Minutes that should be settled by now are not. What is unknown must not pass for well.",
         for_="10m",
@@ -138,8 +118,8 @@ LOSS: tuple[Alert, ...] = (
     Alert(
         "HifiAuditBehind",
         "page",
-        f"max({OBSERVE_AUDIT_BEHIND_SECONDS.name}) > {_BEHIND_S_MAX}"
-        f" or max({OBSERVE_UP.name}) < 1 or absent({OBSERVE_UP.name})",
+        f"max({m.OBSERVE_AUDIT_BEHIND_SECONDS.name}) > {_BEHIND_S_MAX}"
+        f" or max({m.OBSERVE_UP.name}) < 1 or absent({m.OBSERVE_UP.name})",
         "Nobody looks for losses now",
         "The audit has not finished a run for more than ten minutes, or the process that observes"
         " is away. All other alerts about loss and lag are blind meanwhile.",
@@ -159,8 +139,8 @@ FLOW: tuple[Alert, ...] = (
     Alert(
         "HifiStreamStopped",
         "page",
-        f"max by (destination) ({OBSERVE_SILENT_SECONDS.name}) > 120"
-        f" or max by (destination) ({DELIVERY_LANE_UP.name}) < 1",
+        f"max by (destination) ({m.OBSERVE_SILENT_SECONDS.name}) > 120"
+        f" or max by (destination) ({m.DELIVERY_LANE_UP.name}) < 1",
         "{{ $labels.destination }} makes no progress",
         "There is work and its lane has given no sign for two minutes, or is down.",
         for_="2m",
@@ -168,7 +148,7 @@ FLOW: tuple[Alert, ...] = (
     Alert(
         "HifiRetrierStopped",
         "page",
-        f"max({RETRIER_LANE_UP.name}) < 1 or absent({RETRIER_LANE_UP.name})",
+        f"max({m.RETRIER_LANE_UP.name}) < 1 or absent({m.RETRIER_LANE_UP.name})",
         "The retrier is down: waiting events wait on",
         "Nothing is lost while it is away, for as long as the tiers keep their records (4 days).",
         for_="5m",
@@ -176,7 +156,7 @@ FLOW: tuple[Alert, ...] = (
     Alert(
         "HifiRetentionRisk",
         "page",
-        f"max by (destination) ({OBSERVE_OLDEST_AGE_SECONDS.name}) > {RETENTION_S_MAX}",
+        f"max by (destination) ({m.OBSERVE_OLDEST_AGE_SECONDS.name}) > {RETENTION_S_MAX}",
         "Events of {{ $labels.destination }} are {{ $value | humanizeDuration }} old",
         "That is over half of what the log keeps. What is not delivered by its end is lost: mend"
         " the destination, or raise retention.ms of its stream's topic now.",
@@ -184,7 +164,7 @@ FLOW: tuple[Alert, ...] = (
     Alert(
         "HifiDestinationDown",
         "ticket",
-        f'max by (destination) ({OBSERVE_WAITING_EVENTS.name}{{cause="breaker"}}) > 0',
+        f'max by (destination) ({m.OBSERVE_WAITING_EVENTS.name}{{cause="breaker"}}) > 0',
         "{{ $labels.destination }} takes nothing: its breaker is open",
         "Its events wait and are not charged an attempt. Whoever runs it should know.",
         for_="5m",
@@ -192,7 +172,7 @@ FLOW: tuple[Alert, ...] = (
     Alert(
         "HifiDestinationHeld",
         "ticket",
-        f'max by (destination, state) ({DELIVERY_FLOW_STATE.name}{{state=~"held|disabled"}}) > 0',
+        f'max by (destination, state) ({m.DELIVERY_FLOW_STATE.name}{{state=~"held|disabled"}}) > 0',
         "{{ $labels.destination }} is {{ $labels.state }}",
         "It refuses everything, is gone, or has failed for days. Held events wait, those of a"
         " disabled one go to dead letters; a person has to look.",
@@ -200,7 +180,8 @@ FLOW: tuple[Alert, ...] = (
     Alert(
         "HifiDestinationWillBeDisabled",
         "ticket",
-        f"max by (destination) ({DELIVERY_FAILING_RATIO.name}) >= {_FAILING_MAX} < {_DISABLED_AT}",
+        f"max by (destination) ({m.DELIVERY_FAILING_RATIO.name})"
+        f" >= {_FAILING_MAX} < {_DISABLED_AT}",
         "{{ $labels.destination }} will be disabled: {{ $value | humanizePercentage }} of the time"
         " until then have passed",
         "It has taken nothing for days. When the time is over its events go to dead letters.",
@@ -208,7 +189,7 @@ FLOW: tuple[Alert, ...] = (
     Alert(
         "HifiDeadLetterGrowth",
         "ticket",
-        f"max by (destination) (delta({OBSERVE_DEAD_EVENTS.name}[15m])) > {_DEAD_GROWTH_MAX}",
+        f"max by (destination) (delta({m.OBSERVE_DEAD_EVENTS.name}[15m])) > {_DEAD_GROWTH_MAX}",
         "{{ $labels.destination }} has {{ $value }} more dead letters in 15 minutes",
         "The destination refuses events for good. The console lists them by reason; what was its"
         " mistake can be sent again.",
@@ -219,7 +200,7 @@ HOUSE: tuple[Alert, ...] = (
     Alert(
         "HifiGatewayDown",
         "page",
-        f"max({GATEWAY_UP.name}) < 1 or absent({GATEWAY_UP.name})",
+        f"max({m.GATEWAY_UP.name}) < 1 or absent({m.GATEWAY_UP.name})",
         "No gateway takes events",
         "Customers get 503 or no answer, and keep their events.",
         for_="1m",
@@ -235,7 +216,7 @@ HOUSE: tuple[Alert, ...] = (
     Alert(
         "HifiUnderMinIsr",
         "page",
-        f"max({OBSERVE_UNDER_MIN_ISR_TOPICS.name}) > 0",
+        f"max({m.OBSERVE_UNDER_MIN_ISR_TOPICS.name}) > 0",
         "{{ $value }} topics have too few replicas in sync",
         "Kafka refuses writes to them, so the gateway answers 503, and outcomes cannot be stored.",
         for_="1m",
@@ -243,7 +224,7 @@ HOUSE: tuple[Alert, ...] = (
     Alert(
         "HifiClockSkew",
         "ticket",
-        f"max by (clock) (abs({OBSERVE_CLOCK_SKEW_SECONDS.name})) > {_SKEW_S_MAX}",
+        f"max by (clock) (abs({m.OBSERVE_CLOCK_SKEW_SECONDS.name})) > {_SKEW_S_MAX}",
         "The clock of {{ $labels.clock }} is {{ $value | humanizeDuration }} off the broker's",
         "Nothing is lost, but lag and minutes are as wrong as the clock. Mend its time service.",
         for_="5m",

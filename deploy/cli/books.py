@@ -1,17 +1,18 @@
 """Gets the books for `hifi status` and `hifi up`: from observe, or counted anew from Kafka."""
 
-import urllib.request
-
+from deploy.local.services import answer_of
 from observe.books_page import BOOKS_PATH, BooksPage, BooksRow, unwanted
 from observe.lag.live_books import open_books
 from shared.config.configuration import Configuration
 from shared.runtime.clock import now_ms
 from shared.runtime.defaults import HOST
 
-# Loopback answers in a few ms; a machine whose processors are all busy was seen to take 1 s.
-_ANSWER_TIMEOUT_S = 2.0
 # The sampler makes new books every second, and skips some when it has much to read.
 _AGE_MS_MAX = 5_000
+
+# What a person calls each count of a balance, in the order of their sum.
+_NAMES = ("acked", "delivered", "pending", "waiting", "dead", "unaccounted")
+COUNTS = {name: name for name in _NAMES} | {"pending": "on their way"}
 
 
 class NoBooksError(Exception):
@@ -20,11 +21,9 @@ class NoBooksError(Exception):
 
 def observed_books(kafka: str, *, port: int) -> BooksPage:
     """What observe on this machine counts anyway, at no cost."""
-    url = f"http://{HOST}:{port}{BOOKS_PATH}"
     try:
-        with urllib.request.urlopen(url, timeout=_ANSWER_TIMEOUT_S) as response:
-            page = BooksPage.from_json(response.read())
-    except (OSError, ValueError) as error:
+        page = BooksPage.from_json(answer_of(f"http://{HOST}:{port}{BOOKS_PATH}"))
+    except ValueError as error:
         raise NoBooksError(f"observe does not answer at {HOST}:{port}") from error
     if not set(page.kafka.split(",")) & set(kafka.split(",")):
         raise NoBooksError(f"observe on this machine reads another Kafka, {page.kafka}")

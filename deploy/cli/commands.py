@@ -9,8 +9,8 @@ from typer.core import TyperGroup
 
 from deploy.cli import doctor, gateway, status, top, up
 from deploy.cli.control import dead, destinations, keys, secrets, streams, tenants
-from deploy.cli.control.control_command import control_command
 from deploy.cli.events import receipt, reconcile, replay, send, tail, verify
+from deploy.cli.options import control_command
 from deploy.cli.printing import out, talk
 from shared.runtime.logs import configure_logs
 
@@ -55,15 +55,8 @@ for command in commands:
     app.command()(command)
 control_command(app)(receipt.receipt)
 app.command("replay")(replay.replay_)
-for name, group in (
-    ("keys", keys.app),
-    ("streams", streams.app),
-    ("destinations", destinations.app),
-    ("secrets", secrets.app),
-    ("tenants", tenants.app),
-    ("dead", dead.app),
-):
-    app.add_typer(group, name=name)
+for group in (keys, streams, destinations, secrets, tenants, dead):
+    app.add_typer(group.app)
 
 
 def _show_version(is_asked: bool) -> None:

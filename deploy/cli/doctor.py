@@ -46,7 +46,7 @@ _STYLES = {"good": "green", "note": "yellow", "unsafe": "bold red"}
 _GRADE_WIDTH = max(map(len, _STYLES)) + 2
 
 
-@options.stack_options(*options.PLACES)
+@options.made_of(settings=options.stack_settings(*options.PLACES))
 def doctor(
     settings: StackSettings,
     kafka: Annotated[
@@ -115,7 +115,7 @@ def _ports_and_kafka(settings: StackSettings) -> Iterator[TopicFinding]:
         port: "hifi"
         for service in services_of(settings)
         if service.is_ready()
-        for port in service.ports.values()
+        for port in service.ports
     }
     address = ",".join(f"{HOST}:{port}" for port in settings.kafka_ports)
     if any(not is_free(port) for port in settings.kafka_ports):

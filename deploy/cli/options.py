@@ -7,15 +7,18 @@ import inspect
 from collections.abc import Callable
 from dataclasses import Field, fields
 from functools import wraps
+from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, Concatenate, ParamSpec
+from typing import Annotated, Any
 
 import typer
 
 from deploy.local.stack_settings import DATA, PORTS, StackSettings, option_of
 from shared.runtime import defaults
+from shared.runtime.control_client import ControlClient
 
-P = ParamSpec("P")
+Command = Callable[..., None]
+Maker = Callable[..., Any]
 
 _STACK = {setting.name: setting for setting in fields(StackSettings) if "help" in setting.metadata}
 # What the embedded stack listens on and where it lies; how much each part gets is for `up` alone.
@@ -42,33 +45,61 @@ AsJson = Annotated[bool, typer.Option("--json", help="For programs: JSON on stan
 Data = Annotated[Path, typer.Option(envvar="HIFI_UP_DATA", help=_STACK["folder"].metadata["help"])]
 
 
-def stack_options(
-    *names: str,
-) -> Callable[[Callable[Concatenate[StackSettings, P], None]], Callable[P, None]]:
-    """Give a command an option for each of these settings (all, if none is named).
+def made_of(**makers: Maker) -> Callable[[Command], Command]:
+    """Let a command take values that are made of options of their own.
 
-    The command gets them as one value, its first argument.
+    `makers`: by the name of a parameter, what makes its value. In its place stand the options,
+    which are what the maker takes.
     """
-    chosen = names or tuple(_STACK)
+    takes = {name: inspect.signature(make).parameters for name, make in makers.items()}
 
-    def decorate(command: Callable[Concatenate[StackSettings, P], None]) -> Callable[P, None]:
+    def decorate(command: Command) -> Command:
         @wraps(command)
-        def call(*args: P.args, **options: P.kwargs) -> None:
-            given: dict[str, Any] = {name: options.pop(name) for name in chosen}
-            if "folder" in given:
-                given["folder"] = given["folder"].absolute()
-            command(StackSettings(**given), *args, **options)
+        def call(**given: Any) -> None:
+            made = {
+                name: make(**{option: given.pop(option) for option in takes[name]})
+                for name, make in makers.items()
+            }
+            command(**made, **given)
 
-        own = list(inspect.signature(command).parameters.values())[1:]
-        parameters = [*(_parameter(_STACK[name]) for name in chosen), *own]
-        # What typer makes its options from.
-        call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
+        own = inspect.signature(command).parameters
+        listed = chain.from_iterable(
+            takes[name].values() if name in takes else (own[name],) for name in own
         )
-        call.__annotations__ = {each.name: each.annotation for each in parameters}
+        keywords = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in listed]
+        # What typer makes its options from.
+        call.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
         return call
 
     return decorate
+
+
+def control_command(
+    app: typer.Typer, name: str | None = None, **makers: Maker
+) -> Callable[[Command], Command]:
+    """Add a command that asks the gateway: its `client` is made of --gateway and --api-key."""
+
+    def add(command: Command) -> Command:
+        return app.command(name)(made_of(client=_client, **makers)(command))
+
+    return add
+
+
+def stack_settings(*names: str) -> Maker:
+    """Makes StackSettings of an option for each of these settings; of all, if none is named."""
+
+    def make(**given: Any) -> StackSettings:
+        if "folder" in given:
+            given["folder"] = given["folder"].absolute()
+        return StackSettings(**given)
+
+    offered = [_parameter(_STACK[name]) for name in names or _STACK]
+    make.__signature__ = inspect.Signature(offered)  # type: ignore[attr-defined]
+    return make
+
+
+def _client(gateway: Gateway = GATEWAY_DEFAULT, api_key: ApiKey = None) -> ControlClient:
+    return ControlClient(gateway, api_key)
 
 
 def _parameter(setting: Field[Any]) -> inspect.Parameter:

@@ -8,7 +8,7 @@ import typer
 from rich.text import Text
 
 from deploy.cli import options
-from deploy.cli.books import NoBooksError, counted_books, observed_books
+from deploy.cli.books import COUNTS, NoBooksError, counted_books, observed_books
 from deploy.cli.printing import Cell, out, print_json, print_table, talk
 from deploy.local.services import services_of
 from deploy.local.stack_settings import StackSettings
@@ -20,12 +20,8 @@ from shared.runtime.kafka.config_topic import read_config
 from shared.runtime.kafka.topic_admin import topic_admin
 from shared.runtime.setup_error import OperatorError, SetupError
 
-_COUNTS = ("acked", "delivered", "pending", "waiting", "dead", "unaccounted")
-_OBSERVE, _COUNTER = "observe", "status"
-_HEADS = ("acked", "delivered", "on their way", "waiting", "dead", "unaccounted")
 
-
-@options.stack_options(*options.HEALTH_PORTS)
+@options.made_of(settings=options.stack_settings(*options.HEALTH_PORTS))
 def status(
     settings: StackSettings,
     kafka: options.Kafka = options.KAFKA_DEFAULT,
@@ -88,7 +84,7 @@ def _as_json(services: dict[str, bool], page: BooksPage | None, note: str) -> An
         return answer
     return answer | {
         "as_of_ms": page.at_ms,
-        "counted_by": _COUNTER if note else _OBSERVE,
+        "counted_by": "status" if note else "observe",
         "note": note,
         "books": [
             {
@@ -115,9 +111,9 @@ def _print(services: dict[str, bool], page: BooksPage | None, note: str, *, kafk
         return
     out.print()
     print_table(
-        ("stream", "destination", "verdict", *_HEADS),
+        ("stream", "destination", "verdict", *COUNTS.values()),
         [_cells(row) for row in page.rows],
-        numbers=len(_HEADS),
+        numbers=len(COUNTS),
     )
     counted = f"counted from Kafka, as {note}" if note else "counted by observe"
     out.print(f"\nas of {wording.clock(page.at_ms)} UTC, {counted}", style="dim")
@@ -125,10 +121,9 @@ def _print(services: dict[str, bool], page: BooksPage | None, note: str, *, kafk
 
 def _cells(row: BooksRow) -> list[Cell]:
     words, style = verdict(row.balance, destination=row.destination)
-    counts = asdict(row.balance)
     return [
         row.stream,
         row.destination or "-",
         Text(words, style),
-        *(f"{counts[name]:,}" for name in _COUNTS),
+        *(f"{getattr(row.balance, name):,}" for name in COUNTS),
     ]

@@ -2,8 +2,7 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import httpx
 import typer
@@ -13,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from deploy.cli import options
+from deploy.cli.books import COUNTS
 from deploy.cli.printing import harmless, out, print_json
 from observe.console.parts import wording
 from shared.event.times import MINUTE_MS, minute_of
@@ -48,6 +48,29 @@ _MINUTES = {
 _GAP = 2
 _BAR_CHARS = 16
 _MINUTES_SHOWN = 15
+
+
+class _Column(NamedTuple):
+    head: str
+    # What goes first when a terminal is narrow; 0 never goes.
+    goes: int = 0
+    justify: Literal["left", "right"] = "right"
+
+
+_COLUMNS = (
+    _Column("destination", justify="left"),
+    _Column("verdict", justify="left"),
+    _Column("lag by node", goes=6, justify="left"),
+    _Column("p95"),
+    _Column("oldest", goes=1),
+    _Column("acked", goes=4),
+    _Column("delivered", goes=3),
+    _Column("on the way", goes=2),
+    _Column("waiting"),
+    _Column("dead"),
+    _Column("unaccounted"),
+    _Column(f"last {_MINUTES_SHOWN} minutes", goes=5, justify="left"),
+)
 
 
 def top(
@@ -136,82 +159,42 @@ def _read(client: httpx.Client) -> dict[str, Any]:
     return overview
 
 
-@dataclass(frozen=True, slots=True)
-class _Column:
-    head: str
-    cells: list[Text]
-    is_number: bool = True
-    # What goes first when a terminal is narrow; 0 never goes.
-    goes: int = 0
-
-    @property
-    def width(self) -> int:
-        return max(len(self.head), *(cell.cell_len for cell in self.cells)) + _GAP
-
-
 def _table(rows: list[dict[str, Any]], *, now_ms: int, width: int) -> Table:
     """As many columns as fit whole: half a number would be another number."""
-    shown = _columns(rows, now_ms)
-    while sum(column.width for column in shown) > width:
-        least = max(shown, key=lambda column: column.goes)
-        if not least.goes:
+    longest_ms = max(map(_mean_ms, rows))
+    cells = [_cells(row, longest_ms=longest_ms, now_ms=now_ms) for row in rows]
+    shown = list(zip(_COLUMNS, zip(*cells, strict=True), strict=True))
+    while sum(map(_width, shown)) > width:
+        least = max(shown, key=lambda column: column[0].goes)
+        if not least[0].goes:
             break
         shown.remove(least)
     table = Table(box=None, header_style="dim", padding=(0, _GAP, 0, 0), pad_edge=True)
-    for column in shown:
-        justify: Literal["left", "right"] = "right" if column.is_number else "left"
-        table.add_column(column.head, justify=justify, no_wrap=True)
-    for row in zip(*(column.cells for column in shown), strict=True):
-        table.add_row(*row)
+    for column, _ in shown:
+        table.add_column(column.head, justify=column.justify, no_wrap=True)
+    for row_cells in zip(*(column_cells for _, column_cells in shown), strict=True):
+        table.add_row(*row_cells)
     return table
 
 
-def _columns(rows: list[dict[str, Any]], now_ms: int) -> list[_Column]:
-    longest_ms = max((_mean_ms(row) for row in rows), default=0.0)
+def _width(shown: tuple[_Column, tuple[Text, ...]]) -> int:
+    column, cells = shown
+    return max(len(column.head), *(cell.cell_len for cell in cells)) + _GAP
 
-    def books(name: str) -> list[Text]:
-        return [Text(wording.count(row["balance"][name])) for row in rows]
 
-    unaccounted = [
-        Text(str(cell), style="green" if cell.plain == "0" else "bold red")
-        for cell in books("unaccounted")
-    ]
-    p95 = [row["since_accepted"] and row["since_accepted"]["p95_ms"] / 1000 for row in rows]
+def _cells(row: dict[str, Any], *, longest_ms: float, now_ms: int) -> list[Text]:
+    """What a destination has in each column."""
+    counts = {name: Text(wording.count(count)) for name, count in row["balance"].items()}
+    counts["unaccounted"].style = "bold red" if row["balance"]["unaccounted"] else "green"
+    p95_s = row["since_accepted"] and row["since_accepted"]["p95_ms"] / 1000
     return [
-        _Column(
-            "destination",
-            [Text(harmless(row["destination_id"])) for row in rows],
-            is_number=False,
-        ),
-        _Column(
-            "verdict",
-            [Text(row["verdict"], style=_STYLES[row["verdict"]]) for row in rows],
-            is_number=False,
-        ),
-        _Column(
-            "lag by node",
-            [_bar(row, longest_ms) for row in rows],
-            is_number=False,
-            goes=6,
-        ),
-        _Column("p95", [Text(wording.duration(seconds)) for seconds in p95]),
-        _Column(
-            "oldest",
-            [Text(wording.duration(row["oldest_age_s"])) for row in rows],
-            goes=1,
-        ),
-        _Column("acked", books("acked"), goes=4),
-        _Column("delivered", books("delivered"), goes=3),
-        _Column("on the way", books("pending"), goes=2),
-        _Column("waiting", books("waiting")),
-        _Column("dead", books("dead")),
-        _Column("unaccounted", unaccounted),
-        _Column(
-            f"last {_MINUTES_SHOWN} minutes",
-            [_minutes(row, now_ms) for row in rows],
-            is_number=False,
-            goes=5,
-        ),
+        Text(harmless(row["destination_id"])),
+        Text(row["verdict"], style=_STYLES[row["verdict"]]),
+        _bar(row, longest_ms),
+        Text(wording.duration(p95_s)),
+        Text(wording.duration(row["oldest_age_s"])),
+        *(counts[name] for name in COUNTS),
+        _minutes(row, now_ms),
     ]
 
 

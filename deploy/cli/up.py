@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.text import Text
 
 from deploy.cli import options
-from deploy.cli.books import NoBooksError, observed_books
+from deploy.cli.books import COUNTS, NoBooksError, observed_books
 from deploy.cli.printing import out
 from deploy.cli.signals import INTERRUPTED, on_signals
 from deploy.local.stack import DEMO_DESTINATION, DEMO_STREAM, Stack
@@ -29,7 +29,7 @@ _STATUS_S = 1.0
 _LOOK_S = 0.1
 
 
-@options.stack_options()
+@options.made_of(settings=options.stack_settings())
 def up(settings: StackSettings) -> None:
     """Run Hifi on this machine: Kafka, gateway, delivery, retrier, a sample destination.
 
@@ -57,7 +57,7 @@ def run(stack: Stack, steps: "_Steps") -> None:
             steps.tell("Interrupted while starting: everything has stopped.")
             raise typer.Exit(INTERRUPTED) from None
         finally:
-            stop.set()
+            stop.is_set = True
             with steps:
                 stack.stop()
         steps.tell(f"Everything has stopped; the data is in {stack.settings.folder}.")
@@ -73,9 +73,6 @@ class _Stop:
         self.is_serving = False
         self.is_set = False
         self._at_once = at_once
-
-    def set(self) -> None:
-        self.is_set = True
 
     def take(self, _number: int, _frame: FrameType | None) -> None:
         if self.is_set:
@@ -184,6 +181,7 @@ async def _show_books(settings: StackSettings, kafka: str) -> None:
 
 
 def _demo_line(settings: StackSettings, kafka: str) -> Text:
+    """The books of the sample destination in one line."""
     try:
         page = observed_books(kafka, port=settings.observe_metrics_port)
     except NoBooksError as why:
@@ -193,20 +191,9 @@ def _demo_line(settings: StackSettings, kafka: str) -> Text:
         for row in page.rows
         if (row.stream, row.destination) == (DEMO_STREAM, DEMO_DESTINATION)
     )
-    return status_line(next(balances, Balance()))
-
-
-def status_line(balance: Balance) -> Text:
-    """The books of the sample destination in one line."""
-    line = Text("  ")
-    for count, what in (
-        (balance.acked, "acked"),
-        (balance.delivered, "delivered"),
-        (balance.pending, "on their way"),
-        (balance.waiting, "waiting"),
-        (balance.dead, "dead"),
-    ):
-        line.append(f"{count:,} {what}  ")
+    balance = next(balances, Balance())
+    *counts, unaccounted = (
+        f"  {getattr(balance, name):,} {words}" for name, words in COUNTS.items()
+    )
     style = "bold red" if balance.unaccounted else "green"
-    line.append(f"{balance.unaccounted:,} unaccounted", style=style)
-    return line
+    return Text("".join(counts)).append(unaccounted, style=style)

@@ -1,7 +1,7 @@
 """The Grafana dashboards: overview, stream, destination, Spark lanes."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from deploy.alerts.rules import LAG_S_MAX, LOST_RATIO_MAX, RETENTION_S_MAX
@@ -17,28 +17,15 @@ _OF_STREAM = '{destination=~"($stream)/.*"}'
 
 def boards() -> Mapping[str, str]:
     """Every dashboard: file name and JSON."""
-    dashboards = {
-        "overview.json": dashboard("hifi-overview", "Hifi overview", _OVERVIEW),
-        "stream.json": dashboard(
-            "hifi-stream",
-            "Hifi stream",
-            _STREAM_PANELS,
-            variables=[("stream", m.OBSERVE_EVENTS_PER_SECOND.name)],
-        ),
-        "destination.json": dashboard(
-            "hifi-destination",
-            "Hifi destination",
-            _DESTINATION,
-            variables=[("destination", m.OBSERVE_VERDICT.name)],
-        ),
-        "lanes.json": dashboard(
-            "hifi-lanes",
-            "Hifi Spark lanes",
-            _LANES,
-            variables=[("destination", m.DELIVERY_LANE_UP.name)],
-        ),
+    # The title, the panels, and the labels to choose by, with a metric that has each.
+    parts: dict[str, tuple[str, Sequence[Panel], Mapping[str, m.Metric]]] = {
+        "overview": ("Hifi overview", _OVERVIEW, {}),
+        "stream": ("Hifi stream", _STREAM_PANELS, {"stream": m.OBSERVE_EVENTS_PER_SECOND}),
+        "destination": ("Hifi destination", _DESTINATION, {"destination": m.OBSERVE_VERDICT}),
+        "lanes": ("Hifi Spark lanes", _LANES, {"destination": m.DELIVERY_LANE_UP}),
     }
-    return {name: json.dumps(board, indent=1) + "\n" for name, board in dashboards.items()}
+    drawn = {name: dashboard(f"hifi-{name}", *of_board) for name, of_board in parts.items()}
+    return {f"{name}.json": json.dumps(board, indent=1) + "\n" for name, board in drawn.items()}
 
 
 def slowest_by_node(labels: str = "") -> str:
@@ -48,11 +35,9 @@ def slowest_by_node(labels: str = "") -> str:
     return f"sum by (node) ({shares} and on (destination) {slowest})"
 
 
-def _lag(which: str, *, quantile: str, since: str = "accepted", node: str = "end to end") -> str:
-    return (
-        f'{m.OBSERVE_LAG_SECONDS.name}{{{which}node=~"{node}",since="{since}",'
-        f'quantile="{quantile}"}}'
-    )
+def _lag(which: str, *, quantile: str) -> str:
+    labels = f'{which}node=~"end to end",since="accepted",quantile="{quantile}"'
+    return f"{m.OBSERVE_LAG_SECONDS.name}{{{labels}}}"
 
 
 def _rate(metric: m.Metric, labels: str = "") -> str:

@@ -1,8 +1,10 @@
 """Draws Grafana panels as the JSON that Grafana loads; each knows its title, queries and unit."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
+
+from shared.metric_names import Metric
 
 # Grafana's grid.
 WIDTH = 24
@@ -11,7 +13,14 @@ _SOURCE = {"type": "prometheus", "uid": "${source}"}
 # Written for Grafana 10 and later (schema 39).
 _SCHEMA = 39
 
-Kind = Literal["timeseries", "stat", "piechart", "heatmap", "table", "bargauge"]
+Kind = Literal["timeseries", "stat", "piechart", "table"]
+
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "piechart": {"pieType": "donut", "legend": {"displayMode": "table", "values": ["percent"]}},
+    "timeseries": {"legend": {"displayMode": "list"}, "tooltip": {"mode": "multi", "sort": "desc"}},
+    "stat": {"reduceOptions": {"calcs": ["lastNotNull"]}, "colorMode": "background"},
+    "table": {},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +41,10 @@ class Panel:
 
 
 def dashboard(
-    uid: str, title: str, panels: Sequence[Panel], *, variables: Sequence[tuple[str, str]] = ()
+    uid: str, title: str, panels: Sequence[Panel], variables: Mapping[str, Metric]
 ) -> dict[str, Any]:
-    """`variables`: a name, and the metric whose label of that name gives its values."""
+    """`variables`: by name, the metric whose label of that name gives its values."""
+    source = {"name": "source", "label": "Prometheus", "type": "datasource", "query": "prometheus"}
     return {
         "uid": uid,
         "title": title,
@@ -44,7 +54,7 @@ def dashboard(
         "refresh": "10s",
         "time": {"from": "now-1h", "to": "now"},
         "timezone": "utc",
-        "templating": {"list": [_source(), *(_variable(*variable) for variable in variables)]},
+        "templating": {"list": [source, *(_variable(*each) for each in variables.items())]},
         "links": [
             {
                 "title": "Hifi",
@@ -84,7 +94,7 @@ def _panel(panel: Panel) -> dict[str, Any]:
         if panel.is_stacked
         else {"fillOpacity": 8}
     )
-    is_now = panel.kind in {"stat", "piechart", "table", "bargauge"}
+    is_now = panel.kind != "timeseries"
     return {
         "title": panel.title,
         "description": panel.says,
@@ -110,28 +120,12 @@ def _panel(panel: Panel) -> dict[str, Any]:
             },
             "overrides": [],
         },
-        "options": _options(panel),
+        "options": _OPTIONS[panel.kind],
     }
 
 
-def _options(panel: Panel) -> dict[str, Any]:
-    match panel.kind:
-        case "piechart":
-            return {"pieType": "donut", "legend": {"displayMode": "table", "values": ["percent"]}}
-        case "timeseries":
-            return {"legend": {"displayMode": "list"}, "tooltip": {"mode": "multi", "sort": "desc"}}
-        case "stat":
-            return {"reduceOptions": {"calcs": ["lastNotNull"]}, "colorMode": "background"}
-        case _:
-            return {}
-
-
-def _source() -> dict[str, Any]:
-    return {"name": "source", "label": "Prometheus", "type": "datasource", "query": "prometheus"}
-
-
-def _variable(name: str, metric: str) -> dict[str, Any]:
-    query = f"label_values({metric}, {name})"
+def _variable(name: str, metric: Metric) -> dict[str, Any]:
+    query = f"label_values({metric.name}, {name})"
     return {
         "name": name,
         "type": "query",

@@ -1,15 +1,10 @@
 """Writes an embedded Kafka broker's configuration: its properties and its logging."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from shared.runtime.defaults import HOST
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
 _MB = 1024 * 1024
 # A broker that died without a word is noticed, and one that was killed may come back, only after

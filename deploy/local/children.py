@@ -1,22 +1,16 @@
 """Starts child processes so that none outlives us, and stops them within a bounded time."""
 
-from __future__ import annotations
-
 import atexit
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
 import weakref
-from concurrent.futures import Future
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from queue import SimpleQueue
-from threading import Lock, Thread
-from typing import TYPE_CHECKING, TypeAlias
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 # A log larger than this is set aside (one old copy is kept) before the child starts again.
 LOG_BYTES_MAX = 10 * 1024 * 1024
@@ -37,8 +31,10 @@ if sys.platform == "linux":
 os.execvp(sys.argv[2], sys.argv[2:])
 """
 
-_Process: TypeAlias = "subprocess.Popen[bytes]"
-_live: weakref.WeakSet[Child] = weakref.WeakSet()
+# The kernel's "kill me when my parent ends" means the parent *thread*: a child started from a
+# short-lived worker thread would die with that worker. This one lives as long as we do.
+_spawner = ThreadPoolExecutor(1, "spawner")
+_live: "weakref.WeakSet[Child]" = weakref.WeakSet()
 
 
 class Child:
@@ -64,16 +60,15 @@ class Child:
         wrapped = [sys.executable, "-I", "-S", "-c", _EXEC, str(os.getpid()), *map(str, argv)]
         with log.open("ab") as out:
             self._log_start = out.tell()
-            self._process = _spawner.spawn(
-                lambda: subprocess.Popen(
-                    wrapped,
-                    stdin=subprocess.DEVNULL,
-                    stdout=out,
-                    stderr=subprocess.STDOUT,
-                    env=dict(env) if env is not None else None,
-                    start_new_session=True,
-                )
-            )
+            self._process = _spawner.submit(
+                subprocess.Popen,
+                wrapped,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                env=env,
+                start_new_session=True,
+            ).result()
         _live.add(self)
 
     @property
@@ -93,14 +88,6 @@ class Child:
         """Send a signal to the child itself, if it still runs."""
         self._process.send_signal(what)
 
-    def wait(self, timeout_s: float) -> bool:
-        """Whether the child ended within the time."""
-        try:
-            self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            return False
-        return True
-
     def stop(self, timeout_s: float) -> bool:
         """SIGTERM, then SIGKILL for all that is left; True when the child ended by itself.
 
@@ -110,7 +97,9 @@ class Child:
         self.send(signal.SIGTERM)
         # A process that was paused sees SIGTERM only when it runs again.
         self.send(signal.SIGCONT)
-        ended = self.wait(timeout_s)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout_s)
+        ended = not self.alive
         self.kill()
         return ended
 
@@ -121,7 +110,8 @@ class Child:
             # Before the child is reaped its number cannot be given to another process.
             left = _session(self.pid)
             for pid in left:
-                _kill(pid)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             if not left or time.monotonic() > deadline:
                 break
             self._process.poll()
@@ -137,36 +127,6 @@ class Child:
             file.seek(max(self._log_start, end - count * 1024))
             text = file.read().decode(errors="replace")
         return text.splitlines()[-count:]
-
-
-class _Spawner:
-    """Starts processes on one thread that lives as long as we do.
-
-    The kernel's "kill me when my parent ends" means the parent *thread*: a child started from a
-    short-lived worker thread would die with that worker.
-    """
-
-    def __init__(self) -> None:
-        self._starts: SimpleQueue[tuple[_Start, Future[_Process]]] = SimpleQueue()
-        self._lock = Lock()
-        self._thread: Thread | None = None
-
-    def spawn(self, start: _Start) -> _Process:
-        with self._lock:
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = Thread(target=self._run, name="spawner", daemon=True)
-                self._thread.start()
-        future: Future[_Process] = Future()
-        self._starts.put((start, future))
-        return future.result()
-
-    def _run(self) -> None:
-        while True:
-            start, future = self._starts.get()
-            try:
-                future.set_result(start())
-            except BaseException as error:  # noqa: BLE001 - the caller's thread raises it
-                future.set_exception(error)
 
 
 def _session(leader: int) -> list[int]:
@@ -198,21 +158,6 @@ def _group(leader: int) -> list[int]:
     except (ProcessLookupError, PermissionError):  # macOS says the second of a zombie
         return []
     return [-leader]
-
-
-def _kill(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
-
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    _Start: TypeAlias = Callable[[], _Process]
-
-_spawner = _Spawner()
 
 
 @atexit.register

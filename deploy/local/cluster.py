@@ -1,34 +1,27 @@
-"""The embedded Kafka cluster: formats, starts, stops, kills and restarts one or three brokers."""
+"""The embedded Kafka cluster: formats, starts, stops and restarts one or three brokers."""
 
-from __future__ import annotations
-
-import base64
+import asyncio
 import contextlib
 import json
 import os
 import re
-import signal
+import secrets
 import subprocess
-import uuid
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Literal, Self
+from pathlib import Path
+from typing import Literal, Self
 
 from deploy.local import ports as loopback
 from deploy.local.broker_properties import BrokerAddress, log4j2_properties, server_properties
 from deploy.local.children import Child
-from deploy.local.cluster_ready import wait_for_brokers, wait_for_replicas
+from deploy.local.cluster_ready import wait_for_brokers
 from shared.runtime.defaults import HOST
 from shared.runtime.java.class_archive import ClassArchive
 from shared.runtime.java.jars import ensure_jars
-from shared.runtime.java.java import find_java
+from shared.runtime.java.java import Java, find_java
 from shared.runtime.one_owner import own_folder
-from shared.runtime.setup_error import KafkaUnavailableError, SetupError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from shared.runtime.java.java import Java
+from shared.runtime.setup_error import SetupError
 
 # Heaps: one broker stays under 512 MB resident; three fit beside Spark on a laptop of 8 GB.
 HEAP_MB_SINGLE = 512
@@ -51,20 +44,17 @@ class Cluster:
         cache: Path,
         brokers: Literal[1, 3] = 1,
         ports: Sequence[int] = (),
-        controller_ports: Sequence[int] = (),
         heap_mb: int | None = None,
-        ivy_settings: Path | None = None,
     ) -> None:
-        """Port 0, or none given: the port of the last start, or a free one the first time."""
+        """Without ports they are those of the last start, or free ones the first time."""
+        assert len(ports) in (0, brokers), f"{brokers} ports are needed, or none"
         self._folder = folder.absolute()
         self._cache = cache
         self._count = brokers
-        self._wanted = (_padded(ports, brokers), _padded(controller_ports, brokers))
+        self._ports = list(ports)
         self._heap_mb = heap_mb or (HEAP_MB_SINGLE if brokers == 1 else HEAP_MB_OF_THREE)
-        self._ivy_settings = ivy_settings
         self._brokers: dict[int, BrokerAddress] = {}
         self._children: dict[int, Child] = {}
-        self._paused: set[int] = set()
         self._held = contextlib.ExitStack()
         self._java: Java
         self._class_path: str
@@ -75,16 +65,23 @@ class Cluster:
         assert not self._children, "the cluster is already started"
         try:
             self._prepare()
-            for broker in self._brokers.values():
-                self._spawn(broker)
+            for broker_id in self._brokers:
+                self.restart(broker_id)
             self._wait_ready()
         except BaseException:
-            self._end_all(timeout_s=0)
+            self.stop(timeout_s=0)
             raise
 
-    def stop(self) -> None:
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """Stop every broker in order; whatever does not stop in time is killed."""
-        self._end_all(timeout_s=STOP_TIMEOUT_S)
+        # All at once: the last of three alone has no quorum left, and would wait for one.
+        with ThreadPoolExecutor(self._count) as pool:
+            ends = [pool.submit(child.stop, timeout_s) for child in self._children.values()]
+        self._children.clear()
+        if ends and all(end.result() for end in ends):
+            # A broker that was killed may have left half an archive.
+            self._archive.publish()
+        self._held.close()
 
     def __enter__(self) -> Self:
         self.start()
@@ -103,63 +100,28 @@ class Cluster:
 
     @property
     def running(self) -> list[int]:
-        """The brokers whose process runs, paused ones included."""
+        """The brokers whose process runs."""
         return [broker_id for broker_id, child in self._children.items() if child.alive]
-
-    def pid(self, broker_id: int) -> int:
-        return self._children[broker_id].pid
 
     def child(self, broker_id: int) -> Child:
         return self._children[broker_id]
 
-    def log_path(self, broker_id: int) -> Path:
-        return self._folder / f"broker-{broker_id}" / "broker.log"
-
-    def kill(self, broker_id: int) -> None:
-        """As `kill -9`: the broker has no chance to say goodbye."""
-        self._children[broker_id].kill()
-        self._paused.discard(broker_id)
-
-    def stop_broker(self, broker_id: int, *, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Stop one broker in order: it hands its leaderships over first."""
-        by_itself = self._children[broker_id].stop(timeout_s)
-        self._paused.discard(broker_id)
-        if by_itself:
-            self._archive.publish()
-
-    def restart(self, broker_id: int, *, wait: bool = True) -> None:
-        """Start a broker that was stopped or killed, or stop it first if it still runs.
-
-        Two of three brokers are needed before any can be ready, so `wait=False` starts the
-        first of them.
-        """
-        if self._children[broker_id].alive:
-            self.stop_broker(broker_id)
-        self._spawn(self._brokers[broker_id])
-        if wait:
-            self._wait_ready()
-
-    def pause(self, broker_id: int) -> None:
-        """Freeze a broker with SIGSTOP: it keeps its connections and answers nothing."""
-        self._children[broker_id].send(signal.SIGSTOP)
-        self._paused.add(broker_id)
-
-    def resume(self, broker_id: int) -> None:
-        self._children[broker_id].send(signal.SIGCONT)
-        self._paused.discard(broker_id)
-
-    def wait_in_sync(self, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Wait until every Kafka partition has all its replicas in sync."""
-        ports = {broker_id: self._brokers[broker_id].port for broker_id in self.running}
-        if not wait_for_replicas(ports, timeout_s=timeout_s):
-            raise KafkaUnavailableError(
-                f"Kafka's replicas are not in sync after {timeout_s:.0f} s."
-            )
+    def restart(self, broker_id: int) -> None:
+        """Start a broker that does not run, and do not wait until it is ready."""
+        options = [f"-Xmx{self._heap_mb}m", "-XX:+ExitOnOutOfMemoryError"]
+        # One broker is enough to write the archive, and it must not slow the others down.
+        options += self._archive.options(may_make=broker_id == 1)
+        folder = self._broker_folder(broker_id)
+        self._children[broker_id] = Child(
+            f"broker-{broker_id}",
+            [*self._java_argv(broker_id, options), "kafka.Kafka", folder / "server.properties"],
+            log=folder / "broker.log",
+        )
 
     def _prepare(self) -> None:
         """Everything that can go wrong without a broker running."""
         self._java = find_java()
-        jars = ensure_jars("broker", cache=self._cache, ivy_settings=self._ivy_settings)
+        jars = ensure_jars("broker", cache=self._cache)
         self._class_path = os.pathsep.join(map(str, jars))
         self._held.enter_context(own_folder(self._folder, what="Kafka cluster"))
         cluster_id = self._decide_ports()
@@ -189,37 +151,20 @@ class Cluster:
                 f"{self._folder} holds the data of {count} Kafka broker(s), and {self._count} "
                 "are wanted: choose another data folder, or the same number of brokers."
             )
-        free = iter(loopback.pick_free(2 * self._count))
-        unknown = [0] * self._count
-        pairs = zip(self._wanted, ("ports", "controller_ports"), strict=True)
-        ports, controller_ports = (
-            [
-                want or old or next(free)
-                for want, old in zip(wanted, kept.get(key, unknown), strict=True)
-            ]
-            for wanted, key in pairs
-        )
-        cluster_id = kept.get("cluster_id") or _new_cluster_id()
-        draft = path.with_suffix(".new")
-        draft.write_text(
-            json.dumps(
-                {
-                    "cluster_id": cluster_id,
-                    "brokers": self._count,
-                    "ports": ports,
-                    "controller_ports": controller_ports,
-                },
-                indent=2,
-            )
-        )
-        draft.replace(path)
-        self._brokers = {
-            broker_id: BrokerAddress(broker_id, port, controller_port)
-            for broker_id, (port, controller_port) in enumerate(
-                zip(ports, controller_ports, strict=True), start=1
-            )
+        free = loopback.pick_free(2 * count)
+        decided = {
+            "cluster_id": kept.get("cluster_id") or _new_cluster_id(),
+            "brokers": count,
+            "ports": self._ports or kept.get("ports") or free[:count],
+            "controller_ports": kept.get("controller_ports") or free[count:],
         }
-        return str(cluster_id)
+        draft = path.with_suffix(".new")
+        draft.write_text(json.dumps(decided, indent=2))
+        draft.replace(path)
+        ids = range(1, count + 1)
+        addresses = zip(ids, decided["ports"], decided["controller_ports"], strict=True)
+        self._brokers = {address[0]: BrokerAddress(*address) for address in addresses}
+        return str(decided["cluster_id"])
 
     def _write_properties(self) -> None:
         for broker_id, broker in self._brokers.items():
@@ -252,19 +197,7 @@ class Cluster:
             why = useful_line((answer.stdout + answer.stderr).splitlines())
             raise SetupError(f"{folder} could not be formatted for Kafka: {why}")
 
-    def _spawn(self, broker: BrokerAddress) -> None:
-        broker_id = broker.broker_id
-        options = [f"-Xmx{self._heap_mb}m", "-XX:+ExitOnOutOfMemoryError"]
-        # One broker is enough to write the archive, and it must not slow the others down.
-        options += self._archive.options(may_make=broker_id == 1)
-        properties = self._broker_folder(broker_id) / "server.properties"
-        self._children[broker_id] = Child(
-            f"broker-{broker_id}",
-            [*self._java_argv(broker_id, options), "kafka.Kafka", properties],
-            log=self.log_path(broker_id),
-        )
-
-    def _java_argv(self, broker_id: int, options: Sequence[str] = ()) -> list[str]:
+    def _java_argv(self, broker_id: int, options: Sequence[str]) -> list[str]:
         logging = self._broker_folder(broker_id) / "log4j2.properties"
         # Measured over Java's defaults: first compiler only and the serial collector, start 2.6 s
         # instead of 3.1 s. The compiler costs nothing at laptop rates: the broker mostly copies.
@@ -276,36 +209,20 @@ class Cluster:
         return [str(self._java.path), *options, *fixed, "-cp", self._class_path]
 
     def _wait_ready(self) -> None:
-        up = [broker_id for broker_id in self._children if broker_id not in self._paused]
-        up = [broker_id for broker_id in up if broker_id in self.running]
-        ports = {broker_id: self._brokers[broker_id].port for broker_id in up}
-
         def check() -> None:
-            for broker_id in up:
-                if not self._children[broker_id].alive:
+            for broker_id, child in self._children.items():
+                if not child.alive:
                     raise SetupError(
                         f"Kafka broker {broker_id} stopped while it started: "
-                        f"{useful_line(self._children[broker_id].tail_log(200))} "
-                        f"(its log is {self.log_path(broker_id)})."
+                        f"{useful_line(child.tail_log(200))} (its log is {child.log})."
                     )
 
-        if not wait_for_brokers(ports, timeout_s=READY_TIMEOUT_S, check=check):
+        ports = {broker_id: broker.port for broker_id, broker in self._brokers.items()}
+        if not asyncio.run(wait_for_brokers(ports, timeout_s=READY_TIMEOUT_S, check=check)):
             raise SetupError(
                 f"Kafka is not ready after {READY_TIMEOUT_S:.0f} s: "
                 f"see the logs under {self._folder}."
             )
-
-    def _end_all(self, *, timeout_s: float) -> None:
-        for broker_id in list(self._paused):
-            self.resume(broker_id)
-        # All at once: the last of three alone has no quorum left, and would wait for one.
-        with ThreadPoolExecutor(self._count) as pool:
-            ends = [pool.submit(child.stop, timeout_s) for child in self._children.values()]
-        self._children.clear()
-        if ends and all(end.result() for end in ends):
-            # A broker that was killed may have left half an archive.
-            self._archive.publish()
-        self._held.close()
 
     def _broker_folder(self, broker_id: int) -> Path:
         return self._folder / f"broker-{broker_id}"
@@ -323,14 +240,8 @@ def useful_line(lines: Sequence[str]) -> str:
     return next((line for line in reversed(lines) if line.strip()), "it wrote nothing")
 
 
-def _padded(ports: Sequence[int], count: int) -> list[int]:
-    assert len(ports) in (0, count), f"{count} ports are needed, or none"
-    return list(ports) or [0] * count
-
-
 def _new_cluster_id() -> str:
     # Kafka's own form: 16 random bytes in URL-safe base64; a leading dash would read as an option.
-    while True:
-        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        if not text.startswith("-"):
-            return text
+    while (text := secrets.token_urlsafe(16)).startswith("-"):
+        pass
+    return text

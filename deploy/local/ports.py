@@ -1,7 +1,5 @@
 """Checks and picks loopback ports: those asked for, or free ones that stay free."""
 
-from __future__ import annotations
-
 import secrets
 import socket
 

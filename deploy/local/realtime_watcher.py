@@ -28,7 +28,6 @@ class RealtimeWatcher:
         return self._is_there.is_set()
 
     def start(self, bootstrap_servers: str) -> None:
-        self._stop.clear()
         self._thread = Thread(
             target=self._watch, args=(bootstrap_servers,), name="realtime-watcher", daemon=True
         )
@@ -38,7 +37,6 @@ class RealtimeWatcher:
         self._stop.set()
         if self._thread is not None:
             self._thread.join()
-        self._thread = None
 
     def _watch(self, bootstrap_servers: str) -> None:
         while not self._stop.is_set() and not self.is_there:

@@ -10,6 +10,7 @@ import json
 import time
 from collections import deque
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import uvicorn
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -45,20 +46,21 @@ class SampleDestination:
         self.last: deque[Arrived] = deque(maxlen=_KEPT)
 
     async def take(self, request: Request) -> Response:
-        body = await request.body()
         headers = request.headers
-        wanted = _wanted_status(body, is_first=headers.get("hifi-attempt", "1") == "1")
-        if wanted is not None:
-            return PlainTextResponse("an event asked for this answer", status_code=wanted)
-        for event in _events(body):
+        attempt = headers.get("hifi-attempt", "")
+        events = _opened(await request.body())
+        for event, _ in events:
+            if wanted := _wanted_status(event, is_first=attempt in {"", "1"}):
+                return PlainTextResponse("an event asked for this answer", status_code=wanted)
+        for _, text in events:
             self.count += 1
             self.last.appendleft(
                 Arrived(
                     at=time.strftime("%H:%M:%S"),
                     batch_id=headers.get("webhook-id", ""),
-                    attempt=headers.get("hifi-attempt", ""),
+                    attempt=attempt,
                     maybe_duplicate="hifi-maybe-duplicate" in headers,
-                    event=event,
+                    event=text,
                 )
             )
         return PlainTextResponse("ok")
@@ -78,33 +80,26 @@ class SampleDestination:
         )
 
 
-def _wanted_status(body: bytes, *, is_first: bool) -> int | None:
-    """The refusal that the first event to ask for one asks for."""
+def _opened(body: bytes) -> list[tuple[Any, str]]:
+    """Each event, and a text that can be shown; what Python cannot read is shown as it came."""
     try:
-        events = json.loads(body)
+        read = json.loads(body)
+        events = read if isinstance(read, list) else [read]
+        texts = [json.dumps(event, ensure_ascii=False) for event in events]
     except (ValueError, RecursionError):
-        return None
-    for event in events if isinstance(events, list) else [events]:
-        if not isinstance(event, dict):
-            continue
-        wanted = event.get("answer_always") or (event.get("answer_once") if is_first else None)
-        if isinstance(wanted, int) and 300 <= wanted <= 599:  # noqa: PLR2004 - RFC 9110's classes
-            return wanted
-    return None
-
-
-def _events(body: bytes) -> list[str]:
-    """Each event as text that can be shown; what Python cannot read is shown as it came."""
-    try:
-        events = json.loads(body)
-        texts = [
-            json.dumps(event, ensure_ascii=False)
-            for event in (events if isinstance(events, list) else [events])
-        ]
-    except (ValueError, RecursionError):
-        texts = [body.decode(errors="replace")]
+        events, texts = [None], [body.decode(errors="replace")]
     # Half a surrogate pair is fine JSON, and no UTF-8 page can hold it.
-    return [text.encode(errors="replace").decode() for text in texts]
+    shown = [text.encode(errors="replace").decode() for text in texts]
+    return list(zip(events, shown, strict=True))
+
+
+def _wanted_status(event: Any, *, is_first: bool) -> int | None:
+    """The refusal that the event asks for."""
+    if not isinstance(event, dict):
+        return None
+    wanted = event.get("answer_always") or (event.get("answer_once") if is_first else None)
+    # RFC 9110's classes of refusals.
+    return wanted if isinstance(wanted, int) and 300 <= wanted <= 599 else None  # noqa: PLR2004
 
 
 # Refreshing by script keeps the reader's place; without scripts the page asks every 2 s.

@@ -1,13 +1,11 @@
 """Lists the services of the embedded stack: what each is told, and how to see that it is ready."""
 
 import signal
-import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from http import HTTPStatus
+from http.client import HTTPException
 
-from deploy.local.children import Child
 from deploy.local.secret_keys import OPERATOR_KEY, VARIABLE
 from deploy.local.stack_settings import StackSettings
 from shared.metric_names import DELIVERY_LANE_UP, OBSERVE_UP, RETRIER_LANE_UP, Metric
@@ -25,17 +23,16 @@ _ALLOWS_PRIVATE = "true"
 
 @dataclass(slots=True)
 class Service:
-    """One process of ours, how to tell that it is ready, and the child that runs it."""
+    """One process of ours, and how to tell that it is ready."""
 
     name: str
     module: str
     env: Mapping[str, str]
-    # Its port, and the port that tells of its health, by the option that changes each.
-    ports: Mapping[str, int]
+    # Its port, and the port that tells of its health.
+    ports: tuple[int, ...]
     ready_url: str
     # The answer holds a line that begins and ends so.
     ready_line: tuple[str, str]
-    child: Child | None = None
 
     @property
     def keys(self) -> set[str]:
@@ -46,17 +43,8 @@ class Service:
 
     def is_ready(self) -> bool:
         begin, end = self.ready_line
-        return any(line.startswith(begin) and line.endswith(end) for line in self._answer())
-
-    def _answer(self) -> list[str]:
-        try:
-            with urllib.request.urlopen(self.ready_url, timeout=_ANSWER_TIMEOUT_S) as response:  # noqa: S310 - loopback, ours
-                if response.status != HTTPStatus.OK:
-                    return []
-                text: str = response.read().decode(errors="replace")
-        except (urllib.error.URLError, OSError, ValueError):
-            return []
-        return text.splitlines()
+        lines = answer_of(self.ready_url).decode(errors="replace").splitlines()
+        return any(line.startswith(begin) and line.endswith(end) for line in lines)
 
 
 def services_of(settings: StackSettings) -> Iterator[Service]:
@@ -70,7 +58,7 @@ def services_of(settings: StackSettings) -> Iterator[Service]:
             "HIFI_GATEWAY_TIME_SCALE": str(settings.time_scale),
             "HIFI_GATEWAY_ALLOW_PRIVATE": _ALLOWS_PRIVATE,
         },
-        ports=settings.ports_of("gateway_port", "gateway_metrics_port"),
+        ports=(settings.gateway_port, settings.gateway_metrics_port),
         ready_url=_url(settings.gateway_metrics_port, "readyz"),
         ready_line=("ready", ""),
     )
@@ -87,9 +75,8 @@ def services_of(settings: StackSettings) -> Iterator[Service]:
             "HIFI_OBSERVE_METRICS_PORT": str(settings.observe_metrics_port),
             "HIFI_OBSERVE_CONSOLE_PORT": str(settings.console_port),
             "HIFI_OBSERVE_CONSOLE_TIME_SCALE": str(settings.time_scale),
-            **settings.observe_env,
         },
-        ports=settings.ports_of("observe_metrics_port", "console_port"),
+        ports=(settings.observe_metrics_port, settings.console_port),
         ready_url=_url(settings.observe_metrics_port, "metrics"),
         ready_line=(OBSERVE_UP.name, " 1.0"),
     )
@@ -97,7 +84,7 @@ def services_of(settings: StackSettings) -> Iterator[Service]:
         name="sample",
         module="deploy.local.sample_destination",
         env={"HIFI_SAMPLE_PORT": str(settings.sample_port)},
-        ports=settings.ports_of("sample_port"),
+        ports=(settings.sample_port,),
         ready_url=_url(settings.sample_port, ""),
         ready_line=("<title>", f"{SAMPLE_TITLE}</title>"),
     )
@@ -119,8 +106,7 @@ def _lanes(
 ) -> Service:
     """A process that runs Spark lanes; its module is called as it is, if not said otherwise."""
     module = module or name
-    port_name = f"{name}_metrics_port"
-    port: int = getattr(settings, port_name)
+    port: int = getattr(settings, f"{name}_metrics_port")
     env = {
         "FOLDER": str(settings.folder / module),
         "JARS_CACHE": str(settings.cache),
@@ -134,7 +120,7 @@ def _lanes(
         name=name,
         module=module,
         env={f"HIFI_{module.upper()}_{variable}": value for variable, value in env.items()},
-        ports=settings.ports_of(port_name),
+        ports=(port,),
         ready_url=_url(port, "metrics"),
         # It answers long before it is ready: some lane must run.
         ready_line=(lane_up.name, " 1.0"),
@@ -143,6 +129,19 @@ def _lanes(
 
 def _url(port: int, path: str) -> str:
     return f"http://{HOST}:{port}/{path}"
+
+
+def answer_of(url: str) -> bytes:
+    """What a process of ours on this machine answers; nothing while it does not, or with an error.
+
+    Something else may listen there, and speak no HTTP.
+    """
+    try:
+        with urllib.request.urlopen(url, timeout=_ANSWER_TIMEOUT_S) as response:  # noqa: S310 - loopback, ours
+            answer: bytes = response.read()
+    except (OSError, HTTPException, ValueError):
+        return b""
+    return answer
 
 
 def how_it_ended(exit_code: int | None) -> str:

@@ -60,6 +60,8 @@ class Stack:
     ) -> None:
         self.settings = settings
         self.services = list(services_of(settings))
+        # The processes of the services, by name.
+        self.children: dict[str, Child] = {}
         self._environ = environ
         self._say = say
         self._held = ExitStack()
@@ -73,13 +75,6 @@ class Stack:
             ports=settings.kafka_ports,
             heap_mb=settings.kafka_heap_mb,
         )
-
-    @property
-    def children(self) -> dict[str, Child]:
-        """The processes of the services, by name."""
-        return {
-            service.name: service.child for service in self.services if service.child is not None
-        }
 
     @property
     def bootstrap_servers(self) -> str:
@@ -103,7 +98,7 @@ class Stack:
             self._realtime.start(self.bootstrap_servers)
             # All at once: two Spark drivers start side by side in little more time than one.
             for service in self.services:
-                self._spawn(service)
+                self.spawn(service)
             for service in self.services:
                 self._say(f"starting {service.name}")
                 self._wait_ready(service)
@@ -120,33 +115,39 @@ class Stack:
             child = self.children[service.name]
             if not child.alive:
                 self._note_death(service.name, child)
-                self._spawn(service)
+                self.spawn(service)
         for broker_id in self._cluster.broker_ids:
             if broker_id not in self._cluster.running:
                 self._note_death(f"Kafka broker {broker_id}", self._cluster.child(broker_id))
-                self._cluster.restart(broker_id, wait=False)
+                self._cluster.restart(broker_id)
 
-    def restart(self, service: Service) -> None:
-        """Stop a service and start it anew, which is no death of it."""
-        assert service.child is not None, "only what runs is started anew"
-        service.child.stop(_STOP_TIMEOUT_S)
-        self._spawn(service)
+    def spawn(self, service: Service) -> None:
+        """Start the process of a service, which must not run."""
+        prefix = f"HIFI_{service.module.partition('.')[0].upper()}_"
+        places = {
+            f"{prefix}BOOTSTRAP_SERVERS": self.bootstrap_servers,
+            "HIFI_OBSERVE_CONSOLE_GATEWAY": self.gateway,
+        }
+        keys = {name: key for name, key in self._keys.items() if name in service.keys}
+        self.children[service.name] = Child(
+            service.name,
+            [sys.executable, "-m", service.module],
+            log=self.settings.folder / "logs" / f"{service.name}.log",
+            env={**self._environ, **service.env, **places, **keys},
+        )
 
     def stop(self) -> None:
         """Drain and stop everything, in order; safe to call at any point of a start."""
         self._realtime.stop()
         # Those that work behind the gateway's back may drain at the same time.
-        running = self.children
         for names in (("gateway",), ("delivery", REALTIME, "retrier"), ("observe", "sample")):
-            children = [running[name] for name in names if name in running]
+            children = [self.children[name] for name in names if name in self.children]
             for child in children:
                 child.send(signal.SIGTERM)
             for child in children:
                 self._say(f"stopping {child.name}")
                 child.stop(_STOP_TIMEOUT_S)
-        for service in self.services:
-            service.child = None
-        self.services = [service for service in self.services if service.name != REALTIME]
+        self.children.clear()
         if self._cluster.running:
             self._say("stopping Kafka")
         self._cluster.stop()
@@ -197,25 +198,11 @@ class Stack:
 
     def _start_realtime_when_asked(self) -> None:
         """Real time has a driver only where somebody asks for it: half a gigabyte otherwise."""
-        if self._realtime.is_there and all(service.name != REALTIME for service in self.services):
+        if self._realtime.is_there and REALTIME not in self.children:
             self._say("starting realtime")
             service = realtime_service(self.settings)
-            self._spawn(service)
+            self.spawn(service)
             self.services.append(service)
-
-    def _spawn(self, service: Service) -> None:
-        prefix = f"HIFI_{service.module.partition('.')[0].upper()}_"
-        places = {
-            f"{prefix}BOOTSTRAP_SERVERS": self.bootstrap_servers,
-            "HIFI_OBSERVE_CONSOLE_GATEWAY": self.gateway,
-        }
-        keys = {name: key for name, key in self._keys.items() if name in service.keys}
-        service.child = Child(
-            service.name,
-            [sys.executable, "-m", service.module],
-            log=self.settings.folder / "logs" / f"{service.name}.log",
-            env={**self._environ, **service.env, **places, **keys},
-        )
 
     def _note_death(self, name: str, child: Child) -> None:
         """Say that something has died; SetupError when it has done so too often."""

@@ -3,7 +3,6 @@
 `hifi up`, `doctor` and `status` take their options from here (deploy/cli/options.py).
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -45,8 +44,6 @@ class StackSettings:
     spark_heap_mb: int = _option(1024, "Each Spark driver's heap.", min=512)
     # Below 1 all retry delays shrink alike, to see hours of retrying in minutes.
     time_scale: float = _option(1.0, "0.01: retry delays 100 times as fast.", min=0.0001)
-    # More for the environment of observe, HIFI_OBSERVE_*: what a test or a demonstration hurries.
-    observe_env: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def kafka_ports(self) -> list[int]:
@@ -55,13 +52,9 @@ class StackSettings:
 
     def ports(self) -> list[tuple[str, int]]:
         """Every port with the option that changes it, Kafka's first."""
-        others = (name for name in PORTS if name != "kafka_port")
         kafka = [(option_of("kafka_port"), port) for port in self.kafka_ports]
-        return [*kafka, *self.ports_of(*others).items()]
-
-    def ports_of(self, *names: str) -> dict[str, int]:
-        """The ports of these settings, by the option that changes each."""
-        return {option_of(name): getattr(self, name) for name in names}
+        others = (name for name in PORTS if name != "kafka_port")
+        return [*kafka, *((option_of(name), getattr(self, name)) for name in others)]
 
 
 def option_of(name: str) -> str:

@@ -29,7 +29,13 @@ from shared.runtime.java.jars import default_cache, ensure_jars
 from tests.support.browser import MISSING, Browser, Tab, chromium
 from tests.support.kafka_log import write_rows
 from tests.support.scripted_destination import Reply, scripted_destination
-from tests.support.stack_fixtures import RunningHifi, fetch, stack_settings, wait_until
+from tests.support.stack_fixtures import (
+    QUICK_INTERVALS,
+    RunningHifi,
+    fetch,
+    stack_settings,
+    wait_until,
+)
 
 FOLDER = Path(__file__).parents[2] / "build" / "shots"
 STREAMS = ("orders", "players")
@@ -72,7 +78,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, Browser(program) as browser:
         # In real time: seconds of retries would look like nothing that anybody sees.
         settings = replace(stack_settings(Path(folder), cache), time_scale=0.2)
-        stack = Stack(settings, environ=os.environ, say=_say)
+        stack = Stack(settings, environ={**os.environ, **QUICK_INTERVALS}, say=_say)
         stack.start(lambda _: None)
         try:
             hifi = RunningHifi(stack)

@@ -26,8 +26,13 @@ from tests.support.kafka_log import read_all
 
 # The 30 s tier lasts 0.6 s, the deadline of 72 h an hour and a half.
 TIME_SCALE = 0.02
-# Spark's least: real-time lanes tell their outcomes when an interval ends.
-QUICK_INTERVALS = {"HIFI_DELIVERY_REALTIME_INTERVAL_S": "5"}
+QUICK_INTERVALS = {
+    # Spark's least: real-time lanes tell their outcomes when an interval ends.
+    "HIFI_DELIVERY_REALTIME_INTERVAL_S": "5",
+    # A minute is judged soon after its last event.
+    "HIFI_OBSERVE_SETTLE_S": "2",
+    "HIFI_OBSERVE_AUDIT_INTERVAL_S": "10",
+}
 # Spark starts in 10 s on two idle cores; tests never meet idle ones.
 PATIENCE_S = 90.0
 _LOOK_S = 0.1
@@ -133,8 +138,6 @@ def stack_settings(folder: Path, cache: Path) -> StackSettings:
         sample_port=sample,
         spark_heap_mb=512,
         time_scale=TIME_SCALE,
-        # A minute is judged soon after its last event.
-        observe_env={"HIFI_OBSERVE_SETTLE_S": "2", "HIFI_OBSERVE_AUDIT_INTERVAL_S": "10"},
     )
 
 

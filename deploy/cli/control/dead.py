@@ -2,21 +2,23 @@
 
 import re
 import sys
-import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any
 
 import httpx
 import typer
 
 from deploy.cli import options
-from deploy.cli.control.control_command import control_command
 from deploy.cli.printing import harmless, print_json, print_table, reader_may_leave, talk, when
+from shared.event.times import rfc3339
+from shared.runtime.clock import now_ms
 from shared.runtime.control_client import ControlClient
 from shared.runtime.setup_error import UsageError
 
-app = typer.Typer(no_args_is_help=True, help="Dead letters: list, show, export, redrive.")
+app = typer.Typer(
+    name="dead", no_args_is_help=True, help="Dead letters: list, show, export, redrive."
+)
 
 _AGO = re.compile(r"([0-9]{1,6})([smhd])")
 _UNIT_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
@@ -43,23 +45,19 @@ def _filters(
     event_id: Annotated[str | None, typer.Option("--id", help="The event of this id.")] = None,
 ) -> dict[str, str]:
     """What the options ask for, as the gateway reads it."""
-    now_ms = time.time_ns() // 1_000_000
-    return _given(
-        destination=destination,
-        reason=reason,
-        id=event_id,
-        **{"from": _iso(time_ms("--from", since, now_ms=now_ms))},
-        to=_iso(time_ms("--to", to, now_ms=now_ms)),
-    )
+    times = {"from": time_ms("--from", since), "to": time_ms("--to", to)}
+    written = {name: rfc3339(at_ms) for name, at_ms in times.items() if at_ms is not None}
+    return _given(destination=destination, reason=reason, id=event_id) | written
 
 
-@control_command(app, "list", filters=_filters)
+@options.control_command(app, "list", filters=_filters)
 def list_(
-    client: ControlClient,
-    filters: dict[str, str],
+    *,
     stream: Stream = None,
     limit: Annotated[int, typer.Option(help="At most so many.", min=1)] = _LIMIT_DEFAULT,
     as_json: options.AsJson = False,
+    filters: dict[str, str],
+    client: ControlClient,
 ) -> None:
     """List dead letters, the oldest of each Kafka partition first.
 
@@ -79,10 +77,10 @@ def list_(
         talk.print(f"there are more: --limit {limit * 10} shows them", style="dim")
 
 
-@control_command(app)
+@options.control_command(app)
 def show(
-    client: ControlClient,
     place: Annotated[str, typer.Argument(help="Where it lies, as `hifi dead list` says: 0:17.")],
+    client: ControlClient,
 ) -> None:
     """Show the whole story of one dead letter, and the event itself.
 
@@ -96,9 +94,9 @@ def show(
     raise UsageError(f"There is no dead letter at {place}: `hifi dead list` shows them.")
 
 
-@control_command(app, filters=_filters)
+@options.control_command(app, filters=_filters)
 def export(
-    client: ControlClient, filters: dict[str, str], stream: Stream = None, limit: Limit = None
+    *, stream: Stream = None, limit: Limit = None, filters: dict[str, str], client: ControlClient
 ) -> None:
     """Write dead letters as NDJSON, with Event Grid's names, to standard output.
 
@@ -113,10 +111,9 @@ def export(
     talk.print(f"{count:,} dead letters", style="dim")
 
 
-@control_command(app, filters=_filters)
-def redrive(  # noqa: PLR0917 - typer makes an option of each
-    client: ControlClient,
-    filters: dict[str, str],
+@options.control_command(app, filters=_filters)
+def redrive(
+    *,
     stream: Annotated[str, typer.Option(help="Of this stream.")],
     limit: Limit = None,
     rate: Annotated[
@@ -125,6 +122,8 @@ def redrive(  # noqa: PLR0917 - typer makes an option of each
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count them.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: options.AsJson = False,
+    filters: dict[str, str],
+    client: ControlClient,
 ) -> None:
     """Send dead letters again: to the first retry tier, with all attempts before them.
 
@@ -189,19 +188,16 @@ def _given(**values: str | None) -> dict[str, str]:
     return {name: value for name, value in values.items() if value}
 
 
-def _iso(at_ms: int | None) -> str | None:
-    return None if at_ms is None else datetime.fromtimestamp(at_ms / 1000, tz=UTC).isoformat()
-
-
-def time_ms(option: str, text: str | None, *, now_ms: int) -> int | None:
+def time_ms(option: str, text: str | None) -> int | None:
     """`2h` ago, or a date and time; one without a zone is of this machine's."""
     if text is None:
         return None
     ago = _AGO.fullmatch(text)
     if ago is not None:
-        return now_ms - int(ago[1]) * _UNIT_S[ago[2]] * 1000
+        # Nothing of ours is older than the epoch, and no calendar has all that comes before it.
+        return max(0, now_ms() - int(ago[1]) * _UNIT_S[ago[2]] * 1000)
     try:
-        return round(datetime.fromisoformat(text).timestamp() * 1000)
+        return max(0, round(datetime.fromisoformat(text).timestamp() * 1000))
     except (ValueError, OverflowError) as error:
         raise typer.BadParameter(
             f"{option}: {text!r} is neither like 2026-11-21T10:00Z nor like 2h"

@@ -1,20 +1,21 @@
 """`hifi destinations`: sets up, shows, pauses and removes where a stream's events go."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from deploy.cli import options
-from deploy.cli.control.control_command import control_command
+from deploy.cli.control.streams import read_json
 from deploy.cli.printing import harmless, print_json, print_table, talk
 from shared.runtime.control_client import ControlClient
 from shared.runtime.setup_error import UsageError
 
 app = typer.Typer(
-    no_args_is_help=True, help="Destinations: put, change, list, show, pause, resume, delete."
+    name="destinations",
+    no_args_is_help=True,
+    help="Destinations: put, change, list, show, pause, resume, delete.",
 )
 
 Stream = Annotated[str, typer.Argument(metavar="STREAM", help="The stream's name.")]
@@ -28,9 +29,9 @@ Settings = Annotated[
 ]
 
 
-@control_command(app, "list")
+@options.control_command(app, "list")
 def list_destinations(
-    client: ControlClient, stream: Stream, as_json: options.AsJson = False
+    *, stream: Stream, as_json: options.AsJson = False, client: ControlClient
 ) -> None:
     """List a stream's destinations."""
     answer = client.call("GET", "streams", stream, "destinations")
@@ -41,20 +42,21 @@ def list_destinations(
     print_table(heads, [_cells(each) for each in answer["destinations"]])
 
 
-@control_command(app)
-def show(client: ControlClient, stream: Stream, name: Name) -> None:
+@options.control_command(app)
+def show(stream: Stream, name: Name, client: ControlClient) -> None:
     """Show what a destination is set to, as JSON; of a secret only that there is one."""
     print_json(client.call("GET", *_path(stream, name)))
 
 
-@control_command(app)
-def put(  # noqa: PLR0917 - typer makes an option of each
-    client: ControlClient,
+@options.control_command(app)
+def put(
+    *,
     stream: Stream,
     name: Name,
     url: Annotated[str | None, typer.Argument(help="Where to POST the events.")] = None,
     set_: Set = None,
     settings: Settings = None,
+    client: ControlClient,
 ) -> None:
     """Make a destination, or set one anew: what is not said is as on its first day, but secrets.
 
@@ -70,13 +72,14 @@ def put(  # noqa: PLR0917 - typer makes an option of each
     print_json(_put(client, _path(stream, name), body))
 
 
-@control_command(app)
+@options.control_command(app)
 def change(
-    client: ControlClient,
+    *,
     stream: Stream,
     name: Name,
     set_: Set = None,
     settings: Settings = None,
+    client: ControlClient,
 ) -> None:
     """Change some settings of a destination; all others stay.
 
@@ -87,23 +90,23 @@ def change(
     print_json(_put(client, path, body))
 
 
-@control_command(app)
-def pause(client: ControlClient, stream: Stream, name: Name) -> None:
+@options.control_command(app)
+def pause(stream: Stream, name: Name, client: ControlClient) -> None:
     """Send nothing more for now: events wait in the stream, as long as the stream keeps them."""
     path = _path(stream, name)
     _put(client, path, client.call("GET", *path) | {"is_paused": True})
     talk.print(f"{harmless(name)} is paused.")
 
 
-@control_command(app)
-def resume(client: ControlClient, stream: Stream, name: Name) -> None:
+@options.control_command(app)
+def resume(stream: Stream, name: Name, client: ControlClient) -> None:
     """Go on after a pause, a hold or a disabling."""
     client.call("POST", *_path(stream, name), "resume")
     talk.print(f"{harmless(name)} goes on.")
 
 
-@control_command(app)
-def delete(client: ControlClient, stream: Stream, name: Name) -> None:
+@options.control_command(app)
+def delete(stream: Stream, name: Name, client: ControlClient) -> None:
     """Remove a destination: what waits to be tried again becomes dead letters."""
     client.call("DELETE", *_path(stream, name))
     talk.print(f"{harmless(name)} is removed.")
@@ -121,13 +124,7 @@ def _put(client: ControlClient, path: tuple[str, ...], settings: dict[str, Any])
 
 
 def _read(settings: Path | None) -> dict[str, Any]:
-    if settings is None:
-        return {}
-    try:
-        text = sys.stdin.read() if str(settings) == "-" else settings.read_text()
-        read = json.loads(text)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{settings} cannot be read as JSON ({error}).") from error
+    read = {} if settings is None else read_json(settings)
     if not isinstance(read, dict):
         raise UsageError(f"{settings} does not hold a JSON object of settings.")
     return read

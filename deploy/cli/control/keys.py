@@ -11,21 +11,22 @@ from typing import Annotated, Any
 import typer
 
 from deploy.cli import options
-from deploy.cli.control.control_command import control_command
 from deploy.cli.printing import harmless, out, print_json, print_table, talk
 from deploy.local.secret_keys import new_operator_key
 from shared.config.access import SCOPES
 from shared.event.times import DAY_MS
 from shared.runtime.control_client import ControlClient
 
-app = typer.Typer(no_args_is_help=True, help="API keys: create, list, show, rotate, revoke.")
+app = typer.Typer(
+    name="keys", no_args_is_help=True, help="API keys: create, list, show, rotate, revoke."
+)
 
 KeyId = Annotated[str, typer.Argument(metavar="ID", help="The key's name; it is in its text too.")]
 
 
-@control_command(app)
-def create(  # noqa: PLR0917 - typer makes an option of each
-    client: ControlClient,
+@options.control_command(app)
+def create(
+    *,
     key_id: KeyId,
     scope: Annotated[
         list[str] | None, typer.Option(help=f"What it allows: {', '.join(sorted(SCOPES))}.")
@@ -45,6 +46,7 @@ def create(  # noqa: PLR0917 - typer makes an option of each
         bool, typer.Option("--must-sign", help="Requests must also carry a signature.")
     ] = False,
     as_json: options.AsJson = False,
+    client: ControlClient,
 ) -> None:
     """Make a key. Its text is printed now and never again: only its hash is kept.
 
@@ -88,8 +90,8 @@ def print_operator_key() -> None:
     out.print(new_operator_key())
 
 
-@control_command(app, "list")
-def list_keys(client: ControlClient, as_json: options.AsJson = False) -> None:
+@options.control_command(app, "list")
+def list_keys(*, as_json: options.AsJson = False, client: ControlClient) -> None:
     """List the keys there are; never their texts, which nobody has."""
     keys = client.call("GET", "keys")["keys"]
     if as_json:
@@ -99,20 +101,21 @@ def list_keys(client: ControlClient, as_json: options.AsJson = False) -> None:
     print_table(heads, [_cells(key) for key in keys], numbers=1)
 
 
-@control_command(app)
-def show(client: ControlClient, key_id: KeyId) -> None:
+@options.control_command(app)
+def show(key_id: KeyId, client: ControlClient) -> None:
     """Show what a key allows, as JSON."""
     print_json(client.call("GET", "keys", key_id))
 
 
-@control_command(app)
+@options.control_command(app)
 def rotate(
-    client: ControlClient,
+    *,
     key_id: KeyId,
     finish: Annotated[
         bool, typer.Option("--finish", help="End a rotation: only the newest text stays good.")
     ] = False,
     as_json: options.AsJson = False,
+    client: ControlClient,
 ) -> None:
     """Give a key a second text; the old one stays good until you say --finish.
 
@@ -127,8 +130,8 @@ def rotate(
     _show_text(client.call("POST", "keys", key_id, "rotate"), as_json=as_json)
 
 
-@control_command(app)
-def revoke(client: ControlClient, key_id: KeyId) -> None:
+@options.control_command(app)
+def revoke(key_id: KeyId, client: ControlClient) -> None:
     """Remove a key: within 2 s no gateway takes any of its texts."""
     client.call("DELETE", "keys", key_id)
     talk.print(f"{harmless(key_id)} is revoked.")

@@ -5,14 +5,15 @@ import os
 import typer
 
 from deploy.cli import options
-from deploy.cli.control.control_command import control_command
 from deploy.cli.printing import out, print_json, talk
 from shared.config.signing import signing_secret
 from shared.runtime.control_client import ControlClient
 from shared.runtime.secret_box import new_key
 from shared.runtime.setup_error import UsageError
 
-app = typer.Typer(no_args_is_help=True, help="Secrets: new-key, new-signing-secret, rotate.")
+app = typer.Typer(
+    name="secrets", no_args_is_help=True, help="Secrets: new-key, new-signing-secret, rotate."
+)
 
 # As long as SHA-256's block needs no more, and half as long as the specification allows.
 _SIGNING_BYTES = 32
@@ -36,8 +37,8 @@ def new_signing_secret() -> None:
     out.print(signing_secret(os.urandom(_SIGNING_BYTES)))
 
 
-@control_command(app)
-def rotate(client: ControlClient, as_json: options.AsJson = False) -> None:
+@options.control_command(app)
+def rotate(*, as_json: options.AsJson = False, client: ControlClient) -> None:
     """Seal every secret anew with the first of HIFI_SECRET_KEYS, so that the others can go.
 
     1. Put a new key in front: HIFI_SECRET_KEYS=NEW,OLD for gateway, delivery and retrier.

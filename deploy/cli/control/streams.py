@@ -1,24 +1,24 @@
 """`hifi streams`: sets up, shows and removes the streams of a gateway."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from deploy.cli import options
-from deploy.cli.control.control_command import control_command
 from deploy.cli.printing import harmless, out, print_json, talk
 from shared.runtime.control_client import ControlClient
 from shared.runtime.setup_error import UsageError
 
-app = typer.Typer(no_args_is_help=True, help="Streams: put, list, show, delete.")
+app = typer.Typer(name="streams", no_args_is_help=True, help="Streams: put, list, show, delete.")
 
 Name = Annotated[str, typer.Argument(metavar="STREAM", help="The stream's name.")]
 
 
-@control_command(app, "list")
-def list_streams(client: ControlClient, as_json: options.AsJson = False) -> None:
+@options.control_command(app, "list")
+def list_streams(*, as_json: options.AsJson = False, client: ControlClient) -> None:
     """List the names of the streams there are."""
     names = client.call("GET", "streams")["streams"]
     if as_json:
@@ -28,15 +28,15 @@ def list_streams(client: ControlClient, as_json: options.AsJson = False) -> None
         out.print(harmless(name))
 
 
-@control_command(app)
-def show(client: ControlClient, name: Name) -> None:
+@options.control_command(app)
+def show(name: Name, client: ControlClient) -> None:
     """Show what a stream is set to, as JSON."""
     print_json(client.call("GET", "streams", name))
 
 
-@control_command(app)
+@options.control_command(app)
 def put(
-    client: ControlClient,
+    *,
     name: Name,
     partitions: Annotated[
         int | None, typer.Option(help="Kafka partitions; they can only become more.", min=1)
@@ -47,6 +47,7 @@ def put(
     schema: Annotated[
         Path | None, typer.Option(help="A file with the JSON Schema that each event must fit.")
     ] = None,
+    client: ControlClient,
 ) -> None:
     """Make a stream, or set one anew: what is not said is as on its first day, but its partitions.
 
@@ -56,21 +57,22 @@ def put(
     if partitions is not None:
         body["partition_count"] = partitions
     if schema is not None:
-        body["schema"] = _read(schema)
+        body["schema"] = read_json(schema)
     print_json(client.call("PUT", "streams", name, body=body))
 
 
-@control_command(app)
-def delete(client: ControlClient, name: Name) -> None:
+@options.control_command(app)
+def delete(name: Name, client: ControlClient) -> None:
     """Take a stream off the list. Its topic stays: what is in it may still be on its way."""
     client.call("DELETE", "streams", name)
     talk.print(f"{harmless(name)} is off the list; its Kafka topic stays as it is.")
 
 
-def _read(path: Path) -> Any:
+def read_json(path: Path) -> Any:
+    """What a file holds; - is standard input."""
     try:
-        return json.loads(path.read_bytes())
+        return json.loads(sys.stdin.read() if path == Path("-") else path.read_bytes())
     except OSError as error:
-        raise UsageError(f"{path} cannot be read ({error.strerror}).") from error
+        raise UsageError(f"{path} cannot be read as JSON ({error.strerror}).") from error
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not JSON: {error}.") from error

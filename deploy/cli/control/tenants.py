@@ -4,30 +4,33 @@ from typing import Annotated
 
 import typer
 
-from deploy.cli.control.control_command import control_command
+from deploy.cli import options
 from deploy.cli.printing import harmless, print_json, talk
 from shared.runtime.control_client import ControlClient
 
-app = typer.Typer(no_args_is_help=True, help="Quotas of tenants: put, show, delete.")
+app = typer.Typer(
+    name="tenants", no_args_is_help=True, help="Quotas of tenants: put, show, delete."
+)
 
 Name = Annotated[str, typer.Argument(metavar="TENANT", help="The tenant's name.")]
 # A quota of nothing is no quota; leave the option out for "without limit".
 _MIN = 0.001
 
 
-@control_command(app)
-def show(client: ControlClient, name: Name) -> None:
+@options.control_command(app)
+def show(name: Name, client: ControlClient) -> None:
     """Show a tenant's quotas, as JSON."""
     print_json(client.call("GET", "tenants", name))
 
 
-@control_command(app)
+@options.control_command(app)
 def put(
-    client: ControlClient,
+    *,
     name: Name,
     requests_per_s: Annotated[float | None, typer.Option(min=_MIN)] = None,
     events_per_s: Annotated[float | None, typer.Option(min=_MIN)] = None,
     bytes_per_s: Annotated[float | None, typer.Option(min=_MIN)] = None,
+    client: ControlClient,
 ) -> None:
     """Set a tenant's quotas, for each gateway host; what is not said has no limit.
 
@@ -41,8 +44,8 @@ def put(
     print_json(client.call("PUT", "tenants", name, body=body))
 
 
-@control_command(app)
-def delete(client: ControlClient, name: Name) -> None:
+@options.control_command(app)
+def delete(name: Name, client: ControlClient) -> None:
     """Remove a tenant's quotas; its keys and streams stay."""
     client.call("DELETE", "tenants", name)
     talk.print(f"{harmless(name)} has no quotas any more.")

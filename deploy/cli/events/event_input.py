@@ -5,10 +5,10 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, NoReturn
 
+from shared.runtime.clock import now_ms
 from shared.runtime.setup_error import UsageError
 
 _STANDARD_INPUT = Path("-")
@@ -43,13 +43,8 @@ def synthetic(count: int) -> Iterator[Given]:
     """Made-up events with ids that no other run has."""
     run = f"{time.time_ns():x}"
     for number in range(1, count + 1):
-        event = {"id": f"{run}-{number}", "number": number, "time_ms": time.time_ns() // 1_000_000}
+        event = {"id": f"{run}-{number}", "number": number, "time_ms": now_ms()}
         yield Given(f"event {number}", json.dumps(event).encode())
-
-
-def batches(given: Iterator[Given], *, count_max: int) -> Iterator[list[Given]]:
-    while batch := list(islice(given, count_max)):
-        yield batch
 
 
 def _lines(file: BinaryIO, name: str) -> Iterator[Given]:

@@ -4,7 +4,7 @@ The ids come from the gateway's ledger and, where that is silent, from the log i
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import pairwise
 
@@ -61,10 +61,9 @@ async def minute_ids(kafka: str, stream: str, minute_ms: int) -> MinuteIds:
             )
         ids = await _ids(log, stream, minute_ms)
         known = MinuteIds(about[-1], broken_link(chain), ids)
-        if not known.is_whole:
-            more = await _ids_in_log(log, stream, minute_ms)
-            known = MinuteIds(about[-1], known.broken_at, ids | more)
-        return known
+        if known.is_whole:
+            return known
+        return replace(known, ids=ids | await _ids_in_log(log, stream, minute_ms))
 
 
 async def acked_ids(kafka: str, stream: str, wanted: Iterable[str]) -> frozenset[str]:

@@ -1,13 +1,14 @@
-"""Posts a batch to the gateway, and sends some of its events once more.
+"""Posts batches to the gateway, and sends some of their events once more.
 
 Only what the gateway calls retryable is sent again: never what it rejected, never what it stored.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import Any
+from itertools import islice
+from typing import Any, TypeAlias
 from urllib.parse import quote
 
 import httpx
@@ -54,13 +55,8 @@ class PostOutcome:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """One answer of the gateway, laid over the events that were asked about."""
-
-    outcome: PostOutcome
-    again: list[Given]
-    wait_s: float = 0.0
+# What became of the events, which of them to send again, and after how long.
+_Answer: TypeAlias = tuple[PostOutcome, list[Given], float]
 
 
 class Poster:
@@ -72,7 +68,7 @@ class Poster:
         *,
         gateway: str,
         stream: str,
-        key: str | None,
+        key: str | None = None,
         api_key: str | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -87,24 +83,39 @@ class Poster:
         self._sleep = sleep
         self._has_answered = False
 
+    def post_all(
+        self, given: Iterator[Given], *, batch: int, rate: float | None = None
+    ) -> Iterator[PostOutcome]:
+        """Post batch by batch; one that could not be delivered ends it: the rest would fare alike.
+
+        `rate`: events per second at most.
+        """
+        started_s, count = time.monotonic(), 0
+        while events := list(islice(given, batch)):
+            if rate is not None:
+                time.sleep(max(0.0, started_s + count / rate - time.monotonic()))
+            outcome = self.post(events)
+            yield outcome
+            if outcome.stops:
+                break
+            count += outcome.count
+
     def post(self, events: Sequence[Given]) -> PostOutcome:
         """Send until each is stored or rejected, or the gateway has said "later" too often."""
         total, left = PostOutcome(), list(events)
         for tries in range(1, _TRIES_MAX + 1):
-            answer = self._post_once(left)
-            total = total.plus(answer.outcome)
+            outcome, left, wait_s = self._post_once(left)
             total = replace(
-                total,
-                status=answer.outcome.status,
+                total.plus(outcome),
+                status=outcome.status,
                 tries=tries,
-                complaints=total.complaints + answer.outcome.complaints,
-                stops=answer.outcome.stops,
+                complaints=total.complaints + outcome.complaints,
+                stops=outcome.stops,
             )
-            left = answer.again
             if not left:
                 return total
             if tries < _TRIES_MAX:
-                self._sleep(answer.wait_s)
+                self._sleep(wait_s)
         complaint = f"the gateway took none of {len(left):,} events in {_TRIES_MAX} tries"
         return replace(
             total,
@@ -127,7 +138,7 @@ class Poster:
                 ) from error
             # It may have been stored: only the sender of the events can know if that matters.
             says = f"no answer from the gateway ({error or type(error).__name__})"
-            return _Answer(_failed(events, "no answer", says), again=[])
+            return _failed(events, "no answer", says), [], 0.0
         self._has_answered = True
         return _judge(events, response)
 
@@ -139,9 +150,9 @@ def _judge(events: list[Given], response: httpx.Response) -> _Answer:
     if response.status_code != HTTPStatus.OK and not results:
         # The answer is about the request as a whole.
         if response.status_code in _RETRYABLE:
-            return _Answer(PostOutcome(status=status), again=events, wait_s=_wait_s(response))
+            return PostOutcome(status=status), events, _wait_s(response)
         detail = said.get("detail") or response.text[:200] or response.reason_phrase
-        return _Answer(_failed(events, status, f"{status} {said.get('title', '')}: {detail}"), [])
+        return _failed(events, status, f"{status} {said.get('title', '')}: {detail}"), [], 0.0
     again = [events[entry["index"]] for entry in results if entry.get("retryable")]
     complaints = tuple(
         f"{events[entry['index']].place}: {entry.get('code')}: {entry.get('detail')}"
@@ -157,7 +168,7 @@ def _judge(events: list[Given], response: httpx.Response) -> _Answer:
         status=status,
         complaints=complaints,
     )
-    return _Answer(outcome, again=again, wait_s=_wait_s(response))
+    return outcome, again, _wait_s(response)
 
 
 def _failed(events: list[Given], status: str, says: str) -> PostOutcome:

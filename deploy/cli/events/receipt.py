@@ -13,8 +13,8 @@ from shared.runtime.control_client import ControlClient
 _LIMIT_DEFAULT = 50
 
 
-def receipt(  # noqa: PLR0917 - typer makes an option of each
-    client: ControlClient,
+def receipt(
+    *,
     request_id: Annotated[str, typer.Argument(help="As the answer to the POST has it.")],
     event: Annotated[str | None, typer.Option(help="Only the event of this id.")] = None,
     after: Annotated[
@@ -26,6 +26,7 @@ def receipt(  # noqa: PLR0917 - typer makes an option of each
         typer.Option("--from", help="Search the ledger from this time on, to go on with a search."),
     ] = None,
     as_json: options.AsJson = False,
+    client: ControlClient,
 ) -> None:
     """Show where each event of a request is by now, at each destination.
 

@@ -9,9 +9,9 @@ import httpx
 import typer
 
 from deploy.cli import options
-from deploy.cli.events.event_input import Given, batches, read_lines
+from deploy.cli.events.event_input import read_lines
 from deploy.cli.events.minute_ids import acked_ids
-from deploy.cli.events.posting import Poster, PostOutcome
+from deploy.cli.events.posting import Poster
 from deploy.cli.printing import harmless, out, talk
 
 # Some are missing, and were not (all) sent.
@@ -39,22 +39,28 @@ def reconcile(  # noqa: PLR0917 - typer makes an option of each
         hifi reconcile --stream orders --events sent.ndjson --replay
     """
     given = list(read_lines(events))
-    named = {name: event for event in given if (name := id_of(event.raw))}
-    nameless = len(given) - sum(1 for event in given if id_of(event.raw))
+    ids = [id_of(event.raw) for event in given]
+    named = {name: event for name, event in zip(ids, given, strict=True) if name}
     known = asyncio.run(acked_ids(kafka, stream, named))
-    missing = [event for name, event in named.items() if name not in known]
+    missing = {name: event for name, event in named.items() if name not in known}
     talk.print(
         f"{len(named):,} ids in the file, {len(known):,} of them in Hifi, {len(missing):,} missing"
     )
-    if nameless:
+    if nameless := ids.count(""):
         talk.print(f"{nameless:,} events have no id: nobody can tell whether they came.")
     if not replay or not missing:
-        for event in missing:
-            out.print(harmless(id_of(event.raw)))
+        for name in missing:
+            out.print(harmless(name))
         raise typer.Exit(_MISSING if missing else 0)
-    total = _send(missing, gateway=gateway, stream=stream, api_key=api_key)
-    out.print(f"{total.accepted:,} of {len(missing):,} missing events sent and stored")
-    raise typer.Exit(0 if total.accepted == len(missing) else _MISSING)
+    accepted = 0
+    with httpx.Client(timeout=httpx.Timeout(60)) as client:
+        poster = Poster(client, gateway=gateway, stream=stream, api_key=api_key)
+        for outcome in poster.post_all(iter(missing.values()), batch=_BATCH):
+            for complaint in outcome.complaints:
+                talk.print(f"  {harmless(complaint)}", style="red")
+            accepted += outcome.accepted
+    out.print(f"{accepted:,} of {len(missing):,} missing events sent and stored")
+    raise typer.Exit(0 if accepted == len(missing) else _MISSING)
 
 
 def id_of(raw: bytes) -> str:
@@ -62,17 +68,3 @@ def id_of(raw: bytes) -> str:
     event = json.loads(raw)
     own_id = event.get("id") if isinstance(event, dict) else None
     return str(own_id) if isinstance(own_id, str | int) and not isinstance(own_id, bool) else ""
-
-
-def _send(missing: list[Given], *, gateway: str, stream: str, api_key: str | None) -> PostOutcome:
-    total = PostOutcome()
-    with httpx.Client(timeout=httpx.Timeout(60)) as client:
-        poster = Poster(client, gateway=gateway, stream=stream, key=None, api_key=api_key)
-        for batch in batches(iter(missing), count_max=_BATCH):
-            outcome = poster.post(batch)
-            for complaint in outcome.complaints:
-                talk.print(f"  {harmless(complaint)}", style="red")
-            total = total.plus(outcome)
-            if outcome.stops:
-                break
-    return total

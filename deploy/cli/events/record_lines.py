@@ -20,7 +20,7 @@ def facts_of(record: RecordIn) -> dict[str, Any]:
     if record.origin.topic.startswith(STREAM_PREFIX):
         envelope = open_stream_record(record)
         return {"id": envelope.event_id, "event_time_ms": envelope.event_time_ms}
-    reason = _last(record, REASON)
+    reason = _text(dict(record.headers).get(REASON))
     opened = open_retry_record(record)
     facts: dict[str, Any] = {} if reason is None else {"reason": reason}
     if isinstance(opened, Malformed):
@@ -97,7 +97,3 @@ def _value(raw: bytes) -> Any:
 
 def _text(raw: bytes | None) -> str | None:
     return None if raw is None else raw.decode(errors="replace")
-
-
-def _last(record: RecordIn, name: str) -> str | None:
-    return _text(dict(record.headers).get(name))

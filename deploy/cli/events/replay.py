@@ -1,15 +1,14 @@
 """`hifi replay`: sends a span of a stream to a destination once more, beside its live lane."""
 
 import re
-import time
 from typing import Annotated
 
 import typer
 
 from deploy.cli import options
 from deploy.cli.control.dead import time_ms
-from deploy.cli.events.replay_order import ReplayOrder
 from deploy.local.secret_keys import VARIABLE
+from shared.runtime.clock import now_ms
 
 _ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
@@ -51,13 +50,11 @@ def replay_(  # noqa: PLR0917 - typer makes an option of each
 
     hifi replay --stream demo --destination sample --from 2h --dry-run
     """
-    now_ms = time.time_ns() // 1_000_000
-    from_ms, to_ms = (time_ms("--from", since, now_ms=now_ms), time_ms("--to", to, now_ms=now_ms))
-    name = replay_id or f"at-{now_ms}"
+    name = replay_id or f"at-{now_ms()}"
     if not _ID.fullmatch(name):
         raise typer.BadParameter(f"{name!r} is no name", param_hint="--id")
     # Half a second that no other command should take.
-    from deploy.cli.events.replaying import carry_out  # noqa: PLC0415
+    from deploy.cli.events.replaying import ReplayOrder, carry_out  # noqa: PLC0415
 
     carry_out(
         ReplayOrder(
@@ -66,8 +63,8 @@ def replay_(  # noqa: PLR0917 - typer makes an option of each
             replay_id=name,
             stream=stream,
             destination=destination,
-            from_ms=from_ms,
-            to_ms=to_ms,
+            from_ms=time_ms("--from", since),
+            to_ms=time_ms("--to", to),
             key=key,
             rate_per_s=rate,
             is_dry=dry_run,

@@ -4,6 +4,7 @@ import asyncio
 import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import typer
@@ -11,7 +12,6 @@ from pyspark.sql import SparkSession
 
 from delivery.settings import DeliverySettings
 from delivery.spark.replay import Replay, count_matching, replay
-from deploy.cli.events.replay_order import ReplayOrder
 from deploy.cli.printing import talk
 from deploy.cli.signals import INTERRUPTED, on_signals
 from deploy.local.secret_keys import VARIABLE, secret_keys
@@ -23,6 +23,27 @@ from shared.runtime.kafka.reader import KafkaReader, open_reader
 from shared.runtime.one_owner import own_folder
 from shared.runtime.setup_error import UsageError
 from shared.runtime.spark.session import SparkSettings, start_spark, stop_spark
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayOrder:
+    """What is to be sent again, and how."""
+
+    kafka: str
+    data: Path
+    replay_id: str
+    stream: str
+    destination: str
+    from_ms: int | None
+    to_ms: int | None
+    # Only events with this ordering key.
+    key: str | None
+    rate_per_s: float | None
+    # Say how many there are, and send none.
+    is_dry: bool
+    # Those that open the destinations' secrets; None: those of the data folder.
+    keys: str | None
+    allow_private: bool
 
 
 def carry_out(order: ReplayOrder) -> None:

@@ -9,7 +9,7 @@ import httpx
 import typer
 
 from deploy.cli import options
-from deploy.cli.events.event_input import Given, batches, read_arguments, read_lines, synthetic
+from deploy.cli.events.event_input import Given, read_arguments, read_lines, synthetic
 from deploy.cli.events.posting import Poster, PostOutcome
 from deploy.cli.printing import harmless, out, talk
 from shared.runtime.setup_error import UsageError
@@ -59,7 +59,7 @@ def send(  # noqa: PLR0917 - typer makes an option of each
     given = _given(events or [], file, count)
     with httpx.Client(timeout=httpx.Timeout(60)) as client:
         poster = Poster(client, gateway=gateway, stream=stream, key=key, api_key=api_key)
-        total, took_s = _send_all(poster, given, batch=batch, rate=rate)
+        total, took_s = _send(poster.post_all(given, batch=batch, rate=rate))
     out.print(
         f"{total.accepted:,} accepted, {total.rejected:,} rejected, {total.unsure:,} not known"
         f" to be stored, in {took_s:.2f} s: {total.accepted / max(took_s, 1e-9):,.0f} events/s"
@@ -79,22 +79,14 @@ def _given(events: list[str], file: Path | None, count: int | None) -> Iterator[
     return read_arguments(events)
 
 
-def _send_all(
-    poster: Poster, given: Iterator[Given], *, batch: int, rate: float | None
-) -> tuple[PostOutcome, float]:
-    """Send batch by batch; one that could not be delivered ends it: the rest would fare alike."""
+def _send(outcomes: Iterator[PostOutcome]) -> tuple[PostOutcome, float]:
+    """Tell what becomes of each batch; their sum, and how long they took."""
     total = PostOutcome()
     started_s = time.monotonic()
     try:
-        for events in batches(given, count_max=batch):
-            if rate is not None:
-                due_s = started_s + total.count / rate
-                time.sleep(max(0.0, due_s - time.monotonic()))
-            outcome = poster.post(events)
+        for outcome in outcomes:
             _tell(outcome)
             total = total.plus(outcome)
-            if outcome.stops:
-                break
     except UsageError:
         # A line that is no JSON: what was sent before it is said before the sentence about it.
         if total.count:

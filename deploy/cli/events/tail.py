@@ -3,14 +3,14 @@
 import asyncio
 import contextlib
 import sys
-from dataclasses import dataclass
-from enum import Enum
-from typing import Annotated
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Literal, TypeAlias
 
 import typer
 
 from deploy.cli import options
-from deploy.cli.events.record_lines import as_json, as_line
+from deploy.cli.events import record_lines
 from deploy.cli.printing import reader_may_leave, talk
 from shared.event.record import KafkaPartition, RecordIn
 from shared.event.topics import DEAD, RECEIPTS, STREAM_PREFIX, retry_topic, stream_of, stream_topic
@@ -23,9 +23,7 @@ from shared.runtime.setup_error import UsageError
 _POLL_S = 0.5
 
 
-class From(Enum):
-    EARLIEST = "earliest"
-    LATEST = "latest"
+From: TypeAlias = Literal["earliest", "latest"]
 
 
 def tail(  # noqa: PLR0917 - typer makes an option of each
@@ -35,7 +33,7 @@ def tail(  # noqa: PLR0917 - typer makes an option of each
     receipts: Annotated[bool, typer.Option("--receipts", help="Watch the receipts.")] = False,
     start: Annotated[
         From, typer.Option("--from", help="All there is, or only what comes now.")
-    ] = From.LATEST,
+    ] = "latest",
     count: Annotated[
         int | None, typer.Option("--count", "-n", help="End after so many records.", min=1)
     ] = None,
@@ -61,46 +59,40 @@ def tail(  # noqa: PLR0917 - typer makes an option of each
         topics = [retry_topic(tier.name) for tier in RetrySchedule().tiers]
     else:
         topics = [DEAD if dead else RECEIPTS]
-    shown = _Shown(as_json, headers, left=count)
+    form = record_lines.as_json if as_json else record_lines.as_line
+    text_of = partial(form, with_headers=headers)
     with contextlib.suppress(KeyboardInterrupt), reader_may_leave():
-        asyncio.run(_print_all(kafka, topics, start=start, shown=shown))
+        asyncio.run(_print_all(kafka, topics, start, text_of, left=count))
 
 
-@dataclass
-class _Shown:
-    """How records are printed, and how many are still wanted: None for all."""
-
-    as_json: bool
-    with_headers: bool
-    left: int | None
-
-    def show(self, record: RecordIn) -> None:
-        form = as_json if self.as_json else as_line
-        sys.stdout.write(form(record, with_headers=self.with_headers) + "\n")
-        if self.left is not None:
-            self.left -= 1
-
-
-async def _print_all(kafka: str, topics: list[str], *, start: From, shown: _Shown) -> None:
+async def _print_all(
+    kafka: str,
+    topics: list[str],
+    start: From,
+    text_of: Callable[[RecordIn], str],
+    *,
+    left: int | None,
+) -> None:
+    """`left`: how many are still wanted; None for all."""
     async with open_reader(kafka) as reader:
         position = await _position(reader, kafka, topics, start)
-        if start is From.LATEST:
+        if start == "latest":
             talk.print("waiting for records; Ctrl-C ends it", style="dim")
         follow = reader.follow(position)
-        while shown.left != 0:
+        while left != 0:
             records = await follow.read(wait_s=_POLL_S)
             # Kafka knows no order between Kafka partitions; the broker's time comes close.
-            for record in sorted(records, key=lambda r: (r.timestamp_ms, r.origin.offset)):
-                if shown.left == 0:
-                    break
-                shown.show(record)
+            records.sort(key=lambda record: (record.timestamp_ms, record.origin.offset))
+            for record in records[:left]:
+                sys.stdout.write(text_of(record) + "\n")
             sys.stdout.flush()
+            left = None if left is None else max(0, left - len(records))
 
 
 async def _position(
     reader: KafkaReader, kafka: str, topics: list[str], start: From
 ) -> dict[KafkaPartition, int]:
-    read = reader.starts if start is From.EARLIEST else reader.ends
+    read = reader.starts if start == "earliest" else reader.ends
     position = await read(topics)
     if not position:
         async with topic_admin(kafka) as admin:

@@ -123,6 +123,11 @@ def test_what_is_refused_is_one_sentence_that_says_what_next(gateway: RunningGat
         hifi(gateway, "keys", "list", "--gateway", "http://127.0.0.1:1")
 
 
+def test_dead_letters_may_be_asked_for_since_before_any_calendar(gateway: RunningGateway) -> None:
+    listed = said(gateway, "dead", "list", "--from", "999999d", "--json")
+    assert listed == {"dead_letters": [], "is_all": True}
+
+
 def test_a_receipt_is_shown_to_people_and_to_programs() -> None:
     config = FixedConfig(Configuration(streams={"orders": Stream("orders")}, keys={"root": ADMIN}))
     publisher, request_id = FakePublisher([stream_topic("orders")]), new_request_id()

@@ -10,6 +10,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from shared.config.destination import Destination
 from shared.event.topics import DEAD
 from shared.runtime.checkpoint import position
+from tests.support.broker_faults import frozen
 from tests.support.scripted_destination import Reply, always, scripted_destination
 from tests.support.stack_fixtures import PATIENCE_S, RunningHifi, fetch, wait_until
 
@@ -44,16 +45,13 @@ def test_with_kafka_away_the_position_stays_though_every_request_succeeds(
         assert destination.wait_for(
             lambda: len(destination.accepted_ids) > 20, timeout_s=PATIENCE_S
         )
-        kafka.pause(1)
-        try:
+        with frozen(kafka, 1):
             # Some of a task's events were read beforehand; the requests for those go on.
             requests = len(destination.accepted)
             destination.wait_for(
                 lambda: len(destination.accepted) > requests + 3, timeout_s=PATIENCE_S / 3
             )
             assert done(hifi, to) == 20
-        finally:
-            kafka.resume(1)
         books = hifi.wait_for_balance(
             to.id,
             lambda b: b.delivered == 220,

@@ -21,6 +21,7 @@ from deploy.local.children import Child
 from deploy.local.cluster import Cluster
 from shared.runtime.defaults import HOST
 from shared.runtime.setup_error import SetupError
+from tests.support.broker_faults import frozen, restart, stop_broker, wait_in_sync
 from tests.support.kafka_log import read_all
 
 if TYPE_CHECKING:
@@ -46,9 +47,9 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path: Path, jars_cache: Path)
         servers = cluster.bootstrap_servers
         asyncio.run(_create_topic(servers, "kept"))
         assert asyncio.run(_acknowledged(servers, "kept", b"one"))
-        cluster.kill(1)
+        cluster.child(1).kill()
         assert cluster.running == []
-        cluster.restart(1)
+        restart(cluster, 1)
         assert asyncio.run(_read(servers, "kept")) == [b"one"]
 
 
@@ -56,15 +57,15 @@ def test_three_brokers_refuse_what_two_of_them_cannot_hold(kafka_three: Cluster)
     servers = kafka_three.bootstrap_servers
     asyncio.run(_create_topic(servers, "held"))
     assert asyncio.run(_acknowledged(servers, "held", b"with three"))
-    kafka_three.stop_broker(3)
+    stop_broker(kafka_three, 3)
     assert asyncio.run(_acknowledged(servers, "held", b"with two"))
-    kafka_three.kill(2)
+    kafka_three.child(2).kill()
     assert not asyncio.run(_acknowledged(servers, "held", b"with one"))
 
-    kafka_three.restart(2)
+    restart(kafka_three, 2)
     assert _eventually(lambda: asyncio.run(_acknowledged(servers, "held", b"with two again")))
-    kafka_three.restart(3)
-    kafka_three.wait_in_sync()
+    restart(kafka_three, 3)
+    wait_in_sync(kafka_three)
     kept = asyncio.run(_read(servers, "held"))
     assert [value for value in kept if value != b"with one"] == [
         b"with three",
@@ -76,19 +77,16 @@ def test_three_brokers_refuse_what_two_of_them_cannot_hold(kafka_three: Cluster)
 def test_a_paused_broker_is_replaced_and_comes_back(kafka_three: Cluster) -> None:
     servers = kafka_three.bootstrap_servers
     asyncio.run(_create_topic(servers, "paused"))
-    kafka_three.pause(1)
-    try:
+    with frozen(kafka_three, 1):
         assert _eventually(lambda: asyncio.run(_acknowledged(servers, "paused", b"one")))
-    finally:
-        kafka_three.resume(1)
-    kafka_three.wait_in_sync()
+    wait_in_sync(kafka_three)
     assert b"one" in asyncio.run(_read(servers, "paused"))
 
 
 def test_nothing_is_left_running_after_stop(tmp_path: Path, jars_cache: Path) -> None:
     cluster = Cluster(folder=tmp_path, cache=jars_cache)
     cluster.start()
-    pid = cluster.pid(1)
+    pid = cluster.child(1).pid
     assert _runs(pid)
     cluster.stop()
     assert not _runs(pid)
@@ -133,7 +131,7 @@ def test_a_killed_parent_takes_its_broker_along(tmp_path: Path, jars_cache: Path
         "from deploy.local.cluster import Cluster\n"
         "cluster = Cluster(folder=Path(sys.argv[1]), cache=Path(sys.argv[2]))\n"
         "thread = threading.Thread(target=cluster.start); thread.start(); thread.join()\n"
-        "print(cluster.pid(1), flush=True); sys.stdin.read()\n"
+        "print(cluster.child(1).pid, flush=True); sys.stdin.read()\n"
     )
     root = Path(__file__).parents[3]
     with subprocess.Popen(

@@ -129,9 +129,8 @@ def test_kill_9_of_delivery_in_mid_batch_loses_nothing(hifi: RunningHifi) -> Non
         assert destination.wait_for(
             lambda: len(destination.accepted) >= settled + 3, timeout_s=PATIENCE_S
         )
-        delivery = next(one for one in hifi.stack.services if one.name == "delivery")
-        assert delivery.child is not None
-        delivery.child.kill()
+        delivery = hifi.stack.children["delivery"]
+        delivery.kill()
         # The fault really happened: a micro-batch was planned and not committed.
         checkpoint = hifi.stack.settings.folder / "delivery" / "checkpoints" / to.id
         in_flight = replay_until(checkpoint)
@@ -170,10 +169,9 @@ def test_a_lane_goes_on_where_it_was_after_an_orderly_restart(hifi: RunningHifi)
         hifi.add(Destination(stream="again", name="to", url=destination.url))
         assert hifi.post("again", events(10)).status_code == 200
         hifi.wait_for_balance("again/to", lambda b: b.delivered == 10, what="10 delivered")
-        delivery = next(one for one in hifi.stack.services if one.name == "delivery")
-        assert delivery.child is not None
-        assert delivery.child.stop(timeout_s=60), "delivery had to be killed"
-        assert delivery.child.exit_code == 0
+        delivery = hifi.stack.children["delivery"]
+        assert delivery.stop(timeout_s=60), "delivery had to be killed"
+        assert delivery.exit_code == 0
         more = [{"id": f"more-{n}"} for n in range(10)]
         assert hifi.post("again", more).status_code == 200
         hifi.stack.look_after()
@@ -188,9 +186,8 @@ def test_waiting_events_outlive_the_kill_of_the_retrier(hifi: RunningHifi) -> No
 
     with scripted_destination(fail_first) as destination:
         hifi.add(Destination(stream="patient", name="to", url=destination.url))
-        retrier = next(one for one in hifi.stack.services if one.name == "retrier")
-        assert retrier.child is not None
-        retrier.child.kill()
+        retrier = hifi.stack.children["retrier"]
+        retrier.kill()
         assert hifi.post("patient", events(40)).status_code == 200
         hifi.wait_for_balance("patient/to", lambda b: b.waiting == 40, what="40 waiting")
         # With nobody to take them out they stay, long past the 0.6 s of their tier.

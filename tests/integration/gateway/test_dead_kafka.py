@@ -15,6 +15,7 @@ import pytest
 
 from benchmarks.wrk import require_wrk
 from deploy.local.cluster import Cluster
+from tests.support.broker_faults import frozen, killed
 from tests.support.gateway_process import Gateway, new_stream, running, stored_ids
 from tests.support.stack_fixtures import wait_until
 
@@ -127,12 +128,9 @@ def test_a_minute_without_kafka_under_full_load(
         found: list[Told] = []
         dying.start()
         time.sleep(1)
-        (kafka.pause if how == "stopped" else kafka.kill)(broker)
-        try:
+        with (frozen if how == "stopped" else killed)(kafka, broker):
             dying.join()
             dead = load(gateway, stream, tmp_path, duration_s=DEAD_S - DYING_S)
-        finally:
-            (kafka.resume if how == "stopped" else kafka.restart)(broker)
         wait_until(gateway.is_ready, what="the gateway is ready", timeout_s=60)
         again = load(gateway, stream, tmp_path, duration_s=ALIVE_S)
         promised = alive.promised | found[0].promised | dead.promised | again.promised

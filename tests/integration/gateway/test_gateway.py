@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from deploy.local.cluster import Cluster
+from tests.support.broker_faults import frozen, restart, wait_in_sync
 from tests.support.gateway_process import (
     ACK_DEADLINE_S,
     JSON,
@@ -125,13 +126,10 @@ def test_no_success_before_kafka_has_reported(kafka: Cluster) -> None:
     stream = new_stream(kafka.bootstrap_servers)
     with running(kafka.bootstrap_servers) as gateway:
         assert gateway.post(stream, ["warm"]).status_code == 200
-        kafka.pause(kafka.broker_ids[0])
-        try:
+        with frozen(kafka, kafka.broker_ids[0]):
             begun_s = time.monotonic()
             response = gateway.post(stream, ["frozen"])
             took_s = time.monotonic() - begun_s
-        finally:
-            kafka.resume(kafka.broker_ids[0])
         assert response.status_code == 504
         assert response.json()["results"][0]["status"] == "unknown"
         assert ACK_DEADLINE_S <= took_s < ACK_DEADLINE_S + SLACK_S
@@ -155,14 +153,13 @@ def test_with_two_of_three_brokers_stopped_nothing_is_accepted(kafka_three: Clus
             wait_until(lambda: len(healthy.accepted) >= 500, what="500 accepted", timeout_s=60)
         assert set(healthy.statuses) == {200}
         for broker in others:
-            kafka_three.kill(broker)
+            kafka_three.child(broker).kill()
         with Load(gateway, stream) as starved:
             wait_until(lambda: len(starved.statuses) >= 40, what="40 answers", timeout_s=60)
         assert starved.accepted == []
         assert set(starved.statuses) <= {503, 504}
         assert max(starved.took_s) < ACK_DEADLINE_S + SLACK_S
-        kafka_three.restart(others[0], wait=False)
-        kafka_three.restart(others[1])
+        restart(kafka_three, *others)
         wait_until(
             lambda: gateway.post(stream, ["again"]).status_code == 200,
             what="accepted again",
@@ -172,7 +169,7 @@ def test_with_two_of_three_brokers_stopped_nothing_is_accepted(kafka_three: Clus
             wait_until(
                 lambda: len(recovered.accepted) >= 500, what="500 accepted again", timeout_s=60
             )
-        kafka_three.wait_in_sync()
+        wait_in_sync(kafka_three)
         stored = stored_ids(servers, stream)
         assert set(stored) >= set(healthy.accepted) | set(recovered.accepted) | {"again"}
         assert gateway.end() == 0

@@ -30,6 +30,7 @@ from shared.event.topics import fixed_specs, stream_spec, stream_topic
 from shared.runtime.kafka.config_topic import ConfigFeed
 from shared.runtime.kafka.topic_admin import topic_admin
 from shared.runtime.setup_error import SetupError
+from tests.support.broker_faults import frozen, killed
 from tests.support.config_records import write_config
 from tests.support.gateway_process import new_stream, running, settings, stored_ids
 from tests.support.stack_fixtures import wait_until
@@ -205,8 +206,7 @@ def test_with_kafka_dead_under_load_memory_stays_bounded_and_all_comes_back(
         load = Clients(url, events_per_request=500, pad="x" * 450)
         with load.posting(24):
             wait_until(lambda: len(load.accepted) >= 20_000, what="20,000 accepted", timeout_s=60)
-            kafka.kill(broker)
-            try:
+            with killed(kafka, broker):
                 wait_until(lambda: bool(load.refused_s), what="it refuses", timeout_s=30)
                 load.refused_s.clear()
                 died_s = time.monotonic()
@@ -219,8 +219,6 @@ def test_with_kafka_dead_under_load_memory_stays_bounded_and_all_comes_back(
                 assert len(load.refused_s) > 10
                 # The promise is 2 s; the machine is busy with 24 clients in Python beside it.
                 assert sorted(load.refused_s)[len(load.refused_s) // 2] <= 2.0
-            finally:
-                kafka.restart(broker)
             accepted = len(load.accepted)
             wait_until(
                 lambda: len(load.accepted) > accepted + 5_000,
@@ -305,11 +303,8 @@ def test_a_config_feed_survives_its_kafka_and_says_how_old_it_is(kafka: Cluster)
             for _ in range(60):
                 await asyncio.sleep(0.05)
                 assert feed.age_s < 3
-            kafka.pause(kafka.broker_ids[0])
-            try:
+            with frozen(kafka, kafka.broker_ids[0]):
                 await until(lambda: feed.age_s > 3)
-            finally:
-                kafka.resume(kafka.broker_ids[0])
             await until(lambda: feed.age_s < 1, timeout_s=60)
         finally:
             await feed.stop()

@@ -26,6 +26,7 @@ from shared.runtime.clock import now_ms
 from shared.runtime.kafka import event_search
 from shared.runtime.kafka.event_search import find_request
 from shared.runtime.kafka.topic_admin import topic_admin
+from tests.support.broker_faults import frozen
 from tests.support.config_records import write_config
 from tests.support.gateway_process import Gateway, new_stream, running
 from tests.support.kafka_log import write_rows
@@ -160,13 +161,10 @@ def test_what_nobody_sent_and_what_nobody_can_read_are_told_apart(kafka: Cluster
         request_id, _ = send(gateway, stream, ["a"])
         answer = follow(gateway.url, new_request_id())
         assert (answer.status_code, answer.json()["code"]) == (404, "receipt_not_yet")
-        kafka.pause(kafka.broker_ids[0])
-        try:
+        with frozen(kafka, kafka.broker_ids[0]):
             begun_s = time.monotonic()
             answer = follow(gateway.url, request_id)
             took_s = time.monotonic() - begun_s
-        finally:
-            kafka.resume(kafka.broker_ids[0])
         assert (answer.status_code, answer.json()["code"]) == (503, "kafka_unavailable")
         assert answer.headers["retry-after"] == "2"
         assert took_s < 25

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from deploy.local.cluster import Cluster
+from tests.support.broker_faults import frozen
 from tests.support.gateway_process import Gateway, new_stream, running, stored_ids
 from tests.support.stack_fixtures import wait_until
 
@@ -51,13 +52,10 @@ def test_a_gateway_killed_between_202_and_kafka_loses_nothing(
     broker = kafka.broker_ids[0]
     with running(kafka.bootstrap_servers, **spool) as gateway:
         assert gateway.post(stream, ["first"]).status_code == 200
-        kafka.pause(broker)
-        try:
+        with frozen(kafka, broker):
             promised = spool_some(gateway, stream)
             gateway.process.send_signal(signal.SIGKILL)
             gateway.process.wait(timeout=30)
-        finally:
-            kafka.resume(broker)
     # There are two when the gateway was about to send what it had until then.
     left = next((tmp_path / "spool").iterdir())
     # As a write that was cut short would leave it.

@@ -51,14 +51,13 @@ def test_kills_lose_nothing_and_cost_no_attempt(hifi: RunningHifi, kills: int) -
             if number == kills // 3:
                 hifi.change(replace(to, is_paused=False, batch_count_max=20))
             time.sleep(LIFE_S * (1 + dice.random()))
-            victim = retrier.child
-            assert victim is not None
+            victim = hifi.stack.children["retrier"]
             victim.kill()
             # The stack gives up on what dies too often; these deaths are meant.
             hifi.stack._deaths_s.clear()
             hifi.stack.look_after()
             wait_until(retrier.is_ready, what="the retrier is up again", timeout_s=240)
-            assert retrier.child is not victim
+            assert hifi.stack.children["retrier"] is not victim
         wait_until(
             lambda: hifi.balance(to.id).delivered == waiting,
             what=lambda: f"all are delivered; the books say {hifi.balance(to.id)}",

@@ -1,0 +1,77 @@
+"""Freezes, stops and restarts brokers of an embedded cluster, as a test wants them to fail."""
+
+import asyncio
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from aiokafka.client import AIOKafkaClient
+from aiokafka.protocol.metadata import MetadataRequest
+
+from deploy.local.cluster import READY_TIMEOUT_S, STOP_TIMEOUT_S, Cluster
+from deploy.local.cluster_ready import wait_for_brokers
+
+_LOOK_S = 0.05
+
+
+@contextmanager
+def frozen(cluster: Cluster, broker_id: int) -> Iterator[None]:
+    """SIGSTOP for as long as the block lasts: it keeps its connections and answers nothing."""
+    cluster.child(broker_id).send(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        cluster.child(broker_id).send(signal.SIGCONT)
+
+
+@contextmanager
+def killed(cluster: Cluster, broker_id: int) -> Iterator[None]:
+    """As `kill -9`, with no chance to say goodbye; started again at the end of the block."""
+    cluster.child(broker_id).kill()
+    try:
+        yield
+    finally:
+        restart(cluster, broker_id)
+
+
+def stop_broker(cluster: Cluster, broker_id: int) -> None:
+    """In order: it hands its leaderships over first."""
+    cluster.child(broker_id).stop(STOP_TIMEOUT_S)
+
+
+def restart(cluster: Cluster, *broker_ids: int) -> None:
+    """Start brokers that were stopped or killed, and wait until all that run know each other."""
+    for broker_id in broker_ids:
+        cluster.restart(broker_id)
+    ports = {broker_id: cluster._brokers[broker_id].port for broker_id in cluster.running}
+    ready = wait_for_brokers(ports, timeout_s=READY_TIMEOUT_S, check=lambda: None)
+    assert asyncio.run(ready), f"brokers {sorted(ports)} are not ready"
+
+
+def wait_in_sync(cluster: Cluster) -> None:
+    """Wait until every Kafka partition has a leader and all its replicas in sync."""
+    until_s = time.monotonic() + READY_TIMEOUT_S
+    while under := asyncio.run(_under_replicated(cluster.bootstrap_servers)):
+        assert time.monotonic() < until_s, f"not in sync: {under}"
+        time.sleep(_LOOK_S)
+
+
+async def _under_replicated(servers: str) -> list[str]:
+    """Each broker is asked: one that was away may not know yet what it missed."""
+    client = AIOKafkaClient(bootstrap_servers=servers)
+    await client.bootstrap()
+    try:
+        answers = [
+            (await client.send(broker.nodeId, MetadataRequest(None))).to_object()
+            for broker in client.cluster.brokers()
+        ]
+    finally:
+        await client.close()
+    return [
+        f"{topic['topic']}:{partition['partition']}"
+        for answer in answers
+        for topic in answer["topics"]
+        for partition in topic["partitions"]
+        if len(partition["isr"]) < len(partition["replicas"]) or partition["leader"] < 0
+    ]
