@@ -109,18 +109,17 @@ def columns_of(rows: pa.RecordBatch | Sequence[RecordIn]) -> EventColumns | None
     """The events as columns; None if a record is not as the gateway writes it, or they are few."""
     if not isinstance(rows, pa.RecordBatch) or rows.num_rows < _ROWS_MIN:
         return None
-    batch = rows
-    topics, partitions = pc.unique(batch.column("topic")), pc.unique(batch.column("partition"))
-    times = _times_of(batch.column("headers"))
-    offsets = _whole_numbers(batch.column("offset"))
-    value_starts = _starts(batch.column("value"))
+    topics, partitions = pc.unique(rows.column("topic")), pc.unique(rows.column("partition"))
+    times = _times_of(rows.column("headers"))
+    offsets = _whole_numbers(rows.column("offset"))
+    value_starts = _starts(rows.column("value"))
     if times is None or value_starts is None or len(topics) != 1 or len(partitions) != 1:
         return None
     # Then the ends of a slice say whether it has gaps.
     if any(after <= before for before, after in pairwise(offsets)):
         return None
     return EventColumns(
-        batch, topics[0].as_py(), partitions[0].as_py(), offsets, *times, value_starts
+        rows, topics[0].as_py(), partitions[0].as_py(), offsets, *times, value_starts
     )
 
 
