@@ -4,8 +4,7 @@ Almost every event is delivered at the first try. All that is needed of it then 
 for the receipt, three numbers. The envelopes of events that fail are made when they fail.
 """
 
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any, TypeVar
@@ -51,21 +50,6 @@ class EventColumns:
 
     def __len__(self) -> int:
         return self.batch.num_rows
-
-    def cut(self, *, count_max: int, bytes_max: int) -> Iterator[tuple[int, int]]:
-        """Where `chunks` would cut these events for a JSON array."""
-        starts = self.value_starts
-        first = 0
-        while first < len(self):
-            end = min(first + count_max, len(self))
-            # Each event has a comma or the closing bracket behind it, and there is one before all.
-            end_max = bytes_max - 1 + starts[first] + first
-            if starts[end] + end > end_max:
-                # As many as keep to the size, or one event.
-                ends = range(end)
-                end = bisect_right(ends, end_max, lo=first + 2, key=lambda at: starts[at] + at) - 1
-            yield first, end
-            first = end
 
     def json_body(self, first: int, end: int) -> bytes:
         """What `join_body` makes of these events: their own bytes, copied once."""
@@ -125,18 +109,17 @@ def columns_of(rows: pa.RecordBatch | Sequence[RecordIn]) -> EventColumns | None
     """The events as columns; None if a record is not as the gateway writes it, or they are few."""
     if not isinstance(rows, pa.RecordBatch) or rows.num_rows < _ROWS_MIN:
         return None
-    batch = rows
-    topics, partitions = pc.unique(batch.column("topic")), pc.unique(batch.column("partition"))
-    times = _times_of(batch.column("headers"))
-    offsets = _whole_numbers(batch.column("offset"))
-    value_starts = _starts(batch.column("value"))
+    topics, partitions = pc.unique(rows.column("topic")), pc.unique(rows.column("partition"))
+    times = _times_of(rows.column("headers"))
+    offsets = _whole_numbers(rows.column("offset"))
+    value_starts = _starts(rows.column("value"))
     if times is None or value_starts is None or len(topics) != 1 or len(partitions) != 1:
         return None
     # Then the ends of a slice say whether it has gaps.
     if any(after <= before for before, after in pairwise(offsets)):
         return None
     return EventColumns(
-        batch, topics[0].as_py(), partitions[0].as_py(), offsets, *times, value_starts
+        rows, topics[0].as_py(), partitions[0].as_py(), offsets, *times, value_starts
     )
 
 

@@ -19,32 +19,23 @@ _MINUTE_S = 60
 
 
 @dataclass(slots=True)
-class _Minute:
-    """What was logged of a destination in one minute."""
-
-    number: int
-    reason: str = ""
-    line_count: int = 0
-
-
-@dataclass(slots=True)
 class AttemptLog:
     """What one worker process has logged of each destination."""
 
-    _minutes: dict[str, _Minute] = field(default_factory=dict)
+    # Of each destination the minute of its last line, that line's reason, and its number.
+    _lines: dict[str, tuple[int, str, int]] = field(default_factory=dict)
 
     def note(
         self, destination_id: str, attempt: Attempt, verdict: Verdict, *, batch_id: str
     ) -> None:
         """Log an attempt if it is the minute's first, or ends otherwise than the one before."""
-        number = int(monotonic()) // _MINUTE_S
-        minute = self._minutes.get(destination_id)
-        if minute is None or minute.number != number:
-            minute = self._minutes[destination_id] = _Minute(number)
-        if verdict.reason == minute.reason or minute.line_count >= LINES_PER_MINUTE_MAX:
+        minute = int(monotonic()) // _MINUTE_S
+        last_minute, reason, line_count = self._lines.get(destination_id, (minute, "", 0))
+        if minute != last_minute:
+            reason, line_count = "", 0
+        if verdict.reason == reason or line_count >= LINES_PER_MINUTE_MAX:
             return
-        minute.reason = verdict.reason
-        minute.line_count += 1
+        self._lines[destination_id] = minute, verdict.reason, line_count + 1
         say = log.info if verdict.outcome is Outcome.OK else log.warning
         say(
             "delivery.attempted",

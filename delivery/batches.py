@@ -8,8 +8,10 @@ same batches with the same ids, and a receiver can drop a repeated one by its he
 
 import hashlib
 import json
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import TypeAlias, assert_never
 
 from delivery.arrow_events import EventColumns
@@ -131,50 +133,35 @@ def fresh_batches(
     columns: EventColumns, history: History, destination: Destination
 ) -> Iterator[FreshBatch]:
     """Batches of a destination's size, cut where `tried_batches` would cut them."""
-    for first, end in columns.cut(
-        count_max=destination.batch_count_max, bytes_max=destination.batch_bytes_max
-    ):
+    for first, end in cut(columns.value_starts, destination):
         yield FreshBatch(columns, first, end, history)
 
 
 def tried_batches(tried: Sequence[Tried], destination: Destination) -> Iterator[TriedBatch]:
-    """Batches of a destination's size; `chunks` decides where, by the events alone."""
-    at = 0
-    for chunk in chunks(
-        [each.envelope for each in tried],
-        count_max=destination.batch_count_max,
-        bytes_max=destination.batch_bytes_max,
-        body_format=destination.body_format,
-    ):
-        yield TriedBatch(tried[at : at + len(chunk)])
-        at += len(chunk)
+    """Batches of a destination's size. Members that are left out later only make a body smaller."""
+    sizes = (len(_element(each.envelope, destination.body_format)) for each in tried)
+    for first, end in cut(list(accumulate(sizes, initial=0)), destination):
+        yield TriedBatch(tried[first:end])
 
 
-def chunks(
-    envelopes: Sequence[Envelope],
-    *,
-    count_max: int,
-    bytes_max: int,
-    body_format: BodyFormat = "json",
-) -> Iterator[Sequence[Envelope]]:
-    """Cut events into batches in their order, each body within the size.
+def cut(starts: Sequence[int], destination: Destination) -> Iterator[tuple[int, int]]:
+    """Where to cut events, by the events alone: in their order, each body within the size.
 
-    One event over the size goes alone. Members that are left out later only make a body smaller.
+    `starts` says where each event begins among their bytes, and where the last one ends. One event
+    over the size goes alone.
     """
-    if body_format == "single":
-        count_max = 1
-    start = 0
-    opening_bytes = 0 if body_format == "ndjson" else 1
-    body_bytes = opening_bytes
-    for at, envelope in enumerate(envelopes):
-        # With the comma or line break before the next, or the closing bracket.
-        event_bytes = len(_element(envelope, body_format)) + 1
-        if at > start and (at - start >= count_max or body_bytes + event_bytes > bytes_max):
-            yield envelopes[start:at]
-            start, body_bytes = at, opening_bytes
-        body_bytes += event_bytes
-    if start < len(envelopes):
-        yield envelopes[start:]
+    count_max = 1 if destination.body_format == "single" else destination.batch_count_max
+    opening_bytes = 0 if destination.body_format == "ndjson" else 1
+    first, count = 0, len(starts) - 1
+    while first < count:
+        end = min(first + count_max, count)
+        # Each event has a comma, a line break or the closing bracket behind it.
+        end_max = destination.batch_bytes_max - opening_bytes + starts[first] + first
+        if starts[end] + end > end_max:
+            ends = range(end)
+            end = bisect_right(ends, end_max, lo=first + 2, key=lambda at: starts[at] + at) - 1
+        yield first, end
+        first = end
 
 
 def batch_id(destination_id: str, covered: Iterable[Covered]) -> str:
@@ -200,7 +187,7 @@ def join_body(
         case "ndjson":
             return b"".join([element + b"\n" for element in elements])
         case "single":
-            assert len(elements) == 1, "chunks() cuts single events"
+            assert len(elements) == 1, "cut() leaves single events alone"
             return elements[0]
         case _:
             assert_never(body_format)

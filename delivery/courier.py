@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Self
 
 from delivery.attempt_log import AttemptLog
 from delivery.batches import CONTENT_TYPES, Batch, batch_id
@@ -15,16 +14,11 @@ from shared.retry.attempt import Attempt, Failed, Failure, Outcome, Responded, V
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What a receipt says of an attempt: which batch, from when to when."""
+    """What a receipt says of an attempt: which batch ("" if none was sent), from when to when."""
 
     batch_id: str
     started_at_ms: int
     ended_at_ms: int
-
-    @classmethod
-    def none(cls, *, at_ms: int) -> Self:
-        """Of events that are not sent."""
-        return cls(batch_id="", started_at_ms=at_ms, ended_at_ms=at_ms)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,11 @@ import math
 import os
 import random
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, assert_never
+from typing import Literal, assert_never
 
 import pyarrow as pa
 
@@ -45,6 +45,8 @@ class Plan:
 
     reads: Literal["stream", "retry"]
     destinations: Mapping[str, Destination]
+    # Where the workers of this machine share what they know of destinations.
+    flow_folder: Path
     schedule: RetrySchedule = field(default_factory=RetrySchedule)
     # What has not started by then is parked, so that the length of a micro-batch does not depend
     # on the destination's moods: it is this and one request's deadline at the most.
@@ -61,9 +63,6 @@ class Plan:
     allows_private: bool = False
     # Which replay this is part of; empty for a live lane.
     replay_id: str = ""
-    # Where the workers of this machine share what they know of destinations; without it each
-    # task begins anew.
-    flow_folder: Path | None = None
     # What the state topic knows of them, for a machine that has no such folder yet.
     flows: Mapping[str, FlowRecord] = field(default_factory=dict)
 
@@ -93,7 +92,7 @@ def deliver(
         kept: list[RecordOut] = []
         kept_bytes = 0
         for batch in batches:
-            outcomes = worker.run(task.settle(batch))
+            outcomes = worker.loop.run_until_complete(task.settle(batch))
             kept += outcomes
             kept_bytes += sum(len(row.value) + _ROW_BYTES for row in outcomes)
             # Spark takes nothing from a real-time task before its interval ends, unless the task
@@ -145,11 +144,8 @@ class _Task:
                 ]
             for drain in drains:
                 outcomes += drain.result()
-        if self._plan.flow_folder is not None:
-            # What is not kept is not told to others either.
-            news = [(name, each.permits.news()) for name, each in dispatchers.items()]
-            outcomes += [route_state(name, record.to_json()) for name, record in news if record]
-        return outcomes
+        news = [(name, each.permits.news()) for name, each in dispatchers.items()]
+        return outcomes + [route_state(name, record.to_json()) for name, record in news if record]
 
     def leave(self) -> None:
         for dispatcher in self._dispatchers.values():
@@ -196,19 +192,14 @@ class _Worker:
     """What lives as long as the worker process: its loop, its connection pools, its open files."""
 
     def __init__(self, *, allows_private: bool) -> None:
-        self._loop = asyncio.new_event_loop()
+        self.loop = asyncio.new_event_loop()
         # The keys are read here: in the plan they would travel through Spark, and to its disk.
         box = SecretSettings().secret_box
         self.sender = Sender(box=box, allows_private=allows_private)
         self.log = AttemptLog()
         self._stores: dict[Path, FlowStore] = {}
 
-    def run(self, settling: Coroutine[Any, Any, list[RecordOut]]) -> list[RecordOut]:
-        return self._loop.run_until_complete(settling)
-
     def store(self, plan: Plan) -> FlowStore:
-        if plan.flow_folder is None:
-            return FlowStore(None, plan.flows)
         store = self._stores.setdefault(plan.flow_folder, FlowStore(plan.flow_folder))
         store.published = plan.flows
         return store

@@ -147,10 +147,7 @@ class Dispatcher:
             request.track.running_count -= 1
             self.permits.tell_later(_ended(request, sent))
             # A delivery is one whatever the flow says.
-            settled = self.settlement.after_attempt(
-                request.pending, sent, may_retry=False, budget_s=0.0, is_held=False, roll=0.0
-            )
-            self._rows += settled.rows
+            self._rows += self.settlement.after_attempt(request.pending, sent).rows
         return _Turn([self._start(track, is_probe=False) for track in tracks if track.waiting])
 
     def _settle(self, held: Held, request: _Request, sent: Sent, budget_s: float) -> None:

@@ -106,43 +106,34 @@ class _File:
 
 @dataclass(slots=True)
 class FlowStore:
-    """The files of a folder, or without a folder the memory of one task."""
+    """The files of a folder."""
 
-    folder: Path | None
+    folder: Path
     # From the state topic, for a machine that has not sent to the destination before.
     published: Mapping[str, FlowRecord] = field(default_factory=dict)
     # For the records that it begins.
     _name: str = field(default_factory=lambda: secrets.token_hex(8))
     _files: dict[str, _File] = field(default_factory=dict)
-    _memory: dict[str, FlowRecord] = field(default_factory=dict)
 
     @contextmanager
     def hold(self, limits: SendLimits, *, now_ms: int) -> Iterator[Held]:
         """Look at what is known of a destination, and change it, while nobody else does."""
-        if self.folder is None:
-            held = self._held(self._memory.get(limits.to.id), limits, now_ms)
-            yield held
-            self._memory[limits.to.id] = held.record
-            return
-        file = self._file(self.folder, limits.to)
+        file = self._file(limits.to)
         fcntl.flock(file.descriptor, fcntl.LOCK_EX)
         try:
-            held = self._held(_read(file), limits, now_ms)
+            published = self.published.get(limits.to.id)
+            record = going_on(_read(file), published, limits, store=self._name, now_ms=now_ms)
+            held = Held(record.flow, limits, now_ms, record)
             yield held
             _write(file, held.record)
         finally:
             fcntl.flock(file.descriptor, fcntl.LOCK_UN)
 
-    def _held(self, kept: FlowRecord | None, limits: SendLimits, now_ms: int) -> Held:
-        published = self.published.get(limits.to.id)
-        record = going_on(kept, published, limits, store=self._name, now_ms=now_ms)
-        return Held(record.flow, limits, now_ms, record)
-
-    def _file(self, folder: Path, destination: Destination) -> _File:
+    def _file(self, destination: Destination) -> _File:
         if destination.id not in self._files:
-            folder.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(parents=True, exist_ok=True)
             # A name has no dot, so that this one cannot be another destination's.
-            path = folder / f"{destination.stream}.{destination.name}.json"
+            path = self.folder / f"{destination.stream}.{destination.name}.json"
             self._files[destination.id] = _File(os.open(path, os.O_RDWR | os.O_CREAT, 0o644))
         return self._files[destination.id]
 

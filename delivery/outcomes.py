@@ -62,7 +62,7 @@ def outcomes_of(
 def outcomes_of_unsent(opened: Opened, *, at_ms: int, read_at: Origin | None) -> list[RecordOut]:
     """The rows of events that are not sent; their receipts tell of no exchange."""
     outcomes = [route_malformed(record, now_ms=at_ms) for record in opened.malformed]
-    exchange = Exchange.none(at_ms=at_ms)
+    exchange = Exchange("", at_ms, at_ms)
     for name, decided in opened.unsent.items():
         for first in range(0, len(decided), _UNSENT_EVENTS_MAX):
             part = decided[first : first + _UNSENT_EVENTS_MAX]

@@ -26,6 +26,7 @@ from shared.retry.decision import (
     RetryLocally,
     Situation,
     Split,
+    Waiting,
     decide,
     refuse,
 )
@@ -71,10 +72,10 @@ class Settlement:
         pending: Pending,
         sent: Sent,
         *,
-        may_retry: bool,
-        budget_s: float,
-        is_held: bool,
-        roll: float,
+        may_retry: bool = False,
+        budget_s: float = 0.0,
+        is_held: bool = False,
+        roll: float = 0.0,
     ) -> Settled:
         """What an attempt came to; `may_retry` in place, if it fits into `budget_s`."""
         batch = pending.batch
@@ -120,7 +121,7 @@ class Settlement:
             refuse(history, failure, self.schedule, until_ms=at_ms + wait_ms, now_ms=at_ms)
             for history in batch.histories
         ]
-        return self._finish(batch, refused, Exchange.none(at_ms=at_ms))
+        return self._finish(batch, refused, Exchange("", at_ms, at_ms))
 
     def _finish(self, batch: Batch, decided: Sequence[Decision], exchange: Exchange) -> Settled:
         tried = batch.tried()
@@ -146,11 +147,7 @@ class Settlement:
         return self._settled(pairs, sent.exchange)
 
     def _settled(self, pairs: Sequence[tuple[Tried, Final]], exchange: Exchange) -> Settled:
-        waiting = [
-            (tried, decision)
-            for tried, decision in pairs
-            if isinstance(decision, Park | RetryLater)
-        ]
+        waiting = [(tried, decision) for tried, decision in pairs if isinstance(decision, Waiting)]
         return Settled(
             rows=outcomes_of(self.destination.id, pairs, exchange, read_at=self.read_at),
             parks=Counter(

@@ -8,10 +8,10 @@ import asyncio
 import time
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import TypeVar
 
-from shared.event.record import KafkaPartition, Position, RecordIn
+from shared.event.record import KafkaPartition, Position, Ranges, RecordIn
 from shared.event.topics import PROBE
 from shared.runtime.kafka.clients import KafkaProducer, kafka_errors, new_producer, start_client
 from shared.runtime.kafka.reader import KafkaReader, RangeRead, start_reader
@@ -47,7 +47,6 @@ class Broker:
     def __init__(self, bootstrap_servers: str) -> None:
         self._bootstrap_servers = bootstrap_servers
         self._runner = asyncio.Runner()
-        self._reader: KafkaReader | None = None
         self._producer: KafkaProducer | None = None
         self._time: BrokerTime | None = None
 
@@ -63,18 +62,23 @@ class Broker:
 
     def starts(self, topics: Sequence[str]) -> Position:
         """The first offset that each Kafka partition still has."""
-        return self._ask(self._starts(topics))
+        return self._ask(self._reader.starts(topics))
 
     def due_ends(self, due_by_ms: Mapping[str, int]) -> Position:
         """Where each topic's records stop being older than the given time."""
-        return self._ask(self._due_ends(due_by_ms))
+        return self._ask(_due_ends(self._reader, due_by_ms))
 
     def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[list[RecordIn]]:
         """The records from `start` up to, but not including, `end`."""
-        due = self._ask(self._range(KafkaPartition(topic, partition), start, end))
+        due = self._ask(_range(self._reader, {KafkaPartition(topic, partition): (start, end)}))
         while due.unread:
             if records := self._ask(anext(due)):
                 yield records
+
+    @cached_property
+    def _reader(self) -> KafkaReader:
+        # An offset that is gone is a loss: fail and say so.
+        return self._ask(start_reader(self._bootstrap_servers, auto_offset_reset="none"))
 
     def _ask(self, question: Coroutine[None, None, T]) -> T:
         with kafka_errors(self._bootstrap_servers):
@@ -108,26 +112,17 @@ class Broker:
             self._producer = await start_client(producer, self._bootstrap_servers)
         return self._producer
 
-    async def _connected(self) -> KafkaReader:
-        if self._reader is None:
-            # An offset that is gone is a loss: fail and say so.
-            self._reader = await start_reader(self._bootstrap_servers, auto_offset_reset="none")
-        return self._reader
 
-    async def _starts(self, topics: Sequence[str]) -> Position:
-        return await (await self._connected()).starts(topics)
+async def _range(reader: KafkaReader, ranges: Ranges) -> RangeRead:
+    return reader.range(ranges, records_max=_RECORDS_MAX)
 
-    async def _range(self, partition: KafkaPartition, start: int, end: int) -> RangeRead:
-        reader = await self._connected()
-        return reader.range({partition: (start, end)}, records_max=_RECORDS_MAX)
 
-    async def _due_ends(self, due_by_ms: Mapping[str, int]) -> Position:
-        reader = await self._connected()
-        # The ends come first: a record that arrives between the two questions is not due, and
-        # would be taken for due if "no record that young" were answered by a later end.
-        ends = await reader.ends(due_by_ms)
-        times_ms = {partition: due_by_ms[partition.topic] + 1 for partition in ends}
-        return {**ends, **await reader.offsets_at(times_ms)}
+async def _due_ends(reader: KafkaReader, due_by_ms: Mapping[str, int]) -> Position:
+    # The ends come first: a record that arrives between the two questions is not due, and
+    # would be taken for due if "no record that young" were answered by a later end.
+    ends = await reader.ends(due_by_ms)
+    times_ms = {partition: due_by_ms[partition.topic] + 1 for partition in ends}
+    return {**ends, **await reader.offsets_at(times_ms)}
 
 
 # The broker of the process, made when it is first needed.

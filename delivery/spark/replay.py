@@ -6,7 +6,7 @@ so that a replay which is stopped goes on where it was, and one that is done is 
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -36,7 +36,6 @@ class Replay:
     start: Position
     end: Position
     key: bytes | None = None
-    rate_per_s: float | None = None
 
     @property
     def event_count(self) -> int:
@@ -99,8 +98,6 @@ def _send(
     spark: SparkSession, wanted: Replay, at: Position, upto: Position, settings: DeliverySettings
 ) -> None:
     to = wanted.destination
-    if wanted.rate_per_s is not None:
-        to = replace(to, rate_per_s=wanted.rate_per_s)
     plan = Plan(
         reads="stream",
         destinations={to.id: to},

@@ -8,6 +8,8 @@ opens it for twice as long.
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from shared.retry.schedule import jittered
+
 # Ten failures in a row, or as many as run in parallel if that is more: with 17 in parallel and room
 # for 16, one request can fail ten times in a row while the others are answered slowly. Or seven
 # tenths of at least twenty requests within a minute.
@@ -19,8 +21,6 @@ STEP_MS = 10_000
 STEPS = 6
 # It opens for as long as the first retry tier (30 s), and at most for thirty times that (15 min).
 OPEN_FACTOR_MAX = 30.0
-# Upwards only, so that many hosts do not probe at the same moment.
-JITTER_FRACTION = 0.2
 SUCCESSES_TO_CLOSE = 3
 # Closed for so long, a destination is well again, and its next outage begins with 30 s.
 WELL_AFTER_MS = 300_000
@@ -141,7 +141,8 @@ def unanswered(breaker: Breaker, *, is_probe: bool) -> Breaker:
 def _open_ms(open_count: int, open_ms_min: float, *, roll: float) -> int:
     # From the fifth doubling on it is the longest anyway; a power of hundreds is no float.
     factor = min(2.0 ** min(open_count - 1, STEPS), OPEN_FACTOR_MAX)
-    return round(open_ms_min * factor * (1 + JITTER_FRACTION * roll))
+    # Upwards only, so that many hosts do not probe at the same moment.
+    return round(jittered(open_ms_min * factor, roll=roll))
 
 
 def _counted(breaker: Breaker, *, is_failure: bool, now_ms: int) -> Breaker:

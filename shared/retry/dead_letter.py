@@ -93,18 +93,16 @@ class DeadLetterFilter:
     event_id: str | None = None
 
     def takes(self, letter: Letter) -> bool:
+        to = letter.destination_id
         return (
             self.stream in {None, letter.stream}
             and (self.sees is None or self.sees(letter.stream))
-            and self._is_destination(letter.destination_id)
+            and self.destination in {None, to, stream_and_name(to)[1]}
             and self._is_reason(letter.reason)
             and (self.from_ms is None or letter.dead_at_ms >= self.from_ms)
             and (self.to_ms is None or letter.dead_at_ms < self.to_ms)
             and self.event_id in {None, letter.event_id}
         )
-
-    def _is_destination(self, destination_id: str) -> bool:
-        return self.destination in {None, destination_id, stream_and_name(destination_id)[1]}
 
     def _is_reason(self, reason: str) -> bool:
         if self.reason is not None and self.reason.endswith("*"):
@@ -167,7 +165,7 @@ def story_of(letter: Letter) -> dict[str, Any]:
 def payload_of(letter: Letter) -> dict[str, Any]:
     """The event itself: as JSON if it is that, else as CloudEvents writes bytes."""
     try:
-        return {"data": _parsed(letter.value)}
+        return {"data": json.loads(letter.value.decode(), parse_constant=_refuse)}
     except (ValueError, RecursionError):
         return {"data_base64": base64.b64encode(letter.value).decode()}
 
@@ -253,12 +251,8 @@ def _delivery_of(opened: Envelope | Malformed) -> Mapping[str, Any]:
     }
 
 
-def _parsed(value: bytes) -> Any:
-    """The JSON that some bytes are, and nothing that only Python takes for JSON."""
-    return json.loads(value.decode(), parse_constant=_refuse)
-
-
 def _refuse(constant: str) -> None:
+    """What only Python takes for JSON."""
     raise ValueError(f"{constant} is not JSON")
 
 

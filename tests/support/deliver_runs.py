@@ -1,7 +1,9 @@
 """Runs `deliver` without Spark for tests, and reads what it leaves behind."""
 
 import json
+import tempfile
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -15,7 +17,7 @@ from shared.event.envelope import (
     retry_headers,
 )
 from shared.event.record import Origin, RecordIn, RecordOut
-from shared.event.topics import RECEIPTS, retry_topic, stream_topic
+from shared.event.topics import RECEIPTS, STATE, retry_topic, stream_topic
 from shared.proof.intervals import Offsets
 from shared.proof.receipt import Receipt, ReceiptOutcome, receipts_of
 from shared.retry.schedule import RetrySchedule
@@ -26,6 +28,7 @@ from tests.support.scripted_destination import ScriptedDestination
 # Local retries in milliseconds, tiers in tenths of a second.
 QUICK = RetrySchedule().scaled(0.005)
 TOPIC = stream_topic("demo")
+_FOLDERS = tempfile.TemporaryDirectory()
 
 
 def events(count: int, *, first: int = 0) -> list[RecordIn]:
@@ -75,7 +78,18 @@ def sample(destination: ScriptedDestination, **settings: object) -> Destination:
     )
 
 
+def events_only(outcomes: Sequence[RecordOut]) -> list[RecordOut]:
+    """What became of events, without what is known of their destinations."""
+    return [row for row in outcomes if row.topic != STATE]
+
+
+def new_folder() -> Path:
+    """For the flow of a destination that nobody knows anything of."""
+    return Path(tempfile.mkdtemp(dir=_FOLDERS.name))
+
+
 def plan_for(to: Destination, **settings: object) -> Plan:
+    settings.setdefault("flow_folder", new_folder())
     return Plan(
         allows_private=True,
         reads="stream",

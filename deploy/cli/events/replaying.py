@@ -4,7 +4,7 @@ import asyncio
 import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import typer
@@ -95,7 +95,9 @@ async def _span(order: ReplayOrder) -> Replay:
         end = await _offsets_at(reader, ends, order.to_ms)
     end = {where: max(offset, start[where]) for where, offset in end.items()}
     key = None if order.key is None else order.key.encode()
-    return Replay(order.replay_id, destination, start, end, key=key, rate_per_s=order.rate_per_s)
+    if order.rate_per_s is not None:
+        destination = replace(destination, rate_per_s=order.rate_per_s)
+    return Replay(order.replay_id, destination, start, end, key=key)
 
 
 async def _offsets_at(reader: KafkaReader, ends: Position, at_ms: int | None) -> Position:

@@ -14,10 +14,11 @@ from shared.proof.receipt import ReceiptOutcome
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
 from tests.support.deliver_runs import (
-    QUICK,
     TOPIC,
     covered,
     events,
+    events_only,
+    new_folder,
     opened,
     plan_for,
     receipts,
@@ -36,7 +37,9 @@ from tests.support.scripted_destination import (
 
 def test_every_event_arrives_once_in_batches_of_the_chosen_size() -> None:
     with scripted_destination() as destination:
-        outcomes = run(events(1_050), plan_for(sample(destination, batch_count_max=100)))
+        outcomes = events_only(
+            run(events(1_050), plan_for(sample(destination, batch_count_max=100)))
+        )
         assert destination.accepted_ids == Counter(f"e{n}" for n in range(1_050))
         assert sorted(len(request.events) for request in destination.requests) == [50] + [100] * 10
     assert {one.topic for one in outcomes} == {RECEIPTS}
@@ -120,7 +123,7 @@ def test_what_is_left_of_a_replay_still_says_so() -> None:
 
 def test_500_twice_then_200_is_delivered_by_local_retries() -> None:
     with scripted_destination(in_turn(500, 500, 200)) as destination:
-        outcomes = run(events(5), plan_for(sample(destination)))
+        outcomes = events_only(run(events(5), plan_for(sample(destination))))
         assert len(destination.requests) == 3
     assert [one.topic for one in outcomes] == [RECEIPTS]
     assert list(covered(outcomes, ReceiptOutcome.DELIVERED)) == [(0, 5)]
@@ -194,12 +197,15 @@ def test_retry_after_sends_straight_to_a_tier_that_is_long_enough() -> None:
             Plan(
                 "stream",
                 {"demo/sample": sample(destination)},
+                new_folder(),
                 RetrySchedule(),
                 allows_private=True,
             ),
         )
         assert len(destination.requests) == 1
-    assert [one.topic for one in outcomes if one.topic != RECEIPTS] == [retry_topic("30m")]
+    assert [one.topic for one in events_only(outcomes) if one.topic != RECEIPTS] == [
+        retry_topic("30m")
+    ]
 
 
 def test_what_is_not_delivered_names_the_record_that_its_lane_must_pass() -> None:
@@ -224,14 +230,16 @@ def test_a_redirect_is_not_followed() -> None:
         with scripted_destination(redirect) as destination:
             outcomes = run(events(1), plan_for(sample(destination)))
         assert other.requests == []
-    assert [one.topic for one in outcomes if one.topic != RECEIPTS] == [retry_topic("30s")]
+    assert [one.topic for one in events_only(outcomes) if one.topic != RECEIPTS] == [
+        retry_topic("30s")
+    ]
 
 
 # --- waiting events, as the retrier's lane reads them ---
 
 
 def retry_plan(to: Destination) -> Plan:
-    return Plan(reads="retry", destinations={to.id: to}, schedule=QUICK, allows_private=True)
+    return replace(plan_for(to), reads="retry")
 
 
 def test_a_waiting_event_is_delivered_and_its_receipt_names_its_origin() -> None:
@@ -252,7 +260,7 @@ def test_a_waiting_event_that_fails_again_goes_one_tier_up(attempt_count: int, t
     with scripted_destination(always(500)) as destination:
         record = waiting_record("demo/sample", attempt_count=attempt_count, deadline_s=1e6)
         outcomes = run([record], retry_plan(sample(destination)))
-    assert [one.topic for one in outcomes if one.topic != RECEIPTS] == [topic]
+    assert [one.topic for one in events_only(outcomes) if one.topic != RECEIPTS] == [topic]
 
 
 def test_what_the_retrier_gives_up_names_its_place_in_the_tier() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from delivery.deliver import TROUBLE_WAIT_S, Plan
+from delivery.deliver import TROUBLE_WAIT_S
 from delivery.http.partial_reply import PARTIAL_TYPE
 from shared.config.destination import Destination
 from shared.config.selection import Condition
@@ -23,6 +23,7 @@ from tests.support.deliver_runs import (
     QUICK,
     covered,
     events,
+    events_only,
     opened,
     plan_for,
     receipts,
@@ -151,7 +152,7 @@ def test_the_time_box_bounds_a_micro_batch_whatever_the_destination_does() -> No
     with scripted_destination(lambda _, __: Reply(delay_s=0.4)) as destination:
         to = sample(destination, batch_count_max=1)
         started_s = time.monotonic()
-        outcomes = run(events(200), plan_for(to, time_box_s=0.5))
+        outcomes = events_only(run(events(200), plan_for(to, time_box_s=0.5)))
         took_s = time.monotonic() - started_s
         assert took_s < 0.5 + 0.4 + 1.5
     delivered = len(covered(outcomes, ReceiptOutcome.DELIVERED))
@@ -174,7 +175,7 @@ def test_dripping_bytes_end_at_the_deadline() -> None:
     with scripted_destination(lambda _, __: Reply(delay_s=30)) as destination:
         to = sample(destination, timeout_s=0.3, batch_count_max=10)
         started_s = time.monotonic()
-        outcomes = run(events(200), plan_for(to, time_box_s=0.5))
+        outcomes = events_only(run(events(200), plan_for(to, time_box_s=0.5)))
         assert time.monotonic() - started_s < 3
     assert settled(outcomes) == 200
     assert causes(outcomes)["read_timeout"] >= 10
@@ -207,7 +208,9 @@ def test_one_destinations_crowd_does_not_stand_before_anothers_few(
     slow, well, times_s = two_destinations
     crowd = [waiting_record(slow.id) for _ in range(500)]
     few = [waiting_record(well.id) for _ in range(10)]
-    plan = Plan("retry", {slow.id: slow, well.id: well}, QUICK, time_box_s=1.0, allows_private=True)
+    plan = replace(
+        plan_for(slow), reads="retry", destinations={slow.id: slow, well.id: well}, time_box_s=1.0
+    )
     started_s = time.monotonic()
     outcomes = run(crowd + few, plan)
     assert len(times_s) == 1

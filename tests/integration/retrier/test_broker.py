@@ -58,7 +58,7 @@ def broker(kafka: Cluster) -> Iterator[Broker]:
     opened = retrier.broker.broker(kafka.bootstrap_servers)
     yield opened
     retrier.broker.broker.cache_clear()
-    if opened._reader is not None:
+    if "_reader" in vars(opened):
         opened._runner.run(opened._reader.close())
     if opened._producer is not None:
         opened._runner.run(opened._producer.stop())

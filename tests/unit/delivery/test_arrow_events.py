@@ -7,11 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delivery.arrow_events import columns_of
-from delivery.batches import chunks, join_body
+from delivery.batches import cut, join_body
+from shared.config.destination import Destination
 from shared.event.envelope import event_headers, open_stream_record
 from shared.event.record import Headers, Origin, RecordIn
 from shared.proof.receipt import facts_of
 from shared.runtime.spark.arrow_rows import batch_in
+from tests.unit.delivery.test_batches import chunks
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -58,8 +60,10 @@ def test_columns_say_what_the_envelopes_say(
     columns = columns_of(batch_in(padded).slice(skipped))
     assert columns is not None
     opened = [open_stream_record(record) for record in records]
-    expected = list(chunks(opened, count_max=count_max, bytes_max=bytes_max))
-    cuts = list(columns.cut(count_max=count_max, bytes_max=bytes_max))
+    expected = chunks(opened, count_max=count_max, bytes_max=bytes_max)
+    url = "https://to.example/in"
+    to = Destination("s", "d", url, batch_count_max=count_max, batch_bytes_max=bytes_max)
+    cuts = list(cut(columns.value_starts, to))
     assert [end - first for first, end in cuts] == [len(chunk) for chunk in expected]
     for (first, end), chunk in zip(cuts, expected, strict=True):
         assert columns.json_body(first, end) == join_body(chunk, "json")

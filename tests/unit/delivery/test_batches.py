@@ -1,6 +1,7 @@
 """Batches lose nothing, keep to their size, are named alike at each replay, and are valid JSON."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, get_args
@@ -14,7 +15,6 @@ from delivery.batches import (
     CONTENT_TYPES,
     Tried,
     batch_id,
-    chunks,
     fresh_batches,
     is_plain,
     join_body,
@@ -34,6 +34,26 @@ JOINED: tuple[BodyFormat, ...] = ("json", "cloudevents", "ndjson")
 values = st.integers(0, 30).map(lambda size: b'"' + b"x" * size + b'"') | st.just(b"")
 
 
+def chunks(
+    envelopes: Sequence[Envelope],
+    *,
+    count_max: int,
+    bytes_max: int,
+    body_format: BodyFormat = "json",
+) -> list[list[Envelope]]:
+    """The events of each batch that they are cut into."""
+    to = Destination(
+        "orders",
+        "to",
+        "https://to.example/in",
+        batch_count_max=count_max,
+        batch_bytes_max=bytes_max,
+        body_format=body_format,
+    )
+    tried = [Tried(envelope, a_history()) for envelope in envelopes]
+    return [[event.envelope for event in batch.events] for batch in tried_batches(tried, to)]
+
+
 @st.composite
 def events(draw: st.DrawFn) -> list[Envelope]:
     drawn = draw(st.lists(values, max_size=30))
@@ -44,7 +64,7 @@ def events(draw: st.DrawFn) -> list[Envelope]:
 def test_chunks_keep_the_order_lose_nothing_and_keep_to_the_size(
     envelopes: list[Envelope], count_max: int, bytes_max: int, body_format: BodyFormat
 ) -> None:
-    cut = list(chunks(envelopes, count_max=count_max, bytes_max=bytes_max, body_format=body_format))
+    cut = chunks(envelopes, count_max=count_max, bytes_max=bytes_max, body_format=body_format)
     assert [envelope for chunk in cut for envelope in chunk] == envelopes
     for chunk in cut:
         assert 1 <= len(chunk) <= count_max
@@ -55,7 +75,7 @@ def test_chunks_keep_the_order_lose_nothing_and_keep_to_the_size(
 def test_no_chunk_is_cut_before_it_must_be(
     envelopes: list[Envelope], count_max: int, bytes_max: int, body_format: BodyFormat
 ) -> None:
-    cut = list(chunks(envelopes, count_max=count_max, bytes_max=bytes_max, body_format=body_format))
+    cut = chunks(envelopes, count_max=count_max, bytes_max=bytes_max, body_format=body_format)
     for chunk, following in pairwise(cut):
         one_more = [*chunk, following[0]]
         assert len(one_more) > count_max or len(join_body(one_more, body_format)) > bytes_max
@@ -64,12 +84,12 @@ def test_no_chunk_is_cut_before_it_must_be(
 def test_a_body_may_fill_its_size_to_the_byte() -> None:
     pair = [an_envelope(0, value=b"12"), an_envelope(1, value=b"34")]
     assert len(join_body(pair, "json")) == 7
-    assert len(list(chunks(pair, count_max=9, bytes_max=7))) == 1
-    assert len(list(chunks(pair, count_max=9, bytes_max=6))) == 2
+    assert len(chunks(pair, count_max=9, bytes_max=7)) == 1
+    assert len(chunks(pair, count_max=9, bytes_max=6)) == 2
 
 
 def test_no_events_make_no_batch() -> None:
-    assert list(chunks([], count_max=1, bytes_max=1)) == []
+    assert chunks([], count_max=1, bytes_max=1) == []
 
 
 def test_a_batch_id_looks_like_this_for_ever() -> None:
@@ -120,7 +140,7 @@ def test_a_record_without_a_value_does_not_break_its_neighbours(body_format: Bod
 
 def test_a_single_event_is_its_own_body() -> None:
     envelopes = [an_envelope(0, value=b'{"a": 1.0}'), an_envelope(1, value=b"7")]
-    cut = list(chunks(envelopes, count_max=500, bytes_max=10_000, body_format="single"))
+    cut = chunks(envelopes, count_max=500, bytes_max=10_000, body_format="single")
     assert [join_body(chunk, "single") for chunk in cut] == [b'{"a": 1.0}', b"7"]
 
 

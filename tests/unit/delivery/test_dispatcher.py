@@ -19,6 +19,7 @@ from shared.event.record import RecordOut
 from shared.flow.flow import Flow, SendLimits
 from shared.retry.attempt import Attempt, Failed, Failure, Responded, classify
 from shared.retry.schedule import RetrySchedule
+from tests.support.deliver_runs import new_folder
 from tests.support.samples import NOW_MS, a_history, an_envelope
 
 # One request at a time: what ends first of several is for the event loop to say.
@@ -60,7 +61,7 @@ def drained(
 ) -> tuple[list[RecordOut], int, Flow]:
     """What a real-time task leaves of events that come so many at a time."""
     courier = FakeCourier(script)
-    store = FlowStore(None)
+    store = FlowStore(new_folder())
     dispatcher = Dispatcher(
         courier,  # type: ignore[arg-type]  # it has what a dispatcher asks for
         Permits("task", store, LIMITS, calm_s),
