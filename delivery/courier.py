@@ -88,7 +88,7 @@ class Courier:
 
 def _read_report(attempt: Attempt, batch: Batch) -> tuple[Attempt, Mapping[int, int]]:
     """The attempt, and the events that its reply names as failed, with the status of each."""
-    if not isinstance(attempt, Responded) or not attempt.report:
+    if not isinstance(attempt, Responded) or not (attempt.report or attempt.is_report):
         return attempt, {}
     ids = [tried.envelope.event_id for tried in batch.tried()]
     try:

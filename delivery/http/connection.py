@@ -12,11 +12,14 @@ from dataclasses import dataclass, field
 
 import httptools
 
+from delivery.http.partial_reply import MULTI_STATUS, PARTIAL_TYPE
 from shared.retry.attempt import Failure
 
-# Enough to use the connection again after any sensible reply, and for a result for each event of a
-# batch; more is not read. A head alone must fit as well.
+# Enough to use the connection again after any sensible reply; more is not read. A head alone must
+# fit as well.
 REPLY_BYTES_MAX = 65_536
+# Of a report on each event of a batch: ten thousand of them with long ids are 2 MB.
+REPORT_BYTES_MAX = 4 * 1024 * 1024
 _SWITCHING_PROTOCOLS = 101
 _FIRST_FINAL_STATUS = 200
 
@@ -28,6 +31,21 @@ class Reply:
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
+    # Whether that was all of the body.
+    is_whole: bool = True
+
+    @property
+    def is_success(self) -> bool:
+        return 200 <= self.status <= 299  # noqa: PLR2004 - the success class of RFC 9110
+
+    @property
+    def is_report(self) -> bool:
+        """Whether its media type says that it tells of the events of a batch one by one."""
+        return self.headers.get("content-type", "").lower().startswith(PARTIAL_TYPE)
+
+    @property
+    def may_report(self) -> bool:
+        return self.is_success and (self.status == MULTI_STATUS or self.is_report)
 
 
 class ExchangeError(Exception):
@@ -58,12 +76,14 @@ class Connection(asyncio.Protocol):
         self._status = 0
         self._headers: dict[str, str] = {}
         self._body = bytearray()
+        self._body_bytes_max = REPLY_BYTES_MAX
 
     @property
     def peer(self) -> str:
-        """The address on the other side, as the kernel sees it."""
+        """The address on the other side, as the kernel sees it; nothing if that has gone again."""
         assert self._transport is not None, "connected"
-        return str(self._transport.get_extra_info("peername")[0])
+        peer = self._transport.get_extra_info("peername")
+        return str(peer[0]) if peer else ""
 
     @property
     def is_usable(self) -> bool:
@@ -124,7 +144,7 @@ class Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self._finish(is_reusable=False)
+            self._finish(is_reusable=False, is_whole=False)
         except httptools.HttpParserError as error:
             self._end(Failure.RESPONSE_UNREADABLE, f"not HTTP/1.1: {error}")
         if not self._has_head and self._received_bytes > REPLY_BYTES_MAX:
@@ -136,6 +156,11 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_reusable = False
+        if self._has_head:
+            # A body that nothing frames ends with its connection.
+            is_framed = self._headers.keys() & {"content-length", "transfer-encoding"}
+            self._finish(is_reusable=False, is_whole=exc is None and not is_framed)
+            return
         if self._received_bytes:
             self._end(Failure.RESPONSE_UNREADABLE, "closed in the middle of the head")
             return
@@ -155,18 +180,20 @@ class Connection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         self._status = self._parser.get_status_code()
         self._has_head = self._is_final
+        if Reply(self._status, self._headers).may_report:
+            self._body_bytes_max = REPORT_BYTES_MAX
         if not self._is_final:
             self._headers = {}
 
     def on_body(self, body: bytes) -> None:
         self._body += body
-        if len(self._body) >= REPLY_BYTES_MAX:
-            del self._body[REPLY_BYTES_MAX:]
-            self._finish(is_reusable=False)
+        if len(self._body) > self._body_bytes_max:
+            del self._body[self._body_bytes_max :]
+            self._finish(is_reusable=False, is_whole=False)
 
     def on_message_complete(self) -> None:
         if self._is_final:
-            self._finish(is_reusable=self._parser.should_keep_alive())
+            self._finish(is_reusable=self._parser.should_keep_alive(), is_whole=True)
 
     @property
     def _is_final(self) -> bool:
@@ -178,6 +205,7 @@ class Connection(asyncio.Protocol):
         self._status = 0
         self._headers = {}
         self._body = bytearray()
+        self._body_bytes_max = REPLY_BYTES_MAX
 
     def _on_deadline(self) -> None:
         if self._is_unsent:
@@ -188,13 +216,13 @@ class Connection(asyncio.Protocol):
     def _end(self, failure: Failure, detail: str, *, is_stale: bool = False) -> None:
         """Nothing more comes. With a head the answer is known, however little of its body came."""
         if self._has_head:
-            self._finish(is_reusable=False)
+            self._finish(is_reusable=False, is_whole=False)
         elif self._done is not None and not self._done.done():
             self._is_reusable = False
             self._done.set_exception(ExchangeError(failure, detail, is_stale=is_stale))
 
-    def _finish(self, *, is_reusable: bool) -> None:
+    def _finish(self, *, is_reusable: bool, is_whole: bool) -> None:
         if self._done is not None and not self._done.done():
             # An answer that overtakes its request leaves the rest of it in the connection.
             self._is_reusable = self._is_reusable and is_reusable and not self._is_unsent
-            self._done.set_result(Reply(self._status, self._headers, bytes(self._body)))
+            self._done.set_result(Reply(self._status, self._headers, bytes(self._body), is_whole))

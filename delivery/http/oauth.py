@@ -8,6 +8,7 @@ our asking. That is no failure of the destination, so the events wait and no att
 import asyncio
 import base64
 import json
+import math
 from collections.abc import Awaitable, Callable
 from urllib.parse import quote_plus, urlencode
 
@@ -19,6 +20,8 @@ from shared.retry.attempt import Failure
 _RENEW_AT = 0.8
 # When the service does not say how long a token lives (RFC 6749 only recommends that it does).
 _LIFE_S = 300.0
+# However long it is said to live, there is another one each day.
+_LIFE_S_MAX = 86_400.0
 _OK = 200
 # After a fetch that failed; a micro-batch of parked events later there is another one.
 _PAUSE_S = 5.0
@@ -82,8 +85,16 @@ def _read(reply: Reply) -> tuple[str, float]:
     try:
         fields = json.loads(reply.body)
         token, life_s = fields["access_token"], float(fields.get("expires_in") or _LIFE_S)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (
+        ArithmeticError,
+        KeyError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+    ) as error:
         raise ValueError("the token service answers no token") from error
-    if not isinstance(token, str) or not token.isascii() or not token.isprintable() or not token:
+    is_text = isinstance(token, str) and token.isascii() and token.isprintable()
+    if not is_text or not token or math.isnan(life_s):
         raise ValueError("the token service answers something else than a token")
-    return token, max(life_s, 1.0)
+    return token, min(max(life_s, 1.0), _LIFE_S_MAX)

@@ -1,20 +1,23 @@
 """Makes one HTTP exchange and says as an Attempt what came of it.
 
-Every error of the network becomes a value here. Redirects are never followed, proxies and other
-settings of the environment are ignored, an answer is read up to a cap, and one deadline covers the
-whole exchange, however slowly the bytes drip.
+Every error of the network becomes a value here, and so does one of ours (`internal`): others share
+the task. Redirects are never followed, proxies and other settings of the environment are ignored,
+an answer is read up to a cap, and one deadline covers the whole exchange, however slowly it drips.
 """
 
 import asyncio
 from collections.abc import Mapping
 
+import structlog
+
 from delivery.http.connection import ExchangeError
-from delivery.http.partial_reply import MULTI_STATUS, PARTIAL_TYPE
 from delivery.http.request_builder import RequestBuilder, SenderContext
 from shared.config.destination import Destination
-from shared.retry.attempt import Attempt, Failed, Responded, directive_of
+from shared.retry.attempt import Attempt, Failed, Failure, Responded, directive_of
 from shared.runtime.resolver import Resolve, Resolver
 from shared.runtime.secret_box import SecretBox
+
+log = structlog.get_logger()
 
 # What a dead letter shows of the reply: the first words of an error page.
 EXCERPT_CHARS_MAX = 256
@@ -47,19 +50,24 @@ class Sender:
             reply, is_resent = await builder.post(body, headers, until_s=until_s)
         except ExchangeError as error:
             return Failed(error.failure, error.detail[:EXCERPT_CHARS_MAX])
-        is_success = 200 <= reply.status <= 299  # noqa: PLR2004 - the success class of RFC 9110
-        is_report = reply.headers.get("content-type", "").startswith(PARTIAL_TYPE)
+        except Exception as error:
+            # A fault of ours that one destination brings out; others share the task.
+            log.exception("delivery.exchange_failed", destination=destination.id)
+            return Failed(Failure.INTERNAL, type(error).__name__)
         directive = directive_of(reply.headers.get("webhook-delivery", ""))
-        if is_success and (reply.status == MULTI_STATUS or is_report):
+        if reply.may_report:
+            if not reply.is_whole:
+                # It took a part of the batch, and nobody can tell which.
+                return Failed(Failure.RESPONSE_UNREADABLE, "a report that was cut")
             return Responded(
                 reply.status,
                 report=reply.body,
-                is_report=is_report,
+                is_report=reply.is_report,
                 is_resent=is_resent,
                 directive=directive,
             )
         excerpt = ""
-        if not is_success:
+        if not reply.is_success:
             # Four bytes make one character at the most.
             excerpt = reply.body[: 4 * EXCERPT_CHARS_MAX].decode(errors="replace")
         return Responded(

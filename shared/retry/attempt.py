@@ -36,6 +36,7 @@ class Failure(Enum):
     RESOLVER_DOWN = "resolver_down"
     SECRET_UNAVAILABLE = "secret_unavailable"  # noqa: S105 - a cause, not a secret
     TOKEN_UNAVAILABLE = "token_unavailable"  # noqa: S105 - as above
+    INTERNAL = "internal"
 
 
 class WebhookDirective(Enum):
@@ -185,6 +186,7 @@ def _classify_failure(failure: Failure) -> Verdict:
             | Failure.RESOLVER_DOWN
             | Failure.SECRET_UNAVAILABLE
             | Failure.TOKEN_UNAVAILABLE
+            | Failure.INTERNAL
         ):
             return Verdict(Outcome.PARK, reason)
         case _:

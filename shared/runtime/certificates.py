@@ -41,13 +41,17 @@ def identified_context(certificate_pem: str, key_pem: str) -> ssl.SSLContext:
     with tempfile.NamedTemporaryFile() as file:
         file.write(certificate_pem.encode() + b"\n" + encrypted)
         file.flush()
-        context.load_cert_chain(file.name, password=password)
+        try:
+            context.load_cert_chain(file.name, password=password)
+        except ssl.SSLError as error:
+            reason = (error.reason or "no reason given").lower().replace("_", " ")
+            raise CertificateError(f"OpenSSL refuses the pair: {reason}") from error
     return context
 
 
 def check_pair(certificate_pem: str, key_pem: str) -> None:
-    """CertificateError unless the key is that of the first certificate."""
-    _read_pair(certificate_pem, key_pem)
+    """CertificateError unless connections can be made with them."""
+    identified_context(certificate_pem, key_pem)
 
 
 def _read_pair(certificate_pem: str, key_pem: str) -> PrivateKeyTypes:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
 DAY = dt.timedelta(days=1)
@@ -25,7 +25,7 @@ class Authority:
         self,
         name: str,
         *,
-        key: ec.EllipticCurvePrivateKey | None = None,
+        key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | None = None,
         is_authority: bool = False,
     ) -> tuple[Path, Path]:
         """The files with a certificate and with its key."""

@@ -92,6 +92,34 @@ def test_a_token_is_fetched_once_and_used_again() -> None:
     assert request.body == b"grant_type=client_credentials&scope=events%3Awrite"
 
 
+# what the service says of a token's life -> whether there is a token
+LIVES = {
+    "1" * 400: False,
+    "9" * 5_000: False,
+    "NaN": False,
+    '"soon"': False,
+    "1e999": True,
+    "-5": True,
+    '"7200"': True,
+    "null": True,
+}
+
+
+@pytest.mark.parametrize("life", LIVES)
+def test_whatever_is_said_of_a_tokens_life_nothing_breaks(life: str) -> None:
+    said = b'{"access_token": "t", "expires_in": %b}' % life.encode()
+    with (
+        scripted_destination(lambda _, __: Reply(200, body=said)) as service,
+        scripted_destination() as destination,
+    ):
+        to = a_destination(destination.url, auth=an_oauth2(service.url))
+        (attempt,) = send(to)
+    if LIVES[life]:
+        assert attempt == Responded(200)
+    else:
+        assert failure([attempt]) is Failure.TOKEN_UNAVAILABLE
+
+
 def test_many_requests_wait_for_one_token() -> None:
     asked: list[Request] = []
 

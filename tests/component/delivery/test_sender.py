@@ -9,6 +9,7 @@ import time
 import pytest
 
 from delivery.http.connection import REPLY_BYTES_MAX
+from delivery.http.request_builder import RequestBuilder
 from delivery.http.sender import EXCERPT_CHARS_MAX, Sender
 from shared.config.destination import Destination
 from shared.retry.attempt import Attempt, Failed, Failure, Responded
@@ -301,3 +302,25 @@ def test_a_body_that_never_ends_is_decided_by_its_status() -> None:
     with raw_server(stall) as url:
         assert send(url, timeout_s=0.3) == Responded(200)
         released.set()
+
+
+def test_a_peer_that_resets_as_soon_as_it_is_connected_is_a_failure_like_others() -> None:
+    def hang_up(connection: socket.socket) -> None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    with raw_server(hang_up) as url:
+        attempts = send_times(url, 300)
+    failures = {failure(attempt) for attempt in attempts}
+    resets = {Failure.UNREACHABLE, Failure.RESET_AFTER_SENT, Failure.RESET_BEFORE_SENT}
+    assert failures <= resets | {Failure.CONNECT_REFUSED}
+
+
+def test_a_fault_of_ours_is_a_value_and_a_line_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(RequestBuilder, "post", fail)
+    assert send("http://127.0.0.1:9/") == Failed(Failure.INTERNAL, "RuntimeError")
+    assert "delivery.exchange_failed" in capsys.readouterr().out

@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
 
 from gateway.app import described
 from gateway.settings import Settings
@@ -269,6 +270,12 @@ def test_a_client_certificate_must_have_its_own_key(
     kept = {"certificate_pem": other}
     assert code(put(gateway, client_certificate=kept))[2] == "/client_certificate/key_pem"
     assert put(gateway, client_certificate={"certificate_pem": certificate}).status_code == 200
+    # What TLS would refuse at each connection is refused here.
+    short = rsa.generate_private_key(65_537, 1_024)
+    weak, weak_key = (file.read_text() for file in authority.sign("weak", key=short))
+    answer = put(gateway, client_certificate={"certificate_pem": weak, "key_pem": weak_key})
+    assert code(answer) == (400, "bad_object", "/client_certificate/key_pem")
+    assert "key too small" in answer.text
 
 
 @pytest.mark.parametrize(

@@ -95,6 +95,7 @@ FAILURES = {
     Failure.RESOLVER_DOWN: (PARK, False, False, False, False),
     Failure.SECRET_UNAVAILABLE: (PARK, False, False, False, False),
     Failure.TOKEN_UNAVAILABLE: (PARK, False, False, False, False),
+    Failure.INTERNAL: (PARK, False, False, False, False),
 }
 
 
