@@ -18,7 +18,7 @@ from shared.runtime.java.jars import (
     read_lock,
 )
 from shared.runtime.java.jars_lock import lock_text
-from shared.runtime.java.java import find_java, java_major, java_version
+from shared.runtime.java.java import find_java, java_version
 from shared.runtime.setup_error import SetupError
 
 _DONE = "\t[SUCCESSFUL ] org.apache.kafka#kafka-clients;4.3.1!kafka-clients.jar (531ms)"
@@ -30,7 +30,7 @@ def _jar(artifact: str, data: bytes = b"bytes") -> LockedJar:
 
 
 def test_the_lock_pins_what_the_design_names() -> None:
-    lock = read_lock(LOCK_PATH.read_text())
+    lock = read_lock()
     broker = {str(jar.coordinate) for jar in lock["broker"]}
     assert len(broker) == 46
     assert {
@@ -46,9 +46,8 @@ def test_the_lock_pins_what_the_design_names() -> None:
 
 
 def test_making_the_lock_from_what_it_says_gives_the_same_bytes() -> None:
-    text = LOCK_PATH.read_text()
-    sets = {name: list(reversed(jars)) for name, jars in reversed(read_lock(text).items())}
-    assert lock_text(sets) == text
+    sets = {name: list(reversed(jars)) for name, jars in reversed(read_lock().items())}
+    assert lock_text(sets) == LOCK_PATH.read_text()
 
 
 def test_only_what_is_not_there_is_missing(tmp_path: Path) -> None:
@@ -114,9 +113,13 @@ def test_the_line_with_the_cause_is_quoted() -> None:
     ],
 )
 def test_the_cache_folder_is_where_people_expect_it(
-    environ: dict[str, str], expected: Path
+    environ: dict[str, str], expected: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert default_cache(environ) == expected
+    for name in ("HIFI_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    assert default_cache() == expected
 
 
 @pytest.mark.parametrize(
@@ -129,21 +132,29 @@ def test_the_cache_folder_is_where_people_expect_it(
     ],
 )
 def test_java_says_its_version(text: str, version: str, major: int) -> None:
-    assert java_version(text) == version
-    assert java_major(version) == major
+    assert java_version(text) == (version, major)
 
 
-def test_no_java_is_one_sentence_with_the_install_command(tmp_path: Path) -> None:
+def test_no_java_is_one_sentence_with_the_install_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert java_version("Unable to locate a Java Runtime.") is None
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
     with pytest.raises(SetupError, match=r"Java 17 or newer .* none was found .* apt-get install"):
-        find_java({"PATH": str(tmp_path)})
+        find_java()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(SetupError, match=r"JAVA_HOME is .*unset JAVA_HOME"):
-        find_java({"JAVA_HOME": str(tmp_path), "PATH": str(tmp_path)})
+        find_java()
 
 
-def test_an_old_java_is_refused_by_its_number(tmp_path: Path) -> None:
+def test_an_old_java_is_refused_by_its_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     java = tmp_path / "java"
     java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.22\"' >&2\n")
     java.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
     with pytest.raises(SetupError, match=rf"Java 17 or newer is needed, and {java} is Java 11"):
-        find_java({"PATH": str(tmp_path)})
+        find_java()
