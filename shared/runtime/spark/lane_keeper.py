@@ -7,9 +7,9 @@ is made after the micro-batch under way, however long that takes.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -37,12 +37,6 @@ _DATA_LOSS_ADVICE = (
 
 W = TypeVar("W")
 HoldLane = Callable[[str], AbstractContextManager[None]]
-
-
-@contextmanager
-def hold_nothing(_: str) -> Iterator[None]:
-    """For lanes that nobody else could run."""
-    yield
 
 
 class LaneObserver(Protocol):
@@ -78,7 +72,7 @@ class LaneKeeper(Generic[W]):
         *,
         drain_s: float,
         stalled_after_s: float,
-        hold: HoldLane = hold_nothing,
+        hold: HoldLane = lambda _: nullcontext(),
         can_wait: Callable[[W, W], bool] = lambda _, __: False,
         on_progress: Callable[[str, Mapping[str, Any]], None] = lambda _, __: None,
     ) -> None:
@@ -192,7 +186,7 @@ class LaneKeeper(Generic[W]):
                     )
             lane.micro_batch_seen = last["batchId"]
             self._on_progress(name, last)
-        elif not _status(query)["isTriggerActive"]:
+        elif not query.status["isTriggerActive"]:
             # Idle, which is progress as well: there is nothing to do.
             lane.progress_s = now_s
         age_s = now_s - lane.progress_s
@@ -207,7 +201,7 @@ class LaneKeeper(Generic[W]):
                 lane=name,
                 no_progress_for_s=round(age_s, 1),
                 # Spark's words for where it stands: reading offsets, processing, committing.
-                doing=_status(query)["message"],
+                doing=query.status["message"],
             )
         elif lane.is_stalled and not is_stalled:
             log.info("lane.goes_on", lane=name)
@@ -231,11 +225,6 @@ class LaneKeeper(Generic[W]):
         self._observer.lane_up(name, is_up=False)
         self._observer.lane_stalled(name, for_s=0)
         log.info("lane.stopped", lane=name, is_drained=is_drained)
-
-
-def _status(query: StreamingQuery) -> dict[str, Any]:
-    status: dict[str, Any] = query.status
-    return status
 
 
 def _first_line(error: object) -> str:
