@@ -53,10 +53,10 @@ def steps_of(found: FoundEvent, schedule: RetrySchedule) -> list[TrailStep]:
             (_place(envelope.origin),),
         ),
     ]
-    for receipt in found.receipts:
+    for receipt in found.trail.receipts:
         steps += _attempt(receipt)
     delays_s = {retry_topic(tier.name): tier.delay_s for tier in schedule.tiers}
-    for kept in found.retries:
+    for kept in found.trail.retries:
         delay_s = delays_s.get(kept.place.topic, 0.0)
         due_ms = kept.stored_at_ms + round(delay_s * 1000)
         facts = (_place(kept.place), ("due", wording.moment(due_ms)), *_history(kept))
@@ -65,7 +65,7 @@ def steps_of(found: FoundEvent, schedule: RetrySchedule) -> list[TrailStep]:
                  f"Waits {wording.duration(delay_s)} for its next attempt at"
                  f" {kept.envelope.destination_id}", facts)
         )  # fmt: skip
-    for kept in found.dead:
+    for kept in found.trail.dead:
         reason = _header(kept, REASON)
         facts = (_place(kept.place), ("died at", _when(_header(kept, DEAD_AT))), *_history(kept))
         steps.append(
@@ -148,7 +148,7 @@ def _timeline(
     first_ms = steps[0].at_ms
     more = (
         NOTHING
-        if found.is_whole
+        if found.trail.is_whole
         else tag("p", "There may be more: reading took too long to look at all.", class_="warn")
     )
     return tag(

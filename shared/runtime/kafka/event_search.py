@@ -14,8 +14,7 @@ from shared.event.envelope import Envelope, open_stream_record
 from shared.event.record import KafkaPartition, Origin, RecordIn
 from shared.event.topics import ACKED, DEAD, RECEIPTS, retry_topic, stream_topic
 from shared.proof.acked import AckedRequest
-from shared.proof.receipt import Receipt
-from shared.proof.trail import Kept, Trail
+from shared.proof.trail import Trail
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.kafka.reader import KafkaReader, open_reader
 
@@ -37,11 +36,7 @@ class FoundEvent:
 
     envelope: Envelope
     stored_at_ms: int
-    receipts: tuple[Receipt, ...] = ()
-    retries: tuple[Kept, ...] = ()
-    dead: tuple[Kept, ...] = ()
-    # False: there was more to read than the time allowed.
-    is_whole: bool = True
+    trail: Trail
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +53,6 @@ class _Progress:
     records_read: int = 0
     oldest_ms: int | None = None
     found: list[tuple[Envelope, int]] = field(default_factory=list)
-
-    @property
-    def is_late(self) -> bool:
-        return time.monotonic() > self.until_s
 
 
 class EventSearch:
@@ -85,11 +76,10 @@ class EventSearch:
                 await _found_event(log, envelope, stored_at_ms)
                 for envelope, stored_at_ms in progress.found
             ]
-            return SearchResult(
-                tuple(sorted(events, key=_newest_first)),
-                progress.records_read,
-                None if is_whole else progress.oldest_ms,
-            )
+            # The newest first.
+            events.sort(key=lambda event: (-event.stored_at_ms, -event.envelope.origin.offset))
+            back_to_ms = None if is_whole else progress.oldest_ms
+            return SearchResult(tuple(events), progress.records_read, back_to_ms)
 
 
 async def find_request(
@@ -107,16 +97,15 @@ async def find_request(
         )
         request.take(record.value)
 
-    def is_over() -> bool:
-        return request.is_complete
-
     async with _open(bootstrap_servers) as log:
         spans = await log.spans([ACKED])
         firsts = await log.offsets_at(dict.fromkeys(spans, since_ms - _CLOCK_SLACK_MS))
         at = {partition: firsts.get(partition, end) for partition, (_, end) in spans.items()}
         while True:
             ranges = {partition: (at[partition], end) for partition, (_, end) in spans.items()}
-            left = await log.range(ranges).each(take, until_s=until_s, is_over=is_over)
+            left = await log.range(ranges).each(
+                take, until_s=until_s, is_over=lambda: request.is_complete
+            )
             if left:
                 request.read_until_ms = min(
                     newest_ms.get(partition, since_ms) for partition in left
@@ -144,10 +133,6 @@ def _open(bootstrap_servers: str) -> AbstractAsyncContextManager[KafkaReader]:
     return open_reader(bootstrap_servers, request_timeout_ms=_REQUEST_TIMEOUT_MS)
 
 
-def _newest_first(event: FoundEvent) -> tuple[int, int]:
-    return -event.stored_at_ms, -event.envelope.origin.offset
-
-
 async def _walk_back(
     log: KafkaReader, topic: str, event_id: str, progress: _Progress, *, before_ms: int | None
 ) -> bool:
@@ -173,7 +158,7 @@ async def _walk_back(
         }
         if not ranges:
             return True
-        if progress.is_late or await log.range(ranges).each(look, until_s=progress.until_s):
+        if await log.range(ranges).each(look, until_s=progress.until_s):
             return False
         ends |= {partition: begin for partition, (begin, _) in ranges.items()}
     return True
@@ -182,14 +167,7 @@ async def _walk_back(
 async def _found_event(log: KafkaReader, envelope: Envelope, stored_at_ms: int) -> FoundEvent:
     trail = await _follow(log, [envelope.origin], stored_at_ms, ())
     trail.receipts.sort(key=lambda receipt: receipt.started_at_ms)
-    return FoundEvent(
-        envelope,
-        stored_at_ms,
-        tuple(trail.receipts),
-        tuple(trail.retries),
-        tuple(trail.dead),
-        trail.is_whole,
-    )
+    return FoundEvent(envelope, stored_at_ms, trail)
 
 
 async def _follow(

@@ -52,11 +52,6 @@ class LanePositions:
             with self._lock:
                 self._newest[lane] = position
 
-    @property
-    def has_news(self) -> bool:
-        """Whether something is still to be told."""
-        return bool(self._newest)
-
     async def commit(self) -> None:
         """Tell Kafka; what it does not take now is told the next time."""
         with self._lock:

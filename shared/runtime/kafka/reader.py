@@ -25,11 +25,6 @@ _RECORDS_MAX = 500
 _SILENCE_S_MAX = 30.0
 
 
-def never() -> bool:
-    """For ranges that are read to their end."""
-    return False
-
-
 class KafkaReader:
     """Made by `open_reader` or `start_reader`."""
 
@@ -149,7 +144,7 @@ class RangeRead:
         take: Callable[[RecordIn], None],
         *,
         until_s: float = math.inf,
-        is_over: Callable[[], bool] = never,
+        is_over: Callable[[], bool] = lambda: False,
     ) -> set[KafkaPartition]:
         """Show `take` the records until it `is_over`; returns what time did not allow."""
         while self._unread and not is_over():

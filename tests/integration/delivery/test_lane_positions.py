@@ -29,7 +29,7 @@ def test_positions_are_those_of_a_consumer_group(kafka: Cluster) -> None:
         positions.begin("places/new", {})
         async with asyncio.timeout(60):
             # The first group ever makes Kafka create its topic for them.
-            while positions.has_news:
+            while positions._newest:
                 await positions.commit()
                 await asyncio.sleep(0.1)
         await positions.close()
