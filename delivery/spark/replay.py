@@ -17,8 +17,7 @@ from delivery.settings import DeliverySettings
 from delivery.spark.task import deliver_stream
 from shared.config.destination import Destination
 from shared.event.record import KafkaPartition, Position
-from shared.runtime.checkpoint import starting_offsets
-from shared.runtime.kafka.spark_options import range_options, sink_options
+from shared.runtime.kafka.spark_options import range_options, sink_options, starting_offsets
 from shared.runtime.setup_error import UsageError
 from shared.runtime.spark.arrow_rows import COLUMNS_IN, SCHEMA_OUT
 from shared.runtime.spark.session import map_arrow

@@ -14,7 +14,6 @@ from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
     PrivateFormat,
-    PublicFormat,
     load_pem_private_key,
 )
 
@@ -32,7 +31,7 @@ def client_context() -> ssl.SSLContext:
 
 def identified_context(certificate_pem: str, key_pem: str) -> ssl.SSLContext:
     """The same, with a certificate that says who we are."""
-    key = _read_pair(certificate_pem, key_pem)
+    key = check_pair(certificate_pem, key_pem)
     password = secrets.token_bytes(32)
     encrypted = key.private_bytes(
         Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(password)
@@ -45,12 +44,8 @@ def identified_context(certificate_pem: str, key_pem: str) -> ssl.SSLContext:
     return context
 
 
-def check_pair(certificate_pem: str, key_pem: str) -> None:
-    """CertificateError unless the key is that of the first certificate."""
-    _read_pair(certificate_pem, key_pem)
-
-
-def _read_pair(certificate_pem: str, key_pem: str) -> PrivateKeyTypes:
+def check_pair(certificate_pem: str, key_pem: str) -> PrivateKeyTypes:
+    """The key, opened; CertificateError unless it is that of the first certificate."""
     try:
         certificate = x509.load_pem_x509_certificates(certificate_pem.encode())[0]
     except (ValueError, IndexError) as error:
@@ -59,11 +54,6 @@ def _read_pair(certificate_pem: str, key_pem: str) -> PrivateKeyTypes:
         key = load_pem_private_key(key_pem.encode(), password=None)
     except (ValueError, TypeError) as error:
         raise CertificateError("key_pem is not a private key in PEM without a password") from error
-    if _public_bytes(key.public_key()) != _public_bytes(certificate.public_key()):
+    if key.public_key() != certificate.public_key():
         raise CertificateError("key_pem is not the key of certificate_pem")
     return key
-
-
-def _public_bytes(key: object) -> bytes:
-    encoded: bytes = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)  # type: ignore[attr-defined]  # every kind has it
-    return encoded

@@ -2,6 +2,7 @@
 
 import ipaddress
 import sys
+from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
@@ -29,6 +30,17 @@ class ServiceSettings(BaseSettings):
 
     bootstrap_servers: str = f"{defaults.HOST}:{defaults.KAFKA_PORT}"
     log_level: LogLevel = "info"
+
+
+class SparkServiceSettings(ServiceSettings):
+    """The same for services that run Spark, and show their metrics on a port."""
+
+    # What the service owns: on durable storage, and one owner only.
+    folder: Path
+    # None: the cache that every Hifi command shares.
+    jars_cache: Path | None = None
+    metrics_host: str = defaults.HOST
+    metrics_port: Port
 
 
 class SecretSettings(BaseSettings):

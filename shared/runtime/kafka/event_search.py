@@ -48,10 +48,13 @@ class SearchResult:
 
 
 @dataclass(slots=True)
-class _Progress:
-    until_s: float
+class _Walk:
+    """What a walk back through a topic has come by."""
+
     records_read: int = 0
     oldest_ms: int | None = None
+    # Looked at the whole log, or found something.
+    is_done: bool = False
     found: list[tuple[Envelope, int]] = field(default_factory=list)
 
 
@@ -68,18 +71,15 @@ class EventSearch:
     ) -> SearchResult:
         """The newest events of this id, at most `SEARCH_S_MAX` s of reading back."""
         async with self._turn, _open(self._bootstrap_servers) as log:
-            progress = _Progress(time.monotonic() + SEARCH_S_MAX)
-            is_whole = await _walk_back(
-                log, stream_topic(stream), event_id, progress, before_ms=before_ms
-            )
+            walk = await _walk_back(log, stream_topic(stream), event_id, before_ms=before_ms)
             events = [
                 await _found_event(log, envelope, stored_at_ms)
-                for envelope, stored_at_ms in progress.found
+                for envelope, stored_at_ms in walk.found
             ]
             # The newest first.
             events.sort(key=lambda event: (-event.stored_at_ms, -event.envelope.origin.offset))
-            back_to_ms = None if is_whole else progress.oldest_ms
-            return SearchResult(tuple(events), progress.records_read, back_to_ms)
+            back_to_ms = None if walk.is_done else walk.oldest_ms
+            return SearchResult(tuple(events), walk.records_read, back_to_ms)
 
 
 async def find_request(
@@ -98,11 +98,10 @@ async def find_request(
         request.take(record.value)
 
     async with _open(bootstrap_servers) as log:
-        spans = await log.spans([ACKED])
-        firsts = await log.offsets_at(dict.fromkeys(spans, since_ms - _CLOCK_SLACK_MS))
-        at = {partition: firsts.get(partition, end) for partition, (_, end) in spans.items()}
+        ends = await log.ends([ACKED])
+        at = {**ends, **await log.offsets_at(dict.fromkeys(ends, since_ms - _CLOCK_SLACK_MS))}
         while True:
-            ranges = {partition: (at[partition], end) for partition, (_, end) in spans.items()}
+            ranges = {partition: (at[partition], end) for partition, end in ends.items()}
             left = await log.range(ranges).each(
                 take, until_s=until_s, is_over=lambda: request.is_complete
             )
@@ -113,8 +112,7 @@ async def find_request(
             if left or request.is_complete or time.monotonic() > wait_until_s:
                 return request
             await asyncio.sleep(_LOOK_S)
-            at = {partition: end for partition, (_, end) in spans.items()}
-            spans = await log.spans([ACKED])
+            at, ends = ends, await log.ends([ACKED])
 
 
 async def find_trail(
@@ -134,34 +132,36 @@ def _open(bootstrap_servers: str) -> AbstractAsyncContextManager[KafkaReader]:
 
 
 async def _walk_back(
-    log: KafkaReader, topic: str, event_id: str, progress: _Progress, *, before_ms: int | None
-) -> bool:
-    """Read chunk by chunk from the end until something is found; False when time ran out."""
+    log: KafkaReader, topic: str, event_id: str, *, before_ms: int | None
+) -> _Walk:
+    """Read chunk by chunk from the end until something is found, or time runs out."""
+    walk, until_s = _Walk(), time.monotonic() + SEARCH_S_MAX
     spans = await log.spans([topic])
     ends = {partition: end for partition, (_, end) in spans.items()}
 
     def look(record: RecordIn) -> None:
-        progress.records_read += 1
-        before, at_ms = progress.oldest_ms, record.timestamp_ms
-        progress.oldest_ms = at_ms if before is None else min(before, at_ms)
+        walk.records_read += 1
+        at_ms = record.timestamp_ms
+        walk.oldest_ms = at_ms if walk.oldest_ms is None else min(walk.oldest_ms, at_ms)
         envelope = open_stream_record(record)
         if envelope.event_id == event_id:
-            progress.found.append((envelope, at_ms))
+            walk.found.append((envelope, at_ms))
 
     if before_ms is not None:
         ends |= await log.offsets_at(dict.fromkeys(spans, before_ms))
-    while not progress.found:
+    while not walk.found:
         ranges = {
             partition: (max(start, ends[partition] - _CHUNK), ends[partition])
             for partition, (start, _) in spans.items()
             if ends[partition] > start
         }
         if not ranges:
-            return True
-        if await log.range(ranges).each(look, until_s=progress.until_s):
-            return False
+            break
+        if await log.range(ranges).each(look, until_s=until_s):
+            return walk
         ends |= {partition: begin for partition, (begin, _) in ranges.items()}
-    return True
+    walk.is_done = True
+    return walk
 
 
 async def _found_event(log: KafkaReader, envelope: Envelope, stored_at_ms: int) -> FoundEvent:

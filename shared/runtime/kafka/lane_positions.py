@@ -17,8 +17,8 @@ from aiokafka.protocol.coordination import FindCoordinatorRequest
 
 from shared.event.record import KafkaPartition, Position
 from shared.event.topics import lane_group
-from shared.runtime.checkpoint import by_partition, by_topic
 from shared.runtime.kafka.clients import new_client, start_client
+from shared.runtime.kafka.spark_options import by_partition, by_topic
 from shared.runtime.setup_error import KafkaUnavailableError
 
 log = structlog.get_logger()

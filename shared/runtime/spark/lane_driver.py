@@ -24,13 +24,12 @@ from shared.config.destination import Destination
 from shared.event.record import Position
 from shared.flow.flow_record import FlowRecord
 from shared.retry.schedule import RetrySchedule
-from shared.runtime import defaults
 from shared.runtime.kafka.config_topic import ConfigFeed
 from shared.runtime.kafka.lane_positions import LanePositions
 from shared.runtime.kafka.state_topic import StateFeed
 from shared.runtime.logs import configure_logs
 from shared.runtime.one_owner import own_folder
-from shared.runtime.settings import Port, SecretSettings, ServiceSettings
+from shared.runtime.settings import SecretSettings, SparkServiceSettings
 from shared.runtime.setup_error import OperatorError
 from shared.runtime.spark.lane_keeper import HoldLane, LaneKeeper, LaneObserver
 from shared.runtime.spark.session import SparkSettings, running_spark
@@ -47,15 +46,9 @@ W = TypeVar("W")
 Flows: TypeAlias = Mapping[str, FlowRecord]
 
 
-class LaneDriverSettings(ServiceSettings, SecretSettings):
+class LaneDriverSettings(SparkServiceSettings, SecretSettings):
     """What may be set for either process; a subclass gives the prefix and the defaults."""
 
-    # Checkpoints and scratch space: on durable storage, and one writer only.
-    folder: Path
-    # None: the cache that every Hifi command shares.
-    jars_cache: Path | None = None
-    metrics_host: str = defaults.HOST
-    metrics_port: Port
     # Spark waits for HTTP most of the time; 1 GB holds the lanes of a small machine.
     heap_mb: int = Field(default=1024, ge=512)
     # Tasks at the same time: at least the Kafka partitions of all lanes that must not wait.
