@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from typing import NamedTuple, Self
 from xml.sax.saxutils import quoteattr
 
 from shared.runtime.java.java import find_java
@@ -33,28 +32,15 @@ _PLACE = "[organisation]/[module]/[revision]/[artifact]-[revision].[ext]"
 _FETCHED = re.compile(r"\[SUCCESSFUL \] (.+)#(.+);(.+)!")
 
 
-class Coordinate(NamedTuple):
-    """What a jar is called in the registry."""
-
-    group: str
-    artifact: str
-    version: str
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        return cls(*text.split(":"))
-
-    def __str__(self) -> str:
-        return ":".join(self)
-
-    @property
-    def file_name(self) -> str:
-        return f"{self.artifact}-{self.version}.jar"
+def file_name(coordinate: str) -> str:
+    """The name of the jar group:artifact:version."""
+    _, artifact, version = coordinate.split(":")
+    return f"{artifact}-{version}.jar"
 
 
 @contextmanager
 def fetched_jars(
-    wanted: Sequence[Coordinate],
+    wanted: Sequence[str],
     *,
     folder: Path | None = None,
     settings: Path | None,
@@ -100,14 +86,14 @@ def _run(argv: Sequence[str], on_line: Callable[[str], object]) -> None:
         )
 
 
-def ivy_xml(wanted: Sequence[Coordinate], *, transitive: bool) -> str:
+def ivy_xml(wanted: Sequence[str], *, transitive: bool) -> str:
     # A module read without its pom has every artifact in every configuration.
     conf = "default->default" if transitive else "default->*"
     rows = "\n".join(
-        f"    <dependency org={quoteattr(artifact.group)} name={quoteattr(artifact.artifact)} "
-        f"rev={quoteattr(artifact.version)} conf={quoteattr(conf)} "
+        f"    <dependency org={quoteattr(group)} name={quoteattr(artifact)} "
+        f"rev={quoteattr(version)} conf={quoteattr(conf)} "
         f'transitive="{str(transitive).lower()}"/>'
-        for artifact in wanted
+        for group, artifact, version in (coordinate.split(":") for coordinate in wanted)
     )
     return (
         '<ivy-module version="2.0">\n'
@@ -118,10 +104,10 @@ def ivy_xml(wanted: Sequence[Coordinate], *, transitive: bool) -> str:
     )
 
 
-def fetched(line: str) -> Coordinate | None:
+def fetched(line: str) -> str | None:
     """The coordinate in Ivy's line about a finished download, or None for any other line."""
     match = _FETCHED.search(line)
-    return Coordinate(*match.groups()) if match else None
+    return ":".join(match.groups()) if match else None
 
 
 def last_error(lines: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from shared.runtime.java.ivy import Coordinate, fetched, fetched_jars
+from shared.runtime.java.ivy import fetched, fetched_jars, file_name
 from shared.runtime.setup_error import SetupError
 
 JarSet: TypeAlias = Literal["broker", "spark"]
@@ -23,9 +23,13 @@ _HASH_THREADS = 4
 
 @dataclass(frozen=True, slots=True)
 class LockedJar:
-    coordinate: Coordinate
+    coordinate: str
     sha256: str
     size_bytes: int
+
+    @property
+    def file_name(self) -> str:
+        return file_name(self.coordinate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,7 @@ def ensure_jars(
             if missing:
                 report = _report(jar_set, missing, on_progress)
                 _fetch(missing, folder=folder, ivy_settings=ivy_settings, report=report)
-    return [folder / jar.coordinate.file_name for jar in locked]
+    return [folder / jar.file_name for jar in locked]
 
 
 def default_cache() -> Path:
@@ -77,10 +81,7 @@ def default_cache() -> Path:
 def read_lock() -> dict[str, list[LockedJar]]:
     """The jars of each set."""
     return {
-        jar_set: [
-            LockedJar(Coordinate.parse(row["coordinate"]), row["sha256"], row["size_bytes"])
-            for row in rows
-        ]
+        jar_set: [LockedJar(**row) for row in rows]
         for jar_set, rows in tomllib.loads(LOCK_PATH.read_text()).items()
     }
 
@@ -98,7 +99,7 @@ def sha256_of(path: Path) -> str:
 
 
 def _is_present(jar: LockedJar, folder: Path) -> bool:
-    path = folder / jar.coordinate.file_name
+    path = folder / jar.file_name
     try:
         actual = sha256_of(path)
     except FileNotFoundError:
@@ -127,7 +128,7 @@ def _report(
         if coordinate in awaited:
             del awaited[coordinate]
             done, size = total - len(awaited), size_total - sum(awaited.values())
-            name = coordinate.file_name
+            name = file_name(coordinate)
             on_progress(JarProgress(jar_set, name, done, total, size, size_total))
 
     return read_line
@@ -146,15 +147,14 @@ def _fetch(
     with fetched_jars(wanted, folder=folder.parent, settings=ivy_settings, on_line=report) as paths:
         by_name = {path.name: path for path in paths}
         for jar in missing:
-            path = by_name.get(jar.coordinate.file_name)
+            path = by_name.get(jar.file_name)
             if path is None:
                 raise SetupError(
                     f"Ivy did not bring {jar.coordinate}: check the Ivy settings, and run again."
                 )
             _check(jar, sha256_of(path), path, mend="the registry sent other bytes: tell its owner")
         for jar in missing:
-            name = jar.coordinate.file_name
-            by_name[name].replace(folder / name)
+            by_name[jar.file_name].replace(folder / jar.file_name)
 
 
 @contextlib.contextmanager

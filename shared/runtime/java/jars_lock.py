@@ -4,7 +4,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from shared.runtime.java.ivy import Coordinate, fetched_jars
+from shared.runtime.java.ivy import fetched_jars
 from shared.runtime.java.jars import LOCK_PATH, LockedJar, sha256_of
 
 # What we choose; everything else in the lock follows from it.
@@ -43,7 +43,7 @@ def lock_text(sets: Mapping[str, Sequence[LockedJar]]) -> str:
         f'\n[[{name}]]\ncoordinate = "{jar.coordinate}"\n'
         f'sha256 = "{jar.sha256}"\nsize_bytes = {jar.size_bytes}\n'
         for name, jars in sorted(sets.items())
-        for jar in sorted(jars, key=lambda jar: jar.coordinate)
+        for jar in sorted(jars, key=lambda jar: jar.coordinate.split(":"))
     ]
     return _HEADER + "".join(rows)
 
@@ -52,21 +52,21 @@ def _resolve(
     wanted: Sequence[str], *, transitive: bool, ivy_settings: Path | None
 ) -> list[LockedJar]:
     with fetched_jars(
-        [Coordinate.parse(text) for text in wanted],
+        wanted,
         settings=ivy_settings,
         transitive=transitive,
         on_line=lambda line: sys.stderr.write(f"{line}\n"),
     ) as paths:
         jars = [_locked(path) for path in paths]
-    names = [jar.coordinate.file_name for jar in jars]
+    names = [jar.file_name for jar in jars]
     assert len(set(names)) == len(names), "two jars would have the same file name"
     return jars
 
 
 def _locked(path: Path) -> LockedJar:
-    coordinate = Coordinate(*path.parts[-4:-1])
-    assert coordinate.file_name == path.name, f"{path} is not named after its coordinate"
-    return LockedJar(coordinate, sha256_of(path), path.stat().st_size)
+    jar = LockedJar(":".join(path.parts[-4:-1]), sha256_of(path), path.stat().st_size)
+    assert jar.file_name == path.name, f"{path} is not named after its coordinate"
+    return jar
 
 
 if __name__ == "__main__":

@@ -72,10 +72,11 @@ class EventSearch:
         """The newest events of this id, at most `SEARCH_S_MAX` s of reading back."""
         async with self._turn, _open(self._bootstrap_servers) as log:
             walk = await _walk_back(log, stream_topic(stream), event_id, before_ms=before_ms)
-            events = [
-                await _found_event(log, envelope, stored_at_ms)
-                for envelope, stored_at_ms in walk.found
-            ]
+            events: list[FoundEvent] = []
+            for envelope, stored_at_ms in walk.found:
+                trail = await _follow(log, [envelope.origin], stored_at_ms, ())
+                trail.receipts.sort(key=lambda receipt: receipt.started_at_ms)
+                events.append(FoundEvent(envelope, stored_at_ms, trail))
             # The newest first.
             events.sort(key=lambda event: (-event.stored_at_ms, -event.envelope.origin.offset))
             back_to_ms = None if walk.is_done else walk.oldest_ms
@@ -162,12 +163,6 @@ async def _walk_back(
         ends |= {partition: begin for partition, (begin, _) in ranges.items()}
     walk.is_done = True
     return walk
-
-
-async def _found_event(log: KafkaReader, envelope: Envelope, stored_at_ms: int) -> FoundEvent:
-    trail = await _follow(log, [envelope.origin], stored_at_ms, ())
-    trail.receipts.sort(key=lambda receipt: receipt.started_at_ms)
-    return FoundEvent(envelope, stored_at_ms, trail)
 
 
 async def _follow(

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 import structlog
 
-from shared.event.record import Position, RecordIn
+from shared.event.record import Position
 from shared.runtime.kafka.clients import kafka_errors
 from shared.runtime.kafka.reader import Follow, KafkaReader, start_reader
 from shared.runtime.setup_error import SetupError
@@ -162,15 +162,11 @@ class TopicFeed(Generic[T]):
             self._answered_at_ms = follow.answered_at_ms
             self._heard_at_s = monotonic()
         for record in records:
-            value = self._folded(value, record)
+            try:
+                value = self._fold(value, record.key or b"", record.value)
+            except (ValueError, TypeError) as error:
+                # One bad record must not stop the others; what it is about stays as it was.
+                log.warning(
+                    "feed.record_refused", topic=self._topic, key=str(record.key), error=str(error)
+                )
         return value
-
-    def _folded(self, value: T, record: RecordIn) -> T:
-        try:
-            return self._fold(value, record.key or b"", record.value)
-        except (ValueError, TypeError) as error:
-            # One bad record must not stop the others; what it is about stays as it was.
-            log.warning(
-                "feed.record_refused", topic=self._topic, key=str(record.key), error=str(error)
-            )
-            return value

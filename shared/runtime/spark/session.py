@@ -58,13 +58,6 @@ _JVM_END_TIMEOUT_S = 20.0
 _SMALL_MACHINE_CORES = 4
 # The quick compiler alone, and the collector without threads of its own.
 _SMALL_MACHINE_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-# Plain local mode never retries a task; with this, four tries as on a cluster.
-_TASK_TRIES = 4
-# Rows per Arrow batch: 20 requests of 500 events to send side by side.
-_ARROW_ROWS = 10_000
-# How often an idle query asks Kafka for new offsets. The default of 10 ms costs a tenth of a core
-# for each query; 50 ms adds 25 ms to the mean latency of an event that meets an idle lane.
-_POLLING_DELAY = "50ms"
 
 
 @contextmanager
@@ -120,7 +113,8 @@ def _options(
     log_options = files("shared.runtime").joinpath("log4j2.properties")
     is_small_machine = len(os.sched_getaffinity(0)) <= _SMALL_MACHINE_CORES
     return {
-        "spark.master": f"local[{settings.slots},{_TASK_TRIES}]",
+        # Plain local mode never retries a task; with this, four tries as on a cluster.
+        "spark.master": f"local[{settings.slots},4]",
         "spark.driver.memory": f"{settings.heap_mb}m",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -148,7 +142,8 @@ def _options(
         # Over TCP, where Spark leaves Nagle's algorithm on, a small message may wait for the one
         # before it to be acknowledged (docs/tuning.md).
         "spark.python.unix.domain.socket.enabled": "true",
-        "spark.sql.execution.arrow.maxRecordsPerBatch": str(_ARROW_ROWS),
+        # 20 requests of 500 events to send side by side.
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
         # Each task of each micro-batch would write the same few projections as Java text, to find
         # them compiled already: half of what a small task does in the JVM (docs/tuning.md).
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -156,7 +151,10 @@ def _options(
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.shuffle.partitions": "4",
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.streaming.pollingDelay": _POLLING_DELAY,
+        # How often an idle query asks Kafka for new offsets. The default of 10 ms costs a tenth of
+        # a core for each query; 50 ms adds 25 ms to the mean latency of an event that meets an idle
+        # lane.
+        "spark.sql.streaming.pollingDelay": "50ms",
         "spark.sql.streaming.stopTimeout": "30s",
         # We look twice a second, and a lane makes at most ten micro-batches in that time.
         "spark.sql.streaming.numRecentProgressUpdates": "20",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.runtime.java.ivy import Coordinate, fetched, ivy_xml, last_error
+from shared.runtime.java.ivy import fetched, ivy_xml, last_error
 from shared.runtime.java.jars import (
     LOCK_PATH,
     JarProgress,
@@ -25,19 +25,18 @@ _DONE = "\t[SUCCESSFUL ] org.apache.kafka#kafka-clients;4.3.1!kafka-clients.jar 
 
 
 def _jar(artifact: str, data: bytes = b"bytes") -> LockedJar:
-    coordinate = Coordinate("org.example", artifact, "1.0")
-    return LockedJar(coordinate, hashlib.sha256(data).hexdigest(), len(data))
+    return LockedJar(f"org.example:{artifact}:1.0", hashlib.sha256(data).hexdigest(), len(data))
 
 
 def test_the_lock_pins_what_the_design_names() -> None:
     lock = read_lock()
-    broker = {str(jar.coordinate) for jar in lock["broker"]}
+    broker = {jar.coordinate for jar in lock["broker"]}
     assert len(broker) == 46
     assert {
         "org.apache.kafka:kafka_2.13:4.3.1",
         "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",
     } <= broker
-    assert [str(jar.coordinate) for jar in lock["spark"]] == [
+    assert [jar.coordinate for jar in lock["spark"]] == [
         "org.apache.commons:commons-pool2:2.13.1",
         "org.apache.kafka:kafka-clients:3.9.2",
         "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
@@ -69,7 +68,7 @@ def test_a_corrupt_jar_is_named_with_its_mend(tmp_path: Path) -> None:
 
 
 def test_a_finished_download_is_read_from_ivy() -> None:
-    assert fetched(_DONE) == Coordinate("org.apache.kafka", "kafka-clients", "4.3.1")
+    assert fetched(_DONE) == "org.apache.kafka:kafka-clients:4.3.1"
 
 
 @pytest.mark.parametrize(
@@ -81,7 +80,7 @@ def test_other_lines_are_no_download(line: str) -> None:
 
 
 def test_progress_counts_jars_and_bytes() -> None:
-    clients = LockedJar(Coordinate("org.apache.kafka", "kafka-clients", "4.3.1"), "", 900)
+    clients = LockedJar("org.apache.kafka:kafka-clients:4.3.1", "", 900)
     seen: list[JarProgress] = []
     read_line = _report("broker", [clients, _jar("other", b"12345")], seen.append)
     for line in ("downloading x ...", _DONE, _DONE):
@@ -90,7 +89,7 @@ def test_progress_counts_jars_and_bytes() -> None:
 
 
 def test_ivy_is_asked_for_exactly_these_modules() -> None:
-    text = ivy_xml([Coordinate("a.b", "c", "1")], transitive=False)
+    text = ivy_xml(["a.b:c:1"], transitive=False)
     assert (
         '<dependency org="a.b" name="c" rev="1" conf="default-&gt;*" transitive="false"/>' in text
     )
