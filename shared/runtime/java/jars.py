@@ -60,10 +60,9 @@ def ensure_jars(
     if missing_jars(locked, folder=folder):
         with _only_one(cache):
             # Another process may have fetched them while this one waited for its turn.
-            missing = missing_jars(locked, folder=folder)
-            if missing:
+            if missing := missing_jars(locked, folder=folder):
                 report = _report(jar_set, missing, on_progress)
-                _fetch(missing, folder=folder, ivy_settings=ivy_settings, report=report)
+                _fetch(missing, folder, ivy_settings, on_line=report)
     return [folder / jar.file_name for jar in locked]
 
 
@@ -136,15 +135,14 @@ def _report(
 
 def _fetch(
     missing: Sequence[LockedJar],
-    *,
     folder: Path,
-    ivy_settings: Path | None,
-    report: Callable[[str], None],
+    settings: Path | None,
+    on_line: Callable[[str], None],
 ) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     wanted = [jar.coordinate for jar in missing]
     # Beside the folder, so that the move into place is a rename within one file system.
-    with fetched_jars(wanted, folder=folder.parent, settings=ivy_settings, on_line=report) as paths:
+    with fetched_jars(wanted, folder=folder.parent, settings=settings, on_line=on_line) as paths:
         by_name = {path.name: path for path in paths}
         for jar in missing:
             path = by_name.get(jar.file_name)
