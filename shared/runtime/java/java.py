@@ -38,11 +38,11 @@ def find_java() -> Java:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SetupError(f"{path} cannot be run ({error}): {_INSTALL}.") from error
-    said = java_version(answer.stderr + answer.stdout)
-    if answer.returncode != 0 or said is None:
+    parsed = java_version(answer.stderr + answer.stdout)
+    if answer.returncode != 0 or parsed is None:
         # macOS ships a /usr/bin/java that only says that there is no Java.
         raise SetupError(f"{path} is not a working Java: {_INSTALL}.")
-    version, major = said
+    version, major = parsed
     if major < JAVA_MAJOR_MIN:
         raise SetupError(
             f"Java {JAVA_MAJOR_MIN} or newer is needed, and {path} is Java {major}: {_INSTALL}."

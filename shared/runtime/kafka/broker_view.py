@@ -25,9 +25,11 @@ async def view_of(host: str, port: int) -> BrokerView | None:
     client = new_client(address, request_timeout_ms=_REQUEST_TIMEOUT_MS)
     try:
         async with running(client, address):
+            node = client.get_random_node()
             # Any broker may be drawn from the list; only the one on this port is asked.
-            here = (broker.nodeId for broker in client.cluster.brokers() if broker.port == port)
-            node = next(here, client.get_random_node())
+            for broker in client.cluster.brokers():
+                if broker.port == port:
+                    node = broker.nodeId
             answer = (await client.send(node, MetadataRequest(None))).to_object()
     except KafkaUnavailableError:
         return None

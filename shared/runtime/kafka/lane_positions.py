@@ -43,11 +43,10 @@ class LanePositions:
         for source in progress["sources"]:
             end = source["endOffset"]
             position |= by_partition((json.loads(end) if isinstance(end, str) else end) or {})
-        with self._lock:
-            self._newest[lane] = position
+        self.enter(lane, position)
 
-    def begin(self, lane: str, position: Position) -> None:
-        """Enter from where a lane goes on: its last life may not have told all that it did."""
+    def enter(self, lane: str, position: Position) -> None:
+        """Enter how far a lane is; nothing is entered of one that has passed nothing."""
         if position:
             with self._lock:
                 self._newest[lane] = position

@@ -6,7 +6,6 @@ that the configuration asks for until it is told to stop.
 
 import asyncio
 import signal
-import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
@@ -29,8 +28,7 @@ from shared.runtime.kafka.lane_positions import LanePositions
 from shared.runtime.kafka.state_topic import StateFeed
 from shared.runtime.logs import configure_logs
 from shared.runtime.one_owner import own_folder
-from shared.runtime.settings import SecretSettings, SparkServiceSettings
-from shared.runtime.setup_error import OperatorError
+from shared.runtime.settings import SecretSettings, SparkServiceSettings, operator_errors
 from shared.runtime.spark.lane_keeper import HoldLane, LaneKeeper, LaneObserver
 from shared.runtime.spark.session import SparkSettings, running_spark
 
@@ -134,37 +132,35 @@ def run_lanes(
     )
     positions = LanePositions(settings.bootstrap_servers)
     states = StateFeed(settings.bootstrap_servers)
-    try:
-        with own_folder(settings.home, what=service):
-            metrics.serve(host=settings.metrics_host, port=settings.metrics_port)
-            with running_spark(spark_settings) as spark:
+    with operator_errors(f"hifi {service}"), own_folder(settings.home, what=service):
+        metrics.serve(host=settings.metrics_host, port=settings.metrics_port)
+        with running_spark(spark_settings) as spark:
 
-                def start(name: str, lane: W) -> StreamingQuery:
-                    positions.begin(name, begins_at(lane))
-                    return start_lane(spark, lane, states.flows)
+            def start(name: str, lane: W) -> StreamingQuery:
+                # Its last life may not have told all that it did.
+                positions.enter(name, begins_at(lane))
+                return start_lane(spark, lane, states.flows)
 
-                keeper = LaneKeeper[W](
-                    start,
-                    metrics,
-                    on_progress=positions.note,
-                    hold=hold_lane,
-                    can_wait=can_wait,
-                    drain_s=settings.change_drain_s,
-                    stalled_after_s=settings.stall_limit_s,
-                )
+            keeper = LaneKeeper[W](
+                start,
+                metrics,
+                on_progress=positions.note,
+                hold=hold_lane,
+                can_wait=can_wait,
+                drain_s=settings.change_drain_s,
+                stalled_after_s=settings.stall_limit_s,
+            )
 
-                def keep(configuration: Configuration) -> None:
-                    keeper.keep(wanted_of(configuration, states.flows))
+            def keep(configuration: Configuration) -> None:
+                keeper.keep(wanted_of(configuration, states.flows))
 
-                # Beside the lanes: none of them waits for it.
-                Thread(target=_warm_up, args=(spark, warm_up), name="warm-up", daemon=True).start()
-                try:
-                    asyncio.run(_keep(settings, keep, positions, states, metrics))
-                finally:
-                    keeper.drain(drain_s=settings.drain_s)
-                    asyncio.run(_tell_last(positions))
-    except OperatorError as error:
-        sys.exit(f"hifi {service}: {error}")
+            # Beside the lanes: none of them waits for it.
+            Thread(target=_warm_up, args=(spark, warm_up), name="warm-up", daemon=True).start()
+            try:
+                asyncio.run(_keep(settings, keep, positions, states, metrics))
+            finally:
+                keeper.drain(drain_s=settings.drain_s)
+                asyncio.run(_tell_last(positions))
     log.info("service.stopped")
 
 
