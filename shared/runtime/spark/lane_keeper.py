@@ -161,7 +161,7 @@ class LaneKeeper(Generic[W]):
         )
 
     def _set_back(self, lane: _Lane[W], now_s: float) -> None:
-        lane.start_again_s = now_s + min(2.0**lane.deaths - 1, RESTART_WAIT_S_MAX)
+        lane.start_again_s = now_s + min(2.0 ** min(lane.deaths, 6) - 1, RESTART_WAIT_S_MAX)
         lane.deaths += 1
 
     def _note_progress(
