@@ -111,7 +111,14 @@ class TopicAdmin:
         wanted = sorted(set(names) & await self.names())
         if not wanted:
             return {}
-        settings = await self._settings(wanted)
+        responses = await self._client.describe_configs(
+            [ConfigResource(ConfigResourceType.TOPIC, name) for name in wanted]
+        )
+        settings = {
+            resource[3]: {entry[0]: entry[1] for entry in resource[4]}
+            for response in responses
+            for resource in response.resources
+        }
         return {
             topic["topic"]: TopicState(
                 name=topic["topic"],
@@ -137,16 +144,6 @@ class TopicAdmin:
             f"Kafka has no leader for {', '.join(sorted(names))} after {_LEADERS_TIMEOUT_S:.0f} s:"
             " see the brokers' logs."
         )
-
-    async def _settings(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
-        responses = await self._client.describe_configs(
-            [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
-        )
-        return {
-            resource[3]: {entry[0]: entry[1] for entry in resource[4]}
-            for response in responses
-            for resource in response.resources
-        }
 
 
 class ApiVersionsResponse(Response):  # type: ignore[misc]
