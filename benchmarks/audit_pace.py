@@ -28,7 +28,7 @@ from observe.audit.memory import Memory
 from observe.audit.minutes import Rules
 from observe.audit.signing import Signer
 from observe.audit.spark_job import AuditReads
-from shared.event.topics import destination_id, fixed_specs, retry_topic, stream_spec, stream_topic
+from shared.event.topics import destination_id, fixed_specs, stream_spec, stream_topic
 from shared.proof.statement import SignedStatement
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
@@ -163,7 +163,6 @@ async def _runs(job: AuditReads, kafka: AuditKafka, memory: Memory, folder: Path
         signer=Signer(folder),
         publish=publish,
         rules=_AT_ONCE,
-        tiers=[retry_topic(tier) for tier in _TIERS],
         now_ms=now_ms,
     )
     destinations = {stream_topic(_STREAM): [destination_id(_STREAM, "sink")]}

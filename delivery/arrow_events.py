@@ -4,6 +4,7 @@ Almost every event is delivered at the first try. All that is needed of it then 
 for the receipt, three numbers. The envelopes of events that fail are made when they fail.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -58,8 +59,11 @@ class EventColumns:
         while first < len(self):
             end = min(first + count_max, len(self))
             # Each event has a comma or the closing bracket behind it, and there is one before all.
-            while end > first + 1 and starts[end] - starts[first] + end - first + 1 > bytes_max:
-                end = _fitting(starts, first, end, bytes_max)
+            end_max = bytes_max - 1 + starts[first] + first
+            if starts[end] + end > end_max:
+                # As many as keep to the size, or one event.
+                ends = range(end)
+                end = bisect_right(ends, end_max, lo=first + 2, key=lambda at: starts[at] + at) - 1
             yield first, end
             first = end
 
@@ -180,15 +184,3 @@ def _starts(column: Any) -> list[int] | None:
         return None
     starts = memoryview(column.buffers()[1]).cast("i")
     return starts[column.offset : column.offset + len(column) + 1].tolist()
-
-
-def _fitting(starts: list[int], first: int, end: int, bytes_max: int) -> int:
-    """The last end before `end` with which a body keeps to its size, or one event."""
-    low, high = first + 1, end - 1
-    while low < high:
-        middle = (low + high + 1) // 2
-        if starts[middle] - starts[first] + middle - first + 1 <= bytes_max:
-            low = middle
-        else:
-            high = middle - 1
-    return low

@@ -1,7 +1,7 @@
 """Takes a batch to its destination once: names the request, posts it, and reads the reply."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -10,8 +10,6 @@ from delivery.batches import CONTENT_TYPES, Batch, batch_id
 from delivery.http.partial_reply import UnreadableReportError, failed_events
 from delivery.http.sender import Sender
 from shared.config.destination import Destination
-from shared.event.record import KafkaPartition, Position
-from shared.proof.receipt import Covered
 from shared.retry.attempt import Attempt, Failed, Failure, Outcome, Responded, Verdict, classify
 
 
@@ -58,15 +56,10 @@ class Courier:
     sender: Sender
     log: AttemptLog
     clock: Callable[[], int]
-    # Offsets below these may have been sent by a micro-batch that died before its checkpoint.
-    replay_until: Position
-    # Another try of this very task died: what it sent, nobody knows.
-    is_again: bool
 
     async def attempt(self, destination: Destination, batch: Batch) -> Sent:
         """Send a batch once."""
-        covered = batch.facts.covered
-        name = batch_id(destination.id, covered)
+        name = batch_id(destination.id, batch.facts.covered)
         started_at_ms = self.clock()
         headers = {
             "content-type": CONTENT_TYPES[destination.body_format],
@@ -77,7 +70,7 @@ class Courier:
             "hifi-events": str(batch.event_count),
             "hifi-attempt": str(max(history.attempt_count for history in batch.histories) + 1),
         }
-        if self._may_be_duplicate(batch, covered):
+        if any(history.is_ambiguous for history in batch.histories):
             headers["hifi-maybe-duplicate"] = "1"
         # The retrier may have events of several in one batch, and of none.
         replays = sorted({history.replay_id for history in batch.histories} - {""})
@@ -97,14 +90,6 @@ class Courier:
         )
         self.log.note(destination.id, sent.attempt, sent.verdict, batch_id=name)
         return sent
-
-    def _may_be_duplicate(self, batch: Batch, covered: Iterable[Covered]) -> bool:
-        if self.is_again or any(history.is_ambiguous for history in batch.histories):
-            return True
-        return any(
-            part.first < self.replay_until.get(KafkaPartition(part.topic, part.partition), 0)
-            for part in covered
-        )
 
 
 def _read_report(attempt: Attempt, batch: Batch) -> tuple[Attempt, Mapping[int, int]]:

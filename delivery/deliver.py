@@ -13,6 +13,7 @@ import random
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, assert_never
 
@@ -29,7 +30,7 @@ from delivery.settling import Settlement
 from shared.config.destination import Destination
 from shared.event.envelope import History
 from shared.event.record import Origin, Position, RecordOut
-from shared.flow.flow import limits_of
+from shared.flow.flow import SendLimits
 from shared.flow.flow_record import FlowRecord
 from shared.retry.routing import in_sheets, route_state
 from shared.retry.schedule import RetrySchedule
@@ -86,7 +87,7 @@ def deliver(
 
     `is_again` says that another try of this very task died, so that all of it may be a repeat.
     """
-    worker = _worker(plan)
+    worker = _worker(allows_private=plan.allows_private)
     task = _Task(plan, worker, is_again=is_again)
     try:
         kept: list[RecordOut] = []
@@ -113,7 +114,7 @@ class _Task:
         self._plan = plan
         self._is_again = is_again
         self._store = worker.store(plan)
-        self._courier = Courier(worker.sender, worker.log, plan.clock, plan.replay_until, is_again)
+        self._courier = Courier(worker.sender, worker.log, plan.clock)
         self._box_end_s = time.monotonic() + plan.time_box_s
         # The spread of delays, and names of tasks, need no secrecy.
         self._dice = random.Random()  # noqa: S311
@@ -181,8 +182,7 @@ class _Task:
                 Permits(
                     self._name,
                     self._store,
-                    destination,
-                    limits_of(destination, plan.schedule),
+                    SendLimits(destination, plan.schedule),
                     calm_s=_CALM_S if plan.is_realtime else 0.0,
                 ),
                 Settlement(destination, plan.schedule, plan.clock, self._read_at),
@@ -195,12 +195,11 @@ class _Task:
 class _Worker:
     """What lives as long as the worker process: its loop, its connection pools, its open files."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, *, allows_private: bool) -> None:
         self._loop = asyncio.new_event_loop()
-        # What a process may send to is the same for all of its lanes.
         # The keys are read here: in the plan they would travel through Spark, and to its disk.
         box = SecretSettings().secret_box
-        self.sender = Sender(box=box, allows_private=plan.allows_private)
+        self.sender = Sender(box=box, allows_private=allows_private)
         self.log = AttemptLog()
         self._stores: dict[Path, FlowStore] = {}
 
@@ -215,11 +214,6 @@ class _Worker:
         return store
 
 
-_workers: list[_Worker] = []
-
-
-def _worker(plan: Plan) -> _Worker:
-    """The worker of the process, made at its first task: Spark forks processes before that."""
-    if not _workers:
-        _workers.append(_Worker(plan))
-    return _workers[0]
+# The worker of the process, made at its first task: Spark forks processes before that. What a
+# process may send to is the same for all of its lanes.
+_worker = cache(_Worker)

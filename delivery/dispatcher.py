@@ -19,12 +19,12 @@ from delivery.courier import Courier, Sent
 from delivery.flow_store import Held, Permits
 from delivery.settling import Pending, Settled, Settlement
 from shared.event.record import RecordOut
+from shared.flow.breaker import Start
 from shared.flow.flow import (
     Ended,
     FlowState,
     Never,
     NotNow,
-    Start,
     may_retry_locally,
     state_of,
 )
@@ -126,6 +126,7 @@ class Dispatcher:
                 self._settle(held, request, sent, box_end_s - time.monotonic())
             while not turn.is_over and _waits(tracks):
                 self._step(held, tracks, turn, running_count + len(turn.to_send), box_end_s)
+            held.runs(self.permits.task, running_count + len(turn.to_send))
         return turn
 
     def _is_calm(

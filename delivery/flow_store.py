@@ -27,6 +27,7 @@ from shared.flow.flow import (
     may_start,
     parked,
     retried_locally,
+    running,
     started,
 )
 from shared.flow.flow_record import FlowRecord, going_on, open_flow_record
@@ -58,6 +59,10 @@ class Held:
     def start(self, *, event_count: int) -> None:
         """A request with these events goes out."""
         self.flow = started(self.flow, self.limits, event_count=event_count, now_ms=self.now_ms)
+
+    def runs(self, task: str, running_count: int) -> None:
+        """A task has so many requests under way."""
+        self.flow = running(self.flow, task, running_count)
 
     def enter(self, ended: Ended, *, roll: float) -> None:
         """A request has ended; `roll` is in [0, 1)."""
@@ -112,32 +117,24 @@ class FlowStore:
     _memory: dict[str, FlowRecord] = field(default_factory=dict)
 
     @contextmanager
-    def hold(self, destination: Destination, limits: SendLimits, *, now_ms: int) -> Iterator[Held]:
+    def hold(self, limits: SendLimits, *, now_ms: int) -> Iterator[Held]:
         """Look at what is known of a destination, and change it, while nobody else does."""
         if self.folder is None:
-            kept = self._memory.get(destination.id)
-            held = self._held(kept, destination, limits, now_ms)
+            held = self._held(self._memory.get(limits.to.id), limits, now_ms)
             yield held
-            self._memory[destination.id] = held.record
+            self._memory[limits.to.id] = held.record
             return
-        file = self._file(self.folder, destination)
+        file = self._file(self.folder, limits.to)
         fcntl.flock(file.descriptor, fcntl.LOCK_EX)
         try:
-            held = self._held(_read(file), destination, limits, now_ms)
+            held = self._held(_read(file), limits, now_ms)
             yield held
             _write(file, held.record)
         finally:
             fcntl.flock(file.descriptor, fcntl.LOCK_UN)
 
-    def close(self) -> None:
-        for file in self._files.values():
-            os.close(file.descriptor)
-        self._files.clear()
-
-    def _held(
-        self, kept: FlowRecord | None, destination: Destination, limits: SendLimits, now_ms: int
-    ) -> Held:
-        published = self.published.get(destination.id)
+    def _held(self, kept: FlowRecord | None, limits: SendLimits, now_ms: int) -> Held:
+        published = self.published.get(limits.to.id)
         record = going_on(kept, published, limits, store=self._name, now_ms=now_ms)
         return Held(record.flow, limits, now_ms, record)
 
@@ -157,7 +154,6 @@ class Permits:
     # A name for the task, by which the flow shares requests out.
     task: str
     store: FlowStore
-    destination: Destination
     limits: SendLimits
     # While a destination is well, its flow is asked and told so often, and not for each request.
     calm_s: float = 0.0
@@ -169,7 +165,7 @@ class Permits:
     @contextmanager
     def look(self, *, tells: bool) -> Iterator[Held]:
         """Look at the flow while nobody else changes it; `tells` if something has ended."""
-        with self.store.hold(self.destination, self.limits, now_ms=now_ms()) as held:
+        with self.store.hold(self.limits, now_ms=now_ms()) as held:
             self._tell(held)
             yield held
             # Asked here, as an event that comes alone would pay for another look at the file.
@@ -195,7 +191,7 @@ class Permits:
 
     def leave(self) -> None:
         """Send no more: this task's share of requests is the others'."""
-        with self.store.hold(self.destination, self.limits, now_ms=now_ms()) as held:
+        with self.store.hold(self.limits, now_ms=now_ms()) as held:
             self._tell(held)
             held.leave(self.task)
 

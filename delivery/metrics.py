@@ -21,17 +21,24 @@ from shared.metric_names import (
     DELIVERY_PROGRESS_AGE_SECONDS,
 )
 from shared.runtime.clock import now_ms
-from shared.runtime.metrics import Metrics
+from shared.runtime.spark.lane_metrics import LaneMetrics
 
 log = structlog.get_logger()
 
 
-class DeliveryMetrics(Metrics):
-    """Observes lanes for the keeper; a lane is named after its destination.
+class DeliveryMetrics(LaneMetrics):
+    """A lane is named after its destination.
 
     What workers do is counted where they share it, in the flow of a destination, and comes here by
     the state topic: every machine's counts grow by themselves, and the differences are added up.
     """
+
+    up = DELIVERY_LANE_UP
+    restarts = DELIVERY_LANE_RESTARTS
+    stalled_s = DELIVERY_LANE_STALLED_SECONDS
+    events = DELIVERY_EVENTS_READ
+    micro_batch_s = DELIVERY_MICRO_BATCH_SECONDS
+    progress_age_s = DELIVERY_PROGRESS_AGE_SECONDS
 
     def __init__(self, clock: Callable[[], int] = now_ms) -> None:
         super().__init__()
@@ -42,24 +49,8 @@ class DeliveryMetrics(Metrics):
         # store that says so: what fails for one machine may be well for another.
         self._warned: dict[tuple[str, str], float] = {}
 
-    def lane_up(self, lane: str, *, is_up: bool) -> None:
-        self.gauge(DELIVERY_LANE_UP).labels(lane).set(int(is_up))
-
-    def lane_restarted(self, lane: str) -> None:
-        self.counter(DELIVERY_LANE_RESTARTS).labels(lane).inc()
-
-    def micro_batch_done(self, lane: str, *, events: int, duration_s: float) -> None:
-        self.counter(DELIVERY_EVENTS_READ).labels(lane).inc(events)
-        self.histogram(DELIVERY_MICRO_BATCH_SECONDS).labels(lane).observe(duration_s)
-
-    def progress_age(self, lane: str, *, age_s: float) -> None:
-        self.gauge(DELIVERY_PROGRESS_AGE_SECONDS).labels(lane).set(age_s)
-
-    def lane_stalled(self, lane: str, *, for_s: float) -> None:
-        self.gauge(DELIVERY_LANE_STALLED_SECONDS).labels(lane).set(for_s)
-
     def flows_before(self, flows: Mapping[str, FlowRecord]) -> None:
-        """What had been counted before this process began: another one has shown it."""
+        # What had been counted by then another process has shown.
         self._seen.update({(name, record.store): record for name, record in flows.items()})
 
     def flow_known(self, destination: Destination, record: FlowRecord) -> None:

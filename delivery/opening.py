@@ -52,12 +52,6 @@ class Opened:
     )
     malformed: list[Malformed] = field(default_factory=list)
 
-    def is_repeat(self, replay_until: Position) -> bool:
-        if self.first is None:
-            return False
-        where = KafkaPartition(self.first.topic, self.first.partition)
-        return self.first.offset < replay_until.get(where, 0)
-
     def keep(self, name: str, tried: Tried, decision: Delivered | Hop | DeadLetter) -> None:
         self.unsent.setdefault(name, []).append((tried, decision))
 
@@ -74,8 +68,9 @@ def open_stream(
     Of what a try that died has had, as offsets below `replay_until`, what fails may wait in a tier
     already: each copy's request must say so.
     """
-    opened = Opened(first=_first_place(rows))
-    if opened.is_repeat(replay_until):
+    first = _first_place(rows)
+    opened = Opened(first)
+    if first is not None and first.offset < replay_until.get(KafkaPartition(*first[:2]), 0):
         fresh = replace(fresh, is_ambiguous=True)
     columns = columns_of(rows)
     for name, destination in destinations.items():
@@ -147,13 +142,9 @@ def _tracks(destination: Destination, tried: Sequence[Tried], opened: Opened) ->
         return [tried_batches(tried, destination)]
     tracks: list[list[Tried]] = [[] for _ in range(destination.parallel_max)]
     # As they came into the log; what waits comes from several tiers.
-    for event in sorted(tried, key=lambda each: _place(each.envelope)):
+    for event in sorted(tried, key=lambda each: each.envelope.origin):
         tracks[_track_number(event.envelope) % len(tracks)].append(event)
     return [tried_batches(track, destination) for track in tracks]
-
-
-def _place(envelope: Envelope) -> tuple[str, int, int]:
-    return envelope.origin.topic, envelope.origin.partition, envelope.origin.offset
 
 
 def _track_number(envelope: Envelope) -> int:

@@ -87,17 +87,15 @@ def _kind(tried: Tried, decision: Final) -> Kind:
     """What the receipt says of an event; where it goes is for the lifecycle's table to say."""
     came_from = State.STORED if tried.envelope.history is None else State.WAITING
     outcome = ReceiptOutcome(next_state(came_from, MOVE_OF[type(decision)]).value)
-    redrive_count = tried.history.redrive_count
     match decision:
-        case Delivered(reason=reason) if reason == FILTERED:
-            return outcome, reason, tried.history.attempt_count, redrive_count
-        case Delivered():
-            return outcome, decision.reason, tried.history.attempt_count + 1, redrive_count
-        case DeadLetter():
-            return outcome, decision.reason, decision.history.attempt_count, redrive_count
-        case RetryLater() | Park():
-            cause = decision.history.cause
-            return outcome, cause, decision.history.attempt_count, redrive_count
+        case Delivered(reason=reason):
+            # What is filtered out was not sent.
+            attempt_count = tried.history.attempt_count + (reason != FILTERED)
+        case DeadLetter(reason=reason, history=history):
+            attempt_count = history.attempt_count
+        case RetryLater(history=history) | Park(history=history):
+            reason, attempt_count = history.cause, history.attempt_count
+    return outcome, reason, attempt_count, tried.history.redrive_count
 
 
 def _receipt(

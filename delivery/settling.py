@@ -15,7 +15,6 @@ from delivery.batches import Batch, Tried
 from delivery.courier import Exchange, Sent
 from delivery.outcomes import Final, outcomes_of, receipt_of
 from shared.config.destination import Destination
-from shared.event.envelope import History
 from shared.event.record import Origin, RecordOut
 from shared.retry.attempt import Failure, Responded, classify
 from shared.retry.decision import (
@@ -23,7 +22,6 @@ from shared.retry.decision import (
     Decision,
     Delivered,
     Park,
-    Policy,
     RetryLater,
     RetryLocally,
     Situation,
@@ -87,11 +85,11 @@ class Settlement:
             budget_s=budget_s,
             now_ms=self.clock(),
             roll=roll,
+            is_held=is_held,
         )
-        policy = Policy(self.schedule, is_held)
         if sent.failed:
-            return self._settle_each(batch, sent, policy, situation)
-        decided = _decide(batch.histories, sent, policy, situation)
+            return self._settle_each(batch, sent, situation)
+        decided = self._decide(batch, sent, situation)
         # Only histories differ within a batch, so all of it goes on, or none.
         first = decided[0]
         match first:
@@ -115,16 +113,8 @@ class Settlement:
         batch, at_ms = pending.batch, self.clock()
         if pending.failed is not None and failure is not Failure.DISABLED:
             # It was tried: that attempt has its price, although it is not repeated in place.
-            situation = Situation(
-                batch_count=batch.event_count,
-                may_retry_locally=False,
-                local_attempt_count=pending.local_attempt_count,
-                budget_s=0.0,
-                now_ms=at_ms,
-                roll=0.0,
-            )
-            policy = Policy(self.schedule, is_held)
-            decided = _decide(batch.histories, pending.failed, policy, situation)
+            situation = Situation(batch.event_count, at_ms, is_held=is_held)
+            decided = self._decide(batch, pending.failed, situation)
             return self._finish(batch, decided, pending.failed.exchange)
         refused = [
             refuse(history, failure, self.schedule, until_ms=at_ms + wait_ms, now_ms=at_ms)
@@ -139,9 +129,7 @@ class Settlement:
         final = final if len(final) == len(tried) else final * len(tried)
         return self._settled(list(zip(tried, final, strict=True)), exchange)
 
-    def _settle_each(
-        self, batch: Batch, sent: Sent, policy: Policy, situation: Situation
-    ) -> Settled:
+    def _settle_each(self, batch: Batch, sent: Sent, situation: Situation) -> Settled:
         """Settle a batch of which the destination took a part: each failed event by its status."""
         alone = replace(situation, batch_count=1, may_retry_locally=False)
         pairs: list[tuple[Tried, Final]] = []
@@ -152,7 +140,7 @@ class Settlement:
             status = sent.failed[position]
             attempt = Responded(status, excerpt="so said of this event in a report")
             verdict = classify(attempt, retry_on=self.destination.retry_on)
-            decision = decide(tried.history, attempt, verdict, policy, alone)
+            decision = decide(tried.history, attempt, verdict, self.schedule, alone)
             assert isinstance(decision, Final), "alone and without a local try, it is settled"
             pairs.append((tried, decision))
         return self._settled(pairs, sent.exchange)
@@ -173,15 +161,12 @@ class Settlement:
             },
         )
 
-
-def _decide(
-    histories: Sequence[History], sent: Sent, policy: Policy, situation: Situation
-) -> list[Decision]:
-    """A decision for each history; when the batch is delivered, one for all."""
-    first = decide(histories[0], sent.attempt, sent.verdict, policy, situation)
-    if isinstance(first, Delivered):
-        return [first]
-    others = (
-        decide(history, sent.attempt, sent.verdict, policy, situation) for history in histories[1:]
-    )
-    return [first, *others]
+    def _decide(self, batch: Batch, sent: Sent, situation: Situation) -> list[Decision]:
+        """A decision for each history; when the batch is delivered, one for all."""
+        decided: list[Decision] = []
+        for history in batch.histories:
+            decision = decide(history, sent.attempt, sent.verdict, self.schedule, situation)
+            decided.append(decision)
+            if isinstance(decision, Delivered):
+                break
+        return decided

@@ -10,13 +10,10 @@ from observe.audit.loop import Auditor
 from observe.audit.status import AuditStatus
 from observe.books_page import BOOKS_PATH, books_page
 from observe.console.server import serve_console
-from observe.console.settings import ConsoleSettings
 from observe.lag.kafka_health import watch_kafka
 from observe.lag.sampler import Sampler
 from observe.metrics import ObserveMetrics
-from observe.settings import ObserveSettings
-from observe.state import Observed
-from shared.retry.schedule import RetrySchedule
+from observe.settings import ConsoleSettings, ObserveSettings
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.config_topic import ConfigFeed
 from shared.runtime.kafka.event_search import EventSearch
@@ -43,15 +40,8 @@ async def _run(settings: ObserveSettings, console: ConsoleSettings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     metrics = ObserveMetrics()
-    observed = Observed()
     kafka = settings.bootstrap_servers
-    metrics.serve(
-        host=settings.metrics_host,
-        port=settings.metrics_port,
-        pages={BOOKS_PATH: lambda: books_page(observed.snapshot(), kafka=kafka).to_json()},
-    )
-    feed = ConfigFeed(settings.bootstrap_servers)
-    await feed.start()
+    feed, states = ConfigFeed(kafka), StateFeed(kafka)
     audit_status = AuditStatus(
         started_ms=now_ms(),
         interval_s=settings.audit_interval_s,
@@ -59,18 +49,29 @@ async def _run(settings: ObserveSettings, console: ConsoleSettings) -> None:
         is_on=settings.is_audit_on,
     )
     sampler = Sampler(
-        settings.bootstrap_servers,
-        observed,
-        configuration=lambda: feed.configuration,
-        audit=audit_status,
-        slow_after_s=settings.slow_after_s,
+        kafka, lambda: feed.configuration, audit_status, settings.slow_after_s, metrics.show
     )
+    metrics.serve(
+        host=settings.metrics_host,
+        port=settings.metrics_port,
+        pages={BOOKS_PATH: lambda: books_page(sampler.overview, kafka=kafka).to_json()},
+    )
+    await feed.start()
+    await states.start()
+    pages = serve_console(
+        console,
+        overview=lambda: sampler.overview,
+        configuration=lambda: feed.configuration,
+        flows=lambda: states.flows,
+        events=EventSearch(kafka),
+        stop=stop,
+    )
+    metrics.show(sampler.overview)
     log.info("service.started", metrics_port=settings.metrics_port)
     parts = [
         asyncio.create_task(sampler.run(), name="sampler"),
-        asyncio.create_task(_show(observed, metrics), name="metrics"),
-        asyncio.create_task(watch_kafka(settings.bootstrap_servers, metrics), name="health"),
-        asyncio.create_task(_console(settings, console, observed, feed, stop), name="console"),
+        asyncio.create_task(watch_kafka(kafka, metrics), name="health"),
+        asyncio.create_task(pages, name="console"),
     ]
     if settings.is_audit_on:
         auditor = Auditor(settings, audit_status, lambda: feed.configuration)
@@ -87,37 +88,8 @@ async def _run(settings: ObserveSettings, console: ConsoleSettings) -> None:
         for task in (stopping, *parts):
             with contextlib.suppress(asyncio.CancelledError):
                 await task
-        await feed.stop()
-
-
-async def _console(
-    settings: ObserveSettings,
-    console: ConsoleSettings,
-    observed: Observed,
-    feed: ConfigFeed,
-    stop: asyncio.Event,
-) -> None:
-    """The pages, with everything they read from Kafka."""
-    kafka = settings.bootstrap_servers
-    states = StateFeed(kafka)
-    await states.start()
-    try:
-        await serve_console(
-            console,
-            observed=observed,
-            config=feed,
-            events=EventSearch(kafka),
-            flows=lambda: states.flows,
-            schedule=RetrySchedule().scaled(console.time_scale),
-            stop=stop,
-        )
-    finally:
         await states.stop()
-
-
-async def _show(observed: Observed, metrics: ObserveMetrics) -> None:
-    async for overview in observed.follow():
-        metrics.show(overview)
+        await feed.stop()
 
 
 if __name__ == "__main__":

@@ -59,22 +59,18 @@ class ObserveMetrics(Metrics):
 
     def _show_lags(self, view: DestinationView) -> None:
         name = view.destination_id
-        lags = self.gauge(m.OBSERVE_LAG_SECONDS)
+        lags, means = self.gauge(m.OBSERVE_LAG_SECONDS), self.gauge(m.OBSERVE_MEAN_LAG_SECONDS)
         for share, mean_ms in time_shares(view):
             self.gauge(m.OBSERVE_NODE_SECONDS).labels(name, share).set(mean_ms / 1000)
-        for node in view.nodes:
-            for since, lag in (
-                ("event", node.out_from_event),
-                ("accepted", node.out_from_accepted),
-            ):
+        nodes = [(lag.node.value, lag.out_from_event, lag.out_from_accepted) for lag in view.nodes]
+        whole = ("end to end", view.end_to_end, view.since_accepted)
+        for node, from_event, from_accepted in (*nodes, whole):
+            for since, lag in (("event", from_event), ("accepted", from_accepted)):
                 for quantile, seconds in _quantiles(lag):
-                    lags.labels(name, node.node.value, since, quantile).set(seconds)
+                    lags.labels(name, node, since, quantile).set(seconds)
         for since, lag in (("event", view.end_to_end), ("accepted", view.since_accepted)):
-            for quantile, seconds in _quantiles(lag):
-                lags.labels(name, "end to end", since, quantile).set(seconds)
             if lag is not None:
-                mean_s = lag.mean_ms / 1000
-                self.gauge(m.OBSERVE_MEAN_LAG_SECONDS).labels(name, since).set(mean_s)
+                means.labels(name, since).set(lag.mean_ms / 1000)
 
     def _show_minutes(self, view: DestinationView) -> None:
         name = view.destination_id

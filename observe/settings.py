@@ -6,11 +6,11 @@ from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
 from shared.runtime import defaults
-from shared.runtime.settings import Port, SparkServiceSettings
+from shared.runtime.settings import ListenerSettings, Port, SparkServiceSettings
 
 
 class ObserveSettings(SparkServiceSettings):
-    """Read once, in __main__."""
+    """What the sampler and the audit are told. Read once, in __main__."""
 
     model_config = SettingsConfigDict(env_prefix="HIFI_OBSERVE_", frozen=True)
 
@@ -32,3 +32,23 @@ class ObserveSettings(SparkServiceSettings):
     # What is not settled so long after that raises an alarm: longer than a lane's restart.
     blind_after_s: float = Field(default=600.0, gt=0)
     heap_mb: int = Field(default=512, ge=384)
+
+
+class ConsoleSettings(ListenerSettings):
+    """What the console is told. Read once, in __main__."""
+
+    model_config = SettingsConfigDict(env_prefix="HIFI_OBSERVE_CONSOLE_", frozen=True)
+
+    port: Port = defaults.CONSOLE_PORT
+    # Under which names, besides loopback, browsers may call it: "hifi.example,10.0.0.7".
+    hosts: str = ""
+    # Where the gateway answers, through which the console changes things.
+    gateway: str = f"http://{defaults.HOST}:{defaults.GATEWAY_PORT}"
+    # As the retrier has it, or times at which events are due would be shown wrong.
+    time_scale: float = Field(default=1.0, gt=0)
+    # A proxy in front speaks TLS: the cookie is then sent over TLS only.
+    https: bool = False
+
+    @property
+    def host_names(self) -> list[str]:
+        return [name.strip() for name in self.hosts.split(",") if name.strip()]

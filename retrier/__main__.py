@@ -1,11 +1,21 @@
 """Starts the retrier process: one lane over all retry tiers, for every destination there is."""
 
 from retrier.lane import begins_at, start_lane
-from retrier.metrics import RetrierMetrics
 from retrier.settings import RetrierSettings
+from shared import metric_names as names
 from shared.event.topics import RETRIER
 from shared.runtime.settings import read_settings
 from shared.runtime.spark.lane_driver import run_lanes
+from shared.runtime.spark.lane_metrics import LaneMetrics
+
+
+class RetrierMetrics(LaneMetrics):
+    up = names.RETRIER_LANE_UP
+    restarts = names.RETRIER_LANE_RESTARTS
+    stalled_s = names.RETRIER_LANE_STALLED_SECONDS
+    events = names.RETRIER_EVENTS_RELEASED
+    micro_batch_s = names.RETRIER_MICRO_BATCH_SECONDS
+    progress_age_s = names.RETRIER_PROGRESS_AGE_SECONDS
 
 
 def main() -> None:

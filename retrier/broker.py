@@ -1,14 +1,14 @@
 """Tells the retrier what time it is, asks Kafka what has become due, and reads it.
 
-Spark calls a data source from ordinary
-functions in worker processes, so each process keeps one loop, one consumer and one producer for as
-long as it lives.
+Spark calls a data source from ordinary functions in worker processes, so each process keeps one
+loop, one consumer and one producer for as long as it lives.
 """
 
 import asyncio
 import time
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TypeVar
 
 from shared.event.record import KafkaPartition, Position, RecordIn
@@ -76,14 +76,6 @@ class Broker:
             if records := self._ask(anext(due)):
                 yield records
 
-    def close(self) -> None:
-        """Let go of the connections; a worker process just ends, and they with it."""
-        if self._reader is not None:
-            self._runner.run(self._reader.close())
-        if self._producer is not None:
-            self._runner.run(self._producer.stop())
-        self._runner.close()
-
     def _ask(self, question: Coroutine[None, None, T]) -> T:
         with kafka_errors(self._bootstrap_servers):
             return self._runner.run(question)
@@ -138,11 +130,5 @@ class Broker:
         return {**ends, **await reader.offsets_at(times_ms)}
 
 
-_brokers: dict[str, Broker] = {}
-
-
-def broker(bootstrap_servers: str) -> Broker:
-    """The broker of the process, made when it is first needed."""
-    if bootstrap_servers not in _brokers:
-        _brokers[bootstrap_servers] = Broker(bootstrap_servers)
-    return _brokers[bootstrap_servers]
+# The broker of the process, made when it is first needed.
+broker = cache(Broker)

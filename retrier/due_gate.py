@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from retrier.broker import broker
-from shared.runtime.kafka.spark_options import by_topic
+from shared.runtime.kafka.spark_options import by_partition, by_topic
 from shared.runtime.setup_error import KafkaUnavailableError
 from shared.runtime.spark.arrow_rows import SCHEMA_IN, batch_in
 
@@ -99,25 +99,19 @@ class DueGate(DataSourceStreamReader):
 
 def bounded(start: SparkOffsets, due: SparkOffsets, *, events_max: int) -> SparkOffsets:
     """How far the next micro-batch goes: never back, and not further than `events_max`."""
-    return {
-        topic: {
-            number: max(at, min(due.get(topic, {}).get(number, at), at + events_max))
-            for number, at in _from(start, due, topic).items()
-        }
-        for topic in {**start, **due}
-    }
+    ends = by_partition(due)
+    # A Kafka partition that is new since then starts at its beginning.
+    begins = {**dict.fromkeys(ends, 0), **by_partition(start)}
+    return by_topic(
+        {where: max(at, min(ends.get(where, at), at + events_max)) for where, at in begins.items()}
+    )
 
 
 def due_ranges(start: SparkOffsets, end: SparkOffsets) -> list[DueRange]:
     """The Kafka partitions that have something due between two positions."""
+    begins = by_partition(start)
     return [
-        DueRange(topic, int(number), from_offset, to_offset)
-        for topic, numbers in sorted(end.items())
-        for number, to_offset in sorted(numbers.items(), key=lambda item: int(item[0]))
-        if (from_offset := start.get(topic, {}).get(number, 0)) < to_offset
+        DueRange(*where, begin, to_offset)
+        for where, to_offset in sorted(by_partition(end).items())
+        if (begin := begins.get(where, 0)) < to_offset
     ]
-
-
-def _from(start: SparkOffsets, due: SparkOffsets, topic: str) -> dict[str, int]:
-    """Where each Kafka partition stands; one that is new since then starts at its beginning."""
-    return {**dict.fromkeys(due.get(topic, {}), 0), **start.get(topic, {})}

@@ -18,297 +18,242 @@ MICRO_BATCH_BUCKETS_S = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 @dataclass(frozen=True, slots=True)
 class Metric:
     name: str
-    kind: Kind
     meaning: str
     labels: tuple[str, ...] = ()
+    # A histogram's.
     buckets: tuple[float, ...] = ()
+
+    @property
+    def kind(self) -> Kind:
+        if self.name.endswith("_total"):
+            return "counter"
+        return "histogram" if self.buckets else "gauge"
+
+
+def _of_destination(name: str, meaning: str) -> Metric:
+    return Metric(name, meaning, labels=("destination",))
 
 
 GATEWAY_REQUESTS = Metric(
     "hifi_gateway_requests_total",
-    "counter",
     "Requests answered, by route and HTTP status.",
     labels=("route", "status"),
 )
 GATEWAY_EVENTS = Metric(
     "hifi_gateway_events_total",
-    "counter",
     "Events by what the caller was told: accepted, rejected, retry, unknown or aborted.",
     labels=("stream", "result"),
 )
 GATEWAY_BODY_BYTES = Metric(
     "hifi_gateway_body_bytes_total",
-    "counter",
     "Request body bytes received, as they came: compressed ones compressed.",
     labels=("stream",),
 )
 GATEWAY_ACK_SECONDS = Metric(
     "hifi_gateway_ack_seconds",
-    "histogram",
     "From the parsed request to Kafka's last report for it.",
     labels=("stream",),
     buckets=ACK_BUCKETS_S,
 )
 GATEWAY_IN_FLIGHT_BYTES = Metric(
     "hifi_gateway_in_flight_bytes",
-    "gauge",
     "Body bytes held: of requests without an answer yet, and of events reported unknown that"
     " Kafka has not answered for.",
 )
 GATEWAY_SPOOLED_EVENTS = Metric(
     "hifi_gateway_spooled_events",
-    "gauge",
     "Events answered 202 that are on this gateway's disk and not in Kafka yet.",
 )
 GATEWAY_SPOOLED_BYTES = Metric(
     "hifi_gateway_spooled_bytes",
-    "gauge",
     "Bytes of this process's spool files, those included that were taken over from dead ones.",
 )
 GATEWAY_SPOOLED_AGE_SECONDS = Metric(
     "hifi_gateway_spooled_age_seconds",
-    "gauge",
     "How long ago the oldest spool file was begun; 0 when nothing is spooled.",
 )
 GATEWAY_UP = Metric(
     "hifi_gateway_up",
-    "gauge",
     "1 while /readyz says so: Kafka stores records and the gateway is not stopping.",
 )
 GATEWAY_CONFIG_AGE_SECONDS = Metric(
     "hifi_gateway_config_age_seconds",
-    "gauge",
     "Since Kafka last said that the gateway's configuration is the newest.",
 )
-DELIVERY_LANE_UP = Metric(
+DELIVERY_LANE_UP = _of_destination(
     "hifi_delivery_lane_up",
-    "gauge",
     "1 while the lane's Spark query runs, 0 while it is down and waits for its restart.",
-    labels=("destination",),
 )
-DELIVERY_LANE_RESTARTS = Metric(
+DELIVERY_LANE_RESTARTS = _of_destination(
     "hifi_delivery_lane_restarts_total",
-    "counter",
     "Times a lane's query died and was started again.",
-    labels=("destination",),
 )
-DELIVERY_LANE_STALLED_SECONDS = Metric(
+DELIVERY_LANE_STALLED_SECONDS = _of_destination(
     "hifi_delivery_lane_stalled_seconds",
-    "gauge",
     "How long a lane that has something to do has made no progress, once it is too long; else 0.",
-    labels=("destination",),
 )
-DELIVERY_EVENTS_READ = Metric(
+DELIVERY_EVENTS_READ = _of_destination(
     "hifi_delivery_events_read_total",
-    "counter",
     "Events that finished micro-batches have read; a replay counts again.",
-    labels=("destination",),
 )
 DELIVERY_MICRO_BATCH_SECONDS = Metric(
     "hifi_delivery_micro_batch_seconds",
-    "histogram",
     "How long a micro-batch with events took, from trigger to commit.",
     labels=("destination",),
     buckets=MICRO_BATCH_BUCKETS_S,
 )
-DELIVERY_PROGRESS_AGE_SECONDS = Metric(
+DELIVERY_PROGRESS_AGE_SECONDS = _of_destination(
     "hifi_delivery_progress_age_seconds",
-    "gauge",
     "Since the lane last reported progress; a lane that hangs shows here.",
-    labels=("destination",),
 )
 DELIVERY_FLOW_STATE = Metric(
     "hifi_delivery_flow_state",
-    "gauge",
     "1 for the state a destination is in: closed (all is well), throttled, half_open, open, held"
     " or disabled; 0 for the others.",
     labels=("destination", "state"),
 )
-DELIVERY_FAILING_RATIO = Metric(
+DELIVERY_FAILING_RATIO = _of_destination(
     "hifi_delivery_failing_ratio",
-    "gauge",
     "How much of the time until it is disabled a destination has failed without one success: 0 is"
     " well, 1 is due. `destination.failing` is logged at 0.5, 0.7 and 0.9.",
-    labels=("destination",),
 )
-DELIVERY_PARALLEL = Metric(
+DELIVERY_PARALLEL = _of_destination(
     "hifi_delivery_parallel_requests",
-    "gauge",
     "Requests that a destination gets at once, as adapted to how it answers.",
-    labels=("destination",),
 )
 DELIVERY_ATTEMPTS = Metric(
     "hifi_delivery_attempts_total",
-    "counter",
     "Requests made, retries included, by outcome: ok, recoverable, non_recoverable or park.",
     labels=("destination", "outcome"),
 )
 DELIVERY_EVENTS_PARKED = Metric(
     "hifi_delivery_events_parked_total",
-    "counter",
     "Events sent to wait without an attempt being charged, by cause.",
     labels=("destination", "cause"),
 )
 RETRIER_LANE_UP = Metric(
     "hifi_retrier_lane_up",
-    "gauge",
     "1 while the retrier's Spark query runs, 0 while it is down and waits for its restart.",
 )
 RETRIER_LANE_RESTARTS = Metric(
     "hifi_retrier_lane_restarts_total",
-    "counter",
     "Times the retrier's query died and was started again.",
 )
 RETRIER_PROGRESS_AGE_SECONDS = Metric(
     "hifi_retrier_progress_age_seconds",
-    "gauge",
     "Since the retrier's lane last reported progress; if it hangs, it shows here.",
 )
 RETRIER_LANE_STALLED_SECONDS = Metric(
     "hifi_retrier_lane_stalled_seconds",
-    "gauge",
     "How long the lane that has something to do has made no progress, once it is too long; else 0.",
 )
 RETRIER_EVENTS_RELEASED = Metric(
     "hifi_retrier_events_released_total",
-    "counter",
     "Waiting events that finished micro-batches have read past the due gate.",
 )
 RETRIER_MICRO_BATCH_SECONDS = Metric(
     "hifi_retrier_micro_batch_seconds",
-    "histogram",
     "How long a micro-batch of the retrier with events took, from trigger to commit.",
     buckets=MICRO_BATCH_BUCKETS_S,
 )
 OBSERVE_UP = Metric(
     "hifi_observe_up",
-    "gauge",
     "1 while the sampler has read all receipts there are; 0 means that its figures may be old.",
 )
 OBSERVE_VERDICT = Metric(
     "hifi_observe_verdict",
-    "gauge",
     "1 for the one verdict that holds of a destination, 0 for the others.",
     labels=("destination", "verdict"),
 )
 OBSERVE_LAG_SECONDS = Metric(
     "hifi_observe_lag_seconds",
-    "gauge",
     "How late events were in the last 5 minutes, out of a node or end to end, since their own time"
     " (event) or since the gateway had them (accepted).",
     labels=("destination", "node", "since", "quantile"),
 )
 OBSERVE_NODE_SECONDS = Metric(
     "hifi_observe_node_seconds",
-    "gauge",
     "A node's share of the mean time from acceptance to delivery: the nodes of a destination add up"
     " to its hifi_observe_mean_lag_seconds since accepted.",
     labels=("destination", "node"),
 )
 OBSERVE_MEAN_LAG_SECONDS = Metric(
     "hifi_observe_mean_lag_seconds",
-    "gauge",
     "How late delivered events were in the last 5 minutes on the average, since their own time"
     " (event) or since the gateway had them (accepted).",
     labels=("destination", "since"),
 )
 OBSERVE_INGEST_SECONDS = Metric(
     "hifi_observe_ingest_seconds",
-    "gauge",
     "How old events were when the gateway got them, in the last 5 minutes.",
     labels=("stream", "quantile"),
 )
 OBSERVE_EVENTS_PER_SECOND = Metric(
     "hifi_observe_events_per_second",
-    "gauge",
     "Events acknowledged per second in the last minute, by the gateway's ledger.",
     labels=("stream",),
 )
-OBSERVE_OLDEST_AGE_SECONDS = Metric(
+OBSERVE_OLDEST_AGE_SECONDS = _of_destination(
     "hifi_observe_oldest_age_seconds",
-    "gauge",
     "Age of the oldest event that is neither delivered nor dead, since Kafka has it.",
-    labels=("destination",),
 )
-OBSERVE_BACKLOG_EVENTS = Metric(
+OBSERVE_BACKLOG_EVENTS = _of_destination(
     "hifi_observe_backlog_events",
-    "gauge",
     "Events on their way or waiting, parked and throttled ones included.",
-    labels=("destination",),
 )
-OBSERVE_BACKLOG_BYTES = Metric(
+OBSERVE_BACKLOG_BYTES = _of_destination(
     "hifi_observe_backlog_bytes",
-    "gauge",
     "The same in bytes, estimated by the mean size of the stream's latest events.",
-    labels=("destination",),
 )
 OBSERVE_WAITING_EVENTS = Metric(
     "hifi_observe_waiting_events",
-    "gauge",
     "Events that wait for a retry, by why: parked, throttled, breaker or retry.",
     labels=("destination", "cause"),
 )
-OBSERVE_DEAD_EVENTS = Metric(
+OBSERVE_DEAD_EVENTS = _of_destination(
     "hifi_observe_dead_events",
-    "gauge",
     "Events that rest in dead letters, by the receipts that are kept.",
-    labels=("destination",),
 )
-OBSERVE_UNACCOUNTED_EVENTS = Metric(
+OBSERVE_UNACCOUNTED_EVENTS = _of_destination(
     "hifi_observe_unaccounted_events",
-    "gauge",
     "Events that their lane has passed and that have no outcome: a loss until explained.",
-    labels=("destination",),
 )
-OBSERVE_SILENT_SECONDS = Metric(
+OBSERVE_SILENT_SECONDS = _of_destination(
     "hifi_observe_silent_seconds",
-    "gauge",
     "How long a lane has given no sign although there is work, seen from outside of Spark.",
-    labels=("destination",),
 )
 OBSERVE_LOST_EVENTS = Metric(
     "hifi_observe_lost_events",
-    "gauge",
     "Events that the audit found lost in the minutes of the last hour, by the node that lost them.",
     labels=("destination", "node"),
 )
-OBSERVE_LOST_RATIO = Metric(
+OBSERVE_LOST_RATIO = _of_destination(
     "hifi_observe_lost_ratio",
-    "gauge",
     "The worst minute of the last hour: lost events as a part of those acknowledged.",
-    labels=("destination",),
 )
-OBSERVE_BLIND_MINUTES = Metric(
+OBSERVE_BLIND_MINUTES = _of_destination(
     "hifi_observe_blind_minutes",
-    "gauge",
     "Minutes of the last hour that should be settled by now and of which it cannot be told.",
-    labels=("destination",),
 )
 OBSERVE_AUDIT_BEHIND_SECONDS = Metric(
     "hifi_observe_audit_behind_seconds",
-    "gauge",
     "Since the audit last finished a run, beyond the time between two runs.",
 )
 OBSERVE_AUDIT_RUN_SECONDS = Metric(
     "hifi_observe_audit_run_seconds",
-    "gauge",
     "How long the audit's last run took.",
 )
 OBSERVE_UNDER_MIN_ISR_TOPICS = Metric(
     "hifi_observe_under_min_isr_topics",
-    "gauge",
     "Topics of ours with too few replicas in sync, of some Kafka partition: it takes no writes.",
 )
 OBSERVE_CLOCK_SKEW_SECONDS = Metric(
     "hifi_observe_clock_skew_seconds",
-    "gauge",
     "How far a clock is ahead of the broker's: that of observe, or of the gateways.",
     labels=("clock",),
 )
 
-CATALOGUE: tuple[Metric, ...] = tuple(
-    found for found in tuple(globals().values()) if isinstance(found, Metric)
-)
+CATALOGUE = tuple(value for value in tuple(globals().values()) if isinstance(value, Metric))
 
 
 def table() -> str:

@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from functools import partial
 from math import ceil, inf
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from delivery.deliver import TROUBLE_WAIT_S, Plan
 from delivery.settings import DeliverySettings
-from delivery.spark.realtime_source import deliver_as_it_comes
 from delivery.spark.task import deliver_stream
 from shared.config.destination import Destination, Latency
 from shared.event.record import KafkaPartition, Position
@@ -83,7 +82,7 @@ def start_lane(
     """Start the query of one destination."""
     destination = lane.destination
     checkpoint = checkpoint_of(settings, destination.id, destination.latency)
-    begin = _begin(destination, settings)
+    begin, maybe_sent = _begin(destination, settings)
     is_realtime = destination.latency == "realtime"
     plan = Plan(
         reads="stream",
@@ -93,22 +92,21 @@ def start_lane(
         time_box_s=settings.time_box_s,
         # At rest it only parks, and is asleep again before a pause would have to cut it off.
         trouble_wait_s_max=TROUBLE_WAIT_S if lane.is_resting else inf,
-        replay_until=begin.maybe_sent,
+        replay_until=maybe_sent,
         allows_private=settings.allow_private,
         flow_folder=settings.flows,
         flows={name: flows[name] for name in flows.keys() & {destination.id}},
     )
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", destination.id)
     known = flows.get(destination.id)
-    options = source_options(destination, settings, known, begin=begin.position)
+    options = source_options(destination, settings, known, begin=begin)
     records = spark.readStream.format("kafka").options(**options).load()
     if is_realtime:
         events = records.selectExpr(PACKED).selectExpr(AND_NOTHING)
     else:
         events = records.select(*COLUMNS_IN)
-    send = deliver_as_it_comes if is_realtime else deliver_stream
     return write_outcomes(
-        map_arrow(events, partial(send, plan=plan), SCHEMA_OUT),
+        map_arrow(events, partial(deliver_stream, plan=plan), SCHEMA_OUT),
         name=destination.id,
         bootstrap_servers=settings.bootstrap_servers,
         checkpoint=checkpoint,
@@ -124,10 +122,11 @@ def begins_at(destination: Destination, settings: DeliverySettings) -> Position:
     it would look to lag tools as if all of it were still to come.
     """
     # Of its two latencies', the checkpoint that is further is the one that it goes on from.
-    latencies: tuple[Latency, ...] = ("micro-batch", "realtime")
-    known = [position(checkpoint_of(settings, destination.id, latency)) for latency in latencies]
-    if any(known) or destination.start == "latest":
-        return {where: max(at.get(where, 0) for at in known) for where in {**known[0], **known[1]}}
+    known = _furthest(
+        *(position(checkpoint_of(settings, destination.id, each)) for each in get_args(Latency))
+    )
+    if known or destination.start == "latest":
+        return known
     return {KafkaPartition(stream_topic(destination.stream), 0): 0}
 
 
@@ -202,32 +201,23 @@ def _trigger_interval_s(lane: Lane, settings: DeliverySettings) -> float:
     return settings.time_box_s * _DICE.uniform(*_REST_BOXES) if lane.is_resting else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Begin:
-    """From where a lane goes on, and up to where its events may have been sent already."""
+def _begin(
+    destination: Destination, settings: DeliverySettings
+) -> tuple[Position | None, Position]:
+    """From where a lane goes on, and up to where its events may have been sent already.
 
-    position: Position | None
-    maybe_sent: Position
-
-
-def _begin(destination: Destination, settings: DeliverySettings) -> _Begin:
-    """The lane's own checkpoint, or that of its other latency if that is where it ran last."""
+    By its own checkpoint, or that of its other latency if that is where it ran last.
+    """
     other_latency: Latency = "micro-batch" if destination.latency == "realtime" else "realtime"
     own = checkpoint_of(settings, destination.id, destination.latency)
     other = checkpoint_of(settings, destination.id, other_latency)
     maybe_sent = _maybe_sent(own, destination, destination.latency, settings)
     if not is_behind(own, other):
-        return _Begin(None, maybe_sent)
+        return None, maybe_sent
     # Also of a lane that moved and died before it had written anything down.
     sent_before = _maybe_sent(other, destination, other_latency, settings)
     set_aside(own)
-    return _Begin(
-        position(other),
-        {
-            where: max(maybe_sent.get(where, 0), sent_before.get(where, 0))
-            for where in maybe_sent.keys() | sent_before.keys()
-        },
-    )
+    return position(other), _furthest(maybe_sent, sent_before)
 
 
 def _maybe_sent(
@@ -243,6 +233,10 @@ def _maybe_sent(
     if not checkpoint.exists():
         return {}
     return asyncio.run(_ends(stream_topic(destination.stream), settings.bootstrap_servers))
+
+
+def _furthest(one: Position, other: Position) -> Position:
+    return {where: max(one.get(where, 0), other.get(where, 0)) for where in {**one, **other}}
 
 
 async def _ends(topic: str, bootstrap_servers: str) -> Position:

@@ -5,10 +5,11 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 
 from delivery.deliver import Plan, deliver
-from delivery.opening import Rows
+from delivery.spark.realtime_source import gathered
 from shared.runtime.spark.task_tries import is_another_try
 
 
-def deliver_stream(batches: Iterable[Rows], *, plan: Plan) -> Iterator[pa.RecordBatch]:
-    """`deliver`, with what only the moment of the task can tell."""
-    yield from deliver(batches, plan, is_again=is_another_try())
+def deliver_stream(batches: Iterable[pa.RecordBatch], *, plan: Plan) -> Iterator[pa.RecordBatch]:
+    """`deliver`, with what only the moment of the task can tell; in real time as rows come."""
+    rows = gathered(batches) if plan.is_realtime else batches
+    yield from deliver(rows, plan, is_again=is_another_try())

@@ -37,7 +37,7 @@ from shared.config.configuration import Configuration
 from shared.config.credentials import OAuth2, secrets_of
 from shared.config.destination import Destination
 from shared.config.model import ConfigError
-from shared.event.topics import destination_config_key, destination_id
+from shared.event.topics import config_key, destination_id
 from shared.runtime.clock import now_ms
 from shared.runtime.resolver import NoSuchHostError, ResolverDownError, ascii_host
 from shared.runtime.secret_box import SecretBox, SecretUnavailableError
@@ -96,7 +96,7 @@ async def put_destination(
     before = plane.configuration.destinations.get(destination_id(stream, destination))
     when.check(before)
     warnings = await _check_targets(plane, await edit(before))
-    key = destination_config_key(destination_id(stream, destination))
+    key = config_key("destination", destination_id(stream, destination))
     before, after = await plane.change(key, edit, when=when)
     log.info("destination.written", destination=after.id, tenant=caller.tenant)
     warning = {"warning": warnings[-1]} if warnings else {}

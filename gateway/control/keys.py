@@ -40,7 +40,7 @@ from shared.config.access import (
     secret_from,
 )
 from shared.config.model import ConfigError
-from shared.event.topics import key_config_key, tenant_config_key
+from shared.event.topics import config_key
 
 log = structlog.get_logger()
 router = APIRouter()
@@ -144,7 +144,7 @@ async def delete_key(key: PathName, caller: Admin, plane: Plane, when: When) -> 
     async def edit(before: ApiKey | None) -> None:
         _checked(before, caller)
 
-    await plane.change(key_config_key(key), edit, when=when)
+    await plane.change(config_key("key", key), edit, when=when)
     log.info("key.removed", key=key, tenant=caller.tenant)
     return Response(status_code=HTTPStatus.NO_CONTENT)
 
@@ -167,7 +167,7 @@ async def put_tenant(
         with telling_problems():
             return strictly(Tenant.of(named(given, name=tenant)), before)
 
-    before, after = await plane.change(tenant_config_key(tenant), edit, when=when)
+    before, after = await plane.change(config_key("tenant", tenant), edit, when=when)
     return as_json(after.known_fields(), item=after, is_new=before is None)
 
 
@@ -179,7 +179,7 @@ async def delete_tenant(tenant: PathName, caller: Admin, plane: Plane, when: Whe
         if before is None:
             raise _unknown_tenant()
 
-    await plane.change(tenant_config_key(tenant), edit, when=when)
+    await plane.change(config_key("tenant", tenant), edit, when=when)
     return Response(status_code=HTTPStatus.NO_CONTENT)
 
 
@@ -201,7 +201,7 @@ async def _store(
     *,
     text: str | None = None,
 ) -> Response:
-    before, after = await plane.change(key_config_key(key_id), edit, when=when)
+    before, after = await plane.change(config_key("key", key_id), edit, when=when)
     log.info("key.written", key=after.id, tenant=after.tenant)
     # A key's text is shown once, to whoever has it made.
     return as_json(

@@ -24,7 +24,7 @@ from gateway.intake.schemas import SchemaError, compiled
 from gateway.problems import Problem
 from shared.config.configuration import Stream
 from shared.config.model import ConfigError
-from shared.event.topics import stream_config_key
+from shared.event.topics import config_key
 
 log = structlog.get_logger()
 router = APIRouter()
@@ -65,7 +65,7 @@ async def put_stream(
 
     # First of all: of what is somebody else's, a condition must not tell anything.
     check_owner(plane.configuration.streams.get(stream))
-    before, after = await plane.change(stream_config_key(stream), edit, when=when)
+    before, after = await plane.change(config_key("stream", stream), edit, when=when)
     log.info("stream.written", stream=stream, tenant=caller.tenant)
     return as_json(shown(after), item=after, is_new=before is None)
 
@@ -82,7 +82,7 @@ async def delete_stream(stream: PathName, caller: Admin, plane: Plane, when: Whe
             listed = ", ".join(destinations)
             raise Problem("stream_in_use", f"Remove its destinations first: {listed}.")
 
-    await plane.change(stream_config_key(stream), edit, when=when)
+    await plane.change(config_key("stream", stream), edit, when=when)
     log.info("stream.removed", stream=stream, tenant=caller.tenant)
     return Response(status_code=HTTPStatus.NO_CONTENT)
 

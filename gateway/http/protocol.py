@@ -7,11 +7,13 @@ would hold its connection for ever. The body's deadlines are in gateway.intake.r
 import asyncio
 import weakref
 from collections.abc import Callable
-from typing import Any
-
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from typing import TYPE_CHECKING, Any
 
 from gateway.problems import CONTENT_TYPE, Problem
+from shared.runtime.http_server import PlainProtocol
+
+if TYPE_CHECKING:
+    from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 # How much of a body may wait before its reader has come: what uvloop reads at a time.
 _HIGH_WATER_BYTES = 262_144
@@ -20,7 +22,7 @@ _LINGER_S = 2.0
 _REASONS = {400: b"Bad Request", 408: b"Request Timeout", 431: b"Request Header Fields Too Large"}
 
 
-class DeadlineProtocol(HttpToolsProtocol):
+class DeadlineProtocol(PlainProtocol):
     """uvicorn's HTTP/1.1 with an end to waiting. `bounded` sets the two limits."""
 
     head_deadline_s = 10.0
@@ -76,8 +78,14 @@ class DeadlineProtocol(HttpToolsProtocol):
         state["cycle"] = weakref.ref(cycle)
 
     def on_message_complete(self) -> None:
-        self._is_in_body = False
+        # Behind an offer to upgrade, the body is still to come.
+        self._is_in_body = self.parser.should_upgrade()
         super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        # The answer to a HEAD has nothing to be sent together with.
+        self._one_write.flush()
+        super().on_response_complete()
 
     def on_body(self, body: bytes) -> None:
         """As uvicorn does it, but the pieces are kept as they are and joined by who reads them."""
@@ -184,9 +192,12 @@ class _OneWrite:
             return
         self._transport.write(data)
 
-    def close(self) -> None:
+    def flush(self) -> None:
         if self._head:
             self.write(b"")
+
+    def close(self) -> None:
+        self.flush()
         self._close()
 
 

@@ -61,7 +61,7 @@ class Body:
             chunk, has_more = _content(await self._receive())
         else:
             chunk, has_more = await self._chunk()
-        if not has_more and len(chunk) <= announced:
+        if not has_more and len(chunk) == announced:
             return chunk
         chunks = [chunk]
         byte_count = len(chunk)
@@ -69,6 +69,8 @@ class Body:
             if byte_count > self._limits.body_bytes_max:
                 raise await self._too_large(has_more=has_more)
             self._hold(byte_count)
+            if not has_more and byte_count < announced:
+                raise Problem("invalid_http", "The body ended before its Content-Length.")
             if not has_more:
                 return chunk if len(chunks) == 1 else b"".join(chunks)
             chunk, has_more = await self._chunk()

@@ -5,33 +5,37 @@ Whatever a lane had passed by then has its outcome among what is read.
 """
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import structlog
 
-from observe.audit.books import CLOSED_KEPT_MS, AuditFinding, World
-from observe.audit.evidence import Claim
+from observe.audit.books import CLOSED_KEPT_MS, AuditFinding, Closed, World
+from observe.audit.evidence import Claim, unite
 from observe.audit.kafka import AuditKafka
 from observe.audit.memory import Memory
 from observe.audit.minutes import DEAD as IN_DEAD
-from observe.audit.minutes import PASSED, WRITTEN, Ledger, Rules, add_rows
+from observe.audit.minutes import PASSED, WRITTEN, Ledger, Rules
 from observe.audit.signing import Signer
 from observe.audit.spark_job import AuditReads
 from observe.audit.spark_tasks import LEDGER, RECEIPT, LoggedEvent, Named
 from observe.audit.statements import Publish, Stating
+from observe.audit.status import Minutes
 from shared.event.record import KafkaPartition, Position, Ranges
 from shared.event.times import HOUR_MS
-from shared.event.topics import ACKED, DEAD, RECEIPTS, RETRIER
+from shared.event.topics import ACKED, DEAD, RECEIPTS, RETRIER, retry_topic
 from shared.proof.intervals import Offsets
 from shared.proof.overview import MinuteBooks, Missing, Node
+from shared.retry.schedule import RetrySchedule
 
 log = structlog.get_logger()
 
-# A minute of a stream's topic.
+# A minute of a stream's topic, and one of a destination; without a number it is of wild times.
 Key = tuple[str, int]
+BooksKey = tuple[str, int | None]
+_TIERS = [retry_topic(tier.name) for tier in RetrySchedule().tiers]
 # What the gateway may take to write its ledger; the log is not asked before.
 _LEDGER_GRACE_MS = 10_000
 # Of a history that is older than the ledger, so much is read; and so much in one run.
@@ -48,89 +52,75 @@ MISSING_MAX = 1_000
 class AuditOutcome:
     """What a run has found."""
 
-    minutes: Mapping[str, tuple[MinuteBooks, ...]]
+    minutes: Minutes
     changed: tuple[MinuteBooks, ...]
     problem: str = ""
     # Minutes were left for the next run.
     is_behind: bool = False
 
 
+@dataclass(slots=True, kw_only=True)
 class Audit:
     """One run after the other over the same memory."""
 
-    def __init__(
-        self,
-        *,
-        job: AuditReads,
-        kafka: AuditKafka,
-        memory: Memory,
-        signer: Signer,
-        publish: Publish,
-        rules: Rules,
-        tiers: Sequence[str],
-        now_ms: Callable[[], int],
-    ) -> None:
-        self._job = job
-        self._kafka = kafka
-        self._memory = memory
-        self._stating = Stating(memory, signer, rules, publish)
-        self._rules = rules
-        self._tiers = tiers
-        self._now_ms = now_ms
-        self._logs: list[tuple[int, Ranges]] = []
-        self._missing: dict[tuple[str, int | None], tuple[Missing, ...]] = {}
-        # The losses that `_missing` lists.
-        self._listed: dict[tuple[str, int | None], tuple[Missing, ...]] = {}
-        self._shown: dict[tuple[str, int | None], MinuteBooks] = {}
-        # Minutes that nothing names any more, with the events they had then.
-        self._nameless: dict[Key, int] = {}
+    job: AuditReads
+    kafka: AuditKafka
+    memory: Memory
+    signer: Signer
+    publish: Publish
+    rules: Rules
+    now_ms: Callable[[], int]
+    _logs: deque[tuple[int, Ranges]] = field(default_factory=deque)
+    _missing: dict[BooksKey, tuple[Missing, ...]] = field(default_factory=dict)
+    # The losses that `_missing` lists.
+    _listed: dict[BooksKey, tuple[Missing, ...]] = field(default_factory=dict)
+    _shown: dict[BooksKey, MinuteBooks] = field(default_factory=dict)
+    # Minutes that nothing names any more, with the events they had then.
+    _nameless: dict[Key, int] = field(default_factory=dict)
 
     async def run(
         self, destinations: Mapping[str, Sequence[str]], *, late: frozenset[str] = frozenset()
     ) -> AuditOutcome:
         """Read what is new, and judge every open minute of these destinations, by topic."""
-        now_ms = self._now_ms()
-        books = self._memory.books
+        now_ms = self.now_ms()
+        books = self.memory.books
+        stating = Stating(self.memory, self.signer, self.rules, self.publish)
         lanes = [
             RETRIER,
             *(destination_id for ids in destinations.values() for destination_id in ids),
         ]
-        positions = {lane: await self._kafka.position(lane) for lane in lanes}
+        positions = {lane: await self.kafka.position(lane) for lane in lanes}
         ranges, problem = await self._ranges(positions[RETRIER])
-        evidence = await asyncio.to_thread(self._job.gather, ranges)
-        spans = await self._kafka.spans(list(destinations))
+        evidence = await asyncio.to_thread(self.job.gather, ranges)
+        spans = await self.kafka.spans(list(destinations))
         books.take(evidence)
         world = World(destinations, positions, spans, now_ms, late)
         logged_events, absent = await self._look_up(world)
-        findings = books.judge(world, self._rules, absent)
-        stated, left = self._stated_now(findings, world)
-        named = await self._name(findings, stated)
+        findings = books.judge(world, self.rules, absent)
+        stated, left = self._stated_now(stating.to_state(findings, world))
+        news = [each for each in findings if each.losses != self._listed.get(each.books.key, ())]
+        named = await self._name(news, stated)
         for key in stated:
             if key not in named.roots:
                 self._nameless[key] = books.acked(*key)
-        self._list_missing(findings, named, logged_events)
+        self._list_missing(news, named, logged_events)
         shown = self._show(findings, now_ms)
         changed = tuple(minute for minute in shown if self._shown.get(minute.key) != minute)
-        await self._stating.state(books, shown, named, world)
+        await stating.state(shown, named, world)
         self._shown = {minute.key: minute for minute in shown}
         for kind, parts in ranges.items():
             for (topic, partition), (_, end) in parts.items():
-                self._memory.read[kind, topic, partition] = end
-        books.close(findings, world, self._rules, held=left)
+                self.memory.read[kind, topic, partition] = end
+        books.close(findings, world, self.rules, held=left)
         self._forget(now_ms - CLOSED_KEPT_MS)
         by_destination: dict[str, list[MinuteBooks]] = {}
-        for minute in shown:
+        for minute in sorted(shown, key=lambda books: -(books.minute_ms or 0)):
             by_destination.setdefault(minute.destination_id, []).append(minute)
-        return AuditOutcome(
-            {who: tuple(sorted(m, key=_newest)) for who, m in by_destination.items()},
-            changed,
-            problem,
-            is_behind=bool(left),
-        )
+        return AuditOutcome(by_destination, changed, problem, is_behind=bool(left))
 
     def _forget(self, before_ms: int) -> None:
         """Let go of what was noted of minutes that nobody counts into any more."""
-        memory = self._memory
+        memory = self.memory
         noted: dict[Key, Any]
         for noted in (memory.stated, memory.log_ids, self._nameless):
             for key in [key for key in noted if 0 <= key[1] < before_ms]:
@@ -148,19 +138,19 @@ class Audit:
         for kind, topics in (
             (LEDGER, [ACKED]),
             (RECEIPT, [RECEIPTS]),
-            (WRITTEN, self._tiers),
+            (WRITTEN, _TIERS),
             (IN_DEAD, [DEAD]),
         ):
-            for where, (start, end) in (await self._kafka.spans(topics)).items():
-                at = self._memory.read.get((kind, *where), 0)
+            for where, (start, end) in (await self.kafka.spans(topics)).items():
+                at = self.memory.read.get((kind, *where), 0)
                 if 0 < at < start:
                     problem = f"{where[0]} was deleted up to {start} before it was read from {at}"
                 if max(at, start) < end:
                     ranges.setdefault(kind, {})[where] = (max(at, start), end)
         for where, end in retrier.items():
-            at = self._memory.read.get((PASSED, *where), 0)
+            at = self.memory.read.get((PASSED, *where), 0)
             written = ranges.get(WRITTEN, {}).get(where, (0, 0))[1]
-            passed = min(end, max(written, self._memory.read.get((WRITTEN, *where), 0)))
+            passed = min(end, max(written, self.memory.read.get((WRITTEN, *where), 0)))
             if at < passed:
                 ranges.setdefault(PASSED, {})[where] = (at, passed)
         return ranges, problem
@@ -169,29 +159,27 @@ class Audit:
         self, world: World
     ) -> tuple[list[LoggedEvent], dict[KafkaPartition, Offsets]]:
         """Ask the log for what the ledger does not name, and for what seems to be lost."""
-        books = self._memory.books
+        books = self.memory.books
         self._logs.append((world.now_ms, world.log))
-        ripe = [log for at, log in self._logs if at <= world.now_ms - self._grace_ms]
-        self._logs = [
-            snapshot for snapshot in self._logs if snapshot[0] > world.now_ms - self._grace_ms
-        ]
-        if ripe:
-            self._logs.insert(0, (world.now_ms - self._grace_ms, ripe[-1]))
+        ripe_ms = world.now_ms - min(_LEDGER_GRACE_MS, self.rules.settle_ms)
+        while len(self._logs) > 1 and self._logs[1][0] <= ripe_ms:
+            self._logs.popleft()
+        at_ms, log_then = self._logs[0]
+        ripe = log_then if at_ms <= ripe_ms else {}
         holes: dict[KafkaPartition, Offsets] = {}
         asked = 0
-        for where, low, end in books.unclaimed(ripe[-1] if ripe else {}, back_max=_BACK_MAX):
+        for where, low, end in books.unclaimed(ripe, back_max=_BACK_MAX):
             high = min(end, low + _LOOK_UP_MAX - asked)
             if low < high:
                 holes.setdefault(where, Offsets()).add(low, high)
                 asked += high - low
-        suspects = books.to_look_up(world, self._rules)
-        wanted = {
-            where: holes.get(where, Offsets()).union(suspects.get(where, Offsets()))
-            for where in {**holes, **suspects}
-        }
+        suspects = books.to_look_up(world, self.rules)
+        wanted: dict[KafkaPartition, Offsets] = {}
+        unite(wanted, holes)
+        unite(wanted, suspects)
         logged_events: list[LoggedEvent] = []
         if wanted:
-            logged_events = await asyncio.to_thread(self._job.look_up, wanted, world.log)
+            logged_events = await asyncio.to_thread(self.job.look_up, wanted, world.log)
         self._claim_from_log(holes, logged_events)
         there: dict[KafkaPartition, Offsets] = {}
         for event in logged_events:
@@ -200,10 +188,6 @@ class Audit:
             where: offsets.minus(there.get(where, Offsets())) for where, offsets in suspects.items()
         }
         return logged_events, absent
-
-    @property
-    def _grace_ms(self) -> int:
-        return min(_LEDGER_GRACE_MS, self._rules.settle_ms)
 
     def _claim_from_log(
         self, holes: Mapping[KafkaPartition, Offsets], logged_events: Iterable[LoggedEvent]
@@ -217,79 +201,59 @@ class Audit:
             claim = Claim(
                 topic, partition, event.minute, *span, event.accepted_at_ms, (-1, 0, 0)
             )  # fmt: skip
-            self._memory.books.ledgers.setdefault(topic, Ledger()).enter(claim, is_from_log=True)
-            self._memory.log_ids.setdefault((topic, event.minute), []).append(event.event_id)
+            self.memory.books.ledgers.setdefault(topic, Ledger()).enter(claim, is_from_log=True)
+            self.memory.log_ids.setdefault((topic, event.minute), []).append(event.event_id)
         for (topic, partition), offsets in holes.items():
-            ledger = self._memory.books.ledgers.setdefault(topic, Ledger())
-            for by_partition in (ledger.claimed, ledger.from_log):
-                known = by_partition.setdefault(partition, Offsets())
-                for low, high in offsets:
-                    known.add(low, high)
+            ledger = self.memory.books.ledgers.setdefault(topic, Ledger())
+            unite(ledger.claimed, {partition: offsets})
+            unite(ledger.from_log, {partition: offsets})
 
-    def _stated_now(
-        self, findings: Sequence[AuditFinding], world: World
-    ) -> tuple[list[Key], frozenset[Key]]:
+    def _stated_now(self, to_state: Iterable[Key]) -> tuple[list[Key], frozenset[Key]]:
         """Which minutes this run reads the ids of, and which the next; oldest first."""
         now: list[Key] = []
         left: set[Key] = set()
         event_count = 0
-        for topic, minute_ms in self._stating.to_state(self._memory.books, findings, world):
-            count = self._memory.books.acked(topic, minute_ms)
-            if self._nameless.get((topic, minute_ms)) == count:
+        for key in to_state:
+            count = self.memory.books.acked(*key)
+            if self._nameless.get(key) == count:
                 continue
             if now and event_count + count > _STATED_EVENTS_MAX:
-                left.add((topic, minute_ms))
+                left.add(key)
                 continue
             event_count += count
-            now.append((topic, minute_ms))
+            now.append(key)
         return now, frozenset(left)
 
-    async def _name(self, findings: Sequence[AuditFinding], stated: Sequence[Key]) -> Named:
+    async def _name(self, news: Iterable[AuditFinding], stated: Collection[Key]) -> Named:
         """Ids of what was newly lost, and roots of minutes that are to be stated."""
-        books = self._memory.books
+        books = self.memory.books
         offsets: dict[KafkaPartition, Offsets] = {}
-        minutes: dict[str, set[int]] = {}
-        for topic, minute_ms in stated:
-            minutes.setdefault(topic, set()).add(minute_ms)
+        for loss in (loss for finding in news for loss in finding.losses[:MISSING_MAX]):
+            where = KafkaPartition(loss.topic, loss.partition)
+            offsets.setdefault(where, Offsets()).add(loss.offset, loss.offset + 1)
         ledger: dict[int, Offsets] = {}
-        for finding in findings:
-            key = finding.books.key
-            if finding.losses == self._listed.get(key, ()):
-                continue
-            for loss in finding.losses[:MISSING_MAX]:
-                where = KafkaPartition(loss.topic, loss.partition)
-                offsets.setdefault(where, Offsets()).add(loss.offset, loss.offset + 1)
         for topic, known in books.ledgers.items():
             for minute_ms, minute in known.minutes.items():
-                if minute_ms in minutes.get(topic, ()) or any(
-                    (topic, partition) in offsets for partition in minute.acked
-                ):
-                    closed = books.closed.get((topic, minute_ms))
-                    for rows in (minute.ledger, closed.ledger if closed else {}):
-                        add_rows(ledger, rows)
-        if not (ledger or minutes):
+                key = (topic, minute_ms)
+                if key in stated or any((topic, number) in offsets for number in minute.acked):
+                    unite(ledger, minute.ledger)
+                    unite(ledger, books.closed.get(key, Closed()).ledger)
+        if not (ledger or stated):
             return Named()
-        extra = {key: ids for key, ids in self._memory.log_ids.items() if key in stated}
+        extra = {key: ids for key, ids in self.memory.log_ids.items() if key in stated}
         named = await asyncio.to_thread(
-            self._job.name,
-            ledger,
-            minutes={topic: sorted(minutes_ms) for topic, minutes_ms in minutes.items()},
-            offsets=offsets,
-            extra=extra,
+            self.job.name, ledger, minutes=stated, offsets=offsets, extra=extra
         )
         return named.with_roots(extra)
 
     def _list_missing(
-        self, findings: Sequence[AuditFinding], named: Named, logged_events: Iterable[LoggedEvent]
+        self, news: Iterable[AuditFinding], named: Named, logged_events: Iterable[LoggedEvent]
     ) -> None:
         in_log = {(*event.where, event.offset): event.event_id for event in logged_events}
-        for finding in findings:
+        for finding in news:
             key = finding.books.key
             if not finding.losses:
-                self._missing.pop(key, None)
-                self._listed.pop(key, None)
-                continue
-            if finding.losses == self._listed.get(key, ()):
+                del self._missing[key], self._listed[key]
                 continue
             seen: Counter[tuple[str, int, int]] = Counter()
             listed = []
@@ -317,7 +281,3 @@ class Audit:
             if key not in open_now and (minute.minute_ms or 0) > now_ms - HOUR_MS
         ]
         return shown
-
-
-def _newest(books: MinuteBooks) -> int:
-    return -(books.minute_ms if books.minute_ms is not None else 0)

@@ -4,11 +4,11 @@ Evidence goes in, findings come out. What is kept follows what is open, not what
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
-from observe.audit.evidence import Evidence
+from observe.audit.evidence import Evidence, unite
 from observe.audit.minutes import (
     Account,
     Ledger,
@@ -16,14 +16,14 @@ from observe.audit.minutes import (
     Outcomes,
     Rules,
     account_for,
-    add_rows,
     confirmed,
     enter_outcomes,
     remember_suspects,
 )
 from shared.event.record import KafkaPartition, Position, Ranges
 from shared.event.times import DAY_MS, HOUR_MS
-from shared.event.topics import stream_of
+from shared.event.topics import stream_of, stream_topic
+from shared.proof.acked import WILD
 from shared.proof.intervals import Offsets
 from shared.proof.overview import MinuteBooks, MinuteState, Missing, Node
 
@@ -102,12 +102,9 @@ class AuditBooks:
         for topic, ledger in self.ledgers.items():
             for minute in ledger.minutes.values():
                 for destination in world.destinations.get(topic, ()):
-                    for where, acked in self._acked(topic, minute, destination, world):
-                        known = self._known(destination, where)
-                        account = self._account(acked, known, destination, where, world)
-                        sure = confirmed(known, account.suspects, rules, now_ms=world.now_ms)
-                        for first, end in sure.get(Node.DELIVERY, ()):
-                            passed.setdefault(where, Offsets()).add(first, end)
+                    for where, _, sure in self._accounts(topic, minute, destination, world, rules):
+                        if Node.DELIVERY in sure:
+                            unite(passed, {where: sure[Node.DELIVERY]})
         return passed
 
     def judge(
@@ -142,17 +139,11 @@ class AuditBooks:
         sums["delivered"], sums["dead"] = before.outcomes.get(destination, (0, 0))
         losses = [Missing("", Node.KAFKA, topic, *where) for where in minute.overwritten]
         sums["acked"] += len(losses)
-        for where, acked in self._acked(topic, minute, destination, world):
-            known = self._known(destination, where)
-            account = self._account(acked, known, destination, where, world)
-            sure = confirmed(known, account.suspects, rules, now_ms=world.now_ms)
+        for where, account, sure in self._accounts(topic, minute, destination, world, rules):
             gone = sure.get(Node.DELIVERY, Offsets()).both(absent.get(where, Offsets()))
-            if len(gone):
-                sure = {
-                    **sure,
-                    Node.DELIVERY: sure[Node.DELIVERY].minus(gone),
-                    Node.KAFKA: sure.get(Node.KAFKA, Offsets()).union(gone),
-                }
+            if gone:
+                sure[Node.DELIVERY] = sure[Node.DELIVERY].minus(gone)
+                sure[Node.KAFKA] = sure.get(Node.KAFKA, Offsets()).union(gone)
             lost = [
                 Missing("", node, *where, offset)
                 for node, offsets in sure.items()
@@ -160,10 +151,8 @@ class AuditBooks:
                 for offset in range(first, end)
             ]
             losses += lost
-            held = suspects.setdefault((destination, where), {})
-            for node, offsets in account.suspects.items():
-                held[node] = held.get(node, Offsets()).union(offsets)
-            sums["acked"] += len(acked)
+            unite(suspects.setdefault((destination, where), {}), account.suspects)
+            sums["acked"] += account.balance.acked
             sums["delivered"] += account.balance.delivered
             sums["waiting"] += account.balance.waiting - _count(sure, Node.RETRY_TIER, Node.RETRIER)
             sums["dead"] += account.balance.dead - _count(sure, Node.DEAD_LETTERS)
@@ -171,26 +160,24 @@ class AuditBooks:
             sums["suspected"] += sum(len(o) for o in account.suspects.values()) - len(lost)
         return AuditFinding(_books(what, sums, losses, rules, world.now_ms), tuple(losses))
 
-    def _acked(
-        self, topic: str, minute: LedgerMinute, destination: str, world: World
-    ) -> Iterator[tuple[KafkaPartition, Offsets]]:
+    def _accounts(
+        self, topic: str, minute: LedgerMinute, destination: str, world: World, rules: Rules
+    ) -> Iterator[tuple[KafkaPartition, Account, dict[Node, Offsets]]]:
+        """What became of a minute's events in each Kafka partition, and what is surely lost."""
         for partition, offsets in minute.acked.items():
             where = KafkaPartition(topic, partition)
+            acked = offsets
             if destination in world.late:
-                end = offsets.end
-                first = self.first_outcome.get((destination, where), end)
-                yield where, offsets.from_offset(first)
-            else:
-                yield where, offsets
-
-    def _known(self, destination: str, where: KafkaPartition) -> Outcomes:
-        return self.outcomes.setdefault((destination, where), Outcomes())
-
-    def _account(
-        self, acked: Offsets, known: Outcomes, destination: str, where: KafkaPartition, world: World
-    ) -> Account:
-        position = world.positions.get(destination, {}).get(where)
-        return account_for(acked, known, position=position, log=world.log.get(where, (0, 0)))
+                first = self.first_outcome.get((destination, where), offsets.end)
+                acked = offsets.from_offset(first)
+            known = self.outcomes.setdefault((destination, where), Outcomes())
+            account = account_for(
+                acked,
+                known,
+                position=world.positions.get(destination, {}).get(where),
+                log=world.log.get(where, (0, 0)),
+            )
+            yield where, account, confirmed(known, account.suspects, rules, now_ms=world.now_ms)
 
     def acked(self, topic: str, minute_ms: int) -> int:
         """How many events an open minute has, with those of before it was closed."""
@@ -210,24 +197,20 @@ class AuditBooks:
         A minute with a loss stays open as long as late events are counted: what was lost may still
         turn up. Minutes that are `held` wait for their statement.
         """
-        by_minute: dict[tuple[str, int], list[AuditFinding]] = {}
-        for finding in findings:
-            minute_ms = -1 if finding.books.minute_ms is None else finding.books.minute_ms
-            by_minute.setdefault((finding.books.stream, minute_ms), []).append(finding)
+        books_of = by_minute(finding.books for finding in findings)
         for topic, ledger in self.ledgers.items():
             for minute_ms in list(ledger.minutes):
                 if (topic, minute_ms) in held:
                     continue
-                judged = by_minute.get((stream_of(topic), minute_ms), [])
+                judged = books_of.get((topic, minute_ms), [])
                 due_ms = ledger.minutes[minute_ms].quiet_since_ms(minute_ms) + rules.settle_ms
                 is_old = 0 <= minute_ms < world.now_ms - CLOSED_KEPT_MS
                 # Nobody wants the stream's events: then there is nothing to wait for.
                 is_unwanted = not world.destinations.get(topic) and world.now_ms >= due_ms
-                if (
-                    (judged and all(_is_final(finding) for finding in judged))
-                    or is_old
-                    or is_unwanted
-                ):
+                is_final = judged and all(
+                    books.state is MinuteState.COMPLETE and not books.waiting for books in judged
+                )
+                if is_final or is_old or is_unwanted:
                     self._close(topic, minute_ms, ledger.minutes.pop(minute_ms), judged)
         self.closed = {
             key: closed
@@ -236,20 +219,17 @@ class AuditBooks:
         }
 
     def _close(
-        self, topic: str, minute_ms: int, minute: LedgerMinute, findings: Sequence[AuditFinding]
+        self, topic: str, minute_ms: int, minute: LedgerMinute, judged: Sequence[MinuteBooks]
     ) -> None:
         kept = self.closed.setdefault((topic, minute_ms), Closed())
         kept.acked += minute.count
-        for finding in findings:
-            books = finding.books
+        for books in judged:
             # The books of a reopened minute have those of before in them.
             kept.outcomes[books.destination_id] = (books.delivered, books.dead)
-        add_rows(kept.ledger, minute.ledger)
+        unite(kept.ledger, minute.ledger)
         for partition, offsets in minute.acked.items():
             where = KafkaPartition(topic, partition)
-            done = self.done.setdefault(where, Offsets())
-            for first, end in offsets:
-                done.add(first, end)
+            unite(self.done, {where: offsets})
             for (_, at), known in self.outcomes.items():
                 if at == where:
                     _forget(known, offsets)
@@ -265,9 +245,13 @@ def _forget(known: Outcomes, gone: Offsets) -> None:
     known.in_dead = known.in_dead.minus(gone)
 
 
-def _is_final(finding: AuditFinding) -> bool:
-    books = finding.books
-    return books.state is MinuteState.COMPLETE and books.waiting == 0
+def by_minute(shown: Iterable[MinuteBooks]) -> dict[tuple[str, int], list[MinuteBooks]]:
+    """The books of all destinations, by topic and minute."""
+    books_of: dict[tuple[str, int], list[MinuteBooks]] = {}
+    for books in shown:
+        minute_ms = WILD if books.minute_ms is None else books.minute_ms
+        books_of.setdefault((stream_topic(books.stream), minute_ms), []).append(books)
+    return books_of
 
 
 def _count(sure: Mapping[Node, Offsets], *nodes: Node) -> int:

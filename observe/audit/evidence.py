@@ -4,7 +4,9 @@ Evidence is small however many records it comes from, and parts of it add up, so
 a big reading can be made side by side.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from observe.audit.layers import Layers
 from shared.event.envelope import DESTINATION, ORIGIN_OFFSET, ORIGIN_PARTITION, ORIGIN_TOPIC
@@ -12,6 +14,17 @@ from shared.event.record import Headers
 from shared.proof.acked import AckedRow
 from shared.proof.intervals import Offsets
 from shared.proof.receipt import Receipt, receipts_of
+
+K = TypeVar("K")
+S = TypeVar("S", Offsets, Layers)
+
+
+def unite(to: dict[K, S], more: Mapping[K, S]) -> None:
+    """Put the offsets under each key to those that are there."""
+    for key, offsets in more.items():
+        held = to.setdefault(key, type(offsets)())
+        for first, end in offsets:
+            held.add(first, end)
 
 
 def life(outcome: str, redrive_count: int) -> str:
@@ -93,35 +106,23 @@ class Evidence:
     def merge(self, other: "Evidence") -> None:
         for claim in other.claims:
             self._claim(claim)
-        for key, offsets in other.outcomes.items():
-            mine = self.outcomes.setdefault(key, Offsets())
-            for first, end in offsets:
-                mine.add(first, end)
-        for key, layers in other.records.items():
-            held = self.records.setdefault(key, Layers())
-            for first, end in layers:
-                held.add(first, end)
+        unite(self.outcomes, other.outcomes)
+        unite(self.records, other.records)
         self.unreadable += other.unreadable
 
     def _claim(self, new: Claim) -> None:
         """Append, or lengthen the claim before it if the two are one."""
         where = (new.topic, new.partition)
-        at = self._newest.get(where)
-        last = None if at is None else self.claims[at]
-        if (
-            at is not None
-            and last is not None
-            and (last.minute, last.end, last.ledger[0]) == (new.minute, new.first, new.ledger[0])
-        ):
-            self.claims[at] = Claim(
-                last.topic,
-                last.partition,
-                last.minute,
-                last.first,
-                new.end,
-                max(last.accepted_at_ms, new.accepted_at_ms),
-                (last.ledger[0], last.ledger[1], new.ledger[2]),
-            )
-        else:
+        last = self.claims[self._newest[where]] if where in self._newest else None
+        if last is None or (last.minute, last.end, last.ledger[0]) != (
+            new.minute, new.first, new.ledger[0],
+        ):  # fmt: skip
             self._newest[where] = len(self.claims)
             self.claims.append(new)
+            return
+        self.claims[self._newest[where]] = replace(
+            last,
+            end=new.end,
+            accepted_at_ms=max(last.accepted_at_ms, new.accepted_at_ms),
+            ledger=(*last.ledger[:2], new.ledger[2]),
+        )

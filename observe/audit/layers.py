@@ -1,6 +1,6 @@
 """Keeps a set of offsets in which each may be several times: set upon set."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import msgspec
 
@@ -11,13 +11,6 @@ class Layers(msgspec.Struct, array_like=True):
     """The n-th set holds the offsets that are in at least n + 1 times."""
 
     _sets: list[Offsets] = []
-
-    @classmethod
-    def of(cls, intervals: Iterable[tuple[int, int]]) -> "Layers":
-        layers = cls()
-        for first, end in intervals:
-            layers.add(first, end)
-        return layers
 
     def add(self, first: int, end: int) -> None:
         """Put each offset in once more."""
@@ -54,6 +47,6 @@ class Layers(msgspec.Struct, array_like=True):
         return self._sets[0] if self._sets else Offsets()
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
-        """Intervals that `of` makes the same of."""
+        """Intervals that make the same when they are added one by one."""
         for layer in self._sets:
             yield from layer

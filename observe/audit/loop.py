@@ -19,9 +19,8 @@ from observe.audit.spark_job import SLOTS, AuditReads
 from observe.audit.status import AuditStatus
 from observe.settings import ObserveSettings
 from shared.config.configuration import Configuration
-from shared.event.topics import retry_topic, stream_topic
+from shared.event.topics import stream_topic
 from shared.proof.overview import AuditHealth
-from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
 from shared.runtime.setup_error import KafkaUnavailableError
 from shared.runtime.spark.session import SparkSettings, running_spark
@@ -89,7 +88,6 @@ class Auditor:
                 signer=Signer(settings.folder),
                 publish=kafka.publish_statements,
                 rules=rules,
-                tiers=[retry_topic(tier.name) for tier in RetrySchedule().tiers],
                 now_ms=now_ms,
             )
             while True:

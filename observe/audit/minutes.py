@@ -8,6 +8,7 @@ duplicates, retries and restarts change nothing.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 
 from observe.audit.evidence import Claim, Evidence
 from observe.audit.layers import Layers
@@ -145,12 +146,6 @@ class Ledger:
                 minute.acked[partition] = held.minus(lost)
 
 
-def add_rows(to: dict[int, Offsets], more: Mapping[int, Offsets]) -> None:
-    """Enter records of the ledger, by its Kafka partitions."""
-    for number, rows in more.items():
-        to[number] = to.get(number, Offsets()).union(rows)
-
-
 def enter_outcomes(
     outcomes: dict[tuple[str, KafkaPartition], Outcomes],
     evidence: Evidence,
@@ -234,29 +229,25 @@ def confirmed(
     known: Outcomes, suspects: Mapping[Node, Offsets], rules: Rules, *, now_ms: int
 ) -> dict[Node, Offsets]:
     """Those that have been suspects of the same node for as long as it takes to settle."""
+    if rules.settle_ms == 0:
+        return dict(suspects)
+    since_ms = now_ms - rules.settle_ms
     by_node: dict[Node, Offsets] = {}
     for node, offsets in suspects.items():
-        old = [o for at, n, o in known.suspects if n is node and at <= now_ms - rules.settle_ms]
-        if rules.settle_ms == 0:
-            by_node[node] = offsets
-        elif old:
-            since = [
-                o for at, n, o in known.suspects if n is node and at >= now_ms - rules.settle_ms
-            ]
-            sure = offsets.both(old[-1])
-            for seen in since:
-                sure = sure.both(seen)
+        old = [o for at, n, o in known.suspects if n is node and at <= since_ms]
+        later = [o for at, n, o in known.suspects if n is node and at > since_ms]
+        if old and (sure := reduce(Offsets.both, [old[-1], *later], offsets)):
             by_node[node] = sure
-    return {node: offsets for node, offsets in by_node.items() if len(offsets)}
+    return by_node
 
 
 def remember_suspects(
     known: Outcomes, suspects: Mapping[Node, Offsets], rules: Rules, *, now_ms: int
 ) -> None:
     """Keep what is needed to tell how long something has been a suspect."""
-    recent = [seen for seen in known.suspects if seen[0] > now_ms - rules.settle_ms]
-    older = [seen for seen in known.suspects if seen[0] <= now_ms - rules.settle_ms]
-    newest_old = {node: (at, node, offsets) for at, node, offsets in older}
+    since_ms = now_ms - rules.settle_ms
+    recent = [seen for seen in known.suspects if seen[0] > since_ms]
+    newest_old = {seen[1]: seen for seen in known.suspects if seen[0] <= since_ms}
     known.suspects = [
         *newest_old.values(),
         *recent,

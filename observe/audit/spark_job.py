@@ -4,7 +4,7 @@ Each task folds the records it reads into intervals, roots and ids (`spark_tasks
 few come back. The audit reads no event's value, and of the log only what seems to be lost.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial, reduce
 from itertools import pairwise
 
@@ -57,7 +57,7 @@ class AuditReads:
         self,
         ledger: Mapping[int, Offsets],
         *,
-        minutes: Mapping[str, Sequence[int]],
+        minutes: Collection[tuple[str, int]],
         offsets: Mapping[KafkaPartition, Offsets],
         extra: Mapping[tuple[str, int], Sequence[str]],
     ) -> Named:
@@ -71,7 +71,7 @@ class AuditReads:
         rows = reduce(DataFrame.union, sources)
         function = partial(
             name,
-            wanted={topic: set(asked) for topic, asked in minutes.items()},
+            wanted=frozenset(minutes),
             spans={where: list(asked) for where, asked in offsets.items()},
             extra=dict(extra),
         )
@@ -125,16 +125,12 @@ def stretches(ledger: Mapping[int, Offsets]) -> list[dict[KafkaPartition, tuple[
         gaps = sorted(later[0] - before[1] for before, later in pairwise(spans))
         # So many sources at most: the smallest gaps are read over.
         bridged = max([_GAP_ROWS_MAX, *gaps[: len(gaps) - _SOURCES_MAX + 1]])
-        joined: list[tuple[int, int]] = []
-        for first, end in spans:
-            if joined and first - joined[-1][1] <= bridged:
-                joined[-1] = (joined[-1][0], end)
-            else:
-                joined.append((first, end))
-        for at, span in enumerate(joined):
+        # Spans that touch once they are longer by that much are one.
+        longer = Offsets.of((first, end + bridged) for first, end in spans)
+        for at, (first, end) in enumerate(longer):
             if at == len(parts):
                 parts.append({})
-            parts[at][KafkaPartition(ACKED, partition)] = span
+            parts[at][KafkaPartition(ACKED, partition)] = (first, end - bridged)
     return parts
 
 

@@ -72,7 +72,7 @@ def summarise(
 def name(
     batches: Iterable[pa.RecordBatch],
     *,
-    wanted: Mapping[str, set[int]],
+    wanted: frozenset[tuple[str, int]],
     spans: Mapping[KafkaPartition, list[tuple[int, int]]],
     extra: Mapping[tuple[str, int], Sequence[str]],
 ) -> Iterator[pa.RecordBatch]:
@@ -92,7 +92,7 @@ def name(
             except ValueError:
                 # As when it was read for its claims: nothing is known of its events.
                 continue
-            _take_row(row, ids, minutes, wanted.get(row.topic, ()))
+            _take_row(row, ids, minutes, wanted)
             offsets = asked.get(KafkaPartition(row.topic, row.partition))
             if offsets is not None:
                 for offset, event_id in _single(row, ids, offsets):
@@ -108,20 +108,20 @@ def _take_row(
     row: AckedRow,
     ids: bytes,
     minutes: dict[tuple[str, int], list[bytes]],
-    wanted: Iterable[int],
+    wanted: frozenset[tuple[str, int]],
 ) -> None:
-    claimed = {minute for minute, _, _ in row.claims()}
-    ours = claimed.intersection(wanted)
+    claimed = {(row.topic, minute) for minute, _, _ in row.claims()}
+    ours = claimed & wanted
     if not ids:
         return
     if len(claimed) == 1 and ours:
         # Nearly every row: its ids are not even taken apart.
-        minutes.setdefault((row.topic, claimed.pop()), []).append(ids)
+        minutes.setdefault(claimed.pop(), []).append(ids)
     elif ours:
         lines = ids.split(b"\n")
         at = 0
         for minute, first, end in row.claims():
-            if minute in ours:
+            if (row.topic, minute) in ours:
                 part = b"\n".join(lines[at : at + end - first])
                 minutes.setdefault((row.topic, minute), []).append(part)
             at += end - first
@@ -159,6 +159,5 @@ def look(
 
 def _part(content: Evidence | Named | list[LoggedEvent]) -> pa.RecordBatch:
     """MessagePack, as JSON has no keys of several parts."""
-    fields = pa.schema([pa.field("part", pa.binary())])
     value = msgspec.msgpack.encode(content)
-    return pa.RecordBatch.from_arrays([pa.array([value], pa.binary())], schema=fields)
+    return pa.RecordBatch.from_arrays([pa.array([value], pa.binary())], names=["part"])

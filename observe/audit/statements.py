@@ -3,16 +3,16 @@
 A minute of which something cannot be told gets none: what is signed is certain.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from observe.audit.books import AuditBooks, AuditFinding, World
+from observe.audit.books import AuditFinding, World, by_minute
 from observe.audit.memory import Memory
 from observe.audit.minutes import Rules
 from observe.audit.signing import Signer
 from observe.audit.spark_tasks import Named
-from shared.event.topics import stream_and_name, stream_of, stream_topic
+from shared.event.topics import stream_and_name, stream_of
 from shared.proof.overview import MinuteBooks, MinuteState
 from shared.proof.statement import NO_PREVIOUS, Counts, SignedStatement, Statement
 
@@ -20,7 +20,6 @@ from shared.proof.statement import NO_PREVIOUS, Counts, SignedStatement, Stateme
 Publish: TypeAlias = Callable[[Sequence[SignedStatement]], Awaitable[None]]
 
 _JUDGED = frozenset({MinuteState.COMPLETE, MinuteState.LOSING})
-_WILD = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,25 +31,20 @@ class Stating:
     _rules: Rules
     _publish: Publish
 
-    def to_state(
-        self, books: AuditBooks, findings: Sequence[AuditFinding], world: World
-    ) -> Iterator[tuple[str, int]]:
+    def to_state(self, findings: Sequence[AuditFinding], world: World) -> Iterator[tuple[str, int]]:
         """The minutes whose ids must be read for a statement, by topic."""
-        for topic, minute_ms, _ in self._judged(
-            books, [finding.books for finding in findings], world
-        ):
+        shown = [finding.books for finding in findings]
+        for topic, minute_ms, _ in self._judged(shown, world):
             stated = self._memory.stated.get((topic, minute_ms))
-            if stated is None or stated.acked != books.acked(topic, minute_ms):
+            if stated is None or stated.acked != self._memory.books.acked(topic, minute_ms):
                 yield topic, minute_ms
 
-    async def state(
-        self, books: AuditBooks, shown: Sequence[MinuteBooks], named: Named, world: World
-    ) -> None:
+    async def state(self, shown: Sequence[MinuteBooks], named: Named, world: World) -> None:
         """Make a statement about every judged minute whose books are not those stated last."""
         made: list[SignedStatement] = []
-        for topic, minute_ms, minutes in self._judged(books, shown, world):
+        for topic, minute_ms, minutes in self._judged(shown, world):
             stated = self._memory.stated.get((topic, minute_ms))
-            acked = books.acked(topic, minute_ms)
+            acked = self._memory.books.acked(topic, minute_ms)
             if stated is not None and stated.acked == acked:
                 root, id_count = stated.root, stated.id_count
             elif (topic, minute_ms) in named.roots:
@@ -83,24 +77,16 @@ class Stating:
         await self._publish(made)
 
     def _judged(
-        self, books: AuditBooks, shown: Iterable[MinuteBooks], world: World
+        self, shown: Sequence[MinuteBooks], world: World
     ) -> Iterator[tuple[str, int, list[MinuteBooks]]]:
         """Open minutes that are judged at every destination of their stream, oldest first."""
-        by_minute: dict[tuple[str, int], list[MinuteBooks]] = {}
-        for minute_books in shown:
-            key = (
-                stream_topic(minute_books.stream),
-                _WILD if minute_books.minute_ms is None else minute_books.minute_ms,
-            )
-            by_minute.setdefault(key, []).append(minute_books)
-        for topic, ledger in books.ledgers.items():
+        books_of = by_minute(shown)
+        for topic, ledger in self._memory.books.ledgers.items():
             for minute_ms, minute in sorted(ledger.minutes.items()):
-                minutes = by_minute.get((topic, minute_ms), [])
+                judged = books_of.get((topic, minute_ms), [])
                 due_ms = minute.quiet_since_ms(minute_ms) + self._rules.settle_ms
-                if world.now_ms >= due_ms and all(
-                    minute_books.state in _JUDGED for minute_books in minutes
-                ):
-                    yield topic, minute_ms, minutes
+                if world.now_ms >= due_ms and all(books.state in _JUDGED for books in judged):
+                    yield topic, minute_ms, judged
 
 
 def _counts(books: MinuteBooks) -> Counts:

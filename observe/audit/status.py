@@ -1,45 +1,42 @@
 """Keeps what the audit last found, and tells how old that is: an audit that stops must show."""
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from shared.proof.overview import AuditHealth, MinuteBooks
 
 # By destination, newest first.
-Minutes: TypeAlias = Mapping[str, tuple[MinuteBooks, ...]]
+Minutes: TypeAlias = Mapping[str, Sequence[MinuteBooks]]
 
 
+@dataclass(slots=True)
 class AuditStatus:
     """Written by the auditor, read by the sampler, both in one event loop."""
 
-    def __init__(
-        self, *, started_ms: int, interval_s: float, blind_after_s: float, is_on: bool = True
-    ) -> None:
-        self._started_ms = started_ms
-        self._interval_s = interval_s
-        self._blind_after_s = blind_after_s
-        self._is_on = is_on
-        off = AuditHealth(problem="the audit is switched off")
-        self.health = AuditHealth() if is_on else off
-        self.minutes: Minutes = {}
+    started_ms: int
+    interval_s: float
+    blind_after_s: float
+    is_on: bool = True
+    health: AuditHealth = field(default_factory=AuditHealth)
+    minutes: Minutes = field(default_factory=dict)
 
     def failed(self, problem: str) -> None:
         self.health = replace(self.health, problem=problem)
 
     def health_at(self, now_ms: int) -> AuditHealth:
         """As it was told last, and how late the next run is."""
-        if not self._is_on:
-            return self.health
-        since_ms = self.health.last_run_ms or self._started_ms
-        behind_s = (now_ms - since_ms) / 1000 - self._interval_s
+        if not self.is_on:
+            return AuditHealth(problem="the audit is switched off")
+        since_ms = self.health.last_run_ms or self.started_ms
+        behind_s = (now_ms - since_ms) / 1000 - self.interval_s
         return replace(self.health, behind_s=max(0.0, behind_s))
 
     def blindness(self, now_ms: int) -> str:
         """Why the audit's word cannot be relied on; empty while it can, or nobody wants it."""
-        if not self._is_on:
+        if not self.is_on:
             return ""
         behind_s = self.health_at(now_ms).behind_s
-        if behind_s < self._blind_after_s:
+        if behind_s < self.blind_after_s:
             return ""
         return f"the audit is {behind_s:,.0f} s behind: {self.health.problem or 'it hangs'}"

@@ -1,6 +1,6 @@
 """The console's HTTP application: its routes, its errors, and the headers of every answer."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import quote
@@ -17,8 +17,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from observe.console.authentication import SignedOut
 from observe.console.hosts import is_ours
 from observe.console.pages.plain_pages import notice
-from observe.console.posts import Posts
-from observe.console.views import Views
 from shared.runtime.control_client import RefusedError
 from shared.runtime.setup_error import OperatorError
 
@@ -52,12 +50,11 @@ _TITLES = {
 }
 
 
-def create_app(views: Views, posts: Posts, *, hosts: Collection[str] = ()) -> ASGIApp:
+def create_app(routes: Iterable[Route], *, hosts: Collection[str]) -> ASGIApp:
     """Put the parts together. `hosts`: under which names, besides loopback, it may be called."""
     app = Starlette(
         routes=[
-            *views.routes(),
-            *posts.routes(),
+            *routes,
             *(_static(path) for path in _STATIC.iterdir() if path.suffix in _TYPES),
         ],
         exception_handlers={
@@ -126,7 +123,8 @@ async def _refuse(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException), "registered for nothing else"
     if request.url.path.startswith("/api/"):
         return PlainTextResponse(f"{error.detail}\n", status_code=error.status_code)
-    says = error.detail if error.status_code != 404 or len(error.detail) > 9 else "No such page."  # noqa: PLR2004 - Starlette's own "Not Found"
+    # Starlette's own words for a path without a route.
+    says = "No such page." if error.detail == "Not Found" else error.detail
     return _notice(error.status_code, says)
 
 

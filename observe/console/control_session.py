@@ -4,11 +4,32 @@ import asyncio
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from observe.console.pages.dead_page import ROWS_MAX, Letters
+import msgspec
+
 from shared.config.destination import Destination
 from shared.runtime.control_client import ControlClient
 
 _SETTING = "HIFI_OBSERVE_CONSOLE_GATEWAY"
+# Dead letters: as many as somebody reads; the filters find the others.
+ROWS_MAX = 100
+# By what they can be picked, and how that is called.
+FILTERS = {"stream": "Stream", "destination": "Destination", "reason": "Reason", "id": "Event id"}
+
+
+class Letters(
+    msgspec.Struct,
+    frozen=True,
+    rename={"newest": "dead_letters", "is_whole": "is_complete"},
+):
+    """The newest that match as the gateway tells of them, and how many match in all."""
+
+    newest: tuple[dict[str, Any], ...] = ()
+    matching: int = 0
+    redrivable: int = 0
+    # The streams of what can be re-driven.
+    redrivable_streams: tuple[str, ...] = ()
+    # False: not all dead letters could be read in the time there is.
+    is_whole: bool = True
 
 
 class ControlSession:
@@ -21,13 +42,7 @@ class ControlSession:
         """The newest dead letters of some streams; of all that the key may see if none is named."""
         asked = {**filters, "stream": list(streams), "limit": str(ROWS_MAX)}
         page = await self._call("GET", "dead-letters:newest", query=asked)
-        return Letters(
-            tuple(page["dead_letters"]),
-            page["matching"],
-            page["redrivable"],
-            tuple(page["redrivable_streams"]),
-            is_whole=page["is_complete"],
-        )
+        return msgspec.convert(page, Letters)
 
     async def redrive(self, filters: Mapping[str, str], *, streams: Collection[str]) -> int:
         """Send again what matches, stream by stream, as one re-drive is of one stream."""

@@ -1,34 +1,58 @@
-"""One request to the console: who sent it, what it says, and what they may see of it all."""
+"""One request to the console: who sent it, what it says, and what there is to answer it."""
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from typing import Protocol, TypeAlias
 
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
 
-from observe.console.authentication import Identity
-from observe.console.control_session import ControlSession
+from observe.console.authentication import Authentication, form_of
+from observe.console.control_session import FILTERS, ControlSession, Letters
 from observe.console.page_context import PageContext
-from observe.console.pages.dead_page import FILTERS, Letters
+from observe.console.parts.layout import Around, Page, render
 from observe.console.viewers import Viewer
 from shared.config.access import ApiKey
 from shared.config.destination import Destination
 from shared.event.topics import destination_id
+from shared.retry.schedule import RetrySchedule
+from shared.runtime.kafka.event_search import SearchResult
+
+# 2 s in all, as long as a change takes to come back at the worst; then the page is shown as it is.
+_LOOK_S = 0.05
+_LOOKS_MAX = 40
+# No year in milliseconds, and no count of ours, has more.
+_DIGITS_MAX = 15
+
+
+class EventFinder(Protocol):
+    """Looks for events by their id; shared.runtime.kafka.event_search in a running process."""
+
+    async def find(
+        self, stream: str, event_id: str, *, before_ms: int | None = None
+    ) -> SearchResult: ...
 
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    identity: Identity
+    viewer: Viewer
+    around: Around
+    path: str
     # Of its query, or of its form.
     fields: Mapping[str, str]
+    sources: "Sources"
     context: PageContext
     control: ControlSession
 
-    @property
-    def viewer(self) -> Viewer:
-        return self.identity.viewer
-
     def field(self, name: str) -> str:
         return self.fields.get(name, "").strip()
+
+    def number(self, name: str) -> int | None:
+        text = self.field(name)
+        return int(text) if text.isdecimal() and len(text) <= _DIGITS_MAX else None
 
     @property
     def streams(self) -> list[str]:
@@ -75,3 +99,48 @@ class PageRequest:
             # Nobody has signed in: the gateway says which streams are everybody's.
             streams = []
         return await self.control.letters(self.filters, streams=streams)
+
+    async def wait_until(self, is_seen: Callable[[PageContext], bool]) -> None:
+        """Wait for our own feed, so that the next page shows a change."""
+        for _ in range(_LOOKS_MAX):
+            if is_seen(self.sources.context()):
+                return
+            await asyncio.sleep(_LOOK_S)
+
+
+# What a route makes of a request.
+Answer: TypeAlias = Callable[[PageRequest], Awaitable[Page | Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What answers are made from. Put together once, in the server."""
+
+    authentication: Authentication
+    context: Callable[[], PageContext]
+    events: EventFinder
+    # Where the gateway answers.
+    gateway: str
+    schedule: RetrySchedule
+
+    def route(self, method: str, path: str, answer: Answer, *, for_admins: bool = False) -> Route:
+        """Who asks is known, and may ask this; a form is from their own session."""
+
+        async def serve(request: Request) -> Response:
+            identity = self.authentication.identify(request)
+            fields: Mapping[str, str] = request.query_params
+            if method == "POST":
+                fields = await form_of(request)
+                self.authentication.check_post(request, identity.session, fields)
+            viewer, around = identity.viewer, identity.around
+            if for_admins and not viewer.may_change:
+                raise HTTPException(403, "This needs a key with the scope admin.")
+            control = ControlSession(self.gateway, identity.session.api_key)
+            here, context = request.url.path, self.context()
+            made = await answer(PageRequest(viewer, around, here, fields, self, context, control))
+            if isinstance(made, Page):
+                made = HTMLResponse(render(made, around))
+            self.authentication.set_cookie(made, identity.new_cookie)
+            return made
+
+        return Route(path, serve, methods=[method])

@@ -1,62 +1,51 @@
 """Serves the console within the process that observes, and keeps the history of lag for it."""
 
 import asyncio
-import secrets
 from collections.abc import Callable, Mapping
 
 import structlog
 
 from observe.console.app import create_app
-from observe.console.authentication import Authentication, KeySource
+from observe.console.authentication import Authentication
 from observe.console.lag_history import STEP_MS, LagHistory
 from observe.console.live import Live
 from observe.console.page_context import PageContext
-from observe.console.pages.event_page import EventFinder
-from observe.console.posts import Posts
-from observe.console.settings import ConsoleSettings
-from observe.console.sources import Sources
+from observe.console.page_request import EventFinder, Sources
 from observe.console.views import Views
-from observe.state import Observed
+from observe.settings import ConsoleSettings
+from shared.config.configuration import Configuration
 from shared.flow.flow_record import FlowRecord
+from shared.proof.overview import Overview
 from shared.retry.schedule import RetrySchedule
-from shared.runtime.clock import now_ms
 from shared.runtime.http_server import HttpServer, listening, server_config
 
 log = structlog.get_logger()
 
 # Live pages end at once when they are told; what else is under way is a page.
 _DRAIN_S = 5
-_SECRET_BYTES = 32
 
 
 async def serve_console(
     settings: ConsoleSettings,
     *,
-    observed: Observed,
-    config: KeySource,
-    events: EventFinder,
+    overview: Callable[[], Overview],
+    configuration: Callable[[], Configuration],
     flows: Callable[[], Mapping[str, FlowRecord]],
-    schedule: RetrySchedule,
+    events: EventFinder,
     stop: asyncio.Event,
     on_started: Callable[[int], None] = lambda _port: None,
 ) -> None:
     """Serve until `stop` is set. `on_started` gets the port."""
     lag_history = LagHistory()
     live = Live()
-    authentication = Authentication(
-        config,
-        is_open=not settings.asks_for_keys,
-        # A new one each time: who was signed in signs in again, and no secret lies on a disk.
-        secret=secrets.token_bytes(_SECRET_BYTES),
-        is_https=settings.https,
-        now_ms=now_ms,
-    )
+    authentication = Authentication(configuration, settings)
 
     def context() -> PageContext:
-        return PageContext(observed.snapshot(), config.configuration, flows(), lag_history)
+        return PageContext(overview(), configuration(), flows(), lag_history)
 
-    sources = Sources(authentication, context, events, settings.gateway, schedule, now_ms)
-    app = create_app(Views(sources, live=live), Posts(sources), hosts=settings.host_names)
+    schedule = RetrySchedule().scaled(settings.time_scale)
+    sources = Sources(authentication, context, events, settings.gateway, schedule)
+    app = create_app(Views(sources, live).routes(), hosts=settings.host_names)
     with listening(
         "The console",
         host=settings.host,
@@ -66,7 +55,7 @@ async def serve_console(
         server = HttpServer(server_config(app, drain_s=_DRAIN_S))
         async with asyncio.TaskGroup() as group:
             serving = group.create_task(server.serve(sockets=[bound]))
-            remembering = group.create_task(_remember(observed, lag_history))
+            remembering = group.create_task(_remember(overview, lag_history))
             await server.listens.wait()
             port = bound.getsockname()[1]
             if authentication.is_open:
@@ -80,7 +69,7 @@ async def serve_console(
             remembering.cancel()
 
 
-async def _remember(observed: Observed, lag_history: LagHistory) -> None:
+async def _remember(overview: Callable[[], Overview], lag_history: LagHistory) -> None:
     while True:
-        lag_history.take(observed.snapshot())
+        lag_history.take(overview())
         await asyncio.sleep(STEP_MS / 4000)

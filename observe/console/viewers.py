@@ -18,7 +18,6 @@ from shared.runtime.secret_box import SecretBox, SecretUnavailableError
 
 # A working day: who comes back tomorrow signs in again.
 SESSION_MS = 12 * HOUR_MS
-NONCE_BYTES = 16
 _OWNER = "console session"
 
 

@@ -6,11 +6,13 @@ what a lane has just delivered and passed would look lost. Nothing here asks Spa
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import structlog
 
 from observe.lag.progress import Progress
-from shared.event.record import KafkaPartition
+from shared.event.record import KafkaPartition, Origin, Ranges
 from shared.event.topics import RECEIPTS, RETRIER, stream_and_name, stream_topic
 from shared.proof.balance import Balance
 from shared.proof.receipt import receipts_of
@@ -20,23 +22,27 @@ from shared.runtime.kafka.reader import Follow, KafkaReader, open_reader
 
 log = structlog.get_logger()
 
+# Values of records, by topic.
+Values: TypeAlias = Mapping[str, list[bytes]]
+
 # So long the records that are followed are waited for, if there are none.
-POLL_S = 0.2
+_POLL_S = 0.2
 # A record and its neighbours; what is peeked at is one event of at most a megabyte.
 _PEEK_BYTES = 65_536
 _PEEK_S = 2.0
 
 
+@dataclass(slots=True)
 class LiveBooks:
     """What is proven of each destination so far. Made by `open_books`."""
 
-    def __init__(self, follow: Follow, peeker: KafkaReader, groups: LaneGroups) -> None:
-        # Receipts, and whatever else is read with them.
-        self.follow = follow
-        self._peeker = peeker
-        self._groups = groups
-        self._progress: dict[str, Progress] = {}
-        self._spans: dict[KafkaPartition, tuple[int, int]] = {}
+    # Receipts, and whatever else is read with them.
+    _follow: Follow
+    _peeker: KafkaReader
+    _groups: LaneGroups
+    _progress: dict[str, Progress] = field(default_factory=dict)
+    # Where the logs of streams began and ended when they were looked at, by topic.
+    _logs: dict[str, dict[KafkaPartition, tuple[int, int]]] = field(default_factory=dict)
 
     @property
     def destination_ids(self) -> list[str]:
@@ -53,54 +59,58 @@ class LiveBooks:
         """The books of one destination, as far as everything has been read."""
         return self.of(destination_id).balance(self.log_of(destination_id))
 
-    def log_of(self, destination_id: str) -> dict[KafkaPartition, tuple[int, int]]:
+    def log_of(self, destination_id: str) -> Ranges:
         """The log of a destination's stream, by Kafka partition."""
-        return self._log_of_stream(stream_and_name(destination_id)[0])
+        return self._logs.get(stream_topic(stream_and_name(destination_id)[0]), {})
 
     def acked_count(self, stream: str) -> int:
         """How many events the log of a stream holds."""
-        return sum(end - first for first, end in self._log_of_stream(stream).values())
-
-    def _log_of_stream(self, stream: str) -> dict[KafkaPartition, tuple[int, int]]:
-        topic = stream_topic(stream)
-        return {where: span for where, span in self._spans.items() if where[0] == topic}
+        log_spans = self._logs.get(stream_topic(stream), {})
+        return sum(end - first for first, end in log_spans.values())
 
     async def look_at_log(self, streams: Iterable[str]) -> None:
         """See where the logs of streams begin and end now."""
-        self._spans = await self._peeker.spans([stream_topic(stream) for stream in streams])
+        spans = await self._peeker.spans([stream_topic(stream) for stream in streams])
+        self._logs = {}
+        for where, span in spans.items():
+            self._logs.setdefault(where[0], {})[where] = span
 
-    async def stored_at_ms(self, where: KafkaPartition, offset: int) -> int | None:
+    async def stored_at_ms(self, place: Origin) -> int | None:
         """When the broker took the first record from there on; None if none comes."""
-        follow = self._peeker.follow({where: offset})
+        where = KafkaPartition(place.topic, place.partition)
+        follow = self._peeker.follow({where: place.offset})
         records = await follow.read(wait_s=_PEEK_S, records_max=1)
         return records[0].timestamp_ms if records else None
 
-    async def ask_lanes(self, destination_ids: Iterable[str]) -> None:
-        """See how far lanes and the retrier are."""
-        retrier = await self._groups.position(RETRIER)
-        for destination_id in destination_ids:
-            position = await self._groups.position(destination_id)
-            if position is not None and retrier is not None:
-                self.of(destination_id).reached({**position, **retrier})
-
-    def take(self, sheets: Iterable[bytes]) -> None:
-        """Enter records of the receipts' topic."""
+    async def read(self) -> Values:
+        """Enter the receipts that have come; gives everything that has, by topic."""
+        values = await self._follow.values(wait_s=_POLL_S)
         at_ms = now_ms()
-        for sheet in sheets:
+        for sheet in values.get(RECEIPTS, ()):
             for receipt in receipts_of(sheet):
                 if receipt is None:
                     log.warning("receipt.unreadable")
                 else:
                     self.of(receipt.destination_id).take(receipt, now_ms=at_ms)
+        return values
+
+    async def catch_up(self, destination_ids: Iterable[str]) -> AsyncIterator[Values]:
+        """See how far lanes are, then read all that is there."""
+        retrier = await self._groups.position(RETRIER)
+        for destination_id in destination_ids:
+            position = await self._groups.position(destination_id)
+            if position is not None and retrier is not None:
+                self.of(destination_id).reached({**position, **retrier})
+        ends = await self._follow.ends()
+        while not await self._follow.has_reached(ends):
+            yield await self.read()
 
     async def refresh(self, streams: Sequence[str], destination_ids: Sequence[str]) -> None:
         """Read all that is there now, for whoever wants nothing else of Kafka."""
-        if not self._spans:
+        if not self._logs:
             await self.look_at_log(streams)
-        await self.ask_lanes(destination_ids)
-        ends = await self.follow.ends()
-        while not await self.follow.has_reached(ends):
-            self.take((await self.follow.values(wait_s=POLL_S)).get(RECEIPTS, ()))
+        async for _ in self.catch_up(destination_ids):
+            pass
         await self.look_at_log(streams)
 
 

@@ -4,12 +4,11 @@ What is delivered below the first open event is kept as a count only, so that wh
 follows what is open or dead, not what has ever been.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from observe.lag.rolling import WINDOW_MS, Rolling
-from shared.event.record import KafkaPartition, Position, Ranges
+from shared.event.record import KafkaPartition, Origin, Position, Ranges
 from shared.proof.balance import Balance, balanced
 from shared.proof.intervals import Offsets
 from shared.proof.log_buckets import LogBuckets
@@ -18,6 +17,10 @@ from shared.proof.receipt import Receipt, ReceiptOutcome
 from shared.proof.unconfirmed import UnconfirmedReceipts
 from shared.retry.attempt import Failed, Failure, Outcome, classify
 
+# Five minutes smooth out micro-batches and still forget an incident within a coffee.
+SLOT_S = 30
+SLOTS = 10
+WINDOW_MS = SLOTS * SLOT_S * 1000
 # Not tried, or not to be tried now, by no fault of the destination's.
 _PARKED = frozenset(
     failure.value for failure in Failure if classify(Failed(failure)).outcome is Outcome.PARK
@@ -33,6 +36,31 @@ def cause_of(reason: str) -> str:
     if reason in _PARKED:
         return "parked"
     return "retry"
+
+
+@dataclass(slots=True)
+class Rolling:
+    """Durations that were entered within the last SLOTS * SLOT_S seconds."""
+
+    _slots: deque[tuple[int, LogBuckets]] = field(default_factory=lambda: deque(maxlen=SLOTS))
+
+    def merge(self, buckets: LogBuckets, *, now_ms: int) -> None:
+        slot = now_ms // (SLOT_S * 1000)
+        if not self._slots or self._slots[-1][0] < slot:
+            self._slots.append((slot, LogBuckets()))
+        self._slots[-1][1].merge(buckets)
+
+    def add(self, value_ms: int, count: int, *, now_ms: int) -> None:
+        self.merge(LogBuckets.of_counts({-value_ms: count}, until_ms=0), now_ms=now_ms)
+
+    def read(self, *, now_ms: int) -> LogBuckets:
+        """All that is not too old by now."""
+        oldest = now_ms // (SLOT_S * 1000) - SLOTS
+        total = LogBuckets()
+        for slot, buckets in self._slots:
+            if slot > oldest:
+                total.merge(buckets)
+        return total
 
 
 @dataclass(slots=True)
@@ -88,7 +116,7 @@ class Progress:
     @property
     def is_confirmed(self) -> bool:
         """Whether all that has been said counts by now."""
-        return next(self._unconfirmed.offsets(), None) is None
+        return not self._unconfirmed.offsets()
 
     def begin(self, log: Ranges) -> None:
         """Look at the log for the first time: what it does not hold any more never counts."""
@@ -116,7 +144,7 @@ class Progress:
 
         A lane that never said how far it is is believed to be where its last outcome is.
         """
-        unconfirmed = dict(self._unconfirmed.offsets())
+        unconfirmed = self._unconfirmed.offsets()
         total = Balance()
         for where, span in log.items():
             begin, outcomes = self._outcomes_of(where, span[0])
@@ -141,7 +169,7 @@ class Progress:
                 counts[cause] += count
         return {cause: count for cause, count in sorted(counts.items()) if count}
 
-    def oldest_open(self, log: Ranges) -> Iterator[tuple[str, int, int]]:
+    def oldest_open(self, log: Ranges) -> Iterator[Origin]:
         """The first event of each Kafka partition that was never delivered nor dead.
 
         What a person has sent again out of dead letters is under way, yet not old: it began anew.
@@ -151,4 +179,4 @@ class Progress:
             # A base is where the first such event is.
             oldest = max(outcomes.base, first)
             if oldest < end:
-                yield topic, number, oldest
+                yield Origin(topic, number, oldest)

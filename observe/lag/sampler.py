@@ -4,24 +4,23 @@ Independent of Spark: a lane that hangs shows because the log grows and its rece
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 import structlog
 
 from observe.audit.status import AuditStatus
-from observe.lag.live_books import POLL_S, LiveBooks, open_books
-from observe.lag.progress import Lags, Progress
-from observe.lag.rolling import Rolling
-from observe.lag.verdict import Signs, stream_verdict
-from observe.state import Observed
+from observe.lag.live_books import LiveBooks, Values, open_books
+from observe.lag.progress import Lags, Progress, Rolling
+from observe.lag.verdict import stream_verdict
 from shared.config.configuration import Configuration
 from shared.config.destination import Destination
-from shared.event.record import KafkaPartition
+from shared.event.record import Origin
 from shared.event.times import HOUR_MS, MINUTE_MS
-from shared.event.topics import ACKED, RECEIPTS, stream_of
+from shared.event.topics import ACKED, stream_of
 from shared.proof.acked import AckedRow
 from shared.proof.overview import (
+    AuditHealth,
     DestinationView,
     MinuteBooks,
     MinuteState,
@@ -48,6 +47,7 @@ _LEDGER_MS = MINUTE_MS
 _PACE_MS = MINUTE_MS
 _PAUSE_S = 2.0
 _NEWS_MS = HOUR_MS
+_NOTHING_READ = Overview(0, (), AuditHealth(), problem="nothing has been read yet")
 
 
 @dataclass(slots=True)
@@ -61,26 +61,24 @@ class _Stream:
     event_bytes: float = 0.0
 
 
+@dataclass(slots=True)
 class Sampler:
-    """Keeps `observed` up to date until it is cancelled."""
+    """Keeps the overview up to date until it is cancelled."""
 
-    def __init__(
-        self,
-        bootstrap_servers: str,
-        observed: Observed,
-        *,
-        configuration: Callable[[], Configuration],
-        audit: AuditStatus,
-        slow_after_s: float,
-    ) -> None:
-        self._bootstrap_servers = bootstrap_servers
-        self._observed = observed
-        self._configuration = configuration
-        self._audit = audit
-        self._slow_after_s = slow_after_s
-        self._problem = "nothing has been read yet"
-        self._books: LiveBooks | None = None
-        self._forget()
+    _bootstrap_servers: str
+    _configuration: Callable[[], Configuration]
+    _audit: AuditStatus
+    _slow_after_s: float
+    # Hears of each new overview.
+    _show: Callable[[Overview], None]
+    # What is known now; never changed in place, so that any thread may look.
+    overview: Overview = _NOTHING_READ
+    _problem: str = _NOTHING_READ.problem
+    _books: LiveBooks | None = None
+    _streams: dict[str, _Stream] = field(default_factory=dict)
+    # When the broker took the first open event that a destination has in a Kafka partition.
+    _oldest: dict[tuple[str, Origin], int] = field(default_factory=dict)
+    _busy_since_ms: dict[str, int] = field(default_factory=dict)
 
     async def run(self) -> None:
         """Follow Kafka; whatever happens to it, begin anew."""
@@ -88,7 +86,8 @@ class Sampler:
             try:
                 latest = {ACKED: now_ms() - _LEDGER_MS}
                 async with open_books(self._bootstrap_servers, latest=latest) as books:
-                    self._forget()
+                    for remembered in (self._streams, self._oldest, self._busy_since_ms):
+                        remembered.clear()
                     self._books = books
                     await self._follow(books)
             except (KafkaUnavailableError, OSError) as error:
@@ -97,25 +96,17 @@ class Sampler:
                 self._publish()
                 await asyncio.sleep(_PAUSE_S)
 
-    def _forget(self) -> None:
-        self._streams: dict[str, _Stream] = {}
-        # The first open event of a Kafka partition, and when the broker took it.
-        self._oldest: dict[tuple[str, KafkaPartition], tuple[int, int]] = {}
-        self._busy_since_ms: dict[str, int] = {}
-
     async def _follow(self, books: LiveBooks) -> None:
         loop = asyncio.get_running_loop()
         sample_s = slow_s = 0.0
         await books.look_at_log(self._configuration().streams)
         while True:
             while loop.time() < sample_s:
-                self._enter(await books.follow.values(wait_s=POLL_S), books)
+                self._enter(await books.read())
             sample_s = loop.time() + _SAMPLE_S
             is_slow = loop.time() >= slow_s
-            await books.ask_lanes(self._to_ask(books, is_slow=is_slow))
-            ends = await books.follow.ends()
-            while not await books.follow.has_reached(ends):
-                self._enter(await books.follow.values(wait_s=POLL_S), books)
+            async for values in books.catch_up(self._to_ask(books, is_slow=is_slow)):
+                self._enter(values)
                 if self._problem and loop.time() >= sample_s:
                     # A long history takes its time after a start: say so meanwhile.
                     sample_s = loop.time() + _SAMPLE_S
@@ -141,8 +132,7 @@ class Sampler:
             destination_id for destination_id in wanted if not books.of(destination_id).is_confirmed
         ]
 
-    def _enter(self, values: Mapping[str, Sequence[bytes]], books: LiveBooks) -> None:
-        books.take(values.get(RECEIPTS, ()))
+    def _enter(self, values: Values) -> None:
         at_ms = now_ms()
         for value in values.get(ACKED, ()):
             try:
@@ -165,31 +155,22 @@ class Sampler:
         oldest = {}
         for destination_id in self._configuration().destinations:
             log_spans = books.log_of(destination_id)
-            for topic, number, offset in books.of(destination_id).oldest_open(log_spans):
-                where = KafkaPartition(topic, number)
-                key = (destination_id, where)
-                known = self._oldest.get(key)
-                if known is not None and known[0] == offset:
-                    oldest[key] = known
-                    continue
-                stored_at_ms = await books.stored_at_ms(where, offset)
+            for place in books.of(destination_id).oldest_open(log_spans):
+                key = (destination_id, place)
+                stored_at_ms = self._oldest.get(key) or await books.stored_at_ms(place)
                 if stored_at_ms is not None:
-                    oldest[key] = (offset, stored_at_ms)
+                    oldest[key] = stored_at_ms
         self._oldest = oldest
 
     def _publish(self) -> None:
         at_ms = now_ms()
         configuration = self._configuration()
-        books = self._books
-        views = (
-            ()
-            if books is None
-            else tuple(
-                self._stream_view(name, configuration, books, at_ms)
-                for name in sorted(configuration.streams)
-            )
-        )
-        self._observed.put(Overview(at_ms, views, self._audit.health_at(at_ms), self._problem))
+        views: tuple[StreamView, ...] = ()
+        if (books := self._books) is not None:
+            names = sorted(configuration.streams)
+            views = tuple(self._stream_view(name, configuration, books, at_ms) for name in names)
+        self.overview = Overview(at_ms, views, self._audit.health_at(at_ms), self._problem)
+        self._show(self.overview)
 
     def _stream_view(
         self, name: str, configuration: Configuration, books: LiveBooks, at_ms: int
@@ -214,7 +195,7 @@ class Sampler:
     def _view(self, destination: Destination, books: LiveBooks, at_ms: int) -> DestinationView:
         destination_id, stream = destination.id, self._streams[destination.stream]
         progress, balance = books.of(destination_id), books.balance(destination_id)
-        stored = [at for (who, _), (_, at) in self._oldest.items() if who == destination_id]
+        stored = [at for (who, _), at in self._oldest.items() if who == destination_id]
         has_open = balance.pending or balance.waiting
         oldest_age_s = max((at_ms - at) / 1000 for at in stored) if stored and has_open else None
         delivered = progress.delivery.out_from_accepted.read(now_ms=at_ms)
@@ -228,35 +209,31 @@ class Sampler:
         )
         # A paused one has no lane that could give a sign.
         busy = 0 if destination.is_paused else balance.pending
-        silent_s = self._silent_s(destination_id, busy, progress.heard_at_ms, at_ms)
-        signs = Signs(
-            balance=balance,
-            silent_s=silent_s,
-            oldest_age_s=oldest_age_s,
-            since_accepted=Quantiles.of(delivered),
-            minutes=minutes,
-            problem=self._problem or self._audit.blindness(at_ms),
-            is_paused=destination.is_paused,
-        )
-        verdict, reason = stream_verdict(signs, slow_after_s=self._slow_after_s)
         backlog = balance.pending + balance.waiting
-        return DestinationView(
+        view = DestinationView(
             stream=destination.stream,
             name=destination.name,
             destination_id=destination_id,
-            verdict=verdict,
-            reason=reason,
+            verdict=StreamVerdict.CANNOT_TELL,
+            reason="",
             balance=balance,
             nodes=node_lags(progress, stream, at_ms),
             end_to_end=Quantiles.of(whole),
-            since_accepted=signs.since_accepted,
+            since_accepted=Quantiles.of(delivered),
             backlog_events=backlog,
             backlog_bytes=round(backlog * stream.event_bytes),
             oldest_age_s=oldest_age_s,
-            silent_s=silent_s,
+            silent_s=self._silent_s(destination_id, busy, progress.heard_at_ms, at_ms),
             waiting_by_cause=progress.waiting_by_cause(),
             minutes=minutes,
         )
+        verdict, reason = stream_verdict(
+            view,
+            problem=self._problem or self._audit.blindness(at_ms),
+            is_paused=destination.is_paused,
+            slow_after_s=self._slow_after_s,
+        )
+        return replace(view, verdict=verdict, reason=reason)
 
     def _silent_s(self, destination_id: str, pending: int, heard_at_ms: int, at_ms: int) -> float:
         if not pending:
@@ -304,8 +281,8 @@ def _between(before: Quantiles | None, after: Quantiles | None) -> Quantiles | N
     """How long a node took that does not say so itself: the means' difference is exact."""
     if before is None or after is None:
         return None
-    return Quantiles(
-        count=after.count,
+    return replace(
+        after,
         mean_ms=max(0.0, after.mean_ms - before.mean_ms),
         p50_ms=max(0.0, after.p50_ms - before.p50_ms),
         p95_ms=max(0.0, after.p95_ms - before.p95_ms),

@@ -12,12 +12,12 @@ import zlib
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import AfterValidator, Field, PlainSerializer, model_validator
+from pydantic import Field, PlainSerializer, model_validator
 from pydantic.dataclasses import dataclass as config_dataclass
 
 from shared.config.model import CONFIG, ConfigError, ConfigObject
-from shared.config.values import Name, Names
-from shared.event.topics import key_config_key, tenant_config_key
+from shared.config.values import Name, Names, check
+from shared.event.topics import config_key
 
 Scope = Literal["write", "read", "admin"]
 SCOPES: frozenset[Scope] = frozenset({"write", "read", "admin"})
@@ -38,13 +38,9 @@ _ORIGIN = re.compile(r"https?://[a-z0-9.\-]+(:[0-9]{1,5})?|https?://\[[0-9a-f:]+
 SIGNATURE_AGE_MS_MAX = 5 * 60 * 1000
 
 
-def _check_origin(origin: str) -> str:
-    if not _ORIGIN.fullmatch(origin):
-        raise ValueError(f"{origin!r} is not an origin such as https://shop.example")
-    return origin
-
-
-_Origin: TypeAlias = Annotated[str, AfterValidator(_check_origin)]
+_Origin: TypeAlias = Annotated[
+    str, check(_ORIGIN.fullmatch, "{!r} is not an origin such as https://shop.example")
+]
 # At most a terabyte.
 _Rate: TypeAlias = Annotated[float, Field(gt=0, le=1e12)]
 
@@ -95,7 +91,7 @@ class ApiKey(ConfigObject):
 
     @property
     def config_key(self) -> bytes:
-        return key_config_key(self.id)
+        return config_key("key", self.id)
 
     def is_live(self, now_ms: int) -> bool:
         return self.expires_at_ms is None or now_ms < self.expires_at_ms
@@ -128,7 +124,7 @@ class Tenant(ConfigObject):
 
     @property
     def config_key(self) -> bytes:
-        return tenant_config_key(self.name)
+        return config_key("tenant", self.name)
 
 
 def new_text(*, kind: KeyKind, key_id: str, entropy: bytes) -> str:

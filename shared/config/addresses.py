@@ -8,27 +8,52 @@ a judgement does not hang on the version of Python.
 
 import re
 from collections.abc import Iterable, Iterator
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
 from typing import Literal, TypeAlias, get_args
 
 Address: TypeAlias = IPv4Address | IPv6Address
 AddressClass = Literal["public", "private", "never"]
 _FROM_GOOD_TO_BAD: tuple[AddressClass, ...] = get_args(AddressClass)
+_Networks: TypeAlias = tuple[IPv4Network | IPv6Network, ...]
 
-# Cloud metadata services: whoever can ask them gets the machine's credentials. Link-local ones
-# (169.254.169.254 and its neighbours) are in the tables below.
-_METADATA = frozenset(
-    map(
-        ip_address,
-        (
-            "100.100.100.200",  # Alibaba
-            "168.63.129.16",  # Azure's wire server, a public address
-            "192.0.0.192",  # Oracle
-            "fd00:ec2::254",  # AWS
-            "fd00:ec2::23",  # AWS, EKS pod identity
-            "fd20:ce::254",  # Google
-        ),
-    )
+
+def _networks(*texts: str) -> _Networks:
+    return tuple(map(ip_network, texts))
+
+
+# IANA's registries of special-purpose addresses. Of IPv6, public is what lies in 2000::/3 and is
+# not set apart there.
+_GLOBAL = _networks("0.0.0.0/0", "2000::/3")
+_PRIVATE = _networks(
+    "0.0.0.0/8",
+    "10.0.0.0/8",
+    "100.64.0.0/10",  # carrier-grade NAT
+    "127.0.0.0/8",
+    "172.16.0.0/12",
+    "192.0.0.0/24",
+    "192.0.2.0/24",
+    "192.88.99.0/24",
+    "192.168.0.0/16",
+    "198.18.0.0/15",
+    "198.51.100.0/24",
+    "203.0.113.0/24",
+    "2001::/23",
+    "2001:db8::/32",
+    "3fff::/20",
+)
+_NEVER = _networks(
+    "169.254.0.0/16",  # link-local, and with it most of the metadata services below
+    "224.0.0.0/4",
+    "240.0.0.0/4",
+    "fe80::/10",
+    "ff00::/8",
+    # Cloud metadata services: whoever can ask them gets the machine's credentials.
+    "100.100.100.200",  # Alibaba
+    "168.63.129.16",  # Azure's wire server, a public address
+    "192.0.0.192",  # Oracle
+    "fd00:ec2::254",  # AWS
+    "fd00:ec2::23",  # AWS, EKS pod identity
+    "fd20:ce::254",  # Google
 )
 _METADATA_NAMES = frozenset(
     {
@@ -39,47 +64,19 @@ _METADATA_NAMES = frozenset(
         "instance-data.ec2.internal",
     }
 )
-# IANA's registry of special-purpose IPv4 addresses, and multicast.
-_PRIVATE_4 = tuple(
-    map(
-        IPv4Network,
-        (
-            "0.0.0.0/8",
-            "10.0.0.0/8",
-            "100.64.0.0/10",  # carrier-grade NAT
-            "127.0.0.0/8",
-            "172.16.0.0/12",
-            "192.0.0.0/24",
-            "192.0.2.0/24",
-            "192.88.99.0/24",
-            "192.168.0.0/16",
-            "198.18.0.0/15",
-            "198.51.100.0/24",
-            "203.0.113.0/24",
-        ),
-    )
-)
-_NEVER_4 = tuple(map(IPv4Network, ("169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4")))
-# The same for IPv6: public is what lies in 2000::/3 and is not set apart there.
-_GLOBAL_6 = IPv6Network("2000::/3")
-_PRIVATE_6 = tuple(map(IPv6Network, ("2001::/23", "2001:db8::/32", "3fff::/20")))
-_NEVER_6 = tuple(map(IPv6Network, ("fe80::/10", "ff00::/8")))
 # IPv6 addresses that stand for an IPv4 address, and how far that is from the right end.
-_WRAPPING_6 = tuple(
-    (IPv6Network(network), shift)
-    for network, shift in (
-        ("::ffff:0:0/96", 0),  # mapped
-        ("::/96", 0),  # compatible
-        ("::ffff:0:0:0/96", 0),  # translated (SIIT)
-        ("64:ff9b::/96", 0),  # NAT64
-        ("64:ff9b:1::/48", 0),  # NAT64 for local use
-        ("2002::/16", 80),  # 6to4
-        ("2001::/32", 64),  # Teredo: the server
-    )
-)
+_WRAPPING_6 = {
+    IPv6Network("::ffff:0:0/96"): 0,  # mapped
+    IPv6Network("::/96"): 0,  # compatible
+    IPv6Network("::ffff:0:0:0/96"): 0,  # translated (SIIT)
+    IPv6Network("64:ff9b::/96"): 0,  # NAT64
+    IPv6Network("64:ff9b:1::/48"): 0,  # NAT64 for local use
+    IPv6Network("2002::/16"): 80,  # 6to4
+    IPv6Network("2001::/32"): 64,  # Teredo: the server
+}
 _TEREDO = IPv6Network("2001::/32")
 # The address stands for nothing but the IPv4 address in it.
-_TRANSPARENT_6 = tuple(map(IPv6Network, ("::ffff:0:0/96", "64:ff9b::/96", "2002::/16")))
+_TRANSPARENT_6 = _networks("::ffff:0:0/96", "64:ff9b::/96", "2002::/16")
 _LOW_32 = 0xFFFF_FFFF
 # Interface identifiers that hold an IPv4 address (RFC 5214).
 _ISATAP = frozenset({0x0000_5EFE, 0x0200_5EFE})
@@ -97,33 +94,31 @@ def read_host(text: str) -> Address | str:
     All spellings that a resolver takes: 127.1, 0x7f.0.0.1, 017700000001, 2130706433, [::1].
     """
     host = text.strip("[]").partition("%")[0].rstrip(".").lower()
-    if ":" in host:
-        try:
-            return IPv6Address(host)
-        except ValueError as error:
-            raise HostError(f"{text!r} is not an IPv6 address") from error
     labels = host.split(".")
-    if not _NUMBER.fullmatch(labels[-1]):
-        if not host:
-            raise HostError("there is no host")
-        return host
-    # What ends in a number is an address, or nothing (WHATWG URL, 3.5).
     try:
-        return _read_ipv4(labels)
-    except ValueError as error:
-        raise HostError(f"{text!r} is not an IPv4 address") from error
+        if ":" in host:
+            return IPv6Address(host)
+        # What ends in a number is an address, or nothing (WHATWG URL, 3.5).
+        if _NUMBER.fullmatch(labels[-1]):
+            return _read_ipv4(labels)
+    except (ValueError, OverflowError) as error:
+        version = 6 if ":" in host else 4
+        raise HostError(f"{text!r} is not an IPv{version} address") from error
+    if not host:
+        raise HostError("there is no host")
+    return host
 
 
 def address_class(address: Address) -> AddressClass:
     """What may be done with an address: the worst of what it is and what it wraps."""
-    if isinstance(address, IPv4Address):
-        return _class_of_4(address)
-    if address in _METADATA or any(address in network for network in _NEVER_6):
+    if _is_in(_NEVER, address):
         return "never"
-    classes = {_class_of_4(inner) for inner in _wrapped(address)}
-    if not any(address in network for network in _TRANSPARENT_6):
-        is_private = address not in _GLOBAL_6 or any(address in net for net in _PRIVATE_6)
-        classes.add("private" if is_private else "public")
+    classes: set[AddressClass] = set()
+    if isinstance(address, IPv6Address):
+        classes.update(map(address_class, _wrapped(address)))
+    if not _is_in(_TRANSPARENT_6, address):
+        is_public = _is_in(_GLOBAL, address) and not _is_in(_PRIVATE, address)
+        classes.add("public" if is_public else "private")
     return max(classes, key=_FROM_GOOD_TO_BAD.index)
 
 
@@ -141,15 +136,13 @@ def may_send(addresses: Iterable[Address], *, allows_private: bool) -> bool:
     return bool(classes) and classes <= allowed
 
 
-def _class_of_4(address: IPv4Address) -> AddressClass:
-    if address in _METADATA or any(address in network for network in _NEVER_4):
-        return "never"
-    return "private" if any(address in network for network in _PRIVATE_4) else "public"
+def _is_in(networks: _Networks, address: Address) -> bool:
+    return any(address in network for network in networks)
 
 
 def _wrapped(address: IPv6Address) -> Iterator[IPv4Address]:
     number = int(address)
-    for network, shift in _WRAPPING_6:
+    for network, shift in _WRAPPING_6.items():
         if address in network:
             yield IPv4Address(number >> shift & _LOW_32)
     if address in _TEREDO:
@@ -164,15 +157,8 @@ def _read_ipv4(labels: list[str]) -> IPv4Address:
     if len(labels) > 4:  # noqa: PLR2004 - the bytes of an address
         raise ValueError("too many parts")
     *firsts, last = map(_read_number, labels)
-    value = 0
-    for first in firsts:
-        if first > 0xFF:  # noqa: PLR2004 - a byte
-            raise ValueError("a part is over 255")
-        value = value << 8 | first
-    left_bits = 32 - 8 * len(firsts)
-    if last >> left_bits:
-        raise ValueError("the last part is too large")
-    return IPv4Address(value << left_bits | last)
+    # Python refuses what is too large for its bytes.
+    return IPv4Address(bytes(firsts) + last.to_bytes(4 - len(firsts), "big"))
 
 
 def _read_number(text: str) -> int:

@@ -16,7 +16,7 @@ from shared.config.access import DEFAULT_TENANT, ApiKey, Tenant
 from shared.config.destination import Destination
 from shared.config.model import CONFIG, ConfigError, ConfigObject
 from shared.config.values import Name, Pointer
-from shared.event.topics import STREAM_PARTITIONS, stream_config_key
+from shared.event.topics import STREAM_PARTITIONS, config_key
 
 # A schema travels to every gateway through the config topic, under Kafka's limit for a record.
 SCHEMA_CHARS_MAX = 262_144
@@ -49,7 +49,7 @@ class Stream(ConfigObject):
 
     @property
     def config_key(self) -> bytes:
-        return stream_config_key(self.name)
+        return config_key("stream", self.name)
 
 
 # How a record's key begins: where such objects are, and what they are.

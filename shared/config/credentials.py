@@ -7,32 +7,26 @@ be written to the config topic, printed and sent to workers without giving anyth
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from shared.config.model import CONFIG
-from shared.config.values import HEADER_CHARS_MAX, PEM_CHARS_MAX, Sealed, WebAddress
+from shared.config.values import HEADER_CHARS_MAX, PEM_CHARS_MAX, Sealed, WebAddress, check
 
 _Text: TypeAlias = Annotated[str, Field(max_length=HEADER_CHARS_MAX)]
-
-
-def _check_username(username: str) -> str:
-    if ":" in username or not username.isprintable():
-        raise ValueError("it cannot hold a colon or a line break")
-    return username
-
-
-def _check_certificate(certificate_pem: str) -> str:
-    if "-----BEGIN CERTIFICATE-----" not in certificate_pem:
-        raise ValueError("it holds no certificate in PEM")
-    return certificate_pem
 
 
 @dataclass(frozen=True, slots=True, config=CONFIG)
 class Basic:
     """A user name and a password with each request (RFC 7617)."""
 
-    username: Annotated[_Text, AfterValidator(_check_username)]
+    username: Annotated[
+        _Text,
+        check(
+            lambda name: ":" not in name and name.isprintable(),
+            "it cannot hold a colon or a line break",
+        ),
+    ]
     password: Sealed
     kind: Literal["basic"] = "basic"
 
@@ -61,7 +55,9 @@ class ClientCertificate:
     """Who we are in TLS; it may go together with any other way to say so."""
 
     certificate_pem: Annotated[
-        str, Field(max_length=PEM_CHARS_MAX), AfterValidator(_check_certificate)
+        str,
+        Field(max_length=PEM_CHARS_MAX),
+        check(lambda pem: "-----BEGIN CERTIFICATE-----" in pem, "it holds no certificate in PEM"),
     ]
     key_pem: Sealed
 

@@ -7,14 +7,14 @@ import re
 from dataclasses import field, replace
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import AfterValidator, Field, PlainSerializer, WrapValidator, model_validator
+from pydantic import Field, PlainSerializer, WrapValidator, model_validator
 from pydantic.dataclasses import dataclass
 
 from shared.config.credentials import Auth, ClientCertificate
 from shared.config.model import CONFIG, ConfigError, ConfigObject
 from shared.config.selection import ConditionSetting
-from shared.config.values import HEADER_CHARS_MAX, MemberPointer, Name, Sealed, WebAddress
-from shared.event.topics import destination_config_key, destination_id
+from shared.config.values import HEADER_CHARS_MAX, MemberPointer, Name, Sealed, WebAddress, check
+from shared.event.topics import config_key, destination_id
 
 BodyFormat = Literal["json", "cloudevents", "ndjson", "single"]
 Compression = Literal["none", "gzip", "zstd"]
@@ -48,24 +48,8 @@ _OUR_HEADERS = frozenset(
 _OUR_PREFIXES = ("hifi-", "webhook-", "proxy-")
 
 
-def _check_header_name(name: str) -> str:
-    if not _HEADER_NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is not a header's name")
-    if name.lower() in _OUR_HEADERS or name.lower().startswith(_OUR_PREFIXES):
-        raise ValueError("this header is set by Hifi")
-    return name
-
-
-def _check_open_name(name: str) -> str:
-    if name.lower() in {"authorization", "cookie"}:
-        raise ValueError("a secret belongs into auth or secret_headers")
-    return name
-
-
-def _check_header_value(value: str) -> str:
-    if not HEADER_VALUE.fullmatch(value):
-        raise ValueError("a header's value is printable ASCII")
-    return value
+def _is_ours(header: str) -> bool:
+    return header.lower() in _OUR_HEADERS or header.lower().startswith(_OUR_PREFIXES)
 
 
 def _check_start(start: Any, handler: Any) -> Any:
@@ -82,11 +66,22 @@ def _check_status(status: Any, handler: Any) -> Any:
         raise ConfigError("retry_on", "only statuses from 400 to 499 can be added") from None
 
 
-_HeaderName: TypeAlias = Annotated[str, AfterValidator(_check_header_name)]
+_HeaderName: TypeAlias = Annotated[
+    str,
+    check(_HEADER_NAME.fullmatch, "{!r} is not a header's name"),
+    check(lambda name: not _is_ours(name), "this header is set by Hifi"),
+]
+_OpenHeaderName: TypeAlias = Annotated[
+    _HeaderName,
+    check(
+        lambda name: name.lower() not in {"authorization", "cookie"},
+        "a secret belongs into auth or secret_headers",
+    ),
+]
 _HeaderValue: TypeAlias = Annotated[
     str,
     Field(min_length=1, max_length=2 * HEADER_CHARS_MAX),
-    AfterValidator(_check_header_value),
+    check(HEADER_VALUE.fullmatch, "a header's value is printable ASCII"),
 ]
 _Status: TypeAlias = Annotated[int, Field(ge=400, le=499), WrapValidator(_check_status)]
 Start: TypeAlias = Annotated[
@@ -118,10 +113,9 @@ class Destination(ConfigObject):
     # after 1 s, the second after 3 s).
     connect_timeout_s: _TimeoutS = 5.0
     compression: Compression = "none"
-    headers: Annotated[
-        dict[Annotated[_HeaderName, AfterValidator(_check_open_name)], _HeaderValue],
-        Field(max_length=_HEADERS_MAX),
-    ] = field(default_factory=dict)
+    headers: Annotated[dict[_OpenHeaderName, _HeaderValue], Field(max_length=_HEADERS_MAX)] = field(
+        default_factory=dict
+    )
     # The same, for values that nobody may see.
     secret_headers: Annotated[dict[_HeaderName, Sealed], Field(max_length=_HEADERS_MAX)] = field(
         default_factory=dict
@@ -168,4 +162,4 @@ class Destination(ConfigObject):
 
     @property
     def config_key(self) -> bytes:
-        return destination_config_key(self.id)
+        return config_key("destination", self.id)

@@ -85,19 +85,18 @@ def config_error(first: Mapping[str, Any]) -> ConfigError:
     path = [
         str(part) for part in first["loc"] if part not in {"[key]", "basic", "bearer", "oauth2"}
     ]
+    setting = ".".join(path)
     if isinstance(cause, ValueError):
-        return ConfigError(".".join(path), str(cause))
+        return ConfigError(setting, str(cause))
     if first["type"] in _SENTENCES:
-        return ConfigError(".".join(path), _SENTENCES[first["type"]])
+        return ConfigError(setting, _SENTENCES[first["type"]])
     if first["type"] == "union_tag_invalid":
         ctx = first["ctx"]
-        return ConfigError(
-            ".".join(path), f"the kind {ctx['tag']!r} is none of {ctx['expected_tags']}"
-        )
+        return ConfigError(setting, f"the kind {ctx['tag']!r} is none of {ctx['expected_tags']}")
     given = first["input"]
     is_shown = isinstance(given, str | int | float) and not _NEVER_REPEATED & set(path)
     subject = repr(given)[:100] if is_shown else "it"
-    return ConfigError(".".join(path), _SUBJECT.sub(lambda _: subject, first["msg"]))
+    return ConfigError(setting, _SUBJECT.sub(lambda _: subject, first["msg"]))
 
 
 @cache

@@ -7,12 +7,15 @@ that cannot be read as JSON is sent whole: what we do not understand is not ours
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal, Self, TypeAlias, assert_never
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeAlias, assert_never, get_args
 
 from pydantic import (
+    Field,
     PlainSerializer,
     PlainValidator,
+    TypeAdapter,
     ValidationError,
     WithJsonSchema,
     model_validator,
@@ -23,18 +26,22 @@ from shared.config.model import CONFIG, ConfigError, config_error
 from shared.config.values import MemberPointer
 
 Test = Literal["equals", "one_of", "exists", "prefix"]
-TESTS: tuple[Test, ...] = ("equals", "one_of", "exists", "prefix")
 # A list of wanted values is looked through for each event.
 _VALUES_MAX = 100
 
 _DECODER = json.JSONDecoder()
 _BLANK = re.compile(r"[ \t\n\r]*")
-_SCALAR_SCHEMA = {"type": ["string", "number", "boolean", "null"]}
-_OPERAND_SCHEMAS: Mapping[Test, dict[str, Any]] = {
-    "equals": _SCALAR_SCHEMA,
-    "one_of": {"type": "array", "minItems": 1, "maxItems": _VALUES_MAX, "items": _SCALAR_SCHEMA},
-    "exists": {"type": "boolean"},
-    "prefix": {"type": "string"},
+_Scalar: TypeAlias = Annotated[
+    str | int | float | bool | None,
+    WithJsonSchema({"type": ["string", "number", "boolean", "null"]}),
+]
+_Scalars: TypeAlias = Annotated[tuple[_Scalar, ...], Field(min_length=1, max_length=_VALUES_MAX)]
+# What the tests compare with.
+_OPERANDS: Mapping[Test, TypeAdapter[Any]] = {
+    "equals": TypeAdapter(_Scalar, config=CONFIG),
+    "one_of": TypeAdapter(_Scalars, config=CONFIG),
+    "exists": TypeAdapter(bool, config=CONFIG),
+    "prefix": TypeAdapter(str, config=CONFIG),
 }
 
 
@@ -44,35 +51,27 @@ class Condition:
 
     pointer: MemberPointer
     test: Test
-    # A scalar for equals, scalars for one_of, a flag for exists, a text for prefix.
     operand: Any
 
     @model_validator(mode="after")
     def _check_operand(self) -> "Condition":
-        match self.test:
-            case "equals":
-                is_right = _is_scalar(self.operand)
-            case "one_of":
-                values = self.operand if isinstance(self.operand, tuple) else ()
-                is_right = 1 <= len(values) <= _VALUES_MAX and all(map(_is_scalar, values))
-            case "exists":
-                is_right = type(self.operand) is bool
-            case "prefix":
-                is_right = type(self.operand) is str
-            case _:
-                assert_never(self.test)
-        if not is_right:
-            raise ConfigError("filter", f"{self.operand!r} is no operand of {self.test}")
+        try:
+            _OPERANDS[self.test].validate_python(self.operand)
+        except ValidationError:
+            wrong = f"{self.operand!r} is no operand of {self.test}"
+            raise ConfigError("filter", wrong) from None
         return self
 
     def to_fields(self) -> dict[str, Any]:
         return {"pointer": self.pointer, self.test: self.operand}
 
     @classmethod
-    def of(cls, fields: object) -> Self:
+    def of(cls, fields: object) -> "Condition":
         """The condition of its JSON object."""
+        if isinstance(fields, Condition):
+            return fields
         if not isinstance(fields, dict) or len(fields) != 2 or "pointer" not in fields:  # noqa: PLR2004 - pointer, test
-            raise ConfigError("filter", f"a condition has a pointer and one of {TESTS}")
+            raise ConfigError("filter", f"a condition has a pointer and one of {get_args(Test)}")
         test = next(name for name in fields if name != "pointer")
         operand = fields[test]
         try:
@@ -83,14 +82,10 @@ class Condition:
             raise ConfigError("filter", config_error(error.errors()[0]).wrong) from None
 
 
-def _condition(given: object) -> Condition:
-    return given if isinstance(given, Condition) else Condition.of(given)
-
-
 # As a setting: read from and written as a JSON object with the test's name as a member.
 ConditionSetting: TypeAlias = Annotated[
     Condition,
-    PlainValidator(_condition),
+    PlainValidator(Condition.of),
     PlainSerializer(Condition.to_fields),
     WithJsonSchema(
         {
@@ -98,10 +93,10 @@ ConditionSetting: TypeAlias = Annotated[
                 {
                     "type": "object",
                     "required": ["pointer", test],
-                    "properties": {"pointer": {"type": "string"}, test: operand},
+                    "properties": {"pointer": {"type": "string"}, test: operand.json_schema()},
                     "additionalProperties": False,
                 }
-                for test, operand in _OPERAND_SCHEMAS.items()
+                for test, operand in _OPERANDS.items()
             ]
         }
     ),
@@ -128,7 +123,7 @@ def keep(value: bytes, pointers: Sequence[str]) -> bytes:
         start = _skip(text, 0)
         if text[start : start + 1] != "{":
             return value
-        return _cut(text, start, _tree(pointers)).encode()
+        return _cut(text, start, map(_names, pointers)).encode()
     except (ValueError, RecursionError):
         return value
 
@@ -141,10 +136,8 @@ def _meets(event: object, condition: Condition) -> bool:
         case "equals":
             return is_there and _is_same(value, condition.operand)
         case "one_of":
-            assert isinstance(condition.operand, tuple)
             return is_there and any(_is_same(value, wanted) for wanted in condition.operand)
         case "prefix":
-            assert isinstance(condition.operand, str)
             return isinstance(value, str) and value.startswith(condition.operand)
         case _:
             assert_never(condition.test)
@@ -167,39 +160,17 @@ def _is_same(value: object, wanted: object) -> bool:
     return isinstance(value, bool) == isinstance(wanted, bool) and value == wanted
 
 
-def _is_scalar(value: object) -> bool:
-    return value is None or isinstance(value, str | int | float)
-
-
-_Tree: TypeAlias = "dict[str, _Tree]"
-
-
-def _tree(pointers: Sequence[str]) -> _Tree:
-    """The wanted members by name; an empty tree wants all of its member."""
-    tree: _Tree = {}
-    # The longest first, so that a shorter one, which wants more, has the last word.
-    for pointer in sorted(pointers, key=len, reverse=True):
-        *parents, last = _names(pointer)
-        within = tree
-        for name in parents:
-            within = within.setdefault(name, {})
-        within[last] = {}
-    return tree
-
-
-def _cut(text: str, start: int, tree: Mapping[str, _Tree]) -> str:
-    """The object that begins at `start`, with only the wanted members."""
+def _cut(text: str, start: int, wanted: Iterable[Sequence[str]]) -> str:
+    """The object that begins at `start`, with only the members that are wanted, by their names."""
+    within: defaultdict[str, list[Sequence[str]]] = defaultdict(list)
+    for name, *deeper in wanted:
+        within[name].append(deeper)
     kept = []
     for name, name_text, value_start, value_end in _members(text, start):
-        if name in tree:
-            is_object = text[value_start] == "{"
-            value = (
-                _cut(text, value_start, tree[name])
-                if tree[name] and is_object
-                else text[value_start:value_end]
-            )
-            if is_object or not tree[name]:
-                kept.append(f"{name_text}:{value}")
+        if [] in within.get(name, ()):
+            kept.append(f"{name_text}:{text[value_start:value_end]}")
+        elif name in within and text[value_start] == "{":
+            kept.append(f"{name_text}:{_cut(text, value_start, within[name])}")
     return "{" + ",".join(kept) + "}"
 
 

@@ -7,12 +7,13 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, PlainSerializer, WithJsonSchema
 
-from shared.event.topics import NAME_PATTERN, is_name
+from shared.event.topics import NAME_PATTERN
 
 # How a sealed secret begins; what does not is plain text, and is refused.
 SEALED_PREFIX = "sealed:v1:"
 # A chain of three certificates is 6 KB; a sealed key is a third longer than the key.
 PEM_CHARS_MAX = 65_536
+_SEALED_CHARS_MAX = 2 * PEM_CHARS_MAX
 # As long as a header may get (Apache and nginx take 8 KiB of headers in all without being asked).
 HEADER_CHARS_MAX = 4096
 
@@ -21,10 +22,12 @@ HEADER_CHARS_MAX = 4096
 _POINTER = r"(/([^/~]|~0|~1)+){%d,8}"
 
 
-def _check(is_right: Callable[[str], object], wanted: str) -> AfterValidator:
+def check(is_right: Callable[[str], object], wrong: str) -> AfterValidator:
+    """Refuses a text that is not right; `wrong` says so, and shows the text where it has {!r}."""
+
     def checked(text: str) -> str:
         if not is_right(text):
-            raise ValueError(f"{text!r} is not {wanted}")
+            raise ValueError(wrong.format(text))
         return text
 
     return AfterValidator(checked)
@@ -45,20 +48,11 @@ def _is_web_address(text: str) -> bool:
         return False
 
 
-def _check_sealed(secret: str) -> str:
-    # Never the value itself in the text: it may be the secret, in plain.
-    if not secret.startswith(SEALED_PREFIX):
-        raise ValueError("a secret is kept sealed only")
-    if len(secret) > 2 * PEM_CHARS_MAX:
-        raise ValueError(f"it is not a text of 1 to {2 * PEM_CHARS_MAX} characters")
-    return secret
-
-
 Name: TypeAlias = Annotated[
     str,
-    _check(
-        is_name,
-        "a name; use 1 to 100 of a-z, 0-9, _ and -, starting with a letter or digit",
+    check(
+        NAME_PATTERN.fullmatch,
+        "{!r} is not a name; use 1 to 100 of a-z, 0-9, _ and -, starting with a letter or digit",
     ),
     _pattern(NAME_PATTERN.pattern),
 ]
@@ -66,23 +60,30 @@ Names: TypeAlias = Annotated[frozenset[Name], PlainSerializer(sorted)]
 # A JSON pointer to a member; the empty one is the whole.
 Pointer: TypeAlias = Annotated[
     str,
-    _check(re.compile(_POINTER % 0).fullmatch, "a pointer such as /user/id"),
+    check(re.compile(_POINTER % 0).fullmatch, "{!r} is not a pointer such as /user/id"),
     _pattern(_POINTER % 0),
 ]
 MemberPointer: TypeAlias = Annotated[
     str,
-    _check(re.compile(_POINTER % 1).fullmatch, "a pointer to a member, such as /user/id"),
+    check(
+        re.compile(_POINTER % 1).fullmatch, "{!r} is not a pointer to a member, such as /user/id"
+    ),
     _pattern(_POINTER % 1),
 ]
 WebAddress: TypeAlias = Annotated[
     str,
-    _check(_is_web_address, "an http or https address with a host"),
+    check(_is_web_address, "{!r} is not an http or https address with a host"),
     Field(json_schema_extra={"format": "uri"}),
 ]
 # A secret is set as plain text, kept sealed, and shown as a mark of the sealed text.
 Sealed: TypeAlias = Annotated[
     str,
-    AfterValidator(_check_sealed),
+    # Never the value itself in the text: it may be the secret, in plain.
+    check(lambda secret: secret.startswith(SEALED_PREFIX), "a secret is kept sealed only"),
+    check(
+        lambda secret: len(secret) <= _SEALED_CHARS_MAX,
+        f"it is not a text of 1 to {_SEALED_CHARS_MAX} characters",
+    ),
     WithJsonSchema(
         {
             "anyOf": [

@@ -166,17 +166,19 @@ def open_stream_record(record: RecordIn) -> Envelope:
 
 
 def event_id_of(raw: bytes | None, origin: Origin) -> str:
-    """The id in a header; an event without a readable one is named after its place."""
-    return _id_text(raw) or coordinates(origin)
+    """The id in a header; an event without a readable one is named after its place.
+
+    A repaired id could be the same as another event's.
+    """
+    try:
+        event_id = raw.decode() if raw else ""
+    except ValueError:
+        event_id = ""
+    return event_id or f"{origin.topic}:{origin.partition}:{origin.offset}"
 
 
 def trace_of(raw: bytes | None) -> str | None:
     return _text(raw) or None
-
-
-def coordinates(origin: Origin) -> str:
-    """An event id for a record that has none: the same at every read."""
-    return f"{origin.topic}:{origin.partition}:{origin.offset}"
 
 
 def retry_headers(envelope: Envelope, destination_id: str, history: History) -> Headers:
@@ -369,14 +371,6 @@ def _flag(raw: bytes) -> bool:
 
 def _text(raw: bytes | None) -> str:
     return "" if raw is None else raw.decode(errors="replace")
-
-
-def _id_text(raw: bytes | None) -> str:
-    """An id as it came, or nothing: a repaired one could be the same as another event's."""
-    try:
-        return "" if raw is None else raw.decode()
-    except ValueError:
-        return ""
 
 
 def _whole(raw: bytes | None, *, otherwise: int) -> int:

@@ -5,7 +5,7 @@ Others look (at files, ports, Kafka); here is only what the facts they bring mea
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from shared.event.times import DAY_MS
 from shared.event.topics import TopicSpec
@@ -49,6 +49,10 @@ class TopicFinding:
     mend: str = ""
 
 
+# Grade, what is wrong with a topic, and how to mend it.
+_Wrong: TypeAlias = tuple[Grade, str, str]
+
+
 def is_safe(findings: Sequence[TopicFinding]) -> bool:
     """Whether nothing stands in the way; notes do not."""
     return all(finding.grade != "unsafe" for finding in findings)
@@ -58,27 +62,19 @@ def examine_python(version: tuple[int, ...], *, path: str) -> TopicFinding:
     says = f"{'.'.join(map(str, version))} ({path})"
     if version[:2] >= PYTHON_SAFE:
         return TopicFinding("python", "good", says)
-    return TopicFinding(
-        "python",
-        "unsafe",
-        f"{says} is too old",
-        "install Python 3.11 or newer and run `make PYTHON=/path/to/it setup`",
-    )
+    mend = "install Python 3.11 or newer and run `make PYTHON=/path/to/it setup`"
+    return TopicFinding("python", "unsafe", f"{says} is too old", mend)
 
 
 def examine_jars(jar_set: str, *, total: int, missing_bytes: Sequence[int]) -> TopicFinding:
     """Missing jars are no fault: the next start brings them. One with other bytes is not asked."""
     subject = f"{jar_set} jars"
     if not missing_bytes:
-        return TopicFinding(
-            subject, "good", f"{total} of {total}, each with the digest of the lock"
-        )
-    return TopicFinding(
-        subject,
-        "note",
-        f"{total - len(missing_bytes)} of {total} are in the cache",
-        f"`hifi up` fetches the rest by itself ({sum(missing_bytes) / 1e6:.0f} MB)",
-    )
+        says = f"{total} of {total}, each with the digest of the lock"
+        return TopicFinding(subject, "good", says)
+    says = f"{total - len(missing_bytes)} of {total} are in the cache"
+    mend = f"`hifi up` fetches the rest by itself ({sum(missing_bytes) / 1e6:.0f} MB)"
+    return TopicFinding(subject, "note", says, mend)
 
 
 def examine_port(port: int, *, option: str, holder: Holder) -> TopicFinding:
@@ -87,12 +83,9 @@ def examine_port(port: int, *, option: str, holder: Holder) -> TopicFinding:
         return TopicFinding(subject, "good", f"free for {option}")
     if holder == "hifi":
         return TopicFinding(subject, "good", f"held by Hifi itself, which is up ({option})")
-    return TopicFinding(
-        subject,
-        "unsafe",
-        f"wanted for {option}, and something else listens there: `hifi up` cannot start",
-        f"stop it (`lsof -i :{port}` names it), or choose another port with {option}",
-    )
+    says = f"wanted for {option}, and something else listens there: `hifi up` cannot start"
+    mend = f"stop it (`lsof -i :{port}` names it), or choose another port with {option}"
+    return TopicFinding(subject, "unsafe", says, mend)
 
 
 def examine_disk(folder: str, *, free_bytes: int) -> TopicFinding:
@@ -110,12 +103,9 @@ def examine_cluster(*, broker_count: int) -> TopicFinding:
     brokers = f"{broker_count} broker{'' if broker_count == 1 else 's'}"
     if broker_count >= REPLICAS_SAFE:
         return TopicFinding("brokers", "good", brokers)
-    return TopicFinding(
-        "brokers",
-        "note",
-        f"{brokers}: an event is stored once, and the loss of its disk loses it",
-        "for more than trying it out, run three brokers in three zones (here: --brokers 3)",
-    )
+    says = f"{brokers}: an event is stored once, and the loss of its disk loses it"
+    mend = "for more than trying it out, run three brokers in three zones (here: --brokers 3)"
+    return TopicFinding("brokers", "note", says, mend)
 
 
 def examine_elr(level: int | None) -> TopicFinding:
@@ -125,12 +115,9 @@ def examine_elr(level: int | None) -> TopicFinding:
         return TopicFinding(subject, "note", "these brokers do not say whether they are on")
     if level > 0:
         return TopicFinding(subject, "good", "on: no broker leads that lacks an acknowledged event")
-    return TopicFinding(
-        subject,
-        "note",
-        "off: after an unclean stop of all replicas, a broker that lacks events may lead",
-        "kafka-features.sh upgrade --feature eligible.leader.replicas.version=1",
-    )
+    says = "off: after an unclean stop of all replicas, a broker that lacks events may lead"
+    mend = "kafka-features.sh upgrade --feature eligible.leader.replicas.version=1"
+    return TopicFinding(subject, "note", says, mend)
 
 
 def examine_topic(
@@ -145,7 +132,9 @@ def examine_topic(
         *_examine_partitions(spec, state),
         *_examine_copies(state, broker_count=broker_count),
     ]
-    return wrong or [TopicFinding(state.name, "good", _in_a_line(state))]
+    if not wrong:
+        return [TopicFinding(state.name, "good", _in_a_line(state))]
+    return [TopicFinding(state.name, grade, says, mend) for grade, says, mend in wrong]
 
 
 def _in_a_line(state: TopicState) -> str:
@@ -163,12 +152,12 @@ def _in_a_line(state: TopicState) -> str:
     return ", ".join(words)
 
 
-def _examine_settings(spec: TopicSpec, state: TopicState) -> Iterator[TopicFinding]:
+def _examine_settings(spec: TopicSpec, state: TopicState) -> Iterator[_Wrong]:
     for setting, wanted in spec.settings.items():
         actual = state.settings.get(setting)
         if not _is_enough(setting, actual, wanted):
             says = f"{setting} is {actual or 'not set'} and should be {wanted}"
-            yield TopicFinding(state.name, "unsafe", says, _alter(state.name, setting, wanted))
+            yield "unsafe", says, _alter(state.name, setting, wanted)
 
 
 def _is_enough(setting: str, actual: str | None, wanted: str) -> bool:
@@ -180,88 +169,52 @@ def _is_enough(setting: str, actual: str | None, wanted: str) -> bool:
     return actual == wanted
 
 
-def _examine_losses(spec: TopicSpec, state: TopicState) -> Iterator[TopicFinding]:
+def _examine_losses(spec: TopicSpec, state: TopicState) -> Iterator[_Wrong]:
     """Two settings that nobody needs and that lose what was acknowledged."""
     if state.settings.get("unclean.leader.election.enable", "false") != "false":
-        yield TopicFinding(
-            state.name,
-            "unsafe",
-            "unclean.leader.election.enable is true: a broker that lacks events may lead",
-            _alter(state.name, "unclean.leader.election.enable", "false"),
-        )
+        says = "unclean.leader.election.enable is true: a broker that lacks events may lead"
+        yield "unsafe", says, _alter(state.name, "unclean.leader.election.enable", "false")
     byte_count = state.settings.get("retention.bytes", "-1")
     if "retention.ms" in spec.settings and byte_count != "-1":
-        yield TopicFinding(
-            state.name,
-            "unsafe",
-            f"retention.bytes is {byte_count}: a busy day deletes events before they are delivered",
-            _alter(state.name, "retention.bytes", "-1"),
-        )
+        harm = "a busy day deletes events before they are delivered"
+        says = f"retention.bytes is {byte_count}: {harm}"
+        yield "unsafe", says, _alter(state.name, "retention.bytes", "-1")
 
 
-def _examine_partitions(spec: TopicSpec, state: TopicState) -> Iterator[TopicFinding]:
+def _examine_partitions(spec: TopicSpec, state: TopicState) -> Iterator[_Wrong]:
     """More than planned are somebody's wish, fewer are slow; one is there to be read in order."""
-    if spec.partition_count == 1 < state.partition_count:
-        yield TopicFinding(
-            state.name,
-            "unsafe",
-            f"has {state.partition_count} Kafka partitions and must have 1 to be read in order",
-            "stop Hifi, delete the topic, and let `hifi up` create it anew",
-        )
-    elif state.partition_count < spec.partition_count:
-        yield TopicFinding(
-            state.name,
-            "note",
-            f"has {state.partition_count} Kafka partitions and was planned with"
-            f" {spec.partition_count}",
-            f"kafka-topics.sh --alter --topic {state.name} --partitions {spec.partition_count}"
-            " (the order of a key's events is not kept across this step)",
-        )
+    count, planned = state.partition_count, spec.partition_count
+    if planned == 1 < count:
+        says = f"has {count} Kafka partitions and must have 1 to be read in order"
+        yield "unsafe", says, "stop Hifi, delete the topic, and let `hifi up` create it anew"
+    elif count < planned:
+        says = f"has {count} Kafka partitions and was planned with {planned}"
+        mend = f"kafka-topics.sh --alter --topic {state.name} --partitions {planned}"
+        yield "note", says, f"{mend} (the order of a key's events is not kept across this step)"
 
 
-def _examine_copies(state: TopicState, *, broker_count: int) -> Iterator[TopicFinding]:
-    in_sync_needed = int(state.settings.get("min.insync.replicas", "1"))
+def _examine_copies(state: TopicState, *, broker_count: int) -> Iterator[_Wrong]:
+    replicas, needed = state.replicas_min, int(state.settings.get("min.insync.replicas", "1"))
     # Fewer brokers cannot do better; that is said once for the cluster, not for each topic.
     can_be_safe = broker_count >= REPLICAS_SAFE
     replicas_wanted = REPLICAS_SAFE if can_be_safe else 1
-    in_sync_wanted = IN_SYNC_MIN_SAFE if can_be_safe else 1
-    if state.replicas_min < replicas_wanted:
-        yield TopicFinding(
-            state.name,
-            "unsafe",
-            f"has RF {state.replicas_min} and should have {replicas_wanted}",
-            "reassign its replicas with kafka-reassign-partitions.sh",
-        )
-    if in_sync_needed < in_sync_wanted:
-        yield TopicFinding(
-            state.name,
-            "unsafe",
-            f"min.insync.replicas is {in_sync_needed} and should be {in_sync_wanted}",
-            _alter(state.name, "min.insync.replicas", str(in_sync_wanted)),
-        )
-    if in_sync_needed > state.replicas_min:
-        yield TopicFinding(
-            state.name,
-            "unsafe",
-            f"min.insync.replicas is {in_sync_needed} with RF {state.replicas_min}:"
-            " nothing can ever be stored",
-            _alter(state.name, "min.insync.replicas", str(in_sync_wanted)),
-        )
-    elif state.in_sync_min < in_sync_needed:
-        yield TopicFinding(
-            state.name,
-            "unsafe",
-            f"only {state.in_sync_min} of {state.replicas_min} replicas are in sync and"
-            f" {in_sync_needed} must be: nothing can be stored now",
-            "start the brokers that are down",
-        )
-    elif state.in_sync_min < state.replicas_min:
-        yield TopicFinding(
-            state.name,
-            "note",
-            f"{state.in_sync_min} of {state.replicas_min} replicas are in sync",
-            "start the brokers that are down, or wait until they have caught up",
-        )
+    needed_wanted = IN_SYNC_MIN_SAFE if can_be_safe else 1
+    alter = _alter(state.name, "min.insync.replicas", str(needed_wanted))
+    in_sync = f"{state.in_sync_min} of {replicas} replicas are in sync"
+    start = "start the brokers that are down"
+    if replicas < replicas_wanted:
+        says = f"has RF {replicas} and should have {replicas_wanted}"
+        yield "unsafe", says, "reassign its replicas with kafka-reassign-partitions.sh"
+    if needed < needed_wanted:
+        yield "unsafe", f"min.insync.replicas is {needed} and should be {needed_wanted}", alter
+    if needed > replicas:
+        says = f"min.insync.replicas is {needed} with RF {replicas}: nothing can ever be stored"
+        yield "unsafe", says, alter
+    elif state.in_sync_min < needed:
+        says = f"only {in_sync} and {needed} must be: nothing can be stored now"
+        yield "unsafe", says, start
+    elif state.in_sync_min < replicas:
+        yield "note", in_sync, f"{start}, or wait until they have caught up"
 
 
 def _alter(topic: str, setting: str, wanted: str) -> str:

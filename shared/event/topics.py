@@ -7,8 +7,11 @@ import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from shared.event.times import DAY_MS, HOUR_MS
+
+ConfigKind = Literal["stream", "destination", "key", "tenant"]
 
 STREAM_PREFIX = "hifi.stream."
 RETRY_PREFIX = "hifi.retry."
@@ -113,29 +116,13 @@ def lane_group(destination: str) -> str:
     return LANE_GROUP_PREFIX + destination.replace("/", ".")
 
 
-def stream_config_key(stream: str) -> bytes:
-    return f"stream:{stream}".encode()
+def config_key(kind: ConfigKind, name: str) -> bytes:
+    """The key of the record that holds an object of the configuration."""
+    return f"{kind}:{name}".encode()
 
 
-def destination_config_key(destination: str) -> bytes:
-    return f"destination:{destination}".encode()
-
-
-def key_config_key(key_id: str) -> bytes:
-    return f"key:{key_id}".encode()
-
-
-def tenant_config_key(tenant: str) -> bytes:
-    return f"tenant:{tenant}".encode()
-
-
-def stream_spec(
-    stream: str,
-    *,
-    partition_count: int = STREAM_PARTITIONS,
-    retention_ms: int = STREAM_RETENTION_MS,
-) -> TopicSpec:
-    return TopicSpec(stream_topic(stream), partition_count, _log(retention_ms))
+def stream_spec(stream: str, *, partition_count: int = STREAM_PARTITIONS) -> TopicSpec:
+    return TopicSpec(stream_topic(stream), partition_count, _log(STREAM_RETENTION_MS))
 
 
 def fixed_specs(tiers: Sequence[str]) -> tuple[TopicSpec, ...]:
@@ -166,11 +153,8 @@ def fixed_specs(tiers: Sequence[str]) -> tuple[TopicSpec, ...]:
 
 def redriven_spec() -> TopicSpec:
     """Marks of dead letters that were sent again: one for each, and as long as they rest."""
-    settings = {
-        **_log(DEAD_RETENTION_MS + DAY_MS),
-        "cleanup.policy": "compact,delete",
-    }
-    return TopicSpec(REDRIVEN, 1, settings)
+    kept = _log(DEAD_RETENTION_MS + DAY_MS)
+    return TopicSpec(REDRIVEN, 1, {**kept, "cleanup.policy": "compact,delete"})
 
 
 def _log(retention_ms: int) -> Mapping[str, str]:

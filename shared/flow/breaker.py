@@ -24,7 +24,7 @@ JITTER_FRACTION = 0.2
 SUCCESSES_TO_CLOSE = 3
 # Closed for so long, a destination is well again, and its next outage begins with 30 s.
 WELL_AFTER_MS = 300_000
-# While another task's probe is under way, ask again after so long.
+# A task that meets another's probe, or has used up its share of requests, asks again after so long.
 ASK_AGAIN_MS = 250
 
 
@@ -59,8 +59,8 @@ class Breaker:
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
-    """Send it; a probe is to be as small as can be."""
+class Start:
+    """Send it; a probe is to be a single event."""
 
     is_probe: bool
 
@@ -74,10 +74,10 @@ class Shut:
 
 def asked(
     breaker: Breaker, *, open_ms_min: float, probe_lease_ms: int, now_ms: int
-) -> tuple[Breaker, Pass | Shut]:
+) -> tuple[Breaker, Start | Shut]:
     """Whether a request may go now. A probe counts as under way from here on."""
     if breaker.state is BreakerState.CLOSED:
-        return breaker, Pass(is_probe=False)
+        return breaker, Start(is_probe=False)
     # A clock that was set back must not keep it open for longer than it can be.
     longest_ms = _open_ms(breaker.open_count, open_ms_min, roll=1.0)
     wait_ms = min(breaker.until_ms - now_ms, longest_ms)
@@ -88,7 +88,7 @@ def asked(
     half_open = replace(
         breaker, state=BreakerState.HALF_OPEN, probe_until_ms=now_ms + probe_lease_ms
     )
-    return half_open, Pass(is_probe=True)
+    return half_open, Start(is_probe=True)
 
 
 def answered(
@@ -115,6 +115,11 @@ def answered(
     if breaker.successes + 1 < SUCCESSES_TO_CLOSE:
         return replace(breaker, successes=breaker.successes + 1, probe_until_ms=0)
     return Breaker(open_count=breaker.open_count, closed_at_ms=now_ms)
+
+
+def refused(breaker: Breaker) -> Breaker:
+    """The breaker after a destination that takes others has refused a request: it stays closed."""
+    return replace(breaker, failures_in_row=breaker.failures_in_row + 1)
 
 
 def opened(breaker: Breaker, *, open_ms_min: float, now_ms: int, roll: float) -> Breaker:

@@ -1,31 +1,54 @@
-"""Sets how many requests a destination gets at once: more while it answers well, fewer if not.
+"""Finds out how many requests a destination takes at once: W.
 
-Additive increase, multiplicative decrease, once per window: W doubles per healthy window up to
-where there was congestion before, then grows by one; congestion takes three tenths of it. A
-destination that asks for fewer events per second (429) is no congestion: that is for the rate gate.
+W doubles per window until that was too much, goes back to what was not, and tries a little more
+from time to time (ADR 0040). It may be a fraction: 2.5 is three at once at the most, and as many a
+second as two and a half would make. Below one it is a rate, for a destination that counts requests
+per second and answers quickly.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 # The first two requests to an unknown destination; the next window has four.
-LIMIT_START = 2
-# What congestion leaves of W, and the share of failed requests that is congestion (Vector: 0.9, 1).
+LIMIT_START = 2.0
+# The share of requests that failed or were refused which says that W is too much; and the one, or
+# so many in a row, which says that it is far too much, and leaves seven tenths (Vector: nine).
+CONGESTED_FRACTION = 0.05
+STORM_FRACTION = 0.5
+STORM_ROW = 3
 DECREASE = 0.7
-CONGESTED_FRACTION = 0.1
+# From here on W moves by one, below it by a tenth, and stops at each whole number.
+COARSE_FROM = 8.0
+STEP_DOWN, STEP_UP = 0.9, 1.1
+STEP_UP_RATE = 1.05
+# After it was too much, W stays for so long, twice as long if the same was too much before; a
+# request in ten seconds that is refused costs nobody anything.
+HOLD_MS_MIN, HOLD_MS_MAX = 1_000, 10_000
+HOLD_ANSWERS = 10
+# A destination that fails at any pace is not made well by a slower one. At one request a second
+# W is one again, and stays so for a minute, twice as long each time.
+SLOWEST_PER_MS = 0.001
+GIVEN_UP_MS_MIN, GIVEN_UP_MS_MAX = 60_000, 960_000
 # A window lasts for the usual answer time, and for this at least: a server's reaction to more
-# requests is not seen sooner.
+# requests is not seen sooner. At one request at once, it has so many of them.
 WINDOW_MS_MIN = 250.0
-# How fast what is usual follows what is: the last five windows are nine tenths of it (Vector's).
+REQUESTS_MIN = 8
+# How fast what is usual follows what is: the last five windows are nine tenths of it (Vector's). If
+# answers come later, that may be our doing, and what is usual follows slowly.
 ALPHA = 0.4
+# So often, for a window, a destination gets fewer, to see what is usual then.
+LOOK_MS = 30_000
+LOOK_ANSWERS = 50
 # So many deviations above the usual are congestion (Vector's).
 DEVIATIONS = 2.5
-# Answers that are later by less, or by less than half of the usual time, are the scheduler's noise,
-# ours or theirs.
+# Answers that are later by less, or by less than three tenths, are the scheduler's noise, ours or
+# theirs.
 NOISE_MS = 25.0
-NOISE_FRACTION = 0.5
+NOISE_FRACTION = 0.3
 # Later by more than this, and W is not raised: one more request may be what made them late.
-SAME_MS = 5.0
+SAME_MS = 10.0
+SAME_FRACTION = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +58,7 @@ class Sample:
     latency_ms: float
     event_count: int
     is_ok: bool
-    # A timeout, a 5xx or a connection that was not to be had.
+    # A timeout, a 5xx, a connection that was not to be had, or a 429.
     is_congested: bool
 
 
@@ -46,22 +69,55 @@ class Window:
     started_at_ms: int = 0
     request_count: int = 0
     congested_count: int = 0
+    # The congested ones without another one in between: up to now, and the most.
+    row: int = 0
+    longest_row: int = 0
     # Somebody would have sent more if W had let him.
     was_full: bool = False
     # Of the answers, by size of batch: how many, and their latencies' sum.
     answers: Mapping[int, tuple[int, float]] = field(default_factory=dict)
 
+    @property
+    def is_congested(self) -> bool:
+        return 0 < self.congested_count >= CONGESTED_FRACTION * self.request_count
+
+    @property
+    def is_storm(self) -> bool:
+        many = self.congested_count >= STORM_FRACTION * self.request_count
+        return many or self.longest_row >= STORM_ROW
+
 
 @dataclass(frozen=True, slots=True)
 class Concurrency:
-    limit: int = LIMIT_START
-    # W doubles while it is below this: half of what last was too much. None: nothing ever was.
-    doubling_max: int | None = None
+    limit: float = LIMIT_START
+    # W doubles while it is below this: what was not too much. None: nothing ever was.
+    doubling_max: float | None = None
+    # No more than `doubling_max` before then, and how long that is waited for.
+    hold_until_ms: int = 0
+    hold_ms: int = 0
+    # What ends before then was sent before the last change of W.
+    settles_at_ms: int = 0
+    # Not less than one before then, and how long that lasts.
+    given_up_until_ms: int = 0
+    given_up_ms: int = 0
+    # When fewer are sent for a window, to see what is usual; and meanwhile, what W was before.
+    look_at_ms: int = 0
+    back_to: float = 0.0
     # The usual latency, by size of batch, of all answers, and by how much windows differ from it.
     usual_ms: Mapping[int, float] = field(default_factory=dict)
     mean_ms: float = 0.0
     variance: float = 0.0
     window: Window = field(default_factory=Window)
+
+    @property
+    def permits(self) -> int:
+        """How many requests there may be at once."""
+        return math.ceil(self.limit)
+
+    @property
+    def gap_ms(self) -> float:
+        """The time from one request to the next; 0 while W is a whole number."""
+        return 0.0 if self.limit == self.permits else self.mean_ms / self.limit
 
 
 def noted_full(state: Concurrency) -> Concurrency:
@@ -73,19 +129,27 @@ def noted_full(state: Concurrency) -> Concurrency:
 
 def recovered(state: Concurrency) -> Concurrency:
     """What a destination starts from that comes back after an outage: one request, then two."""
-    return Concurrency(limit=1, doubling_max=max(1, state.limit // 2))
+    return Concurrency(limit=1.0, doubling_max=max(1.0, state.limit // 2))
 
 
 def sampled(state: Concurrency, sample: Sample, *, limit_max: int, now_ms: int) -> Concurrency:
     """The state after one more request; the last one of a window decides on W."""
+    if now_ms < state.settles_at_ms <= now_ms + _answer_ms(state):
+        return state
     window = state.window
     # A window of the future was begun by a clock that has since been set back.
     if not 0 < window.started_at_ms <= now_ms:
         window = replace(window, started_at_ms=now_ms)
     window = _with_sample(window, sample)
-    if now_ms - window.started_at_ms < max(state.mean_ms, WINDOW_MS_MIN):
+    is_doubtful = state.limit < 1 or (state.limit == 1 and window.congested_count)
+    is_sparse = is_doubtful and window.request_count < REQUESTS_MIN
+    if is_sparse or now_ms - window.started_at_ms < _answer_ms(state):
         return replace(state, window=window)
     return _closed(state, window, limit_max=limit_max, now_ms=now_ms)
+
+
+def _answer_ms(state: Concurrency) -> float:
+    return max(state.mean_ms, WINDOW_MS_MIN)
 
 
 def _with_sample(window: Window, sample: Sample) -> Window:
@@ -95,10 +159,13 @@ def _with_sample(window: Window, sample: Sample) -> Window:
         size = sample.event_count.bit_length()
         count, sum_ms = answers.get(size, (0, 0.0))
         answers = {**answers, size: (count + 1, sum_ms + sample.latency_ms)}
+    row = window.row + 1 if sample.is_congested else 0
     return replace(
         window,
         request_count=window.request_count + 1,
         congested_count=window.congested_count + sample.is_congested,
+        row=row,
+        longest_row=max(row, window.longest_row),
         answers=answers,
     )
 
@@ -106,21 +173,90 @@ def _with_sample(window: Window, sample: Sample) -> Window:
 def _closed(state: Concurrency, window: Window, *, limit_max: int, now_ms: int) -> Concurrency:
     excess_ms = _excess_ms(state, window)
     deviation_ms = max(DEVIATIONS * state.variance**0.5, NOISE_MS, NOISE_FRACTION * state.mean_ms)
-    fresh = replace(_learned(state, window, excess_ms), window=Window(started_at_ms=now_ms))
-    limit = min(state.limit, limit_max)
-    is_failing = window.congested_count >= CONGESTED_FRACTION * window.request_count
-    if (window.congested_count and is_failing) or excess_ms >= deviation_ms:
-        less = max(1, int(limit * DECREASE))
-        return replace(fresh, limit=less, doubling_max=less)
-    if window.was_full and not window.congested_count and excess_ms <= SAME_MS:
-        limit = _grown(limit, state.doubling_max)
-    return replace(fresh, limit=max(1, min(limit, limit_max)))
+    back_to = state.back_to
+    is_usual = back_to > 0 or state.limit <= LIMIT_START
+    state = _learned(state, window, excess_ms, is_usual=is_usual)
+    state = replace(
+        state,
+        limit=min(state.limit, float(limit_max)),
+        back_to=0.0,
+        look_at_ms=state.look_at_ms or now_ms + LOOK_MS,
+        window=Window(started_at_ms=now_ms, row=window.row),
+    )
+    is_late = excess_ms >= deviation_ms
+    if window.is_congested or is_late:
+        is_storm = window.is_storm or excess_ms >= 2 * deviation_ms
+        return _lowered(state, is_storm=is_storm, takes_none=not window.answers, now_ms=now_ms)
+    if back_to:
+        return replace(state, limit=min(back_to, float(limit_max)))
+    if window.was_full and state.limit > LIMIT_START and now_ms >= state.look_at_ms:
+        less = max(LIMIT_START, math.floor(DECREASE * state.limit))
+        look_at_ms = now_ms + max(LOOK_MS, round(LOOK_ANSWERS * state.mean_ms))
+        state = replace(state, look_at_ms=look_at_ms, back_to=state.limit)
+        return _changed(state, less, now_ms)
+    if window.congested_count or excess_ms > max(SAME_MS, SAME_FRACTION * state.mean_ms):
+        return state
+    if not window.was_full and state.limit >= 1:
+        return state
+    grown = _grown(state, is_held=now_ms < state.hold_until_ms)
+    return replace(state, limit=min(grown, float(limit_max)))
 
 
-def _grown(limit: int, doubling_max: int | None) -> int:
-    if doubling_max is None:
-        return limit * 2
-    return min(limit * 2, doubling_max) if limit < doubling_max else limit + 1
+def _lowered(state: Concurrency, *, is_storm: bool, takes_none: bool, now_ms: int) -> Concurrency:
+    """The state after W was too much."""
+    limit = state.limit
+    if limit > 1 and (takes_none or (is_storm and limit > COARSE_FROM)):
+        less = max(1.0, math.floor(DECREASE * limit))
+    elif limit > COARSE_FROM:
+        less = limit - 1
+    elif limit > 1:
+        less = max(1.0, _whole_between((DECREASE if is_storm else STEP_DOWN) * limit, limit))
+    elif not is_storm:
+        # Failures now and then come at any pace.
+        less = limit
+    elif now_ms < state.given_up_until_ms:
+        less = 1.0
+    else:
+        less = limit * DECREASE
+    if less == limit:
+        return state
+    if less < SLOWEST_PER_MS * state.mean_ms:
+        given_up_ms = min(max(2 * state.given_up_ms, GIVEN_UP_MS_MIN), GIVEN_UP_MS_MAX)
+        until_ms = now_ms + given_up_ms
+        state = replace(state, given_up_until_ms=until_ms, given_up_ms=given_up_ms)
+        less = 1.0
+    known = state.doubling_max
+    was_tried = known is not None and limit <= max(known + 1, STEP_UP * known)
+    hold_ms = min(2 * state.hold_ms, HOLD_MS_MAX) if was_tried else 0
+    hold_ms = max(hold_ms, HOLD_MS_MIN, round(HOLD_ANSWERS * state.mean_ms))
+    state = replace(state, doubling_max=less, hold_ms=hold_ms, hold_until_ms=now_ms + hold_ms)
+    return _changed(state, less, now_ms)
+
+
+def _changed(state: Concurrency, limit: float, now_ms: int) -> Concurrency:
+    """The state with another W, which shows when what is under way has ended."""
+    settles_at_ms = now_ms + round(state.mean_ms)
+    return replace(state, limit=float(limit), settles_at_ms=settles_at_ms)
+
+
+def _grown(state: Concurrency, *, is_held: bool) -> float:
+    limit, known = state.limit, state.doubling_max
+    if known is None:
+        return 2 * limit
+    if limit < known:
+        return min(2 * limit, known)
+    if is_held:
+        return limit
+    if limit < 1:
+        return min(1.0, STEP_UP_RATE * limit)
+    return limit + 1 if limit >= COARSE_FROM else _whole_between(STEP_UP * limit, limit)
+
+
+def _whole_between(wanted: float, limit: float) -> float:
+    """Where W gets to on its way to what is wanted: it stops at whole numbers."""
+    whole = math.floor(limit) + 1 if wanted > limit else math.ceil(limit) - 1
+    is_between = min(wanted, limit) < whole < max(wanted, limit)
+    return float(whole) if is_between else wanted
 
 
 def _excess_ms(state: Concurrency, window: Window) -> float:
@@ -133,20 +269,22 @@ def _excess_ms(state: Concurrency, window: Window) -> float:
     return (sum(answer[1] for answer in known.values()) - usual_ms) / count
 
 
-def _learned(state: Concurrency, window: Window, excess_ms: float) -> Concurrency:
-    """What is usual, after this window."""
+def _learned(
+    state: Concurrency, window: Window, excess_ms: float, *, is_usual: bool
+) -> Concurrency:
+    """How long answers take, after this window; and how long they usually do, if it shows that."""
     count = sum(answer[0] for answer in window.answers.values())
     if not count:
         return state
-    usual_ms = dict(state.usual_ms)
-    for size, (answers, sum_ms) in window.answers.items():
-        usual_ms[size] = _moved(usual_ms.get(size), sum_ms / answers)
-    mean_ms = sum(answer[1] for answer in window.answers.values()) / count
+    mean_ms = _moved(state.mean_ms or None, sum(a[1] for a in window.answers.values()) / count)
+    usual_ms = {
+        size: _moved(state.usual_ms.get(size), sum_ms / answers)
+        for size, (answers, sum_ms) in window.answers.items()
+        if is_usual or size not in state.usual_ms
+    }
+    variance = (1 - ALPHA) * (state.variance + ALPHA * excess_ms**2) if is_usual else state.variance
     return replace(
-        state,
-        usual_ms=usual_ms,
-        mean_ms=_moved(state.mean_ms or None, mean_ms),
-        variance=(1 - ALPHA) * (state.variance + ALPHA * excess_ms**2),
+        state, mean_ms=mean_ms, usual_ms={**state.usual_ms, **usual_ms}, variance=variance
     )
 
 

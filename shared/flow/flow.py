@@ -8,13 +8,25 @@ breaker, its retry tokens, whether it is held or disabled. Every worker that sen
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from math import ceil
 from typing import TypeAlias, assert_never
 
 from shared.config.destination import Destination
-from shared.event.times import MINUTE_MS, minute_of
-from shared.flow.breaker import Breaker, BreakerState, Pass, answered, asked, opened, unanswered
+from shared.flow import breaker as breakers
+from shared.flow import rejects, sharing
+from shared.flow.breaker import (
+    ASK_AGAIN_MS,
+    Breaker,
+    BreakerState,
+    Start,
+    answered,
+    asked,
+    opened,
+    unanswered,
+)
 from shared.flow.concurrency import Concurrency, Sample, noted_full, recovered, sampled
-from shared.flow.rate_gate import RateGate, opens_at_ms, spent, throttled, took
+from shared.flow.rate_gate import RateGate, opens_at_ms, refused, spent, throttled, took
+from shared.flow.sharing import Tasks, is_free, joined, runs, waits
 from shared.retry.attempt import (
     TOO_MANY_REQUESTS,
     Attempt,
@@ -32,24 +44,19 @@ from shared.retry.schedule import RetrySchedule
 RETRY_TOKENS_MAX = 50.0
 RETRY_COST, TIMEOUT_RETRY_COST = 1.0, 2.0
 RETRY_REFUND = 0.2
-# Answers that say the address or the key is wrong: so many in a row are no bad events.
-REJECTED = frozenset({401, 403, 404})
-REJECTS_IN_ROW = 50
-# Or nearly all of the last five minutes, after a time when it went well.
-REJECTED_FRACTION = 0.95
-REJECTED_REQUESTS_MIN = 20
-MINUTES = 5
 # How much of the time until it is disabled a failing destination has used up when people are told.
 WARN_AT = (0.5, 0.7, 0.9)
 # A destination that gets an event a week is not disabled for one bad answer.
 FAILURES_TO_DISABLE = 10
 GONE = 410
-# A worker that says nothing for longer than a request can take is no longer there.
+# How much later than its request is due a worker may be heard of.
 LEASE_MARGIN_MS = 5_000
-# A task whose share of W is used up, or that meets another's probe, asks again after so long.
-ASK_AGAIN_MS = 250
 # Nobody knows how long a person pauses; the events come by again after the second tier.
 PAUSED_MS = 300_000
+# A task without a request waits for one of another task's to end, which tells nobody.
+LOOK_AGAIN_MS = 25
+# A destination that took something within so long, or two usual answers, is not down.
+TAKING_MS = 2_000
 
 
 class FlowState(Enum):
@@ -65,28 +72,20 @@ class FlowState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SendLimits:
-    """What the destination's owner has set."""
+    """What the destination's owner has set, and how its retries are scheduled."""
 
-    parallel_max: int
-    rate_per_s: float | None
-    timeout_ms: int
-    # How long the breaker opens for the first time: the first retry tier's delay.
-    open_ms_min: float
-    disable_after_ms: int
-    is_holding: bool
-    is_paused: bool
-    is_disabled: bool
-    # What was held or disabled before this time has been looked at by a person.
-    resumed_at_ms: int
+    to: Destination
+    schedule: RetrySchedule
 
+    @property
+    def open_ms_min(self) -> float:
+        """How long the breaker opens for the first time: the first retry tier's delay."""
+        return 1000 * self.schedule.tiers[0].delay_s
 
-@dataclass(frozen=True, slots=True)
-class MinuteOfRequests:
-    """The requests of one minute."""
-
-    started_at_ms: int
-    request_count: int
-    rejected_count: int
+    @property
+    def lease_ms(self) -> int:
+        """A worker that says nothing for longer than a request can take is no longer there."""
+        return round(1000 * self.to.timeout_s) + LEASE_MARGIN_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,26 +98,20 @@ class Flow:
     failing_since_ms: int = 0
     failures_in_row: int = 0
     rejects_in_row: int = 0
-    minutes: tuple[MinuteOfRequests, ...] = ()
+    minutes: tuple[rejects.MinuteOfRequests, ...] = ()
     # 0: it is not.
     held_at_ms: int = 0
     disabled_at_ms: int = 0
     # Requests by the outcome of their verdict, and events parked by cause; they only grow.
     attempts: Mapping[str, int] = field(default_factory=dict)
     parks: Mapping[str, int] = field(default_factory=dict)
-    # The tasks that send just now, each until its lease ends.
-    tasks: Mapping[str, int] = field(default_factory=dict)
+    tasks: Tasks = field(default_factory=dict)
+    # When the next request may go to a destination that gets a part of one at once.
+    paced_until_ms: float = 0.0
 
     @property
     def is_held(self) -> bool:
         return bool(self.held_at_ms)
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Send it; a probe is to be a single event."""
-
-    is_probe: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,23 +141,9 @@ class Ended:
     is_probe: bool
 
 
-def limits_of(destination: Destination, schedule: RetrySchedule) -> SendLimits:
-    return SendLimits(
-        parallel_max=destination.parallel_max,
-        rate_per_s=destination.rate_per_s,
-        timeout_ms=round(destination.timeout_s * 1000),
-        open_ms_min=1000 * schedule.tiers[0].delay_s,
-        disable_after_ms=round(destination.disable_after_s * 1000),
-        is_holding=destination.hold_on_rejects,
-        is_paused=destination.is_paused,
-        is_disabled=destination.is_disabled,
-        resumed_at_ms=destination.resumed_at_ms,
-    )
-
-
 def resumed(flow: Flow, limits: SendLimits) -> Flow:
     """The flow after a person has said that the destination is to be tried again."""
-    if not 0 < max(flow.held_at_ms, flow.disabled_at_ms) <= limits.resumed_at_ms:
+    if not 0 < max(flow.held_at_ms, flow.disabled_at_ms) <= limits.to.resumed_at_ms:
         return flow
     return Flow(
         concurrency=recovered(flow.concurrency),
@@ -202,53 +181,71 @@ def state_of(flow: Flow, *, now_ms: int) -> FlowState:
             assert_never(flow.breaker.state)
 
 
-def share_of(flow: Flow, limits: SendLimits) -> int:
-    """How many requests each of the tasks that send just now may have under way."""
-    limit = min(flow.concurrency.limit, limits.parallel_max)
-    return max(1, limit // max(1, len(flow.tasks)))
+def permits_of(flow: Flow, limits: SendLimits) -> int:
+    """How many requests all tasks together may have under way."""
+    return min(flow.concurrency.permits, limits.to.parallel_max)
 
 
 def may_start(
     flow: Flow, limits: SendLimits, *, task: str, running_count: int, now_ms: int
 ) -> tuple[Flow, Answer]:
     """Whether a task that has so many requests under way may start one more."""
-    flow = _with_task(flow, limits, task, now_ms)
-    if limits.is_disabled or flow.disabled_at_ms:
+    flow = _with_tasks(flow, joined(flow.tasks, task, lease_ms=limits.lease_ms, now_ms=now_ms))
+    if limits.to.is_disabled or flow.disabled_at_ms:
         return flow, Never()
-    if limits.is_paused:
+    if limits.to.is_paused:
         return flow, NotNow(Failure.PAUSED, now_ms + PAUSED_MS)
-    if running_count >= share_of(flow, limits):
-        full = replace(flow, concurrency=noted_full(flow.concurrency))
-        return full, NotNow(Failure.BUDGET_USED_UP, now_ms + ASK_AGAIN_MS)
-    opens_ms = opens_at_ms(flow.gate, limits.rate_per_s, now_ms=now_ms)
+    permits = permits_of(flow, limits)
+    if not is_free(flow.tasks, task, running_count=running_count, permits=permits, now_ms=now_ms):
+        flow = replace(flow, concurrency=noted_full(flow.concurrency))
+        if not running_count:
+            flow = _with_tasks(flow, waits(flow.tasks, task, since_ms=now_ms))
+        again_ms = ASK_AGAIN_MS if running_count else LOOK_AGAIN_MS
+        return flow, NotNow(Failure.BUDGET_USED_UP, now_ms + again_ms)
+    opens_ms = opens_at_ms(flow.gate, limits.to.rate_per_s, now_ms=now_ms)
+    if 0 < flow.paced_until_ms - now_ms <= 2 * flow.concurrency.gap_ms:
+        opens_ms = max(opens_ms, ceil(flow.paced_until_ms))
     if opens_ms > now_ms:
         return flow, NotNow(Failure.OVER_RATE, opens_ms)
-    lease_ms = limits.timeout_ms + LEASE_MARGIN_MS
     breaker, answer = asked(
         flow.breaker,
         open_ms_min=limits.open_ms_min,
-        probe_lease_ms=lease_ms,
+        probe_lease_ms=limits.lease_ms,
         now_ms=now_ms,
     )
     flow = flow if breaker is flow.breaker else replace(flow, breaker=breaker)
-    if isinstance(answer, Pass):
-        return flow, Start(answer.is_probe)
-    cause = Failure.HELD if flow.is_held else Failure.BREAKER_OPEN
-    return flow, NotNow(cause, answer.until_ms)
+    if not isinstance(answer, Start):
+        cause = Failure.HELD if flow.is_held else Failure.BREAKER_OPEN
+        return flow, NotNow(cause, answer.until_ms)
+    return _with_tasks(flow, waits(flow.tasks, task, since_ms=0)), answer
 
 
 def started(flow: Flow, limits: SendLimits, *, event_count: int, now_ms: int) -> Flow:
     """The flow after a request with these events has gone out."""
-    gate = spent(flow.gate, limits.rate_per_s, event_count=event_count, now_ms=now_ms)
-    return flow if gate is flow.gate else replace(flow, gate=gate)
+    gate = spent(flow.gate, limits.to.rate_per_s, event_count=event_count, now_ms=now_ms)
+    flow = flow if gate is flow.gate else replace(flow, gate=gate)
+    gap_ms = flow.concurrency.gap_ms
+    if not gap_ms:
+        return flow
+    # What was not used of a pause is no reason to hurry.
+    begun_ms = min(max(now_ms - gap_ms, flow.paced_until_ms), now_ms + gap_ms)
+    return replace(flow, paced_until_ms=begun_ms + gap_ms)
+
+
+def running(flow: Flow, task: str, running_count: int) -> Flow:
+    """The flow when a task has so many requests under way."""
+    return _with_tasks(flow, runs(flow.tasks, task, running_count))
 
 
 def is_calm(flow: Flow, limits: SendLimits, *, now_ms: int) -> bool:
     """Whether a request may go, and the next ones too: nothing doubts, meters or stops them."""
-    if limits.is_paused or limits.is_disabled:
+    if limits.to.is_paused or limits.to.is_disabled:
         return False
     is_metered = started(flow, limits, event_count=1, now_ms=now_ms) is not flow
-    return state_of(flow, now_ms=now_ms) is FlowState.CLOSED and not is_metered
+    is_short = len(flow.tasks) > permits_of(flow, limits)
+    is_doubtful = is_short or flow.gate.refusals_in_row > 0
+    is_well = state_of(flow, now_ms=now_ms) is FlowState.CLOSED
+    return is_well and not is_metered and not is_doubtful
 
 
 def after_attempt(
@@ -262,17 +259,23 @@ def after_attempt(
         return replace(flow, breaker=unanswered(flow.breaker, is_probe=ended.is_probe))
     was_shut = flow.breaker.state is not BreakerState.CLOSED
     is_ok = outcome is Outcome.OK
-    breaker = answered(
-        flow.breaker,
-        # While it is held, only an answer of 2xx is a good one.
-        is_failure=ended.verdict.is_breaker_failure or (flow.is_held and not is_ok),
-        is_probe=ended.is_probe,
-        parallel=min(flow.concurrency.limit, limits.parallel_max),
-        open_ms_min=limits.open_ms_min,
-        now_ms=now_ms,
-        roll=roll,
-    )
-    flow = _gated(replace(flow, breaker=breaker), ended, now_ms=now_ms, roll=roll)
+    is_at_limit = _is_at_limit(flow, ended, now_ms=now_ms)
+    is_failure = ended.verdict.is_breaker_failure
+    if not is_at_limit:
+        breaker = answered(
+            flow.breaker,
+            # While it is held, only an answer of 2xx is a good one.
+            is_failure=is_failure or (flow.is_held and not is_ok),
+            is_probe=ended.is_probe,
+            parallel=permits_of(flow, limits),
+            open_ms_min=limits.open_ms_min,
+            now_ms=now_ms,
+            roll=roll,
+        )
+    else:
+        breaker = breakers.refused(flow.breaker) if is_failure else flow.breaker
+    flow = replace(flow, breaker=breaker)
+    flow = _gated(flow, ended, is_at_limit=is_at_limit, now_ms=now_ms, roll=roll)
     flow = _judged(flow, limits, ended, now_ms=now_ms, roll=roll)
     if was_shut:
         is_back = ended.is_probe and is_ok
@@ -285,9 +288,9 @@ def after_attempt(
         latency_ms=ended.latency_ms,
         event_count=ended.event_count,
         is_ok=is_ok,
-        is_congested=ended.verdict.is_breaker_failure and not ended.verdict.is_config_fault,
+        is_congested=is_at_limit or (is_failure and not ended.verdict.is_config_fault),
     )
-    concurrency = sampled(flow.concurrency, sample, limit_max=limits.parallel_max, now_ms=now_ms)
+    concurrency = sampled(flow.concurrency, sample, limit_max=limits.to.parallel_max, now_ms=now_ms)
     return replace(flow, concurrency=concurrency)
 
 
@@ -308,19 +311,28 @@ def parked(flow: Flow, cause: str, event_count: int) -> Flow:
 
 def left(flow: Flow, task: str) -> Flow:
     """The flow after a task has ended."""
-    return replace(flow, tasks={name: until for name, until in flow.tasks.items() if name != task})
+    return replace(flow, tasks=sharing.left(flow.tasks, task))
 
 
-def _with_task(flow: Flow, limits: SendLimits, task: str, now_ms: int) -> Flow:
-    lease_ms = limits.timeout_ms + LEASE_MARGIN_MS
-    # Renewed at half time, so that not every request has something to write.
-    if now_ms + lease_ms // 2 <= flow.tasks.get(task, 0) <= now_ms + lease_ms:
-        return flow
-    alive = {name: until for name, until in flow.tasks.items() if now_ms < until}
-    return replace(flow, tasks={**alive, task: now_ms + lease_ms})
+def _with_tasks(flow: Flow, tasks: Tasks) -> Flow:
+    return flow if tasks is flow.tasks else replace(flow, tasks=tasks)
 
 
-def _gated(flow: Flow, ended: Ended, *, now_ms: int, roll: float) -> Flow:
+def _is_at_limit(flow: Flow, ended: Ended, *, now_ms: int) -> bool:
+    """Whether a destination refuses this one because it has its hands full with others.
+
+    So it does if it took one just now, or if there was no time yet to take any.
+    """
+    attempt, verdict = ended.attempt, ended.verdict
+    if flow.breaker.state is not BreakerState.CLOSED or not isinstance(attempt, Responded):
+        return False
+    span_ms = max(TAKING_MS, 2 * flow.concurrency.mean_ms)
+    since_ms = max(flow.last_ok_at_ms, flow.failing_since_ms or now_ms)
+    is_refusal = verdict.is_breaker_failure or attempt.status == TOO_MANY_REQUESTS
+    return is_refusal and not verdict.is_config_fault and now_ms - since_ms <= span_ms
+
+
+def _gated(flow: Flow, ended: Ended, *, is_at_limit: bool, now_ms: int, roll: float) -> Flow:
     """The rate gate and the retry tokens after a request."""
     if ended.verdict.outcome is Outcome.OK:
         gate = took(flow.gate, event_count=ended.event_count, now_ms=now_ms)
@@ -329,6 +341,8 @@ def _gated(flow: Flow, ended: Ended, *, now_ms: int, roll: float) -> Flow:
     if ended.verdict.outcome is Outcome.RECOVERABLE and isinstance(ended.attempt, Responded):
         asked_wait = parse_retry_after(ended.attempt.retry_after, now_ms=now_ms)
         asked_s = None if asked_wait is None else asked_wait.clamped_s
+        if asked_s is None and is_at_limit:
+            return replace(flow, gate=refused(flow.gate, now_ms=now_ms))
         if asked_s is not None or ended.attempt.status == TOO_MANY_REQUESTS:
             gate = throttled(flow.gate, asked_s=asked_s, now_ms=now_ms, roll=roll)
             return replace(flow, gate=gate)
@@ -342,7 +356,7 @@ def _judged(flow: Flow, limits: SendLimits, ended: Ended, *, now_ms: int, roll: 
         isinstance(ended.attempt, Responded) and ended.attempt.directive is WebhookDirective.DISABLE
     )
     is_rejected = ended.verdict.outcome is Outcome.NON_RECOVERABLE
-    minutes = _minutes(flow.minutes, is_rejected=is_rejected, now_ms=now_ms)
+    minutes = rejects.counted(flow.minutes, is_rejected=is_rejected, now_ms=now_ms)
     if ended.verdict.outcome is Outcome.OK:
         return replace(
             flow,
@@ -357,39 +371,19 @@ def _judged(flow: Flow, limits: SendLimits, ended: Ended, *, now_ms: int, roll: 
         flow,
         failing_since_ms=flow.failing_since_ms or now_ms,
         failures_in_row=flow.failures_in_row + 1,
-        rejects_in_row=flow.rejects_in_row + 1 if status in REJECTED else 0,
+        rejects_in_row=flow.rejects_in_row + 1 if status in rejects.REJECTED else 0,
         minutes=minutes,
     )
-    is_long = now_ms - flow.failing_since_ms >= limits.disable_after_ms
+    is_long = now_ms - flow.failing_since_ms >= 1000 * limits.to.disable_after_s
     if is_unwanted or (is_long and flow.failures_in_row >= FAILURES_TO_DISABLE):
         return replace(flow, disabled_at_ms=now_ms)
-    if limits.is_holding and not flow.is_held and _is_storm(flow):
+    is_storm = rejects.is_storm(
+        minutes, in_row=flow.rejects_in_row, was_well=flow.last_ok_at_ms > 0
+    )
+    if limits.to.hold_on_rejects and not flow.is_held and is_storm:
         breaker = opened(flow.breaker, open_ms_min=limits.open_ms_min, now_ms=now_ms, roll=roll)
         return replace(flow, held_at_ms=now_ms, breaker=breaker)
     return flow
-
-
-def _is_storm(flow: Flow) -> bool:
-    if flow.rejects_in_row >= REJECTS_IN_ROW:
-        return True
-    requests = sum(minute.request_count for minute in flow.minutes)
-    rejected = sum(minute.rejected_count for minute in flow.minutes)
-    return (
-        flow.last_ok_at_ms > 0
-        and requests >= REJECTED_REQUESTS_MIN
-        and rejected >= REJECTED_FRACTION * requests
-    )
-
-
-def _minutes(
-    minutes: tuple[MinuteOfRequests, ...], *, is_rejected: bool, now_ms: int
-) -> tuple[MinuteOfRequests, ...]:
-    begun_ms = minute_of(now_ms)
-    kept = tuple(m for m in minutes if begun_ms - MINUTES * MINUTE_MS < m.started_at_ms < begun_ms)
-    same = [m for m in minutes if m.started_at_ms == begun_ms]
-    last = same[0] if same else MinuteOfRequests(begun_ms, 0, 0)
-    grown = MinuteOfRequests(begun_ms, last.request_count + 1, last.rejected_count + is_rejected)
-    return (*kept, grown)
 
 
 def _added(counts: Mapping[str, int], name: str, count: int) -> Mapping[str, int]:

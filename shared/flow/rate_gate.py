@@ -18,14 +18,22 @@ CLOSED_S_MAX = 60.0
 # Upwards only and by seconds at most: what was asked for is never cut short.
 JITTER_FRACTION = 0.2
 JITTER_S_MAX = 5.0
-# A second's worth may go at once; after that, the rate decides.
-BURST_S = 1.0
+# A tenth of a second's worth may go at once; after that, the rate decides. With more, a destination
+# that takes so many at once would get all of them together.
+BURST_S = 0.1
+# After a refusal by a destination that takes others, and that asks for nothing: a blink, doubled by
+# each further one without a success, so that one that counts by the second is asked a few times.
+BLINK_S_MIN = 0.05
+BLINK_S_MAX = 0.4
 
 
 @dataclass(frozen=True, slots=True)
 class RateGate:
     closed_until_ms: int = 0
     throttles_in_row: int = 0
+    # Closed for so short a time that nobody need hear of it.
+    blinks_until_ms: int = 0
+    refusals_in_row: int = 0
     # Events per second; 0 while nothing is known against more.
     cap_per_s: float = 0.0
     cap_gone_per_s: float = 0.0
@@ -48,6 +56,9 @@ def opens_at_ms(gate: RateGate, set_per_s: float | None, *, now_ms: int) -> int:
     """When the next request may go; now or earlier, if it may."""
     if now_ms < gate.closed_until_ms:
         return gate.closed_until_ms
+    # A clock that was set back makes no blink longer.
+    if now_ms < gate.blinks_until_ms <= now_ms + 1000 * BLINK_S_MAX:
+        return gate.blinks_until_ms
     rate = rate_of(gate, set_per_s)
     if rate is None:
         return now_ms
@@ -67,7 +78,12 @@ def spent(gate: RateGate, set_per_s: float | None, *, event_count: int, now_ms: 
 def took(gate: RateGate, *, event_count: int, now_ms: int) -> RateGate:
     """The gate after the destination has taken these events."""
     rolled = _rolled(gate, now_ms)
-    return replace(rolled, window_events=rolled.window_events + event_count, throttles_in_row=0)
+    return replace(
+        rolled,
+        window_events=rolled.window_events + event_count,
+        throttles_in_row=0,
+        refusals_in_row=0,
+    )
 
 
 def throttled(gate: RateGate, *, asked_s: float | None, now_ms: int, roll: float) -> RateGate:
@@ -79,7 +95,7 @@ def throttled(gate: RateGate, *, asked_s: float | None, now_ms: int, roll: float
     if now_ms < gate.closed_until_ms:
         # Others that were under way hear the same; once is enough to slow down for.
         return replace(gate, closed_until_ms=until_ms)
-    elapsed_s = max((now_ms - gate.window_started_at_ms) / 1000, BURST_S)
+    elapsed_s = max((now_ms - gate.window_started_at_ms) / 1000, 1.0)
     good_per_s = max(gate.good_per_s, gate.window_events / elapsed_s)
     cap_per_s = max(REOPEN_FRACTION * good_per_s, 1.0)
     return replace(
@@ -94,6 +110,18 @@ def throttled(gate: RateGate, *, asked_s: float | None, now_ms: int, roll: float
         window_started_at_ms=until_ms,
         window_events=0,
         good_per_s=good_per_s,
+    )
+
+
+def refused(gate: RateGate, *, now_ms: int) -> RateGate:
+    """The gate after a destination that takes others has refused a request."""
+    if now_ms < gate.blinks_until_ms:
+        return gate
+    blink_s = min(BLINK_S_MIN * 2.0 ** min(gate.refusals_in_row, 6), BLINK_S_MAX)
+    return replace(
+        gate,
+        blinks_until_ms=now_ms + round(1000 * blink_s),
+        refusals_in_row=gate.refusals_in_row + 1,
     )
 
 

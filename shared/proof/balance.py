@@ -23,11 +23,6 @@ class Balance:
     pending: int = 0
     unaccounted: int = 0
 
-    @property
-    def is_settled(self) -> bool:
-        """Nothing is on its way: what is not delivered or dead now is lost."""
-        return self.pending == 0 and self.waiting == 0
-
     def __add__(self, other: "Balance") -> "Balance":
         return Balance(*map(add, astuple(self), astuple(other)))
 
@@ -49,14 +44,8 @@ class PartitionBooks:
         """The counts. Whatever is in none of the sets is delivered."""
         waiting, dead, pending = len(self.waiting), len(self.dead), len(self.pending)
         unaccounted = len(self.passed) + len(self.not_in_log)
-        return Balance(
-            acked=self.acked_count,
-            delivered=self.acked_count - waiting - dead - pending - unaccounted,
-            waiting=waiting,
-            dead=dead,
-            pending=pending,
-            unaccounted=unaccounted,
-        )
+        delivered = self.acked_count - waiting - dead - pending - unaccounted
+        return Balance(self.acked_count, delivered, waiting, dead, pending, unaccounted)
 
 
 def balanced(

@@ -62,8 +62,8 @@ class Offsets(msgspec.Struct, array_like=True):
         """What is here and there."""
         return Offsets.of(span for start, end in self for span in other.within(start, end))
 
-    def union(self, other: "Offsets") -> "Offsets":
-        return Offsets.of((*self, *other))
+    def union(self, *others: "Offsets") -> "Offsets":
+        return Offsets.of(span for offsets in (self, *others) for span in offsets)
 
     def within(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """The part of this set that lies in the given interval."""

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import chain
 from operator import mul
 
 # Each bucket ends at GAMMA times its beginning; its middle is off by (GAMMA - 1) / (GAMMA + 1) at
@@ -35,13 +36,6 @@ class LogBuckets:
 
     counts: dict[int, int] = field(default_factory=dict)
     sum_ms: int = 0
-
-    @classmethod
-    def of(cls, values_ms: Iterable[int]) -> "LogBuckets":
-        buckets = cls()
-        for value_ms in values_ms:
-            buckets.add(value_ms)
-        return buckets
 
     @classmethod
     def of_counts(cls, values_ms: Mapping[int, int], *, until_ms: int) -> "LogBuckets":
@@ -96,10 +90,7 @@ class LogBuckets:
 
     def to_list(self) -> list[int]:
         """For JSON: the sum, then bucket and count in turn."""
-        flat = [self.sum_ms]
-        for bucket, count in sorted(self.counts.items()):
-            flat += (bucket, count)
-        return flat
+        return [self.sum_ms, *chain.from_iterable(sorted(self.counts.items()))]
 
     @classmethod
     def from_list(cls, flat: Iterable[int]) -> "LogBuckets":

@@ -38,10 +38,6 @@ def root_of(blocks: Iterable[bytes]) -> bytes:
 
 def _block(ids: Sequence[str]) -> bytes:
     r"""A line for each id; \ is written \\, and a line break within an id \n."""
-    joined = "\n".join(ids)
-    if joined.count("\n") >= len(ids):
-        joined = "\n".join(event_id.replace("\\", "\\\\").replace("\n", "\\n") for event_id in ids)
-    else:
-        joined = joined.replace("\\", "\\\\")
+    lines = [event_id.replace("\\", "\\\\").replace("\n", "\\n") for event_id in ids]
     # Half a surrogate pair cannot come out of JSON or a header, but must not stop the audit.
-    return joined.encode(errors="surrogatepass")
+    return "\n".join(lines).encode(errors="surrogatepass")

@@ -4,9 +4,8 @@ The one rule of every balance: what was delivered once is delivered; else what i
 re-drive counts before what was said earlier, and dead before waiting.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import assert_never
 
 from shared.proof.intervals import Offsets
 from shared.proof.receipt import ReceiptOutcome
@@ -27,10 +26,9 @@ class OutcomeSets:
     # first offset that counts, to begin with.
     base: int = 0
     delivered: Offsets = field(default_factory=Offsets)
-    # By how often the events had been sent again out of dead letters. No event is in two sets.
-    _dead: dict[int, Offsets] = field(default_factory=dict)
-    # By that, and by what they wait for.
-    _waiting: dict[tuple[int, str], Offsets] = field(default_factory=dict)
+    # The dead and the waiting, by how often the events had been sent again out of dead letters,
+    # and by what they wait for. No event is in two sets.
+    _undelivered: dict[tuple[ReceiptOutcome, int, str], Offsets] = field(default_factory=dict)
     # One past the highest offset with any outcome.
     end: int = 0
 
@@ -41,33 +39,29 @@ class OutcomeSets:
         if first >= end:
             return
         self.end = max(self.end, end)
-        if outcome is ReceiptOutcome.DELIVERED and not any(self._undelivered()):
+        is_delivered = outcome is ReceiptOutcome.DELIVERED
+        if is_delivered and not any(self._undelivered.values()):
             # Almost always; a million times when a long history is read.
             self.delivered.add(max(first, self.base), end)
             return
         changed = self._changeable(first, end)
-        for offsets in self._above(outcome, redrive_count):
-            changed = changed.minus(offsets)
-        spans = list(changed)
-        for offsets in self._undelivered():
-            for start, stop in spans:
-                offsets.discard(start, stop)
-        match outcome:
-            case ReceiptOutcome.DELIVERED:
-                kept = self.delivered
-            case ReceiptOutcome.DEAD:
-                kept = self._dead.setdefault(redrive_count, Offsets())
-            case ReceiptOutcome.WAITING:
-                kept = self._waiting.setdefault((redrive_count, cause), Offsets())
-            case _:
-                assert_never(outcome)
-        for start, stop in spans:
-            kept.add(start, stop)
+        own = weight(outcome, redrive_count)
+        for (known, count, _), offsets in self._undelivered.items():
+            if weight(known, count) > own:
+                changed = changed.minus(offsets)
+        for offsets in self._undelivered.values():
+            for span in changed:
+                offsets.discard(*span)
+        key = (outcome, redrive_count, cause)
+        kept = self.delivered if is_delivered else self._undelivered.setdefault(key, Offsets())
+        for span in changed:
+            kept.add(*span)
 
     def settle(self) -> None:
         """Forget which events were delivered where no gap is left."""
         while True:
-            reached = max(o.reach(self.base) for o in (self.delivered, *self._dead.values()))
+            ended = (self.delivered, *self._of(ReceiptOutcome.DEAD))
+            reached = max(offsets.reach(self.base) for offsets in ended)
             if reached == self.base:
                 break
             self.base = reached
@@ -75,44 +69,30 @@ class OutcomeSets:
 
     def no_outcome(self, end: int) -> Offsets:
         """The events before `end` that nothing is known of."""
-        known = [self.delivered, *self._undelivered()]
-        return Offsets.of([(self.base, end)]).minus(_union(known))
+        known = self.delivered.union(*self._undelivered.values())
+        return Offsets.of([(self.base, end)]).minus(known)
 
     @property
     def dead(self) -> Offsets:
-        return _union(self._dead.values())
+        return Offsets().union(*self._of(ReceiptOutcome.DEAD))
 
     @property
     def waiting(self) -> Offsets:
-        return _union(self._waiting.values())
+        return Offsets().union(*self._of(ReceiptOutcome.WAITING))
 
     def waiting_by_cause(self) -> Iterator[tuple[str, int]]:
         """How many wait for what; a cause may come several times."""
-        for (_, cause), offsets in self._waiting.items():
-            yield cause, len(offsets)
+        for (outcome, _, cause), offsets in self._undelivered.items():
+            if outcome is ReceiptOutcome.WAITING:
+                yield cause, len(offsets)
 
     def _changeable(self, first: int, end: int) -> Offsets:
         """Those of the offsets that are not known to be delivered."""
         changeable = Offsets.of([(max(first, self.base), end)]).minus(self.delivered)
-        for offsets in self._undelivered():
-            for start, stop in offsets.within(first, min(end, self.base)):
-                changeable.add(start, stop)
+        for offsets in self._undelivered.values():
+            for span in offsets.within(first, min(end, self.base)):
+                changeable.add(*span)
         return changeable
 
-    def _undelivered(self) -> Iterator[Offsets]:
-        yield from self._dead.values()
-        yield from self._waiting.values()
-
-    def _above(self, outcome: ReceiptOutcome, redrive_count: int) -> Iterator[Offsets]:
-        """What counts before an outcome after so many re-drives; before delivered, nothing."""
-        own = weight(outcome, redrive_count)
-        for count, offsets in self._dead.items():
-            if weight(ReceiptOutcome.DEAD, count) > own:
-                yield offsets
-        for (count, _), offsets in self._waiting.items():
-            if weight(ReceiptOutcome.WAITING, count) > own:
-                yield offsets
-
-
-def _union(sets: Iterable[Offsets]) -> Offsets:
-    return Offsets.of(span for offsets in sets for span in offsets)
+    def _of(self, outcome: ReceiptOutcome) -> Iterator[Offsets]:
+        return (offsets for key, offsets in self._undelivered.items() if key[0] is outcome)

@@ -13,13 +13,16 @@ from shared.proof.log_buckets import LogBuckets
 
 
 class StreamVerdict(Enum):
-    """One word for people, the worst that holds."""
+    """One word for people, the worst that holds; here the worst comes last.
+
+    What cannot be told may hide the worst, but a known loss is certain.
+    """
 
     OK = "OK"
     SLOW = "SLOW"
+    CANNOT_TELL = "CANNOT TELL"
     STALLED = "STALLED"
     LOSING = "LOSING"
-    CANNOT_TELL = "CANNOT TELL"
 
 
 class Node(Enum):
@@ -200,14 +203,7 @@ class Overview:
         return [view for stream in self.streams for view in stream.destinations]
 
 
-# Worst last; what cannot be told may hide the worst, but a known loss is certain.
-SEVERITY = (
-    StreamVerdict.OK,
-    StreamVerdict.SLOW,
-    StreamVerdict.CANNOT_TELL,
-    StreamVerdict.STALLED,
-    StreamVerdict.LOSING,
-)
+SEVERITY = tuple(StreamVerdict)
 
 
 def worst(verdicts: Iterable[StreamVerdict]) -> StreamVerdict:

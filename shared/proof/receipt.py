@@ -96,9 +96,8 @@ class Facts:
 
 def facts_of(envelopes: Sequence[Envelope]) -> Facts:
     """The facts of events that were opened one by one."""
-    origins = [(e.origin.topic, e.origin.partition, e.origin.offset) for e in envelopes]
     return Facts(
-        covered=cover(origins),
+        covered=cover(envelope.origin for envelope in envelopes),
         event_times_ms=[envelope.event_time_ms for envelope in envelopes],
         accepted_ats_ms=[envelope.accepted_at_ms for envelope in envelopes],
         is_retry=envelopes[0].history is not None,

@@ -49,20 +49,16 @@ class Trail:
         """Enter the receipts of a record."""
         if not any(topic.encode() in record.value for topic, _ in self.wanted):
             return
-        for receipt in receipts_of(record.value):
-            if receipt is not None:
-                self._take(receipt)
-
-    def _take(self, receipt: Receipt) -> None:
-        named = list(self.named(receipt))
-        if not named:
-            return
-        self.receipts.append(receipt)
-        self._told_of.add(receipt.destination_id)
-        if receipt.outcome is _DELIVERED:
-            for where, first, end in named:
-                key = (receipt.destination_id, where)
-                self._delivered.setdefault(key, Offsets()).add(first, end)
+        for receipt in filter(None, receipts_of(record.value)):
+            named = list(self.named(receipt))
+            if not named:
+                continue
+            self.receipts.append(receipt)
+            self._told_of.add(receipt.destination_id)
+            if receipt.outcome is _DELIVERED:
+                for where, first, end in named:
+                    key = (receipt.destination_id, where)
+                    self._delivered.setdefault(key, Offsets()).add(first, end)
 
     def take_retry(self, record: RecordIn) -> None:
         self.retries += self._opened(record)

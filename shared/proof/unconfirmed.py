@@ -5,7 +5,8 @@ a dead letter, its receipt may be stored all the same; then the lane does not mo
 events are read again.
 """
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from shared.event.record import KafkaPartition, Position
@@ -37,10 +38,8 @@ class UnconfirmedReceipts:
         """Enter how far all lanes are that may have written them; those that count from now on."""
         self._position = {**(self._position or {}), **position}
         self._topics.update(topic for topic, _ in position)
-        confirmed = {said: held for said, held in self._held.items() if self._counts(held)}
-        for said in confirmed:
-            del self._held[said]
-        return list(confirmed.values())
+        held, self._held = self._held, {}
+        return [receipt for receipt in held.values() if self.admit(receipt)]
 
     def position(self, topic: str, partition: int) -> int | None:
         """How far the lane is; None if it never said so, or so long ago that Kafka forgot it."""
@@ -49,16 +48,13 @@ class UnconfirmedReceipts:
         # One that speaks of the topic has not begun with a Kafka partition that it leaves out.
         return self._position.get(KafkaPartition(topic, partition), 0)
 
-    def offsets(self) -> Iterator[tuple[KafkaPartition, Offsets]]:
-        """The events that the kept receipts tell of, by Kafka partition."""
-        by_partition: dict[KafkaPartition, Offsets] = {}
+    def offsets(self) -> Mapping[KafkaPartition, Offsets]:
+        """The events that the kept receipts tell of."""
+        offsets: defaultdict[KafkaPartition, Offsets] = defaultdict(Offsets)
         for receipt in self._held.values():
-            for part in receipt.covered:
-                held = by_partition.setdefault(
-                    KafkaPartition(part.topic, part.partition), Offsets()
-                )
-                held.add(part.first, part.end)
-        yield from by_partition.items()
+            for topic, partition, first, end in receipt.covered:
+                offsets[KafkaPartition(topic, partition)].add(first, end)
+        return offsets
 
     def _counts(self, receipt: Receipt) -> bool:
         if receipt.read_at is None:

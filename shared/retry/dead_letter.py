@@ -6,6 +6,7 @@ it a second time finds the mark. The event keeps its id and its bytes; its histo
 
 import base64
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -33,6 +34,9 @@ from shared.retry.schedule import RetrySchedule
 # What the receipt of an event says that somebody has sent again.
 REDRIVEN_REASON = "redriven"
 
+# As many digits as an offset can have; int() would take more than the plain ones.
+_PLACE = re.compile(r"([0-9]{1,18}):([0-9]{1,18})")
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Place:
@@ -47,10 +51,10 @@ class Place:
     @classmethod
     def of(cls, text: str) -> "Place":
         """Read what `str` has written; ValueError for anything else."""
-        partition, colon, offset = text.partition(":")
-        if not (colon and _is_count(partition) and _is_count(offset)):
+        place = _PLACE.fullmatch(text)
+        if place is None:
             raise ValueError(f"{text[:50]!r} is no place such as 0:17")
-        return cls(int(partition), int(offset))
+        return cls(int(place[1]), int(place[2]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,18 +114,18 @@ class DeadLetterFilter:
 
 def open_letter(record: RecordIn) -> Letter:
     """Read a record of the dead letters' topic; it never fails, whoever wrote it."""
-    headers = dict(record.headers)
+    texts = {name: raw.decode(errors="replace") for name, raw in record.headers}
     opened = open_retry_record(record)
-    if headers.get(REASON) == MALFORMED_RETRY_RECORD.encode():
+    if texts.get(REASON) == MALFORMED_RETRY_RECORD:
         # Some of its headers are ours and say where it lay: it must not pass for an event again.
-        opened = Malformed(record, _text(headers.get(LAST_DETAIL)))
+        opened = Malformed(record, texts.get(LAST_DETAIL, ""))
     return Letter(
         place=Place(record.origin.partition, record.origin.offset),
         dead_at_ms=record.timestamp_ms,
-        reason=_text(headers.get(REASON)),
-        stream=_text(headers.get(STREAM)),
-        destination_id=_text(headers.get(DESTINATION)),
-        event_id=_text(headers.get(EVENT_ID)),
+        reason=texts.get(REASON, ""),
+        stream=texts.get(STREAM, ""),
+        destination_id=texts.get(DESTINATION, ""),
+        event_id=texts.get(EVENT_ID, ""),
         value=record.value,
         opened=opened,
     )
@@ -156,11 +160,7 @@ def story_of(letter: Letter) -> dict[str, Any]:
         "last_attempt_at_ms": history.last_attempt_at_ms,
         "deadline_at_ms": history.deadline_at_ms,
         "redrives": history.redrive_count,
-        "origin": {
-            "topic": envelope.origin.topic,
-            "partition": envelope.origin.partition,
-            "offset": envelope.origin.offset,
-        },
+        "origin": envelope.origin._asdict(),
     }
 
 
@@ -182,8 +182,12 @@ def export_line(letter: Letter) -> bytes:
         "deadLetterTime": _iso(letter.dead_at_ms),
         **_delivery_of(letter.opened),
     }
-    head = json.dumps(fields)[:-1].encode()
-    return b"%b, %b}\n" % (head, _data(letter.value))
+    payload = payload_of(letter)
+    if "data" not in payload:
+        return json.dumps({**fields, **payload}).encode() + b"\n"
+    # Outside of its strings JSON may hold line breaks; within them it cannot.
+    data = letter.value.replace(b"\n", b" ").replace(b"\r", b" ")
+    return b'%b, "data": %b}\n' % (json.dumps(fields)[:-1].encode(), data)
 
 
 def redriven_rows(
@@ -191,6 +195,7 @@ def redriven_rows(
 ) -> list[RecordOut]:
     """What sending dead letters again writes, all of it or nothing: waits, receipts, marks."""
     rows: list[RecordOut] = []
+    mark = json.dumps({"redrive_id": redrive_id, "at_ms": now_ms}).encode()
     groups: dict[tuple[str, int], list[Envelope]] = {}
     for letter in letters:
         assert isinstance(letter.opened, Envelope), "what nobody can open is not sent again"
@@ -205,7 +210,7 @@ def redriven_rows(
         )
         waits = RetryLater(schedule.tiers[0], history)
         rows.append(route(waits, letter.opened, destination_id, now_ms=now_ms))
-        rows.append(_mark(letter.place, redrive_id=redrive_id, now_ms=now_ms))
+        rows.append(RecordOut(topic=REDRIVEN, key=str(letter.place).encode(), value=mark))
         groups.setdefault((destination_id, history.redrive_count), []).append(letter.opened)
     outcome = ReceiptOutcome(next_state(State.DEAD, Move.REDRIVE).value)
     for (destination_id, redrive_count), envelopes in groups.items():
@@ -232,11 +237,6 @@ def marked_place(key: bytes | None) -> Place | None:
         return None
 
 
-def _mark(place: Place, *, redrive_id: str, now_ms: int) -> RecordOut:
-    value = json.dumps({"redrive_id": redrive_id, "at_ms": now_ms}).encode()
-    return RecordOut(topic=REDRIVEN, key=str(place).encode(), value=value)
-
-
 def _delivery_of(opened: Envelope | Malformed) -> Mapping[str, Any]:
     """How it was tried, in Event Grid's words."""
     if isinstance(opened, Malformed):
@@ -251,15 +251,6 @@ def _delivery_of(opened: Envelope | Malformed) -> Mapping[str, Any]:
         "publishTime": _iso(opened.accepted_at_ms),
         "lastDeliveryAttemptTime": _iso(history.last_attempt_at_ms),
     }
-
-
-def _data(value: bytes) -> bytes:
-    try:
-        _parsed(value)
-    except (ValueError, RecursionError):
-        return b'"data_base64": "%b"' % base64.b64encode(value)
-    # Outside of its strings JSON may hold line breaks; within them it cannot.
-    return b'"data": %b' % value.replace(b"\n", b" ").replace(b"\r", b" ")
 
 
 def _parsed(value: bytes) -> Any:
@@ -279,12 +270,3 @@ def _iso(at_ms: int | None) -> str | None:
         return datetime.fromtimestamp(at_ms / 1000, tz=UTC).isoformat(timespec="milliseconds")
     except (ValueError, OverflowError, OSError):
         return None
-
-
-def _text(raw: bytes | None) -> str:
-    return "" if raw is None else raw.decode(errors="replace")
-
-
-def _is_count(text: str) -> bool:
-    # As many digits as an offset can have; int() would take more than the plain ones.
-    return text.isascii() and text.isdigit() and len(text) <= 18  # noqa: PLR2004

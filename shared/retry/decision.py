@@ -5,7 +5,7 @@ pure: the time, the dice and the budget come in as numbers. Nothing here sends, 
 """
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TypeAlias, assert_never
 
 from shared.event.envelope import History
@@ -22,26 +22,19 @@ MALFORMED_RETRY_RECORD = "malformed_retry_record"
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
-    """What the destination's owner may choose about retrying."""
-
-    schedule: RetrySchedule = field(default_factory=RetrySchedule)
-    # The destination refuses everything and its events are to wait, not to die, until it is well.
-    is_held: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Situation:
     """What else bears on the decision besides the attempt itself."""
 
     batch_count: int
-    # Whether the destination can bear another attempt in place.
-    may_retry_locally: bool
-    local_attempt_count: int
-    # Seconds left of the micro-batch's time box; a local wait must fit into it.
-    budget_s: float
     now_ms: int
-    roll: float
+    # The destination refuses everything and its events are to wait, not to die, until it is well.
+    is_held: bool = False
+    # Whether the destination can bear another attempt in place.
+    may_retry_locally: bool = False
+    local_attempt_count: int = 0
+    # Seconds left of the micro-batch's time box; a local wait must fit into it.
+    budget_s: float = 0.0
+    roll: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,27 +58,23 @@ class Split:
 
 
 @dataclass(frozen=True, slots=True)
-class RetryLater:
-    """Wait in a retry tier; the attempt is charged."""
+class Waiting:
+    """The event rests in a retry tier."""
 
     tier: Tier
     history: History
 
 
-@dataclass(frozen=True, slots=True)
-class Park:
-    """Wait in a retry tier; it was not the destination's fault, so nothing is charged."""
-
-    tier: Tier
-    history: History
+class RetryLater(Waiting):
+    """After an attempt, which is charged."""
 
 
-@dataclass(frozen=True, slots=True)
-class Hop:
-    """Wait in one more tier: the destination asked for longer than one tier's delay."""
+class Park(Waiting):
+    """It was not the destination's fault, so nothing is charged."""
 
-    tier: Tier
-    history: History
+
+class Hop(Waiting):
+    """In one more tier: the destination asked for longer than one tier's delay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +94,14 @@ class Send:
 
 Decision: TypeAlias = Delivered | RetryLocally | Split | RetryLater | Park | DeadLetter
 Admission: TypeAlias = Send | Hop | DeadLetter
-Waiting: TypeAlias = RetryLater | Park | Hop
 
 
 def decide(
-    history: History, attempt: Attempt, verdict: Verdict, policy: Policy, situation: Situation
+    history: History,
+    attempt: Attempt,
+    verdict: Verdict,
+    schedule: RetrySchedule,
+    situation: Situation,
 ) -> Decision:
     """Say what happens to an event after an attempt that amounts to `verdict`."""
     seen = _with_attempt(history, attempt, verdict, now_ms=situation.now_ms)
@@ -119,13 +111,15 @@ def decide(
         case Outcome.NON_RECOVERABLE:
             if verdict.is_splittable and situation.batch_count > 1:
                 return Split(verdict.reason)
-            if policy.is_held:
-                return _park(seen, policy.schedule, now_ms=situation.now_ms)
+            if situation.is_held:
+                return _park(seen, schedule, now_ms=situation.now_ms)
             return DeadLetter(verdict.reason, replace(seen, attempt_count=seen.attempt_count + 1))
         case Outcome.RECOVERABLE:
-            return _retry(seen, _asked_wait(attempt, situation.now_ms), policy.schedule, situation)
+            header = attempt.retry_after if isinstance(attempt, Responded) else None
+            asked = parse_retry_after(header, now_ms=situation.now_ms)
+            return _retry(seen, asked, schedule, situation)
         case Outcome.PARK:
-            return _park(seen, policy.schedule, now_ms=situation.now_ms)
+            return _park(seen, schedule, now_ms=situation.now_ms)
         case _:
             assert_never(verdict.outcome)
 
@@ -165,12 +159,6 @@ def _with_attempt(history: History, attempt: Attempt, verdict: Verdict, *, now_m
         is_ambiguous=history.is_ambiguous or verdict.is_ambiguous,
         last_attempt_at_ms=now_ms if was_sent else history.last_attempt_at_ms,
     )
-
-
-def _asked_wait(attempt: Attempt, now_ms: int) -> Wait | None:
-    if isinstance(attempt, Responded):
-        return parse_retry_after(attempt.retry_after, now_ms=now_ms)
-    return None
 
 
 def _retry(

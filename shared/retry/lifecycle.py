@@ -6,7 +6,6 @@ the code and its promises have parted, and no event may go on from there.
 
 from collections.abc import Mapping
 from enum import Enum
-from types import MappingProxyType
 
 from shared.retry.decision import (
     DeadLetter,
@@ -43,59 +42,53 @@ class Move(Enum):
     REDRIVE = "sent again by a person"
 
 
-MEANINGS: Mapping[State, str] = MappingProxyType(
-    {
-        State.RECEIVED: "The gateway has it in memory; the caller has no answer yet.",
-        State.REFUSED: "The caller was told no; the event was not stored.",
-        State.UNKNOWN: "The caller was told that we do not know; sending it again is right.",
-        State.STORED: "Kafka holds it and the caller was told yes.",
-        State.WAITING: "It rests in a retry tier until it is due.",
-        State.DELIVERED: "The destination answered 2xx; a receipt says when.",
-        State.DEAD: "It was given up for a stated reason and can be sent again.",
-    },
-)
+MEANINGS: Mapping[State, str] = {
+    State.RECEIVED: "The gateway has it in memory; the caller has no answer yet.",
+    State.REFUSED: "The caller was told no; the event was not stored.",
+    State.UNKNOWN: "The caller was told that we do not know; sending it again is right.",
+    State.STORED: "Kafka holds it and the caller was told yes.",
+    State.WAITING: "It rests in a retry tier until it is due.",
+    State.DELIVERED: "The destination answered 2xx; a receipt says when.",
+    State.DEAD: "It was given up for a stated reason and can be sent again.",
+}
 
-TABLE: Mapping[State, Mapping[Move, State]] = MappingProxyType(
-    {
-        State.RECEIVED: {
-            Move.REFUSE: State.REFUSED,
-            Move.LOSE_REPORT: State.UNKNOWN,
-            Move.STORE: State.STORED,
-        },
-        State.REFUSED: {},
-        # The record may turn out to be in the log after all; delivery then takes it as stored.
-        State.UNKNOWN: {Move.STORE: State.STORED},
-        State.STORED: {
-            Move.DELIVER: State.DELIVERED,
-            Move.TRY_AGAIN: State.STORED,
-            Move.RETRY_LATER: State.WAITING,
-            Move.PARK: State.WAITING,
-            Move.GIVE_UP: State.DEAD,
-        },
-        State.WAITING: {
-            Move.DELIVER: State.DELIVERED,
-            Move.TRY_AGAIN: State.WAITING,
-            Move.RETRY_LATER: State.WAITING,
-            Move.PARK: State.WAITING,
-            Move.HOP: State.WAITING,
-            Move.GIVE_UP: State.DEAD,
-        },
-        State.DELIVERED: {},
-        State.DEAD: {Move.REDRIVE: State.WAITING},
+TABLE: Mapping[State, Mapping[Move, State]] = {
+    State.RECEIVED: {
+        Move.REFUSE: State.REFUSED,
+        Move.LOSE_REPORT: State.UNKNOWN,
+        Move.STORE: State.STORED,
     },
-)
+    State.REFUSED: {},
+    # The record may turn out to be in the log after all; delivery then takes it as stored.
+    State.UNKNOWN: {Move.STORE: State.STORED},
+    State.STORED: {
+        Move.DELIVER: State.DELIVERED,
+        Move.TRY_AGAIN: State.STORED,
+        Move.RETRY_LATER: State.WAITING,
+        Move.PARK: State.WAITING,
+        Move.GIVE_UP: State.DEAD,
+    },
+    State.WAITING: {
+        Move.DELIVER: State.DELIVERED,
+        Move.TRY_AGAIN: State.WAITING,
+        Move.RETRY_LATER: State.WAITING,
+        Move.PARK: State.WAITING,
+        Move.HOP: State.WAITING,
+        Move.GIVE_UP: State.DEAD,
+    },
+    State.DELIVERED: {},
+    State.DEAD: {Move.REDRIVE: State.WAITING},
+}
 
-MOVE_OF: Mapping[type[Decision | Hop], Move] = MappingProxyType(
-    {
-        Delivered: Move.DELIVER,
-        RetryLocally: Move.TRY_AGAIN,
-        Split: Move.TRY_AGAIN,
-        RetryLater: Move.RETRY_LATER,
-        Park: Move.PARK,
-        Hop: Move.HOP,
-        DeadLetter: Move.GIVE_UP,
-    },
-)
+MOVE_OF: Mapping[type[Decision | Hop], Move] = {
+    Delivered: Move.DELIVER,
+    RetryLocally: Move.TRY_AGAIN,
+    Split: Move.TRY_AGAIN,
+    RetryLater: Move.RETRY_LATER,
+    Park: Move.PARK,
+    Hop: Move.HOP,
+    DeadLetter: Move.GIVE_UP,
+}
 
 
 class IllegalMoveError(Exception):
@@ -108,11 +101,6 @@ def next_state(state: State, move: Move) -> State:
         return TABLE[state][move]
     except KeyError:
         raise IllegalMoveError(f"an event that is {state.value} cannot be {move.name}") from None
-
-
-def is_settled(state: State) -> bool:
-    """Whether nothing more happens to such an event by itself."""
-    return set(TABLE[state]) <= {Move.REDRIVE}
 
 
 def chart() -> str:

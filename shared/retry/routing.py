@@ -18,9 +18,6 @@ from shared.proof.receipt import Receipt, sheets_of
 from shared.retry.decision import (
     MALFORMED_RETRY_RECORD,
     DeadLetter,
-    Hop,
-    Park,
-    RetryLater,
     Waiting,
 )
 
@@ -34,7 +31,7 @@ def route(
 ) -> RecordOut:
     """The record that keeps an event which was not delivered."""
     match decision:
-        case RetryLater() | Park() | Hop():
+        case Waiting():
             return RecordOut(
                 topic=retry_topic(decision.tier.name),
                 key=retry_key(destination_id, envelope.event_id),

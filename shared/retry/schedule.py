@@ -59,12 +59,9 @@ class RetrySchedule:
 
     def tier_after(self, attempt_count: int) -> Tier | None:
         """The tier after so many rounds of attempts; None when the walk is over."""
-        passed = 0
-        for tier, rounds in zip(self.tiers, self.tier_rounds, strict=True):
-            passed += rounds
-            if attempt_count <= passed:
-                return tier
-        return None
+        rounds = zip(self.tiers, self.tier_rounds, strict=True)
+        walk = [tier for tier, count in rounds for _ in range(count)]
+        return walk[attempt_count - 1] if attempt_count <= len(walk) else None
 
     def tier_for_wait(self, wait_s: float) -> Tier:
         """The longest tier that fits into the wait, so that an event may hop on but is not late."""

@@ -1,12 +1,14 @@
-"""Serves HTTP with uvicorn: its settings, who hears signals, which port."""
+"""Serves HTTP with uvicorn: its settings, its protocol, who hears signals, which port."""
 
 import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator
 
+import httptools
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from shared.runtime.setup_error import SetupError
 
@@ -30,10 +32,74 @@ class HttpServer(uvicorn.Server):
         yield
 
 
+class PlainProtocol(HttpToolsProtocol):
+    """uvicorn's HTTP/1.1 that declines every offer to upgrade, and reads the body all the same.
+
+    To the parser, what follows the head of such a request is another protocol. So the body, and
+    what comes after it, goes to a second parser that is shown how the head framed it.
+    """
+
+    def data_received(self, data: bytes) -> None:
+        self._unset_keepalive_if_required()
+        try:
+            while data:
+                data = self._parse(data)
+        except httptools.HttpParserError:
+            self.send_400_response("Invalid HTTP request received.")
+
+    def on_message_complete(self) -> None:
+        if not self.parser.should_upgrade():
+            super().on_message_complete()
+
+    def _parse(self, data: bytes) -> bytes:
+        """Let the parser take the data; what an offer to upgrade left of it comes back."""
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as offer:
+            (offset,) = offer.args
+            self.parser = httptools.HttpRequestParser(_BehindHead(self))
+            framing = b"".join(
+                b"%b: %b\r\n" % header for header in self.headers if header[0] in _FRAMING
+            )
+            self.parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n" % framing)
+            return data[offset:]
+        return b""
+
+
+_FRAMING = {b"content-length", b"transfer-encoding"}
+
+
+class _BehindHead:
+    """Hears a parser for a protocol that knows the first head already."""
+
+    def __init__(self, protocol: PlainProtocol) -> None:
+        self._protocol = protocol
+        self._is_known = True
+        self.on_body = protocol.on_body
+        self.on_message_complete = protocol.on_message_complete
+
+    def on_message_begin(self) -> None:
+        if not self._is_known:
+            self._protocol.on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        if not self._is_known:
+            self._protocol.on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._is_known:
+            self._protocol.on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        if not self._is_known:
+            self._protocol.on_headers_complete()
+        self._is_known = False
+
+
 def server_config(app: ASGIApp, *, drain_s: int) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http="httptools",
+        http=PlainProtocol,
         ws="none",
         lifespan="off",
         log_config=None,

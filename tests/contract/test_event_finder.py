@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from observe.console.pages.event_page import EventFinder
+from observe.console.page_request import EventFinder
 from shared.event.envelope import event_headers, open_stream_record
 from shared.event.record import Origin, RecordIn, RecordOut
 from shared.event.topics import fixed_specs, stream_spec, stream_topic

@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -15,8 +15,7 @@ from msgspec import structs
 
 from gateway.settings import Settings
 from observe.console.server import serve_console
-from observe.console.settings import ConsoleSettings
-from observe.state import Observed
+from observe.settings import ConsoleSettings
 from shared.config.access import ApiKey
 from shared.config.configuration import Configuration, Stream
 from shared.config.destination import Destination
@@ -40,7 +39,6 @@ from shared.proof.overview import (
 from shared.proof.receipt import Receipt, ReceiptOutcome
 from shared.proof.trail import Trail
 from shared.retry.dead_letter import Letter
-from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.event_search import FoundEvent, SearchResult
 from tests.support.browser import MISSING, Browser, chromium
@@ -76,28 +74,20 @@ class GivenEvents:
 class RunningConsole:
     """A console on a port beside a gateway, with everything it shows in the test's hands."""
 
-    port: int
-    observed: Observed
     config: FixedConfig
     events: GivenEvents
     dead: FakeDeadLetters
     flows: dict[str, FlowRecord]
-    loop: asyncio.AbstractEventLoop
+    port: int = 0
+    overview: Overview = field(default_factory=lambda: Overview(0, (), AuditHealth()))
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
     def show(self, overview: Overview) -> None:
-        """Put a new overview in, as the sampler does: within the console's loop."""
-        done = threading.Event()
-
-        def put() -> None:
-            self.observed.put(overview)
-            done.set()
-
-        self.loop.call_soon_threadsafe(put)
-        assert done.wait(_START_S)
+        """Put a new overview in, as the sampler does."""
+        self.overview = overview
 
 
 @contextmanager
@@ -118,30 +108,24 @@ def running_console(
 def _running_console(
     settings: ConsoleSettings, config: FixedConfig, dead: FakeDeadLetters
 ) -> Iterator[RunningConsole]:
-    observed, events = Observed(), GivenEvents()
-    flows: dict[str, FlowRecord] = {}
+    running = RunningConsole(config, GivenEvents(), dead, {})
     started = threading.Event()
-    ports: list[int] = []
     loop = asyncio.new_event_loop()
     stop = asyncio.Event()
 
     def on_started(port: int) -> None:
-        ports.append(port)
+        running.port = port
         started.set()
-
-    def given_flows() -> Mapping[str, FlowRecord]:
-        return flows
 
     def serve() -> None:
         with asyncio.Runner(loop_factory=lambda: loop) as runner:
             runner.run(
                 serve_console(
                     settings,
-                    observed=observed,
-                    config=config,
-                    events=events,
-                    flows=given_flows,
-                    schedule=RetrySchedule(),
+                    overview=lambda: running.overview,
+                    configuration=lambda: config.configuration,
+                    flows=lambda: running.flows,
+                    events=running.events,
                     stop=stop,
                     on_started=on_started,
                 )
@@ -151,7 +135,7 @@ def _running_console(
     thread.start()
     try:
         assert started.wait(_START_S), "the console has not started"
-        yield RunningConsole(ports[0], observed, config, events, dead, flows, loop)
+        yield running
     finally:
         loop.call_soon_threadsafe(stop.set)
         thread.join(_START_S)

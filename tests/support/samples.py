@@ -1,16 +1,20 @@
 """Makes the events, histories and records that the unit tests are about."""
 
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
 
+from observe.audit.layers import Layers
 from shared.event.envelope import Envelope, History
 from shared.event.record import Headers, Origin, RecordIn
+from shared.proof.log_buckets import LogBuckets
 from shared.proof.receipt import Covered, Receipt, ReceiptOutcome
 from shared.retry.attempt import Attempt, classify
-from shared.retry.decision import Decision, Policy, Situation, decide
+from shared.retry.decision import Decision, Situation, decide
+from shared.retry.schedule import RetrySchedule
 
 # A Tuesday in November 2023; any instant does, but a real one makes failures readable.
 NOW_MS = 1_700_000_000_000
@@ -38,16 +42,23 @@ def an_envelope(
     )
 
 
+def layers_of(intervals: Iterable[tuple[int, int]]) -> Layers:
+    layers = Layers()
+    for first, end in intervals:
+        layers.add(first, end)
+    return layers
+
+
 def decided(
     history: History,
     attempt: Attempt,
-    policy: Policy,
+    schedule: RetrySchedule,
     situation: Situation,
     *,
     retry_on: AbstractSet[int] = frozenset(),
 ) -> Decision:
     """What happens after an attempt, with the verdict that it deserves."""
-    return decide(history, attempt, classify(attempt, retry_on=retry_on), policy, situation)
+    return decide(history, attempt, classify(attempt, retry_on=retry_on), schedule, situation)
 
 
 def a_history(
@@ -76,6 +87,13 @@ def a_record(
     value: bytes = b"{}",
 ) -> RecordIn:
     return RecordIn(Origin(topic, 3, 42), NOW_MS, key, value, headers)
+
+
+def log_buckets(values_ms: Iterable[int]) -> LogBuckets:
+    buckets = LogBuckets()
+    for value_ms in values_ms:
+        buckets.add(value_ms)
+    return buckets
 
 
 def a_receipt(

@@ -1,48 +1,31 @@
 """The page of dead letters: filters, what was given up and why, and re-drive, counted first."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
+import structlog
+from starlette.responses import RedirectResponse, Response
+
+from observe.console.control_session import FILTERS, ROWS_MAX, Letters
+from observe.console.page_request import PageRequest
 from observe.console.parts import wording
-from observe.console.parts.layout import Around, Page, confirm_form, hidden, still_page
+from observe.console.parts.layout import Page, confirm_form, form, still_page
 from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
 from observe.console.parts.pieces import code, done_note, facts_list, stream_choice, table
 
-# As many as somebody reads; the filters find the others.
-ROWS_MAX = 100
-# By what they can be picked, and how that is called.
-FILTERS = {"stream": "Stream", "destination": "Destination", "reason": "Reason", "id": "Event id"}
+log = structlog.get_logger()
 
 
-@dataclass(frozen=True, slots=True)
-class Letters:
-    """The newest that match as the gateway tells of them, and how many match in all."""
-
-    newest: tuple[Mapping[str, Any], ...] = ()
-    matching: int = 0
-    redrivable: int = 0
-    # The streams of what can be re-driven.
-    redrivable_streams: tuple[str, ...] = ()
-    # False: not all dead letters could be read in the time there is.
-    is_whole: bool = True
-
-
-def dead_page(
-    filters: Mapping[str, str],
-    letters: Letters,
-    *,
-    may_redrive: bool,
-    streams: Sequence[str],
-    done: str = "",
-) -> Page:
+async def dead_page(asked: PageRequest) -> Page:
+    filters, letters = asked.filters, await asked.letters()
     said = wording.plural(letters.matching, "dead letter")
+    sent = asked.number("sent")
     content: list[Child] = [
         tag("h1", "Dead letters"),
         tag("p", "What was given up, and why. Nothing is thrown away for 30 days.", class_="lead"),
-        done_note(done),
-        _filters(filters, streams),
+        done_note("" if sent is None else f"{wording.count(sent)} sent again."),
+        _filters(filters, asked.streams),
         tag(
             "p",
             tag("strong", said),
@@ -51,7 +34,7 @@ def dead_page(
             f", the newest {ROWS_MAX} are shown." if letters.matching > ROWS_MAX else ".",
         ),
     ]
-    if letters.redrivable and may_redrive:
+    if letters.redrivable and asked.viewer.may_change:
         content.append(_redrive_button(filters, letters))
     elif letters.redrivable:
         content.append(tag("p", "Re-drive needs a key with the scope admin.", class_="quiet"))
@@ -59,8 +42,9 @@ def dead_page(
     return still_page("Dead letters", "/dead", "dead", content, status=said)
 
 
-def confirm_page(filters: Mapping[str, str], letters: Letters, *, around: Around) -> Page:
+async def confirm_page(asked: PageRequest) -> Page:
     """What a re-drive would do, before it does it."""
+    filters, letters = asked.filters, await asked.letters()
     said = wording.plural(letters.redrivable, "dead letter")
     asks = f"Send {said} again?" if letters.is_whole else f"More than {said} could be sent again"
     which = facts_list([(name, code(value)) for name, value in filters.items()])
@@ -78,7 +62,7 @@ def confirm_page(filters: Mapping[str, str], letters: Letters, *, around: Around
         else NOTHING,
         confirm_form(
             "/dead/redrive",
-            around,
+            asked.around,
             yes=f"Send {said} again",
             no="Leave them",
             back=f"/dead?{urlencode(filters)}" if filters else "/dead",
@@ -93,20 +77,35 @@ def confirm_page(filters: Mapping[str, str], letters: Letters, *, around: Around
             ".",
             class_="warn",
         ),
-    )  # fmt: skip
+    )
     return still_page("Re-drive", "/dead", "confirm", content, status=asks)
+
+
+async def redrive(asked: PageRequest) -> Response:
+    filters, letters = asked.filters, await asked.letters()
+    if asked.field("confirmed") != str(letters.redrivable) or not letters.is_whole:
+        # More have died since, or somebody else was faster: nobody re-drives the unseen.
+        return RedirectResponse(f"/dead/redrive?{urlencode(filters)}", status_code=303)
+    log.info(
+        "dead_letters.redriven",
+        key_id=asked.viewer.key_id,
+        filters=filters,
+        count=letters.redrivable,
+    )
+    sent = await asked.control.redrive(filters, streams=letters.redrivable_streams)
+    return RedirectResponse(f"/dead?{urlencode({**filters, 'sent': sent})}", status_code=303)
 
 
 def _filters(filters: Mapping[str, str], streams: Sequence[str]) -> Safe:
     everything = tag("option", "all", value="")
-    return tag(
-        "form",
+    return form(
+        "get",
+        "/dead",
+        {},
         stream_choice(streams, filters.get("stream", ""), first=everything),
         [_field(FILTERS[name], name, filters.get(name, "")) for name in list(FILTERS)[1:]],
         tag("button", "Filter", type="submit"),
         tag("a", "Clear", href="/dead") if filters else NOTHING,
-        method="get",
-        action="/dead",
         class_="row card pad",
     )
 
@@ -118,13 +117,8 @@ def _field(says: str, name: str, value: str) -> Safe:
 
 def _redrive_button(filters: Mapping[str, str], letters: Letters) -> Safe:
     said = wording.plural(letters.redrivable, "dead letter")
-    return tag(
-        "form",
-        hidden(**filters),
-        tag("button", f"Send {said} again …", type="submit"),
-        method="get",
-        action="/dead/redrive",
-    )
+    button = tag("button", f"Send {said} again …", type="submit")
+    return form("get", "/dead/redrive", filters, button)
 
 
 def _rows(letters: Letters) -> Safe:

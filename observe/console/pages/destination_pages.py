@@ -5,7 +5,7 @@ from observe.console.pages.overview_page import destinations_table
 from observe.console.pages.resume_page import halt_fact, halt_of
 from observe.console.parts import wording
 from observe.console.parts.lag_pieces import lag_section
-from observe.console.parts.layout import Page, Region, hidden
+from observe.console.parts.layout import Page, Region, form
 from observe.console.parts.loss_pieces import loss_section, minutes_table
 from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
 from observe.console.parts.pieces import (
@@ -184,7 +184,7 @@ def _failing(configured: Destination | None, flow: FlowRecord | None, *, now_ms:
 
 
 def _at_once(flow: FlowRecord | None) -> str:
-    return wording.NONE if flow is None else wording.count(flow.flow.concurrency.limit)
+    return wording.NONE if flow is None else f"{flow.flow.concurrency.limit:.3g}"
 
 
 def _address(view: DestinationView, context: PageContext) -> str:
@@ -195,13 +195,12 @@ def _address(view: DestinationView, context: PageContext) -> str:
 def _find(stream: str) -> Safe:
     return section(
         "One event",
-        tag(
-            "form",
+        form(
+            "get",
+            "/events",
+            {"stream": stream},
             tag("label", "Event id ", tag("input", name="id", required=True, autocomplete="off")),
-            hidden(stream=stream),
             tag("button", "Show its way", type="submit"),
-            method="get",
-            action="/events",
             class_="row card pad",
         ),
     )

@@ -2,10 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
+import structlog
+from starlette.exceptions import HTTPException
+
+from observe.console.page_request import PageRequest
 from observe.console.parts import wording
-from observe.console.parts.layout import Around, Page, hidden, still_page
+from observe.console.parts.layout import Page, form, still_page
 from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
 from observe.console.parts.pieces import code, facts_list, stream_choice
 from shared.event.envelope import DEAD_AT, REASON
@@ -17,16 +20,10 @@ from shared.retry.dead_letter import REDRIVEN_REASON
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.kafka.event_search import FoundEvent, SearchResult
 
+log = structlog.get_logger()
+
 # What somebody can read on a page; the log has the rest.
 _VALUE_CHARS_MAX = 20_000
-
-
-class EventFinder(Protocol):
-    """Looks for events by their id; shared.runtime.kafka.event_search in a running process."""
-
-    async def find(
-        self, stream: str, event_id: str, *, before_ms: int | None = None
-    ) -> SearchResult: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +50,7 @@ def steps_of(found: FoundEvent, schedule: RetrySchedule) -> list[TrailStep]:
             (_place(envelope.origin),),
         ),
     ]
-    for receipt in found.trail.receipts:
-        steps += _attempt(receipt)
+    steps += map(_attempt, found.trail.receipts)
     delays_s = {retry_topic(tier.name): tier.delay_s for tier in schedule.tiers}
     for kept in found.trail.retries:
         delay_s = delays_s.get(kept.place.topic, 0.0)
@@ -77,8 +73,10 @@ def steps_of(found: FoundEvent, schedule: RetrySchedule) -> list[TrailStep]:
 
 
 def search_form(streams: Sequence[str], *, stream: str, event_id: str) -> Safe:
-    return tag(
-        "form",
+    return form(
+        "get",
+        "/events",
+        {},
         stream_choice(streams, stream),
         tag(
             "label",
@@ -87,53 +85,49 @@ def search_form(streams: Sequence[str], *, stream: str, event_id: str) -> Safe:
                 spellcheck="false", size=36),
         ),
         tag("button", "Find", type="submit"),
-        method="get",
-        action="/events",
         class_="row card pad",
     )  # fmt: skip
 
 
-def event_page(
-    streams: Sequence[str],
-    *,
-    stream: str = "",
-    event_id: str = "",
-    result: SearchResult | None = None,
-    around: Around,
-    may_reveal: bool = False,
-    shows_payload: bool = False,
-    schedule: RetrySchedule,
+async def event_page(asked: PageRequest) -> Page:
+    stream, event_id = asked.field("stream"), asked.field("id")
+    result = None
+    if event_id and stream in asked.streams:
+        before_ms = asked.number("before")
+        result = await asked.sources.events.find(stream, event_id, before_ms=before_ms)
+    return found_page(asked, event_id, result)
+
+
+async def show_payload(asked: PageRequest) -> Page:
+    stream, event_id = asked.field("stream"), asked.fields.get("id", "")
+    if stream not in asked.streams:
+        raise HTTPException(404, "There is no such stream, or it is not yours.")
+    log.info("payload.shown", key_id=asked.viewer.key_id, stream=stream, event_id=event_id)
+    result = await asked.sources.events.find(stream, event_id)
+    return found_page(asked, event_id, result, shows_payload=True)
+
+
+def found_page(
+    asked: PageRequest, event_id: str, result: SearchResult | None, *, shows_payload: bool = False
 ) -> Page:
+    """What was found; nothing was looked for if there is no result."""
+    stream = asked.field("stream")
     content: list[Child] = [
         tag("h1", "Find an event"),
         tag("p", "By its id, from POST to each attempt. The newest is found first.", class_="lead"),
-        search_form(streams, stream=stream, event_id=event_id),
+        search_form(asked.streams, stream=stream, event_id=event_id),
     ]
     status = ""
     if result is not None:
         status = wording.plural(len(result.found), "event") + " found"
         content.append(_read_note(result, stream=stream, event_id=event_id))
-        content += [
-            _timeline(
-                found,
-                around=around,
-                may_reveal=may_reveal,
-                shows_payload=shows_payload,
-                schedule=schedule,
-            )
-            for found in result.found
-        ]
+        for found in result.found:
+            payload = _payload(found) if shows_payload else _payload_button(found, asked)
+            content.append(_timeline(found, asked.sources.schedule, payload))
     return still_page("Find an event", "/events", "event", content, status=status)
 
 
-def _timeline(
-    found: FoundEvent,
-    *,
-    around: Around,
-    may_reveal: bool,
-    shows_payload: bool,
-    schedule: RetrySchedule,
-) -> Safe:
+def _timeline(found: FoundEvent, schedule: RetrySchedule, payload: Safe) -> Safe:
     envelope = found.envelope
     facts: list[tuple[str, Child]] = [
         ("Event time", wording.moment(envelope.event_time_ms)),
@@ -145,19 +139,15 @@ def _timeline(
     if envelope.traceparent:
         facts.append(("Trace", code(envelope.traceparent)))
     steps = steps_of(found, schedule)
-    first_ms = steps[0].at_ms
-    more = (
-        NOTHING
-        if found.trail.is_whole
-        else tag("p", "There may be more: reading took too long to look at all.", class_="warn")
-    )
     return tag(
         "section",
         tag("h2", "Event ", code(envelope.event_id)),
         facts_list(facts),
-        tag("ol", [_step(step, first_ms) for step in steps], class_="timeline"),
-        more,
-        _payload(found, around=around, may_reveal=may_reveal, shows_payload=shows_payload),
+        tag("ol", [_step(step, steps[0].at_ms) for step in steps], class_="timeline"),
+        NOTHING
+        if found.trail.is_whole
+        else tag("p", "There may be more: reading took too long to look at all.", class_="warn"),
+        payload,
     )
 
 
@@ -174,27 +164,28 @@ def _step(step: TrailStep, first_ms: int) -> Safe:
     )  # fmt: skip
 
 
-def _payload(found: FoundEvent, *, around: Around, may_reveal: bool, shows_payload: bool) -> Safe:
+def _payload(found: FoundEvent) -> Safe:
+    text = found.envelope.value.decode(errors="replace")
+    cut = "" if len(text) <= _VALUE_CHARS_MAX else " (its beginning)"
+    return tag(
+        "figure",
+        tag("figcaption", f"What the event says{cut}"),
+        tag("pre", tag("code", text[:_VALUE_CHARS_MAX]), tabindex="0"),
+        id="payload",
+    )
+
+
+def _payload_button(found: FoundEvent, asked: PageRequest) -> Safe:
     """Hidden until somebody who may asks; who asks is written down."""
-    if shows_payload:
-        text = found.envelope.value.decode(errors="replace")
-        cut = "" if len(text) <= _VALUE_CHARS_MAX else " (its beginning)"
-        return tag(
-            "figure",
-            tag("figcaption", f"What the event says{cut}"),
-            tag("pre", tag("code", text[:_VALUE_CHARS_MAX]), tabindex="0"),
-            id="payload",
-        )
-    if not may_reveal:
+    if not asked.viewer.may_change:
         return tag("p", "What it says is shown to keys with the scope admin.", class_="quiet")
     envelope = found.envelope
-    return tag(
-        "form",
-        hidden(csrf=around.csrf, stream=envelope.stream, id=envelope.event_id),
+    return form(
+        "post",
+        "/events/payload",
+        {"csrf": asked.around.csrf, "stream": envelope.stream, "id": envelope.event_id},
         tag("button", "Show what it says", type="submit"),
         tag("span", " This is written to the log of the console.", class_="quiet"),
-        method="post",
-        action="/events/payload",
     )
 
 
@@ -205,21 +196,20 @@ def _read_note(result: SearchResult, *, stream: str, event_id: str) -> Safe:
     if result.back_to_ms is None:
         said = f"There is no event of this id in {stream}: {read}, the whole log."
         return tag("p", said, class_="none")
-    further = tag(
-        "form",
-        hidden(stream=stream, id=event_id, before=result.back_to_ms),
+    further = form(
+        "get",
+        "/events",
+        {"stream": stream, "id": event_id, "before": result.back_to_ms},
         tag("button", "Look further back", type="submit"),
-        method="get",
-        action="/events",
     )
     said = f"Not found since {wording.moment(result.back_to_ms)}: {read}."
     return fragment(tag("p", said, class_="none"), further)
 
 
-def _attempt(receipt: Receipt) -> list[TrailStep]:
+def _attempt(receipt: Receipt) -> TrailStep:
     if receipt.reason == REDRIVEN_REASON:
         what = f"Sent again to {receipt.destination_id} by a person, out of dead letters"
-        return [TrailStep(receipt.ended_at_ms, "dead letters", "neutral", what)]
+        return TrailStep(receipt.ended_at_ms, "dead letters", "neutral", what)
     took = wording.duration((receipt.ended_at_ms - receipt.started_at_ms) / 1000)
     whose = receipt.destination_id
     # What is parked, or refused unseen, has had no request.
@@ -242,7 +232,7 @@ def _attempt(receipt: Receipt) -> list[TrailStep]:
     )
     if receipt.reason:
         facts.insert(0, ("reason", receipt.reason))
-    return [TrailStep(receipt.ended_at_ms, "destination", kind, what, tuple(facts))]
+    return TrailStep(receipt.ended_at_ms, "destination", kind, what, tuple(facts))
 
 
 def _place(at: Origin) -> tuple[str, str]:
@@ -269,4 +259,4 @@ def _header(kept: Kept, name: str) -> str:
 
 
 def _when(text: str) -> str:
-    return wording.moment(int(text)) if text.isdigit() and len(text) < 16 else text  # noqa: PLR2004
+    return wording.moment(int(text)) if text.isdecimal() and len(text) < 16 else text  # noqa: PLR2004

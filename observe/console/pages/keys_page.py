@@ -1,28 +1,33 @@
 """The page of API keys: whose they are, what they allow, and revoking one."""
 
-from collections.abc import Sequence
+import structlog
+from starlette.exceptions import HTTPException
+from starlette.responses import RedirectResponse, Response
 
+from observe.console.page_request import PageRequest
 from observe.console.parts import wording
-from observe.console.parts.layout import Around, Page, confirm_form, still_page
+from observe.console.parts.layout import Page, confirm_form, still_page
 from observe.console.parts.markup import Child, Safe, tag
 from observe.console.parts.pieces import code, done_note, table
 from shared.config.access import ApiKey
+from shared.runtime.clock import now_ms
+
+log = structlog.get_logger()
 
 
-def keys_page(
-    keys: Sequence[ApiKey], *, around: Around, may_revoke: bool, now_ms: int, done: str = ""
-) -> Page:
+async def keys_page(asked: PageRequest) -> Page:
     content: list[Child] = [
         tag("h1", "Keys"),
         tag("p", "Only hashes are kept, so no key can be shown again. New ones are made with ",
             code("PUT /v1/keys/NAME"), ".", class_="lead"),
-        done_note(done),
-        _rows(keys, around=around, may_revoke=may_revoke, now_ms=now_ms),
+        done_note("The key is revoked." if asked.field("done") == "revoked" else ""),
+        _rows(asked),
     ]  # fmt: skip
     return still_page("Keys", "/keys", "keys", content)
 
 
-def revoke_page(key: ApiKey, *, version: str, around: Around) -> Page:
+async def revoke_page(asked: PageRequest) -> Page:
+    key = asked.key
     return still_page(
         "Revoke a key",
         "/keys",
@@ -31,18 +36,28 @@ def revoke_page(key: ApiKey, *, version: str, around: Around) -> Page:
         tag("p", "Whoever uses it is refused within two seconds, for good."),
         confirm_form(
             "/keys/revoke",
-            around,
+            asked.around,
             yes="Revoke it",
             no="Leave it",
             back="/keys",
             id=key.id,
-            version=version,
+            version=await asked.control.version("keys", key.id),
         ),
     )
 
 
-def _rows(keys: Sequence[ApiKey], *, around: Around, may_revoke: bool, now_ms: int) -> Safe:
-    if not keys:
+async def revoke(asked: PageRequest) -> Response:
+    key = asked.key
+    if key.id == asked.viewer.key_id:
+        raise HTTPException(403, "A key cannot revoke itself: sign in with another.")
+    log.info("key.revoked", key_id=asked.viewer.key_id, revoked=key.id)
+    await asked.control.change("DELETE", "keys", key.id, version=asked.field("version"))
+    await asked.wait_until(lambda now: key.id not in now.configuration.keys)
+    return RedirectResponse("/keys?done=revoked", status_code=303)
+
+
+def _rows(asked: PageRequest) -> Safe:
+    if not asked.keys:
         return tag("p", "There is no key yet.", class_="none")
     heads = ("Key", "Tenant", "May", "Streams", "Live texts", "Expires", "")
     rows: list[list[Child]] = [
@@ -52,17 +67,17 @@ def _rows(keys: Sequence[ApiKey], *, around: Around, may_revoke: bool, now_ms: i
             ", ".join(sorted(key.scopes)) + (", from pages" if key.kind == "browser" else ""),
             ", ".join(sorted(key.streams)) or "all",
             str(len(key.secrets)),
-            _expiry(key, now_ms),
+            _expiry(key),
             tag("a", "Revoke …", href=f"/keys/revoke?id={key.id}")
-            if may_revoke and key.id != around.key_id
+            if asked.viewer.may_change and key.id != asked.viewer.key_id
             else "",
         ]
-        for key in sorted(keys, key=lambda key: key.id)
+        for key in sorted(asked.keys, key=lambda key: key.id)
     ]
     return table(heads, rows, caption="API keys")
 
 
-def _expiry(key: ApiKey, now_ms: int) -> str:
+def _expiry(key: ApiKey) -> str:
     if key.expires_at_ms is None:
         return "never"
-    return wording.moment(key.expires_at_ms) if key.is_live(now_ms) else "expired"
+    return wording.moment(key.expires_at_ms) if key.is_live(now_ms()) else "expired"

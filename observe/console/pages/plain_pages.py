@@ -1,6 +1,6 @@
 """The pages that stand alone: sign-in, and what is said when something is refused or not there."""
 
-from observe.console.parts.layout import hidden, render_bare
+from observe.console.parts.layout import form, render_bare
 from observe.console.parts.markup import NOTHING, tag
 
 
@@ -10,9 +10,10 @@ def sign_in_page(*, csrf: str, next_path: str, problem: str = "") -> bytes:
         tag("h1", "Sign in"),
         tag("p", "With an API key that has the scope read or admin.", class_="lead"),
         tag("p", problem, class_="bad", role="alert", id="problem") if problem else NOTHING,
-        tag(
-            "form",
-            hidden(csrf=csrf, next=next_path),
+        form(
+            "post",
+            "/sign-in",
+            {"csrf": csrf, "next": next_path},
             tag("label", "API key", for_="key"),
             tag(
                 "input",
@@ -25,8 +26,6 @@ def sign_in_page(*, csrf: str, next_path: str, problem: str = "") -> bytes:
                 aria_describedby="problem" if problem else None,
             ),
             tag("button", "Sign in", type="submit", class_="act"),
-            method="post",
-            action="/sign-in",
             class_="card pad column",
         ),
     )

@@ -1,12 +1,19 @@
-"""Says that a destination stands still until a person resumes it, and asks that person."""
+"""Says that a destination stands still until a person resumes it, asks that person, and does so."""
 
+import structlog
+from starlette.responses import RedirectResponse, Response
+
+from observe.console.control_session import control_path
+from observe.console.page_request import PageRequest
 from observe.console.parts import wording
-from observe.console.parts.layout import Around, Page, confirm_form, still_page
+from observe.console.parts.layout import Page, confirm_form, still_page
 from observe.console.parts.markup import Child, fragment, tag
 from observe.console.parts.pieces import code
 from shared.config.destination import Destination
 from shared.flow.flow import FlowState
 from shared.flow.flow_record import FlowRecord
+
+log = structlog.get_logger()
 
 PATH = "/destinations/resume"
 # What is true of each halt, and what to do before one goes on.
@@ -45,10 +52,13 @@ def halt_fact(
     return fragment(tag("span", f"{halt}, until a person resumes it", class_="warn"), " ", link)
 
 
-def resume_page(
-    destination: Destination, flow: FlowRecord | None, *, waiting: int, version: str, around: Around
-) -> Page:
-    halt = halt_of(destination, flow)
+async def resume_page(asked: PageRequest) -> Page:
+    destination = asked.destination
+    halt = halt_of(destination, asked.context.flows.get(destination.id))
+    view = asked.context.destination(destination.id)
+    waiting = view.backlog_events if view else 0
+    # Asked for in any case: the gateway may refuse whoever looks.
+    version = await asked.control.version(*control_path(destination))
     name, path = code(destination.id), f"/streams/{destination.id}"
     content = (
         (
@@ -61,7 +71,7 @@ def resume_page(
             ),
             confirm_form(
                 PATH,
-                around,
+                asked.around,
                 yes="Resume it",
                 no="Leave it",
                 back=path,
@@ -78,3 +88,12 @@ def resume_page(
         )
     )
     return still_page("Resume a destination", "/destinations", "confirm", content)
+
+
+async def resume(asked: PageRequest) -> Response:
+    destination = asked.destination
+    log.info("destination.resumed", key_id=asked.viewer.key_id, destination=destination.id)
+    path, version = control_path(destination), asked.field("version")
+    await asked.control.change("POST", *path, action="resume", version=version)
+    await asked.wait_until(lambda now: now.configured(destination.id) != destination)
+    return RedirectResponse(f"/streams/{destination.id}", status_code=303)

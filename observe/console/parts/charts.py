@@ -23,22 +23,6 @@ class Part:
     series: int
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """The parts of one moment."""
-
-    label: str
-    parts: tuple[Part, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """One minute of the heat-map: how bad, and in words."""
-
-    level: str
-    says: str
-
-
 def pie(parts: Sequence[Part], *, middle: str, title: str, says: str) -> Safe:
     """A ring of shares with the whole written in its middle; 200 units wide."""
     total = sum(part.value for part in parts)
@@ -55,18 +39,20 @@ def pie(parts: Sequence[Part], *, middle: str, title: str, says: str) -> Safe:
     return _drawing(title, says, "0 0 200 200", "pie", drawn)
 
 
-def columns(shown: Sequence[Column], *, top: float, title: str, says: str) -> Safe:
-    """Stacked columns over time, newest on the right; a column as high as `top` is 160 units."""
+def columns(
+    shown: Sequence[tuple[str, Sequence[Part]]], *, top: float, title: str, says: str
+) -> Safe:
+    """Stacked columns (label, parts) over time, newest right; one as high as `top` is 160 units."""
     drawn: list[Safe] = [
         tag("line", x1=0, x2=720, y1=160 - y, y2=160 - y, class_="grid") for y in (0, 80, 160)
     ]
     # From the right, so that the first minutes after a start do not fill the width.
     slots = max(len(shown), SLOTS_MIN)
     step = 720 / slots
-    for place, column in enumerate(shown, start=slots - len(shown)):
+    for place, (label, parts) in enumerate(shown, start=slots - len(shown)):
         y = 160.0
         boxes: list[Safe] = []
-        for part in column.parts:
+        for part in parts:
             height = min(160 * part.value / top, y) if top > 0 else 0.0
             y -= height
             if height >= 0.05:  # noqa: PLR2004 - as above
@@ -81,16 +67,16 @@ def columns(shown: Sequence[Column], *, top: float, title: str, says: str) -> Sa
                     )
                 )
         if boxes:
-            drawn.append(tag("g", _tip(column.label), *boxes))
+            drawn.append(tag("g", tag("title", label), *boxes))
     return _drawing(title, says, "0 0 720 160", "columns", drawn, stretch=True)
 
 
-def heat_row(cells: Sequence[Cell], *, title: str, says: str) -> Safe:
-    """One row of minutes, oldest left."""
+def heat_row(cells: Sequence[tuple[str, str]], *, title: str, says: str) -> Safe:
+    """One row of minutes, oldest left: of each how bad it is, and in words."""
     boxes = [
-        tag("rect", _tip(cell.says), x=place * 12, y=0, width=10, height=18, rx=2,
-            class_=f"heat {cell.level}")
-        for place, cell in enumerate(cells)
+        tag("rect", tag("title", words), x=place * 12, y=0, width=10, height=18, rx=2,
+            class_=f"heat {level}")
+        for place, (level, words) in enumerate(cells)
     ]  # fmt: skip
     box = f"0 0 {max(len(cells), 1) * 12} 18"
     return _drawing(title, says, box, "heat-row", boxes, stretch=True)
@@ -98,11 +84,10 @@ def heat_row(cells: Sequence[Cell], *, title: str, says: str) -> Safe:
 
 def _ring(part: Part, begin: float, end: float) -> Safe:
     """A piece of the ring from one share of the turn to another, clockwise from the top."""
-    tip = _tip(f"{part.name}: {100 * (end - begin):.0f} %")
     around = 2 * math.pi * 74
     return tag(
         "circle",
-        tip,
+        tag("title", f"{part.name}: {100 * (end - begin):.0f} %"),
         cx=100,
         cy=100,
         r=74,
@@ -129,7 +114,3 @@ def _drawing(
         class_=f"chart {kind}",
         preserveAspectRatio="none" if stretch else None,
     )
-
-
-def _tip(text: str) -> Safe:
-    return tag("title", text)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from observe.console.lag_history import STEP_MS, Moment
+from observe.console.lag_history import STEP_MS, Moment, Nodes
 from observe.console.page_context import PageContext, slowest
 from observe.console.parts import charts, wording
 from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
@@ -44,7 +44,7 @@ def _shares(shown: DestinationView, *, is_one: bool) -> Safe:
     if not shares:
         return NOTHING
     total_ms = sum(mean_ms for _, mean_ms in shares)
-    parts = [charts.Part(name, mean_ms, _series(name)) for name, mean_ms in shares]
+    parts = _parts(shares)
     says = ", ".join(f"{part.name} {_percent(part.value, total_ms)}" for part in parts)
     middle = wording.duration(total_ms / 1000)
     drawn = charts.pie(parts, middle=middle, title="Where an event's time goes", says=says)
@@ -55,7 +55,7 @@ def _shares(shown: DestinationView, *, is_one: bool) -> Safe:
     return section("Where time goes", figure, note=note)
 
 
-def _times(shown: DestinationView, shares: Sequence[tuple[str, float]]) -> Safe:
+def _times(shown: DestinationView, shares: Nodes) -> Safe:
     """What the pie shows, as numbers."""
     process = {lag.node.value: lag.process for lag in shown.nodes}
     total_ms = sum(mean_ms for _, mean_ms in shares)
@@ -87,10 +87,10 @@ def _quantiles(quantiles: Quantiles | None) -> list[str]:
 def _columns(moments: Sequence[Moment]) -> Safe:
     top_ms = max((moment.total_ms for moment in moments), default=0.0)
     shown = [
-        charts.Column(
+        (
             f"{wording.clock(moment.at_ms)}: {wording.duration(moment.total_ms / 1000)}"
             + (f", {moment.destination_id}" if moment.destination_id else ""),
-            tuple(charts.Part(node, mean_ms, _series(node)) for node, mean_ms in moment.nodes),
+            _parts(moment.nodes),
         )
         for moment in moments
     ]
@@ -114,6 +114,10 @@ def _legend(nodes: Sequence[str]) -> Safe:
 
 def _swatch(node: str) -> Safe:
     return tag("span", class_=f"swatch s{_series(node)}", aria_hidden="true")
+
+
+def _parts(shares: Nodes) -> list[charts.Part]:
+    return [charts.Part(node, mean_ms, _series(node)) for node, mean_ms in shares]
 
 
 def _series(node: str) -> int:

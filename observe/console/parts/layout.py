@@ -1,5 +1,6 @@
 """Wraps every page: head, navigation, live regions, foot."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from observe.console.parts.markup import NOTHING, Child, Safe, document, fragment, tag
@@ -30,10 +31,6 @@ class Page:
     regions: tuple[Region, ...]
     # One sentence that is read aloud when it changes.
     status: str = ""
-
-    @property
-    def is_live(self) -> bool:
-        return any(region.is_live for region in self.regions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,24 +78,21 @@ def still_page(title: str, here: str, region: str, *content: Child, status: str 
     return Page(title, here, (Region(region, fragment(*content), is_live=False),), status)
 
 
-def hidden(**fields: str | int) -> list[Safe]:
-    """What a form sends besides what somebody types."""
-    return [tag("input", type="hidden", name=name, value=value) for name, value in fields.items()]
+def form(
+    method: str, path: str, hidden: Mapping[str, str | int], *content: Child, **attributes: str
+) -> Safe:
+    """What is sent to a path: the hidden fields, and what somebody types."""
+    fields = [tag("input", type="hidden", name=name, value=hidden[name]) for name in hidden]
+    return tag("form", fields, *content, method=method, action=path, **attributes)
 
 
 def confirm_form(
     path: str, around: Around, *, yes: str, no: str, back: str, **fields: str | int
 ) -> Safe:
     """The button that does it, and a link back for who would rather not."""
-    return tag(
-        "form",
-        hidden(csrf=around.csrf, **fields),
-        tag("button", yes, type="submit", class_="act"),
-        " ",
-        tag("a", no, href=back),
-        method="post",
-        action=path,
-    )
+    button = tag("button", yes, type="submit", class_="act")
+    hidden = {"csrf": around.csrf, **fields}
+    return form("post", path, hidden, button, " ", tag("a", no, href=back))
 
 
 def _head(title: str) -> Safe:
@@ -119,6 +113,7 @@ def _header(page: Page, around: Around) -> Safe:
         tag("li", tag("a", name, href=path, aria_current="page" if path == page.here else None))
         for path, name in _PAGES
     ]
+    is_live = any(region.is_live for region in page.regions)
     live = tag(
         "button",
         tag("span", class_="dot", aria_hidden="true"),
@@ -133,7 +128,7 @@ def _header(page: Page, around: Around) -> Safe:
         "header",
         tag("a", "Hifi", href="/", class_="mark"),
         tag("nav", tag("ul", links), aria_label="Pages"),
-        tag("div", live if page.is_live else NOTHING, _account(around), class_="account"),
+        tag("div", live if is_live else NOTHING, _account(around), class_="account"),
         class_="top",
     )
 
@@ -141,33 +136,29 @@ def _header(page: Page, around: Around) -> Safe:
 def _account(around: Around) -> Safe:
     if not around.key_id:
         return NOTHING
-    return tag(
-        "form",
-        hidden(csrf=around.csrf),
+    return form(
+        "post",
+        "/sign-out",
+        {"csrf": around.csrf},
         tag("span", around.key_id, class_="quiet"),
         tag("button", "Sign out", type="submit", class_="plain"),
-        method="post",
-        action="/sign-out",
     )
 
 
 def _footer(around: Around) -> Safe:
-    if not around.is_open:
-        return tag("footer", tag("p", "All times are UTC."))
-    return tag(
-        "footer",
-        tag(
-            "p",
-            "All times are UTC. Sign-in is off, because this console listens on this machine only:"
-            " who can open this page may change everything.",
-        ),
-    )
+    says = "All times are UTC."
+    if around.is_open:
+        says += (
+            " Sign-in is off, because this console listens on this machine only:"
+            " who can open this page may change everything."
+        )
+    return tag("footer", tag("p", says))
 
 
 def _region(region: Region) -> Safe:
     return tag(
         "div",
-        fragment(region.content),
+        region.content,
         id=region.id,
         class_="region",
         data_live=True if region.is_live else None,

@@ -21,6 +21,12 @@ _LEVELS = (
     ("some", "loss"),
     ("much", "loss over 1 %"),
 )
+_LEVEL_OF = {
+    MinuteState.COMPLETE: "complete",
+    MinuteState.OPEN: "open",
+    MinuteState.CANNOT_TELL: "blind",
+    MinuteState.LOSING: "some",
+}
 
 
 def loss_section(destinations: Sequence[DestinationView], *, now_ms: int) -> Safe:
@@ -109,24 +115,16 @@ def heat_level(books: MinuteBooks | None) -> str:
         return "empty"
     if books.lost_count:
         return "much" if books.lost_part > _MUCH else "some"
-    match books.state:
-        case MinuteState.COMPLETE:
-            return "complete"
-        case MinuteState.OPEN:
-            return "open"
-        case MinuteState.CANNOT_TELL:
-            return "blind"
-        case MinuteState.LOSING:
-            return "some"
+    return _LEVEL_OF[books.state]
 
 
-def _heat_cell(books: MinuteBooks | None, at_ms: int) -> charts.Cell:
+def _heat_cell(books: MinuteBooks | None, at_ms: int) -> tuple[str, str]:
     level = heat_level(books)
     when = wording.minute(at_ms)
     if books is None:
-        return charts.Cell(level, f"{when}: no events")
+        return level, f"{when}: no events"
     what = _where_lost(books) or dict(_LEVELS)[level]
-    return charts.Cell(level, f"{when}: {what}, of {wording.plural(books.acked, 'event')}")
+    return level, f"{when}: {what}, of {wording.plural(books.acked, 'event')}"
 
 
 def _where_lost(books: MinuteBooks) -> str:

@@ -37,14 +37,12 @@ def size(size_bytes: int | None) -> str:
     """Three figures at most: 999 B, 9.5 kB, 120 MB."""
     if size_bytes is None:
         return NONE
-    if size_bytes < 1000:  # noqa: PLR2004 - kilo
-        return f"{size_bytes} B"
-    amount = float(size_bytes)
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if amount < 999.5 or unit == "TB":  # noqa: PLR2004 - rounds to a thousand: the next unit's
-            return f"{amount:.{0 if amount >= 99.5 else 1}f} {unit}"  # noqa: PLR2004 - as above
+    amount, units = float(size_bytes), ["TB", "GB", "MB", "kB", "B"]
+    while amount >= 999.5 and len(units) > 1:  # noqa: PLR2004 - rounds to a thousand: the next unit's
         amount /= 1000
-    raise AssertionError("a unit was found above")
+        units.pop()
+    is_whole = amount >= 99.5 or units[-1] == "B"  # noqa: PLR2004 - rounds to three figures
+    return f"{amount:.{0 if is_whole else 1}f} {units[-1]}"
 
 
 def clock(at_ms: int) -> str:
@@ -70,5 +68,5 @@ def sentence(text: str) -> str:
     return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
 
 
-def plural(number: int, one: str, many: str | None = None) -> str:
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
+def plural(number: int, word: str) -> str:
+    return f"{number:,} {word if number == 1 else word + 's'}"

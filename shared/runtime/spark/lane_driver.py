@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from threading import Thread
-from typing import Protocol, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import structlog
 from pydantic import Field
@@ -19,7 +19,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from shared.config.configuration import Configuration
-from shared.config.destination import Destination
 from shared.event.record import Position
 from shared.flow.flow_record import FlowRecord
 from shared.retry.schedule import RetrySchedule
@@ -29,7 +28,8 @@ from shared.runtime.kafka.state_topic import StateFeed
 from shared.runtime.logs import configure_logs
 from shared.runtime.one_owner import own_folder
 from shared.runtime.settings import SecretSettings, SparkServiceSettings, operator_errors
-from shared.runtime.spark.lane_keeper import HoldLane, LaneKeeper, LaneObserver
+from shared.runtime.spark.lane_keeper import HoldLane, LaneKeeper
+from shared.runtime.spark.lane_metrics import LaneMetrics
 from shared.runtime.spark.session import SparkSettings, running_spark
 
 log = structlog.get_logger()
@@ -93,14 +93,6 @@ class LaneDriverSettings(SparkServiceSettings, SecretSettings):
     @property
     def schedule(self) -> RetrySchedule:
         return RetrySchedule().scaled(self.time_scale)
-
-
-class LaneMetrics(LaneObserver, Protocol):
-    """An observer with a port."""
-
-    def serve(self, *, host: str, port: int) -> None: ...
-    def flows_before(self, flows: Flows) -> None: ...
-    def flow_known(self, destination: Destination, record: FlowRecord) -> None: ...
 
 
 def run_lanes(

@@ -11,12 +11,13 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import structlog
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
+from shared.runtime.spark.lane_metrics import LaneMetrics
 from shared.runtime.spark.query_end import ask_to_end, end_if_between, end_query
 
 log = structlog.get_logger()
@@ -39,16 +40,6 @@ W = TypeVar("W")
 HoldLane = Callable[[str], AbstractContextManager[None]]
 
 
-class LaneObserver(Protocol):
-    """Who wants to know how lanes fare; the driver's metrics."""
-
-    def lane_up(self, lane: str, *, is_up: bool) -> None: ...
-    def lane_restarted(self, lane: str) -> None: ...
-    def micro_batch_done(self, lane: str, *, events: int, duration_s: float) -> None: ...
-    def progress_age(self, lane: str, *, age_s: float) -> None: ...
-    def lane_stalled(self, lane: str, *, for_s: float) -> None: ...
-
-
 @dataclass(slots=True)
 class _Lane(Generic[W]):
     wanted: W
@@ -67,7 +58,7 @@ class LaneKeeper(Generic[W]):
     """Keeps one query per wanted lane. Called from one thread, twice a second."""
 
     _start: Callable[[str, W], StreamingQuery]
-    _observer: LaneObserver
+    _observer: LaneMetrics
     _: KW_ONLY
     drain_s: float
     stalled_after_s: float

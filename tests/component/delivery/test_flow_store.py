@@ -8,13 +8,13 @@ from pathlib import Path
 
 from delivery.flow_store import FlowStore
 from shared.config.destination import Destination
-from shared.flow.flow import limits_of
+from shared.flow.flow import SendLimits
 from shared.flow.flow_record import open_flow_record
 from shared.retry.schedule import RetrySchedule
 from tests.support.samples import NOW_MS
 
 SHOP = Destination("orders", "shop", "https://shop.example/in")
-LIMITS = limits_of(SHOP, RetrySchedule())
+LIMITS = SendLimits(SHOP, RetrySchedule())
 # Workers are forked from a process without threads; a test has some, so its children start anew.
 FRESH = multiprocessing.get_context("spawn")
 
@@ -22,12 +22,12 @@ FRESH = multiprocessing.get_context("spawn")
 def count_up(folder: Path, times: int) -> None:
     store = FlowStore(folder)
     for _ in range(times):
-        with store.hold(SHOP, LIMITS, now_ms=NOW_MS) as held:
+        with store.hold(LIMITS, now_ms=NOW_MS) as held:
             held.park({"over_rate": 1})
 
 
 def hold_on(folder: Path, told: Path) -> None:
-    with FlowStore(folder).hold(SHOP, LIMITS, now_ms=NOW_MS):
+    with FlowStore(folder).hold(LIMITS, now_ms=NOW_MS):
         told.touch()
         time.sleep(600)
 
@@ -44,7 +44,7 @@ def test_no_worker_overwrites_what_another_has_learned(tmp_path: Path) -> None:
     for worker in workers:
         worker.join(60)
         assert worker.exitcode == 0
-    with FlowStore(tmp_path).hold(SHOP, LIMITS, now_ms=NOW_MS) as held:
+    with FlowStore(tmp_path).hold(LIMITS, now_ms=NOW_MS) as held:
         assert held.flow.parks == {"over_rate": 900}
 
 
@@ -65,11 +65,10 @@ def test_a_worker_that_is_killed_lets_go(tmp_path: Path) -> None:
 def test_what_is_learned_is_there_for_the_next_process(tmp_path: Path) -> None:
     count_up(tmp_path, 2)
     store = FlowStore(tmp_path)
-    with store.hold(SHOP, LIMITS, now_ms=NOW_MS + 5) as held:
+    with store.hold(LIMITS, now_ms=NOW_MS + 5) as held:
         assert held.flow.parks == {"over_rate": 2}
         assert held.to_publish() is not None
         # Said once.
         assert held.to_publish() is None
-    with store.hold(SHOP, LIMITS, now_ms=NOW_MS + 6) as held:
+    with store.hold(LIMITS, now_ms=NOW_MS + 6) as held:
         assert held.to_publish() is None
-    store.close()

@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 
 from shared.runtime.spark import lane_keeper
 from shared.runtime.spark.lane_keeper import LaneKeeper
+from shared.runtime.spark.lane_metrics import LaneMetrics
 
 
 class Query:
@@ -33,17 +34,18 @@ class Query:
         self.error, self.isActive = why, False
 
 
-class Seen:
+class Seen(LaneMetrics):
     def __init__(self) -> None:
-        self.up: dict[str, bool] = {}
+        super().__init__()
+        self.lanes_up: dict[str, bool] = {}
         self.stalled: dict[str, bool] = {}
-        self.restarts: list[str] = []
+        self.restarted: list[str] = []
 
     def lane_up(self, lane: str, *, is_up: bool) -> None:
-        self.up[lane] = is_up
+        self.lanes_up[lane] = is_up
 
     def lane_restarted(self, lane: str) -> None:
-        self.restarts.append(lane)
+        self.restarted.append(lane)
 
     def micro_batch_done(self, lane: str, *, events: int, duration_s: float) -> None:
         pass
@@ -120,11 +122,11 @@ def test_a_lane_that_cannot_start_stops_no_other(error: Exception) -> None:
     house.refuses["bad"] = error
     house.keeper.keep({"bad": 1, "good": 1})
     assert [name for name, _ in house.queries] == ["good"]
-    assert house.seen.up == {"bad": False, "good": True}
+    assert house.seen.lanes_up == {"bad": False, "good": True}
     assert house.held == {"good"}
     house.refuses.clear()
     until_kept(house, {"bad": 1, "good": 1}, 2)
-    assert house.seen.restarts == ["bad"]
+    assert house.seen.restarted == ["bad"]
 
 
 def test_a_lane_that_has_failed_a_thousand_times_is_tried_again(
@@ -138,7 +140,7 @@ def test_a_lane_that_has_failed_a_thousand_times_is_tried_again(
             house.keeper.keep({"bad": 1})
     house.refuses.clear()
     house.keeper.keep({"bad": 1})
-    assert house.seen.up == {"bad": True}
+    assert house.seen.lanes_up == {"bad": True}
 
 
 def test_a_dead_lane_lets_go_of_its_checkpoint_and_starts_again() -> None:
@@ -146,7 +148,7 @@ def test_a_dead_lane_lets_go_of_its_checkpoint_and_starts_again() -> None:
     house.keeper.keep({"a": 1})
     house.queries[0][1].die("KAFKA_DATA_LOSS: gone")
     until_kept(house, {"a": 1}, 2)
-    assert house.seen.restarts == ["a"]
+    assert house.seen.restarted == ["a"]
     assert house.held == {"a"}
 
 
@@ -180,7 +182,7 @@ def test_a_change_that_can_wait_cuts_no_micro_batch_off() -> None:
     house.keeper.keep({"a": 13})
     assert (len(house.queries), house.started_as) == (2, {"a": 13})
     assert house.told == [("a", {"batchId": 7})]
-    assert (house.held, house.seen.up, house.seen.restarts) == ({"a"}, {"a": True}, [])
+    assert (house.held, house.seen.lanes_up, house.seen.restarted) == ({"a"}, {"a": True}, [])
 
 
 def test_a_change_that_cannot_wait_comes_before_one_that_can() -> None:
@@ -203,7 +205,7 @@ def test_a_lane_that_dies_while_it_changes_is_a_dead_one() -> None:
     slow.die("KAFKA_DATA_LOSS: gone")
     slow.may_end.set()
     until_kept(house, {"a": 12}, 2)
-    assert (house.seen.restarts, house.held) == (["a"], {"a"})
+    assert (house.seen.restarted, house.held) == (["a"], {"a"})
 
 
 def test_drain_ends_all_and_waits_for_them() -> None:
@@ -215,7 +217,7 @@ def test_drain_ends_all_and_waits_for_them() -> None:
     assert house.told == [("a", {"batchId": 7})]
     assert not any(query.isActive for _, query in house.queries)
     assert house.held == set()
-    assert house.seen.up == {"a": False, "b": False}
+    assert house.seen.lanes_up == {"a": False, "b": False}
 
 
 def test_a_lane_that_hangs_in_a_micro_batch_is_called_stalled_and_an_idle_one_is_not() -> None:

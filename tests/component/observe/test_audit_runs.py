@@ -46,9 +46,9 @@ class Job:
         return []
 
     def name(
-        self, ledger: Mapping[int, Offsets], *, minutes: Mapping[str, list[int]], **_: object
+        self, ledger: Mapping[int, Offsets], *, minutes: Sequence[tuple[str, int]], **_: object
     ) -> Named:
-        asked = minutes.get(TOPIC, [])
+        asked = [minute for _, minute in minutes]
         self.asked.append([(minute - M0) // MINUTE_MS for minute in asked])
         assert len(ledger[0]) == len(asked)
         roots = {(TOPIC, one): (b"root", EACH) for one in asked if one not in self._nameless}
@@ -79,7 +79,6 @@ def run(job: Job, folder: Path, times: int) -> tuple[list[AuditOutcome], list[Si
         signer=Signer(folder),
         publish=publish,
         rules=RULES,
-        tiers=[],
         now_ms=lambda: NOW_MS,
     )
 

@@ -13,7 +13,6 @@ from deploy.cli.events.reconcile import id_of
 from deploy.cli.events.verify import distrust, read_ids
 from observe.audit.books import AuditBooks, Closed
 from observe.audit.evidence import Claim, life
-from observe.audit.layers import Layers
 from observe.audit.memory import Memory
 from observe.audit.minutes import Ledger, Outcomes
 from observe.audit.signing import PUBLIC, Signer, is_signed
@@ -24,6 +23,7 @@ from shared.proof.merkle import merkle_root
 from shared.proof.overview import MinuteBooks, MinuteState, Missing, Node
 from shared.proof.statement import NO_PREVIOUS, Counts, SignedStatement, Statement
 from shared.runtime.setup_error import SetupError, UsageError
+from tests.support.samples import layers_of
 
 TOPIC, TO = "hifi.stream.orders", "orders/shop"
 M0 = 1_699_999_980_000
@@ -57,7 +57,7 @@ def test_what_was_remembered_is_remembered_after_a_restart(tmp_path: Path) -> No
     known = Outcomes(
         delivered=Offsets.of([(0, 4)]),
         lives={life("waiting", 1): Offsets.of([(3, 5)])},
-        in_tier=Layers.of([(4, 6), (5, 6)]),
+        in_tier=layers_of([(4, 6), (5, 6)]),
         suspects=[(M0, Node.RETRIER, Offsets.of([(4, 5)]))],
     )
     memory = Memory(

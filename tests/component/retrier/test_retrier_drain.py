@@ -11,7 +11,6 @@ from shared.event.record import Origin, RecordIn, RecordOut
 from shared.event.topics import retry_topic
 from shared.retry.attempt import Failed, Failure
 from shared.retry.decision import Park, RetryLater, Situation
-from shared.retry.decision import Policy as RetryPolicy
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
 from tests.support.deliver_runs import events, opened, plan_for, run, sample
@@ -38,7 +37,7 @@ def waiting(count: int, destination_id: str) -> list[RecordIn]:
         now_ms=now_ms(),
         roll=0.0,
     )
-    failed = decided(history, Failed(Failure.CONNECT_REFUSED), RetryPolicy(), situation)
+    failed = decided(history, Failed(Failure.CONNECT_REFUSED), RetrySchedule(), situation)
     assert isinstance(failed, RetryLater | Park)
     return [
         released(

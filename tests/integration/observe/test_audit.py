@@ -77,7 +77,6 @@ async def audited(
                 signer=Signer(folder),
                 publish=publish,
                 rules=RULES,
-                tiers=[retry_topic(tier) for tier in TIERS],
                 now_ms=lambda: time.time_ns() // 1_000_000,
             )
             outcome = await audit.run(destinations)

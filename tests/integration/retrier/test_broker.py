@@ -1,7 +1,6 @@
 """The due gate's questions to a real broker: nothing is due early, nothing is forgotten."""
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 
@@ -53,12 +52,17 @@ async def _probe(producer: AIOKafkaProducer, topic: str) -> int:
 
 
 @pytest.fixture
-def broker(kafka: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
+def broker(kafka: Cluster) -> Iterator[Broker]:
     """The process's own, so that also what a gate asks of Kafka ends with its test."""
     make_topics(kafka)
-    with contextlib.closing(Broker(kafka.bootstrap_servers)) as opened:
-        monkeypatch.setattr(retrier.broker, "_brokers", {kafka.bootstrap_servers: opened})
-        yield opened
+    opened = retrier.broker.broker(kafka.bootstrap_servers)
+    yield opened
+    retrier.broker.broker.cache_clear()
+    if opened._reader is not None:
+        opened._runner.run(opened._reader.close())
+    if opened._producer is not None:
+        opened._runner.run(opened._producer.stop())
+    opened._runner.close()
 
 
 def make_topics(cluster: Cluster) -> None:

@@ -16,7 +16,7 @@ from delivery.flow_store import FlowStore, Permits
 from delivery.settling import Settlement
 from shared.config.destination import Destination
 from shared.event.record import RecordOut
-from shared.flow.flow import Flow, limits_of
+from shared.flow.flow import Flow, SendLimits
 from shared.retry.attempt import Attempt, Failed, Failure, Responded, classify
 from shared.retry.schedule import RetrySchedule
 from tests.support.samples import NOW_MS, a_history, an_envelope
@@ -25,7 +25,7 @@ from tests.support.samples import NOW_MS, a_history, an_envelope
 TO = Destination("orders", "shop", "https://shop.example/in", batch_count_max=3, parallel_max=1)
 # Local retries take no time, so that a test does not.
 SCHEDULE = RetrySchedule(local_delays_s=(0.0, 0.0))
-LIMITS = limits_of(TO, SCHEDULE)
+LIMITS = SendLimits(TO, SCHEDULE)
 
 attempts: st.SearchStrategy[Attempt] = st.sampled_from(
     [
@@ -63,7 +63,7 @@ def drained(
     store = FlowStore(None)
     dispatcher = Dispatcher(
         courier,  # type: ignore[arg-type]  # it has what a dispatcher asks for
-        Permits("task", store, TO, LIMITS, calm_s),
+        Permits("task", store, LIMITS, calm_s),
         Settlement(TO, SCHEDULE, lambda: NOW_MS, None),
         random.Random(7),
     )
@@ -76,7 +76,7 @@ def drained(
         box_end_s = time.monotonic() + 20
         rows += asyncio.run(dispatcher.drain([tried_batches(events, TO)], box_end_s=box_end_s))
     dispatcher.permits.leave()
-    with store.hold(TO, LIMITS, now_ms=NOW_MS) as held:
+    with store.hold(LIMITS, now_ms=NOW_MS) as held:
         return rows, courier.request_count, held.flow
 
 

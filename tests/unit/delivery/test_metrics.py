@@ -5,6 +5,7 @@ from dataclasses import replace
 from structlog.testing import capture_logs
 
 from delivery.metrics import DeliveryMetrics
+from retrier.__main__ import RetrierMetrics
 from shared.config.destination import Destination
 from shared.flow.flow import Flow, parked
 from shared.flow.flow_record import FlowRecord
@@ -47,7 +48,7 @@ def test_counts_of_several_machines_add_up_and_none_is_counted_twice() -> None:
 
 def test_the_state_is_one_of_all_there_are() -> None:
     metrics = DeliveryMetrics()
-    open_one = a_record("one", *[503] * 10)
+    open_one = a_record("one", *[302] * 10)
     metrics.flow_known(TO, open_one)
     state = "hifi_delivery_flow_state"
     assert value(metrics, state, state="open") == 1
@@ -83,3 +84,15 @@ def test_a_failing_destination_is_warned_of_in_time_and_once_for_each_step() -> 
     # What is given up already is no news.
     gone = a_record("one", 410)
     assert (warned(2_000, well), warned(2_000, gone)) == ([], [])
+
+
+def test_a_lane_is_named_by_a_label_where_there_are_several() -> None:
+    for metrics, prefix, labels in (
+        (DeliveryMetrics(), "hifi_delivery", {"destination": "orders/shop"}),
+        (RetrierMetrics(), "hifi_retrier", {}),
+    ):
+        metrics.lane_up("orders/shop", is_up=True)
+        metrics.micro_batch_done("orders/shop", events=7, duration_s=0.3)
+        sample = metrics.registry.get_sample_value
+        assert sample(f"{prefix}_lane_up", labels) == 1
+        assert sample(f"{prefix}_micro_batch_seconds_sum", labels) == 0.3

@@ -7,11 +7,12 @@ from hypothesis import strategies as st
 from shared.flow.breaker import (
     Breaker,
     BreakerState,
-    Pass,
     Shut,
+    Start,
     answered,
     asked,
     opened,
+    refused,
     unanswered,
 )
 from tests.support.samples import NOW_MS
@@ -41,7 +42,7 @@ def after(
     return breaker
 
 
-def ask(breaker: Breaker, now_ms: int) -> tuple[Breaker, Pass | Shut]:
+def ask(breaker: Breaker, now_ms: int) -> tuple[Breaker, Start | Shut]:
     return asked(breaker, open_ms_min=30_000, probe_lease_ms=LEASE_MS, now_ms=now_ms)
 
 
@@ -84,7 +85,7 @@ def test_what_is_older_than_a_minute_does_not_count() -> None:
 
 def test_while_it_is_closed_everything_passes() -> None:
     breaker, answer = ask(after(Breaker(), "x" * 9), NOW_MS)
-    assert answer == Pass(is_probe=False)
+    assert answer == Start(is_probe=False)
     assert breaker == after(Breaker(), "x" * 9)
 
 
@@ -97,7 +98,7 @@ def test_it_stays_open_for_30_s_and_each_time_for_twice_as_long() -> None:
         waits.append((shut.until_ms - now_ms) / 1000)
         now_ms = shut.until_ms
         breaker, probe = ask(breaker, now_ms)
-        assert probe == Pass(is_probe=True)
+        assert probe == Start(is_probe=True)
         breaker = after(breaker, "x", now_ms=now_ms, is_probe=True)
     assert waits == [30, 60, 120, 240, 480, 900, 900, 900]
 
@@ -113,7 +114,7 @@ def test_one_probe_at_a_time_and_three_answers_close_it() -> None:
     breaker = after(Breaker(), "x" * 10)
     for _ in range(3):
         breaker, probe = ask(breaker, now_ms)
-        assert probe == Pass(is_probe=True)
+        assert probe == Start(is_probe=True)
         assert breaker.state is BreakerState.HALF_OPEN
         breaker, other = ask(breaker, now_ms)
         assert other == Shut(now_ms + 250)
@@ -134,14 +135,14 @@ def test_a_probe_whose_worker_died_is_made_again() -> None:
     now_ms = NOW_MS + 30_000
     breaker, _ = ask(after(Breaker(), "x" * 10), now_ms)
     assert ask(breaker, now_ms + LEASE_MS - 1)[1] == Shut(now_ms + LEASE_MS - 1 + 250)
-    assert ask(breaker, now_ms + LEASE_MS)[1] == Pass(is_probe=True)
+    assert ask(breaker, now_ms + LEASE_MS)[1] == Start(is_probe=True)
 
 
 def test_a_probe_that_was_not_sent_is_made_again() -> None:
     now_ms = NOW_MS + 30_000
     breaker, _ = ask(after(Breaker(), "x" * 10), now_ms)
     assert ask(unanswered(breaker, is_probe=False), now_ms)[1] == Shut(now_ms + 250)
-    assert ask(unanswered(breaker, is_probe=True), now_ms)[1] == Pass(is_probe=True)
+    assert ask(unanswered(breaker, is_probe=True), now_ms)[1] == Start(is_probe=True)
 
 
 def test_what_was_sent_before_it_opened_says_nothing_any_more() -> None:
@@ -153,6 +154,15 @@ def test_a_clock_that_is_set_back_keeps_it_open_no_longer_than_it_can_be() -> No
     breaker = after(Breaker(), "x" * 10)
     _, shut = ask(breaker, NOW_MS - 3_600_000)
     assert shut == Shut(NOW_MS - 3_600_000 + 36_000)
+
+
+def test_refusals_of_a_destination_that_takes_others_do_not_open_it_but_what_follows_may() -> None:
+    breaker = Breaker()
+    for _ in range(100):
+        breaker = refused(breaker)
+    assert ask(breaker, NOW_MS)[1] == Start(is_probe=False)
+    assert ask(after(breaker, "."), NOW_MS)[0].failures_in_row == 0
+    assert isinstance(ask(after(breaker, "x"), NOW_MS)[1], Shut)
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 40_000)), max_size=100))

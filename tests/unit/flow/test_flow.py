@@ -1,11 +1,12 @@
 """What is known of a destination: who may send, what each answer teaches, when it is given up."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from shared.config.destination import Destination
-from shared.flow.breaker import BreakerState
+from shared.flow.breaker import BreakerState, Start
 from shared.flow.flow import (
     Answer,
     Ended,
@@ -14,18 +15,16 @@ from shared.flow.flow import (
     Never,
     NotNow,
     SendLimits,
-    Start,
     after_attempt,
     failing_part,
     is_calm,
     left,
-    limits_of,
     may_retry_locally,
     may_start,
     parked,
+    permits_of,
     resumed,
     retried_locally,
-    share_of,
     started,
     state_of,
 )
@@ -34,10 +33,14 @@ from shared.retry.schedule import RetrySchedule
 from tests.support.samples import NOW_MS
 
 DAY_MS = 86_400_000
-LIMITS = limits_of(
-    Destination("orders", "shop", "https://shop.example/in", parallel_max=8), RetrySchedule()
-)
+TO = Destination("orders", "shop", "https://shop.example/in", parallel_max=8)
+LIMITS = SendLimits(TO, RetrySchedule())
 OK, DOWN, NO = Responded(200), Responded(503), Responded(401)
+AWAY = Failed(Failure.CONNECT_REFUSED)
+
+
+def limits_with(**settings: Any) -> SendLimits:
+    return replace(LIMITS, to=replace(TO, **settings))
 
 
 def told(
@@ -73,15 +76,18 @@ def test_an_unknown_destination_gets_two_requests_at_once() -> None:
     assert full.concurrency.window.was_full
 
 
-def test_tasks_share_the_requests_and_each_has_one() -> None:
+def test_tasks_share_the_requests() -> None:
     flow = replace(Flow(), concurrency=replace(Flow().concurrency, limit=6))
     for task in "abcd":
         flow, _ = ask(flow, task=task)
-    assert share_of(flow, LIMITS) == 1
-    assert share_of(left(left(flow, "a"), "b"), LIMITS) == 3
-    assert share_of(flow, replace(LIMITS, parallel_max=2)) == 1
+    assert permits_of(flow, LIMITS) == 6
+    assert permits_of(flow, limits_with(parallel_max=2)) == 2
+    assert ask(flow, task="d", running=1)[1] == Start(is_probe=False)
+    assert ask(flow, task="d", running=2)[1] == NotNow(Failure.BUDGET_USED_UP, NOW_MS + 250)
+    alone = left(left(flow, "a"), "b")
+    assert ask(alone, task="d", running=2)[1] == Start(is_probe=False)
     # A task whose worker was killed says nothing for longer than a request can take.
-    late_ms = NOW_MS + LIMITS.timeout_ms + 5_000
+    late_ms = NOW_MS + round(1_000 * TO.timeout_s) + 5_000
     alone, _ = ask(flow, task="e", now_ms=late_ms)
     assert set(alone.tasks) == {"e"}
     # Within half of that there is nothing to write down.
@@ -89,39 +95,57 @@ def test_tasks_share_the_requests_and_each_has_one() -> None:
 
 
 def test_nobody_sends_to_a_paused_or_disabled_destination() -> None:
-    paused = ask(Flow(), limits=replace(LIMITS, is_paused=True))[1]
+    paused = ask(Flow(), limits=limits_with(is_paused=True))[1]
     assert paused == NotNow(Failure.PAUSED, NOW_MS + 300_000)
-    assert ask(Flow(), limits=replace(LIMITS, is_disabled=True))[1] == Never()
+    assert ask(Flow(), limits=limits_with(is_disabled=True))[1] == Never()
     assert ask(replace(Flow(), disabled_at_ms=NOW_MS))[1] == Never()
 
 
 def test_the_owners_rate_is_kept_across_tasks() -> None:
-    limits = replace(LIMITS, rate_per_s=100.0)
+    limits = limits_with(rate_per_s=100.0)
     flow, _ = ask(Flow(), limits=limits)
     flow = started(flow, limits, event_count=500, now_ms=NOW_MS)
-    assert ask(flow, limits=limits, task="b")[1] == NotNow(Failure.OVER_RATE, NOW_MS + 4_000)
+    assert ask(flow, limits=limits, task="b")[1] == NotNow(Failure.OVER_RATE, NOW_MS + 4_900)
     assert started(flow, LIMITS, event_count=500, now_ms=NOW_MS) is flow
 
 
-def test_a_429_closes_the_gate_and_says_nothing_of_how_many_at_once() -> None:
+def test_a_429_closes_the_gate_and_is_no_failure() -> None:
     flow = told(Flow(), OK, Responded(429, "30"))
     assert ask(flow)[1] == NotNow(Failure.OVER_RATE, NOW_MS + 30_000)
-    assert flow.concurrency.limit == 2
     assert flow.breaker.failures_in_row == 0
     assert state_of(flow, now_ms=NOW_MS) is FlowState.THROTTLED
     assert state_of(flow, now_ms=NOW_MS + 30_000) is FlowState.CLOSED
-    assert ask(told(Flow(), Responded(429)))[1] == NotNow(Failure.OVER_RATE, NOW_MS + 1_000)
+
+
+def test_a_refusal_by_a_destination_that_takes_others_is_a_blink() -> None:
+    for refusal in (DOWN, Responded(429)):
+        flow = told(Flow(), OK, refusal)
+        assert ask(flow)[1] == NotNow(Failure.OVER_RATE, NOW_MS + 50)
+        assert state_of(flow, now_ms=NOW_MS) is FlowState.CLOSED
+        # Those that were under way with it say nothing new; the next one does.
+        assert ask(told(flow, refusal))[1] == NotNow(Failure.OVER_RATE, NOW_MS + 50)
+        again = told(flow, refusal, now_ms=NOW_MS + 60)
+        assert ask(again, now_ms=NOW_MS + 60)[1] == NotNow(Failure.OVER_RATE, NOW_MS + 160)
+        assert ask(again, now_ms=NOW_MS - 3_600_000)[1] == Start(is_probe=False)
+
+
+def test_refusals_count_against_a_destination_that_takes_nothing_for_two_seconds() -> None:
+    many = told(Flow(), OK, *[DOWN] * 1_000)
+    assert state_of(many, now_ms=NOW_MS) is FlowState.CLOSED
+    late_ms = NOW_MS + 2_001
+    assert state_of(told(many, DOWN, now_ms=late_ms), now_ms=late_ms) is FlowState.OPEN
+    late = told(many, Responded(429), now_ms=late_ms)
+    assert ask(late, now_ms=late_ms)[1] == NotNow(Failure.OVER_RATE, late_ms + 1_000)
 
 
 def test_a_503_with_a_time_closes_the_gate_and_is_a_failure() -> None:
     flow = told(Flow(), Responded(503, "30"))
     assert ask(flow)[1] == NotNow(Failure.OVER_RATE, NOW_MS + 30_000)
     assert flow.breaker.failures_in_row == 1
-    assert ask(told(Flow(), DOWN))[1] == Start(is_probe=False)
 
 
 def test_ten_failures_open_the_breaker_and_a_probe_brings_one_request_back() -> None:
-    flow = told(Flow(), *[DOWN] * 10)
+    flow = told(Flow(), *[AWAY] * 10)
     assert ask(flow)[1] == NotNow(Failure.BREAKER_OPEN, NOW_MS + 30_000)
     assert state_of(flow, now_ms=NOW_MS) is FlowState.OPEN
     later_ms = NOW_MS + 30_000
@@ -140,7 +164,7 @@ def test_ten_failures_open_the_breaker_and_a_probe_brings_one_request_back() -> 
 
 def test_a_probe_that_was_not_the_destinations_to_answer_is_made_again() -> None:
     later_ms = NOW_MS + 30_000
-    flow, _ = ask(told(Flow(), *[DOWN] * 10), now_ms=later_ms)
+    flow, _ = ask(told(Flow(), *[AWAY] * 10), now_ms=later_ms)
     flow = told(flow, Failed(Failure.SECRET_UNAVAILABLE), now_ms=later_ms, is_probe=True)
     assert ask(flow, now_ms=later_ms)[1] == Start(is_probe=True)
     assert flow.attempts == {"recoverable": 10, "park": 1}
@@ -148,7 +172,7 @@ def test_a_probe_that_was_not_the_destinations_to_answer_is_made_again() -> None
 
 def test_an_answer_of_4xx_is_an_answer() -> None:
     later_ms = NOW_MS + 30_000
-    flow, _ = ask(told(Flow(), *[DOWN] * 10), now_ms=later_ms)
+    flow, _ = ask(told(Flow(), *[AWAY] * 10), now_ms=later_ms)
     flow = told(flow, Responded(400), now_ms=later_ms, is_probe=True)
     assert (flow.breaker.state, flow.breaker.successes) == (BreakerState.HALF_OPEN, 1)
 
@@ -164,18 +188,18 @@ def test_local_retries_are_a_fifth_of_the_traffic() -> None:
     assert may_retry_locally(spent)
     assert retried_locally(spent, Failed(Failure.READ_TIMEOUT)).retry_tokens == 0.0
     assert not may_retry_locally(replace(spent, retry_tokens=0.99))
-    assert not may_retry_locally(told(Flow(), *[DOWN] * 10))
+    assert not may_retry_locally(told(Flow(), *[AWAY] * 10))
 
 
 def test_a_410_disables_at_once_and_a_person_enables_again() -> None:
     flow = told(Flow(), OK, Responded(410))
     assert ask(flow)[1] == Never()
     assert state_of(flow, now_ms=NOW_MS) is FlowState.DISABLED
-    assert resumed(flow, replace(LIMITS, resumed_at_ms=NOW_MS - 1)) is flow
-    again = resumed(flow, replace(LIMITS, resumed_at_ms=NOW_MS))
+    assert resumed(flow, limits_with(resumed_at_ms=NOW_MS - 1)) is flow
+    again = resumed(flow, limits_with(resumed_at_ms=NOW_MS))
     assert ask(again)[1] == Start(is_probe=False)
     assert again.attempts == {"ok": 1, "non_recoverable": 1}
-    assert resumed(Flow(), replace(LIMITS, resumed_at_ms=NOW_MS)).disabled_at_ms == 0
+    assert resumed(Flow(), limits_with(resumed_at_ms=NOW_MS)).disabled_at_ms == 0
 
 
 @pytest.mark.parametrize("status", [200, 400, 503])
@@ -199,7 +223,7 @@ def test_five_days_without_one_success_disable() -> None:
     assert rare.disabled_at_ms == 0
 
 
-HOLDING = replace(LIMITS, is_holding=True)
+HOLDING = limits_with(hold_on_rejects=True)
 
 
 def test_fifty_rejections_in_a_row_hold_a_destination_that_asked_for_it() -> None:
@@ -247,7 +271,7 @@ def test_what_is_parked_is_counted_by_cause() -> None:
         (Failed(Failure.TLS_FAILED), False),
         (Responded(302), False),
         (NO, False),
-        (Responded(429), False),
+        (Responded(429), True),
     ],
 )
 def test_what_is_congestion(
@@ -272,9 +296,9 @@ def test_only_a_destination_without_doubt_limit_or_stop_may_be_left_alone_for_a_
     well = told(Flow(), OK)
     assert is_calm(Flow(), LIMITS, now_ms=NOW_MS)
     assert is_calm(well, LIMITS, now_ms=NOW_MS)
-    assert not is_calm(well, replace(LIMITS, is_paused=True), now_ms=NOW_MS)
-    assert not is_calm(well, replace(LIMITS, is_disabled=True), now_ms=NOW_MS)
-    assert not is_calm(well, replace(LIMITS, rate_per_s=100.0), now_ms=NOW_MS)
-    assert not is_calm(told(well, *[DOWN] * 20), LIMITS, now_ms=NOW_MS)
+    assert not is_calm(well, limits_with(is_paused=True), now_ms=NOW_MS)
+    assert not is_calm(well, limits_with(is_disabled=True), now_ms=NOW_MS)
+    assert not is_calm(well, limits_with(rate_per_s=100.0), now_ms=NOW_MS)
+    assert not is_calm(told(well, *[AWAY] * 20), LIMITS, now_ms=NOW_MS)
     limited = told(well, Responded(429, retry_after="5"))
     assert not is_calm(limited, LIMITS, now_ms=NOW_MS)

@@ -11,7 +11,7 @@ from shared.flow.flow import Ended, Flow, FlowState, SendLimits, after_attempt, 
 from shared.flow.flow_record import FlowRecord, going_on, open_flow_record
 from shared.retry.attempt import Attempt, Failed, Failure, Responded, classify
 from tests.support.samples import NOW_MS
-from tests.unit.flow.test_flow import HOLDING, LIMITS, told
+from tests.unit.flow.test_flow import AWAY, HOLDING, LIMITS, limits_with, told
 
 attempts: st.SearchStrategy[Attempt] = st.sampled_from(
     [
@@ -47,7 +47,7 @@ def test_a_record_is_the_same_after_its_json(flow: Flow) -> None:
 
 
 def test_the_first_members_are_for_people() -> None:
-    record = FlowRecord(Flow()).with_flow(told(Flow(), *[Responded(503)] * 10), now_ms=NOW_MS)
+    record = FlowRecord(Flow()).with_flow(told(Flow(), *[AWAY] * 10), now_ms=NOW_MS)
     said = json.loads(record.to_json())
     assert {name: said[name] for name in list(said)[:4]} == {
         "state": "open",
@@ -97,7 +97,7 @@ def test_trouble_lasts_when_nothing_may_be_sent_and_nothing_was_delivered_for_lo
         record = FlowRecord(Flow()).with_flow(flow, now_ms=NOW_MS)
         return record.is_in_lasting_trouble(now_ms=NOW_MS + after_ms, after_s=5.0)
 
-    dead = told(Flow(), *[Responded(503)] * 10)
+    dead = told(Flow(), *[AWAY] * 10)
     assert (lasts(dead, 4_000), lasts(dead, 6_000)) == (False, True)
     limiting = told(Flow(), Responded(429, "9"))
     assert (lasts(limiting, 4_000), lasts(limiting, 6_000)) == (False, True)
@@ -152,5 +152,5 @@ def test_our_own_record_is_gone_on_from_unless_another_machine_knows_more() -> N
 
 def test_a_persons_word_comes_first() -> None:
     gone = FlowRecord(Flow()).with_flow(told(Flow(), Responded(410)), now_ms=NOW_MS + 1)
-    again = go_on(gone, None, replace(LIMITS, resumed_at_ms=NOW_MS + 2))
+    again = go_on(gone, None, limits_with(resumed_at_ms=NOW_MS + 2))
     assert (again.state, again.since_ms) == (FlowState.CLOSED, NOW_MS + 3)

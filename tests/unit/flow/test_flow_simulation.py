@@ -10,13 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from shared.config.destination import Destination
+from shared.flow.breaker import Start
 from shared.flow.flow import (
     Ended,
     Flow,
     NotNow,
-    Start,
+    SendLimits,
     after_attempt,
-    limits_of,
     may_start,
     started,
 )
@@ -25,7 +25,7 @@ from shared.retry.schedule import RetrySchedule
 from tests.support.samples import NOW_MS
 
 BATCH = 100
-LIMITS = limits_of(
+LIMITS = SendLimits(
     Destination("orders", "shop", "https://shop.example/in", parallel_max=32), RetrySchedule()
 )
 

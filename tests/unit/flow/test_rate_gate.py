@@ -108,7 +108,7 @@ def test_even_a_destination_that_never_took_anything_gets_an_event_a_second() ->
 def test_a_clock_that_is_set_back_fills_no_bucket_and_empties_none() -> None:
     gate = spent(RateGate(), 10.0, event_count=25, now_ms=NOW_MS)
     early_ms = NOW_MS - 3_600_000
-    assert opens_at_ms(gate, 10.0, now_ms=early_ms) == early_ms + 1_500
+    assert opens_at_ms(gate, 10.0, now_ms=early_ms) == early_ms + 2_400
     assert took(busy(5), event_count=1, now_ms=early_ms).window_events == 1
 
 

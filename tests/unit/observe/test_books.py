@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from observe.audit.books import CLOSED_KEPT_MS, AuditBooks, AuditFinding, World
 from observe.audit.evidence import Claim, Evidence, life
-from observe.audit.layers import Layers
 from observe.audit.minutes import DEAD, PASSED, WRITTEN, Outcomes, Rules
 from shared.event.record import KafkaPartition
 from shared.proof.acked import WILD
 from shared.proof.intervals import Offsets
 from shared.proof.overview import MinuteState, Node
+from tests.support.samples import layers_of
 
 TOPIC, TO = "hifi.stream.orders", "orders/shop"
 WHERE = KafkaPartition(TOPIC, 0)
@@ -45,7 +45,7 @@ def evidence(
     for outcome, spans in outcomes.items():
         found.outcomes[TO, outcome, TOPIC, 0] = Offsets.of(spans)
     for kind, spans in (records or {}).items():
-        found.records[kind, TO, TOPIC, 0] = Layers.of(spans)
+        found.records[kind, TO, TOPIC, 0] = layers_of(spans)
     return found
 
 
@@ -95,9 +95,9 @@ def test_every_event_is_in_one_place_and_blamed_on_one_node(  # noqa: C901, PLR0
         said = life(str(event["life"]), 1)
         part.outcomes[TO, said, TOPIC, 0] = Offsets.of(one * bool(event["life"]))
         written, passed = int(str(event["written"])), int(str(event["passed"]))
-        part.records[WRITTEN, TO, TOPIC, 0] = Layers.of(one * written)
-        part.records[PASSED, TO, TOPIC, 0] = Layers.of(one * passed)
-        part.records[DEAD, TO, TOPIC, 0] = Layers.of(one * bool(event["is_in_dead"]))
+        part.records[WRITTEN, TO, TOPIC, 0] = layers_of(one * written)
+        part.records[PASSED, TO, TOPIC, 0] = layers_of(one * passed)
+        part.records[DEAD, TO, TOPIC, 0] = layers_of(one * bool(event["is_in_dead"]))
         if not event["is_in_log"]:
             absent.add(*one[0])
         node: Node | None = None
@@ -137,6 +137,15 @@ def test_every_event_is_in_one_place_and_blamed_on_one_node(  # noqa: C901, PLR0
     assert {f.books.minute_ms for f in findings} == {
         None if event["minute"] == WILD else event["minute"] for event in drawn
     }
+
+
+def test_what_a_lane_has_passed_is_kafkas_loss_if_the_log_has_it_no_more() -> None:
+    books = AuditBooks()
+    books.take(evidence([claim(M0, 0, 3)]))
+    here = world(2, end=3)
+    assert books.to_look_up(here, AT_ONCE) == {WHERE: Offsets.of([(0, 2)])}
+    findings = books.judge(here, AT_ONCE, {WHERE: Offsets.of([(1, 2)])})
+    assert lost(findings) == {Node.DELIVERY: {0}, Node.KAFKA: {1}}
 
 
 def test_offsets_given_to_two_events_mean_that_the_first_is_gone() -> None:

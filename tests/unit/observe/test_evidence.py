@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from observe.audit.evidence import Claim, Evidence, life
-from observe.audit.layers import Layers
 from shared.event.envelope import DESTINATION, ORIGIN_OFFSET, ORIGIN_PARTITION, ORIGIN_TOPIC
 from shared.proof.acked import AckedRow, AckedSlice
 from shared.proof.intervals import Offsets
+from tests.support.samples import layers_of
 from tests.unit.observe.test_progress import DELIVERED, WAITING, a_receipt
 
 TOPIC = "hifi.stream.orders"
@@ -100,7 +100,7 @@ def test_layers_count_how_often_each_offset_is_in(
     for first, end in put:
         for offset in range(first, end):
             times[offset] += 1
-    layers = Layers.of(put)
+    layers = layers_of(put)
     for first, end in taken:
         layers.remove(first, end)
         for offset in range(first, end):
@@ -109,7 +109,7 @@ def test_layers_count_how_often_each_offset_is_in(
         o for first, end in layers.present for o in range(first, end)
     }
     assert sum(end - first for first, end in layers) == sum(times.values())
-    assert Layers.of(layers) == layers
+    assert layers_of(layers) == layers
     layers.forget(Offsets.of(gone))
     left = {o for o, count in times.items() if count} - {
         o for first, end in gone for o in range(first, end)

@@ -5,11 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from observe.lag.progress import Progress, cause_of
-from observe.lag.rolling import SLOT_S, SLOTS, WINDOW_MS, Rolling
+from observe.lag.progress import SLOT_S, SLOTS, WINDOW_MS, Progress, Rolling, cause_of
 from shared.event.record import KafkaPartition
 from shared.proof.balance import Balance
-from shared.proof.log_buckets import LogBuckets
 from shared.proof.overview import Quantiles
 from shared.proof.receipt import Receipt, ReceiptOutcome
 from tests.support import samples
@@ -34,9 +32,9 @@ def a_receipt(
         started_at_ms=1_000,
         ended_at_ms=1_250,
         redrive_count=redrives,
-        out_from_event=LogBuckets.of([300]).to_list(),
-        out_from_accepted=LogBuckets.of([200]).to_list(),
-        in_from_accepted=LogBuckets.of([50]).to_list(),
+        out_from_event=samples.log_buckets([300]).to_list(),
+        out_from_accepted=samples.log_buckets([200]).to_list(),
+        in_from_accepted=samples.log_buckets([50]).to_list(),
     )
 
 

@@ -29,7 +29,7 @@ def named(
     batch = pa.RecordBatch.from_arrays([pa.array(rows, pa.binary())], names=["value"])
     (part,) = name(
         [batch],
-        wanted={TOPIC: minutes},
+        wanted=frozenset((TOPIC, minute) for minute in minutes),
         spans={KafkaPartition(TOPIC, 0): spans} if spans else {},
         extra={(TOPIC, M0): extra},
     )

@@ -4,10 +4,18 @@ from dataclasses import replace
 
 import pytest
 
-from observe.lag.verdict import STALLED_AFTER_S, Signs, stream_verdict
+from observe.lag.verdict import STALLED_AFTER_S, stream_verdict
 from shared.proof.balance import Balance
-from shared.proof.log_buckets import LogBuckets
-from shared.proof.overview import MinuteBooks, MinuteState, Node, Quantiles, StreamVerdict
+from shared.proof.overview import (
+    DestinationView,
+    MinuteBooks,
+    MinuteState,
+    Node,
+    Quantiles,
+    StreamVerdict,
+)
+from tests.support.console_fixtures import destination_view
+from tests.support.samples import log_buckets
 
 BALANCE = Balance(100, 90, 3, 2, 5, 0)
 
@@ -22,8 +30,8 @@ def minute(state: MinuteState, lost: int = 0) -> MinuteBooks:
 LOSING = minute(MinuteState.LOSING, 2)
 BLIND = minute(MinuteState.CANNOT_TELL)
 WELL = minute(MinuteState.COMPLETE)
-SLOW = Quantiles.of(LogBuckets.of([60_000]))
-FAST = Quantiles.of(LogBuckets.of([60]))
+SLOW = Quantiles.of(log_buckets([60_000]))
+FAST = Quantiles.of(log_buckets([60]))
 
 # silent_s, oldest_age_s, since_accepted, minutes, problem -> verdict, a part of the reason
 TABLE = [
@@ -39,16 +47,28 @@ TABLE = [
 ]
 
 
+def a_view(
+    silent_s: float, age_s: float | None, lag: Quantiles | None, minutes: list[MinuteBooks]
+) -> DestinationView:
+    return replace(
+        destination_view("s", "d", at_ms=0),
+        balance=BALANCE, backlog_events=8, silent_s=silent_s, oldest_age_s=age_s,
+        since_accepted=lag, minutes=tuple(minutes),
+    )  # fmt: skip
+
+
 def test_what_a_person_has_paused_does_not_stand_still_by_itself() -> None:
-    signs = Signs(BALANCE, 99.0, 99.0, None, [WELL], is_paused=True)
-    found, reason = stream_verdict(signs, slow_after_s=30)
+    view = a_view(99.0, 99.0, None, [WELL])
+    found, reason = stream_verdict(view, is_paused=True, slow_after_s=30)
     assert (found, reason) == (StreamVerdict.SLOW, "it is paused, and 8 events wait")
-    idle = replace(signs, balance=Balance(1, 1, 0, 0, 0, 0), oldest_age_s=None)
-    assert stream_verdict(idle, slow_after_s=30) == (StreamVerdict.OK, "")
+    idle = replace(
+        view, balance=Balance(1, 1, 0, 0, 0, 0), backlog_events=0, oldest_age_s=None
+    )  # fmt: skip
+    assert stream_verdict(idle, is_paused=True, slow_after_s=30) == (StreamVerdict.OK, "")
 
 
 def test_a_loss_names_who_lost() -> None:
-    found = stream_verdict(Signs(BALANCE, 0, None, None, [LOSING]), slow_after_s=30)
+    found = stream_verdict(a_view(0, None, None, [LOSING]), slow_after_s=30)
     assert found[1] == "2 events were lost in the last hour, at kafka"
 
 
@@ -62,8 +82,8 @@ def test_the_worst_that_holds_decides(  # noqa: PLR0917 - a table
     verdict: StreamVerdict,
     why: str,
 ) -> None:
-    signs = Signs(BALANCE, silent, age, lag, minutes, problem)
-    found, reason = stream_verdict(signs, slow_after_s=30)
+    view = a_view(silent, age, lag, minutes)
+    found, reason = stream_verdict(view, problem=problem, slow_after_s=30)
     assert found is verdict
     assert why in reason
     assert bool(reason) == (verdict is not StreamVerdict.OK)

@@ -19,7 +19,7 @@ from shared.proof.acked import (
     request_time_ms,
     runs_of,
 )
-from shared.proof.log_buckets import LogBuckets
+from tests.support.samples import log_buckets
 
 MINUTE = 1_699_999_980_000
 ROW = AckedRow(
@@ -31,8 +31,8 @@ ROW = AckedRow(
     ),
     ids=("a", "b", "é", "d"),
     value_bytes=2_000,
-    ingest=LogBuckets.of([5, 7, 9, 11]),
-    process=LogBuckets.of([3, 3, 3, 4]),
+    ingest=log_buckets([5, 7, 9, 11]),
+    process=log_buckets([3, 3, 3, 4]),
 )
 
 

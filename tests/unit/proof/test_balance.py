@@ -142,12 +142,6 @@ def test_kafka_partitions_are_balanced_on_their_own() -> None:
     assert found == Balance(15, 5, 0, 0, 10, 0)
 
 
-def test_a_balance_says_whether_it_is_settled() -> None:
-    assert Balance(3, 1, 0, 1, 0, 1).is_settled
-    assert not Balance(3, 2, 0, 0, 1, 0).is_settled
-    assert not Balance(3, 2, 1, 0, 0, 0).is_settled
-
-
 # A receipt as the model sees it: outcome, Kafka partition, interval of offsets, re-drives.
 Entry: TypeAlias = tuple[ReceiptOutcome, int, int, int, int]
 entries = st.lists(

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.proof.log_buckets import LogBuckets
+from tests.support.samples import log_buckets
 
 WEEK_MS = 7 * 24 * 3_600_000
 durations = st.lists(st.integers(0, WEEK_MS), min_size=1, max_size=200)
@@ -20,20 +21,20 @@ def true_quantile(values: list[int], part: float) -> int:
 @given(durations, parts)
 def test_a_quantile_is_within_one_percent(values: list[int], part: float) -> None:
     truth = true_quantile(values, part)
-    assert abs(LogBuckets.of(values).quantile(part) - truth) <= 0.01 * truth
+    assert abs(log_buckets(values).quantile(part) - truth) <= 0.01 * truth
 
 
 @given(durations, durations, parts)
 def test_merging_is_adding_all(first: list[int], second: list[int], part: float) -> None:
-    merged = LogBuckets.of(first)
-    merged.merge(LogBuckets.of(second))
-    assert merged == LogBuckets.of(first + second)
-    assert merged.quantile(part) == LogBuckets.of(first + second).quantile(part)
+    merged = log_buckets(first)
+    merged.merge(log_buckets(second))
+    assert merged == log_buckets(first + second)
+    assert merged.quantile(part) == log_buckets(first + second).quantile(part)
 
 
 @given(durations)
 def test_the_mean_is_exact_and_json_keeps_all(values: list[int]) -> None:
-    buckets = LogBuckets.of(values)
+    buckets = log_buckets(values)
     assert buckets.count == len(values)
     assert math.isclose(buckets.mean_ms, sum(values) / len(values))
     assert LogBuckets.from_list(buckets.to_list()) == buckets
@@ -41,16 +42,16 @@ def test_the_mean_is_exact_and_json_keeps_all(values: list[int]) -> None:
 
 @given(durations, st.integers(0, WEEK_MS))
 def test_distances_of_counted_moments_are_those_of_each(moments: list[int], until: int) -> None:
-    each = LogBuckets.of(until - moment for moment in moments)
+    each = log_buckets(until - moment for moment in moments)
     assert LogBuckets.of_counts(Counter(moments), until_ms=until) == each
 
 
 def test_nothing_is_zero_and_the_past_is_nothing() -> None:
     assert LogBuckets().quantile(0.95) == LogBuckets().mean_ms == 0.0
     assert LogBuckets.from_list([]) == LogBuckets.of_counts({}, until_ms=5) == LogBuckets()
-    ahead = LogBuckets.of([-5_000])
+    ahead = log_buckets([-5_000])
     assert (ahead.quantile(0.5), ahead.sum_ms) == (0.0, 0)
 
 
 def test_buckets_stay_few() -> None:
-    assert len(LogBuckets.of(range(1, WEEK_MS, 997)).counts) < 1_100
+    assert len(log_buckets(range(1, WEEK_MS, 997)).counts) < 1_100

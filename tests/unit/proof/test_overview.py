@@ -4,11 +4,12 @@ import pytest
 
 from shared.proof.log_buckets import LogBuckets
 from shared.proof.overview import MinuteBooks, MinuteState, Node, Quantiles, StreamVerdict, worst
+from tests.support.samples import log_buckets
 
 
 def test_quantiles_of_nothing_are_unknown_and_of_something_are_true() -> None:
     assert Quantiles.of(LogBuckets()) is None
-    found = Quantiles.of(LogBuckets.of([100] * 98 + [1_000, 2_000]))
+    found = Quantiles.of(log_buckets([100] * 98 + [1_000, 2_000]))
     assert found is not None
     assert (found.count, found.mean_ms) == (100, 128.0)
     assert found.p50_ms == pytest.approx(100, rel=0.01)

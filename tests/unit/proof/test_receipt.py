@@ -12,7 +12,6 @@ from msgspec import structs
 
 from shared.event.record import Origin
 from shared.event.times import minute_of
-from shared.proof.log_buckets import LogBuckets
 from shared.proof.receipt import (
     SHEET_BYTES_MAX,
     Covered,
@@ -24,7 +23,7 @@ from shared.proof.receipt import (
     receipts_of,
     sheets_of,
 )
-from tests.support.samples import NOW_MS, an_envelope
+from tests.support.samples import NOW_MS, an_envelope, log_buckets
 
 TOPIC = "hifi.stream.orders"
 
@@ -67,9 +66,9 @@ def test_a_receipt_adds_up_its_events() -> None:
         attempt=1,
         started_at_ms=NOW_MS + 20,
         ended_at_ms=NOW_MS + 30,
-        out_from_event=LogBuckets.of([20_030, -39_969, -39_970]).to_list(),
-        out_from_accepted=LogBuckets.of([21, 23, 22]).to_list(),
-        in_from_accepted=LogBuckets.of([11, 13, 12]).to_list(),
+        out_from_event=log_buckets([20_030, -39_969, -39_970]).to_list(),
+        out_from_accepted=log_buckets([21, 23, 22]).to_list(),
+        in_from_accepted=log_buckets([11, 13, 12]).to_list(),
     )
 
 
@@ -114,9 +113,9 @@ def test_a_receipt_is_written_like_this() -> None:
         "is_retry": False,
         "redrive_count": 0,
         "read_at": None,
-        "out_from_event": LogBuckets.of([20_030, 0, 0]).to_list(),
-        "out_from_accepted": LogBuckets.of([21, 22, 23]).to_list(),
-        "in_from_accepted": LogBuckets.of([11, 12, 13]).to_list(),
+        "out_from_event": log_buckets([20_030, 0, 0]).to_list(),
+        "out_from_accepted": log_buckets([21, 22, 23]).to_list(),
+        "in_from_accepted": log_buckets([11, 12, 13]).to_list(),
     }
 
 

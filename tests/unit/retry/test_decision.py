@@ -1,6 +1,7 @@
 """What happens to an event next: spelled out case by case, then over random lives."""
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,7 +18,6 @@ from shared.retry.decision import (
     Delivered,
     Hop,
     Park,
-    Policy,
     RetryLater,
     RetryLocally,
     Send,
@@ -28,25 +28,18 @@ from shared.retry.decision import (
 from shared.retry.schedule import RetrySchedule
 from tests.support.samples import DAY_S, NOW_MS, a_history, decided, histories
 
-POLICY = Policy()
+SCHEDULE = RetrySchedule()
 HOUR_S = 3_600.0
 
 
-def a_situation(
-    *,
-    batch_count: int = 1,
-    may_retry_locally: bool = True,
-    local_attempt_count: int = 3,
-    budget_s: float = 5.0,
-    now_ms: int = NOW_MS,
-    roll: float = 0.0,
-) -> Situation:
+def a_situation(**settings: Any) -> Situation:
     """After the third attempt in the micro-batch: no local one is left."""
-    return Situation(batch_count, may_retry_locally, local_attempt_count, budget_s, now_ms, roll)
+    third = Situation(1, NOW_MS, may_retry_locally=True, local_attempt_count=3, budget_s=5.0)
+    return replace(third, **settings)
 
 
 def after(attempt: Attempt, history: History | None = None) -> Decision:
-    return decided(history or a_history(), attempt, POLICY, a_situation())
+    return decided(history or a_history(), attempt, SCHEDULE, a_situation())
 
 
 def test_a_2xx_is_delivered() -> None:
@@ -79,13 +72,13 @@ def test_only_what_was_sent_is_an_attempt_with_a_time() -> None:
 @pytest.mark.parametrize("status", [400, 413, 415, 422])
 def test_a_batch_that_one_event_may_have_spoilt_is_split(status: int) -> None:
     situation = a_situation(batch_count=2)
-    assert decided(a_history(), Responded(status), POLICY, situation) == Split(f"status_{status}")
-    assert isinstance(decided(a_history(), Responded(status), POLICY, a_situation()), DeadLetter)
+    assert decided(a_history(), Responded(status), SCHEDULE, situation) == Split(f"status_{status}")
+    assert isinstance(decided(a_history(), Responded(status), SCHEDULE, a_situation()), DeadLetter)
 
 
 def test_a_batch_that_no_single_event_has_spoilt_is_not_split() -> None:
     situation = a_situation(batch_count=500)
-    assert isinstance(decided(a_history(), Responded(401), POLICY, situation), DeadLetter)
+    assert isinstance(decided(a_history(), Responded(401), SCHEDULE, situation), DeadLetter)
 
 
 # attempts made here, seconds of budget left -> local delay, or None for a retry tier
@@ -106,7 +99,7 @@ def test_a_recoverable_failure_is_tried_again_in_place_while_the_budget_lasts(
     made: int, budget_s: float, delay_s: float | None
 ) -> None:
     situation = a_situation(local_attempt_count=made, budget_s=budget_s)
-    decision = decided(a_history(), Responded(503), POLICY, situation)
+    decision = decided(a_history(), Responded(503), SCHEDULE, situation)
     if delay_s is None:
         assert isinstance(decision, RetryLater)
         assert decision.history.attempt_count == 1
@@ -118,10 +111,10 @@ def test_a_recoverable_failure_is_tried_again_in_place_while_the_budget_lasts(
 
 def test_a_local_wait_is_as_long_as_the_destination_asked() -> None:
     situation = a_situation(local_attempt_count=1)
-    decision = decided(a_history(), Responded(429, retry_after="3"), POLICY, situation)
+    decision = decided(a_history(), Responded(429, retry_after="3"), SCHEDULE, situation)
     assert isinstance(decision, RetryLocally)
     assert decision.delay_s == 3.0
-    longer = decided(a_history(), Responded(429, retry_after="5.001"), POLICY, situation)
+    longer = decided(a_history(), Responded(429, retry_after="5.001"), SCHEDULE, situation)
     assert isinstance(longer, RetryLater)
 
 
@@ -292,7 +285,7 @@ def test_events_that_were_sent_together_stay_together(
     one: History, other: History, attempt: Attempt, situation: Situation
 ) -> None:
     """`deliver` counts on it: one batch is retried in place or split as a whole, or not at all."""
-    kinds = [type(decided(each, attempt, POLICY, situation)) for each in (one, other)]
+    kinds = [type(decided(each, attempt, SCHEDULE, situation)) for each in (one, other)]
     if any(kind in {Delivered, RetryLocally, Split} for kind in kinds):
         assert kinds[0] is kinds[1]
 
@@ -301,7 +294,7 @@ def test_events_that_were_sent_together_stay_together(
 def test_no_decision_forgets_what_went_before(
     history: History, attempt: Attempt, situation: Situation
 ) -> None:
-    decision = decided(history, attempt, POLICY, situation)
+    decision = decided(history, attempt, SCHEDULE, situation)
     if isinstance(decision, Delivered | Split):
         return
     kept = decision.history
@@ -346,7 +339,7 @@ class Life:
                     assert self.now_ms >= self.allowed_at_ms, "too early"
                     assert self.now_ms < history.deadline_at_ms, "past its deadline"
                     situation = a_situation(now_ms=self.now_ms)
-                    decision = decided(history, reply, Policy(schedule), situation)
+                    decision = decided(history, reply, schedule, situation)
                     if isinstance(decision, Delivered | DeadLetter):
                         self.reason = decision.reason
                         return

@@ -15,7 +15,6 @@ from shared.retry.lifecycle import (
     Move,
     State,
     chart,
-    is_settled,
     next_state,
 )
 
@@ -71,6 +70,11 @@ def test_every_state_has_its_row_its_meaning_and_a_way_to_it() -> None:
 
 def test_every_move_is_in_the_table() -> None:
     assert {move for moves in TABLE.values() for move in moves} == set(Move)
+
+
+def is_settled(state: State) -> bool:
+    """Whether nothing more happens to such an event by itself."""
+    return set(TABLE[state]) <= {Move.REDRIVE}
 
 
 def test_only_refused_delivered_and_dead_events_rest() -> None:

@@ -11,7 +11,6 @@ from shared.retry.decision import (
     DeadLetter,
     Decision,
     Park,
-    Policy,
     RetryLater,
     RetryLocally,
     Situation,
@@ -21,22 +20,23 @@ from shared.retry.decision import (
 from shared.retry.schedule import RetrySchedule
 from tests.support.samples import DAY_S, NOW_MS, a_history, decided
 
-SITUATION = Situation(9, True, 3, 5.0, NOW_MS, 0.0)
+SCHEDULE = RetrySchedule()
+SITUATION = Situation(9, NOW_MS, may_retry_locally=True, local_attempt_count=3, budget_s=5.0)
 
 
 def test_what_a_held_destination_rejects_waits() -> None:
-    held = Policy(is_held=True)
-    decision = decided(a_history(), Responded(401), held, SITUATION)
+    held = replace(SITUATION, is_held=True)
+    decision = decided(a_history(), Responded(401), SCHEDULE, held)
     assert isinstance(decision, Park)
     assert (decision.history.attempt_count, decision.history.cause) == (0, "status_401")
-    assert isinstance(decided(a_history(), Responded(400), held, SITUATION), Split)
+    assert isinstance(decided(a_history(), Responded(400), SCHEDULE, held), Split)
 
 
 def test_what_the_destination_cannot_bear_is_not_tried_again_in_place() -> None:
     first = replace(SITUATION, local_attempt_count=1)
-    assert isinstance(decided(a_history(), Responded(503), Policy(), first), RetryLocally)
+    assert isinstance(decided(a_history(), Responded(503), SCHEDULE, first), RetryLocally)
     unbearable = replace(first, may_retry_locally=False)
-    assert isinstance(decided(a_history(), Responded(503), Policy(), unbearable), RetryLater)
+    assert isinstance(decided(a_history(), Responded(503), SCHEDULE, unbearable), RetryLater)
 
 
 # cause, seconds until it may be tried, seconds to the deadline -> tier, and seconds not to be early

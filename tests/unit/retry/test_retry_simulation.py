@@ -18,7 +18,6 @@ from shared.retry.decision import (
     Delivered,
     Hop,
     Park,
-    Policy,
     RetryLater,
     RetryLocally,
     Send,
@@ -37,12 +36,12 @@ ROUNDS_MAX = 1 + sum(SCHEDULE.tier_rounds)
 TIME_BOX_S = 5.0
 # What a release may be late by: a look and a micro-batch, and now and then an outage of hours.
 LATE_MS = (0, 0, 300, 1_500, 1_500, 60_000, 7_200_000)
-# What a destination may choose, and which statuses it counts as recoverable.
-POLICIES: tuple[tuple[Policy, AbstractSet[int]], ...] = (
-    (Policy(), frozenset()),
-    (Policy(), frozenset()),
-    (Policy(), frozenset({408})),
-    (Policy(is_held=True), frozenset()),
+# Whether a destination is held, and which statuses it counts as recoverable.
+POLICIES: tuple[tuple[bool, AbstractSet[int]], ...] = (
+    (False, frozenset()),
+    (False, frozenset()),
+    (False, frozenset({408})),
+    (True, frozenset()),
 )
 
 OK = Responded(200)
@@ -77,7 +76,7 @@ class Life:
 
     dice: random.Random
     mood: tuple[Attempt, ...]
-    policy: tuple[Policy, AbstractSet[int]]
+    policy: tuple[bool, AbstractSet[int]]
     now_ms: int = START_MS
     rounds: int = 0
     parks: int = 0
@@ -102,6 +101,7 @@ class Life:
         while True:
             tries += 1
             attempt = self.dice.choice(self.mood)
+            is_held, retry_on = self.policy
             situation = Situation(
                 batch_count=batch_count,
                 may_retry_locally=True,
@@ -109,9 +109,9 @@ class Life:
                 budget_s=(ends_ms - self.now_ms) / 1000,
                 now_ms=self.now_ms,
                 roll=self.dice.random(),
+                is_held=is_held,
             )
-            policy, retry_on = self.policy
-            match decided(self.history, attempt, policy, situation, retry_on=retry_on):
+            match decided(self.history, attempt, SCHEDULE, situation, retry_on=retry_on):
                 case RetryLocally(delay_s=delay_s, history=history):
                     self.history = history
                     self.now_ms += round(delay_s * 1000)

@@ -31,11 +31,11 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DeliverySetting
 
 def begin(settings: DeliverySettings, latency: Latency) -> tuple[str | None, int]:
     to = Destination(stream="s", name="d", url="http://localhost/", latency=latency)
-    begins = lane._begin(to, settings)
+    position, maybe_sent = lane._begin(to, settings)
     # Also a time that the destination says must not count any more.
-    options = lane.source_options(replace(to, start=7), settings, begin=begins.position)
-    assert ("startingTimestamp" in options) == (begins.position is None)
-    return options.get("startingOffsets"), begins.maybe_sent.get(KafkaPartition(TOPIC, 0), 0)
+    options = lane.source_options(replace(to, start=7), settings, begin=position)
+    assert ("startingTimestamp" in options) == (position is None)
+    return options.get("startingOffsets"), maybe_sent.get(KafkaPartition(TOPIC, 0), 0)
 
 
 def at(offset: int) -> str:

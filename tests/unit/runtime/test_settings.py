@@ -3,7 +3,7 @@
 import pytest
 
 from gateway.settings import Settings
-from observe.console.settings import ConsoleSettings
+from observe.settings import ConsoleSettings
 from shared.runtime.settings import ServiceSettings, read_settings
 
 

@@ -1,0 +1,69 @@
+"""Shares the requests that a destination gets at once out among the tasks that send to it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import ceil
+
+# A task that waits for longer has what is free next, so that none of them goes without for the
+# time of its micro-batch; unless it is still there after so long, and so has died.
+WAIT_MS_MAX, GONE_MS = 1_000, 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class TaskShare:
+    """A task that sends just now."""
+
+    # It may have died if nothing is heard of it by then.
+    until_ms: int
+    running_count: int = 0
+    # For a request that it may not start: since when; 0 if it need not wait.
+    waits_since_ms: int = 0
+
+
+Tasks = Mapping[str, TaskShare]
+
+
+def joined(tasks: Tasks, task: str, *, lease_ms: int, now_ms: int) -> Tasks:
+    """The tasks with this one, and without those of which nothing was heard."""
+    share = tasks.get(task)
+    # Renewed at half time, so that not every request has something to write.
+    if share is not None and now_ms + lease_ms // 2 <= share.until_ms <= now_ms + lease_ms:
+        return tasks
+    alive = {name: each for name, each in tasks.items() if now_ms < each.until_ms}
+    until_ms = now_ms + lease_ms
+    share = TaskShare(until_ms) if share is None else replace(share, until_ms=until_ms)
+    return {**alive, task: share}
+
+
+def left(tasks: Tasks, task: str) -> Tasks:
+    return {name: share for name, share in tasks.items() if name != task}
+
+
+def runs(tasks: Tasks, task: str, running_count: int) -> Tasks:
+    """The tasks, of which this one has so many requests under way."""
+    share = tasks.get(task)
+    if share is None or share.running_count == running_count:
+        return tasks
+    return {**tasks, task: replace(share, running_count=running_count)}
+
+
+def waits(tasks: Tasks, task: str, *, since_ms: int) -> Tasks:
+    """The tasks, of which this one waits for a request, from now on if it did not; 0: no more."""
+    share = tasks[task]
+    if bool(share.waits_since_ms) == bool(since_ms):
+        return tasks
+    return {**tasks, task: replace(share, waits_since_ms=since_ms)}
+
+
+def is_free(tasks: Tasks, task: str, *, running_count: int, permits: int, now_ms: int) -> bool:
+    """Whether a task that has so many requests under way may have one more of the permits."""
+    if running_count >= ceil(permits / len(tasks)):
+        return False
+    others = [share for name, share in tasks.items() if name != task]
+    since_ms = tasks[task].waits_since_ms or now_ms
+    served_first = sum(
+        now_ms - GONE_MS < share.waits_since_ms < min(since_ms, now_ms - WAIT_MS_MAX)
+        for share in others
+    )
+    used = running_count + sum(share.running_count for share in others)
+    return used + served_first < permits

@@ -1,0 +1,49 @@
+"""Shows how lanes fare: the metrics that delivery and the retrier have in common."""
+
+from collections.abc import Callable, Mapping
+
+from shared.config.destination import Destination
+from shared.flow.flow_record import FlowRecord
+from shared.metric_names import Metric
+from shared.runtime.metrics import M, Metrics
+
+
+class LaneMetrics(Metrics):
+    """Observes lanes for the keeper, and destinations for the driver.
+
+    A subclass names the metrics. Those with a label have it for the lane; where there is one lane,
+    no label names it.
+    """
+
+    up: Metric
+    restarts: Metric
+    stalled_s: Metric
+    events: Metric
+    micro_batch_s: Metric
+    progress_age_s: Metric
+
+    def lane_up(self, lane: str, *, is_up: bool) -> None:
+        _of(lane, self.up, self.gauge).set(is_up)
+
+    def lane_restarted(self, lane: str) -> None:
+        _of(lane, self.restarts, self.counter).inc()
+
+    def micro_batch_done(self, lane: str, *, events: int, duration_s: float) -> None:
+        _of(lane, self.events, self.counter).inc(events)
+        _of(lane, self.micro_batch_s, self.histogram).observe(duration_s)
+
+    def progress_age(self, lane: str, *, age_s: float) -> None:
+        _of(lane, self.progress_age_s, self.gauge).set(age_s)
+
+    def lane_stalled(self, lane: str, *, for_s: float) -> None:
+        _of(lane, self.stalled_s, self.gauge).set(for_s)
+
+    def flows_before(self, flows: Mapping[str, FlowRecord]) -> None:
+        """What is known of destinations when the process begins."""
+
+    def flow_known(self, destination: Destination, record: FlowRecord) -> None:
+        """What is known of one by now: delivery shows it, whoever of the two made the requests."""
+
+
+def _of(lane: str, metric: Metric, made: Callable[[Metric], M]) -> M:
+    return made(metric).labels(lane) if metric.labels else made(metric)

@@ -1,0 +1,76 @@
+"""Destinations with a limit that nobody has told us get nearly all that they can do."""
+
+import threading
+import time
+from dataclasses import dataclass, field
+
+import pytest
+
+from shared.config.destination import Destination
+from tests.support.scripted_destination import Reply, Request, scripted_destination
+from tests.support.stack_fixtures import RunningHifi, wait_until
+
+pytestmark = pytest.mark.integration
+
+ANSWER_S = 0.1
+# In that time the limit is found.
+FIND_S = 10
+
+
+@dataclass
+class AtOnce:
+    """Takes so many requests at once, and refuses at once what is above that."""
+
+    limit: int
+    status: int
+    busy: int = 0
+    answers: list[tuple[float, bool]] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __call__(self, _: int, __: Request) -> Reply:
+        with self.lock:
+            is_taken = self.busy < self.limit
+            self.busy += is_taken
+            self.answers.append((time.monotonic(), is_taken))
+        if not is_taken:
+            return Reply(self.status)
+        time.sleep(ANSWER_S)
+        with self.lock:
+            self.busy -= 1
+        return Reply()
+
+    def since(self, begun_s: float) -> tuple[int, int]:
+        """How many requests it has taken and refused since then."""
+        late = [is_taken for at_s, is_taken in self.answers if at_s >= begun_s]
+        return sum(late), len(late) - sum(late)
+
+
+def gets_nearly_all(hifi: RunningHifi, server: AtOnce, to: Destination, *, seconds: int) -> None:
+    could = round(seconds * server.limit / ANSWER_S)
+    hifi.add(to)
+    ids = [{"id": f"{number}"} for number in range(could)]
+    for at in range(0, could, 500):
+        assert hifi.post(to.stream, ids[at : at + 500]).status_code == 200
+    wait_until(lambda: bool(server.answers), what="the first request")
+    begun_s = server.answers[0][0]
+    time.sleep(seconds)
+    taken, _ = server.since(begun_s)
+    late_taken, late_refused = server.since(begun_s + FIND_S)
+    assert taken >= 0.8 * could
+    assert late_refused < 0.05 * (late_taken + late_refused)
+
+
+def test_two_at_once_with_the_usual_settings(hifi: RunningHifi) -> None:
+    server = AtOnce(2, 503)
+    with scripted_destination(server) as destination:
+        to = Destination("two", "to", destination.url, batch_count_max=1)
+        gets_nearly_all(hifi, server, to, seconds=30)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("status", [429, 503])
+def test_five_at_once_of_sixteen_over_a_minute(hifi: RunningHifi, status: int) -> None:
+    server = AtOnce(5, status)
+    with scripted_destination(server) as destination:
+        to = Destination(f"five{status}", "to", destination.url, batch_count_max=1, parallel_max=16)
+        gets_nearly_all(hifi, server, to, seconds=60)

@@ -1,0 +1,107 @@
+"""Destinations that can do only so much, in simulated time; each says what it could have done."""
+
+import heapq
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from shared.retry.attempt import Responded
+
+# A refusal comes at once.
+_REFUSAL_MS = 5.0
+
+
+class LimitedServer(Protocol):
+    """Answers a request that comes at some millisecond, and says how long that takes."""
+
+    def answer(self, at_ms: float) -> tuple[Responded, float]: ...
+
+    def could_do(self, seconds: float) -> float:
+        """How many requests it could have answered in so many seconds."""
+
+
+@dataclass
+class AtOnce:
+    """Takes so many requests at once and refuses what is above that; the number may move."""
+
+    limit_at: Callable[[float], float]
+    answer_ms: float
+    status: int
+    dice: random.Random
+    busy: list[float] = field(default_factory=list)
+
+    def answer(self, at_ms: float) -> tuple[Responded, float]:
+        while self.busy and self.busy[0] <= at_ms:
+            heapq.heappop(self.busy)
+        if len(self.busy) >= int(self.limit_at(at_ms / 1000)):
+            return Responded(self.status), _REFUSAL_MS
+        took_ms = self.answer_ms * self.dice.uniform(0.8, 1.2)
+        heapq.heappush(self.busy, at_ms + took_ms)
+        return Responded(200), took_ms
+
+    def could_do(self, seconds: float) -> float:
+        limits = sum(int(self.limit_at(second + 0.5)) for second in range(int(seconds)))
+        return limits * 1000 / self.answer_ms
+
+
+@dataclass
+class PerSecond:
+    """Takes so many requests in each second of its clock, and refuses the rest."""
+
+    rate: int
+    answer_ms: float
+    status: int
+    dice: random.Random
+    second: int = -1
+    taken: int = 0
+
+    def answer(self, at_ms: float) -> tuple[Responded, float]:
+        if int(at_ms // 1000) != self.second:
+            self.second, self.taken = int(at_ms // 1000), 0
+        if self.taken >= self.rate:
+            return Responded(self.status), _REFUSAL_MS
+        self.taken += 1
+        return Responded(200), self.answer_ms * self.dice.uniform(0.8, 1.2)
+
+    def could_do(self, seconds: float) -> float:
+        return self.rate * seconds
+
+
+@dataclass
+class Knee:
+    """Refuses nothing, but each request above a number makes all that come later by a factor."""
+
+    limit: int
+    answer_ms: float
+    factor: float
+    dice: random.Random
+    busy: list[float] = field(default_factory=list)
+
+    def answer(self, at_ms: float) -> tuple[Responded, float]:
+        while self.busy and self.busy[0] <= at_ms:
+            heapq.heappop(self.busy)
+        above = max(0, len(self.busy) + 1 - self.limit)
+        took_ms = self.answer_ms * self.factor**above * self.dice.uniform(0.9, 1.1)
+        heapq.heappush(self.busy, at_ms + took_ms)
+        return Responded(200), took_ms
+
+    def could_do(self, seconds: float) -> float:
+        return self.limit * seconds * 1000 / self.answer_ms
+
+
+@dataclass
+class Failing:
+    """Fails a part of its requests, whatever their pace."""
+
+    part: float
+    answer_ms: float
+    dice: random.Random
+
+    def answer(self, at_ms: float) -> tuple[Responded, float]:  # noqa: ARG002 - at any time
+        status = 500 if self.dice.random() < self.part else 200
+        return Responded(status), self.answer_ms * self.dice.uniform(0.8, 1.2)
+
+    def could_do(self, seconds: float) -> float:
+        """With one request at once."""
+        return (1 - self.part) * seconds * 1000 / self.answer_ms

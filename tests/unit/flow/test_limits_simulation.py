@@ -1,0 +1,173 @@
+"""Destinations with a limit that nobody has told us, in simulated time: at once, per second, by
+getting slower, from a slow start, or one that moves. They get nearly all that they can do, and
+little that they have to refuse.
+"""
+
+import heapq
+import math
+import random
+from dataclasses import dataclass, field
+
+import pytest
+
+from shared.config.destination import Destination
+from shared.flow.breaker import Start
+from shared.flow.flow import (
+    Ended,
+    Flow,
+    NotNow,
+    SendLimits,
+    after_attempt,
+    may_start,
+    running,
+    started,
+)
+from shared.retry.attempt import Responded, classify
+from shared.retry.schedule import RetrySchedule
+from tests.support.limited_servers import AtOnce, Failing, Knee, LimitedServer, PerSecond
+from tests.support.samples import NOW_MS
+
+# In that time the limit is found.
+FIND_S = 10
+
+
+@dataclass
+class Life:
+    """What some tasks, with endless work, got from a destination."""
+
+    server: LimitedServer
+    limits: SendLimits
+    task_count: int
+    flow: Flow = field(default_factory=Flow)
+    taken_count: int = 0
+    # After the limit was to be found.
+    late_count: int = 0
+    refused_count: int = 0
+    most_open: int = 0
+
+    def live(self, seconds: float) -> None:
+        dice = random.Random(7)
+        under_way: list[tuple[float, int, Responded, float, bool, int]] = []
+        counts, wakes = [0] * self.task_count, [0.0] * self.task_count
+        at_ms, number = 0.0, 0
+        while at_ms < seconds * 1000:
+            now_ms = NOW_MS + int(at_ms)
+            while under_way and under_way[0][0] <= at_ms:
+                _, _, attempt, took_ms, is_probe, task = heapq.heappop(under_way)
+                ended = Ended(attempt, classify(attempt), 1, took_ms, is_probe)
+                self.flow = after_attempt(
+                    self.flow, self.limits, ended, now_ms=now_ms, roll=dice.random()
+                )
+                counts[task] -= 1
+                wakes[task] = at_ms
+                self._note(attempt, at_ms)
+            for task in dice.sample(range(self.task_count), self.task_count):
+                while wakes[task] <= at_ms:
+                    self.flow, answer = may_start(
+                        self.flow,
+                        self.limits,
+                        task=str(task),
+                        running_count=counts[task],
+                        now_ms=now_ms,
+                    )
+                    if isinstance(answer, NotNow):
+                        wakes[task] = max(at_ms + 1, answer.until_ms - NOW_MS)
+                        break
+                    assert isinstance(answer, Start)
+                    self.flow = started(self.flow, self.limits, event_count=1, now_ms=now_ms)
+                    attempt, took_ms = self.server.answer(at_ms)
+                    number += 1
+                    counts[task] += 1
+                    ends = at_ms + took_ms, number, attempt, took_ms, answer.is_probe, task
+                    heapq.heappush(under_way, ends)
+                self.flow = running(self.flow, str(task), counts[task])
+            at_ms = max(at_ms + 0.01, min([*wakes, under_way[0][0] if under_way else math.inf]))
+
+    def _note(self, attempt: Responded, at_ms: float) -> None:
+        is_taken = attempt.status == 200
+        self.taken_count += is_taken
+        if at_ms >= FIND_S * 1000:
+            self.late_count += 1
+            self.refused_count += not is_taken
+        self.most_open = max(self.most_open, self.flow.breaker.open_count)
+
+
+def lived(
+    server: LimitedServer, *, seconds: float, parallel_max: int, task_count: int = 1
+) -> tuple[float, float, Life]:
+    """Of what it could do, the part that it did; and of the late requests, the part refused."""
+    to = Destination("orders", "shop", "https://shop.example/in", parallel_max=parallel_max)
+    life = Life(server, SendLimits(to, RetrySchedule()), task_count)
+    life.live(seconds)
+    refused = life.refused_count / max(1, life.late_count)
+    return life.taken_count / server.could_do(seconds), refused, life
+
+
+def dice() -> random.Random:
+    return random.Random(5)
+
+
+# What an outsider found shut down, or at a tenth of its speed, and its like.
+KNOWN: dict[str, tuple[LimitedServer, int, int]] = {
+    "2 at once, 503": (AtOnce(lambda _: 2, 100, 503, dice()), 4, 1),
+    "2 at once, 503, 4 tasks": (AtOnce(lambda _: 2, 100, 503, dice()), 4, 4),
+    "2 at once, 429, 4 tasks": (AtOnce(lambda _: 2, 100, 429, dice()), 4, 4),
+    "5 at once, 503, 4 tasks": (AtOnce(lambda _: 5, 100, 503, dice()), 16, 4),
+    "5 at once, 429": (AtOnce(lambda _: 5, 100, 429, dice()), 16, 1),
+    "20 a second, 503": (PerSecond(20, 100, 503, dice()), 4, 1),
+    "20 a second, 503, quick": (PerSecond(20, 10, 503, dice()), 4, 4),
+    "20 a second, 429, quick": (PerSecond(20, 10, 429, dice()), 4, 1),
+    "100 a second, 503": (PerSecond(100, 50, 503, dice()), 16, 1),
+    "100 a second, 429": (PerSecond(100, 50, 429, dice()), 16, 1),
+    "knee at 10, half as long again": (Knee(10, 100, 1.5, dice()), 32, 1),
+    "knee at 10, a tenth as long again": (Knee(10, 100, 1.1, dice()), 32, 1),
+    "slow start": (AtOnce(lambda s: max(1, min(10, s / 3)), 100, 503, dice()), 16, 1),
+    "4 or 8 at once by turns": (AtOnce(lambda s: 4 + 4 * (s // 30 % 2), 100, 503, dice()), 16, 1),
+}
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_a_destination_gets_what_it_can_do_and_little_that_it_refuses(name: str) -> None:
+    server, parallel_max, task_count = KNOWN[name]
+    did, refused, life = lived(server, seconds=60, parallel_max=parallel_max, task_count=task_count)
+    assert did >= 0.8
+    assert refused < 0.05
+    assert life.most_open == 0
+
+
+def seeded(seed: int) -> tuple[LimitedServer, int, int]:
+    """A limit of some shape and size; up to four tasks."""
+    shape = random.Random(seed)
+    status = shape.choice([429, 503])
+    answer_ms = shape.choice([10.0, 50.0, 100.0, 300.0])
+    limit = shape.randint(2, 12)
+    moved, every_s = shape.randint(2, 12), shape.choice([60, 300, 900])
+    start_s = shape.choice([20, 60])
+    servers: list[LimitedServer] = [
+        AtOnce(lambda _: limit, answer_ms, status, shape),
+        PerSecond(shape.choice([10, 20, 50, 100]), answer_ms, status, shape),
+        # Answers that come later by less than 25 ms are taken for the scheduler's noise.
+        Knee(limit, max(50.0, answer_ms), shape.choice([1.1, 1.3, 1.5]), shape),
+        AtOnce(lambda s: max(1, min(limit, limit * s / start_s)), answer_ms, status, shape),
+        AtOnce(lambda s: moved if s // every_s % 2 else limit, answer_ms, status, shape),
+    ]
+    return servers[seed % len(servers)], shape.choice([16, 32]), shape.randint(1, 4)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(40))
+def test_so_it_does_over_an_hour_whatever_its_limit_is(seed: int) -> None:
+    server, parallel_max, task_count = seeded(seed)
+    seconds = 3_600
+    did, refused, _ = lived(
+        server, seconds=seconds, parallel_max=parallel_max, task_count=task_count
+    )
+    assert did >= 0.8
+    assert refused < 0.05
+
+
+@pytest.mark.parametrize("part", [0.02, 0.1])
+def test_failures_that_no_pace_can_help_do_not_slow_it_down_for_long(part: float) -> None:
+    did, _, life = lived(Failing(part, 50, random.Random(3)), seconds=600, parallel_max=16)
+    assert did >= 0.6
+    assert life.most_open == 0
