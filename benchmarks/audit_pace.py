@@ -23,7 +23,7 @@ from benchmarks.process_tree import used_by
 from deploy.local.cluster import Cluster
 from observe.audit.audit_run import Audit
 from observe.audit.kafka import AuditKafka, audit_kafka
-from observe.audit.loop import start_audit_spark
+from observe.audit.loop import audit_spark
 from observe.audit.memory import Memory
 from observe.audit.minutes import Rules
 from observe.audit.signing import Signer
@@ -34,7 +34,6 @@ from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
 from shared.runtime.java.jars import default_cache
 from shared.runtime.kafka.topic_admin import topic_admin
-from shared.runtime.spark.session import stop_spark
 
 _STREAM = "pace"
 # A minute at 2,500 a second; and one at 20,000 a second.
@@ -144,12 +143,9 @@ class _Run:
 
 async def _answer(kafka: str, folder: Path) -> None:
     """The process that is measured: a run for each line that comes."""
-    spark = start_audit_spark(folder / "spark", default_cache(), heap_mb=_HEAP_MB)
-    try:
+    with audit_spark(folder / "spark", None, heap_mb=_HEAP_MB) as spark:
         async with audit_kafka(kafka) as asked:
             await _runs(AuditReads(spark, kafka), asked, Memory(), folder)
-    finally:
-        stop_spark(spark)
 
 
 async def _runs(job: AuditReads, kafka: AuditKafka, memory: Memory, folder: Path) -> None:

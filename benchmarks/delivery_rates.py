@@ -16,10 +16,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from delivery.settings import DeliverySettings
 from delivery.spark.lane import Lane, source_options, start_lane
 from shared.config.destination import Destination
-from shared.runtime.java.jars import default_cache, ensure_jars
 from shared.runtime.spark.arrow_rows import COLUMNS_IN, SCHEMA_OUT
 from shared.runtime.spark.query_end import end_query
-from shared.runtime.spark.session import SparkSettings, map_arrow, start_spark, stop_spark
+from shared.runtime.spark.session import SparkSettings, map_arrow, running_spark
 
 _TIMEOUT_S = 90.0
 _LOOK_S = 0.2
@@ -30,15 +29,10 @@ def rates(
 ) -> list[tuple[float, float]]:
     """Events per second of (a) and (b), by round."""
     settings = DeliverySettings(folder=folder, bootstrap_servers=servers, allow_private=True)
-    spark = start_spark(
-        SparkSettings(
-            name="bench",
-            folder=settings.home,
-            jars=ensure_jars("spark", cache=default_cache()),
-            worker_daemon="delivery.spark.worker_daemon",
-        )
+    spark_settings = SparkSettings(
+        name="bench", folder=settings.home, worker_daemon="delivery.spark.worker_daemon"
     )
-    try:
+    with running_spark(spark_settings) as spark:
         found: list[tuple[float, float]] = []
         # A round whose figures are thrown away: the JVM's compiler, connections, caches.
         for nth in range(rounds + 1):
@@ -47,8 +41,6 @@ def rates(
             ours = _rate(start_lane(spark, Lane(to), {}, settings=settings), event_count)
             found.append((limit, ours))
         return found[1:]
-    finally:
-        stop_spark(spark)
 
 
 def _start_reading(

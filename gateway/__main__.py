@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-import sys
 
 import uvloop
 
@@ -10,20 +9,17 @@ from gateway.http.allocator import tune
 from gateway.server import serve
 from gateway.settings import Settings
 from shared.runtime.logs import configure_logs
-from shared.runtime.settings import read_settings
-from shared.runtime.setup_error import OperatorError
+from shared.runtime.settings import operator_errors, read_settings
 
 
 def main() -> None:
     """Start the gateway; exit 0 after a drain, 1 with one sentence when it cannot start."""
     settings = read_settings(Settings, program="hifi gateway")
-    try:
+    with operator_errors("hifi gateway"):
         configure_logs(service="gateway", level=settings.log_level)
         tune()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(serve_until_told(settings))
-    except OperatorError as error:
-        sys.exit(f"hifi gateway: {error}")
 
 
 async def serve_until_told(settings: Settings) -> None:

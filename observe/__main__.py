@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import signal
-import sys
 
 import structlog
 
@@ -21,8 +20,7 @@ from shared.runtime.kafka.event_search import EventSearch
 from shared.runtime.kafka.state_topic import StateFeed
 from shared.runtime.logs import configure_logs
 from shared.runtime.one_owner import own_folder
-from shared.runtime.settings import read_settings
-from shared.runtime.setup_error import OperatorError
+from shared.runtime.settings import operator_errors, read_settings
 
 log = structlog.get_logger()
 
@@ -31,11 +29,8 @@ def main() -> None:
     settings = read_settings(ObserveSettings, program="hifi observe")
     console = read_settings(ConsoleSettings, program="hifi observe")
     configure_logs(service="observe", level=settings.log_level)
-    try:
-        with own_folder(settings.folder, what="observe"):
-            asyncio.run(_run(settings, console))
-    except OperatorError as error:
-        sys.exit(f"hifi observe: {error}")
+    with operator_errors("hifi observe"), own_folder(settings.folder, what="observe"):
+        asyncio.run(_run(settings, console))
     log.info("service.stopped")
 
 

@@ -6,19 +6,16 @@ from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
 from shared.runtime import defaults
-from shared.runtime.settings import ListenerSettings, Port, ServiceSettings
+from shared.runtime.settings import ListenerSettings, Port, SparkServiceSettings
 
 
-class ObserveSettings(ServiceSettings):
+class ObserveSettings(SparkServiceSettings):
     """What the sampler and the audit are told. Read once, in __main__."""
 
     model_config = SettingsConfigDict(env_prefix="HIFI_OBSERVE_", frozen=True)
 
-    # The audit's memory and the key that signs its statements: on durable storage, one owner.
+    # The audit's memory and the key that signs its statements.
     folder: Path = Path("data/observe")
-    # None: the cache that every Hifi command shares.
-    jars_cache: Path | None = None
-    metrics_host: str = defaults.HOST
     metrics_port: Port = defaults.OBSERVE_METRICS_PORT
     # An event that is not delivered after so long makes its destination SLOW: half a minute is
     # past every local retry and before the first tier's second round.

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from retrier.broker import broker
-from shared.runtime.checkpoint import by_partition, by_topic
+from shared.runtime.kafka.spark_options import by_partition, by_topic
 from shared.runtime.setup_error import KafkaUnavailableError
 from shared.runtime.spark.arrow_rows import SCHEMA_IN, batch_in
 

@@ -13,8 +13,8 @@ from retrier.settings import RetrierSettings
 from retrier.task import deliver_due
 from shared.event.record import KafkaPartition, Position
 from shared.event.topics import RETRIER, retry_topic
-from shared.runtime.checkpoint import position, replayed_micro_batch
 from shared.runtime.spark.arrow_rows import COLUMNS_IN, SCHEMA_OUT
+from shared.runtime.spark.checkpoint import position, replayed_micro_batch
 from shared.runtime.spark.lane_driver import Flows
 from shared.runtime.spark.session import map_arrow, write_outcomes
 

@@ -26,11 +26,11 @@ from shared.config.destination import Destination, Latency
 from shared.event.record import KafkaPartition, Position
 from shared.event.topics import CONFIG, stream_topic
 from shared.flow.flow_record import FlowRecord
-from shared.runtime.checkpoint import is_behind, position, replay_until, set_aside
 from shared.runtime.kafka.reader import open_reader
 from shared.runtime.kafka.spark_options import sink_options, stream_options
 from shared.runtime.one_owner import own_folder
 from shared.runtime.spark.arrow_rows import COLUMNS_IN, SCHEMA_OUT
+from shared.runtime.spark.checkpoint import is_behind, position, replay_until, set_aside
 from shared.runtime.spark.lane_driver import Flows
 from shared.runtime.spark.packed_rows import AND_NOTHING, PACKED
 from shared.runtime.spark.session import map_arrow, write_outcomes

@@ -17,11 +17,10 @@ from delivery.settings import DeliverySettings
 from delivery.spark.task import deliver_stream
 from shared.config.destination import Destination
 from shared.event.record import KafkaPartition, Position
-from shared.runtime.checkpoint import starting_offsets
-from shared.runtime.kafka.spark_options import range_options
+from shared.runtime.kafka.spark_options import range_options, sink_options, starting_offsets
 from shared.runtime.setup_error import UsageError
 from shared.runtime.spark.arrow_rows import COLUMNS_IN, SCHEMA_OUT
-from shared.runtime.spark.session import map_arrow, write_outcomes_once
+from shared.runtime.spark.session import map_arrow
 
 # A replay may take its time: what its rate lets wait is waited for, and not parked.
 _TIME_BOX_S = 3_600.0
@@ -110,9 +109,9 @@ def _send(
     )
     rows = _rows(spark, wanted, at, upto, settings)
     outcomes = map_arrow(rows, partial(deliver_stream, plan=plan), SCHEMA_OUT)
-    write_outcomes_once(
-        outcomes, name=f"replay-{wanted.replay_id}", bootstrap_servers=settings.bootstrap_servers
-    )
+    sink = sink_options(settings.bootstrap_servers, name=f"replay-{wanted.replay_id}")
+    # Returns when every outcome is stored.
+    outcomes.write.format("kafka").options(**sink).save()
 
 
 def _rows(

@@ -35,7 +35,7 @@ from shared.event.topic_safety import (
 from shared.event.topics import CONFIG, fixed_specs, stream_spec
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.defaults import HOST
-from shared.runtime.java.jars import LOCK_PATH, missing_jars, read_lock
+from shared.runtime.java.jars import missing_jars, read_lock
 from shared.runtime.java.java import find_java
 from shared.runtime.kafka.config_topic import read_config
 from shared.runtime.kafka.topic_admin import topic_admin
@@ -89,7 +89,7 @@ def _machine(settings: StackSettings) -> Iterator[TopicFinding]:
         yield TopicFinding("java", "good", f"{java.version} ({java.path})")
     except SetupError as error:
         yield _finding("java", error, mark=": ")
-    for jar_set, locked in read_lock(LOCK_PATH.read_text()).items():
+    for jar_set, locked in read_lock().items():
         folder = settings.cache / "jars" / jar_set
         try:
             missing = missing_jars(locked, folder=folder)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,9 +22,8 @@ from shared.config.configuration import Configuration
 from shared.event.topics import stream_topic
 from shared.proof.overview import AuditHealth
 from shared.runtime.clock import now_ms
-from shared.runtime.java.jars import default_cache, ensure_jars
 from shared.runtime.setup_error import KafkaUnavailableError
-from shared.runtime.spark.session import SparkSettings, class_archive, start_spark, stop_spark
+from shared.runtime.spark.session import SparkSettings, running_spark
 
 log = structlog.get_logger()
 
@@ -55,7 +55,8 @@ class Auditor:
     async def run(self) -> None:
         # The services that carry events start first.
         await asyncio.sleep(self._settings.audit_interval_s)
-        spark = await asyncio.to_thread(self._start)
+        held = ExitStack()
+        spark = await asyncio.to_thread(held.enter_context, self._spark())
         try:
             while True:
                 try:
@@ -65,13 +66,12 @@ class Auditor:
                     self._status.failed(f"the audit's last run failed: {type(error).__name__}")
                     await asyncio.sleep(self._settings.audit_interval_s)
         finally:
-            await asyncio.to_thread(stop_spark, spark)
+            await asyncio.to_thread(held.close)
 
-    def _start(self) -> SparkSession:
-        cache = self._settings.jars_cache or default_cache()
-        return start_audit_spark(
-            self._settings.folder.absolute() / "spark", cache, heap_mb=self._settings.heap_mb
-        )
+    def _spark(self) -> AbstractContextManager[SparkSession]:
+        settings = self._settings
+        folder = settings.folder.absolute() / "spark"
+        return audit_spark(folder, settings.jars_cache, heap_mb=settings.heap_mb)
 
     async def _audit(self, spark: SparkSession) -> None:
         """Run after run, until something goes wrong; then all of it is set up anew."""
@@ -126,19 +126,18 @@ class Auditor:
         )
 
 
-def start_audit_spark(folder: Path, cache: Path, *, heap_mb: int) -> SparkSession:
+def audit_spark(
+    folder: Path, cache: Path | None, *, heap_mb: int
+) -> AbstractContextManager[SparkSession]:
     """The audit's one session, which lives as long as the process."""
-    jars = ensure_jars("spark", cache=cache)
-    return start_spark(
+    return running_spark(
         SparkSettings(
             name="hifi-audit",
             folder=folder,
-            jars=jars,
+            cache=cache,
             slots=SLOTS,
             heap_mb=heap_mb,
             worker_daemon="observe.worker_daemon",
-            # The lanes make it; they need more classes, and sooner.
-            jvm_options=class_archive(cache, jars, folder=folder).options(may_make=False),
             more=_SESSION,
         )
     )

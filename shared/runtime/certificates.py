@@ -14,7 +14,6 @@ from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
     PrivateFormat,
-    PublicFormat,
     load_pem_private_key,
 )
 
@@ -63,11 +62,6 @@ def _read_pair(certificate_pem: str, key_pem: str) -> PrivateKeyTypes:
         key = load_pem_private_key(key_pem.encode(), password=None)
     except (ValueError, TypeError) as error:
         raise CertificateError("key_pem is not a private key in PEM without a password") from error
-    if _public_bytes(key.public_key()) != _public_bytes(certificate.public_key()):
+    if key.public_key() != certificate.public_key():
         raise CertificateError("key_pem is not the key of certificate_pem")
     return key
-
-
-def _public_bytes(key: object) -> bytes:
-    encoded: bytes = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)  # type: ignore[attr-defined]  # every kind has it
-    return encoded

@@ -20,11 +20,21 @@ _TIMEOUT_S = 30.0
 class RefusedError(UsageError):
     """The gateway answers, and does not do it."""
 
-    def __init__(self, status: int, code: str, detail: str, *, says: str) -> None:
+    def __init__(self, response: httpx.Response) -> None:
+        self.status = response.status_code
+        says = f"The gateway answered {self.status}"
+        try:
+            problem = response.json()
+            self.code, self.detail = str(problem["code"]), str(problem["detail"])
+            says += f" {self.code}: {self.detail}"
+        except (ValueError, KeyError, TypeError):
+            says += ", and not as Hifi does: is this the address of a gateway of Hifi?"
+            self.code, self.detail = "", says
+        if self.code and self.status in {401, 403}:
+            says += (
+                " Name a key with --api-key or HIFI_API_KEY; `hifi keys create --help` makes one."
+            )
         super().__init__(says)
-        self.status = status
-        self.code = code
-        self.detail = detail
 
 
 class ControlClient:
@@ -74,7 +84,7 @@ class ControlClient:
                 f" start one with `hifi up`, or name another with {self._setting}."
             ) from error
         if not response.is_success:
-            raise _refusal(response)
+            raise RefusedError(response)
         if method == "GET":
             self._etags[path] = response.headers.get("etag", "")
         return response
@@ -86,18 +96,3 @@ class ControlClient:
     def expect(self, etag: str, *path: str) -> None:
         """Change the object at a path only if it still has this ETag."""
         self._etags[path] = etag
-
-
-def _refusal(response: httpx.Response) -> RefusedError:
-    status = response.status_code
-    says = f"The gateway answered {status}"
-    try:
-        problem = response.json()
-        code, detail = str(problem["code"]), str(problem["detail"])
-    except (ValueError, KeyError, TypeError):
-        says += ", and not as Hifi does: is this the address of a gateway of Hifi?"
-        return RefusedError(status, "", says, says=says)
-    says += f" {code}: {detail}"
-    if status in {401, 403}:
-        says += " Name a key with --api-key or HIFI_API_KEY; `hifi keys create --help` makes one."
-    return RefusedError(status, code, detail, says=says)

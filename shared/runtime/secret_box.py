@@ -24,14 +24,12 @@ class SecretBox:
 
     def __init__(self, keys: Sequence[str]) -> None:
         try:
-            fernets = [Fernet(key) for key in keys]
+            self._fernets = [Fernet(key) for key in keys]
         except ValueError as error:
             raise SetupError(
                 "HIFI_SECRET_KEYS holds something that is not a key: `hifi secrets new-key`"
                 " prints one; several are separated by commas."
             ) from error
-        self._fernet = MultiFernet(fernets) if fernets else None
-        self._newest = fernets[0] if fernets else None
 
     @classmethod
     def of(cls, listed: str) -> "SecretBox":
@@ -40,19 +38,15 @@ class SecretBox:
 
     @property
     def has_keys(self) -> bool:
-        return self._fernet is not None
+        return bool(self._fernets)
 
     def seal(self, secret: str, *, owner: str) -> Sealed:
-        if self._fernet is None:
-            raise SecretUnavailableError("this process has no HIFI_SECRET_KEYS")
-        token = self._fernet.encrypt(json.dumps([owner, secret]).encode())
+        token = self._fernet().encrypt(json.dumps([owner, secret]).encode())
         return SEALED_PREFIX + token.decode()
 
     def unseal(self, sealed: Sealed, *, owner: str) -> str:
-        if self._fernet is None:
-            raise SecretUnavailableError("this process has no HIFI_SECRET_KEYS")
         try:
-            text = self._fernet.decrypt(sealed.removeprefix(SEALED_PREFIX).encode())
+            text = self._fernet().decrypt(sealed.removeprefix(SEALED_PREFIX).encode())
         except InvalidToken as error:
             raise SecretUnavailableError("none of HIFI_SECRET_KEYS opens the secret") from error
         sealed_for, secret = json.loads(text)
@@ -63,13 +57,16 @@ class SecretBox:
 
     def is_newest(self, sealed: Sealed) -> bool:
         """Whether the first key has sealed it."""
-        if self._newest is None:
-            return False
         try:
-            self._newest.decrypt(sealed.removeprefix(SEALED_PREFIX).encode())
-        except InvalidToken:
+            self._fernets[0].decrypt(sealed.removeprefix(SEALED_PREFIX).encode())
+        except (IndexError, InvalidToken):
             return False
         return True
+
+    def _fernet(self) -> MultiFernet:
+        if not self._fernets:
+            raise SecretUnavailableError("this process has no HIFI_SECRET_KEYS")
+        return MultiFernet(self._fernets)
 
 
 def new_key() -> str:

@@ -1,7 +1,13 @@
-"""Reads a process's settings from its environment; a wrong variable is one sentence and exit 2."""
+"""Reads a process's settings from its environment; a wrong variable is one sentence and exit 2.
+
+What else is wrong outside the code is one sentence and exit 1.
+"""
 
 import ipaddress
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
@@ -9,7 +15,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from shared.runtime import defaults
 from shared.runtime.secret_box import SecretBox
-from shared.runtime.setup_error import SetupError
+from shared.runtime.setup_error import OperatorError, SetupError
 
 S = TypeVar("S", bound=BaseSettings)
 
@@ -29,6 +35,17 @@ class ServiceSettings(BaseSettings):
 
     bootstrap_servers: str = f"{defaults.HOST}:{defaults.KAFKA_PORT}"
     log_level: LogLevel = "info"
+
+
+class SparkServiceSettings(ServiceSettings):
+    """The same for services that run Spark, and show their metrics on a port."""
+
+    # What the service owns: on durable storage, and one owner only.
+    folder: Path
+    # None: the cache that every Hifi command shares.
+    jars_cache: Path | None = None
+    metrics_host: str = defaults.HOST
+    metrics_port: Port
 
 
 class SecretSettings(BaseSettings):
@@ -87,3 +104,12 @@ def read_settings(kind: type[S], *, program: str) -> S:
         problem = str(error)
     sys.stderr.write(f"{program}: {problem}\n")
     sys.exit(_WRONG_USE)
+
+
+@contextmanager
+def operator_errors(program: str) -> Iterator[None]:
+    """End the process with one sentence for the person who runs it."""
+    try:
+        yield
+    except OperatorError as error:
+        sys.exit(f"{program}: {error}")

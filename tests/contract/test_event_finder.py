@@ -11,6 +11,7 @@ from observe.console.page_request import EventFinder
 from shared.event.envelope import event_headers, open_stream_record
 from shared.event.record import Origin, RecordIn, RecordOut
 from shared.event.topics import fixed_specs, stream_spec, stream_topic
+from shared.proof.trail import Trail
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.event_search import EventSearch, FoundEvent, SearchResult
@@ -56,7 +57,9 @@ def fake_ground(stream: str) -> Ground:
         row, stored_at_ms = a_row(stream, event_id), now_ms()
         place = Origin(row.topic, 0, len(fake.found))
         record = RecordIn(place, stored_at_ms, row.key, row.value, row.headers)
-        fake.found[stream, event_id] = FoundEvent(open_stream_record(record), stored_at_ms)
+        fake.found[stream, event_id] = FoundEvent(
+            open_stream_record(record), stored_at_ms, Trail.of([place])
+        )
 
     return Ground(fake, stream, store)
 
@@ -72,7 +75,8 @@ def test_an_event_is_found_by_its_stream_and_id(ground: Ground) -> None:
     ground.store("b")
     (event,) = ground.find("a").found
     assert (event.envelope.stream, event.envelope.event_id) == (ground.stream, "a")
-    assert (event.receipts, event.retries, event.dead, event.is_whole) == ((), (), (), True)
+    trail = event.trail
+    assert (trail.receipts, trail.retries, trail.dead, trail.is_whole) == ([], [], [], True)
 
 
 def test_an_event_that_is_not_there_is_not_found_in_the_whole_log(ground: Ground) -> None:

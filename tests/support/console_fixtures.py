@@ -37,6 +37,7 @@ from shared.proof.overview import (
     StreamView,
 )
 from shared.proof.receipt import Receipt, ReceiptOutcome
+from shared.proof.trail import Trail
 from shared.retry.dead_letter import Letter
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.event_search import FoundEvent, SearchResult
@@ -304,4 +305,4 @@ def found_event(event_id: str, *, value: bytes = b'{"says":"hello"}') -> FoundEv
         receipt, outcome=ReceiptOutcome.DELIVERED, reason="", attempt=2,
         started_at_ms=at_ms + 30_100, ended_at_ms=at_ms + 30_160,
     )  # fmt: skip
-    return FoundEvent(envelope, at_ms + 5, (receipt, delivered))
+    return FoundEvent(envelope, at_ms + 5, Trail({}, [receipt, delivered]))

@@ -2,8 +2,8 @@
 
 import asyncio
 import signal
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,12 +17,11 @@ from deploy.cli.signals import INTERRUPTED, on_signals
 from deploy.local.secret_keys import VARIABLE, secret_keys
 from shared.event.record import Position
 from shared.event.topics import destination_id, stream_topic
-from shared.runtime.java.jars import default_cache, ensure_jars
 from shared.runtime.kafka.config_topic import read_config
 from shared.runtime.kafka.reader import KafkaReader, open_reader
 from shared.runtime.one_owner import own_folder
 from shared.runtime.setup_error import UsageError
-from shared.runtime.spark.session import SparkSettings, start_spark, stop_spark
+from shared.runtime.spark.session import SparkSettings, running_spark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,20 +106,13 @@ async def _offsets_at(reader: KafkaReader, ends: Position, at_ms: int | None) ->
     return {**ends, **await reader.offsets_at(dict.fromkeys(ends, at_ms))}
 
 
-@contextmanager
-def _spark(folder: Path, more: Mapping[str, str]) -> Iterator[SparkSession]:
+def _spark(folder: Path, more: Mapping[str, str]) -> AbstractContextManager[SparkSession]:
     talk.print("Starting Spark ...", style="dim")
-    jars = ensure_jars("spark", cache=default_cache())
-    spark = start_spark(
+    return running_spark(
         SparkSettings(
             name="hifi-replay",
             folder=folder,
-            jars=jars,
             worker_daemon="delivery.spark.worker_daemon",
             more=more,
         )
     )
-    try:
-        yield spark
-    finally:
-        stop_spark(spark)

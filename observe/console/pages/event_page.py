@@ -50,9 +50,9 @@ def steps_of(found: FoundEvent, schedule: RetrySchedule) -> list[TrailStep]:
             (_place(envelope.origin),),
         ),
     ]
-    steps += map(_attempt, found.receipts)
+    steps += map(_attempt, found.trail.receipts)
     delays_s = {retry_topic(tier.name): tier.delay_s for tier in schedule.tiers}
-    for kept in found.retries:
+    for kept in found.trail.retries:
         delay_s = delays_s.get(kept.place.topic, 0.0)
         due_ms = kept.stored_at_ms + round(delay_s * 1000)
         facts = (_place(kept.place), ("due", wording.moment(due_ms)), *_history(kept))
@@ -61,7 +61,7 @@ def steps_of(found: FoundEvent, schedule: RetrySchedule) -> list[TrailStep]:
                  f"Waits {wording.duration(delay_s)} for its next attempt at"
                  f" {kept.envelope.destination_id}", facts)
         )  # fmt: skip
-    for kept in found.dead:
+    for kept in found.trail.dead:
         reason = _header(kept, REASON)
         facts = (_place(kept.place), ("died at", _when(_header(kept, DEAD_AT))), *_history(kept))
         steps.append(
@@ -145,7 +145,7 @@ def _timeline(found: FoundEvent, schedule: RetrySchedule, payload: Safe) -> Safe
         facts_list(facts),
         tag("ol", [_step(step, steps[0].at_ms) for step in steps], class_="timeline"),
         NOTHING
-        if found.is_whole
+        if found.trail.is_whole
         else tag("p", "There may be more: reading took too long to look at all.", class_="warn"),
         payload,
     )

@@ -6,17 +6,12 @@ memory, and Spark has its first micro-batches done in 12 s instead of 33 s on tw
 when a JVM ends in order, so the first run of all pays for it: 3 s for a broker, 8 s for Spark.
 """
 
-from __future__ import annotations
-
 import hashlib
 import shutil
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from pathlib import Path
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from shared.runtime.java.java import Java
+from shared.runtime.java.java import Java
 
 
 class ClassArchive:

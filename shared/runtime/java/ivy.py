@@ -4,22 +4,18 @@ No registry is named here: Ivy knows its own default, and a company with a mirro
 passes an Ivy settings file.
 """
 
-from __future__ import annotations
-
+import re
 import subprocess
+import tempfile
 import threading
-from dataclasses import dataclass
-from importlib.util import find_spec
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from typing import TYPE_CHECKING
 from xml.sax.saxutils import quoteattr
 
+from shared.runtime.java.java import find_java
 from shared.runtime.setup_error import SetupError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from shared.runtime.java.java import Java
 
 # The 46 broker jars took 13 s here; ten minutes is a slow mobile link (0.6 Mbit/s) for 44 MB.
 _FETCH_TIMEOUT_S = 600.0
@@ -30,63 +26,58 @@ _SETTINGS = """<ivysettings>
   <resolvers><ibiblio name="jars" m2compatible="true" usepoms="{poms}"/></resolvers>
 </ivysettings>
 """
+# Where a jar is put: its coordinate can be told from its path.
+_PLACE = "[organisation]/[module]/[revision]/[artifact]-[revision].[ext]"
+# Ivy's line about a finished download: [SUCCESSFUL ] group#artifact;version!file.jar (12ms)
+_FETCHED = re.compile(r"\[SUCCESSFUL \] (.+)#(.+);(.+)!")
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Coordinate:
-    group: str
-    artifact: str
-    version: str
-
-    @classmethod
-    def parse(cls, text: str) -> Coordinate:
-        group, artifact, version = text.split(":")
-        return cls(group, artifact, version)
-
-    def __str__(self) -> str:
-        return f"{self.group}:{self.artifact}:{self.version}"
-
-    @property
-    def file_name(self) -> str:
-        return f"{self.artifact}-{self.version}.jar"
+def file_name(coordinate: str) -> str:
+    """The name of the jar group:artifact:version."""
+    _, artifact, version = coordinate.split(":")
+    return f"{artifact}-{version}.jar"
 
 
-def run_ivy(
-    wanted: Sequence[Coordinate],
+@contextmanager
+def fetched_jars(
+    wanted: Sequence[str],
     *,
-    pattern: str,
-    work: Path,
-    java: Java,
+    folder: Path | None = None,
     settings: Path | None,
     transitive: bool = False,
-    on_line: Callable[[str], None] = lambda _: None,
-) -> None:
-    """Fetch what is wanted to the places that Ivy's `pattern` names; SetupError when it fails."""
-    work.mkdir(parents=True, exist_ok=True)
-    own_settings = work / "ivysettings.xml"
-    own_settings.write_text(_SETTINGS.format(poms=str(transitive).lower()))
-    (work / "ivy.xml").write_text(ivy_xml(wanted, transitive=transitive))
-    argv = [str(java.path), "-Xmx256m", "-Divy.checksums=", "-jar", str(_ivy_jar())]
-    argv += ["-cache", str(work / "cache"), "-settings", str(settings or own_settings)]
-    argv += ["-ivy", str(work / "ivy.xml"), "-confs", "default", "-retrieve", pattern]
-    ivy = subprocess.Popen(
-        argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    deadline = threading.Timer(_FETCH_TIMEOUT_S, ivy.kill)
-    deadline.start()
+    on_line: Callable[[str], object],
+) -> Iterator[list[Path]]:
+    """Fetch what is wanted to a folder that goes with the block; SetupError when it fails.
+
+    Ivy's own cache stands inside, so a bad download is never taken for a good one later.
+    """
+    with tempfile.TemporaryDirectory(dir=folder, prefix="fetch-") as temporary:
+        work = Path(temporary)
+        own_settings = work / "ivysettings.xml"
+        own_settings.write_text(_SETTINGS.format(poms=str(transitive).lower()))
+        (work / "ivy.xml").write_text(ivy_xml(wanted, transitive=transitive))
+        argv = [str(find_java().path), "-Xmx256m", "-Divy.checksums=", "-jar", str(_ivy_jar())]
+        argv += ["-cache", str(work / "cache"), "-settings", str(settings or own_settings)]
+        argv += ["-ivy", str(work / "ivy.xml"), "-confs", "default"]
+        _run([*argv, "-retrieve", f"{work}/jars/{_PLACE}"], on_line)
+        yield sorted(work.glob("jars/*/*/*/*.jar"))
+
+
+def _run(argv: Sequence[str], on_line: Callable[[str], object]) -> None:
     lines: list[str] = []
-    try:
-        assert ivy.stdout is not None
-        for line in ivy.stdout:
-            lines.append(line.rstrip())
-            on_line(lines[-1])
-        code = ivy.wait()
-    finally:
-        deadline.cancel()
-        ivy.kill()
-        ivy.wait()
-        assert ivy.stdout is not None
-        ivy.stdout.close()
+    with subprocess.Popen(
+        argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as ivy:
+        deadline = threading.Timer(_FETCH_TIMEOUT_S, ivy.kill)
+        deadline.start()
+        try:
+            for line in ivy.stdout or ():
+                lines.append(line.rstrip())
+                on_line(lines[-1])
+            code = ivy.wait()
+        finally:
+            deadline.cancel()
+            ivy.kill()
     if code != 0:
         raise SetupError(
             "Set-up needs the package registry once, to fetch jars, and could not reach it or "
@@ -95,14 +86,14 @@ def run_ivy(
         )
 
 
-def ivy_xml(wanted: Sequence[Coordinate], *, transitive: bool) -> str:
+def ivy_xml(wanted: Sequence[str], *, transitive: bool) -> str:
     # A module read without its pom has every artifact in every configuration.
     conf = "default->default" if transitive else "default->*"
     rows = "\n".join(
-        f"    <dependency org={quoteattr(artifact.group)} name={quoteattr(artifact.artifact)} "
-        f"rev={quoteattr(artifact.version)} conf={quoteattr(conf)} "
+        f"    <dependency org={quoteattr(group)} name={quoteattr(artifact)} "
+        f"rev={quoteattr(version)} conf={quoteattr(conf)} "
         f'transitive="{str(transitive).lower()}"/>'
-        for artifact in wanted
+        for group, artifact, version in (coordinate.split(":") for coordinate in wanted)
     )
     return (
         '<ivy-module version="2.0">\n'
@@ -113,16 +104,10 @@ def ivy_xml(wanted: Sequence[Coordinate], *, transitive: bool) -> str:
     )
 
 
-def fetched(line: str) -> Coordinate | None:
+def fetched(line: str) -> str | None:
     """The coordinate in Ivy's line about a finished download, or None for any other line."""
-    words = line.split()
-    if len(words) < 3 or words[0] != "[SUCCESSFUL" or words[1] != "]":  # noqa: PLR2004 - see below
-        # Such a line reads: [SUCCESSFUL ] group#artifact;version!file.jar (12ms)
-        return None
-    group, _, rest = words[2].partition("#")
-    artifact, _, rest = rest.partition(";")
-    version, mark, _ = rest.partition("!")
-    return Coordinate(group, artifact, version) if mark else None
+    match = _FETCHED.search(line)
+    return ":".join(match.groups()) if match else None
 
 
 def last_error(lines: Sequence[str]) -> str:
@@ -135,13 +120,12 @@ def last_error(lines: Sequence[str]) -> str:
 
 
 def _ivy_jar() -> Path:
-    # Only its place is asked for: importing pyspark costs 0.5 s.
-    spec = find_spec("pyspark")
-    folders = spec.submodule_search_locations if spec else None
-    for folder in folders or []:
-        for jar in sorted(Path(folder).glob("jars/ivy-*.jar")):
-            return jar
-    raise SetupError(
-        "pyspark, whose Ivy fetches the jars, is not installed in this environment: "
-        "run `uv sync --all-extras` and try again."
-    )
+    try:
+        # Only its place is asked for: importing pyspark costs 0.5 s.
+        jars = Path(str(distribution("pyspark").locate_file("pyspark/jars")))
+        return next(jars.glob("ivy-*.jar"))
+    except (PackageNotFoundError, StopIteration):
+        raise SetupError(
+            "pyspark, whose Ivy fetches the jars, is not installed in this environment: "
+            "run `uv sync --all-extras` and try again."
+        ) from None

@@ -1,22 +1,18 @@
 """Finds the jars of the lock, and refuses any whose bytes differ from it."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import hashlib
 import os
 import shutil
-import tempfile
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from shared.runtime.java.ivy import Coordinate, fetched, run_ivy
-from shared.runtime.java.java import find_java
+from shared.runtime.java.ivy import fetched, fetched_jars, file_name
 from shared.runtime.setup_error import SetupError
 
 JarSet: TypeAlias = Literal["broker", "spark"]
@@ -27,9 +23,13 @@ _HASH_THREADS = 4
 
 @dataclass(frozen=True, slots=True)
 class LockedJar:
-    coordinate: Coordinate
+    coordinate: str
     sha256: str
     size_bytes: int
+
+    @property
+    def file_name(self) -> str:
+        return file_name(self.coordinate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,44 +51,38 @@ def ensure_jars(
     jar_set: JarSet,
     *,
     cache: Path,
-    on_progress: OnProgress | None = None,
+    on_progress: OnProgress = lambda _: None,
     ivy_settings: Path | None = None,
 ) -> list[Path]:
     """The jars of one set, in lock order; each is checked now, and fetched if it is missing."""
-    locked = read_lock(LOCK_PATH.read_text())[jar_set]
+    locked = read_lock()[jar_set]
     folder = cache / "jars" / jar_set
     if missing_jars(locked, folder=folder):
         with _only_one(cache):
             # Another process may have fetched them while this one waited for its turn.
-            missing = missing_jars(locked, folder=folder)
-            if missing:
+            if missing := missing_jars(locked, folder=folder):
                 report = _report(jar_set, missing, on_progress)
-                _fetch(missing, folder=folder, ivy_settings=ivy_settings, report=report)
-    return [folder / jar.coordinate.file_name for jar in locked]
+                _fetch(missing, folder, ivy_settings, on_line=report)
+    return [folder / jar.file_name for jar in locked]
 
 
-def default_cache(environ: Mapping[str, str] | None = None) -> Path:
+def default_cache() -> Path:
     """$HIFI_CACHE, else hifi under $XDG_CACHE_HOME, else ~/.cache/hifi."""
-    environ = os.environ if environ is None else environ
-    if environ.get("HIFI_CACHE"):
-        return Path(environ["HIFI_CACHE"]).expanduser().absolute()
-    home = environ.get("XDG_CACHE_HOME", "")
+    if own := os.environ.get("HIFI_CACHE"):
+        return Path(own).expanduser().absolute()
+    home = os.environ.get("XDG_CACHE_HOME", "")
     # The XDG standard says that a relative path there must be ignored.
-    if home and Path(home).is_absolute():
+    if Path(home).is_absolute():
         return Path(home) / "hifi"
     return Path.home() / ".cache" / "hifi"
 
 
-def read_lock(text: str) -> dict[JarSet, list[LockedJar]]:
-    data = tomllib.loads(text)
-
-    def jars(jar_set: JarSet) -> list[LockedJar]:
-        return [
-            LockedJar(Coordinate.parse(row["coordinate"]), row["sha256"], row["size_bytes"])
-            for row in data[jar_set]
-        ]
-
-    return {"broker": jars("broker"), "spark": jars("spark")}
+def read_lock() -> dict[str, list[LockedJar]]:
+    """The jars of each set."""
+    return {
+        jar_set: [LockedJar(**row) for row in rows]
+        for jar_set, rows in tomllib.loads(LOCK_PATH.read_text()).items()
+    }
 
 
 def missing_jars(locked: Sequence[LockedJar], *, folder: Path) -> list[LockedJar]:
@@ -104,7 +98,7 @@ def sha256_of(path: Path) -> str:
 
 
 def _is_present(jar: LockedJar, folder: Path) -> bool:
-    path = folder / jar.coordinate.file_name
+    path = folder / jar.file_name
     try:
         actual = sha256_of(path)
     except FileNotFoundError:
@@ -122,58 +116,43 @@ def _check(jar: LockedJar, actual: str, path: Path, *, mend: str) -> None:
 
 
 def _report(
-    jar_set: JarSet, missing: Sequence[LockedJar], on_progress: OnProgress | None
+    jar_set: JarSet, missing: Sequence[LockedJar], on_progress: OnProgress
 ) -> Callable[[str], None]:
     """Turns Ivy's lines into progress: jar k of the n that are missing."""
-    sizes = {jar.coordinate: jar.size_bytes for jar in missing}
-    total, size_total = len(sizes), sum(sizes.values())
-    done = 0
+    awaited = {jar.coordinate: jar.size_bytes for jar in missing}
+    total, size_total = len(awaited), sum(awaited.values())
 
     def read_line(line: str) -> None:
-        nonlocal done
         coordinate = fetched(line)
-        if coordinate not in sizes or on_progress is None:
-            return
-        del sizes[coordinate]
-        done += 1
-        size = size_total - sum(sizes.values())
-        name = coordinate.file_name
-        on_progress(JarProgress(jar_set, name, done, total, size, size_total))
+        if coordinate in awaited:
+            del awaited[coordinate]
+            done, size = total - len(awaited), size_total - sum(awaited.values())
+            name = file_name(coordinate)
+            on_progress(JarProgress(jar_set, name, done, total, size, size_total))
 
     return read_line
 
 
 def _fetch(
     missing: Sequence[LockedJar],
-    *,
     folder: Path,
-    ivy_settings: Path | None,
-    report: Callable[[str], None],
+    settings: Path | None,
+    on_line: Callable[[str], None],
 ) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    java = find_java()
-    # Beside the folder, so that the move into place is a rename within one file system. Ivy's own
-    # cache stands inside: it goes with it, so a bad download is never taken for a good one later.
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix="fetch-") as temporary:
-        staging = Path(temporary)
-        run_ivy(
-            [jar.coordinate for jar in missing],
-            pattern=f"{staging}/[artifact]-[revision].[ext]",
-            work=staging / "ivy",
-            java=java,
-            settings=ivy_settings,
-            on_line=report,
-        )
+    wanted = [jar.coordinate for jar in missing]
+    # Beside the folder, so that the move into place is a rename within one file system.
+    with fetched_jars(wanted, folder=folder.parent, settings=settings, on_line=on_line) as paths:
+        by_name = {path.name: path for path in paths}
         for jar in missing:
-            path = staging / jar.coordinate.file_name
-            if not path.is_file():
+            path = by_name.get(jar.file_name)
+            if path is None:
                 raise SetupError(
                     f"Ivy did not bring {jar.coordinate}: check the Ivy settings, and run again."
                 )
             _check(jar, sha256_of(path), path, mend="the registry sent other bytes: tell its owner")
         for jar in missing:
-            path = staging / jar.coordinate.file_name
-            path.replace(folder / path.name)
+            by_name[jar.file_name].replace(folder / jar.file_name)
 
 
 @contextlib.contextmanager

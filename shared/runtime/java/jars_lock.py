@@ -1,18 +1,11 @@
 """Makes jars.lock from our coordinates: `python -m shared.runtime.java.jars_lock`."""
 
-from __future__ import annotations
-
 import sys
-import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from shared.runtime.java.ivy import Coordinate, run_ivy
-from shared.runtime.java.jars import LOCK_PATH, JarSet, LockedJar, sha256_of
-from shared.runtime.java.java import find_java
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from shared.runtime.java.ivy import fetched_jars
+from shared.runtime.java.jars import LOCK_PATH, LockedJar, sha256_of
 
 # What we choose; everything else in the lock follows from it.
 _BROKER = (
@@ -44,13 +37,13 @@ def main() -> int:
     return 0
 
 
-def lock_text(sets: dict[JarSet, list[LockedJar]]) -> str:
+def lock_text(sets: Mapping[str, Sequence[LockedJar]]) -> str:
     """The lock file: sorted, so that the same choice always gives the same bytes."""
     rows = [
         f'\n[[{name}]]\ncoordinate = "{jar.coordinate}"\n'
         f'sha256 = "{jar.sha256}"\nsize_bytes = {jar.size_bytes}\n'
         for name, jars in sorted(sets.items())
-        for jar in sorted(jars, key=lambda jar: jar.coordinate)
+        for jar in sorted(jars, key=lambda jar: jar.coordinate.split(":"))
     ]
     return _HEADER + "".join(rows)
 
@@ -58,32 +51,22 @@ def lock_text(sets: dict[JarSet, list[LockedJar]]) -> str:
 def _resolve(
     wanted: Sequence[str], *, transitive: bool, ivy_settings: Path | None
 ) -> list[LockedJar]:
-    with tempfile.TemporaryDirectory(prefix="hifi-lock-") as temporary:
-        out = Path(temporary) / "out"
-        run_ivy(
-            [Coordinate.parse(text) for text in wanted],
-            pattern=f"{out}/[organisation]/[module]/[revision]/[artifact]-[revision].[ext]",
-            work=Path(temporary) / "ivy",
-            java=find_java(),
-            settings=ivy_settings,
-            transitive=transitive,
-            on_line=_say,
-        )
-        jars = [_locked(path) for path in sorted(out.glob("*/*/*/*.jar"))]
-    names = [jar.coordinate.file_name for jar in jars]
+    with fetched_jars(
+        wanted,
+        settings=ivy_settings,
+        transitive=transitive,
+        on_line=lambda line: sys.stderr.write(f"{line}\n"),
+    ) as paths:
+        jars = [_locked(path) for path in paths]
+    names = [jar.file_name for jar in jars]
     assert len(set(names)) == len(names), "two jars would have the same file name"
     return jars
 
 
-def _say(line: str) -> None:
-    sys.stderr.write(line + "\n")
-
-
 def _locked(path: Path) -> LockedJar:
-    group, artifact, version = path.parts[-4:-1]
-    coordinate = Coordinate(group, artifact, version)
-    assert coordinate.file_name == path.name, f"{path} is not named after its coordinate"
-    return LockedJar(coordinate, sha256_of(path), path.stat().st_size)
+    jar = LockedJar(":".join(path.parts[-4:-1]), sha256_of(path), path.stat().st_size)
+    assert jar.file_name == path.name, f"{path} is not named after its coordinate"
+    return jar
 
 
 if __name__ == "__main__":

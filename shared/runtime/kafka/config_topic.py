@@ -1,7 +1,5 @@
 """Follows the config topic: config push without a database."""
 
-from collections.abc import Callable
-
 from shared.config.configuration import Configuration
 from shared.event.topics import CONFIG
 from shared.runtime.kafka.topic_feed import TopicFeed
@@ -10,19 +8,8 @@ from shared.runtime.kafka.topic_feed import TopicFeed
 class ConfigFeed(TopicFeed[Configuration]):
     """The newest configuration, kept up to date in the background, whatever happens to Kafka."""
 
-    def __init__(
-        self,
-        bootstrap_servers: str,
-        *,
-        on_change: Callable[[Configuration], None] | None = None,
-    ) -> None:
-        super().__init__(
-            bootstrap_servers,
-            CONFIG,
-            empty=Configuration(),
-            fold=Configuration.apply,
-            on_change=on_change,
-        )
+    def __init__(self, bootstrap_servers: str) -> None:
+        super().__init__(bootstrap_servers, CONFIG, empty=Configuration(), fold=Configuration.apply)
 
     @property
     def configuration(self) -> Configuration:

@@ -14,8 +14,7 @@ from shared.event.envelope import Envelope, open_stream_record
 from shared.event.record import KafkaPartition, Origin, RecordIn
 from shared.event.topics import ACKED, DEAD, RECEIPTS, retry_topic, stream_topic
 from shared.proof.acked import AckedRequest
-from shared.proof.receipt import Receipt
-from shared.proof.trail import Kept, Trail
+from shared.proof.trail import Trail
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.kafka.reader import KafkaReader, open_reader
 
@@ -37,11 +36,7 @@ class FoundEvent:
 
     envelope: Envelope
     stored_at_ms: int
-    receipts: tuple[Receipt, ...] = ()
-    retries: tuple[Kept, ...] = ()
-    dead: tuple[Kept, ...] = ()
-    # False: there was more to read than the time allowed.
-    is_whole: bool = True
+    trail: Trail
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +48,14 @@ class SearchResult:
 
 
 @dataclass(slots=True)
-class _Progress:
-    until_s: float
+class _Walk:
+    """What a walk back through a topic has come by."""
+
     records_read: int = 0
     oldest_ms: int | None = None
+    # Looked at the whole log, or found something.
+    is_done: bool = False
     found: list[tuple[Envelope, int]] = field(default_factory=list)
-
-    @property
-    def is_late(self) -> bool:
-        return time.monotonic() > self.until_s
 
 
 class EventSearch:
@@ -77,19 +71,16 @@ class EventSearch:
     ) -> SearchResult:
         """The newest events of this id, at most `SEARCH_S_MAX` s of reading back."""
         async with self._turn, _open(self._bootstrap_servers) as log:
-            progress = _Progress(time.monotonic() + SEARCH_S_MAX)
-            is_whole = await _walk_back(
-                log, stream_topic(stream), event_id, progress, before_ms=before_ms
-            )
-            events = [
-                await _found_event(log, envelope, stored_at_ms)
-                for envelope, stored_at_ms in progress.found
-            ]
-            return SearchResult(
-                tuple(sorted(events, key=_newest_first)),
-                progress.records_read,
-                None if is_whole else progress.oldest_ms,
-            )
+            walk = await _walk_back(log, stream_topic(stream), event_id, before_ms=before_ms)
+            events: list[FoundEvent] = []
+            for envelope, stored_at_ms in walk.found:
+                trail = await _follow(log, [envelope.origin], stored_at_ms, ())
+                trail.receipts.sort(key=lambda receipt: receipt.started_at_ms)
+                events.append(FoundEvent(envelope, stored_at_ms, trail))
+            # The newest first.
+            events.sort(key=lambda event: (-event.stored_at_ms, -event.envelope.origin.offset))
+            back_to_ms = None if walk.is_done else walk.oldest_ms
+            return SearchResult(tuple(events), walk.records_read, back_to_ms)
 
 
 async def find_request(
@@ -107,16 +98,14 @@ async def find_request(
         )
         request.take(record.value)
 
-    def is_over() -> bool:
-        return request.is_complete
-
     async with _open(bootstrap_servers) as log:
-        spans = await log.spans([ACKED])
-        firsts = await log.offsets_at(dict.fromkeys(spans, since_ms - _CLOCK_SLACK_MS))
-        at = {partition: firsts.get(partition, end) for partition, (_, end) in spans.items()}
+        ends = await log.ends([ACKED])
+        at = {**ends, **await log.offsets_at(dict.fromkeys(ends, since_ms - _CLOCK_SLACK_MS))}
         while True:
-            ranges = {partition: (at[partition], end) for partition, (_, end) in spans.items()}
-            left = await log.range(ranges).each(take, until_s=until_s, is_over=is_over)
+            ranges = {partition: (at[partition], end) for partition, end in ends.items()}
+            left = await log.range(ranges).each(
+                take, until_s=until_s, is_over=lambda: request.is_complete
+            )
             if left:
                 request.read_until_ms = min(
                     newest_ms.get(partition, since_ms) for partition in left
@@ -124,8 +113,7 @@ async def find_request(
             if left or request.is_complete or time.monotonic() > wait_until_s:
                 return request
             await asyncio.sleep(_LOOK_S)
-            at = {partition: end for partition, (_, end) in spans.items()}
-            spans = await log.spans([ACKED])
+            at, ends = ends, await log.ends([ACKED])
 
 
 async def find_trail(
@@ -144,52 +132,37 @@ def _open(bootstrap_servers: str) -> AbstractAsyncContextManager[KafkaReader]:
     return open_reader(bootstrap_servers, request_timeout_ms=_REQUEST_TIMEOUT_MS)
 
 
-def _newest_first(event: FoundEvent) -> tuple[int, int]:
-    return -event.stored_at_ms, -event.envelope.origin.offset
-
-
 async def _walk_back(
-    log: KafkaReader, topic: str, event_id: str, progress: _Progress, *, before_ms: int | None
-) -> bool:
-    """Read chunk by chunk from the end until something is found; False when time ran out."""
+    log: KafkaReader, topic: str, event_id: str, *, before_ms: int | None
+) -> _Walk:
+    """Read chunk by chunk from the end until something is found, or time runs out."""
+    walk, until_s = _Walk(), time.monotonic() + SEARCH_S_MAX
     spans = await log.spans([topic])
     ends = {partition: end for partition, (_, end) in spans.items()}
 
     def look(record: RecordIn) -> None:
-        progress.records_read += 1
-        before, at_ms = progress.oldest_ms, record.timestamp_ms
-        progress.oldest_ms = at_ms if before is None else min(before, at_ms)
+        walk.records_read += 1
+        at_ms = record.timestamp_ms
+        walk.oldest_ms = at_ms if walk.oldest_ms is None else min(walk.oldest_ms, at_ms)
         envelope = open_stream_record(record)
         if envelope.event_id == event_id:
-            progress.found.append((envelope, at_ms))
+            walk.found.append((envelope, at_ms))
 
     if before_ms is not None:
         ends |= await log.offsets_at(dict.fromkeys(spans, before_ms))
-    while not progress.found:
+    while not walk.found:
         ranges = {
             partition: (max(start, ends[partition] - _CHUNK), ends[partition])
             for partition, (start, _) in spans.items()
             if ends[partition] > start
         }
         if not ranges:
-            return True
-        if progress.is_late or await log.range(ranges).each(look, until_s=progress.until_s):
-            return False
+            break
+        if await log.range(ranges).each(look, until_s=until_s):
+            return walk
         ends |= {partition: begin for partition, (begin, _) in ranges.items()}
-    return True
-
-
-async def _found_event(log: KafkaReader, envelope: Envelope, stored_at_ms: int) -> FoundEvent:
-    trail = await _follow(log, [envelope.origin], stored_at_ms, ())
-    trail.receipts.sort(key=lambda receipt: receipt.started_at_ms)
-    return FoundEvent(
-        envelope,
-        stored_at_ms,
-        tuple(trail.receipts),
-        tuple(trail.retries),
-        tuple(trail.dead),
-        trail.is_whole,
-    )
+    walk.is_done = True
+    return walk
 
 
 async def _follow(

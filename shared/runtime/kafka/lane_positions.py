@@ -17,8 +17,8 @@ from aiokafka.protocol.coordination import FindCoordinatorRequest
 
 from shared.event.record import KafkaPartition, Position
 from shared.event.topics import lane_group
-from shared.runtime.checkpoint import by_partition, by_topic
 from shared.runtime.kafka.clients import new_client, start_client
+from shared.runtime.kafka.spark_options import by_partition, by_topic
 from shared.runtime.setup_error import KafkaUnavailableError
 
 log = structlog.get_logger()
@@ -43,19 +43,13 @@ class LanePositions:
         for source in progress["sources"]:
             end = source["endOffset"]
             position |= by_partition((json.loads(end) if isinstance(end, str) else end) or {})
-        with self._lock:
-            self._newest[lane] = position
+        self.enter(lane, position)
 
-    def begin(self, lane: str, position: Position) -> None:
-        """Enter from where a lane goes on: its last life may not have told all that it did."""
+    def enter(self, lane: str, position: Position) -> None:
+        """Enter how far a lane is; nothing is entered of one that has passed nothing."""
         if position:
             with self._lock:
                 self._newest[lane] = position
-
-    @property
-    def has_news(self) -> bool:
-        """Whether something is still to be told."""
-        return bool(self._newest)
 
     async def commit(self) -> None:
         """Tell Kafka; what it does not take now is told the next time."""

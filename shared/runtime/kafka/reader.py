@@ -5,7 +5,6 @@ new follow, ends the one before it.
 """
 
 import asyncio
-import math
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -23,11 +22,6 @@ _POLL_S = 0.3
 _RECORDS_MAX = 500
 # A broker that sends nothing of a range for so long is down.
 _SILENCE_S_MAX = 30.0
-
-
-def never() -> bool:
-    """For ranges that are read to their end."""
-    return False
 
 
 class KafkaReader:
@@ -148,8 +142,8 @@ class RangeRead:
         self,
         take: Callable[[RecordIn], None],
         *,
-        until_s: float = math.inf,
-        is_over: Callable[[], bool] = never,
+        until_s: float,
+        is_over: Callable[[], bool] = lambda: False,
     ) -> set[KafkaPartition]:
         """Show `take` the records until it `is_over`; returns what time did not allow."""
         while self._unread and not is_over():
@@ -169,27 +163,22 @@ class Follow:
 
     async def read(self, *, wait_s: float, records_max: int | None = None) -> list[RecordIn]:
         """The records that have come; if there are none, they may come within `wait_s`."""
-        batches = await self._poll(wait_s, records_max)
+        batches = await self._consumer.getmany(
+            *self._partitions, timeout_ms=round(wait_s * 1000), max_records=records_max
+        )
         return [record_in(record) for records in batches.values() for record in records]
 
     async def values(self, *, wait_s: float) -> dict[str, list[bytes]]:
         """The same as values by topic, which is all that millions of receipts are read for."""
         values: dict[str, list[bytes]] = {}
-        for partition, records in (await self._poll(wait_s, None)).items():
+        batches = await self._consumer.getmany(*self._partitions, timeout_ms=round(wait_s * 1000))
+        for partition, records in batches.items():
             values.setdefault(partition.topic, []).extend(r.value for r in records if r.value)
         return values
 
     async def ends(self) -> dict[KafkaPartition, int]:
         """Where everything that is followed ends now."""
         return _ours(await self._consumer.end_offsets(self._partitions))
-
-    async def _poll(
-        self, wait_s: float, records_max: int | None
-    ) -> Mapping[TopicPartition, list[ConsumerRecord]]:
-        batches: Mapping[TopicPartition, list[ConsumerRecord]] = await self._consumer.getmany(
-            *self._partitions, timeout_ms=round(wait_s * 1000), max_records=records_max
-        )
-        return batches
 
     async def has_reached(self, ends: Position) -> bool:
         """Whether all records before these offsets have been read."""

@@ -1,11 +1,11 @@
-"""Makes the options with which Spark reads from Kafka and writes to it."""
+"""Says in Spark's words how to read from Kafka and write to it, and what a position is."""
 
 import json
+from collections.abc import Mapping
 from typing import Literal
 
-from shared.event.record import Position, Ranges
+from shared.event.record import KafkaPartition, Position, Ranges
 from shared.event.topics import OUTCOME_BYTES_MAX
-from shared.runtime.checkpoint import by_topic, starting_offsets
 from shared.runtime.kafka.connection import spark_connection
 
 # How long Kafka may take to store an outcome before its task fails, and all of it is sent again. A
@@ -68,3 +68,25 @@ def sink_options(bootstrap_servers: str, *, name: str) -> dict[str, str]:
         # A producer of its own: a flush waits for nobody else's records.
         "kafka.client.id": f"hifi-{name}",
     }
+
+
+def by_topic(position: Position) -> dict[str, dict[str, int]]:
+    """A position as Spark's Kafka source writes it, and ours: {topic: {partition: offset}}."""
+    topics: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in position.items():
+        topics.setdefault(topic, {})[str(partition)] = offset
+    return topics
+
+
+def by_partition(topics: Mapping[str, Mapping[str, int]]) -> dict[KafkaPartition, int]:
+    """The other way round."""
+    return {
+        KafkaPartition(topic, int(number)): offset
+        for topic, offsets in topics.items()
+        for number, offset in offsets.items()
+    }
+
+
+def starting_offsets(ends: Position) -> str:
+    """A position as an option of Spark's Kafka source."""
+    return json.dumps(by_topic(ends))

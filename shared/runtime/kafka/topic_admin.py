@@ -3,15 +3,25 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from io import BytesIO
+from typing import Any
 
 from aiokafka.admin import NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import for_code
+from aiokafka.protocol.api import Request, RequestStruct, Response, ResponseHeader_v0
+from aiokafka.protocol.types import (
+    CompactArray,
+    CompactString,
+    Int16,
+    Int32,
+    Schema,
+    TaggedFields,
+)
 
 from shared.event.topic_safety import IN_SYNC_MIN_SAFE, REPLICAS_SAFE, TopicState
 from shared.event.topics import TopicSpec
 from shared.runtime.kafka.clients import KafkaAdmin, new_admin, running
-from shared.runtime.kafka.features import ApiVersionsRequest, finalized_features
 from shared.runtime.setup_error import KafkaUnavailableError
 
 # Leaders are there within 100 ms of a topic's birth unless brokers are missing.
@@ -21,6 +31,12 @@ _LEADERS_LOOK_S = 0.05
 _ALREADY_THERE = 36
 # A broker on the same continent answers metadata within this even while it elects leaders.
 _REQUEST_TIMEOUT_MS = 10_000
+# What aiokafka does not speak: ApiVersions 3, whose answer names the cluster's features (KIP-584).
+_API_VERSIONS = 18
+_FINALIZED_FEATURES_TAG = 2
+_TAGS = ("tags", TaggedFields)
+_TEXT = CompactString("utf-8")
+_FEATURES = CompactArray(("name", _TEXT), ("level", Int16), ("level_min", Int16), _TAGS)
 
 
 @asynccontextmanager
@@ -95,7 +111,14 @@ class TopicAdmin:
         wanted = sorted(set(names) & await self.names())
         if not wanted:
             return {}
-        settings = await self._settings(wanted)
+        responses = await self._client.describe_configs(
+            [ConfigResource(ConfigResourceType.TOPIC, name) for name in wanted]
+        )
+        settings = {
+            resource[3]: {entry[0]: entry[1] for entry in resource[4]}
+            for response in responses
+            for resource in response.resources
+        }
         return {
             topic["topic"]: TopicState(
                 name=topic["topic"],
@@ -122,12 +145,41 @@ class TopicAdmin:
             " see the brokers' logs."
         )
 
-    async def _settings(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
-        responses = await self._client.describe_configs(
-            [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
-        )
-        return {
-            resource[3]: {entry[0]: entry[1] for entry in resource[4]}
-            for response in responses
-            for resource in response.resources
-        }
+
+class ApiVersionsResponse(Response):  # type: ignore[misc]
+    """What a broker can do; the cluster's features are in a tag of it."""
+
+    API_KEY, API_VERSION = _API_VERSIONS, 3
+    SCHEMA = Schema(
+        ("error_code", Int16),
+        ("kinds", CompactArray(("kind", Int16), ("min", Int16), ("max", Int16), _TAGS)),
+        ("throttle_time_ms", Int32),
+        _TAGS,
+    )
+
+
+class _ApiVersions3(RequestStruct):  # type: ignore[misc]
+    API_KEY, API_VERSION, FLEXIBLE_VERSION = _API_VERSIONS, 3, True
+    RESPONSE_TYPE = ApiVersionsResponse
+    SCHEMA = Schema(("software", _TEXT), ("version", _TEXT), _TAGS)
+
+    def parse_response_header(self, answer: BytesIO) -> Any:
+        # The one answer with an old header: who asks does not know yet what the broker can do.
+        return ResponseHeader_v0.decode(answer)
+
+
+class ApiVersionsRequest(Request[_ApiVersions3]):  # type: ignore[misc]
+    """Asks a broker what it can do."""
+
+    API_KEY = _API_VERSIONS
+
+    def build(self, struct: type[_ApiVersions3]) -> _ApiVersions3:
+        return struct("hifi", "hifi", {})
+
+
+def finalized_features(response: ApiVersionsResponse) -> dict[str, int] | None:
+    """Each finalized feature's level; None when the broker refused to say."""
+    if response.error_code:
+        return None
+    raw = response.tags.get(_FINALIZED_FEATURES_TAG)
+    return {name: level for name, level, *_ in _FEATURES.decode(BytesIO(raw))} if raw else {}

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 import structlog
 
-from shared.event.record import Position, RecordIn
+from shared.event.record import Position
 from shared.runtime.kafka.clients import kafka_errors
 from shared.runtime.kafka.reader import Follow, KafkaReader, start_reader
 from shared.runtime.setup_error import SetupError
@@ -38,7 +38,6 @@ class TopicFeed(Generic[T]):
         *,
         empty: T,
         fold: Callable[[T, bytes, bytes | None], T],
-        on_change: Callable[[T], None] | None = None,
     ) -> None:
         self.value = empty
         self._topic = topic
@@ -46,7 +45,6 @@ class TopicFeed(Generic[T]):
         # The value after one more record (key, value); ValueError when the record makes no sense.
         self._fold = fold
         self._bootstrap_servers = bootstrap_servers
-        self._on_change = on_change
         self._reader: KafkaReader | None = None
         self._follow: Follow | None = None
         # Only whoever writes asks for the newest value.
@@ -58,8 +56,12 @@ class TopicFeed(Generic[T]):
 
     async def start(self) -> None:
         """Read what there is, then follow. Returns once everything written so far is known."""
-        with kafka_errors(self._bootstrap_servers):
-            self.value = await self._open()
+        try:
+            with kafka_errors(self._bootstrap_servers):
+                self.value = await self._open()
+        except BaseException:
+            await self._close()
+            raise
         self._task = asyncio.create_task(self._keep_following())
 
     async def stop(self) -> None:
@@ -113,30 +115,19 @@ class TopicFeed(Generic[T]):
 
     async def _open(self) -> T:
         """Follow from the beginning; returns what all records there are amount to."""
-        reader = await start_reader(self._bootstrap_servers)
-        try:
-            follow, value = await self._read_whole(reader)
-        except BaseException:
-            await reader.close()
-            raise
-        self._reader, self._follow = reader, follow
-        self._heard_at_s = monotonic()
-        return value
-
-    async def _read_whole(self, reader: KafkaReader) -> tuple[Follow, T]:
-        spans = await reader.spans([self._topic])
+        self._reader = await start_reader(self._bootstrap_servers)
+        spans = await self._reader.spans([self._topic])
         if not spans:
             raise SetupError(
                 f"Kafka at {self._bootstrap_servers} has no topic {self._topic}: create Hifi's"
                 " topics first (`hifi up` does it), or name another Kafka."
             )
-        follow = reader.follow({partition: begin for partition, (begin, _) in spans.items()})
+        follow = self._reader.follow({where: begin for where, (begin, _) in spans.items()})
         value = self._empty
-        while not await follow.has_reached(
-            {partition: end for partition, (_, end) in spans.items()}
-        ):
+        while not await follow.has_reached({where: end for where, (_, end) in spans.items()}):
             value = await self._take(follow, value)
-        return follow, value
+        self._follow, self._heard_at_s = follow, monotonic()
+        return value
 
     async def _keep_following(self) -> None:
         """Take what comes. If that fails, read all anew: an old value must not pass for a new."""
@@ -149,8 +140,6 @@ class TopicFeed(Generic[T]):
                     value = await self._take(self._follow, self.value)
                 if value != self.value:
                     self.value = value
-                    if self._on_change is not None:
-                        self._on_change(value)
                 pause_s = _PAUSE_S
             except Exception as error:  # noqa: BLE001 - whatever it is, we must follow on
                 log.warning(
@@ -173,15 +162,11 @@ class TopicFeed(Generic[T]):
             self._answered_at_ms = follow.answered_at_ms
             self._heard_at_s = monotonic()
         for record in records:
-            value = self._folded(value, record)
+            try:
+                value = self._fold(value, record.key or b"", record.value)
+            except (ValueError, TypeError) as error:
+                # One bad record must not stop the others; what it is about stays as it was.
+                log.warning(
+                    "feed.record_refused", topic=self._topic, key=str(record.key), error=str(error)
+                )
         return value
-
-    def _folded(self, value: T, record: RecordIn) -> T:
-        try:
-            return self._fold(value, record.key or b"", record.value)
-        except (ValueError, TypeError) as error:
-            # One bad record must not stop the others; what it is about stays as it was.
-            log.warning(
-                "feed.record_refused", topic=self._topic, key=str(record.key), error=str(error)
-            )
-            return value

@@ -11,39 +11,28 @@ import pyarrow as pa
 
 from shared.event.record import Headers, Origin, RecordIn, RecordOut
 
-_HEADERS: pa.DataType = pa.list_(
-    pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
-)
-
 # What Spark's Kafka source gives, less `timestampType`.
-COLUMNS_IN = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
+_TYPES: dict[str, pa.DataType] = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "headers": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+}
+_ARROW_IN = pa.schema(_TYPES)
+COLUMNS_IN = tuple(_TYPES)
 # The same for a source of our own, in Spark's words.
 SCHEMA_IN = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp,"
     " headers array<struct<key: string, value: binary>>"
 )
 # What Spark's Kafka sink takes; the topic column sends each row where it belongs.
+_ARROW_OUT = pa.schema({name: _TYPES[name] for name in ("topic", "key", "value", "headers")})
 SCHEMA_OUT = (
     "topic string, key binary, value binary, headers array<struct<key: string, value: binary>>"
 )
-# The stubs of pyarrow do not know what pa.field returns.
-_FIELDS_IN: list[Any] = [
-    pa.field("key", pa.binary()),
-    pa.field("value", pa.binary()),
-    pa.field("topic", pa.string()),
-    pa.field("partition", pa.int32()),
-    pa.field("offset", pa.int64()),
-    pa.field("timestamp", pa.timestamp("us", tz="UTC")),
-    pa.field("headers", _HEADERS),
-]
-_FIELDS_OUT: list[Any] = [
-    pa.field("topic", pa.string()),
-    pa.field("key", pa.binary()),
-    pa.field("value", pa.binary()),
-    pa.field("headers", _HEADERS),
-]
-ARROW_IN = pa.schema(_FIELDS_IN)
-ARROW_OUT = pa.schema(_FIELDS_OUT)
 
 
 def records_of(rows: pa.RecordBatch | Sequence[RecordIn]) -> Iterator[RecordIn]:
@@ -51,15 +40,14 @@ def records_of(rows: pa.RecordBatch | Sequence[RecordIn]) -> Iterator[RecordIn]:
     if not isinstance(rows, pa.RecordBatch):
         yield from rows
         return
-    batch = rows
     columns = (
-        batch.column("topic").to_pylist(),
-        batch.column("partition").to_pylist(),
-        batch.column("offset").to_pylist(),
-        batch.column("timestamp").cast(pa.int64()).to_pylist(),
-        batch.column("key").to_pylist(),
-        batch.column("value").to_pylist(),
-        headers_of(batch.column("headers")),
+        rows.column("topic").to_pylist(),
+        rows.column("partition").to_pylist(),
+        rows.column("offset").to_pylist(),
+        rows.column("timestamp").cast(pa.int64()).to_pylist(),
+        rows.column("key").to_pylist(),
+        rows.column("value").to_pylist(),
+        headers_of(rows.column("headers")),
     )
     for topic, partition, offset, time_us, key, value, headers in zip(*columns, strict=True):
         yield RecordIn(
@@ -74,33 +62,27 @@ def records_of(rows: pa.RecordBatch | Sequence[RecordIn]) -> Iterator[RecordIn]:
 
 def batch_of(records: Sequence[RecordOut]) -> pa.RecordBatch:
     """An Arrow batch for the Kafka sink."""
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array([record.topic for record in records], pa.string()),
-            pa.array([record.key for record in records], pa.binary()),
-            pa.array([record.value for record in records], pa.binary()),
-            pa.array([record.headers for record in records], _HEADERS),
-        ],
-        schema=ARROW_OUT,
-    )
+    columns = {
+        "topic": [record.topic for record in records],
+        "key": [record.key for record in records],
+        "value": [record.value for record in records],
+        "headers": [record.headers for record in records],
+    }
+    return pa.RecordBatch.from_pydict(columns, _ARROW_OUT)
 
 
 def batch_in(records: Sequence[RecordIn]) -> pa.RecordBatch:
     """An Arrow batch as the Kafka source would give it, for a source of our own."""
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array([record.key for record in records], pa.binary()),
-            pa.array([record.value for record in records], pa.binary()),
-            pa.array([record.origin.topic for record in records], pa.string()),
-            pa.array([record.origin.partition for record in records], pa.int32()),
-            pa.array([record.origin.offset for record in records], pa.int64()),
-            pa.array([record.timestamp_ms * 1000 for record in records], pa.int64()).cast(
-                pa.timestamp("us", tz="UTC")
-            ),
-            pa.array([record.headers for record in records], _HEADERS),
-        ],
-        schema=ARROW_IN,
-    )
+    columns = {
+        "key": [record.key for record in records],
+        "value": [record.value for record in records],
+        "topic": [record.origin.topic for record in records],
+        "partition": [record.origin.partition for record in records],
+        "offset": [record.origin.offset for record in records],
+        "timestamp": [record.timestamp_ms * 1000 for record in records],
+        "headers": [record.headers for record in records],
+    }
+    return pa.RecordBatch.from_pydict(columns, _ARROW_IN)
 
 
 def headers_of(column: Any) -> Iterator[Headers]:

@@ -6,10 +6,9 @@ that the configuration asks for until it is told to stop.
 
 import asyncio
 import signal
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from threading import Thread
 from typing import TypeAlias, TypeVar
@@ -23,19 +22,15 @@ from shared.config.configuration import Configuration
 from shared.event.record import Position
 from shared.flow.flow_record import FlowRecord
 from shared.retry.schedule import RetrySchedule
-from shared.runtime import defaults
-from shared.runtime.java.class_archive import ClassArchive
-from shared.runtime.java.jars import default_cache, ensure_jars
 from shared.runtime.kafka.config_topic import ConfigFeed
 from shared.runtime.kafka.lane_positions import LanePositions
 from shared.runtime.kafka.state_topic import StateFeed
 from shared.runtime.logs import configure_logs
 from shared.runtime.one_owner import own_folder
-from shared.runtime.settings import Port, SecretSettings, ServiceSettings
-from shared.runtime.setup_error import OperatorError
-from shared.runtime.spark.lane_keeper import HoldLane, LaneKeeper, hold_nothing
+from shared.runtime.settings import SecretSettings, SparkServiceSettings, operator_errors
+from shared.runtime.spark.lane_keeper import HoldLane, LaneKeeper
 from shared.runtime.spark.lane_metrics import LaneMetrics
-from shared.runtime.spark.session import SparkSettings, class_archive, start_spark, stop_spark
+from shared.runtime.spark.session import SparkSettings, running_spark
 
 log = structlog.get_logger()
 
@@ -49,15 +44,9 @@ W = TypeVar("W")
 Flows: TypeAlias = Mapping[str, FlowRecord]
 
 
-class LaneDriverSettings(ServiceSettings, SecretSettings):
+class LaneDriverSettings(SparkServiceSettings, SecretSettings):
     """What may be set for either process; a subclass gives the prefix and the defaults."""
 
-    # Checkpoints and scratch space: on durable storage, and one writer only.
-    folder: Path
-    # None: the cache that every Hifi command shares.
-    jars_cache: Path | None = None
-    metrics_host: str = defaults.HOST
-    metrics_port: Port
     # Spark waits for HTTP most of the time; 1 GB holds the lanes of a small machine.
     heap_mb: int = Field(default=1024, ge=512)
     # Tasks at the same time: at least the Kafka partitions of all lanes that must not wait.
@@ -113,32 +102,35 @@ def run_lanes(
     start_lane: Callable[[SparkSession, W, Flows], StreamingQuery],
     wanted_of: Callable[[Configuration, Flows], Mapping[str, W]],
     metrics: LaneMetrics,
-    worker_daemon: str = "pyspark.daemon",
+    worker_daemon: str,
     spark_options: Mapping[str, str] | None = None,
     warm_up: Callable[[SparkSession], None] = lambda _: None,
-    hold_lane: HoldLane = hold_nothing,
+    # Nothing for lanes that nobody else could run.
+    hold_lane: HoldLane = lambda _: nullcontext(),
     can_wait: Callable[[W, W], bool] = lambda _, __: False,
     begins_at: Callable[[W], Position],
 ) -> None:
     """Run until SIGTERM or SIGINT, then drain. A mistake in the set-up ends with one sentence."""
     configure_logs(service=service, level=settings.log_level)
-    try:
-        with own_folder(settings.home, what=service):
-            cache = settings.jars_cache or default_cache()
-            jars = ensure_jars("spark", cache=cache)
-            archive = class_archive(cache, jars, folder=settings.home)
-            spark_settings = replace(
-                _spark_settings(service, settings, jars, archive),
-                worker_daemon=worker_daemon,
-                more=spark_options or {},
-            )
-            metrics.serve(host=settings.metrics_host, port=settings.metrics_port)
-            spark = start_spark(spark_settings)
-            positions = LanePositions(settings.bootstrap_servers)
-            states = StateFeed(settings.bootstrap_servers)
+    spark_settings = SparkSettings(
+        name=f"hifi-{service}",
+        folder=settings.home,
+        cache=settings.jars_cache,
+        slots=settings.slots,
+        heap_mb=settings.heap_mb,
+        worker_daemon=worker_daemon,
+        makes_class_archive=settings.makes_class_archive,
+        more=spark_options or {},
+    )
+    positions = LanePositions(settings.bootstrap_servers)
+    states = StateFeed(settings.bootstrap_servers)
+    with operator_errors(f"hifi {service}"), own_folder(settings.home, what=service):
+        metrics.serve(host=settings.metrics_host, port=settings.metrics_port)
+        with running_spark(spark_settings) as spark:
 
             def start(name: str, lane: W) -> StreamingQuery:
-                positions.begin(name, begins_at(lane))
+                # Its last life may not have told all that it did.
+                positions.enter(name, begins_at(lane))
                 return start_lane(spark, lane, states.flows)
 
             keeper = LaneKeeper[W](
@@ -150,40 +142,18 @@ def run_lanes(
                 drain_s=settings.change_drain_s,
                 stalled_after_s=settings.stall_limit_s,
             )
+
+            def keep(configuration: Configuration) -> None:
+                keeper.keep(wanted_of(configuration, states.flows))
+
+            # Beside the lanes: none of them waits for it.
+            Thread(target=_warm_up, args=(spark, warm_up), name="warm-up", daemon=True).start()
             try:
-                # Beside the lanes: none of them waits for it.
-                Thread(target=_warm_up, args=(spark, warm_up), name="warm-up", daemon=True).start()
-                asyncio.run(_keep(settings, keeper, wanted_of, _Told(positions, states, metrics)))
+                asyncio.run(_keep(settings, keep, positions, states, metrics))
             finally:
                 keeper.drain(drain_s=settings.drain_s)
                 asyncio.run(_tell_last(positions))
-                if stop_spark(spark):
-                    archive.publish()
-    except OperatorError as error:
-        sys.exit(f"hifi {service}: {error}")
     log.info("service.stopped")
-
-
-def _spark_settings(
-    service: str, settings: LaneDriverSettings, jars: Sequence[Path], archive: ClassArchive
-) -> SparkSettings:
-    return SparkSettings(
-        name=f"hifi-{service}",
-        folder=settings.home,
-        jars=jars,
-        slots=settings.slots,
-        heap_mb=settings.heap_mb,
-        jvm_options=archive.options(may_make=settings.makes_class_archive),
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Told:
-    """Who else is told how things go, and where it is read."""
-
-    positions: LanePositions
-    states: StateFeed
-    metrics: LaneMetrics
 
 
 def _warm_up(spark: SparkSession, warm_up: Callable[[SparkSession], None]) -> None:
@@ -198,9 +168,10 @@ def _warm_up(spark: SparkSession, warm_up: Callable[[SparkSession], None]) -> No
 
 async def _keep(
     settings: LaneDriverSettings,
-    keeper: LaneKeeper[W],
-    wanted_of: Callable[[Configuration, Flows], Mapping[str, W]],
-    told: _Told,
+    keep: Callable[[Configuration], None],
+    positions: LanePositions,
+    states: StateFeed,
+    metrics: LaneMetrics,
 ) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -208,21 +179,22 @@ async def _keep(
     feed = ConfigFeed(settings.bootstrap_servers)
     await feed.start()
     # Before the first lane, which goes on from what was known when it ended.
-    await told.states.start()
-    told.metrics.flows_before(told.states.flows)
+    await states.start()
+    metrics.flows_before(states.flows)
     log.info("service.started", metrics_port=settings.metrics_port)
     try:
         while not stop.is_set():
-            flows = told.states.flows
-            await asyncio.to_thread(keeper.keep, wanted_of(feed.configuration, flows))
-            await told.positions.commit()
-            destinations = feed.configuration.destinations
+            await asyncio.to_thread(keep, feed.configuration)
+            await positions.commit()
+            flows, destinations = states.flows, feed.configuration.destinations
             for name in flows.keys() & destinations.keys():
-                told.metrics.flow_known(destinations[name], flows[name])
-            await _wait(stop, _LOOK_S)
+                metrics.flow_known(destinations[name], flows[name])
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_S):
+                    await stop.wait()
     finally:
-        await told.positions.close()
-        await told.states.stop()
+        await positions.close()
+        await states.stop()
         await feed.stop()
 
 
@@ -235,11 +207,3 @@ async def _tell_last(positions: LanePositions) -> None:
         log.info("lane.position_not_told", error="no answer from Kafka")
     finally:
         await positions.close()
-
-
-async def _wait(stop: asyncio.Event, timeout_s: float) -> None:
-    try:
-        async with asyncio.timeout(timeout_s):
-            await stop.wait()
-    except TimeoutError:
-        return

@@ -7,10 +7,10 @@ is made after the micro-batch under way, however long that takes.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Generic, TypeVar
 
 import structlog
@@ -40,12 +40,6 @@ W = TypeVar("W")
 HoldLane = Callable[[str], AbstractContextManager[None]]
 
 
-@contextmanager
-def hold_nothing(_: str) -> Iterator[None]:
-    """For lanes that nobody else could run."""
-    yield
-
-
 @dataclass(slots=True)
 class _Lane(Generic[W]):
     wanted: W
@@ -59,41 +53,34 @@ class _Lane(Generic[W]):
     is_stalled: bool = False
 
 
+@dataclass(eq=False, slots=True)
 class LaneKeeper(Generic[W]):
     """Keeps one query per wanted lane. Called from one thread, twice a second."""
 
-    def __init__(
-        self,
-        start: Callable[[str, W], StreamingQuery],
-        observer: LaneMetrics,
-        *,
-        drain_s: float,
-        stalled_after_s: float,
-        hold: HoldLane = hold_nothing,
-        can_wait: Callable[[W, W], bool] = lambda _, __: False,
-        on_progress: Callable[[str, Mapping[str, Any]], None] = lambda _, __: None,
-    ) -> None:
-        self._start = start
-        self._observer = observer
-        self._hold = hold
-        # Whether a change of what is wanted is worth no micro-batch cut off.
-        self._can_wait = can_wait
-        # Told of the newest micro-batch of a lane, as Spark describes it.
-        self._on_progress = on_progress
-        self._drain_s = drain_s
-        self._stalled_after_s = stalled_after_s
-        self._lanes: dict[str, _Lane[W]] = {}
-        self._ends: dict[str, Future[None]] = {}
-        self._threads = ThreadPoolExecutor(_ENDS_MAX, thread_name_prefix="lane-end")
+    _start: Callable[[str, W], StreamingQuery]
+    _observer: LaneMetrics
+    _: KW_ONLY
+    drain_s: float
+    stalled_after_s: float
+    hold: HoldLane = lambda _: nullcontext()
+    # Whether a change of what is wanted is worth no micro-batch cut off.
+    can_wait: Callable[[W, W], bool] = lambda _, __: False
+    # Told of the newest micro-batch of a lane, as Spark describes it.
+    on_progress: Callable[[str, Mapping[str, Any]], None] = lambda _, __: None
+    _lanes: dict[str, _Lane[W]] = field(default_factory=dict)
+    _ends: dict[str, Future[None]] = field(default_factory=dict)
+    _threads: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(_ENDS_MAX, thread_name_prefix="lane-end")
+    )
 
     def keep(self, wanted: Mapping[str, W]) -> None:
         """Bring what runs closer to what is wanted; never waits for a lane to end."""
         for name, lane in list(self._lanes.items()):
             is_kept = name in wanted and (
-                lane.wanted == wanted[name] or self._can_wait(lane.wanted, wanted[name])
+                lane.wanted == wanted[name] or self.can_wait(lane.wanted, wanted[name])
             )
             if not is_kept:
-                self._begin_end(name, drain_s=self._drain_s)
+                self._begin_end(name, drain_s=self.drain_s)
         self._ends = {name: end for name, end in self._ends.items() if not end.done()}
         for name, lane_wanted in wanted.items():
             if name not in self._ends:
@@ -124,7 +111,7 @@ class LaneKeeper(Generic[W]):
 
     def _start_lane(self, name: str, lane: _Lane[W], now_s: float) -> None:
         try:
-            lane.held.enter_context(self._hold(name))
+            lane.held.enter_context(self.hold(name))
             lane.query = self._start(name, lane.wanted)
         except Exception as error:  # noqa: BLE001 - whatever one lane meets, the others go on
             lane.held.close()
@@ -165,7 +152,7 @@ class LaneKeeper(Generic[W]):
         )
 
     def _set_back(self, lane: _Lane[W], now_s: float) -> None:
-        lane.start_again_s = now_s + min(2.0**lane.deaths - 1, RESTART_WAIT_S_MAX)
+        lane.start_again_s = now_s + min(2.0 ** min(lane.deaths, 6) - 1, RESTART_WAIT_S_MAX)
         lane.deaths += 1
 
     def _note_progress(
@@ -182,8 +169,8 @@ class LaneKeeper(Generic[W]):
                         duration_s=progress["batchDuration"] / 1000,
                     )
             lane.micro_batch_seen = last["batchId"]
-            self._on_progress(name, last)
-        elif not _status(query)["isTriggerActive"]:
+            self.on_progress(name, last)
+        elif not query.status["isTriggerActive"]:
             # Idle, which is progress as well: there is nothing to do.
             lane.progress_s = now_s
         age_s = now_s - lane.progress_s
@@ -191,14 +178,14 @@ class LaneKeeper(Generic[W]):
         self._note_stall(name, lane, query, age_s)
 
     def _note_stall(self, name: str, lane: _Lane[W], query: StreamingQuery, age_s: float) -> None:
-        is_stalled = age_s > self._stalled_after_s
+        is_stalled = age_s > self.stalled_after_s
         if is_stalled and not lane.is_stalled:
             log.error(
                 "lane.stalled",
                 lane=name,
                 no_progress_for_s=round(age_s, 1),
                 # Spark's words for where it stands: reading offsets, processing, committing.
-                doing=_status(query)["message"],
+                doing=query.status["message"],
             )
         elif lane.is_stalled and not is_stalled:
             log.info("lane.goes_on", lane=name)
@@ -218,15 +205,10 @@ class LaneKeeper(Generic[W]):
         with suppress(PySparkException):
             last = query.lastProgress
             if last is not None:
-                self._on_progress(name, last)
+                self.on_progress(name, last)
         self._observer.lane_up(name, is_up=False)
         self._observer.lane_stalled(name, for_s=0)
         log.info("lane.stopped", lane=name, is_drained=is_drained)
-
-
-def _status(query: StreamingQuery) -> dict[str, Any]:
-    status: dict[str, Any] = query.status
-    return status
 
 
 def _first_line(error: object) -> str:

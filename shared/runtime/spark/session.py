@@ -1,16 +1,17 @@
-"""Sets up every Spark session of ours: pins, quiet logs, slots, retries of tasks.
+"""Runs every Spark session of ours: pins, quiet logs, slots, retries of tasks.
 
-The jars are given, not fetched by Spark: they come from the lock file and are checked.
+The jars are not fetched by Spark: they come from the lock file and are checked.
 """
 
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyspark
@@ -20,6 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.util import PythonEvalType
 
 from shared.runtime.java.class_archive import ClassArchive
+from shared.runtime.java.jars import default_cache, ensure_jars
 from shared.runtime.java.java import find_java
 from shared.runtime.kafka.spark_options import sink_options
 from shared.runtime.spark.packed_rows import BATCH_BYTES
@@ -33,17 +35,18 @@ class SparkSettings:
     """What differs between our sessions; everything else is the same for all."""
 
     name: str
+    # What the Python workers are copies of; Spark's own daemon has loaded nothing of ours.
+    worker_daemon: str
     # Scratch space; safe to delete while no session runs.
     folder: Path
-    jars: Sequence[Path]
+    # Where jars and class archives are kept; None: the cache that every Hifi command shares.
+    cache: Path | None = None
     # One for each Kafka partition that is worked on at the same time. They wait for HTTP, not for
     # the processor, so there may be more of them than cores.
     slots: int = 32
     heap_mb: int = 1024
-    # What the Python workers are copies of; Spark's own daemon has loaded nothing of ours.
-    worker_daemon: str = "pyspark.daemon"
-    # More for the JVM's command line, such as a class archive.
-    jvm_options: Sequence[str] = ()
+    # One process of a machine is enough to write the archive that speeds up the next starts.
+    makes_class_archive: bool = False
     # Options of one kind of session; they win over those of all.
     more: Mapping[str, str] = field(default_factory=dict)
 
@@ -55,32 +58,40 @@ _JVM_END_TIMEOUT_S = 20.0
 _SMALL_MACHINE_CORES = 4
 # The quick compiler alone, and the collector without threads of its own.
 _SMALL_MACHINE_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-# Plain local mode never retries a task; with this, four tries as on a cluster.
-_TASK_TRIES = 4
-# Rows per Arrow batch: 20 requests of 500 events to send side by side.
-_ARROW_ROWS = 10_000
-# How often an idle query asks Kafka for new offsets. The default of 10 ms costs a tenth of a core
-# for each query; 50 ms adds 25 ms to the mean latency of an event that meets an idle lane.
-_POLLING_DELAY = "50ms"
 
 
-def start_spark(settings: SparkSettings) -> SparkSession:
-    """Start the session of this process."""
+@contextmanager
+def running_spark(settings: SparkSettings) -> Iterator[SparkSession]:
+    """The session of this process, for as long as the block lasts."""
     settings.folder.mkdir(parents=True, exist_ok=True)
+    cache = settings.cache or default_cache()
+    jars = ensure_jars("spark", cache=cache)
+    own_jars = sorted((Path(pyspark.__file__).parent / "jars").glob("*.jar"))
+    # All our sessions share the archive; a session's folder holds the draft of a new one.
+    archive = ClassArchive(
+        "spark",
+        cache=cache,
+        java=find_java(),
+        jars=[*own_jars, *jars],
+        draft=settings.folder / "classes.jsa",
+    )
     # The workers must be the interpreter that has our packages, whatever PATH says.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     # Spark derives its address from the host name otherwise, which need not resolve.
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    builder = SparkSession.builder.appName(settings.name)
-    for name, value in options(settings).items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    write_files_quickly(session)
-    session.sparkContext.setLogLevel("WARN")
-    return session
+    jvm_options = archive.options(may_make=settings.makes_class_archive)
+    options = _options(settings, jars, jvm_options)
+    session = SparkSession.builder.appName(settings.name).config(map=options).getOrCreate()
+    try:
+        write_files_quickly(session)
+        session.sparkContext.setLogLevel("WARN")
+        yield session
+    finally:
+        if _stop(session):
+            archive.publish()
 
 
-def stop_spark(session: SparkSession) -> bool:
+def _stop(session: SparkSession) -> bool:
     """Stop the session and its JVM; True when the JVM ended in order (and wrote its archive)."""
     gateway = session.sparkContext._gateway  # noqa: SLF001 - pyspark lets go of the JVM otherwise
     assert gateway is not None, "a session that runs has its gateway"
@@ -95,38 +106,26 @@ def stop_spark(session: SparkSession) -> bool:
         return False
 
 
-def spark_class_path() -> list[Path]:
-    """The jars that Spark itself is made of."""
-    return sorted((Path(pyspark.__file__).parent / "jars").glob("*.jar"))
-
-
-def class_archive(cache: Path, jars: Sequence[Path], *, folder: Path) -> ClassArchive:
-    """The archive that all our sessions share; a session's folder holds the draft of a new one."""
-    return ClassArchive(
-        "spark",
-        cache=cache,
-        java=find_java(),
-        jars=[*spark_class_path(), *jars],
-        draft=folder / "classes.jsa",
-    )
-
-
-def options(settings: SparkSettings) -> dict[str, str]:
+def _options(
+    settings: SparkSettings, jars: Sequence[Path], jvm_options: Sequence[str]
+) -> dict[str, Any]:
     """Every option that we set, with its reason."""
     log_options = files("shared.runtime").joinpath("log4j2.properties")
+    is_small_machine = len(os.sched_getaffinity(0)) <= _SMALL_MACHINE_CORES
     return {
-        "spark.master": f"local[{settings.slots},{_TASK_TRIES}]",
+        # Plain local mode never retries a task; with this, four tries as on a cluster.
+        "spark.master": f"local[{settings.slots},4]",
         "spark.driver.memory": f"{settings.heap_mb}m",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": " ".join(
             [
                 f"-Dlog4j2.configurationFile=file:{log_options}",
-                *(_SMALL_MACHINE_OPTIONS if _is_small_machine() else ()),
-                *settings.jvm_options,
+                *(_SMALL_MACHINE_OPTIONS if is_small_machine else ()),
+                *jvm_options,
             ]
         ),
-        "spark.jars": ",".join(str(jar) for jar in settings.jars),
+        "spark.jars": ",".join(str(jar) for jar in jars),
         "spark.local.dir": str(settings.folder / "scratch"),
         "spark.sql.warehouse.dir": str(settings.folder / "warehouse"),
         "spark.ui.enabled": "false",
@@ -143,7 +142,8 @@ def options(settings: SparkSettings) -> dict[str, str]:
         # Over TCP, where Spark leaves Nagle's algorithm on, a small message may wait for the one
         # before it to be acknowledged (docs/tuning.md).
         "spark.python.unix.domain.socket.enabled": "true",
-        "spark.sql.execution.arrow.maxRecordsPerBatch": str(_ARROW_ROWS),
+        # 20 requests of 500 events to send side by side.
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
         # Each task of each micro-batch would write the same few projections as Java text, to find
         # them compiled already: half of what a small task does in the JVM (docs/tuning.md).
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -151,7 +151,10 @@ def options(settings: SparkSettings) -> dict[str, str]:
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.shuffle.partitions": "4",
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.streaming.pollingDelay": _POLLING_DELAY,
+        # How often an idle query asks Kafka for new offsets. The default of 10 ms costs a tenth of
+        # a core for each query; 50 ms adds 25 ms to the mean latency of an event that meets an idle
+        # lane.
+        "spark.sql.streaming.pollingDelay": "50ms",
         "spark.sql.streaming.stopTimeout": "30s",
         # We look twice a second, and a lane makes at most ten micro-batches in that time.
         "spark.sql.streaming.numRecentProgressUpdates": "20",
@@ -159,10 +162,6 @@ def options(settings: SparkSettings) -> dict[str, str]:
         "spark.sql.streaming.minBatchesToRetain": "1000",
         **settings.more,
     }
-
-
-def _is_small_machine() -> bool:
-    return len(os.sched_getaffinity(0)) <= _SMALL_MACHINE_CORES
 
 
 # What a session needs for real-time lanes (ADR 0022): Spark's list of what real time takes does not
@@ -209,9 +208,3 @@ def write_outcomes(
         # pyspark's annotations do not know of real time yet.
         return writer.outputMode("update").trigger(realTime=trigger_interval).start()  # type: ignore[call-overload,no-any-return]
     return writer.trigger(processingTime=trigger_interval).start()
-
-
-def write_outcomes_once(outcomes: DataFrame, *, name: str, bootstrap_servers: str) -> None:
-    """The same for a bounded job; returns when every outcome is stored."""
-    options = sink_options(bootstrap_servers, name=name)
-    outcomes.write.format("kafka").options(**options).save()

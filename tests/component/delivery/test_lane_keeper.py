@@ -129,6 +129,20 @@ def test_a_lane_that_cannot_start_stops_no_other(error: Exception) -> None:
     assert house.seen.restarted == ["bad"]
 
 
+def test_a_lane_that_has_failed_a_thousand_times_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lane_keeper, "RESTART_WAIT_S_MAX", 0.0)
+    house = House()
+    house.refuses["bad"] = ValueError("no")
+    with capture_logs():
+        for _ in range(1_100):
+            house.keeper.keep({"bad": 1})
+    house.refuses.clear()
+    house.keeper.keep({"bad": 1})
+    assert house.seen.lanes_up == {"bad": True}
+
+
 def test_a_dead_lane_lets_go_of_its_checkpoint_and_starts_again() -> None:
     house = House()
     house.keeper.keep({"a": 1})

@@ -17,7 +17,7 @@ from deploy.local.ports import pick_free
 from observe.books_page import BOOKS_PATH, BooksPage, BooksRow
 from shared.proof.balance import Balance
 from shared.runtime.clock import now_ms
-from shared.runtime.kafka.features import ApiVersionsResponse, finalized_features
+from shared.runtime.kafka.topic_admin import ApiVersionsResponse, finalized_features
 from shared.runtime.metrics import Metrics
 from shared.runtime.setup_error import OperatorError
 

@@ -21,7 +21,7 @@ from deploy.local.children import Child
 from shared.config.destination import Destination
 from shared.event.record import KafkaPartition
 from shared.event.topics import stream_topic
-from shared.runtime.checkpoint import position, replay_until
+from shared.runtime.spark.checkpoint import position, replay_until
 from tests.support.scripted_destination import (
     Reply,
     Request,

@@ -25,11 +25,11 @@ def test_positions_are_those_of_a_consumer_group(kafka: Cluster) -> None:
         )
         positions.note("places/too", {"sources": [{"endOffset": {retry_spec.name: {"1": 2}}}]})
         positions.note("places/new", {"sources": [{"endOffset": None}]})
-        positions.begin("places/back", {KafkaPartition("hifi.stream.places", 2): 4})
-        positions.begin("places/new", {})
+        positions.enter("places/back", {KafkaPartition("hifi.stream.places", 2): 4})
+        positions.enter("places/new", {})
         async with asyncio.timeout(60):
             # The first group ever makes Kafka create its topic for them.
-            while positions.has_news:
+            while positions._newest:
                 await positions.commit()
                 await asyncio.sleep(0.1)
         await positions.close()

@@ -13,7 +13,7 @@ from aiokafka import AIOKafkaProducer
 
 from shared.config.destination import Destination
 from shared.event.topics import stream_topic
-from shared.runtime.checkpoint import position
+from shared.runtime.spark.checkpoint import position
 from tests.support.config_records import write_config
 from tests.support.scripted_destination import Reply, scripted_destination
 from tests.support.stack_fixtures import PATIENCE_S, RunningHifi, fetch, wait_until

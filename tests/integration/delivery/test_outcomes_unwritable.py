@@ -9,7 +9,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from shared.config.destination import Destination
 from shared.event.topics import DEAD
-from shared.runtime.checkpoint import position
+from shared.runtime.spark.checkpoint import position
 from tests.support.broker_faults import frozen
 from tests.support.scripted_destination import Reply, always, scripted_destination
 from tests.support.stack_fixtures import PATIENCE_S, RunningHifi, fetch, wait_until

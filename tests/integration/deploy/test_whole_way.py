@@ -8,7 +8,7 @@ import pytest
 from shared.config.destination import Destination
 from shared.event.record import KafkaPartition
 from shared.event.topics import DEAD, retry_topic, stream_topic
-from shared.runtime.checkpoint import replay_until
+from shared.runtime.spark.checkpoint import replay_until
 from tests.support.scripted_destination import Reply, Request, always, in_turn, scripted_destination
 from tests.support.stack_fixtures import PATIENCE_S, TIME_SCALE, RunningHifi, wait_until
 

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from deploy.local.cluster import Cluster
 from observe.audit.audit_run import Audit, AuditOutcome
 from observe.audit.kafka import audit_kafka
-from observe.audit.loop import start_audit_spark
+from observe.audit.loop import audit_spark
 from observe.audit.memory import Memory
 from observe.audit.minutes import Rules
 from observe.audit.signing import Signer, is_signed
@@ -24,10 +24,8 @@ from shared.proof.acked import WILD
 from shared.proof.overview import MinuteState
 from shared.proof.statement import SignedStatement
 from shared.retry.schedule import RetrySchedule
-from shared.runtime.java.jars import default_cache
 from shared.runtime.kafka.reader import open_reader
 from shared.runtime.kafka.topic_admin import topic_admin
-from shared.runtime.spark.session import stop_spark
 from tests.support.audit_seeds import PARTITIONS, Seed, make_seed, tell_positions, write_seeds
 
 TIERS = [tier.name for tier in RetrySchedule().tiers]
@@ -38,9 +36,8 @@ AGE_MS = 20 * 60_000
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    session = start_audit_spark(tmp_path_factory.mktemp("spark"), default_cache(), heap_mb=512)
-    yield session
-    stop_spark(session)
+    with audit_spark(tmp_path_factory.mktemp("spark"), None, heap_mb=512) as session:
+        yield session
 
 
 async def prepare(kafka: Cluster, seeds: Sequence[Seed]) -> None:

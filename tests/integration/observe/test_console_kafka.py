@@ -121,7 +121,7 @@ def test_an_events_way_is_found_among_thousands(kafka: Cluster) -> None:
     )
     result = find(kafka, stream, "e17")
     (found,) = result.found
-    assert found.is_whole
+    assert found.trail.is_whole
     assert found.envelope.origin == late.origin
     assert found.envelope.value == late.value
     said = [step.what.split()[0] for step in steps_of(found, SCHEDULE)]
@@ -131,7 +131,7 @@ def test_an_events_way_is_found_among_thousands(kafka: Cluster) -> None:
     (found,) = find(kafka, stream, "e18").found
     assert [step.what for step in steps_of(found, SCHEDULE)][-1].endswith("status_400")
     (found,) = find(kafka, stream, "e4999").found
-    assert [receipt.outcome for receipt in found.receipts] == [ReceiptOutcome.DELIVERED]
+    assert [receipt.outcome for receipt in found.trail.receipts] == [ReceiptOutcome.DELIVERED]
     nothing = find(kafka, stream, "e5000")
     assert (nothing.found, nothing.back_to_ms, nothing.records_read) == ((), None, 5_000)
 
@@ -150,7 +150,7 @@ def test_an_event_without_an_id_is_found_by_its_coordinates(kafka: Cluster) -> N
     topic = stream_topic(stream)
     write(kafka, stream, [RecordOut(topic, None, b"written past the gateway")])
     (found,) = find(kafka, stream, f"{topic}:0:0").found
-    assert found.receipts == ()
+    assert found.trail.receipts == []
 
 
 def test_a_kafka_that_is_away_is_one_sentence() -> None:

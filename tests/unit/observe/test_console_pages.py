@@ -226,7 +226,8 @@ def test_the_steps_of_an_event_stand_in_their_order() -> None:
     waits = Kept(envelope, place, AT_MS + 100, {})
     dead_headers = {REASON: b"deadline", DEAD_AT: b"%d" % (AT_MS + 90_000)}
     dead = Kept(envelope, place, AT_MS + 90_000, dead_headers)
-    steps = steps_of(replace(found, retries=(waits,), dead=(dead,)), schedule)
+    trail = replace(found.trail, retries=[waits], dead=[dead])
+    steps = steps_of(replace(found, trail=trail), schedule)
     assert [step.what.split()[0] for step in steps] == [
         "POST", "Stored", "Not", "Waits", "Delivered", "Dead",
     ]  # fmt: skip

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.runtime.checkpoint import replay_until, replayed_micro_batch
+from shared.runtime.spark.checkpoint import replay_until, replayed_micro_batch
 
 PLAN = 'v1\n{"batchWatermarkMs":0}\n{"hifi.stream.demo":{"0":7,"1":9}}\n'
 

@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 
 from shared.event.record import KafkaPartition
-from shared.runtime.checkpoint import is_behind, position, set_aside, starting_offsets
+from shared.runtime.kafka.spark_options import starting_offsets
+from shared.runtime.spark.checkpoint import is_behind, position, set_aside
 
 
 def committed(folder: Path, number: int, ends: dict[str, int], *, topic: str = "t") -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.runtime.java.ivy import Coordinate, fetched, ivy_xml, last_error
+from shared.runtime.java.ivy import fetched, ivy_xml, last_error
 from shared.runtime.java.jars import (
     LOCK_PATH,
     JarProgress,
@@ -18,26 +18,25 @@ from shared.runtime.java.jars import (
     read_lock,
 )
 from shared.runtime.java.jars_lock import lock_text
-from shared.runtime.java.java import find_java, java_major, java_version
+from shared.runtime.java.java import find_java, java_version
 from shared.runtime.setup_error import SetupError
 
 _DONE = "\t[SUCCESSFUL ] org.apache.kafka#kafka-clients;4.3.1!kafka-clients.jar (531ms)"
 
 
 def _jar(artifact: str, data: bytes = b"bytes") -> LockedJar:
-    coordinate = Coordinate("org.example", artifact, "1.0")
-    return LockedJar(coordinate, hashlib.sha256(data).hexdigest(), len(data))
+    return LockedJar(f"org.example:{artifact}:1.0", hashlib.sha256(data).hexdigest(), len(data))
 
 
 def test_the_lock_pins_what_the_design_names() -> None:
-    lock = read_lock(LOCK_PATH.read_text())
-    broker = {str(jar.coordinate) for jar in lock["broker"]}
+    lock = read_lock()
+    broker = {jar.coordinate for jar in lock["broker"]}
     assert len(broker) == 46
     assert {
         "org.apache.kafka:kafka_2.13:4.3.1",
         "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",
     } <= broker
-    assert [str(jar.coordinate) for jar in lock["spark"]] == [
+    assert [jar.coordinate for jar in lock["spark"]] == [
         "org.apache.commons:commons-pool2:2.13.1",
         "org.apache.kafka:kafka-clients:3.9.2",
         "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
@@ -46,9 +45,8 @@ def test_the_lock_pins_what_the_design_names() -> None:
 
 
 def test_making_the_lock_from_what_it_says_gives_the_same_bytes() -> None:
-    text = LOCK_PATH.read_text()
-    sets = {name: list(reversed(jars)) for name, jars in reversed(read_lock(text).items())}
-    assert lock_text(sets) == text
+    sets = {name: list(reversed(jars)) for name, jars in reversed(read_lock().items())}
+    assert lock_text(sets) == LOCK_PATH.read_text()
 
 
 def test_only_what_is_not_there_is_missing(tmp_path: Path) -> None:
@@ -70,7 +68,7 @@ def test_a_corrupt_jar_is_named_with_its_mend(tmp_path: Path) -> None:
 
 
 def test_a_finished_download_is_read_from_ivy() -> None:
-    assert fetched(_DONE) == Coordinate("org.apache.kafka", "kafka-clients", "4.3.1")
+    assert fetched(_DONE) == "org.apache.kafka:kafka-clients:4.3.1"
 
 
 @pytest.mark.parametrize(
@@ -82,7 +80,7 @@ def test_other_lines_are_no_download(line: str) -> None:
 
 
 def test_progress_counts_jars_and_bytes() -> None:
-    clients = LockedJar(Coordinate("org.apache.kafka", "kafka-clients", "4.3.1"), "", 900)
+    clients = LockedJar("org.apache.kafka:kafka-clients:4.3.1", "", 900)
     seen: list[JarProgress] = []
     read_line = _report("broker", [clients, _jar("other", b"12345")], seen.append)
     for line in ("downloading x ...", _DONE, _DONE):
@@ -91,7 +89,7 @@ def test_progress_counts_jars_and_bytes() -> None:
 
 
 def test_ivy_is_asked_for_exactly_these_modules() -> None:
-    text = ivy_xml([Coordinate("a.b", "c", "1")], transitive=False)
+    text = ivy_xml(["a.b:c:1"], transitive=False)
     assert (
         '<dependency org="a.b" name="c" rev="1" conf="default-&gt;*" transitive="false"/>' in text
     )
@@ -114,9 +112,13 @@ def test_the_line_with_the_cause_is_quoted() -> None:
     ],
 )
 def test_the_cache_folder_is_where_people_expect_it(
-    environ: dict[str, str], expected: Path
+    environ: dict[str, str], expected: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert default_cache(environ) == expected
+    for name in ("HIFI_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    assert default_cache() == expected
 
 
 @pytest.mark.parametrize(
@@ -129,21 +131,29 @@ def test_the_cache_folder_is_where_people_expect_it(
     ],
 )
 def test_java_says_its_version(text: str, version: str, major: int) -> None:
-    assert java_version(text) == version
-    assert java_major(version) == major
+    assert java_version(text) == (version, major)
 
 
-def test_no_java_is_one_sentence_with_the_install_command(tmp_path: Path) -> None:
+def test_no_java_is_one_sentence_with_the_install_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert java_version("Unable to locate a Java Runtime.") is None
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
     with pytest.raises(SetupError, match=r"Java 17 or newer .* none was found .* apt-get install"):
-        find_java({"PATH": str(tmp_path)})
+        find_java()
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(SetupError, match=r"JAVA_HOME is .*unset JAVA_HOME"):
-        find_java({"JAVA_HOME": str(tmp_path), "PATH": str(tmp_path)})
+        find_java()
 
 
-def test_an_old_java_is_refused_by_its_number(tmp_path: Path) -> None:
+def test_an_old_java_is_refused_by_its_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     java = tmp_path / "java"
     java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.22\"' >&2\n")
     java.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
     with pytest.raises(SetupError, match=rf"Java 17 or newer is needed, and {java} is Java 11"):
-        find_java({"PATH": str(tmp_path)})
+        find_java()
