@@ -109,9 +109,9 @@ def test_nobody_there_is_found_out_quickly_and_costs_no_attempt_after_that(tmp_p
 
 def test_after_an_outage_one_probe_goes_first_and_then_all_of_it_arrives(tmp_path: Path) -> None:
     quick = RetrySchedule().scaled(0.01)  # the breaker opens for 0.3 s
-    with scripted_destination(lambda n, _: Reply(503 if n < 20 else 200)) as destination:
+    with scripted_destination(lambda n, _: Reply(503 if n < 16 else 200)) as destination:
         to = sample(destination, batch_count_max=10)
-        plan = replace(plan_for(to), schedule=quick, flow_folder=tmp_path, time_box_s=8.0)
+        plan = replace(plan_for(to), schedule=quick, flow_folder=tmp_path, time_box_s=20.0)
         outcomes = run(events(500), plan)
         probes = [r for r in destination.requests if len(r.events) == 1]
         assert len(probes) >= 3
