@@ -30,6 +30,8 @@ class Answer:
     status: int
     body: bytes
     headers: tuple[tuple[bytes, bytes], ...] = ()
+    # Whether the same request, sent again, would change nothing.
+    is_final: bool = True
 
     def minimal(self) -> "Answer":
         """The answer without what the caller did not want to read: success needs no body."""
@@ -80,10 +82,12 @@ def answer(
     if counts["spooled"]:
         # A smaller promise than 200, and told as such, however many there are of each.
         body = msgspec.json.encode({"request_id": request_id, "ack": "spool", **members})
-        return Answer(202 if is_taken else 207, body, _RESPOND_ASYNC)
+        is_final = not counts["retry"]
+        return Answer(202 if is_taken else 207, body, _RESPOND_ASYNC, is_final)
     if counts["accepted"] or total == 0:
         status = 200 if is_taken else 207
-        return Answer(status, msgspec.json.encode({"request_id": request_id, **members}))
+        body = msgspec.json.encode({"request_id": request_id, **members})
+        return Answer(status, body, is_final=not counts["retry"])
     if counts["retry"]:
         return Problem(
             "not_stored",

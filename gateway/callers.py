@@ -51,6 +51,8 @@ class Caller:
     streams: frozenset[str] = frozenset()
     # Only from pages of these origins; None: from anywhere, and from no page.
     origins: frozenset[str] | None = None
+    # Until when; None: for ever.
+    expires_at_ms: int | None = None
     # What a signature of the body must be made with; empty when none is asked for.
     signing_key: str = ""
 
@@ -69,15 +71,30 @@ class Caller:
                 "unknown_stream",
                 f"There is no stream {name[:100]!r}; GET /v1/streams lists the ones there are.",
             )
-        if self.streams and name not in self.streams:
-            raise Problem("stream_forbidden", f"This key does not work for the stream {name!r}.")
+        self.check_name(name)
         return stream
 
     def check_operator(self) -> None:
         """Refuse everybody but whoever runs Hifi: an administrator of the default tenant."""
         self.check("admin")
-        if self.tenant != DEFAULT_TENANT:
+        if self.tenant != DEFAULT_TENANT or self.streams:
             raise Problem("scope_missing", "This is done by the operator alone.")
+
+    def check_name(self, stream: str) -> None:
+        """Refuse what is about a stream that the caller's key is not for."""
+        if self.streams and stream not in self.streams:
+            raise Problem("stream_forbidden", f"This key does not work for the stream {stream!r}.")
+
+    def check_grant(self, key: ApiKey) -> None:
+        """Refuse to give out a key that is good for more streams, or for longer, than one's own."""
+        if self.streams and not (key.tenant == self.tenant and set() < key.streams <= self.streams):
+            allowed = ", ".join(sorted(self.streams))
+            detail = f"A key that is for some streams makes keys for those alone: {allowed}."
+            raise Problem("scope_missing", detail, pointer="/streams")
+        ends_ms = self.expires_at_ms
+        if ends_ms is not None and (key.expires_at_ms is None or key.expires_at_ms > ends_ms):
+            detail = f"A key that ends makes keys that end no later: expires_at_ms {ends_ms}."
+            raise Problem("scope_missing", detail, pointer="/expires_at_ms")
 
     def sees(self, stream: Stream) -> bool:
         """Whether a stream is one of the caller's."""
@@ -159,6 +176,7 @@ class Callers:
             scopes=key.scopes,
             streams=key.streams,
             origins=key.origins or None,
+            expires_at_ms=key.expires_at_ms,
             signing_key=secret.signing_key if key.must_sign else "",
         )
 

@@ -1,9 +1,10 @@
 """Answers a repeated Idempotency-Key: with the first answer, after a wait, or with a refusal.
 
-Only final answers are remembered. After an answer that says "not stored" or "unknown" the key is
-open again, so that the same request may be sent once more. What is remembered is this process's
-own and bounded; events without ids get theirs from the key, so that also another process, or this
-one after a restart, makes no new event of a repeated one: only a duplicate that shows its id.
+Only final answers are remembered. After an answer that says "not stored" or "unknown", of all events
+or of some, the key is open again, so that the same request may be sent once more. What is
+remembered is this process's own and bounded; events without ids get theirs from the key, so that
+also another process, or this one after a restart, makes no new event of a repeated one: only a
+duplicate that shows its id.
 """
 
 import hashlib
@@ -77,9 +78,9 @@ class Replays:
             return
         self._byte_count -= entry.byte_count
         entry.is_under_way = False
-        if answer is not None and answer.status in _FINAL:
+        if answer is not None and answer.is_final and answer.status in _FINAL:
             entry.answer = answer
-        elif answer is not None and answer.status < _SERVER_FAULT:
+        elif answer is not None and answer.is_final and answer.status < _SERVER_FAULT:
             # The request was refused before it was one: a corrected one may use the key.
             return
         self._add(scope, entry)

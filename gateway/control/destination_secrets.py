@@ -8,6 +8,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from gateway.problems import Problem, pointer_to
 from shared.config.credentials import change_secrets, secrets_of
@@ -23,6 +24,8 @@ _SECRET_CHARS_MAX = 32_768
 _MARK_HEX = 12
 # Settings that hold secrets: who leaves one out means "as it is", who sends null wants it gone.
 _KEPT_WHEN_LEFT_OUT = ("auth", "client_certificate", "secret_headers", "signing_secrets")
+# What whoever is at the address gets to see, or may act with.
+_SENT = ("auth", "client_certificate", "secret_headers")
 # What becomes part of a header as it is.
 _IN_HEADERS = re.compile(r"(auth\.token|secret_headers\..*)")
 
@@ -40,9 +43,17 @@ def sealed_fields(
     fields = _with_left_out(given, shown(before) if before is not None else {})
     _check_pair(fields, stored, box=box, owner=owner)
     marks = {(_part(path), _mark(sealed)): sealed for path, sealed in stored.items()}
+    is_elsewhere = before is not None and _goes_to(fields) != _goes_to(before.known_fields())
 
     def seal(path: str, value: Any) -> Sealed:
         if _is_mark(value):
+            if is_elsewhere and _part(path) in _SENT:
+                raise Problem(
+                    "secret_changed",
+                    f"{path} was given for another address: send the secret itself for this one,"
+                    " or null if it takes none.",
+                    pointer=pointer_to(path),
+                )
             kept = marks.get((_part(path), str(value["sealed"])))
             if kept is None:
                 raise Problem(
@@ -75,6 +86,23 @@ def sealed_anew(destination: Destination, box: SecretBox) -> Destination:
         return box.seal(box.unseal(secret, owner=destination.id), owner=destination.id)
 
     return Destination.of(change_secrets(destination.to_fields(), seal))
+
+
+def _goes_to(fields: Mapping[str, Any]) -> tuple[object, ...]:
+    """Scheme, host and port of the addresses that secrets are sent to."""
+    auth = fields.get("auth")
+    token_url = auth.get("token_url") if isinstance(auth, dict) else None
+    return _origin(fields.get("url")), _origin(token_url) if token_url else None
+
+
+def _origin(url: object) -> object:
+    try:
+        parts = urlsplit(str(url))
+        port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+    except ValueError:
+        # It is told apart from every other, and refused where the settings are read.
+        return url
+    return parts.scheme, parts.hostname, port
 
 
 def _with_left_out(given: Mapping[str, Any], seen: Mapping[str, Any]) -> dict[str, Any]:

@@ -105,7 +105,9 @@ async def put_key(
         if "secrets" in given:
             raise ConfigError("secrets", "they are made here")
         secrets = [{"hash": secret.hash, "signing_key": secret.signing_key}]
-        return strictly(ApiKey.of({**named(given, id=key), "secrets": secrets}), None)
+        item = strictly(ApiKey.of({**named(given, id=key), "secrets": secrets}), None)
+        caller.check_grant(item)
+        return item
 
     return await _store(plane, key, edit, when, check=check_new, text=text)
 
@@ -117,6 +119,8 @@ async def rotate_key(key: PathName, caller: Admin, plane: Plane, when: When) -> 
     text = _new_text(check(plane.configuration.keys.get(key)).kind, key)
 
     async def edit(before: ApiKey) -> ApiKey:
+        # Its new text is shown to the caller.
+        caller.check_grant(before)
         return before.with_new(secret_from(text, signs=before.must_sign))
 
     return await _store(plane, key, edit, when, check=check, text=text)

@@ -54,6 +54,8 @@ async def put_stream(
         if owned is not None and owned.tenant != caller.tenant:
             raise Problem("stream_in_use", f"The name {stream!r} belongs to somebody else.")
 
+    caller.check_name(stream)
+
     async def edit(before: Stream | None) -> Stream:
         wanted = _read(named(given, name=stream, tenant=caller.tenant), before)
         await plane.store.make_topic(wanted)

@@ -4,6 +4,7 @@ JSON is an object (one event), an array, or {"events": [...]} and nothing else. 
 a body as a whole is a Problem; what is wrong with one event is for gateway.intake.events to say.
 """
 
+import re
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +21,13 @@ Raws = Sequence[bytes | msgspec.Raw]
 # An array of so many bytes cannot have so many elements that it fills the memory (two bytes for
 # each here, 80 there); in a larger one they are read by a decoder that stops in time.
 _HARMLESS_BYTES = 65_536
+# An escaped backslash, a pair of surrogates, or half of one.
+_SURROGATE = re.compile(
+    rb"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    rb"|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
+)
+# Looking at so many takes 5 ms; a body of millions is meant to hurt.
+_SURROGATES_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,20 +60,18 @@ _MAYBE_WRAPPED = msgspec.json.Decoder(_MaybeWrapped)
 
 def find_events(body: bytes, body_format: Format, limits: EventLimits) -> EventSpans:
     """Find the events of a text body. Raises Problem when the body as a whole cannot be taken."""
-    events_max, event_bytes_max = limits.events_max, limits.event_bytes_max
+    events_max = limits.events_max
     try:
         # msgspec does not look into strings that it skips: this does, for every byte.
         if not body.isascii():
             body.decode()
-        match body_format:
-            case Format.NDJSON:
-                spans = _lines(body, events_max)
-            case Format.CLOUD_EVENT:
-                spans = EventSpans([_stripped(body)], "")
-            case Format.CLOUD_EVENTS:
-                spans = EventSpans(_array(body, events_max, event_bytes_max), "/")
-            case _:
-                spans = _json(body, events_max, event_bytes_max)
+        try:
+            spans = _find(body, body_format, limits)
+        except msgspec.DecodeError as error:
+            whole = None if isinstance(error, msgspec.ValidationError) else _with_whole_pairs(body)
+            if whole is None:
+                raise
+            spans = _cut(body, whole, _find(whole, body_format, limits))
     except UnicodeDecodeError as error:
         raise Problem(
             "invalid_utf8", f"Byte {error.start} is not UTF-8: {error.reason}."
@@ -81,6 +87,42 @@ def find_events(body: bytes, body_format: Format, limits: EventLimits) -> EventS
     if len(spans.raws) > events_max:
         raise _too_many(events_max)
     return spans
+
+
+def _find(body: bytes, body_format: Format, limits: EventLimits) -> EventSpans:
+    events_max, event_bytes_max = limits.events_max, limits.event_bytes_max
+    match body_format:
+        case Format.NDJSON:
+            return _lines(body, events_max)
+        case Format.CLOUD_EVENT:
+            return EventSpans([_stripped(body)], "")
+        case Format.CLOUD_EVENTS:
+            return EventSpans(_array(body, events_max, event_bytes_max), "/")
+        case _:
+            return _json(body, events_max, event_bytes_max)
+
+
+def _with_whole_pairs(body: bytes) -> bytes | None:
+    """As long a body without halves of surrogate pairs; None if it has none, or far too many.
+
+    Browsers send such a half for a text that was cut within an emoji. No UTF-8 can hold it, so its
+    event is refused; but where its neighbours begin must be found out.
+    """
+    if not 0 < body.count(b"\\ud") + body.count(b"\\uD") <= _SURROGATES_MAX:
+        return None
+    whole = _SURROGATE.sub(lambda found: b"\\ufffd" if found[1] else found[0], body)
+    return None if whole == body else whole
+
+
+def _cut(body: bytes, whole: bytes, spans: EventSpans) -> EventSpans:
+    """What was found in one body, out of another one in which everything stands where it does."""
+    raws: list[bytes] = []
+    at = whole.find(b"[") if spans.prefix else 0
+    for raw in map(bytes, spans.raws):
+        at = whole.index(raw, at)
+        raws.append(body[at : at + len(raw)])
+        at += len(raw)
+    return EventSpans(raws, spans.prefix)
 
 
 def _json(body: bytes, events_max: int, event_bytes_max: int) -> EventSpans:

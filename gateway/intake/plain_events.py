@@ -53,7 +53,8 @@ class _Timed(msgspec.Struct, gc=False):
 _PLAIN = msgspec.json.Decoder(_Plain)
 _TIMED = msgspec.json.Decoder(_Timed)
 # The tables hold no lengths of longer events; for those, an object each costs little besides.
-_EVENT_BYTES_MAX = len(SMALL) - 2_048
+# The rest of a record is a key, an id of four-byte characters and three headers.
+_EVENT_BYTES_MAX = len(SMALL) - 4_096
 # Attributes and offset delta of each record, encoded in advance. Longer batches take the slow path.
 _ATS = [NO_ATTRIBUTES + at for at in SMALL[:8_192]]
 _ONE_BYTE_ATS = 64

@@ -185,6 +185,64 @@ def test_a_mark_of_another_secret_keeps_nothing(gateway: RunningGateway) -> None
     assert code(elsewhere) == (409, "secret_changed", "/auth/token")
 
 
+OAUTH2 = {
+    "kind": "oauth2",
+    "token_url": "https://tokens.example/token",
+    "client_id": "me",
+    "client_secret": "hunter2",
+}
+ELSEWHERE = [
+    "https://attacker.example/in",
+    "http://shop.example/in",
+    "https://shop.example:8443/in",
+    "https://shop.example.attacker.example/in",
+]
+
+
+@pytest.mark.parametrize("url", ELSEWHERE)
+@pytest.mark.parametrize(
+    ("secret", "pointer"),
+    [
+        ({"auth": {"kind": "bearer", "token": "hunter2"}}, "/auth/token"),
+        ({"auth": OAUTH2}, "/auth/client_secret"),
+        ({"secret_headers": {"x-api-key": "hunter2"}}, "/secret_headers/x-api-key"),
+    ],
+    ids=["token", "oauth2", "header"],
+)
+def test_a_secret_does_not_follow_the_address_to_somebody_else(
+    gateway: RunningGateway,
+    config: FixedConfig,
+    url: str,
+    secret: dict[str, Any],
+    pointer: str,
+) -> None:
+    first = {"url": "https://shop.example/in", **secret}
+    assert gateway.client.put(PATH, json=first).status_code == 201
+    kept, shown = opened(config), gateway.client.get(PATH).json()
+    for moved in ({"url": url}, {**shown, "url": url}):
+        assert code(gateway.client.put(PATH, json=moved)) == (409, "secret_changed", pointer)
+    assert opened(config) == kept
+    # Another path of the same host, the usual port said or not, is nobody else.
+    same = gateway.client.put(PATH, json={"url": "https://SHOP.example:443/other"})
+    assert same.status_code == 200
+    assert opened(config) == kept
+    # Who knows the secret may take it along, and who does not may go without.
+    assert gateway.client.put(PATH, json={"url": url, **secret}).status_code == 200
+    assert opened(config) == kept
+    gone = dict.fromkeys(secret)
+    assert gateway.client.put(PATH, json={"url": first["url"], **gone}).status_code == 200
+    assert opened(config) == {}
+
+
+def test_a_clients_secret_does_not_follow_the_token_service_either(
+    gateway: RunningGateway, config: FixedConfig
+) -> None:
+    assert put(gateway, auth=OAUTH2).status_code == 201
+    moved = {"kind": "oauth2", "token_url": "https://attacker.example/token", "client_id": "me"}
+    assert code(put(gateway, auth=moved)) == (409, "secret_changed", "/auth/client_secret")
+    assert opened(config) == {"auth.client_secret": "hunter2"}
+
+
 def test_sealed_text_from_outside_is_only_text(
     gateway: RunningGateway, config: FixedConfig
 ) -> None:

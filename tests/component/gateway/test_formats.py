@@ -3,6 +3,7 @@
 import gzip
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -254,6 +255,51 @@ def test_after_an_unknown_outcome_the_same_key_sends_again_with_the_same_ids(
     publisher.fate = Fate.STORED
     assert post(gateway, b"[{}]", idempotency_key="key-2").status_code == 200
     assert [event.id for event in publisher.stored(TOPIC)] == [first.json()["results"][0]["id"]]
+
+
+def test_after_a_part_was_not_stored_the_same_key_sends_again(
+    gateway: RunningGateway, publisher: FakePublisher
+) -> None:
+    publisher.fates["late"] = Fate.NOT_STORED
+    body = b'[{"id":"first"},{"id":"late"}]'
+    assert post(gateway, body, idempotency_key="key-9").status_code == 207
+    publisher.fates.clear()
+    again = post(gateway, body, idempotency_key="key-9")
+    assert again.status_code == 200
+    assert "idempotency-replayed" not in again.headers
+    assert {event.id for event in publisher.stored(TOPIC)} == {"first", "late"}
+    replayed = post(gateway, body, idempotency_key="key-9")
+    assert replayed.headers["idempotency-replayed"] == "true"
+
+
+HALF = b'{"id":"half","says":"\\ud83d and \\\\ud83d"}'
+WELL = [b'{"id":"a","says":"\\ud83d\\ude00 \\\\ud83d"}', b'{ "id": "b" }']
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [
+        (b"[%b ,\n%b, %b]" % (WELL[0], HALF, WELL[1]), "application/json"),
+        (b'{"events": [%b,%b,%b]}' % (WELL[0], HALF, WELL[1]), "application/json"),
+        (b"\n".join((WELL[0], HALF, WELL[1])), "application/x-ndjson"),
+    ],
+)
+def test_half_a_surrogate_pair_spoils_its_own_event_and_no_other(
+    gateway: RunningGateway, publisher: FakePublisher, body: bytes, content_type: str
+) -> None:
+    answer = post(gateway, body, content_type=content_type)
+    assert answer.status_code == 207, answer.text
+    (rejected,) = answer.json()["results"]
+    assert (rejected["index"], rejected["code"]) == (1, "invalid_json")
+    # What was sent is stored byte for byte.
+    assert sorted(event.value for event in publisher.stored(TOPIC)) == sorted(WELL)
+
+
+def test_halves_without_end_are_refused_at_once(gateway: RunningGateway) -> None:
+    body = b"[%b]" % b",".join([b'{"says":"%b"}' % (b"\\ud83d" * 10_000)] * 50)
+    begun_s = time.monotonic()
+    assert post(gateway, body).status_code == 400
+    assert time.monotonic() - begun_s < 0.5
 
 
 def test_a_key_whose_first_request_is_under_way_is_409(

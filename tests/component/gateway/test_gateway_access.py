@@ -45,11 +45,14 @@ def key(key_id: str, **fields: Any) -> ApiKey:
     return ApiKey(key_id, (secret_from(text, signs=fields.get("must_sign", False)),), **fields)
 
 
+LATER_MS = 4_000_000_000_000
 KEYS = [
     key("writer"),
     key("admin", scopes=frozenset({"admin"})),
     key("acme-admin", scopes=frozenset({"admin", "write"}), tenant="acme"),
     key("narrow", streams=frozenset({"hits"})),
+    key("narrow-admin", scopes=frozenset({"admin"}), streams=frozenset({"orders"})),
+    key("ending-admin", scopes=frozenset({"admin"}), expires_at_ms=LATER_MS),
     key("expired", expires_at_ms=1),
     key("signer", must_sign=True),
     key("metered", tenant="acme"),
@@ -180,6 +183,33 @@ def test_keys_and_quotas_are_made_by_those_in_charge(gateway: RunningGateway) ->
     assert gateway.client.put("/v1/tenants/acme", headers=ours, json={}).status_code == 201
     listed = gateway.client.get("/v1/keys", headers=theirs).json()["keys"]
     assert {found["tenant"] for found in listed} == {"acme"}
+
+
+def test_a_key_makes_no_key_that_is_good_for_more(gateway: RunningGateway) -> None:
+    narrow, ending = bearer("narrow-admin"), bearer("ending-admin")
+
+    def make(headers: dict[str, str], **fields: Any) -> tuple[int, str]:
+        return code(gateway.client.put("/v1/keys/new", headers=headers, json=fields))
+
+    for streams in ([], ["hits"], ["orders", "hits"]):
+        assert make(narrow, streams=streams) == (403, "scope_missing")
+    assert make(narrow, streams=["orders"], tenant="acme") == (403, "scope_missing")
+    for ends_ms in (None, LATER_MS + 1):
+        assert make(ending, expires_at_ms=ends_ms) == (403, "scope_missing")
+    # Nor does it see a new text of one that is.
+    for headers in (narrow, ending):
+        rotated = gateway.client.post("/v1/keys/writer/rotate", headers=headers)
+        assert code(rotated) == (403, "scope_missing")
+    assert code(gateway.client.put("/v1/streams/new", headers=narrow, json={})) == (
+        403,
+        "stream_forbidden",
+    )
+    assert code(gateway.client.put("/v1/tenants/acme", headers=narrow, json={}))[0] == 403
+    fields = {"streams": ["orders"], "scopes": ["write"]}
+    made = gateway.client.put("/v1/keys/new", headers=narrow, json=fields)
+    assert made.status_code == 201
+    until = gateway.client.put("/v1/keys/new2", headers=ending, json={"expires_at_ms": LATER_MS})
+    assert until.status_code == 201
 
 
 def test_a_quota_that_is_used_up_is_429_and_the_headers_say_when(

@@ -80,8 +80,6 @@ def test_bytes_are_untouched(body: bytes, values: list[bytes]) -> None:
         (b"[{a:1}]", "invalid_json"),
         (b'[{"a":"\x01"}]', "invalid_json"),
         (b'[{"a":"\\x"}]', "invalid_json"),
-        (b'[{"a":"\\ud800"}]', "invalid_json"),
-        (b'[{"a":"\\udc00 "}]', "invalid_json"),
         (b'{"a":NaN}', "invalid_json"),
         (b'{"events":[{"a":NaN}]}', "invalid_json"),
         (b"\xef\xbb\xbf[]", "invalid_json"),

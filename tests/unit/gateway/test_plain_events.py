@@ -144,3 +144,30 @@ def test_records_laid_out_at_once_are_those_laid_out_one_by_one(
     half = len(batches) // 2
     assert counts[0] == counts[1]
     assert batches[:half] == batches[half:]
+
+
+def test_the_largest_plain_event_has_its_record() -> None:
+    """With the longest id, key and trace: what is more is read one by one."""
+    limits = EventLimits(events_max=10, event_bytes_max=1_000_000)
+    context = Context(
+        id_base="request",
+        accepted_at_ms=1_700_000_000_000,
+        key=b"k" * 1_024,
+        traceparent="00-" + "a" * 32 + "-" + "b" * 16 + "-01",
+    )
+    start = json.dumps({"id": "\U0001f600" * 256}, ensure_ascii=False).encode()[:-1]
+    was_plain = False
+    for size in range(12_000, 16_400, 100):
+        event = start + b', "text": "' + b"x" * (size - len(start) - 12) + b'"}'
+        body = b"[%b,%b]" % (event, event)
+        found = find_events(body, Format.JSON, limits)
+        parsed = read_plain(found, body, context=context, limits=limits)
+        if parsed is None:
+            continue
+        was_plain = True
+        assert isinstance(parsed.events, PlainEvents)
+        packed = parsed.events.pack(first=0, room=1_000_000)
+        assert packed is not None
+        parts, count, byte_count = packed
+        assert (count, byte_count) == (2, len(b"".join(parts)))
+    assert was_plain
