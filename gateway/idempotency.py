@@ -1,7 +1,7 @@
 """Answers a repeated Idempotency-Key: with the first answer, after a wait, or with a refusal.
 
-Only final answers are remembered. After an answer that says "not stored" or "unknown", of all events
-or of some, the key is open again, so that the same request may be sent once more. What is
+Only final answers are remembered. After an answer that says "not stored" or "unknown", of some
+events or of all, the key is open again, so that the same request may be sent once more. What is
 remembered is this process's own and bounded; events without ids get theirs from the key, so that
 also another process, or this one after a restart, makes no new event of a repeated one: only a
 duplicate that shows its id.

@@ -16,6 +16,7 @@ import time
 from dataclasses import dataclass
 from typing import NoReturn
 
+import structlog
 import uvloop
 
 from deploy.cli.printing import talk
@@ -26,8 +27,14 @@ from shared.runtime.http_server import listening
 from shared.runtime.logs import configure_logs
 from shared.runtime.setup_error import OperatorError, SetupError
 
-# A worker that dies is started again after this; one that dies at once must not spin.
-_RESTART_S = 0.1
+log = structlog.get_logger()
+
+# A worker that dies is started again after this, twice as long each time if it does not live long;
+# one that dies at once must not spin.
+_RESTART_S, _RESTART_S_MAX = 0.1, 10.0
+_LIVED_S = 60.0
+# How a worker ends that says why itself, and how one that met a fault of ours.
+_COULD_NOT, _FAULT = 1, 70
 # How often the workers are looked at.
 _LOOK_S = 0.05
 _PR_SET_PDEATHSIG = 1
@@ -61,8 +68,11 @@ class _GatewayWorker:
     settings: Settings
     pid: int | None = None
     due_at_s: float = 0.0
+    started_at_s: float = 0.0
+    wait_s: float = _RESTART_S
 
     def start(self) -> None:
+        self.started_at_s = time.monotonic()
         supervisor = os.getpid()
         pid = os.fork()
         if pid == 0:
@@ -78,11 +88,13 @@ class _GatewayWorker:
         status = self.ended()
         if status is None:
             return
-        if status > 0:
+        if status == _COULD_NOT:
             # It has said why: a port, a setting, no Kafka. Another would say the same.
             raise SetupError(f"gateway worker {self.nth} could not go on: its reason stands above.")
         talk.print(f"gateway worker {self.nth} ended ({status}) and is started again")
-        self.due_at_s = time.monotonic() + _RESTART_S
+        has_lived = time.monotonic() - self.started_at_s > _LIVED_S
+        self.wait_s = _RESTART_S if has_lived else min(2 * self.wait_s, _RESTART_S_MAX)
+        self.due_at_s = time.monotonic() + self.wait_s
 
     def ended(self) -> int | None:
         """The exit code once it has ended, minus the signal's number if one ended it."""
@@ -96,7 +108,7 @@ class _GatewayWorker:
 
 def _be_worker(settings: Settings, supervisor: int) -> NoReturn:
     """What the forked process does with its life."""
-    status = 1
+    status = _FAULT
     try:
         if sys.platform == "linux":
             # Without a supervisor nobody would ever stop us; and it may be gone by now.
@@ -108,8 +120,13 @@ def _be_worker(settings: Settings, supervisor: int) -> NoReturn:
             runner.run(serve_until_told(settings))
         status = 0
     except OperatorError as error:
+        status = _COULD_NOT
         sys.stderr.write(f"hifi gateway: {error}\n")
         sys.stderr.flush()
+    except Exception:
+        # Nobody above us would say it.
+        log.exception("gateway.failed")
+        sys.stdout.flush()
     finally:
         # Not through the supervisor's own cleaning up.
         os._exit(status)

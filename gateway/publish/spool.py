@@ -7,6 +7,7 @@ sent, with the ids they had: at least once, after those that came meanwhile.
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -103,17 +104,23 @@ class Spool:
         """Send what is spooled whenever Kafka takes it, until cancelled."""
         while True:
             await asyncio.sleep(_LOOK_S)
-            if self.publisher.problem is not None:
-                continue
-            async with self._lock:
-                if self._filling is not None:
-                    self._full.append(self._filling)
-                    self._filling = None
-            await asyncio.to_thread(self._look)
-            for file in list(self._full):
-                if await self._drain(file):
-                    self._full.remove(file)
-                    file.remove()
+            if self.publisher.problem is None:
+                try:
+                    await self._send_all()
+                except OSError as error:
+                    # The disk is in trouble; what Kafka takes need not wait for it.
+                    log.warning("spool.not_read", error=str(error))
+
+    async def _send_all(self) -> None:
+        async with self._lock:
+            if self._filling is not None:
+                self._full.append(self._filling)
+                self._filling = None
+        await asyncio.to_thread(self._look)
+        for file in list(self._full):
+            if await self._drain(file):
+                self._full.remove(file)
+                file.remove()
 
     def stop(self) -> None:
         """Let go of the files: they stay for whoever comes next."""
@@ -130,11 +137,13 @@ class Spool:
         ours = {file.path for file in self._files()}
         folder_bytes = 0
         for path in sorted(self.folder.glob(f"*{SUFFIX}")):
-            file = None if path in ours else SpoolFile.found(path)
-            if file is not None:
-                log.warning("spool.found", path=str(path), events=file.event_count)
-                self._full.append(file)
-            folder_bytes += path.stat().st_size if path.exists() else 0
+            # Another process may have sent and removed it meanwhile.
+            with suppress(FileNotFoundError):
+                file = None if path in ours else SpoolFile.found(path)
+                if file is not None:
+                    log.warning("spool.found", path=str(path), events=file.event_count)
+                    self._full.append(file)
+                folder_bytes += path.stat().st_size
         self._folder_bytes = folder_bytes
 
     async def _put(self, topic: str, events: Sequence[Event], request: Request) -> str | None:

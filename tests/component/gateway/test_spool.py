@@ -232,3 +232,35 @@ def test_a_folder_that_cannot_be_is_one_sentence(tmp_path: Path, publisher: Fake
     spool = Spool(tmp_path / "file" / "spool", bytes_max=1, publisher=publisher)
     with pytest.raises(SetupError, match="HIFI_GATEWAY_SPOOL is "):
         spool.start()
+
+
+def test_trouble_in_the_folder_does_not_end_the_sending(
+    spool: Spool, publisher: FakePublisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process may remove its file while we look; a disk may fail and be well again."""
+    troubles = [FileNotFoundError("gone"), PermissionError("not now")]
+
+    def found(path: Path) -> SpoolFile | None:
+        if troubles:
+            raise troubles.pop(0)
+        return original(path)
+
+    original = SpoolFile.found
+    left = SpoolFile.made(spool.folder)
+    one = Event("a", None, b"{}", b"", 0)
+    left.append([frame(TOPIC, [one], Request("r", 1, 1))], 1)
+    left.close()
+    monkeypatch.setattr(SpoolFile, "found", found)
+    monkeypatch.setattr("gateway.publish.spool._LOOK_S", 0.01)
+
+    async def run() -> None:
+        sending = asyncio.create_task(spool.run())
+        async with asyncio.timeout(10):
+            while not publisher.stored(TOPIC):
+                assert not sending.done()
+                await asyncio.sleep(0.01)
+        sending.cancel()
+
+    asyncio.run(run())
+    assert not troubles
+    assert [event.id for event in publisher.stored(TOPIC)] == ["a"]
