@@ -5,6 +5,7 @@ import socket
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from gateway.problems import Problem
 from gateway.settings import Settings
 from shared.config.access import ApiKey, Tenant, new_text, secret_from, signature, signing_key_of
 from shared.config.configuration import Configuration, Stream
@@ -188,14 +190,12 @@ def test_keys_and_quotas_are_made_by_those_in_charge(gateway: RunningGateway) ->
 def test_a_key_makes_no_key_that_is_good_for_more(gateway: RunningGateway) -> None:
     narrow, ending = bearer("narrow-admin"), bearer("ending-admin")
 
-    def make(headers: dict[str, str], **fields: Any) -> tuple[int, str]:
-        return code(gateway.client.put("/v1/keys/new", headers=headers, json=fields))
-
+    put = partial(gateway.client.put, "/v1/keys/new")
     for streams in ([], ["hits"], ["orders", "hits"]):
-        assert make(narrow, streams=streams) == (403, "scope_missing")
-    assert make(narrow, streams=["orders"], tenant="acme") == (403, "scope_missing")
-    for ends_ms in (None, LATER_MS + 1):
-        assert make(ending, expires_at_ms=ends_ms) == (403, "scope_missing")
+        assert code(put(headers=narrow, json={"streams": streams})) == (403, "scope_missing")
+    assert code(put(headers=narrow, json={"tenant": "acme"})) == (403, "scope_missing")
+    later = {"expires_at_ms": LATER_MS + 1}
+    assert code(put(headers=ending, json=later)) == (403, "scope_missing")
     # Nor does it see a new text of one that is.
     for headers in (narrow, ending):
         rotated = gateway.client.post("/v1/keys/writer/rotate", headers=headers)
@@ -203,11 +203,10 @@ def test_a_key_makes_no_key_that_is_good_for_more(gateway: RunningGateway) -> No
     new = gateway.client.put("/v1/streams/new", headers=narrow, json={})
     assert code(new) == (403, "stream_forbidden")
     assert code(gateway.client.put("/v1/tenants/acme", headers=narrow, json={}))[0] == 403
-    fields = {"streams": ["orders"], "scopes": ["write"]}
-    made = gateway.client.put("/v1/keys/new", headers=narrow, json=fields)
-    assert made.status_code == 201
-    until = gateway.client.put("/v1/keys/new2", headers=ending, json={"expires_at_ms": LATER_MS})
-    assert until.status_code == 201
+    least = {"streams": ["orders"], "scopes": ["write"]}
+    assert gateway.client.put("/v1/keys/a", headers=narrow, json=least).status_code == 201
+    same = {"expires_at_ms": LATER_MS}
+    assert gateway.client.put("/v1/keys/b", headers=ending, json=same).status_code == 201
 
 
 def test_a_quota_that_is_used_up_is_429_and_the_headers_say_when(
@@ -379,8 +378,6 @@ def test_an_object_that_makes_no_sense_is_400(
 
 
 def test_no_store_is_503_and_nothing_is_pretended(gateway: RunningGateway) -> None:
-    from gateway.problems import Problem  # noqa: PLC0415 - for this test only
-
     gateway.store.problem = Problem("kafka_unavailable", "away", headers=((b"retry-after", b"2"),))
     response = gateway.client.put("/v1/streams/fresh", headers=bearer("admin"), json={})
     assert code(response) == (503, "kafka_unavailable")
