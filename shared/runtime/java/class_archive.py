@@ -13,6 +13,8 @@ from pathlib import Path
 
 from shared.runtime.java.java import Java
 
+_KEPT = 3
+
 
 class ClassArchive:
     """The archive for one Java and one list of jars; the kind names the file."""
@@ -42,13 +44,15 @@ class ClassArchive:
         return []
 
     def publish(self) -> None:
-        """Put a finished draft into the cache, and drop the ones made for older jars."""
+        """Put a finished draft into the cache, and drop all others but the last two."""
         if not self._draft.is_file():
             return
         self._path.parent.mkdir(parents=True, exist_ok=True)
         # Data folder and cache may be on two file systems; only a rename within one is atomic.
         copy = self._path.with_name(f"{self._path.name}.{self._draft.stat().st_ino}")
         shutil.move(self._draft, copy)
-        for old in self._path.parent.glob(f"{self._kind}-*.jsa"):
-            old.unlink(missing_ok=True)
         copy.replace(self._path)
+        # They are of older jars, or of another checkout that shares the cache.
+        known = self._path.parent.glob(f"{self._kind}-*.jsa")
+        for old in sorted(known, key=lambda path: path.stat().st_mtime)[:-_KEPT]:
+            old.unlink(missing_ok=True)

@@ -51,8 +51,9 @@ class SparkSettings:
     more: Mapping[str, str] = field(default_factory=dict)
 
 
-# A JVM that writes its class archive takes 8 s on two busy cores; any other one takes 1 s.
-_JVM_END_TIMEOUT_S = 20.0
+# A JVM that writes its class archive takes 8 s on two cores, and 20 s if they have other work: one
+# that is cut short would be tried again at each start. Any other one takes 1 s.
+_JVM_END_TIMEOUT_S = 45.0
 # On so few cores the optimizing compiler takes them from the work that it should speed up
 # (docs/tuning.md).
 _SMALL_MACHINE_CORES = 4

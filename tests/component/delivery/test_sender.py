@@ -5,6 +5,7 @@ import socket
 import struct
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -316,11 +317,14 @@ def test_a_peer_that_resets_as_soon_as_it_is_connected_is_a_failure_like_others(
 
 
 def test_a_fault_of_ours_is_a_value_and_a_line_in_the_log(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("a bug")
 
+    lines: list[tuple[str, str]] = []
+    log = SimpleNamespace(exception=lambda event, destination: lines.append((event, destination)))
     monkeypatch.setattr(RequestBuilder, "post", fail)
+    monkeypatch.setattr("delivery.http.sender.log", log)
     assert send("http://127.0.0.1:9/") == Failed(Failure.INTERNAL, "RuntimeError")
-    assert "delivery.exchange_failed" in capsys.readouterr().out
+    assert lines == [("delivery.exchange_failed", "demo/to")]
