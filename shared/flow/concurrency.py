@@ -26,6 +26,8 @@ STEP_UP_RATE = 1.05
 # request in ten seconds that is refused costs nobody anything.
 HOLD_MS_MIN, HOLD_MS_MAX = 1_000, 10_000
 HOLD_ANSWERS = 10
+# A refusal that asks for a second's peace costs a second: it is risked less often.
+HOLD_WAITS = 40
 # A destination that fails at any pace is not made well by a slower one. At one request a second
 # W is one again, and stays so for a minute, twice as long each time.
 SLOWEST_PER_MS = 0.001
@@ -60,6 +62,8 @@ class Sample:
     is_ok: bool
     # A timeout, a 5xx, a connection that was not to be had, or a 429.
     is_congested: bool
+    # For how long the destination wants no other one, if it says so.
+    wait_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,8 @@ class Window:
     # The congested ones without another one in between: up to now, and the most.
     row: int = 0
     longest_row: int = 0
+    # The longest wait that was asked for.
+    wait_ms: float = 0.0
     # Somebody would have sent more if W had let him.
     was_full: bool = False
     # Of the answers, by size of batch: how many, and their latencies' sum.
@@ -79,7 +85,8 @@ class Window:
 
     @property
     def is_congested(self) -> bool:
-        return 0 < self.congested_count >= CONGESTED_FRACTION * self.request_count
+        is_much = 0 < self.congested_count >= CONGESTED_FRACTION * self.request_count
+        return is_much or self.wait_ms > 0
 
     @property
     def is_storm(self) -> bool:
@@ -166,6 +173,7 @@ def _with_sample(window: Window, sample: Sample) -> Window:
         congested_count=window.congested_count + sample.is_congested,
         row=row,
         longest_row=max(row, window.longest_row),
+        wait_ms=max(sample.wait_ms, window.wait_ms),
         answers=answers,
     )
 
@@ -186,7 +194,7 @@ def _closed(state: Concurrency, window: Window, *, limit_max: int, now_ms: int) 
     is_late = excess_ms >= deviation_ms
     if window.is_congested or is_late:
         is_storm = window.is_storm or excess_ms >= 2 * deviation_ms
-        return _lowered(state, is_storm=is_storm, takes_none=not window.answers, now_ms=now_ms)
+        return _lowered(state, window, is_storm=is_storm, now_ms=now_ms)
     if back_to:
         return replace(state, limit=min(back_to, float(limit_max)))
     if window.was_full and state.limit > LIMIT_START and now_ms >= state.look_at_ms:
@@ -202,16 +210,16 @@ def _closed(state: Concurrency, window: Window, *, limit_max: int, now_ms: int) 
     return replace(state, limit=min(grown, float(limit_max)))
 
 
-def _lowered(state: Concurrency, *, is_storm: bool, takes_none: bool, now_ms: int) -> Concurrency:
+def _lowered(state: Concurrency, window: Window, *, is_storm: bool, now_ms: int) -> Concurrency:
     """The state after W was too much."""
     limit = state.limit
-    if limit > 1 and (takes_none or (is_storm and limit > COARSE_FROM)):
+    if limit > 1 and (not window.answers or (is_storm and limit > COARSE_FROM)):
         less = max(1.0, math.floor(DECREASE * limit))
     elif limit > COARSE_FROM:
         less = limit - 1
     elif limit > 1:
         less = max(1.0, _whole_between((DECREASE if is_storm else STEP_DOWN) * limit, limit))
-    elif not is_storm:
+    elif not is_storm and not window.wait_ms:
         # Failures now and then come at any pace.
         less = limit
     elif now_ms < state.given_up_until_ms:
@@ -220,7 +228,10 @@ def _lowered(state: Concurrency, *, is_storm: bool, takes_none: bool, now_ms: in
         less = limit * DECREASE
     if less == limit:
         return state
-    if less < SLOWEST_PER_MS * state.mean_ms:
+    slowest = SLOWEST_PER_MS * state.mean_ms
+    if less < slowest and window.wait_ms:
+        less = min(limit, slowest)
+    elif less < slowest:
         given_up_ms = min(max(2 * state.given_up_ms, GIVEN_UP_MS_MIN), GIVEN_UP_MS_MAX)
         until_ms = now_ms + given_up_ms
         state = replace(state, given_up_until_ms=until_ms, given_up_ms=given_up_ms)
@@ -229,6 +240,7 @@ def _lowered(state: Concurrency, *, is_storm: bool, takes_none: bool, now_ms: in
     was_tried = known is not None and limit <= max(known + 1, STEP_UP * known)
     hold_ms = min(2 * state.hold_ms, HOLD_MS_MAX) if was_tried else 0
     hold_ms = max(hold_ms, HOLD_MS_MIN, round(HOLD_ANSWERS * state.mean_ms))
+    hold_ms = max(hold_ms, round(HOLD_WAITS * window.wait_ms))
     state = replace(state, doubling_max=less, hold_ms=hold_ms, hold_until_ms=now_ms + hold_ms)
     return _changed(state, less, now_ms)
 

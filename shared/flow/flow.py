@@ -275,20 +275,19 @@ def after_attempt(
     else:
         breaker = breakers.refused(flow.breaker) if is_failure else flow.breaker
     flow = replace(flow, breaker=breaker)
-    flow = _gated(flow, ended, is_at_limit=is_at_limit, now_ms=now_ms, roll=roll)
+    asked_s = _asked_s(ended, now_ms=now_ms)
+    flow = _gated(flow, ended, asked_s, is_at_limit=is_at_limit, now_ms=now_ms, roll=roll)
     flow = _judged(flow, limits, ended, now_ms=now_ms, roll=roll)
+    if was_shut and ended.is_probe and is_ok:
+        return replace(flow, held_at_ms=0, concurrency=recovered(flow.concurrency))
     if was_shut:
-        is_back = ended.is_probe and is_ok
-        return (
-            replace(flow, held_at_ms=0, concurrency=recovered(flow.concurrency))
-            if is_back
-            else flow
-        )
+        return flow
     sample = Sample(
         latency_ms=ended.latency_ms,
         event_count=ended.event_count,
         is_ok=is_ok,
         is_congested=is_at_limit or (is_failure and not ended.verdict.is_config_fault),
+        wait_ms=1000 * (asked_s or 0.0),
     )
     concurrency = sampled(flow.concurrency, sample, limit_max=limits.to.parallel_max, now_ms=now_ms)
     return replace(flow, concurrency=concurrency)
@@ -332,26 +331,37 @@ def _is_at_limit(flow: Flow, ended: Ended, *, now_ms: int) -> bool:
     return is_refusal and not verdict.is_config_fault and now_ms - since_ms <= span_ms
 
 
-def _gated(flow: Flow, ended: Ended, *, is_at_limit: bool, now_ms: int, roll: float) -> Flow:
+def _gated(
+    flow: Flow, ended: Ended, asked_s: float | None, *, is_at_limit: bool, now_ms: int, roll: float
+) -> Flow:
     """The rate gate and the retry tokens after a request."""
     if ended.verdict.outcome is Outcome.OK:
-        gate = took(flow.gate, event_count=ended.event_count, now_ms=now_ms)
+        gate = took(flow.gate)
         tokens = min(RETRY_TOKENS_MAX, flow.retry_tokens + RETRY_REFUND)
         return replace(flow, gate=gate, retry_tokens=tokens)
-    if ended.verdict.outcome is Outcome.RECOVERABLE and isinstance(ended.attempt, Responded):
-        asked_wait = parse_retry_after(ended.attempt.retry_after, now_ms=now_ms)
-        asked_s = None if asked_wait is None else asked_wait.clamped_s
-        if asked_s is None and is_at_limit:
-            return replace(flow, gate=refused(flow.gate, now_ms=now_ms))
-        if asked_s is not None or ended.attempt.status == TOO_MANY_REQUESTS:
-            gate = throttled(flow.gate, asked_s=asked_s, now_ms=now_ms, roll=roll)
-            return replace(flow, gate=gate)
-    return flow
+    if asked_s is None and is_at_limit:
+        return replace(flow, gate=refused(flow.gate, now_ms=now_ms))
+    if asked_s is None and _status(ended.attempt) != TOO_MANY_REQUESTS:
+        return flow
+    return replace(flow, gate=throttled(flow.gate, asked_s=asked_s, now_ms=now_ms, roll=roll))
+
+
+def _status(attempt: Attempt) -> int | None:
+    return attempt.status if isinstance(attempt, Responded) else None
+
+
+def _asked_s(ended: Ended, *, now_ms: int) -> float | None:
+    """For how long the destination wants no request."""
+    attempt = ended.attempt
+    if ended.verdict.outcome is not Outcome.RECOVERABLE or not isinstance(attempt, Responded):
+        return None
+    asked = parse_retry_after(attempt.retry_after, now_ms=now_ms)
+    return None if asked is None else asked.clamped_s
 
 
 def _judged(flow: Flow, limits: SendLimits, ended: Ended, *, now_ms: int, roll: float) -> Flow:
     """Whether the destination is to be held or disabled after a request."""
-    status = ended.attempt.status if isinstance(ended.attempt, Responded) else None
+    status = _status(ended.attempt)
     is_unwanted = status == GONE or (
         isinstance(ended.attempt, Responded) and ended.attempt.directive is WebhookDirective.DISABLE
     )

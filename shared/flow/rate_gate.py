@@ -1,17 +1,11 @@
-"""Limits a destination's events per second, by what its owner set and by what it asked for.
+"""Lets events through at the rate that a destination's owner set, and none while it wants peace.
 
-A 429, or a Retry-After, closes the gate until the time that was asked for. Then it opens at nine
-tenths of the last good rate and gives a tenth more per window, until the cap has no meaning left.
+A 429, or a Retry-After, closes the gate until the time that was asked for. How fast it may go after
+that is found out as how many requests at once it takes is (shared.flow.concurrency).
 """
 
 from dataclasses import dataclass, replace
 
-# Rate limits are counted per second or per minute; a rate over five seconds is seen by both.
-WINDOW_MS = 5_000
-REOPEN_FRACTION = 0.9
-GROWTH = 1.1
-# At twice what it began with, a cap is gone: eight windows without a 429.
-GONE_FACTOR = 2.0
 # After a 429 that asks for nothing: a second, doubled by each further one without a success.
 CLOSED_S_MIN = 1.0
 CLOSED_S_MAX = 60.0
@@ -34,56 +28,37 @@ class RateGate:
     # Closed for so short a time that nobody need hear of it.
     blinks_until_ms: int = 0
     refusals_in_row: int = 0
-    # Events per second; 0 while nothing is known against more.
-    cap_per_s: float = 0.0
-    cap_gone_per_s: float = 0.0
     # The bucket: below zero, a batch took more than was there, and the next one waits for it.
     tokens: float = 0.0
     tokens_at_ms: int = 0
-    window_started_at_ms: int = 0
-    window_events: int = 0
-    good_per_s: float = 0.0
 
 
-def rate_of(gate: RateGate, set_per_s: float | None) -> float | None:
-    """Events per second, by the stricter of owner and destination; None is no limit."""
-    if not gate.cap_per_s:
-        return set_per_s
-    return gate.cap_per_s if set_per_s is None else min(gate.cap_per_s, set_per_s)
-
-
-def opens_at_ms(gate: RateGate, set_per_s: float | None, *, now_ms: int) -> int:
+def opens_at_ms(gate: RateGate, rate: float | None, *, now_ms: int) -> int:
     """When the next request may go; now or earlier, if it may."""
     if now_ms < gate.closed_until_ms:
         return gate.closed_until_ms
     # A clock that was set back makes no blink longer.
     if now_ms < gate.blinks_until_ms <= now_ms + 1000 * BLINK_S_MAX:
         return gate.blinks_until_ms
-    rate = rate_of(gate, set_per_s)
     if rate is None:
         return now_ms
     tokens = _filled(gate, rate, now_ms)
     return now_ms if tokens > 0 else now_ms + max(1, round(-tokens / rate * 1000))
 
 
-def spent(gate: RateGate, set_per_s: float | None, *, event_count: int, now_ms: int) -> RateGate:
+def spent(gate: RateGate, rate: float | None, *, event_count: int, now_ms: int) -> RateGate:
     """The gate after these events have gone through it."""
-    rate = rate_of(gate, set_per_s)
     if rate is None:
         return gate
     tokens = _filled(gate, rate, now_ms) - event_count
     return replace(gate, tokens=tokens, tokens_at_ms=now_ms)
 
 
-def took(gate: RateGate, *, event_count: int, now_ms: int) -> RateGate:
-    """The gate after the destination has taken these events."""
-    rolled = _rolled(gate, now_ms)
-    return replace(
-        rolled,
-        window_events=rolled.window_events + event_count,
-        throttles_in_row=0,
-        refusals_in_row=0,
-    )
+def took(gate: RateGate) -> RateGate:
+    """The gate after the destination has taken a request."""
+    if not gate.throttles_in_row and not gate.refusals_in_row:
+        return gate
+    return replace(gate, throttles_in_row=0, refusals_in_row=0)
 
 
 def throttled(gate: RateGate, *, asked_s: float | None, now_ms: int, roll: float) -> RateGate:
@@ -95,22 +70,7 @@ def throttled(gate: RateGate, *, asked_s: float | None, now_ms: int, roll: float
     if now_ms < gate.closed_until_ms:
         # Others that were under way hear the same; once is enough to slow down for.
         return replace(gate, closed_until_ms=until_ms)
-    elapsed_s = max((now_ms - gate.window_started_at_ms) / 1000, 1.0)
-    good_per_s = max(gate.good_per_s, gate.window_events / elapsed_s)
-    cap_per_s = max(REOPEN_FRACTION * good_per_s, 1.0)
-    return replace(
-        gate,
-        closed_until_ms=until_ms,
-        throttles_in_row=gate.throttles_in_row + 1,
-        cap_per_s=cap_per_s,
-        cap_gone_per_s=GONE_FACTOR * max(good_per_s, 1.0),
-        # Opens with a single batch, not with a second's worth.
-        tokens=1.0,
-        tokens_at_ms=until_ms,
-        window_started_at_ms=until_ms,
-        window_events=0,
-        good_per_s=good_per_s,
-    )
+    return replace(gate, closed_until_ms=until_ms, throttles_in_row=gate.throttles_in_row + 1)
 
 
 def refused(gate: RateGate, *, now_ms: int) -> RateGate:
@@ -132,23 +92,3 @@ def _filled(gate: RateGate, rate: float, now_ms: int) -> float:
         # Never used, or used by a clock that has since been set back.
         return burst if not gate.tokens_at_ms else min(gate.tokens, burst)
     return min(burst, gate.tokens + rate * (now_ms - gate.tokens_at_ms) / 1000)
-
-
-def _rolled(gate: RateGate, now_ms: int) -> RateGate:
-    """The gate in the window of now; what a full window showed is kept."""
-    elapsed_ms = now_ms - gate.window_started_at_ms
-    if 0 <= elapsed_ms < WINDOW_MS:
-        return gate
-    cap_per_s = gate.cap_per_s * GROWTH
-    if cap_per_s >= gate.cap_gone_per_s:
-        cap_per_s = 0.0
-    return replace(
-        gate,
-        cap_per_s=cap_per_s,
-        # An idle destination has no rate to remember; a window that just ended has.
-        good_per_s=gate.window_events * 1000 / elapsed_ms
-        if WINDOW_MS <= elapsed_ms < 2 * WINDOW_MS
-        else 0.0,
-        window_started_at_ms=now_ms,
-        window_events=0,
-    )

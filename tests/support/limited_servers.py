@@ -12,6 +12,11 @@ from shared.retry.attempt import Responded
 _REFUSAL_MS = 5.0
 
 
+def asks_for_a_second(server: "LimitedServer") -> "LimitedServer":
+    """The same, but each refusal asks to be left alone for a second."""
+    return _AskingServer(server)
+
+
 class LimitedServer(Protocol):
     """Answers a request that comes at some millisecond, and says how long that takes."""
 
@@ -105,3 +110,15 @@ class Failing:
     def could_do(self, seconds: float) -> float:
         """With one request at once."""
         return (1 - self.part) * seconds * 1000 / self.answer_ms
+
+
+@dataclass
+class _AskingServer:
+    server: LimitedServer
+
+    def answer(self, at_ms: float) -> tuple[Responded, float]:
+        attempt, took_ms = self.server.answer(at_ms)
+        return (attempt if attempt.status == 200 else Responded(attempt.status, "1")), took_ms
+
+    def could_do(self, seconds: float) -> float:
+        return self.server.could_do(seconds)

@@ -24,7 +24,14 @@ from shared.flow.flow import (
 )
 from shared.retry.attempt import Responded, classify
 from shared.retry.schedule import RetrySchedule
-from tests.support.limited_servers import AtOnce, Failing, Knee, LimitedServer, PerSecond
+from tests.support.limited_servers import (
+    AtOnce,
+    Failing,
+    Knee,
+    LimitedServer,
+    PerSecond,
+    asks_for_a_second,
+)
 from tests.support.samples import NOW_MS
 
 # In that time the limit is found.
@@ -121,6 +128,10 @@ KNOWN: dict[str, tuple[LimitedServer, int, int]] = {
     "100 a second, 429": (PerSecond(100, 50, 429, dice()), 16, 1),
     "knee at 10, half as long again": (Knee(10, 100, 1.5, dice()), 32, 1),
     "knee at 10, a tenth as long again": (Knee(10, 100, 1.1, dice()), 32, 1),
+    "20 a second, 429 for 1 s": (asks_for_a_second(PerSecond(20, 10, 429, dice())), 4, 1),
+    "100 a second, 429 for 1 s": (asks_for_a_second(PerSecond(100, 50, 429, dice())), 16, 1),
+    "2 at once, 429 for 1 s": (asks_for_a_second(AtOnce(lambda _: 2, 100, 429, dice())), 4, 4),
+    "5 at once, 503 for 1 s": (asks_for_a_second(AtOnce(lambda _: 5, 100, 503, dice())), 16, 1),
     "slow start": (AtOnce(lambda s: max(1, min(10, s / 3)), 100, 503, dice()), 16, 1),
     "4 or 8 at once by turns": (AtOnce(lambda s: 4 + 4 * (s // 30 % 2), 100, 503, dice()), 16, 1),
 }
