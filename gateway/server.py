@@ -3,7 +3,7 @@
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -27,13 +27,8 @@ from shared.runtime.setup_error import SetupError
 log = structlog.get_logger()
 
 
-async def serve(
-    settings: Settings,
-    *,
-    stop: asyncio.Event,
-    on_started: Callable[[int, int], None] = lambda _port, _metrics_port: None,
-) -> None:
-    """Run a gateway until `stop` is set, then drain it. `on_started` gets the two ports."""
+async def serve(settings: Settings, *, stop: asyncio.Event) -> None:
+    """Run a gateway until `stop` is set, then drain it."""
     with (
         _front(settings) as front,
         _listening(settings, settings.metrics_port, "HIFI_GATEWAY_METRICS_PORT") as back,
@@ -48,10 +43,7 @@ async def serve(
         try:
             if not await _finished_before(stop, _start(settings, publisher, feed)):
                 return
-            sockets = (front, back)
-            await _serve_until(
-                stop, settings, publisher, feed, sockets=sockets, on_started=on_started
-            )
+            await _serve_until(stop, settings, publisher, feed, sockets=(front, back))
         finally:
             await feed.stop()
             await publisher.stop()
@@ -84,7 +76,6 @@ async def _serve_until(
     feed: ConfigFeed,
     *,
     sockets: tuple[socket.socket, socket.socket],
-    on_started: Callable[[int, int], None],
 ) -> None:
     front, back = sockets
     ports = front.getsockname()[1], back.getsockname()[1]
@@ -116,7 +107,6 @@ async def _serve_until(
                 meaning="whoever reaches this address may send and administer",
             )
         log.info("gateway.started", host=settings.host, port=ports[0], metrics_port=ports[1])
-        on_started(*ports)
         await stop.wait()
         log.info("gateway.draining")
         readiness.is_draining = True

@@ -10,6 +10,8 @@ import json
 import time
 from collections import deque
 from dataclasses import asdict, dataclass
+from importlib.resources import files
+from string import Template
 from typing import Any
 
 import uvicorn
@@ -69,8 +71,8 @@ class SampleDestination:
         table = f"<table>{_HEADS}{''.join(map(_row, self.last))}</table>" if self.last else _NONE
         events = "event arrived" if self.count == 1 else "events arrived"
         return HTMLResponse(
-            _PAGE.format(
-                title=SAMPLE_TITLE, kept=_KEPT, count=self.count, events=events, table=table
+            _PAGE.substitute(
+                title=SAMPLE_TITLE, kept=_KEPT, count=f"{self.count:,}", events=events, table=table
             )
         )
 
@@ -102,60 +104,7 @@ def _wanted_status(event: Any, *, is_first: bool) -> int | None:
     return wanted if isinstance(wanted, int) and 300 <= wanted <= 599 else None  # noqa: PLR2004
 
 
-# Refreshing by script keeps the reader's place; without scripts the page asks every 2 s.
-_PAGE = """<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width">
-<meta name="color-scheme" content="light dark">
-<link rel="icon" href="data:,">
-<noscript><meta http-equiv="refresh" content="2"></noscript>
-<title>{title}</title>
-<style>
-  :root {{ --ink: #1c2024; --quiet: #60646c; --line: #e4e5e9; --paper: #fcfcfd; --card: #fff;
-          --maybe: #8f5b00; --maybe-paper: #fff3d6 }}
-  @media (prefers-color-scheme: dark) {{
-    :root {{ --ink: #edeef0; --quiet: #a5a9b1; --line: #2e3135; --paper: #111113; --card: #18191b;
-            --maybe: #ffca16; --maybe-paper: #302008 }} }}
-  * {{ box-sizing: border-box }}
-  body {{ margin: 0 auto; max-width: 72rem; padding: 2.5rem 1.5rem; background: var(--paper);
-         color: var(--ink); font: 15px/1.5 system-ui, sans-serif }}
-  h1 {{ margin: 0; font-size: 1.05rem; font-weight: 600 }}
-  p {{ margin: .25rem 0 0; color: var(--quiet) }}
-  .count {{ margin: 1.5rem 0 1.25rem; font-size: 2.75rem; line-height: 1; font-weight: 650;
-           letter-spacing: -.02em; font-variant-numeric: tabular-nums }}
-  .count span {{ font-size: 1rem; font-weight: 400; letter-spacing: 0; color: var(--quiet) }}
-  .card {{ overflow-x: auto; background: var(--card); border: 1px solid var(--line);
-          border-radius: 8px }}
-  table {{ border-collapse: collapse; width: 100% }}
-  th, td {{ padding: .5rem 1rem; text-align: left; vertical-align: top; white-space: nowrap }}
-  th {{ color: var(--quiet); font-size: .8rem; font-weight: 500 }}
-  td {{ border-top: 1px solid var(--line); font-variant-numeric: tabular-nums }}
-  td:last-child {{ width: 100%; white-space: normal }}
-  td.quiet {{ color: var(--quiet) }}
-  code {{ font: 13px/1.55 ui-monospace, SFMono-Regular, Menlo, monospace;
-         overflow-wrap: anywhere }}
-  .maybe {{ padding: .1rem .45rem; border-radius: 4px; font-size: .8rem;
-           background: var(--maybe-paper); color: var(--maybe) }}
-  .none {{ padding: 2.5rem 1rem; text-align: center; color: var(--quiet) }}
-</style>
-<h1>Sample destination</h1>
-<p>What Hifi has delivered here since this process started. Newest first, the last {kept}.</p>
-<main id="news">
-<div class="count">{count:,} <span>{events}</span></div>
-<div class="card">{table}</div>
-</main>
-<script>
-  setInterval(async () => {{
-    try {{
-      const text = await (await fetch(location.href)).text();
-      const page = new DOMParser().parseFromString(text, "text/html");
-      document.getElementById("news").innerHTML = page.getElementById("news").innerHTML;
-    }} catch {{ /* it stops while Hifi is down, and goes on when it is up again */ }}
-  }}, 1000);
-</script>
-</html>
-"""
+_PAGE = Template(files("deploy.local").joinpath("sample_page.html").read_text())
 _NONE = '<div class="none">Nothing has arrived yet. Send an event, and it shows up here.</div>'
 _HEADS = "<tr><th>Time<th>Batch<th>Attempt<th>Event"
 

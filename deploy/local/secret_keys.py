@@ -12,6 +12,7 @@ from pathlib import Path
 from shared.config.access import ENTROPY_BYTES, new_text
 from shared.runtime.secret_box import SecretBox, new_key
 from shared.runtime.setup_error import SetupError
+from shared.runtime.whole_file import write_whole
 
 VARIABLE = "HIFI_SECRET_KEYS"
 OPERATOR_KEY = "HIFI_GATEWAY_OPERATOR_KEY"
@@ -37,16 +38,8 @@ def new_operator_key() -> str:
 
 def _kept(path: Path, make: Callable[[], str]) -> str:
     """The key in a file that only its owner may read; made at the first start."""
-    try:
-        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-    except FileExistsError:
-        if path.stat().st_mode & _OTHERS:
-            raise SetupError(
-                f"Others may read {path}, which must stay secret: chmod 600 {path}"
-            ) from None
-        return path.read_text().strip()
-    with os.fdopen(descriptor, "w") as file:
-        file.write(make() + "\n")
-        file.flush()
-        os.fsync(file.fileno())
+    if not path.exists():
+        write_whole(path, f"{make()}\n".encode(), mode=0o600)
+    if path.stat().st_mode & _OTHERS:
+        raise SetupError(f"Others may read {path}, which must stay secret: chmod 600 {path}")
     return path.read_text().strip()

@@ -4,7 +4,6 @@ What cannot be read is nothing: the audit then starts anew with all that Kafka s
 """
 
 import contextlib
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import structlog
 
 from observe.audit.books import AuditBooks
 from shared.proof.statement import Statement
+from shared.runtime.whole_file import write_whole
 
 log = structlog.get_logger()
 
@@ -48,11 +48,6 @@ class Memory:
         return cls()
 
     def save(self, folder: Path) -> None:
-        """Replace the file: written aside, brought to the disk, then renamed."""
+        """Replace the file."""
         folder.mkdir(parents=True, exist_ok=True)
-        aside = folder / f"{_FILE}.new"
-        with aside.open("wb") as file:
-            file.write(msgspec.msgpack.encode(self))
-            file.flush()
-            os.fsync(file.fileno())
-        aside.rename(folder / _FILE)
+        write_whole(folder / _FILE, msgspec.msgpack.encode(self))

@@ -4,7 +4,6 @@ Only the process that signs reads the private key. The public key is beside it, 
 statement; whoever verifies should have it from elsewhere than from the statement.
 """
 
-import os
 from pathlib import Path
 
 from cryptography.exceptions import InvalidSignature
@@ -15,10 +14,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import (
 
 from shared.proof.statement import SignedStatement, Statement
 from shared.runtime.setup_error import SetupError
+from shared.runtime.whole_file import write_whole
 
 _PRIVATE, PUBLIC = "statement.key", "statement.pub"
 # Whoever has the key can make statements in our name.
-_PRIVATE_MODE, _PUBLIC_MODE = 0o600, 0o644
+_PRIVATE_MODE = 0o600
 
 
 class Signer:
@@ -29,7 +29,7 @@ class Signer:
         path = folder / _PRIVATE
         if not path.exists():
             raw = Ed25519PrivateKey.generate().private_bytes_raw()
-            _write(path, raw.hex(), _PRIVATE_MODE)
+            write_whole(path, raw.hex().encode(), mode=_PRIVATE_MODE)
         try:
             self._key = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(path.read_text()))
         except ValueError as error:
@@ -38,7 +38,7 @@ class Signer:
                 " and a new key is made (old statements then verify with the old public key)."
             ) from error
         self.public_key = self._key.public_key().public_bytes_raw().hex()
-        _write(folder / PUBLIC, f"{self.public_key}\n", _PUBLIC_MODE)
+        write_whole(folder / PUBLIC, f"{self.public_key}\n".encode())
 
     def sign(self, statement: Statement) -> SignedStatement:
         return SignedStatement(statement, self.public_key, self._key.sign(statement.to_bytes()))
@@ -52,11 +52,3 @@ def is_signed(signed: SignedStatement, *, public_key: str) -> bool:
     except (InvalidSignature, ValueError):
         return False
     return signed.public_key == public_key
-
-
-def _write(path: Path, text: str, mode: int) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())

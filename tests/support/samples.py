@@ -11,7 +11,7 @@ from observe.audit.layers import Layers
 from shared.event.envelope import Envelope, History
 from shared.event.record import Headers, Origin, RecordIn
 from shared.proof.log_buckets import LogBuckets
-from shared.proof.receipt import Covered, Receipt, ReceiptOutcome
+from shared.proof.receipt import Covered, Receipt, ReceiptOutcome, receipts_of
 from shared.retry.attempt import Attempt, classify
 from shared.retry.decision import Decision, Situation, decide
 from shared.retry.schedule import RetrySchedule
@@ -154,3 +154,10 @@ envelopes = st.builds(
     destination_id=names,
     history=histories | redriven_histories,
 )
+
+
+def receipt_of(line: bytes) -> Receipt:
+    """The only receipt of a record."""
+    (receipt,) = receipts_of(line)
+    assert receipt is not None
+    return receipt

@@ -9,10 +9,10 @@ from shared.event.envelope import Malformed
 from shared.event.record import Origin, RecordIn
 from shared.event.topics import DEAD, RECEIPTS, retry_topic
 from shared.proof.intervals import Offsets
-from shared.proof.receipt import Receipt, ReceiptOutcome
+from shared.proof.receipt import ReceiptOutcome
 from shared.retry.decision import DESTINATION_GONE, FILTERED, DeadLetter, Delivered, Hop
 from shared.retry.schedule import Tier
-from tests.support.samples import NOW_MS, a_history, an_envelope
+from tests.support.samples import NOW_MS, a_history, an_envelope, receipt_of
 
 TO = "orders/shop"
 
@@ -29,7 +29,7 @@ def test_scattered_events_share_receipts_that_kafka_takes() -> None:
     rows = outcomes_of_unsent(opened, at_ms=NOW_MS, read_at=None)
     assert sum(row.topic == DEAD for row in rows) == 2_500
     lines = [row.value for row in rows if row.topic == RECEIPTS]
-    receipts = [Receipt.from_json(line) for line in lines]
+    receipts = [receipt_of(line) for line in lines]
     assert [receipt.event_count for receipt in receipts] == [1_000, 1_000, 500]
     assert {receipt.outcome for receipt in receipts} == {ReceiptOutcome.DEAD}
     covered = Offsets.of((part.first, part.end) for each in receipts for part in each.covered)
@@ -47,5 +47,5 @@ def test_what_is_not_sent_is_kept_where_its_decision_says() -> None:
     rows = outcomes_of_unsent(opened, at_ms=NOW_MS, read_at=None)
     assert [row.topic for row in rows] == [DEAD, retry_topic("5m"), RECEIPTS]
     # An event that only changes its tier has a receipt that says so already.
-    receipt = Receipt.from_json(rows[-1].value)
+    receipt = receipt_of(rows[-1].value)
     assert (receipt.event_count, receipt.reason) == (1, FILTERED)

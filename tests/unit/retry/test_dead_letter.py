@@ -14,7 +14,7 @@ from shared.event.envelope import Envelope, Malformed, malformed_headers, open_r
 from shared.event.record import KafkaPartition, Origin, RecordIn
 from shared.event.topics import DEAD, RECEIPTS, REDRIVEN, retry_topic
 from shared.proof.balance import Balance
-from shared.proof.receipt import Receipt, ReceiptOutcome, facts_of, make_receipt
+from shared.proof.receipt import ReceiptOutcome, facts_of, make_receipt
 from shared.retry.dead_letter import (
     DeadLetterFilter,
     Letter,
@@ -29,7 +29,7 @@ from shared.retry.dead_letter import (
 from shared.retry.decision import DeadLetter
 from shared.retry.routing import route, route_malformed
 from shared.retry.schedule import RetrySchedule
-from tests.support.samples import NOW_MS, a_history, an_envelope, envelopes
+from tests.support.samples import NOW_MS, a_history, an_envelope, envelopes, receipt_of
 
 SCHEDULE = RetrySchedule()
 
@@ -204,7 +204,7 @@ def test_sending_again_starts_anew_with_the_same_id_and_bytes() -> None:
     assert history.is_ambiguous
     assert (mark.topic, marked_place(mark.key)) == (REDRIVEN, letter.place)
     assert json.loads(mark.value) == {"redrive_id": "r1", "at_ms": NOW_MS + 9}
-    told = Receipt.from_json(receipt.value)
+    told = receipt_of(receipt.value)
     assert (told.outcome, told.reason, told.redrive_count) == (
         ReceiptOutcome.WAITING,
         "redriven",
@@ -240,7 +240,7 @@ def test_the_books_follow_an_event_out_of_dead_letters_and_back() -> None:
     rows = redriven_rows(letters[:3], schedule=SCHEDULE, redrive_id="r", now_ms=NOW_MS)
     for row in rows:
         if row.topic == RECEIPTS:
-            progress.take(Receipt.from_json(row.value), now_ms=0)
+            progress.take(receipt_of(row.value), now_ms=0)
     assert progress.balance(log) == Balance(4, 0, 3, 1, 0, 0)
     assert take(ReceiptOutcome.DELIVERED, opened[:1], 1) == Balance(4, 1, 2, 1, 0, 0)
     assert take(ReceiptOutcome.DEAD, opened[1:2], 1) == Balance(4, 1, 1, 2, 0, 0)
@@ -259,7 +259,7 @@ def test_receipts_are_one_for_each_destination_and_redrive_count() -> None:
         a_letter(3, event_offset=5, redrive_count=2, redrive_id="before"),
     ]
     rows = redriven_rows(letters, schedule=SCHEDULE, redrive_id="r", now_ms=NOW_MS)
-    told = [Receipt.from_json(row.value) for row in rows if row.topic == RECEIPTS]
+    told = [receipt_of(row.value) for row in rows if row.topic == RECEIPTS]
     assert [(one.destination_id, one.redrive_count, one.event_count) for one in told] == [
         ("orders/shop", 1, 2),
         ("orders/bank", 1, 1),

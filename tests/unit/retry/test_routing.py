@@ -9,11 +9,11 @@ from observe.lag.progress import Progress
 from shared.event.envelope import Envelope, Malformed, open_retry_record
 from shared.event.record import KafkaPartition, Origin, RecordIn, RecordOut
 from shared.event.topics import retry_key
-from shared.proof.receipt import Receipt, ReceiptOutcome, facts_of, make_receipt
+from shared.proof.receipt import ReceiptOutcome, facts_of, make_receipt
 from shared.retry.decision import DeadLetter, Hop, Park, RetryLater, Waiting
 from shared.retry.routing import in_sheets, route, route_malformed, route_receipt, route_state
 from shared.retry.schedule import Tier
-from tests.support.samples import NOW_MS, a_history, an_envelope, envelopes
+from tests.support.samples import NOW_MS, a_history, an_envelope, envelopes, receipt_of
 
 TIER = Tier("5m", 300.0)
 
@@ -76,7 +76,7 @@ def test_a_receipt_goes_to_the_receipts_and_proves_what_it_says() -> None:
     record = route_receipt(receipt)
     assert (record.topic, record.key, record.headers) == ("hifi.receipts", b"orders/shop", ())
     progress = Progress("orders/shop")
-    progress.take(Receipt.from_json(record.value), now_ms=0)
+    progress.take(receipt_of(record.value), now_ms=0)
     assert progress.balance({KafkaPartition("hifi.stream.orders", 0): (4, 6)}).delivered == 2
 
 
