@@ -29,10 +29,9 @@ from shared.runtime.setup_error import OperatorError, SetupError
 
 log = structlog.get_logger()
 
-# A worker that dies is started again after this, twice as long each time if it does not live long;
-# one that dies at once must not spin.
+# A worker that is killed is started again after this; one that meets a fault of ours waits twice as
+# long each time, as it must not spin.
 _RESTART_S, _RESTART_S_MAX = 0.1, 10.0
-_LIVED_S = 60.0
 # How a worker ends that says why itself, and how one that met a fault of ours.
 _COULD_NOT, _FAULT = 1, 70
 # How often the workers are looked at.
@@ -68,11 +67,9 @@ class _GatewayWorker:
     settings: Settings
     pid: int | None = None
     due_at_s: float = 0.0
-    started_at_s: float = 0.0
     wait_s: float = _RESTART_S
 
     def start(self) -> None:
-        self.started_at_s = time.monotonic()
         supervisor = os.getpid()
         pid = os.fork()
         if pid == 0:
@@ -92,8 +89,7 @@ class _GatewayWorker:
             # It has said why: a port, a setting, no Kafka. Another would say the same.
             raise SetupError(f"gateway worker {self.nth} could not go on: its reason stands above.")
         talk.print(f"gateway worker {self.nth} ended ({status}) and is started again")
-        has_lived = time.monotonic() - self.started_at_s > _LIVED_S
-        self.wait_s = _RESTART_S if has_lived else min(2 * self.wait_s, _RESTART_S_MAX)
+        self.wait_s = min(2 * self.wait_s, _RESTART_S_MAX) if status == _FAULT else _RESTART_S
         self.due_at_s = time.monotonic() + self.wait_s
 
     def ended(self) -> int | None:

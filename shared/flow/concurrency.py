@@ -21,9 +21,9 @@ DECREASE = 0.7
 # From here on W moves by one, below it by a tenth, and stops at each whole number.
 COARSE_FROM = 8.0
 STEP_DOWN, STEP_UP = 0.9, 1.1
+# Below one, W is all that there is between a destination and too much.
 STEP_UP_RATE = 1.05
-# After it was too much, W stays for so long, twice as long if the same was too much before; a
-# request in ten seconds that is refused costs nobody anything.
+# After it was too much, W stays for so long, twice as long if the same was too much before.
 HOLD_MS_MIN, HOLD_MS_MAX = 1_000, 10_000
 HOLD_ANSWERS = 10
 # A refusal that asks for a second's peace costs a second: it is risked less often.
@@ -36,10 +36,10 @@ GIVEN_UP_MS_MIN, GIVEN_UP_MS_MAX = 60_000, 960_000
 # requests is not seen sooner. At one request at once, it has so many of them.
 WINDOW_MS_MIN = 250.0
 REQUESTS_MIN = 8
-# How fast what is usual follows what is: the last five windows are nine tenths of it (Vector's). If
-# answers come later, that may be our doing, and what is usual follows slowly.
+# How fast what is usual follows what is: the last five windows are nine tenths of it (Vector's).
 ALPHA = 0.4
-# So often, for a window, a destination gets fewer, to see what is usual then.
+# Answers that come later may be our doing. So often, for a window, a destination that is fully used
+# gets fewer, and only that tells what is usual.
 LOOK_MS = 30_000
 LOOK_ANSWERS = 50
 # So many deviations above the usual are congestion (Vector's).
@@ -206,8 +206,9 @@ def _closed(state: Concurrency, window: Window, *, limit_max: int, now_ms: int) 
         return state
     if not window.was_full and state.limit >= 1:
         return state
-    grown = _grown(state, is_held=now_ms < state.hold_until_ms)
-    return replace(state, limit=min(grown, float(limit_max)))
+    # A clock that was set back holds nothing for longer.
+    is_held = now_ms < state.hold_until_ms <= now_ms + state.hold_ms
+    return replace(state, limit=min(_grown(state, is_held=is_held), float(limit_max)))
 
 
 def _lowered(state: Concurrency, window: Window, *, is_storm: bool, now_ms: int) -> Concurrency:
