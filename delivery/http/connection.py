@@ -80,10 +80,12 @@ class Connection(asyncio.Protocol):
 
     @property
     def peer(self) -> str:
-        """The address on the other side, as the kernel sees it; nothing if that has gone again."""
+        """The address on the other side, as the kernel sees it."""
         assert self._transport is not None, "connected"
         peer = self._transport.get_extra_info("peername")
-        return str(peer[0]) if peer else ""
+        if peer is None:
+            raise ConnectionResetError("closed as soon as it was open")
+        return str(peer[0])
 
     @property
     def is_usable(self) -> bool:
@@ -156,13 +158,12 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_reusable = False
-        if self._has_head:
+        if self._received_bytes:
             # A body that nothing frames ends with its connection.
             is_framed = self._headers.keys() & {"content-length", "transfer-encoding"}
-            self._finish(is_reusable=False, is_whole=exc is None and not is_framed)
-            return
-        if self._received_bytes:
-            self._end(Failure.RESPONSE_UNREADABLE, "closed in the middle of the head")
+            is_whole = exc is None and not is_framed
+            detail = "closed in the middle of the head"
+            self._end(Failure.RESPONSE_UNREADABLE, detail, is_whole=is_whole)
             return
         failure = Failure.RESET_BEFORE_SENT if self._is_unsent else Failure.RESET_AFTER_SENT
         detail = str(exc) if exc else "closed without an answer"
@@ -213,10 +214,12 @@ class Connection(asyncio.Protocol):
         else:
             self._end(Failure.READ_TIMEOUT, "no complete answer in time")
 
-    def _end(self, failure: Failure, detail: str, *, is_stale: bool = False) -> None:
+    def _end(
+        self, failure: Failure, detail: str, *, is_stale: bool = False, is_whole: bool = False
+    ) -> None:
         """Nothing more comes. With a head the answer is known, however little of its body came."""
         if self._has_head:
-            self._finish(is_reusable=False, is_whole=False)
+            self._finish(is_reusable=False, is_whole=is_whole)
         elif self._done is not None and not self._done.done():
             self._is_reusable = False
             self._done.set_exception(ExchangeError(failure, detail, is_stale=is_stale))

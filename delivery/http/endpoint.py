@@ -158,9 +158,6 @@ class Endpoint:
             ssl=self.tls,
             server_hostname=str(self.host) if self.tls else None,
         )
-        if not connection.peer:
-            connection.abort()
-            raise ConnectionResetError("closed as soon as it was open")
         peer = ip_address(connection.peer.partition("%")[0])
         if peer != address or not may_send([peer], allows_private=self.allows_private):
             connection.abort()

@@ -117,7 +117,7 @@ def answered(
     return Breaker(open_count=breaker.open_count, closed_at_ms=now_ms)
 
 
-def refused(breaker: Breaker) -> Breaker:
+def noted_refusal(breaker: Breaker) -> Breaker:
     """The breaker after a destination that takes others has refused a request: it stays closed."""
     return replace(breaker, failures_in_row=breaker.failures_in_row + 1)
 

@@ -26,7 +26,7 @@ STEP_UP_RATE = 1.05
 # After it was too much, W stays for so long, twice as long if the same was too much before.
 HOLD_MS_MIN, HOLD_MS_MAX = 1_000, 10_000
 HOLD_ANSWERS = 10
-# A refusal that asks for a second's peace costs a second: it is risked less often.
+# A refusal that asks for a wait costs all of that time: it is risked less often.
 HOLD_WAITS = 40
 # A destination that fails at any pace is not made well by a slower one. At one request a second
 # W is one again, and stays so for a minute, twice as long each time.
@@ -182,8 +182,7 @@ def _closed(state: Concurrency, window: Window, *, limit_max: int, now_ms: int) 
     excess_ms = _excess_ms(state, window)
     deviation_ms = max(DEVIATIONS * state.variance**0.5, NOISE_MS, NOISE_FRACTION * state.mean_ms)
     back_to = state.back_to
-    is_usual = back_to > 0 or state.limit <= LIMIT_START
-    state = _learned(state, window, excess_ms, is_usual=is_usual)
+    state = _learned(state, window, excess_ms, is_usual=back_to > 0 or state.limit <= LIMIT_START)
     state = replace(
         state,
         limit=min(state.limit, float(limit_max)),
@@ -191,8 +190,7 @@ def _closed(state: Concurrency, window: Window, *, limit_max: int, now_ms: int) 
         look_at_ms=state.look_at_ms or now_ms + LOOK_MS,
         window=Window(started_at_ms=now_ms, row=window.row),
     )
-    is_late = excess_ms >= deviation_ms
-    if window.is_congested or is_late:
+    if window.is_congested or excess_ms >= deviation_ms:
         is_storm = window.is_storm or excess_ms >= 2 * deviation_ms
         return _lowered(state, window, is_storm=is_storm, now_ms=now_ms)
     if back_to:

@@ -12,7 +12,6 @@ from math import ceil
 from typing import TypeAlias, assert_never
 
 from shared.config.destination import Destination
-from shared.flow import breaker as breakers
 from shared.flow import rejects, sharing
 from shared.flow.breaker import (
     ASK_AGAIN_MS,
@@ -21,12 +20,12 @@ from shared.flow.breaker import (
     Start,
     answered,
     asked,
+    noted_refusal,
     opened,
     unanswered,
 )
 from shared.flow.concurrency import Concurrency, Sample, noted_full, recovered, sampled
 from shared.flow.rate_gate import RateGate, opens_at_ms, refused, spent, throttled, took
-from shared.flow.sharing import Tasks, is_free, joined, runs, waits
 from shared.retry.attempt import (
     TOO_MANY_REQUESTS,
     Attempt,
@@ -53,8 +52,6 @@ GONE = 410
 LEASE_MARGIN_MS = 5_000
 # Nobody knows how long a person pauses; the events come by again after the second tier.
 PAUSED_MS = 300_000
-# A task without a request waits for one of another task's to end, which tells nobody.
-LOOK_AGAIN_MS = 25
 # A destination that took something within so long, or two usual answers, is not down.
 TAKING_MS = 2_000
 
@@ -105,7 +102,7 @@ class Flow:
     # Requests by the outcome of their verdict, and events parked by cause; they only grow.
     attempts: Mapping[str, int] = field(default_factory=dict)
     parks: Mapping[str, int] = field(default_factory=dict)
-    tasks: Tasks = field(default_factory=dict)
+    tasks: sharing.Tasks = field(default_factory=dict)
     # When the next request may go to a destination that gets a part of one at once.
     paced_until_ms: float = 0.0
 
@@ -190,17 +187,20 @@ def may_start(
     flow: Flow, limits: SendLimits, *, task: str, running_count: int, now_ms: int
 ) -> tuple[Flow, Answer]:
     """Whether a task that has so many requests under way may start one more."""
-    flow = _with_tasks(flow, joined(flow.tasks, task, lease_ms=limits.lease_ms, now_ms=now_ms))
+    tasks = sharing.joined(flow.tasks, task, lease_ms=limits.lease_ms, now_ms=now_ms)
+    flow = _with_tasks(flow, tasks)
     if limits.to.is_disabled or flow.disabled_at_ms:
         return flow, Never()
     if limits.to.is_paused:
         return flow, NotNow(Failure.PAUSED, now_ms + PAUSED_MS)
-    permits = permits_of(flow, limits)
-    if not is_free(flow.tasks, task, running_count=running_count, permits=permits, now_ms=now_ms):
+    is_free = sharing.is_free(
+        tasks, task, running_count=running_count, permits=permits_of(flow, limits), now_ms=now_ms
+    )
+    if not is_free:
         flow = replace(flow, concurrency=noted_full(flow.concurrency))
         if not running_count:
-            flow = _with_tasks(flow, waits(flow.tasks, task, since_ms=now_ms))
-        again_ms = ASK_AGAIN_MS if running_count else LOOK_AGAIN_MS
+            flow = _with_tasks(flow, sharing.waits(tasks, task, since_ms=now_ms))
+        again_ms = ASK_AGAIN_MS if running_count else sharing.LOOK_AGAIN_MS
         return flow, NotNow(Failure.BUDGET_USED_UP, now_ms + again_ms)
     opens_ms = opens_at_ms(flow.gate, limits.to.rate_per_s, now_ms=now_ms)
     if 0 < flow.paced_until_ms - now_ms <= 2 * flow.concurrency.gap_ms:
@@ -217,7 +217,7 @@ def may_start(
     if not isinstance(answer, Start):
         cause = Failure.HELD if flow.is_held else Failure.BREAKER_OPEN
         return flow, NotNow(cause, answer.until_ms)
-    return _with_tasks(flow, waits(flow.tasks, task, since_ms=0)), answer
+    return _with_tasks(flow, sharing.waits(tasks, task, since_ms=0)), answer
 
 
 def started(flow: Flow, limits: SendLimits, *, event_count: int, now_ms: int) -> Flow:
@@ -234,7 +234,7 @@ def started(flow: Flow, limits: SendLimits, *, event_count: int, now_ms: int) ->
 
 def running(flow: Flow, task: str, running_count: int) -> Flow:
     """The flow when a task has so many requests under way."""
-    return _with_tasks(flow, runs(flow.tasks, task, running_count))
+    return _with_tasks(flow, sharing.runs(flow.tasks, task, running_count))
 
 
 def is_calm(flow: Flow, limits: SendLimits, *, now_ms: int) -> bool:
@@ -273,7 +273,7 @@ def after_attempt(
             roll=roll,
         )
     else:
-        breaker = breakers.refused(flow.breaker) if is_failure else flow.breaker
+        breaker = noted_refusal(flow.breaker) if is_failure else flow.breaker
     flow = replace(flow, breaker=breaker)
     asked_s = _asked_s(ended, now_ms=now_ms)
     flow = _gated(flow, ended, asked_s, is_at_limit=is_at_limit, now_ms=now_ms, roll=roll)
@@ -313,7 +313,7 @@ def left(flow: Flow, task: str) -> Flow:
     return replace(flow, tasks=sharing.left(flow.tasks, task))
 
 
-def _with_tasks(flow: Flow, tasks: Tasks) -> Flow:
+def _with_tasks(flow: Flow, tasks: sharing.Tasks) -> Flow:
     return flow if tasks is flow.tasks else replace(flow, tasks=tasks)
 
 

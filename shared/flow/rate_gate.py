@@ -1,7 +1,7 @@
-"""Lets events through at the rate that a destination's owner set, and none while it wants peace.
+"""Lets events through at the rate that a destination's owner set, and none while it asks to wait.
 
-A 429, or a Retry-After, closes the gate until the time that was asked for. How fast it may go after
-that is found out as how many requests at once it takes is (shared.flow.concurrency).
+A 429, or a Retry-After, closes the gate until the time that was asked for. How much the destination
+can do after that is for shared.flow.concurrency to find out.
 """
 
 from dataclasses import dataclass, replace
@@ -15,10 +15,11 @@ JITTER_S_MAX = 5.0
 # A tenth of a second's worth may go at once; after that, the rate decides. With more, a destination
 # that takes so many at once would get all of them together.
 BURST_S = 0.1
-# After a refusal by a destination that takes others, and that asks for nothing: a blink, doubled by
-# each further one without a success, so that one that counts by the second is asked a few times.
-BLINK_S_MIN = 0.05
-BLINK_S_MAX = 0.4
+# After a refusal by a destination that takes others and does not say how long to wait: a moment,
+# doubled by each further one without a success, so that one that counts requests per second gets
+# only a few more until the next second.
+REFUSED_S_MIN = 0.05
+REFUSED_S_MAX = 0.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class RateGate:
     closed_until_ms: int = 0
     throttles_in_row: int = 0
     # Closed for so short a time that nobody need hear of it.
-    blinks_until_ms: int = 0
+    refused_until_ms: int = 0
     refusals_in_row: int = 0
     # The bucket: below zero, a batch took more than was there, and the next one waits for it.
     tokens: float = 0.0
@@ -37,9 +38,9 @@ def opens_at_ms(gate: RateGate, rate: float | None, *, now_ms: int) -> int:
     """When the next request may go; now or earlier, if it may."""
     if now_ms < gate.closed_until_ms:
         return gate.closed_until_ms
-    # A clock that was set back makes no blink longer.
-    if now_ms < gate.blinks_until_ms <= now_ms + 1000 * BLINK_S_MAX:
-        return gate.blinks_until_ms
+    # A clock that was set back makes it no longer.
+    if now_ms < gate.refused_until_ms <= now_ms + 1000 * REFUSED_S_MAX:
+        return gate.refused_until_ms
     if rate is None:
         return now_ms
     tokens = _filled(gate, rate, now_ms)
@@ -75,12 +76,12 @@ def throttled(gate: RateGate, *, asked_s: float | None, now_ms: int, roll: float
 
 def refused(gate: RateGate, *, now_ms: int) -> RateGate:
     """The gate after a destination that takes others has refused a request."""
-    if now_ms < gate.blinks_until_ms:
+    if now_ms < gate.refused_until_ms:
         return gate
-    blink_s = min(BLINK_S_MIN * 2.0 ** min(gate.refusals_in_row, 6), BLINK_S_MAX)
+    closed_s = min(REFUSED_S_MIN * 2.0 ** min(gate.refusals_in_row, 6), REFUSED_S_MAX)
     return replace(
         gate,
-        blinks_until_ms=now_ms + round(1000 * blink_s),
+        refused_until_ms=now_ms + round(1000 * closed_s),
         refusals_in_row=gate.refusals_in_row + 1,
     )
 

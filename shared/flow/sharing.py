@@ -7,6 +7,8 @@ from math import ceil
 # A task that waits for longer has what is free next, so that none of them goes without for the
 # time of its micro-batch; unless it is still there after so long, and so has died.
 WAIT_MS_MAX, GONE_MS = 1_000, 10_000
+# It waits for a request of another task's to end, which tells nobody, so it looks again.
+LOOK_AGAIN_MS = 25
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +16,7 @@ from shared.config.configuration import Configuration, Stream
 from shared.event.topics import fixed_specs
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.kafka.config_topic import ConfigFeed
+from shared.runtime.kafka.reader import KafkaReader
 from shared.runtime.kafka.topic_admin import topic_admin
 from tests.support.gateway_fixtures import FakePublisher, FakeStore, FixedConfig
 
@@ -126,6 +127,29 @@ def test_another_gateway_sees_it_once_it_has_caught_up(opened: Opened) -> None:
             await test(ground, other)
 
     asyncio.run(run())
+
+
+def test_many_who_catch_up_at_once_share_few_questions(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever may ask, signed in or not, must not make others wait in a line."""
+    asked = 0
+    ends = KafkaReader.ends
+
+    async def counted(reader: KafkaReader, topics: Iterable[str]) -> Any:
+        nonlocal asked
+        asked += 1
+        return await ends(reader, topics)
+
+    async def test(ground: Ground) -> None:
+        stream = a_stream()
+        await store(ground, stream.config_key, stream.to_json())
+        monkeypatch.setattr(KafkaReader, "ends", counted)
+        await asyncio.gather(*(ground.store.catch_up() for _ in range(500)))
+        assert ground.config.configuration.streams.get(stream.name) == stream
+        assert asked <= 2
+
+    on(opened, test)
 
 
 def test_what_is_taken_away_is_gone(opened: Opened) -> None:

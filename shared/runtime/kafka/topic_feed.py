@@ -50,6 +50,8 @@ class TopicFeed(Generic[T]):
         # Only whoever writes asks for the newest value.
         self._peeker: KafkaReader | None = None
         self._peeking = asyncio.Lock()
+        # When it last asked Kafka, and what it was told.
+        self._peeked: tuple[float, Position] = (float("-inf"), {})
         self._task: asyncio.Task[None] | None = None
         self._heard_at_s = float("-inf")
         self._answered_at_ms = 0
@@ -87,14 +89,19 @@ class TopicFeed(Generic[T]):
 
     async def _ends(self) -> Position:
         """Asked on a connection of its own: on the follower's, Kafka answers after its fetch."""
+        came_s = monotonic()
         async with self._peeking:
-            if self._peeker is None:
-                self._peeker = await start_reader(self._bootstrap_servers)
-            try:
-                return await self._peeker.ends([self._topic])
-            except BaseException:
-                await self._close_peeker()
-                raise
+            # Once Kafka was asked after they came, all who wait share its answer.
+            if self._peeked[0] <= came_s:
+                asked_s = monotonic()
+                if self._peeker is None:
+                    self._peeker = await start_reader(self._bootstrap_servers)
+                try:
+                    self._peeked = asked_s, await self._peeker.ends([self._topic])
+                except BaseException:
+                    await self._close_peeker()
+                    raise
+            return self._peeked[1]
 
     async def _close_peeker(self) -> None:
         peeker, self._peeker = self._peeker, None

@@ -11,8 +11,8 @@ from shared.flow.breaker import (
     Start,
     answered,
     asked,
+    noted_refusal,
     opened,
-    refused,
     unanswered,
 )
 from tests.support.samples import NOW_MS
@@ -159,7 +159,7 @@ def test_a_clock_that_is_set_back_keeps_it_open_no_longer_than_it_can_be() -> No
 def test_refusals_of_a_destination_that_takes_others_do_not_open_it_but_what_follows_may() -> None:
     breaker = Breaker()
     for _ in range(100):
-        breaker = refused(breaker)
+        breaker = noted_refusal(breaker)
     assert ask(breaker, NOW_MS)[1] == Start(is_probe=False)
     assert ask(after(breaker, "."), NOW_MS)[0].failures_in_row == 0
     assert isinstance(ask(after(breaker, "x"), NOW_MS)[1], Shut)

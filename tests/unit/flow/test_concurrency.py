@@ -110,7 +110,7 @@ def test_a_window_is_as_long_as_a_usual_answer_takes() -> None:
     assert sampled(state, FAILED, limit_max=9, now_ms=NOW_MS + 2_000).limit == 5
 
 
-def test_who_asks_for_peace_gets_a_request_a_second_and_is_not_given_up() -> None:
+def test_who_asks_for_long_waits_gets_a_request_a_second_and_is_not_given_up() -> None:
     asked = Sample(20.0, 500, is_ok=False, is_congested=True, wait_ms=60_000.0)
     state, limits = replace(Concurrency(limit=0.04, doubling_max=0.04), mean_ms=20.0), []
     for _ in range(4):

@@ -117,7 +117,7 @@ def test_a_429_closes_the_gate_and_is_no_failure() -> None:
     assert state_of(flow, now_ms=NOW_MS + 30_000) is FlowState.CLOSED
 
 
-def test_a_refusal_by_a_destination_that_takes_others_is_a_blink() -> None:
+def test_a_refusal_by_a_destination_that_takes_others_stops_requests_for_a_moment() -> None:
     for refusal in (DOWN, Responded(429)):
         flow = told(Flow(), OK, refusal)
         assert ask(flow)[1] == NotNow(Failure.OVER_RATE, NOW_MS + 50)
