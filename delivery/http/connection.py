@@ -22,6 +22,7 @@ REPLY_BYTES_MAX = 65_536
 REPORT_BYTES_MAX = 4 * 1024 * 1024
 _SWITCHING_PROTOCOLS = 101
 _FIRST_FINAL_STATUS = 200
+_FRAMING = {"content-length", "transfer-encoding"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +161,7 @@ class Connection(asyncio.Protocol):
         self._is_reusable = False
         if self._received_bytes:
             # A body that nothing frames ends with its connection.
-            is_framed = self._headers.keys() & {"content-length", "transfer-encoding"}
-            is_whole = exc is None and not is_framed
+            is_whole = exc is None and self._headers.keys().isdisjoint(_FRAMING)
             detail = "closed in the middle of the head"
             self._end(Failure.RESPONSE_UNREADABLE, detail, is_whole=is_whole)
             return

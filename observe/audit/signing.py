@@ -17,8 +17,6 @@ from shared.runtime.setup_error import SetupError
 from shared.runtime.whole_file import write_whole
 
 _PRIVATE, PUBLIC = "statement.key", "statement.pub"
-# Whoever has the key can make statements in our name.
-_PRIVATE_MODE = 0o600
 
 
 class Signer:
@@ -29,7 +27,8 @@ class Signer:
         path = folder / _PRIVATE
         if not path.exists():
             raw = Ed25519PrivateKey.generate().private_bytes_raw()
-            write_whole(path, raw.hex().encode(), mode=_PRIVATE_MODE)
+            # Whoever can read it can make statements in our name.
+            write_whole(path, raw.hex().encode(), mode=0o600)
         try:
             self._key = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(path.read_text()))
         except ValueError as error:

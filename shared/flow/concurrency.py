@@ -90,8 +90,8 @@ class Window:
 
     @property
     def is_storm(self) -> bool:
-        many = self.congested_count >= STORM_FRACTION * self.request_count
-        return many or self.longest_row >= STORM_ROW
+        is_half = self.congested_count >= STORM_FRACTION * self.request_count
+        return is_half or self.longest_row >= STORM_ROW
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,8 +246,7 @@ def _lowered(state: Concurrency, window: Window, *, is_storm: bool, now_ms: int)
 
 def _changed(state: Concurrency, limit: float, now_ms: int) -> Concurrency:
     """The state with another W, which shows when what is under way has ended."""
-    settles_at_ms = now_ms + round(state.mean_ms)
-    return replace(state, limit=float(limit), settles_at_ms=settles_at_ms)
+    return replace(state, limit=float(limit), settles_at_ms=now_ms + round(state.mean_ms))
 
 
 def _grown(state: Concurrency, *, is_held: bool) -> float:

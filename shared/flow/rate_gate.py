@@ -16,8 +16,7 @@ JITTER_S_MAX = 5.0
 # that takes so many at once would get all of them together.
 BURST_S = 0.1
 # After a refusal by a destination that takes others and does not say how long to wait: a moment,
-# doubled by each further one without a success, so that one that counts requests per second gets
-# only a few more until the next second.
+# doubled by each further one without a success: few are wasted until its next second begins.
 REFUSED_S_MIN = 0.05
 REFUSED_S_MAX = 0.4
 
