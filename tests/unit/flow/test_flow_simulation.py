@@ -4,25 +4,14 @@ Two of the stories are faults that Vector's adaptive concurrency has had: swingi
 nothing on 429 (its issue 3998), and staying slow after a recovery (12960).
 """
 
-import heapq
 import random
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from shared.config.destination import Destination
-from shared.flow.breaker import Start
-from shared.flow.flow import (
-    Ended,
-    Flow,
-    NotNow,
-    SendLimits,
-    after_attempt,
-    may_start,
-    started,
-)
-from shared.retry.attempt import Attempt, Failed, Failure, Responded, classify
+from shared.flow.flow import SendLimits
+from shared.retry.attempt import Attempt, Failed, Failure, Responded
 from shared.retry.schedule import RetrySchedule
-from tests.support.samples import NOW_MS
+from tests.support.virtual_lane import Answering, VirtualLane
 
 BATCH = 100
 LIMITS = SendLimits(
@@ -31,20 +20,19 @@ LIMITS = SendLimits(
 
 
 @dataclass
-class Server:
-    """Says how it answers a request that comes now, and after how many milliseconds."""
-
-    answer: Callable[[int, int], tuple[Attempt, int]]
-
-
-@dataclass
-class Life:
+class Life(VirtualLane):
     """What happened: when each request was sent, what came of it, how many were under way."""
 
-    flow: Flow = field(default_factory=Flow)
-    sent_ms: list[int] = field(default_factory=list)
-    ended: list[tuple[int, Attempt]] = field(default_factory=list)
-    running: list[tuple[int, int]] = field(default_factory=list)
+    sent_ms: list[float] = field(default_factory=list)
+    ended: list[tuple[float, Attempt]] = field(default_factory=list)
+    running: list[tuple[float, int]] = field(default_factory=list)
+
+    def note_sent(self, at_ms: float, running_count: int) -> None:
+        self.sent_ms.append(at_ms)
+        self.running.append((at_ms, running_count))
+
+    def note_ended(self, at_ms: float, attempt: Attempt) -> None:
+        self.ended.append((at_ms, attempt))
 
     def events_taken(self, start_s: float, end_s: float) -> int:
         return BATCH * sum(
@@ -56,45 +44,16 @@ class Life:
         return sum(isinstance(a, Responded) and a.status == status for _, a in self.ended)
 
 
-def live(server: Server, *, seconds: float) -> Life:
-    """Send as fast as the flow lets one task."""
-    life, dice = Life(), random.Random(7)
-    under_way: list[tuple[int, int, Attempt, int, bool]] = []
-    at_ms, number = 0, 0
-    while at_ms < seconds * 1000:
-        while under_way and under_way[0][0] <= at_ms:
-            _, _, attempt, latency_ms, is_probe = heapq.heappop(under_way)
-            ended = Ended(attempt, classify(attempt), BATCH, float(latency_ms), is_probe)
-            life.flow = after_attempt(
-                life.flow, LIMITS, ended, now_ms=NOW_MS + at_ms, roll=dice.random()
-            )
-            life.ended.append((at_ms, attempt))
-        life.flow, answer = may_start(
-            life.flow, LIMITS, task="a", running_count=len(under_way), now_ms=NOW_MS + at_ms
-        )
-        match answer:
-            case Start(is_probe=is_probe):
-                life.flow = started(life.flow, LIMITS, event_count=BATCH, now_ms=NOW_MS + at_ms)
-                attempt, latency_ms = server.answer(at_ms, len(under_way) + 1)
-                number += 1
-                heapq.heappush(
-                    under_way, (at_ms + latency_ms, number, attempt, latency_ms, is_probe)
-                )
-                life.sent_ms.append(at_ms)
-                life.running.append((at_ms, len(under_way)))
-            case NotNow(failure=failure, until_ms=until_ms):
-                wake_ms = until_ms - NOW_MS
-                if under_way and (failure is Failure.BUDGET_USED_UP or under_way[0][0] < wake_ms):
-                    wake_ms = under_way[0][0]
-                at_ms = max(at_ms + 1, wake_ms)
-            case _:
-                break
+def live(answer: Answering, *, seconds: float) -> Life:
+    """What one task lives to see."""
+    life = Life(answer, LIMITS, batch_count=BATCH)
+    life.live(seconds)
     return life
 
 
 def test_a_dead_destination_gets_a_probe_now_and_then_and_no_storm() -> None:
     refused = Failed(Failure.CONNECT_REFUSED)
-    life = live(Server(lambda _, __: (refused, 1)), seconds=3_600)
+    life = live(lambda _: (refused, 1), seconds=3_600)
     # Ten until it opens; then after 30, 60, 120, 240, 480 s and every quarter of an hour.
     assert len(life.sent_ms) <= 10 + 2 + 8
     assert sum(at_ms > 60_000 for at_ms in life.sent_ms) <= 8
@@ -102,23 +61,23 @@ def test_a_dead_destination_gets_a_probe_now_and_then_and_no_storm() -> None:
 
 def test_a_slow_destination_is_not_hammered_either() -> None:
     timed_out = Failed(Failure.READ_TIMEOUT)
-    life = live(Server(lambda _, __: (timed_out, 15_000)), seconds=1_800)
+    life = live(lambda _: (timed_out, 15_000), seconds=1_800)
     assert len(life.sent_ms) <= 20
     assert max(running for at_ms, running in life.running if at_ms > 0) <= 2
 
 
-def throttling(events_per_s: int) -> Server:
-    """Takes so many events in each second, and asks for a second's peace beyond them."""
+def throttling(events_per_s: int) -> Answering:
+    """Takes so many events in each second, and asks for a wait of a second beyond them."""
     taken: dict[int, int] = {}
 
-    def answer(at_ms: int, _: int) -> tuple[Attempt, int]:
-        second = at_ms // 1000
+    def answer(at_ms: float) -> tuple[Attempt, float]:
+        second = int(at_ms // 1000)
         if taken.get(second, 0) + BATCH > events_per_s:
             return Responded(429, "1"), 10
         taken[second] = taken.get(second, 0) + BATCH
         return Responded(200), 10
 
-    return Server(answer)
+    return answer
 
 
 def test_a_throttling_destination_gets_nearly_all_it_takes_without_swinging() -> None:
@@ -132,10 +91,8 @@ def test_a_throttling_destination_gets_nearly_all_it_takes_without_swinging() ->
         assert sent <= 1.2 * 20 * 30
 
 
-def outage(end_s: float) -> Server:
-    return Server(
-        lambda at_ms, _: (Responded(200), 500) if at_ms >= end_s * 1000 else (Responded(503), 50)
-    )
+def outage(end_s: float) -> Answering:
+    return lambda at_ms: (Responded(200), 500) if at_ms >= end_s * 1000 else (Responded(503), 50)
 
 
 def test_after_an_outage_it_ramps_up_from_one_and_is_soon_as_fast_as_before() -> None:
@@ -146,7 +103,7 @@ def test_after_an_outage_it_ramps_up_from_one_and_is_soon_as_fast_as_before() ->
     ramp = [running for at_ms, running in life.running if 0 <= at_ms - back_ms < 5_000]
     assert ramp[:3] == [1, 1, 1]
     assert max(ramp) <= 16
-    well = live(Server(lambda _, __: (Responded(200), 500)), seconds=60)
+    well = live(lambda _: (Responded(200), 500), seconds=60)
     soon_s = back_ms / 1000 + 25
     assert life.events_taken(soon_s, soon_s + 30) >= 0.9 * well.events_taken(30, 60)
 
@@ -154,9 +111,9 @@ def test_after_an_outage_it_ramps_up_from_one_and_is_soon_as_fast_as_before() ->
 def test_a_destination_that_can_do_eight_at_once_is_found_out() -> None:
     """Beyond eight requests at once it answers later; beyond sixteen it fails."""
 
-    busy_until_ms: list[int] = []
+    busy_until_ms: list[float] = []
 
-    def answer(at_ms: int, _: int) -> tuple[Attempt, int]:
+    def answer(at_ms: float) -> tuple[Attempt, float]:
         busy_until_ms[:] = [until_ms for until_ms in busy_until_ms if until_ms > at_ms]
         if len(busy_until_ms) == 16:
             return Responded(503), 20
@@ -164,7 +121,7 @@ def test_a_destination_that_can_do_eight_at_once_is_found_out() -> None:
         busy_until_ms.append(at_ms + latency_ms)
         return Responded(200), latency_ms
 
-    life = live(Server(answer), seconds=120)
+    life = live(answer, seconds=120)
     steady = [running for at_ms, running in life.running if at_ms > 30_000]
     assert 6 <= sum(steady) / len(steady) <= 16
     assert life.count(503) <= 0.05 * len(life.sent_ms)
@@ -174,10 +131,10 @@ def test_a_destination_that_can_do_eight_at_once_is_found_out() -> None:
 def test_a_destination_that_flaps_gets_what_it_takes_and_is_not_given_up() -> None:
     dice = random.Random(3)
 
-    def answer(_: int, __: int) -> tuple[Attempt, int]:
+    def answer(_: float) -> tuple[Attempt, float]:
         return (Responded(200), 30) if dice.random() < 0.6 else (Responded(500), 30)
 
-    life = live(Server(answer), seconds=120)
+    life = live(answer, seconds=120)
     assert life.count(200) > 0.5 * life.count(500)
     assert life.events_taken(60, 120) > 0
     assert not life.flow.disabled_at_ms

@@ -3,26 +3,14 @@ getting slower, from a slow start, or one that moves. They get nearly all that t
 little that they have to refuse.
 """
 
-import heapq
-import math
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pytest
 
 from shared.config.destination import Destination
-from shared.flow.breaker import Start
-from shared.flow.flow import (
-    Ended,
-    Flow,
-    NotNow,
-    SendLimits,
-    after_attempt,
-    may_start,
-    running,
-    started,
-)
-from shared.retry.attempt import Responded, classify
+from shared.flow.flow import SendLimits
+from shared.retry.attempt import Attempt, Responded
 from shared.retry.schedule import RetrySchedule
 from tests.support.limited_servers import (
     AtOnce,
@@ -32,66 +20,24 @@ from tests.support.limited_servers import (
     PerSecond,
     asks_for_a_second,
 )
-from tests.support.samples import NOW_MS
+from tests.support.virtual_lane import VirtualLane
 
 # In that time the limit is found.
 FIND_S = 10
 
 
 @dataclass
-class Life:
-    """What some tasks, with endless work, got from a destination."""
+class Life(VirtualLane):
+    """What some tasks got from a destination."""
 
-    server: LimitedServer
-    limits: SendLimits
-    task_count: int
-    flow: Flow = field(default_factory=Flow)
     taken_count: int = 0
     # After the limit was to be found.
     late_count: int = 0
     refused_count: int = 0
     most_open: int = 0
 
-    def live(self, seconds: float) -> None:
-        dice = random.Random(7)
-        under_way: list[tuple[float, int, Responded, float, bool, int]] = []
-        counts, wakes = [0] * self.task_count, [0.0] * self.task_count
-        at_ms, number = 0.0, 0
-        while at_ms < seconds * 1000:
-            now_ms = NOW_MS + int(at_ms)
-            while under_way and under_way[0][0] <= at_ms:
-                _, _, attempt, took_ms, is_probe, task = heapq.heappop(under_way)
-                ended = Ended(attempt, classify(attempt), 1, took_ms, is_probe)
-                self.flow = after_attempt(
-                    self.flow, self.limits, ended, now_ms=now_ms, roll=dice.random()
-                )
-                counts[task] -= 1
-                wakes[task] = at_ms
-                self._note(attempt, at_ms)
-            for task in dice.sample(range(self.task_count), self.task_count):
-                while wakes[task] <= at_ms:
-                    self.flow, answer = may_start(
-                        self.flow,
-                        self.limits,
-                        task=str(task),
-                        running_count=counts[task],
-                        now_ms=now_ms,
-                    )
-                    if isinstance(answer, NotNow):
-                        wakes[task] = max(at_ms + 1, answer.until_ms - NOW_MS)
-                        break
-                    assert isinstance(answer, Start)
-                    self.flow = started(self.flow, self.limits, event_count=1, now_ms=now_ms)
-                    attempt, took_ms = self.server.answer(at_ms)
-                    number += 1
-                    counts[task] += 1
-                    ends = at_ms + took_ms, number, attempt, took_ms, answer.is_probe, task
-                    heapq.heappush(under_way, ends)
-                self.flow = running(self.flow, str(task), counts[task])
-            at_ms = max(at_ms + 0.01, min([*wakes, under_way[0][0] if under_way else math.inf]))
-
-    def _note(self, attempt: Responded, at_ms: float) -> None:
-        is_taken = attempt.status == 200
+    def note_ended(self, at_ms: float, attempt: Attempt) -> None:
+        is_taken = attempt == Responded(200)
         self.taken_count += is_taken
         if at_ms >= FIND_S * 1000:
             self.late_count += 1
@@ -104,7 +50,7 @@ def lived(
 ) -> tuple[float, float, Life]:
     """Of what it could do, the part that it did; and of the late requests, the part refused."""
     to = Destination("orders", "shop", "https://shop.example/in", parallel_max=parallel_max)
-    life = Life(server, SendLimits(to, RetrySchedule()), task_count)
+    life = Life(server.answer, SendLimits(to, RetrySchedule()), task_count)
     life.live(seconds)
     refused = life.refused_count / max(1, life.late_count)
     return life.taken_count / server.could_do(seconds), refused, life
