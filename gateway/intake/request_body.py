@@ -41,7 +41,11 @@ class BodyLimits:
 
 @dataclass(slots=True, eq=False)
 class Body:
-    """One request's body. Its bytes count as in flight from before they are read to `release`."""
+    """One request's body. Its bytes count as in flight from when they have come to `release`.
+
+    What is only announced takes no room: whoever announces much and sends nothing would keep
+    everybody else out.
+    """
 
     receive: Receive
     byte_budget: ByteBudget
@@ -58,13 +62,16 @@ class Body:
         self._until_s = monotonic() + self.limits.total_s
         if announced > self.limits.body_bytes_max:
             raise await self._too_large()
-        self._hold(announced)
+        if announced:
+            # Who cannot be served is told before sending it all.
+            self.byte_budget.check(announced, tenant=self.tenant, overdue_bytes=self.overdue_bytes)
         if is_whole:
             # It came together with the head: no deadline can pass.
             chunk, has_more = _content(await self.receive())
         else:
             chunk, has_more = await self._chunk()
         if not has_more and len(chunk) == announced:
+            self._hold(announced)
             return chunk
         chunks = [chunk]
         byte_count = len(chunk)
@@ -98,7 +105,7 @@ class Body:
             self._held = 0
 
     def _hold(self, byte_count: int) -> None:
-        """Count so many bytes as ours; those that were announced are counted already."""
+        """Count so many bytes as ours, in all."""
         if byte_count > self._held:
             self.byte_budget.enter(
                 byte_count - self._held, tenant=self.tenant, overdue_bytes=self.overdue_bytes
