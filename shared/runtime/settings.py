@@ -3,7 +3,6 @@
 What else is wrong outside the code is one sentence and exit 1.
 """
 
-import ipaddress
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -71,22 +70,20 @@ class ListenerSettings(BaseSettings):
     host: str = defaults.HOST
     # 0 takes any free port.
     port: Port
-    # `keys` asks every caller who they are. By default it is off on loopback, where only this
-    # machine can call, and on everywhere else.
-    auth: Literal["off", "keys"] | None = None
-
-    @property
-    def is_loopback(self) -> bool:
-        if self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+    # `keys` asks every caller who they are; `off` lets everybody do everything. The address does
+    # not decide: behind a proxy on the same machine, loopback is open to the world.
+    auth: Literal["off", "keys"] = "keys"
+    # Names under which browsers may call it, besides addresses and names without a dot:
+    # "hifi.example,gateway.internal". With keys the gateway answers to any name.
+    hosts: str = ""
 
     @property
     def asks_for_keys(self) -> bool:
-        return self.auth == "keys" or (self.auth is None and not self.is_loopback)
+        return self.auth == "keys"
+
+    @property
+    def host_names(self) -> frozenset[str]:
+        return frozenset(name.strip().lower() for name in self.hosts.split(",") if name.strip())
 
 
 def read_settings(kind: type[S], *, program: str) -> S:

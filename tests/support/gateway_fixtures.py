@@ -300,7 +300,7 @@ def running_gateway(
 ) -> Iterator[RunningGateway]:
     """Serve the application with uvicorn in a thread, as the real process does."""
     metrics = Metrics()
-    settings = settings or Settings()
+    settings = settings or Settings(auth="off")
     store = FakeStore(config, publisher)
     app = create_app(
         settings,

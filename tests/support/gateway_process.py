@@ -93,6 +93,7 @@ def started(environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
 def settings(bootstrap_servers: str, **more: object) -> dict[str, str]:
     given = {
         "HIFI_GATEWAY_BOOTSTRAP_SERVERS": bootstrap_servers,
+        "HIFI_GATEWAY_AUTH": "off",
         "HIFI_GATEWAY_ACK_DEADLINE_S": ACK_DEADLINE_S,
         "HIFI_GATEWAY_QUEUE_DEADLINE_S": QUEUE_DEADLINE_S,
     }

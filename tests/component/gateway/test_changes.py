@@ -195,7 +195,7 @@ def test_a_key_is_made_once_only(gateway: RunningGateway) -> None:
 
 def test_of_twenty_changes_at_once_one_wins_each_round(config: FixedConfig) -> None:
     with (
-        running_gateway(FakePublisher([]), config, Settings()) as running,
+        running_gateway(FakePublisher([]), config, Settings(auth="off")) as running,
         ThreadPoolExecutor(20) as pool,
     ):
         for _ in range(5):

@@ -43,7 +43,7 @@ def publisher() -> FakePublisher:
 @pytest.fixture(scope="module")
 def served(publisher: FakePublisher) -> Iterator[RunningGateway]:
     config = FixedConfig(Configuration(streams={stream.name: stream for stream in STREAMS}))
-    with running_gateway(publisher, config, Settings(events_max=100)) as gateway:
+    with running_gateway(publisher, config, Settings(auth="off", events_max=100)) as gateway:
         yield gateway
 
 
