@@ -131,7 +131,7 @@ class Ingest:
         else:
             caller = self._callers.of_request(arrival.headers, state={}, now_ms=now_ms)
         caller.check("write", origin=arrival.headers.get(b"origin"))
-        media_type = arrival.headers.get(b"content-type", "").split(";")[0].strip().lower()
+        media_type = arrival.headers.get(b"content-type", "").split(";")[0].strip(" \t").lower()
         if media_type not in {"text/plain", "application/json"}:
             raise Problem("unsupported_media_type", "A beacon is JSON, as text/plain or as JSON.")
         stream = caller.stream(arrival.stream, self._config.configuration)
@@ -154,7 +154,9 @@ class Ingest:
         try:
             cycle_ref = arrival.state.get("cycle")
             is_whole = cycle_ref is not None and not cycle_ref().more_body
-            wire = await body.read(headers.get(b"content-length"), is_whole=is_whole)
+            wire = await body.read(
+                headers.get(b"content-length"), is_whole=is_whole, waits=b"expect" in headers
+            )
             self._bytes_of(ingestion.stream.name).inc(len(wire))
             signature = headers.get(b"hifi-signature")
             caller.check_signature(signature, body=wire, now_ms=ingestion.now_ms)

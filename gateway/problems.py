@@ -73,6 +73,7 @@ CATALOGUE: Mapping[str, Kind] = {
     "tenant_in_flight": Kind(429, "The tenant has too much under way"),
     "head_too_large": Kind(431, "The headers are too large"),
     "internal_error": Kind(500, "The gateway made a mistake"),
+    "unknown_transfer_coding": Kind(501, "The transfer coding is not known"),
     "overloaded": Kind(503, "The gateway holds as much as it may"),
     "not_stored": Kind(503, "No event was stored"),
     "kafka_unavailable": Kind(503, "Kafka does not answer"),

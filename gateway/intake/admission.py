@@ -41,7 +41,7 @@ def read_format(content_type: str, *, is_cloud_event: bool) -> Format:
     """How the body holds events. `is_cloud_event` when there is a `ce-specversion` header."""
     if content_type == Format.JSON.value and not is_cloud_event:
         return Format.JSON
-    media_type, *parameters = [part.strip().lower() for part in content_type.split(";")]
+    media_type, *parameters = [part.strip(" \t").lower() for part in content_type.split(";")]
     if is_cloud_event and not media_type.startswith("application/cloudevents"):
         return Format.CLOUD_EVENT_BINARY
     charsets = [p.removeprefix("charset=").strip('"') for p in parameters if "charset=" in p]
@@ -59,7 +59,7 @@ def read_encoding(content_encoding: str | None) -> str:
     """The name of the body's encoding; several at once are refused."""
     if not content_encoding:
         return "identity"
-    name = content_encoding.strip().lower()
+    name = content_encoding.strip(" \t").lower()
     name = {"x-gzip": "gzip", "": "identity"}.get(name, name)
     if name in ENCODINGS:
         return name

@@ -55,12 +55,19 @@ class Body:
     _until_s: float = field(default=0.0, init=False)
     _held: int = field(default=0, init=False)
 
-    async def read(self, content_length: str | None, *, is_whole: bool = False) -> bytes:
-        """The whole body, or a Problem: too large, too slow, or no room for it."""
+    async def read(
+        self, content_length: str | None, *, is_whole: bool = False, waits: bool = False
+    ) -> bytes:
+        """The whole body, or a Problem: too large, too slow, or no room for it.
+
+        `waits` when the client sends no body before it is told to go on.
+        """
         # The HTTP parser has made sure that the header is a number.
         announced = 0 if content_length is None else int(content_length)
         self._until_s = monotonic() + self.limits.total_s
         if announced > self.limits.body_bytes_max:
+            if waits:
+                raise body_too_large(self.limits.body_bytes_max, closes=True)
             raise await self._too_large()
         if announced:
             # Who cannot be served is told before sending it all.
