@@ -29,7 +29,7 @@ from gateway.intake.event_finder import EventLimits, EventSpans, find_events
 from gateway.intake.events import Context, Parsed, key_finder, read_events
 from gateway.intake.plain_events import read_plain
 from gateway.intake.request_body import Body, BodyLimits
-from gateway.intake.schemas import SchemaError, keep_fitting
+from gateway.intake.schemas import SchemaChecks, SchemaError
 from gateway.problems import Problem
 from gateway.publish.ledger import AckLedger, Request
 from gateway.publish.publisher import Publisher
@@ -76,10 +76,12 @@ class Ingest:
         config: ConfigSource,
         callers: Callers,
         metrics: Metrics,
+        schemas: SchemaChecks,
         ledger: AckLedger | None = None,
         spool: Spool | None = None,
     ) -> None:
         self._publisher = publisher
+        self._schemas = schemas
         self._ledger = ledger
         self._spool = spool
         self._config = config
@@ -190,6 +192,8 @@ class Ingest:
     async def _judge_and_store(self, ingestion: "_Ingestion", raw: bytes, base: str) -> Answer:
         options = ingestion.options
         parsed = self._judge(ingestion, raw, base)
+        if ingestion.stream.json_schema and parsed.events:
+            await self._keep_fitting(parsed, ingestion)
         ingestion.event_count = len(parsed.events)
         if options.is_strict and parsed.rejections:
             self._count(
@@ -232,13 +236,19 @@ class Ingest:
         parsed = read_plain(spans, raw, context=context, limits=self._limits)
         if parsed is None:
             parsed = read_events(spans, context=context, limits=self._limits)
-        if stream.json_schema and parsed.events:
-            try:
-                keep_fitting(parsed, stream.json_schema)
-            except SchemaError as error:
-                detail = f"The schema of the stream cannot be used: {error}"
-                raise Problem("not_stored", detail, headers=((b"retry-after", b"10"),)) from error
         return parsed
+
+    async def _keep_fitting(self, parsed: Parsed, ingestion: "_Ingestion") -> None:
+        schema, tenant = ingestion.stream.json_schema, ingestion.caller.tenant
+        try:
+            await self._schemas.keep_fitting(parsed, schema, tenant=tenant)
+        except SchemaError as error:
+            detail = f"The schema of the stream cannot be used: {error}"
+        except OSError as error:
+            detail = f"Events cannot be checked against the schema of the stream: {error!r}"
+        else:
+            return
+        raise Problem("not_stored", detail, headers=((b"retry-after", b"10"),))
 
     async def _publish(self, ingestion: "_Ingestion", parsed: Parsed) -> list[Report]:
         if not parsed.events:
