@@ -25,7 +25,7 @@ from gateway.idempotency import Replays, id_base
 from gateway.intake import admission, cloud_events
 from gateway.intake.admission import Format
 from gateway.intake.byte_budget import ByteBudget
-from gateway.intake.event_finder import EventLimits, EventSpans, find_events
+from gateway.intake.event_finder import EventLimits, find_events
 from gateway.intake.events import Context, Parsed, key_finder, read_events
 from gateway.intake.plain_events import read_plain
 from gateway.intake.request_body import Body, BodyLimits
@@ -161,6 +161,9 @@ class Ingest:
             signature = headers.get(b"hifi-signature")
             caller.check_signature(signature, body=wire, now_ms=ingestion.now_ms)
             raw = body.decompress(encoding, wire)
+            if ingestion.body_format is Format.CLOUD_EVENT_BINARY:
+                raw = cloud_events.from_headers(headers, raw)
+                ingestion.body_format = Format.CLOUD_EVENT
             if options.idempotency_key is None or options.is_dry_run:
                 given = await self._judge_and_store(ingestion, raw, arrival.request_id)
             else:
@@ -176,7 +179,9 @@ class Ingest:
         """Serve a request with an Idempotency-Key, or repeat the answer it had."""
         tenant, key = ingestion.caller.tenant, ingestion.options.idempotency_key
         scope = f"{tenant}\0{ingestion.stream.name}\0{key}"
-        remembered = self._replays.begin(scope, raw, now_s=monotonic())
+        ordering_key = ingestion.options.ordering_key or b""
+        content = ingestion.body_format.value.encode(), ordering_key, raw
+        remembered = self._replays.begin(scope, content, now_s=monotonic())
         if remembered is not None:
             return Answer(remembered.status, remembered.body, remembered.headers + _REPLAYED)
         given: Answer | None = None
@@ -218,19 +223,14 @@ class Ingest:
     def _judge(self, ingestion: "_Ingestion", raw: bytes, base: str) -> Parsed:
         """Every event of the body, or why not."""
         headers, stream = ingestion.arrival.headers, ingestion.stream
-        are_cloud_events = True
-        if ingestion.body_format is Format.CLOUD_EVENT_BINARY:
-            spans = EventSpans([cloud_events.from_headers(headers, raw)], "")
-        else:
-            spans = find_events(raw, ingestion.body_format, self._limits)
-            are_cloud_events = ingestion.body_format in {Format.CLOUD_EVENT, Format.CLOUD_EVENTS}
+        spans = find_events(raw, ingestion.body_format, self._limits)
         context = Context(
             id_base=base,
             accepted_at_ms=ingestion.now_ms,
             key=ingestion.options.ordering_key,
             traceparent=admission.traceparent(headers.get(b"traceparent")),
             find_key=_find_key(stream.key_pointer) if stream.key_pointer else None,
-            are_cloud_events=are_cloud_events,
+            are_cloud_events=ingestion.body_format in {Format.CLOUD_EVENT, Format.CLOUD_EVENTS},
         )
         # Most bodies are plain, and are read in columns; None says that this one is not.
         parsed = read_plain(spans, raw, context=context, limits=self._limits)

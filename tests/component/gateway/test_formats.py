@@ -272,6 +272,32 @@ def test_after_a_part_was_not_stored_the_same_key_sends_again(
     assert replayed.headers["idempotency-replayed"] == "true"
 
 
+CE = {"ce_specversion": "1.0", "ce_id": "b-1", "ce_source": "/s", "ce_type": "t"}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"ce_id": "b-2"},
+        {"ce_source": "/other"},
+        {"ce_subject": "new"},
+        {"content_type": "application/other+json"},
+        {"x_partition_key": "k"},
+    ],
+)
+def test_an_idempotency_key_covers_all_that_becomes_the_event(
+    gateway: RunningGateway, publisher: FakePublisher, other: dict[str, str]
+) -> None:
+    name = {"idempotency_key": f"key-{other}"}
+    assert post(gateway, b"{}", **CE, **name).status_code == 200
+    again = post(gateway, b"{}", **CE, **name, traceparent=f"00-{'1' * 32}-{'2' * 16}-01")
+    # A sender's tracer gives each try a span of its own.
+    assert again.headers["idempotency-replayed"] == "true"
+    changed = post(gateway, b"{}", **(CE | other), **name)
+    assert (changed.status_code, changed.json()["code"]) == (422, "idempotency_key_reused")
+    assert len(values(publisher)) == 1
+
+
 HALF = b'{"id":"half","says":"\\ud83d and \\\\ud83d"}'
 WELL = [b'{"id":"a","says":"\\ud83d\\ude00 \\\\ud83d"}', b'{ "id": "b" }']
 
