@@ -114,9 +114,7 @@ class Ingest:
         headers = arrival.headers
         caller = self._callers.of_request(headers, state=arrival.state, now_ms=now_ms)
         caller.check("write", origin=headers.get(b"origin"))
-        body_format = admission.read_format(
-            headers.get(b"content-type", ""), is_cloud_event=b"ce-specversion" in headers
-        )
+        body_format = admission.read_format(headers)
         options = read_options(headers, arrival.query_string)
         stream = caller.stream(arrival.stream, self._config.configuration)
         ingestion = _Ingestion(arrival, caller, stream, body_format, options, now_ms)
