@@ -4,7 +4,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Coroutine
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from typing import Any
 
 import structlog
@@ -15,6 +15,7 @@ from gateway.app import create_app
 from gateway.control.store import KafkaControlStore
 from gateway.http.probes import Readiness, create_probes
 from gateway.http.protocol import bounded
+from gateway.intake.schemas import SchemaChecks
 from gateway.publish.ledger import AckLedger
 from gateway.publish.publisher import KafkaPublisher
 from gateway.publish.spool import Spool
@@ -32,6 +33,7 @@ async def serve(settings: Settings, *, stop: asyncio.Event) -> None:
     with (
         _front(settings) as front,
         _listening(settings, settings.metrics_port, "HIFI_GATEWAY_METRICS_PORT") as back,
+        closing(SchemaChecks()) as schemas,
     ):
         publisher = KafkaPublisher(
             settings.bootstrap_servers,
@@ -43,7 +45,8 @@ async def serve(settings: Settings, *, stop: asyncio.Event) -> None:
         try:
             if not await _finished_before(stop, _start(settings, publisher, feed)):
                 return
-            await _serve_until(stop, settings, publisher, feed, sockets=(front, back))
+            sockets = front, back
+            await _serve_until(stop, settings, publisher, feed, schemas=schemas, sockets=sockets)
         finally:
             await feed.stop()
             await publisher.stop()
@@ -75,6 +78,7 @@ async def _serve_until(
     publisher: KafkaPublisher,
     feed: ConfigFeed,
     *,
+    schemas: SchemaChecks,
     sockets: tuple[socket.socket, socket.socket],
 ) -> None:
     front, back = sockets
@@ -89,6 +93,7 @@ async def _serve_until(
         config=feed,
         store=KafkaControlStore(settings.bootstrap_servers, feed),
         metrics=metrics,
+        schemas=schemas,
         ledger=ledger,
         spool=spool,
     )

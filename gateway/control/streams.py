@@ -18,7 +18,7 @@ from gateway.control.requests import (
     named,
     strictly,
 )
-from gateway.intake.schemas import SchemaError, compiled
+from gateway.intake.schemas import SchemaError
 from gateway.problems import Problem
 from shared.config.configuration import Stream
 from shared.config.model import ConfigError
@@ -58,6 +58,11 @@ async def put_stream(
 
     async def edit(before: Stream | None) -> Stream:
         wanted = _read(named(given, name=stream, tenant=caller.tenant), before)
+        if wanted.json_schema:
+            try:
+                await plane.schemas.check(wanted.json_schema, tenant=caller.tenant)
+            except SchemaError as error:
+                raise Problem("bad_object", str(error), pointer="/schema") from error
         await plane.store.make_topic(wanted)
         return wanted
 
@@ -106,10 +111,4 @@ def _read(given: dict[str, Any], before: Stream | None) -> Stream:
         raise ConfigError("json_schema", "there is no such setting; there is schema")
     schema = given.pop("schema", None)
     text = "" if schema is None else json.dumps(schema)
-    stream = strictly(Stream.of({**given, "json_schema": text}), before)
-    if stream.json_schema:
-        try:
-            compiled(stream.json_schema)
-        except SchemaError as error:
-            raise Problem("bad_object", str(error), pointer="/schema") from error
-    return stream
+    return strictly(Stream.of({**given, "json_schema": text}), before)

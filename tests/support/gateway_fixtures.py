@@ -16,6 +16,7 @@ from gateway.app import create_app
 from gateway.control.redrive import DeadLetterPage, DeadLetterStore, Redriven, Survey
 from gateway.control.store import Judge
 from gateway.intake.events import Event
+from gateway.intake.schemas import SchemaChecks
 from gateway.problems import Problem
 from gateway.publish.ledger import AckLedger
 from gateway.publish.publisher import Publisher
@@ -302,6 +303,7 @@ def running_gateway(
     metrics = Metrics()
     settings = settings or Settings(auth="off")
     store = FakeStore(config, publisher)
+    schemas = SchemaChecks()
     app = create_app(
         settings,
         publisher=publisher,
@@ -310,6 +312,7 @@ def running_gateway(
         metrics=metrics,
         dead_letters=dead_letters or FakeDeadLetters(),
         receipts=receipts or FakeReceipts(),
+        schemas=schemas,
         spool=spool,
         ledger=ledger,
     )
@@ -330,4 +333,5 @@ def running_gateway(
     finally:
         server.should_exit = True
         thread.join(timeout=2 * _STOP_TIMEOUT_S)
+        schemas.close()
         assert not thread.is_alive(), "the server did not stop"
