@@ -10,7 +10,17 @@ from gateway.control.transactions import OvertakenError, only_writer
 from gateway.problems import Problem
 from shared.config.configuration import Configuration, Stream
 from shared.event.record import KafkaPartition
-from shared.event.topics import CONFIG, stream_spec, stream_topic
+from shared.event.topics import (
+    ACKED,
+    CONFIG,
+    DEAD,
+    RECEIPTS,
+    held_ms,
+    retry_topic,
+    stream_spec,
+    stream_topic,
+)
+from shared.retry.schedule import RetrySchedule
 from shared.runtime.kafka.config_topic import ConfigFeed
 from shared.runtime.kafka.topic_admin import topic_admin
 from shared.runtime.setup_error import KafkaUnavailableError
@@ -18,6 +28,7 @@ from shared.runtime.setup_error import KafkaUnavailableError
 # Of the newest configuration: what to store under the key, None to remove it.
 Judge = Callable[[Configuration], Awaitable[bytes | None]]
 
+_TIERS = [tier.name for tier in RetrySchedule().tiers]
 _WRITER = "hifi-config"
 # Kafka answers an administrator within a second; after this somebody should look at it.
 _DEADLINE_S = 10.0
@@ -41,6 +52,9 @@ class ControlStore(Protocol):
 
     async def make_topic(self, stream: Stream) -> None:
         """Make the stream's topic, or let it grow; Problem when it is not there afterwards."""
+
+    async def held_ms(self, stream: str) -> int | None:
+        """How long after its removal something of a stream may be read; None: for ever."""
 
 
 class KafkaControlStore:
@@ -98,6 +112,13 @@ class KafkaControlStore:
                 )
             if state.partition_count < stream.partition_count:
                 await admin.grow(name, stream.partition_count)
+
+    async def held_ms(self, stream: str) -> int | None:
+        # As they are, not as they were planned: longer retention is nobody's fault.
+        names = [stream_topic(stream), DEAD, RECEIPTS, ACKED, *map(retry_topic, _TIERS)]
+        async with _in_time(), topic_admin(self._bootstrap_servers) as admin:
+            states = await admin.states(names)
+        return held_ms(_TIERS, {name: state.settings for name, state in states.items()})
 
 
 @asynccontextmanager

@@ -12,7 +12,8 @@ import pytest
 from gateway.callers import ConfigSource
 from gateway.control.store import ControlStore, KafkaControlStore
 from gateway.problems import Problem
-from shared.config.configuration import Configuration, Stream
+from shared.config.configuration import Configuration, RemovedStream, Stream
+from shared.event.times import DAY_MS
 from shared.event.topics import fixed_specs
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.kafka.config_topic import ConfigFeed
@@ -175,6 +176,54 @@ def test_a_change_is_judged_on_all_that_was_stored_before(opened: Opened) -> Non
         await asyncio.gather(*(ground.store.change(stream.config_key, grow) for _ in range(5)))
         known = ground.config.configuration.streams[stream.name]
         assert known.partition_count == stream.partition_count + 5
+
+    on(opened, test)
+
+
+def test_of_two_gateways_that_are_asked_for_a_free_name_at_once_one_gives_it(
+    opened: Opened,
+) -> None:
+    """Who comes second has read what the first one wrote before anything of its own is stored."""
+
+    async def put(ground: Ground, wanted: Stream) -> bool:
+        async def judge(configuration: Configuration) -> bytes:
+            owned = configuration.streams.get(wanted.name, wanted)
+            if owned.tenant != wanted.tenant:
+                raise Problem("stream_in_use", "No.")
+            return wanted.to_json()
+
+        try:
+            await ground.store.change(wanted.config_key, judge)
+        except Problem:
+            return False
+        return True
+
+    async def run() -> None:
+        async with opened() as one, opened() as other:
+            for _ in range(3):
+                name = a_stream().name
+                asks = [(one, Stream(name, tenant="acme")), (other, Stream(name, tenant="bravo"))]
+                won = await asyncio.gather(*(put(ground, wanted) for ground, wanted in asks))
+                assert sorted(won) == [False, True]
+                (owner,) = (wanted for is_won, (_, wanted) in zip(won, asks, strict=True) if is_won)
+                await seen(one, name, owner)
+                await seen(other, name, owner)
+
+    asyncio.run(run())
+
+
+def test_a_removed_stream_is_held_as_long_as_kafka_may_keep_its_events(opened: Opened) -> None:
+    async def test(ground: Ground) -> None:
+        stream = a_stream(partition_count=1)
+        await ground.store.make_topic(stream)
+        gone = RemovedStream(stream.name, stream.tenant, 1, 17)
+        await store(ground, gone.config_key, gone.to_json())
+        await seen(ground, stream.name, None)
+        # Kafka's segments are of a week, unless somebody sets it otherwise.
+        held_ms = await ground.store.held_ms(stream.name)
+        assert held_ms is not None
+        assert held_ms > (4 + 30) * DAY_MS
+        assert ground.config.configuration.removed_streams[stream.name] == gone
 
     on(opened, test)
 
