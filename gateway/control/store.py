@@ -10,6 +10,7 @@ from gateway.control.transactions import OvertakenError, only_writer
 from gateway.problems import Problem
 from shared.config.configuration import Configuration, Stream
 from shared.event.record import KafkaPartition
+from shared.event.topic_safety import Copies
 from shared.event.topics import (
     ACKED,
     CONFIG,
@@ -22,7 +23,7 @@ from shared.event.topics import (
 )
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.kafka.config_topic import ConfigFeed
-from shared.runtime.kafka.topic_admin import topic_admin
+from shared.runtime.kafka.topic_admin import TooFewBrokersError, topic_admin
 from shared.runtime.setup_error import KafkaUnavailableError
 
 # Of the newest configuration: what to store under the key, None to remove it.
@@ -60,8 +61,9 @@ class ControlStore(Protocol):
 class KafkaControlStore:
     """The store that the gateway runs with."""
 
-    def __init__(self, bootstrap_servers: str, feed: ConfigFeed) -> None:
+    def __init__(self, bootstrap_servers: str, feed: ConfigFeed, copies: Copies) -> None:
         self._bootstrap_servers = bootstrap_servers
+        self._copies = copies
         self._feed = feed
         self._turn = asyncio.Lock()
 
@@ -100,8 +102,11 @@ class KafkaControlStore:
         name = stream_topic(stream.name)
         async with _in_time(), topic_admin(self._bootstrap_servers) as admin:
             spec = stream_spec(stream.name, partition_count=stream.partition_count)
-            if await admin.create_missing([spec]):
-                return
+            try:
+                if await admin.create_missing([spec], self._copies):
+                    return
+            except TooFewBrokersError as error:
+                raise Problem("too_few_brokers", str(error)) from error
             state = (await admin.states([name]))[name]
             if state.partition_count > stream.partition_count:
                 raise Problem(

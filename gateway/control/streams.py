@@ -48,7 +48,7 @@ async def show_stream(stream: PathName, caller: Reader, plane: Plane) -> Respons
     "/v1/streams/{stream}",
     response_model=Stream,
     responses={201: {"model": Stream}},
-    openapi_extra=also("stream_in_use"),
+    openapi_extra=also("stream_in_use", "too_few_brokers"),
 )
 async def put_stream(
     stream: PathName, caller: Admin, given: JsonObject, plane: Plane, when: When

@@ -14,13 +14,16 @@ from gateway.control.store import ControlStore, KafkaControlStore
 from gateway.problems import Problem
 from shared.config.configuration import Configuration, RemovedStream, Stream
 from shared.event.times import DAY_MS
-from shared.event.topics import fixed_specs
+from shared.event.topic_safety import Copies
+from shared.event.topics import fixed_specs, stream_topic
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.kafka.config_topic import ConfigFeed
 from shared.runtime.kafka.reader import KafkaReader
 from shared.runtime.kafka.topic_admin import topic_admin
 from tests.support.gateway_fixtures import FakePublisher, FakeStore, FixedConfig
 
+# The clusters of tests have one broker.
+ONE_COPY = Copies(1, 1)
 # A change is promised to be live within 2 s; the rest is for a busy machine.
 LIVE_S = 20.0
 
@@ -57,7 +60,7 @@ def opened(request: pytest.FixtureRequest) -> Iterator[Opened]:
         feed = ConfigFeed(servers)
         await feed.start()
         try:
-            yield Ground(KafkaControlStore(servers, feed), feed)
+            yield Ground(KafkaControlStore(servers, feed, ONE_COPY), feed)
         finally:
             await feed.stop()
 
@@ -252,3 +255,19 @@ def test_a_topic_is_made_and_grows_but_loses_no_partition(opened: Opened) -> Non
         assert caught.value.code == "bad_object"
 
     on(opened, test)
+
+
+@pytest.mark.integration
+def test_no_topic_is_made_with_fewer_copies_than_there_are_to_be(kafka: Any) -> None:
+    """One broker of three is there: whoever asks is refused, and nothing is left behind."""
+
+    async def run() -> None:
+        servers, stream = kafka.bootstrap_servers, a_stream()
+        store = KafkaControlStore(servers, ConfigFeed(servers), Copies())
+        with pytest.raises(Problem, match="start those that are down") as caught:
+            await store.make_topic(stream)
+        assert (caught.value.status, caught.value.code) == (503, "too_few_brokers")
+        async with topic_admin(servers) as admin:
+            assert stream_topic(stream.name) not in await admin.names()
+
+    asyncio.run(run())
