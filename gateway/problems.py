@@ -77,6 +77,7 @@ CATALOGUE: Mapping[str, Kind] = {
     "overloaded": Kind(503, "The gateway holds as much as it may"),
     "not_stored": Kind(503, "No event was stored"),
     "kafka_unavailable": Kind(503, "Kafka does not answer"),
+    "too_few_brokers": Kind(503, "Kafka cannot keep as many copies as there are to be"),
     "search_unfinished": Kind(503, "Not everything could be read in time"),
     "outcome_unknown": Kind(504, "It is not known whether the events were stored"),
 }

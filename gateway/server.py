@@ -16,10 +16,12 @@ from gateway.control.store import KafkaControlStore
 from gateway.http.probes import Readiness, create_probes
 from gateway.http.protocol import bounded
 from gateway.intake.schemas import SchemaChecks
+from gateway.publish.copies_watch import CopiesWatch
 from gateway.publish.ledger import AckLedger
 from gateway.publish.publisher import KafkaPublisher
 from gateway.publish.spool import Spool
 from gateway.settings import Settings
+from shared.event.topics import stream_topic
 from shared.runtime.http_server import HttpServer, listening, server_config
 from shared.runtime.kafka.config_topic import ConfigFeed
 from shared.runtime.metrics import Metrics
@@ -86,12 +88,13 @@ async def _serve_until(
     metrics = Metrics()
     ledger = AckLedger(publisher) if settings.is_ledger_on else None
     spool = _spool(settings, publisher, metrics, ledger)
-    readiness = Readiness(publisher, feed, spool)
+    copies = _copies(settings, feed, metrics)
+    readiness = Readiness(publisher, feed, spool, copies)
     app = create_app(
         settings,
         publisher=publisher,
         config=feed,
-        store=KafkaControlStore(settings.bootstrap_servers, feed),
+        store=KafkaControlStore(settings.bootstrap_servers, feed, settings.copies),
         metrics=metrics,
         schemas=schemas,
         ledger=ledger,
@@ -103,7 +106,9 @@ async def _serve_until(
     async with asyncio.TaskGroup() as group:
         probing = group.create_task(probes.serve(sockets=[back]))
         serving = group.create_task(api.serve(sockets=[front]))
-        writing = [group.create_task(work.run()) for work in (ledger, spool) if work is not None]
+        working = [
+            group.create_task(work.run()) for work in (ledger, spool, copies) if work is not None
+        ]
         await asyncio.gather(probes.listens.wait(), api.listens.wait())
         if not settings.asks_for_keys:
             log.warning(
@@ -118,7 +123,7 @@ async def _serve_until(
         await asyncio.sleep(settings.drain_notice_s)
         api.should_exit = True
         await serving
-        for task in writing:
+        for task in working:
             task.cancel()
         if ledger is not None:
             await ledger.flush()
@@ -127,6 +132,16 @@ async def _serve_until(
         # The probes answer to the last, so that whoever asks sees us drain rather than vanish.
         probes.should_exit = True
         await probing
+
+
+def _copies(settings: Settings, feed: ConfigFeed, metrics: Metrics) -> CopiesWatch:
+    copies = CopiesWatch(
+        settings.bootstrap_servers,
+        lambda: [stream_topic(name) for name in feed.configuration.streams],
+        settings.copies,
+    )
+    copies.measure(metrics)
+    return copies
 
 
 def _spool(

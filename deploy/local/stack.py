@@ -183,7 +183,8 @@ class Stack:
     async def _prepare_topics(self) -> None:
         tiers = [tier.name for tier in RetrySchedule().tiers]
         async with topic_admin(self.bootstrap_servers) as admin:
-            await admin.create_missing([*fixed_specs(tiers), stream_spec(DEMO_STREAM)])
+            specs = [*fixed_specs(tiers), stream_spec(DEMO_STREAM)]
+            await admin.create_missing(specs, self.settings.copies)
 
     def _set_up_demo(self) -> None:
         """A stream with a destination, so that the first event goes somewhere."""

@@ -31,7 +31,7 @@ from gateway.control.requests import (
 from gateway.control.revision import Preconditions
 from gateway.problems import Problem, pointer_to
 from shared.config.addresses import HostError, host_class, may_send, read_host
-from shared.config.configuration import Configuration
+from shared.config.configuration import Configuration, RemovedDestination
 from shared.config.credentials import OAuth2, secrets_of
 from shared.config.destination import Destination
 from shared.config.model import ConfigError
@@ -87,6 +87,10 @@ async def put_destination(
 
     async def edit(before: Destination | None) -> Destination:
         caller.stream(stream, plane.configuration)
+        removed = plane.configuration.removed_destinations
+        if before is None and destination_id(stream, destination) in removed:
+            # It goes on where it was, but for what had stopped it: a person has looked at it.
+            given["resumed_at_ms"] = now_ms()
         return _read(named(given, stream=stream, name=destination), before, plane.box)
 
     # Judged beforehand as well, so that no other change waits for a slow resolver.
@@ -123,8 +127,9 @@ async def delete_destination(
     """Take it off the list: what waits to be tried again becomes dead letters."""
     item = _known(stream, destination, caller, plane.configuration)
 
-    async def edit(_: Destination | None) -> None:
+    async def edit(_: Destination | None) -> RemovedDestination:
         _known(stream, destination, caller, plane.configuration)
+        return RemovedDestination(stream, destination, caller.tenant, now_ms())
 
     await plane.change(item.config_key, edit, when=when)
     log.info("destination.removed", destination=item.id, tenant=caller.tenant)

@@ -12,6 +12,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from shared.event.topic_safety import Copies
 from shared.runtime import defaults
 from shared.runtime.secret_box import SecretBox
 from shared.runtime.setup_error import OperatorError, SetupError
@@ -59,6 +60,28 @@ class SecretSettings(BaseSettings):
     @property
     def secret_box(self) -> SecretBox:
         return SecretBox.of(self.secret_keys)
+
+
+class CopiesSettings(BaseSettings):
+    """HIFI_KAFKA_REPLICAS and HIFI_KAFKA_IN_SYNC_MIN, for every process that makes topics."""
+
+    model_config = SettingsConfigDict(frozen=True)
+
+    kafka_replicas: Annotated[int, Field(ge=1, le=100)] = Field(
+        default=Copies().replicas, validation_alias="HIFI_KAFKA_REPLICAS"
+    )
+    kafka_in_sync_min: Annotated[int, Field(ge=1, le=100)] = Field(
+        default=Copies().in_sync_min, validation_alias="HIFI_KAFKA_IN_SYNC_MIN"
+    )
+
+    @property
+    def copies(self) -> Copies:
+        if self.kafka_in_sync_min > self.kafka_replicas:
+            raise SetupError(
+                f"HIFI_KAFKA_IN_SYNC_MIN is {self.kafka_in_sync_min} of {self.kafka_replicas}"
+                " copies (HIFI_KAFKA_REPLICAS): nothing could ever be stored."
+            )
+        return Copies(self.kafka_replicas, self.kafka_in_sync_min)
 
 
 class ListenerSettings(BaseSettings):

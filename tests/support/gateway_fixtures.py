@@ -27,6 +27,7 @@ from gateway.settings import Settings
 from shared.config.configuration import Configuration, Stream
 from shared.event.envelope import Envelope, History
 from shared.event.record import Origin, RecordIn, RecordOut
+from shared.event.times import DAY_MS
 from shared.event.topics import DEAD, stream_topic
 from shared.proof.acked import AckedRequest, AckedRow, AckedSlice
 from shared.proof.receipt import Receipt
@@ -111,6 +112,7 @@ class FakeStore:
     publisher: Publisher
     problem: Problem | None = None
     topics: dict[str, int] = field(default_factory=dict)
+    held: int | None = 48 * DAY_MS
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def change(self, key: bytes, judge: Judge) -> None:
@@ -132,6 +134,10 @@ class FakeStore:
         if isinstance(self.publisher, FakePublisher):
             log: list[list[Event]] = [[] for _ in range(PARTITION_COUNT)]
             self.publisher.logs.setdefault(stream_topic(stream.name), log)
+
+    async def held_ms(self, stream: str) -> int | None:
+        assert stream in self.config.configuration.removed_streams
+        return self.held
 
 
 def a_dead_letter(offset: int, *, reason: str = "status_400") -> Letter:
