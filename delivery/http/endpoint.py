@@ -17,7 +17,7 @@ from shared.config.addresses import Address, host_class, may_send, read_host
 from shared.retry.attempt import Failure
 from shared.runtime.resolver import (
     NoSuchHostError,
-    Resolve,
+    Resolver,
     ResolverDownError,
     ascii_host,
     said_by,
@@ -44,7 +44,7 @@ class Endpoint:
     authority: str
     target: str
     tls: ssl.SSLContext | None
-    resolve: Resolve
+    resolver: Resolver
     allows_private: bool
     connect_timeout_s: float
     _idle: list[Connection] = field(default_factory=list)
@@ -106,16 +106,16 @@ class Endpoint:
         loop = asyncio.get_running_loop()
         connect_until_s = min(until_s, loop.time() + self.connect_timeout_s)
         try:
-            async with asyncio.timeout_at(connect_until_s):
-                addresses = await self._addresses()
-                for left, address in zip(range(len(addresses) - 1, -1, -1), addresses, strict=True):
-                    share_s = (connect_until_s - loop.time()) / (left + 1)
-                    try:
-                        async with asyncio.timeout(share_s):
-                            return await self._connect_to(address)
-                    except (OSError, ExchangeError):
-                        if left == 0:
-                            raise
+            addresses = await self._addresses(connect_until_s)
+            for left, address in zip(range(len(addresses) - 1, -1, -1), addresses, strict=True):
+                share_s = (connect_until_s - loop.time()) / (left + 1)
+                try:
+                    async with asyncio.timeout(share_s):
+                        return await self._connect_to(address)
+                except (OSError, ExchangeError):
+                    self.resolver.forget(str(self.host))
+                    if left == 0:
+                        raise
         except ssl.SSLError as error:
             raise ExchangeError(Failure.TLS_FAILED, said_by(error)) from error
         except TimeoutError as error:
@@ -130,13 +130,13 @@ class Endpoint:
             raise ExchangeError(Failure.UNREACHABLE, said_by(error)) from error
         raise AssertionError("the last address connects or raises")
 
-    async def _addresses(self) -> Sequence[Address]:
+    async def _addresses(self, until_s: float) -> Sequence[Address]:
         """Those of the host, each of them judged."""
         if host_class(self.host) == "never":
             raise ExchangeError(Failure.POLICY_BLOCKED)
         if isinstance(self.host, str):
             try:
-                addresses = await self.resolve(self.host)
+                addresses = await self.resolver(self.host, until_s)
             except ResolverDownError as error:
                 raise ExchangeError(Failure.RESOLVER_DOWN, str(error)) from error
             except NoSuchHostError as error:
@@ -169,7 +169,7 @@ def endpoint_of(
     url: str,
     *,
     tls: Callable[[], ssl.SSLContext],
-    resolve: Resolve,
+    resolver: Resolver,
     allows_private: bool,
     connect_timeout_s: float,
 ) -> Endpoint:
@@ -188,7 +188,7 @@ def endpoint_of(
         authority=shown if port == _PORTS[parts.scheme] else f"{shown}:{port}",
         target=quote(path, safe=_TARGET_SAFE),
         tls=tls() if parts.scheme == "https" else None,
-        resolve=resolve,
+        resolver=resolver,
         allows_private=allows_private,
         connect_timeout_s=connect_timeout_s,
     )

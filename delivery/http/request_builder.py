@@ -23,7 +23,7 @@ from shared.config.destination import Destination
 from shared.config.signing import signatures, signing_key
 from shared.retry.attempt import Failure
 from shared.runtime.certificates import CertificateError, client_context, identified_context
-from shared.runtime.resolver import Resolve
+from shared.runtime.resolver import Resolver
 from shared.runtime.secret_box import SecretBox, SecretUnavailableError
 
 # JSON events shrink to a fifth at the fastest level, at some 200 MB/s; a better one costs four
@@ -40,7 +40,7 @@ class SenderContext:
     """What all builders of a worker process share."""
 
     box: SecretBox
-    resolve: Resolve
+    resolver: Resolver
     allows_private: bool
     _context: ssl.SSLContext | None = None
 
@@ -155,7 +155,7 @@ class RequestBuilder:
         return endpoint_of(
             url,
             tls=self._context,
-            resolve=self._shared.resolve,
+            resolver=self._shared.resolver,
             allows_private=self._shared.allows_private,
             connect_timeout_s=self.destination.connect_timeout_s,
         )

@@ -14,7 +14,7 @@ from delivery.http.connection import ExchangeError
 from delivery.http.request_builder import RequestBuilder, SenderContext
 from shared.config.destination import Destination
 from shared.retry.attempt import Attempt, Failed, Failure, Responded, directive_of
-from shared.runtime.resolver import Resolve, Resolver
+from shared.runtime.resolver import Resolver
 from shared.runtime.secret_box import SecretBox
 
 log = structlog.get_logger()
@@ -31,11 +31,11 @@ class Sender:
         *,
         box: SecretBox,
         allows_private: bool = False,
-        resolve: Resolve | None = None,
+        resolver: Resolver | None = None,
     ) -> None:
         self._context = SenderContext(
             box=box,
-            resolve=resolve or Resolver(),
+            resolver=resolver or Resolver(),
             allows_private=allows_private,
         )
         self._builders: dict[str, RequestBuilder] = {}

@@ -31,7 +31,7 @@ from shared.config.model import ConfigError, ConfigObject
 from shared.event.topics import NAME_PATTERN
 from shared.retry.dead_letter import Place
 from shared.runtime.clock import now_ms
-from shared.runtime.resolver import Resolve
+from shared.runtime.resolver import Resolver
 from shared.runtime.secret_box import SecretBox
 
 # The largest object is a stream with its schema of 256 Ki characters, escaped.
@@ -79,7 +79,7 @@ class ControlPlane:
     store: ControlStore
     dead_letters: DeadLetterStore
     receipts: ReceiptStore
-    resolve: Resolve
+    resolver: Resolver
     box: SecretBox
     # Each takes a connection of its own to Kafka.
     letters_turn: Semaphore = field(default_factory=partial(Semaphore, _LETTERS_AT_ONCE))
