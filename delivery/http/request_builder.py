@@ -9,7 +9,7 @@ import base64
 import ssl
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import assert_never
 from urllib.parse import unquote, urlsplit
 
@@ -17,6 +17,7 @@ from backports import zstd
 
 from delivery.http.connection import ExchangeError, Reply
 from delivery.http.endpoint import Endpoint, endpoint_of
+from delivery.http.idle import IdleConnections
 from delivery.http.oauth import TokenSource
 from shared.config.credentials import Basic, Bearer, OAuth2
 from shared.config.destination import Destination
@@ -42,6 +43,7 @@ class SenderContext:
     box: SecretBox
     resolver: Resolver
     allows_private: bool
+    idle: IdleConnections = field(default_factory=IdleConnections)
     _context: ssl.SSLContext | None = None
 
     def context(self) -> ssl.SSLContext:
@@ -158,6 +160,7 @@ class RequestBuilder:
             resolver=self._shared.resolver,
             allows_private=self._shared.allows_private,
             connect_timeout_s=self.destination.connect_timeout_s,
+            idle=self._shared.idle,
         )
 
     def _context(self) -> ssl.SSLContext:
