@@ -104,6 +104,7 @@ def deliver(
             yield batch_of(in_sheets(kept))
     finally:
         task.leave()
+        worker.loop.run_until_complete(worker.sender.end_task())
 
 
 class _Task:

@@ -6,6 +6,7 @@ that is killed lets go of it. The file is advice, not truth: without it a destin
 A task asks for leave to send by its `Permits`.
 """
 
+import errno
 import fcntl
 import os
 import secrets
@@ -36,6 +37,8 @@ from shared.runtime.clock import now_ms
 
 # A page is written as a whole, so that no reader meets half a record.
 _PAGE_BYTES = 4096
+# Open at once: a worker meets each destination in some task or other.
+FILES_MAX = 64
 # Far more than a record has: a foreign file of any size is not read whole.
 _RECORD_BYTES_MAX = 1_048_576
 
@@ -130,12 +133,30 @@ class FlowStore:
             fcntl.flock(file.descriptor, fcntl.LOCK_UN)
 
     def _file(self, destination: Destination) -> _File:
-        if destination.id not in self._files:
+        # The one that was used last is the last.
+        file = self._files.pop(destination.id, None)
+        if file is None:
             self.folder.mkdir(parents=True, exist_ok=True)
             # A name has no dot, so that this one cannot be another destination's.
             path = self.folder / f"{destination.stream}.{destination.name}.json"
-            self._files[destination.id] = _File(os.open(path, os.O_RDWR | os.O_CREAT, 0o644))
-        return self._files[destination.id]
+            if len(self._files) >= FILES_MAX:
+                self._close_oldest()
+            file = _File(self._open(path))
+        self._files[destination.id] = file
+        return file
+
+    def _open(self, path: Path) -> int:
+        try:
+            return os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            if error.errno != errno.EMFILE or not self._files:
+                raise
+            # Connections may take every descriptor; the task goes on with one of its own.
+            self._close_oldest()
+            return self._open(path)
+
+    def _close_oldest(self) -> None:
+        os.close(self._files.pop(next(iter(self._files))).descriptor)
 
 
 @dataclass(slots=True)

@@ -65,7 +65,7 @@ def create_app(
         dead_letters=dead_letters
         or KafkaDeadLetters(settings.bootstrap_servers, schedule=schedule),
         receipts=receipts or KafkaReceipts(settings.bootstrap_servers),
-        resolve=Resolver(),
+        resolver=Resolver(),
         box=settings.secret_box,
         schemas=schemas,
     )

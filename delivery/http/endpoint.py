@@ -2,10 +2,11 @@
 
 We resolve ourselves and connect to an address that was judged, so that no second look-up can
 answer otherwise (DNS rebinding); TLS and the Host header keep the name. The peer is looked at once
-more when connected. Connections wait here for the next request.
+more when connected.
 """
 
 import asyncio
+import errno
 import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,21 +14,22 @@ from ipaddress import ip_address
 from urllib.parse import quote, urlsplit
 
 from delivery.http.connection import Connection, ExchangeError, Reply
+from delivery.http.idle import IdleConnections
 from shared.config.addresses import Address, host_class, may_send, read_host
 from shared.retry.attempt import Failure
 from shared.runtime.resolver import (
     NoSuchHostError,
-    Resolve,
+    Resolver,
     ResolverDownError,
     ascii_host,
     said_by,
 )
 
-# Shorter than the idle limits of common servers (uvicorn 5 s, nginx 75 s): we close first.
-KEEP_ALIVE_S = 4.0
 # Addresses of one host that are tried; a name with more spreads load, and two would do.
 _ADDRESSES_MAX = 4
 _PORTS = {"http": 80, "https": 443}
+# What this machine has run out of is no failure of the destination.
+_OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 # What may stand in a path and a query as it is (RFC 3986), and what is escaped already.
 _TARGET_SAFE = "/?:@!$&'()*+,;=-._~%[]"
 
@@ -44,10 +46,11 @@ class Endpoint:
     authority: str
     target: str
     tls: ssl.SSLContext | None
-    resolve: Resolve
+    resolver: Resolver
     allows_private: bool
     connect_timeout_s: float
-    _idle: list[Connection] = field(default_factory=list)
+    idle: IdleConnections
+    _waiting: list[Connection] = field(default_factory=list)
     _is_closed: bool = False
 
     async def post(self, build: Build, *, until_s: float) -> tuple[Reply, bool]:
@@ -56,7 +59,7 @@ class Endpoint:
         A connection that the other side gave up while it waited is no failure of anybody: the
         request is sent once more, over a new one, and says that it may be there already.
         """
-        connection = self._waiting()
+        connection = self.idle.take(self._waiting)
         if connection is not None:
             try:
                 return await self._exchange(connection, build(False), until_s=until_s), False
@@ -69,8 +72,7 @@ class Endpoint:
 
     def close(self) -> None:
         self._is_closed = True
-        while self._idle:
-            self._idle.pop().abort()
+        self.idle.close(self._waiting)
 
     async def _post_again(
         self, build: Build, first: ExchangeError, *, until_s: float
@@ -89,33 +91,23 @@ class Endpoint:
         if self._is_closed:
             connection.abort()
         else:
-            self._idle.append(connection)
+            self.idle.put(connection, self._waiting)
         return reply
-
-    def _waiting(self) -> Connection | None:
-        """The connection used last; the others may get old and go."""
-        oldest_s = asyncio.get_running_loop().time() - KEEP_ALIVE_S
-        while self._idle:
-            connection = self._idle.pop()
-            if connection.used_at_s >= oldest_s and connection.is_usable:
-                return connection
-            connection.abort()
-        return None
 
     async def _connect(self, *, until_s: float) -> Connection:
         loop = asyncio.get_running_loop()
         connect_until_s = min(until_s, loop.time() + self.connect_timeout_s)
         try:
-            async with asyncio.timeout_at(connect_until_s):
-                addresses = await self._addresses()
-                for left, address in zip(range(len(addresses) - 1, -1, -1), addresses, strict=True):
-                    share_s = (connect_until_s - loop.time()) / (left + 1)
-                    try:
-                        async with asyncio.timeout(share_s):
-                            return await self._connect_to(address)
-                    except (OSError, ExchangeError):
-                        if left == 0:
-                            raise
+            addresses = await self._addresses(connect_until_s)
+            for left, address in zip(range(len(addresses) - 1, -1, -1), addresses, strict=True):
+                share_s = (connect_until_s - loop.time()) / (left + 1)
+                try:
+                    async with asyncio.timeout(share_s):
+                        return await self._connect_to(address)
+                except (OSError, ExchangeError):
+                    self.resolver.forget(str(self.host))
+                    if left == 0:
+                        raise
         except ssl.SSLError as error:
             raise ExchangeError(Failure.TLS_FAILED, said_by(error)) from error
         except TimeoutError as error:
@@ -127,16 +119,17 @@ class Endpoint:
             failure = Failure.TLS_FAILED if self.tls else Failure.UNREACHABLE
             raise ExchangeError(failure, said_by(error)) from error
         except OSError as error:
-            raise ExchangeError(Failure.UNREACHABLE, said_by(error)) from error
+            failure = Failure.INTERNAL if error.errno in _OURS else Failure.UNREACHABLE
+            raise ExchangeError(failure, said_by(error)) from error
         raise AssertionError("the last address connects or raises")
 
-    async def _addresses(self) -> Sequence[Address]:
+    async def _addresses(self, until_s: float) -> Sequence[Address]:
         """Those of the host, each of them judged."""
         if host_class(self.host) == "never":
             raise ExchangeError(Failure.POLICY_BLOCKED)
         if isinstance(self.host, str):
             try:
-                addresses = await self.resolve(self.host)
+                addresses = await self.resolver(self.host, until_s)
             except ResolverDownError as error:
                 raise ExchangeError(Failure.RESOLVER_DOWN, str(error)) from error
             except NoSuchHostError as error:
@@ -169,9 +162,10 @@ def endpoint_of(
     url: str,
     *,
     tls: Callable[[], ssl.SSLContext],
-    resolve: Resolve,
+    resolver: Resolver,
     allows_private: bool,
     connect_timeout_s: float,
+    idle: IdleConnections,
 ) -> Endpoint:
     """Where an URL leads; ExchangeError when no request can be made for it."""
     try:
@@ -188,7 +182,8 @@ def endpoint_of(
         authority=shown if port == _PORTS[parts.scheme] else f"{shown}:{port}",
         target=quote(path, safe=_TARGET_SAFE),
         tls=tls() if parts.scheme == "https" else None,
-        resolve=resolve,
+        resolver=resolver,
         allows_private=allows_private,
         connect_timeout_s=connect_timeout_s,
+        idle=idle,
     )

@@ -9,7 +9,7 @@ import base64
 import ssl
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import assert_never
 from urllib.parse import unquote, urlsplit
 
@@ -17,13 +17,14 @@ from backports import zstd
 
 from delivery.http.connection import ExchangeError, Reply
 from delivery.http.endpoint import Endpoint, endpoint_of
+from delivery.http.idle import IdleConnections
 from delivery.http.oauth import TokenSource
 from shared.config.credentials import Basic, Bearer, OAuth2
 from shared.config.destination import Destination
 from shared.config.signing import signatures, signing_key
 from shared.retry.attempt import Failure
 from shared.runtime.certificates import CertificateError, client_context, identified_context
-from shared.runtime.resolver import Resolve
+from shared.runtime.resolver import Resolver
 from shared.runtime.secret_box import SecretBox, SecretUnavailableError
 
 # JSON events shrink to a fifth at the fastest level, at some 200 MB/s; a better one costs four
@@ -40,8 +41,9 @@ class SenderContext:
     """What all builders of a worker process share."""
 
     box: SecretBox
-    resolve: Resolve
+    resolver: Resolver
     allows_private: bool
+    idle: IdleConnections = field(default_factory=IdleConnections)
     _context: ssl.SSLContext | None = None
 
     def context(self) -> ssl.SSLContext:
@@ -155,9 +157,10 @@ class RequestBuilder:
         return endpoint_of(
             url,
             tls=self._context,
-            resolve=self._shared.resolve,
+            resolver=self._shared.resolver,
             allows_private=self._shared.allows_private,
             connect_timeout_s=self.destination.connect_timeout_s,
+            idle=self._shared.idle,
         )
 
     def _context(self) -> ssl.SSLContext:

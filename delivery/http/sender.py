@@ -14,13 +14,15 @@ from delivery.http.connection import ExchangeError
 from delivery.http.request_builder import RequestBuilder, SenderContext
 from shared.config.destination import Destination
 from shared.retry.attempt import Attempt, Failed, Failure, Responded, directive_of
-from shared.runtime.resolver import Resolve, Resolver
+from shared.runtime.resolver import Resolver
 from shared.runtime.secret_box import SecretBox
 
 log = structlog.get_logger()
 
 # What a dead letter shows of the reply: the first words of an error page.
 EXCERPT_CHARS_MAX = 256
+# With a client certificate each holds some 1 MB of OpenSSL's; a worker may meet thousands.
+BUILDERS_MAX = 256
 
 
 class Sender:
@@ -31,11 +33,11 @@ class Sender:
         *,
         box: SecretBox,
         allows_private: bool = False,
-        resolve: Resolve | None = None,
+        resolver: Resolver | None = None,
     ) -> None:
         self._context = SenderContext(
             box=box,
-            resolve=resolve or Resolver(),
+            resolver=resolver or Resolver(),
             allows_private=allows_private,
         )
         self._builders: dict[str, RequestBuilder] = {}
@@ -78,15 +80,21 @@ class Sender:
             directive=directive,
         )
 
+    async def end_task(self) -> None:
+        """Until the next task nobody looks at what waits: what is old goes now."""
+        self._context.idle.close_old()
+        # A transport closes its socket in the loop's next round.
+        await asyncio.sleep(0)
+
     async def close(self) -> None:
         for builder in self._builders.values():
             builder.close()
         self._builders.clear()
-        # A transport closes its socket in the loop's next round.
-        await asyncio.sleep(0)
+        await self.end_task()
 
     def _builder(self, destination: Destination) -> RequestBuilder:
-        builder = self._builders.get(destination.id)
+        # The one that was used last is the last.
+        builder = self._builders.pop(destination.id, None)
         if builder is not None and builder.destination is not destination:
             # Each task brings its own copy of the settings.
             if builder.destination == destination:
@@ -95,5 +103,8 @@ class Sender:
                 builder.close()
                 builder = None
         if builder is None:
-            builder = self._builders[destination.id] = RequestBuilder(destination, self._context)
+            builder = RequestBuilder(destination, self._context)
+            if len(self._builders) >= BUILDERS_MAX:
+                self._builders.pop(next(iter(self._builders))).close()
+        self._builders[destination.id] = builder
         return builder

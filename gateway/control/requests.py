@@ -32,7 +32,7 @@ from shared.config.model import ConfigError, ConfigObject
 from shared.event.topics import NAME_PATTERN
 from shared.retry.dead_letter import Place
 from shared.runtime.clock import now_ms
-from shared.runtime.resolver import Resolve
+from shared.runtime.resolver import Resolver
 from shared.runtime.secret_box import SecretBox
 
 # The largest object is a stream with its schema of 256 Ki characters, escaped.
@@ -80,7 +80,7 @@ class ControlPlane:
     store: ControlStore
     dead_letters: DeadLetterStore
     receipts: ReceiptStore
-    resolve: Resolve
+    resolver: Resolver
     box: SecretBox
     schemas: SchemaChecks
     # Each takes a connection of its own to Kafka.

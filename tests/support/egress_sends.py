@@ -1,16 +1,14 @@
 """Gives tests a sender, a key to seal secrets with, and a resolver that answers as it is told."""
 
 import asyncio
-from collections.abc import Sequence
 from ipaddress import ip_address
 from typing import Any
 
 from delivery.http.sender import Sender
-from shared.config.addresses import Address
 from shared.config.destination import Destination
 from shared.retry.attempt import Attempt, Failed, Failure
 from shared.runtime.clock import now_ms
-from shared.runtime.resolver import Resolve
+from shared.runtime.resolver import LookUp, Resolver
 from shared.runtime.secret_box import SecretBox, new_key
 
 BOX = SecretBox([new_key()])
@@ -24,11 +22,8 @@ def seal(secret: str) -> str:
     return BOX.seal(secret, owner="demo/to")
 
 
-def answering(*addresses: str) -> Resolve:
-    async def resolve(_: str) -> Sequence[Address]:
-        return [ip_address(address) for address in addresses]
-
-    return resolve
+def answering(*addresses: str) -> LookUp:
+    return lambda _: [ip_address(address) for address in addresses]
 
 
 def send(
@@ -38,10 +33,11 @@ def send(
     times: int = 1,
     box: SecretBox = BOX,
     allows_private: bool = True,
-    resolve: Resolve | None = None,
+    look_up: LookUp | None = None,
 ) -> list[Attempt]:
     async def in_turn() -> list[Attempt]:
-        sender = Sender(allows_private=allows_private, box=box, resolve=resolve)
+        resolver = Resolver(look_up) if look_up else None
+        sender = Sender(allows_private=allows_private, box=box, resolver=resolver)
         headers = {"webhook-id": "msg_1", "webhook-timestamp": str(now_ms() // 1000)}
         try:
             return [await sender.post(to, body, headers) for _ in range(times)]

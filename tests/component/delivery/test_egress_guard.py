@@ -1,6 +1,7 @@
 """Whom a request may go to: judged addresses only, and over TLS only whom we know."""
 
 import asyncio
+import socket
 import ssl
 import threading
 from collections.abc import Iterator, Sequence
@@ -17,7 +18,6 @@ from shared.config.addresses import Address
 from shared.config.credentials import ClientCertificate, OAuth2
 from shared.config.destination import Destination
 from shared.retry.attempt import Failed, Failure, Responded
-from shared.runtime.resolver import NoSuchHostError, ResolverDownError
 from tests.support.authority import Authority
 from tests.support.egress_sends import BOX, a_destination, answering, failure, seal, send
 from tests.support.scripted_destination import (
@@ -89,13 +89,13 @@ def tls_destination(authority: Authority) -> Iterator[TlsDestination]:
 
 
 def test_a_certificate_is_checked_against_the_name(tls_destination: TlsDestination) -> None:
-    resolve = answering("127.0.0.1")
+    look_up = answering("127.0.0.1")
     right = a_destination(f"https://shop.example:{tls_destination.port}/")
-    assert send(right, times=3, resolve=resolve) == [Responded(200)] * 3
+    assert send(right, times=3, look_up=look_up) == [Responded(200)] * 3
     # A handshake costs more than a request: there was one.
     assert len(tls_destination.connections) == 1
     wrong = a_destination(f"https://other.example:{tls_destination.port}/")
-    assert failure(send(wrong, resolve=resolve)) is Failure.TLS_FAILED
+    assert failure(send(wrong, look_up=look_up)) is Failure.TLS_FAILED
 
 
 def test_a_certificate_of_nobody_is_not_trusted(
@@ -154,7 +154,7 @@ def test_every_answer_of_the_resolver_is_judged() -> None:
     with scripted_destination() as destination:
         url = destination.url.replace("127.0.0.1", "rebind.example")
         for answers in (["127.0.0.1"], ["1.1.1.1", "127.0.0.1"], ["127.0.0.1", "1.1.1.1"]):
-            attempts = send(a_destination(url), allows_private=False, resolve=answering(*answers))
+            attempts = send(a_destination(url), allows_private=False, look_up=answering(*answers))
             assert attempts == [Failed(Failure.POLICY_BLOCKED)]
         assert destination.requests == []
 
@@ -162,14 +162,14 @@ def test_every_answer_of_the_resolver_is_judged() -> None:
 def test_the_connection_goes_to_the_address_that_was_judged() -> None:
     asked: list[str] = []
 
-    async def rebind(host: str) -> Sequence[Address]:
+    def rebind(host: str) -> Sequence[Address]:
         """A second question would get the answer that must not be used."""
         asked.append(host)
         return [ip_address("127.0.0.1" if len(asked) == 1 else "127.0.0.99")]
 
     with scripted_destination() as destination:
         url = destination.url.replace("127.0.0.1", "rebind.example")
-        assert send(a_destination(url), resolve=rebind) == [Responded(200)]
+        assert send(a_destination(url), look_up=rebind) == [Responded(200)]
         (request,) = destination.requests
     assert asked == ["rebind.example"]
     assert request.headers["host"].startswith("rebind.example:")
@@ -188,7 +188,7 @@ def test_a_token_service_is_judged_as_well() -> None:
     with scripted_destination() as inside, scripted_destination() as destination:
         url = destination.url.replace("127.0.0.1", "shop.example")
         to = a_destination(url, auth=OAuth2("http://169.254.169.254/token", "me", seal("s")))
-        attempts = send(to, resolve=answering("127.0.0.1"))
+        attempts = send(to, look_up=answering("127.0.0.1"))
         assert failure(attempts) is Failure.TOKEN_UNAVAILABLE
         assert (inside.requests, destination.requests) == ([], [])
 
@@ -196,20 +196,20 @@ def test_a_token_service_is_judged_as_well() -> None:
 def test_the_next_address_is_tried_when_one_does_not_answer() -> None:
     with scripted_destination() as destination:
         url = destination.url.replace("127.0.0.1", "two.example")
-        resolve = answering("127.0.0.2", "127.0.0.1")
-        assert send(a_destination(url), resolve=resolve) == [Responded(200)]
+        look_up = answering("127.0.0.2", "127.0.0.1")
+        assert send(a_destination(url), look_up=look_up) == [Responded(200)]
 
 
 def test_no_resolver_is_our_fault_and_no_such_name_is_theirs() -> None:
-    async def down(_: str) -> Sequence[Address]:
-        raise ResolverDownError
+    def down(_: str) -> Sequence[Address]:
+        raise socket.gaierror(socket.EAI_AGAIN, "try again")
 
-    async def unknown(_: str) -> Sequence[Address]:
-        raise NoSuchHostError
+    def unknown(_: str) -> Sequence[Address]:
+        raise socket.gaierror(socket.EAI_NONAME, "no such name")
 
     to = a_destination("http://shop.example/")
-    assert failure(send(to, resolve=down)) is Failure.RESOLVER_DOWN
-    assert failure(send(to, resolve=unknown)) is Failure.DNS_FAILED
+    assert failure(send(to, look_up=down)) is Failure.RESOLVER_DOWN
+    assert failure(send(to, look_up=unknown)) is Failure.DNS_FAILED
 
 
 def test_settings_that_change_are_used_at_once() -> None:

@@ -200,7 +200,7 @@ def test_a_connection_given_up_while_it_waited_is_replaced() -> None:
         sender = Sender(box=SecretBox([]), allows_private=True)
         to = Destination(stream="demo", name="to", url=url)
         first = await sender.post(to, b"[1]", {})
-        (waiting,) = sender._builders[to.id]._endpoint._idle
+        (waiting,) = sender._builders[to.id]._endpoint._waiting
         until_s = time.monotonic() + 5
         # The loop stands still meanwhile, as between two tasks: it does not see the goodbye.
         while waiting.is_usable and time.monotonic() < until_s:

@@ -1,0 +1,54 @@
+"""Keeps connections that wait for their next request: not for long, and not too many in all."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from delivery.http.connection import Connection
+
+# Shorter than the idle limits of common servers (uvicorn 5 s, nginx 75 s): we close first.
+KEEP_ALIVE_S = 4.0
+# Of all destinations of a worker process together: with those in use and the files of flows well
+# below the 1,024 descriptors that a process usually may have.
+IDLE_MAX = 128
+
+
+@dataclass(slots=True)
+class IdleConnections:
+    """Those of a worker, in one place for each endpoint."""
+
+    # Who has waited longest is first. Its place is with it.
+    _places: dict[Connection, list[Connection]] = field(default_factory=dict)
+
+    def put(self, connection: Connection, place: list[Connection]) -> None:
+        place.append(connection)
+        self._places[connection] = place
+        if len(self._places) > IDLE_MAX:
+            self._close(next(iter(self._places)))
+
+    def take(self, place: list[Connection]) -> Connection | None:
+        """The connection used last; the others may get old and go."""
+        while place:
+            connection = place.pop()
+            del self._places[connection]
+            if not _is_old(connection) and connection.is_usable:
+                return connection
+            connection.abort()
+        return None
+
+    def close(self, place: list[Connection]) -> None:
+        for connection in tuple(place):
+            self._close(connection)
+
+    def close_old(self) -> None:
+        for connection in tuple(self._places):
+            if not _is_old(connection):
+                return
+            self._close(connection)
+
+    def _close(self, connection: Connection) -> None:
+        self._places.pop(connection).remove(connection)
+        connection.abort()
+
+
+def _is_old(connection: Connection) -> bool:
+    return connection.used_at_s < asyncio.get_running_loop().time() - KEEP_ALIVE_S
