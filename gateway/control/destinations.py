@@ -6,6 +6,7 @@ because names change their addresses. A name that nobody knows yet is taken, wit
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -108,7 +109,7 @@ async def put_destination(
 async def resume_destination(
     stream: PathName, destination: PathName, caller: Admin, plane: Plane, when: When
 ) -> Response:
-    """Go on after a pause, a hold or a disabling: a person has looked at it."""
+    """Try it now: a person has looked at it. A pause, a hold, a disabling and a breaker end."""
     item = _known(stream, destination, caller, plane.configuration)
 
     async def edit(_: Destination | None) -> Destination:
@@ -189,6 +190,8 @@ def _read(given: Mapping[str, Any], before: Destination | None, box: SecretBox) 
     wanted = strictly(Destination.of({"resumed_at_ms": resumed_at_ms, **sealed}), before)
     if urlsplit(wanted.url).username is not None:
         raise ConfigError("url", "a user and a password belong into auth, where they are sealed")
+    if before is not None and wanted.begins_anew(before):
+        return replace(wanted, resumed_at_ms=now_ms())
     return wanted
 
 
