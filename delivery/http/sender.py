@@ -23,6 +23,7 @@ log = structlog.get_logger()
 # With a client certificate each holds some 1 MB of OpenSSL's; a worker may meet thousands.
 BUILDERS_MAX = 256
 
+
 class Sender:
     """Connections that live as long as the worker process, and a builder for each destination."""
 
