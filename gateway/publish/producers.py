@@ -8,6 +8,7 @@ has reported on all that it was handed.
 
 import asyncio
 import contextlib
+from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -31,6 +32,9 @@ _REPLACE_PAUSE_S = 1.0
 _STOP_S = 5.0
 # How often we ask who leads a Kafka partition that nobody leads.
 _LEADER_PAUSE_S = 0.2
+# Kafka numbers up to 2^31 - 1 and goes on at 0; aiokafka goes on at -2^31, which Kafka refuses. A
+# batch takes less than 2^20 numbers: it has a million bytes, and a record has more than one.
+_NUMBERS_MAX = 2**31 - 2**20
 
 
 @dataclass(slots=True, eq=False)
@@ -38,14 +42,14 @@ class NumberingProducer:
     """A producer, and what it can still be used for."""
 
     kafka: KafkaProducer
-    # Kafka partitions whose numbers an error has broken.
-    spoilt: set[TopicPartition] = field(default_factory=set)
+    # How many numbers of each Kafka partition are taken; after an error there, all of them.
+    numbers: defaultdict[TopicPartition, int] = field(default_factory=lambda: defaultdict(int))
     is_dead: bool = False
     # Batches that it was handed, and partitions that ask it who leads them.
     user_count: int = 0
 
     def can_take(self, partition: TopicPartition) -> bool:
-        return not self.is_dead and partition not in self.spoilt
+        return not self.is_dead and self.numbers.get(partition, 0) < _NUMBERS_MAX
 
     def has_leader(self, partition: TopicPartition) -> bool:
         return self.kafka.client.cluster.leader_for_partition(partition) not in {None, -1}
@@ -110,18 +114,21 @@ class Producers:
                 await self._learn(producer, partition)
 
     @contextmanager
-    def used(self) -> Iterator[NumberingProducer]:
-        """The producer for a batch, kept until its report is here."""
+    def used(self, partition: TopicPartition, count: int) -> Iterator[NumberingProducer]:
+        """The producer for a batch of so many events, kept until its report is here."""
         producer = self.current
         assert producer is not None, "a batch is handed over only when there is a producer"
         with self._kept(producer):
             yield producer
+            producer.numbers[partition] += count
+            if not producer.can_take(partition):
+                self._renew("its numbers are used up")
 
     def spoil(
         self, producer: NumberingProducer, partition: TopicPartition, error: BaseException
     ) -> None:
         """After an error no batch of that Kafka partition goes to that producer."""
-        producer.spoilt.add(partition)
+        producer.numbers[partition] = _NUMBERS_MAX
         if producer is self.current:
             self._renew(repr(error))
 

@@ -187,7 +187,7 @@ class KafkaPublisher:
     async def _produce(self, topic: str, partition: int, builder: RecordBatch) -> int:
         """Hand one batch over and wait for Kafka's report on it, however long that takes."""
         place = TopicPartition(topic, partition)
-        with self._producers.used() as producer:
+        with self._producers.used(place, builder.record_count()) as producer:
             try:
                 future = await producer.kafka.send_batch(builder, topic, partition=partition)
             except _NOT_TAKEN as error:

@@ -283,3 +283,41 @@ def test_a_topic_that_is_gone_is_forgotten_when_nobody_waits_for_it(
         await s.until(lambda: "theirs" not in s.publisher._topics)
 
     play(test)
+
+
+def test_before_its_numbers_run_out_a_partition_gets_a_new_producer(
+    play: Callable[[Test], None],
+) -> None:
+    """Kafka's numbers are 32 bits wide and go on at 0 after 2^31 - 1; aiokafka's go on below 0."""
+
+    async def test(s: Scene) -> None:
+        ours = TopicPartition("ours", 0)
+        current = s.publisher._producers.current
+        assert current is not None
+        last = 2**31 - 2**20 - 1
+        current.numbers[ours] = last
+        s.made[0]._numbers.increment_sequence_number(ours, last)
+        for nth in (0, 1):
+            other = s.publish("theirs")
+            publishing = s.publish("ours")
+            producer = await s.under_way(nth, "ours")
+            producer.store("ours")
+            assert await s.settled(publishing) is Fate.STORED
+            (await s.under_way(nth, "theirs")).store("theirs")
+            assert await s.settled(other) is Fate.STORED, "who was under way keeps the report"
+            await s.until(lambda: len(s.made) == 2)
+
+    play(test)
+
+
+def test_aiokafka_goes_on_where_kafka_does_not() -> None:
+    """Should this ever change, nobody need be replaced for it."""
+
+    async def wrapped() -> int:
+        numbers, place = TransactionManager(None, 0), TopicPartition("t", 0)
+        numbers.increment_sequence_number(place, 2**31 - 10)
+        numbers.increment_sequence_number(place, 100)
+        number: int = numbers.sequence_number(place)
+        return number
+
+    assert asyncio.run(wrapped()) == 90 - 2**31

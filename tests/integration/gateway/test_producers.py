@@ -1,9 +1,10 @@
-"""The gateway's producer, on a real Kafka that refuses or that is silent."""
+"""The gateway's producer, on a real Kafka that refuses, that is silent, or after 2^31 events."""
 
 import asyncio
 import uuid
 
 import pytest
+from aiokafka import TopicPartition
 
 from deploy.local.cluster import Cluster
 from gateway.intake.events import Event
@@ -46,6 +47,36 @@ def test_a_batch_that_kafka_refuses_is_not_stored_and_the_producer_is_replaced(
             await publisher.stop()
 
     asyncio.run(refuse())
+
+
+def test_a_partition_whose_numbers_run_out_goes_on_with_another_producer(kafka: Cluster) -> None:
+    servers, name = kafka.bootstrap_servers, f"long-{uuid.uuid4().hex}"
+    place = TopicPartition(stream_topic(name), 0)
+
+    async def wear_out() -> None:
+        async with topic_admin(servers) as admin:
+            await admin.create_missing([stream_spec(name, partition_count=1)])
+        publisher = KafkaPublisher(
+            servers, ack_deadline_s=10, queue_deadline_s=5, batch_bytes_max=10_000
+        )
+        await publisher.start(deadline_s=30)
+        try:
+            first = publisher._producers.current
+            assert first is not None
+            last = 2**31 - 2**20 - 2
+            first.numbers[place] = last
+            first.kafka._txn_manager.increment_sequence_number(place, last)
+            offsets = []
+            for n in range(6):
+                event = Event.of(id=f"e{n}", key=None, value=b"{}", headers=())
+                (report,) = await publisher.publish(place.topic, [event])
+                offsets.append((report.fate, report.first_offset))
+            assert offsets == [(Fate.STORED, n) for n in range(6)]
+            assert publisher._producers.current is not first
+        finally:
+            await publisher.stop()
+
+    asyncio.run(wear_out())
 
 
 def test_an_idle_gateway_probes_kafka_by_storing_something(kafka: Cluster) -> None:
