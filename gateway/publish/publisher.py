@@ -150,11 +150,13 @@ class KafkaPublisher:
     async def publish(self, topic: str, events: Sequence[Event]) -> Sequence[Report]:
         producer = self._producers.current
         if producer is None:
-            return _refused(events, "there is no connection to Kafka")
+            reason = "there is no connection to Kafka"
+            return [Report(Fate.NOT_STORED, range(len(events)), reason=reason)]
         try:
             open_topic = self._topics.get(topic) or await self._open(producer.kafka, topic)
         except NotStoredError as error:
-            return _refused(events, str(error))
+            everything = range(len(events))
+            return [Report(Fate.NOT_STORED, everything, reason=str(error), is_topic_unknown=True)]
         slices = open_topic.take(events, now_s=monotonic(), now_ms=now_ms())
         if len(slices) == 1:
             return [await slices[0].report]
@@ -342,7 +344,3 @@ class _Topic:
             )
             self._sticky_from_bytes = sticky.assigned_bytes
         return sticky
-
-
-def _refused(events: Sequence[Event], reason: str) -> Sequence[Report]:
-    return [Report(Fate.NOT_STORED, range(len(events)), reason=reason)]

@@ -81,7 +81,8 @@ class FakePublisher:
         if not self._released.is_set():
             await asyncio.to_thread(self._released.wait, 10)
         if topic not in self.logs:
-            return [Report(Fate.NOT_STORED, range(len(events)), reason="no such topic")]
+            everything, reason = range(len(events)), "no such topic"
+            return [Report(Fate.NOT_STORED, everything, reason=reason, is_topic_unknown=True)]
         self._turn += 1
         reports = []
         for (fate, partition), positions in self._sort(events).items():
