@@ -91,7 +91,11 @@ class AckLedger:
     async def run(self) -> None:
         while True:
             await asyncio.sleep(_FLUSH_S)
-            await self.flush()
+            try:
+                await self.flush()
+            except Exception:
+                # A fault of ours, in one row; the others are written the next time.
+                log.exception("ledger.failed")
 
     async def flush(self) -> None:
         """Write what there is. Kafka's own order is that of writing, row by row."""
