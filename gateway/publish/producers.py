@@ -118,7 +118,7 @@ class Producers:
         """The producer for a batch of so many events, kept until its report is here."""
         producer = self.current
         assert producer is not None, "a batch is handed over only when there is a producer"
-        with self._kept(producer):
+        with self.kept(producer):
             yield producer
             producer.numbers[partition] += count
             if not producer.can_take(partition):
@@ -153,7 +153,7 @@ class Producers:
 
     async def _learn(self, producer: NumberingProducer, partition: TopicPartition) -> None:
         """Ask who leads a Kafka partition. It may be nobody, for a while or for ever."""
-        with self._kept(producer):
+        with self.kept(producer):
             with contextlib.suppress(KafkaError):
                 await producer.kafka.partitions_for(partition.topic)
             if not producer.has_leader(partition):
@@ -161,7 +161,8 @@ class Producers:
                 await producer.kafka.client.force_metadata_update()
 
     @contextmanager
-    def _kept(self, producer: NumberingProducer) -> Iterator[None]:
+    def kept(self, producer: NumberingProducer) -> Iterator[None]:
+        """Not closed meanwhile: who asks a closed one waits for ever."""
         producer.user_count += 1
         try:
             yield

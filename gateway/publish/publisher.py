@@ -241,7 +241,7 @@ class KafkaPublisher:
             producer = self._producers.current
             if producer is None:
                 continue
-            with contextlib.suppress(KafkaError):
+            with self._producers.kept(producer), contextlib.suppress(KafkaError):
                 client = producer.kafka.client
                 has_answered = await client.force_metadata_update()
                 cluster = client.cluster

@@ -255,6 +255,36 @@ def test_others_need_not_wait_for_the_new_producer(
     play(test)
 
 
+def test_a_producer_that_is_asked_something_is_not_closed_before_it_answers(
+    play: Callable[[Test], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """aiokafka's client answers nobody any more once it is closed; the probe would ask for ever."""
+    monkeypatch.setattr(publisher, "_PROBE_S", 0.01)
+
+    async def test(s: Scene) -> None:
+        asked, answers = asyncio.Event(), asyncio.Event()
+        first = s.made[0]
+
+        async def slowly() -> bool:
+            asked.set()
+            await answers.wait()
+            return not first.is_stopped
+
+        monkeypatch.setattr(first, "force_metadata_update", slowly)
+        await asked.wait()
+        theirs = s.publish("theirs")
+        (await s.under_way(0, "theirs")).fail("theirs", NotLeaderForPartitionError())
+        await s.settled(theirs)
+        again = s.publish("theirs")
+        (await s.under_way(1, "theirs")).store("theirs")
+        assert await s.settled(again) is Fate.STORED
+        assert not first.is_stopped
+        answers.set()
+        await s.until(lambda: first.is_stopped)
+
+    play(test)
+
+
 def test_a_producer_that_has_died_is_used_by_nobody_any_more(
     play: Callable[[Test], None],
 ) -> None:
