@@ -72,6 +72,10 @@ GATEWAY_SPOOLED_AGE_SECONDS = Metric(
     "hifi_gateway_spooled_age_seconds",
     "How long ago the oldest spool file was begun; 0 when nothing is spooled.",
 )
+GATEWAY_SPOOL_SET_ASIDE_EVENTS = Metric(
+    "hifi_gateway_spool_set_aside_events_total",
+    "Events answered 202 whose topic was deleted: they are in a .spool.refused file of the spool.",
+)
 GATEWAY_UP = Metric(
     "hifi_gateway_up",
     "1 while /readyz says so: Kafka stores records and the gateway is not stopping.",
