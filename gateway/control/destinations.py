@@ -29,6 +29,7 @@ from gateway.control.requests import (
     strictly,
 )
 from gateway.control.revision import Preconditions
+from gateway.control.streams import Removed, listed
 from gateway.problems import Problem, pointer_to
 from shared.config.addresses import HostError, host_class, may_send, read_host
 from shared.config.configuration import Configuration, RemovedDestination
@@ -51,11 +52,18 @@ router = APIRouter()
 _PATH = "/v1/streams/{stream}/destinations/{destination}"
 
 
-@router.get("/v1/streams/{stream}/destinations", response_model=dict[str, list[Destination]])
+class DestinationList(BaseModel):
+    destinations: list[Destination]
+    removed: list[Removed]
+
+
+@router.get("/v1/streams/{stream}/destinations", response_model=DestinationList)
 async def list_destinations(stream: PathName, caller: Reader, plane: Plane) -> Response:
-    caller.stream(stream, plane.configuration)
+    """A stream's destinations; of a stream that was removed, those that it had."""
+    known = caller.past_stream(stream, plane.configuration)
     items = sorted(plane.configuration.destinations_of(stream), key=lambda each: each.name)
-    return as_json({"destinations": [shown(each) for each in items]})
+    gone = listed(plane.configuration.removed_from(known))
+    return as_json({"destinations": [shown(each) for each in items], "removed": gone})
 
 
 @router.get(_PATH, response_model=Destination)
