@@ -20,6 +20,9 @@ DESTINATION_GONE = "destination_gone"
 FILTERED = "filtered"
 MALFORMED_RETRY_RECORD = "malformed_retry_record"
 
+# As long as an upgrade of some processes takes; each look rewrites the event.
+_UNKNOWN_S = 300.0
+
 
 @dataclass(frozen=True, slots=True)
 class Situation:
@@ -145,6 +148,17 @@ def admit(history: History, schedule: RetrySchedule, *, now_ms: int) -> Admissio
     if left_s > 0:
         return Hop(schedule.tier_for_wait(left_s), history)
     return Send(history)
+
+
+def admit_unknown(history: History, schedule: RetrySchedule, *, now_ms: int) -> Hop | DeadLetter:
+    """Say what happens to a waiting event of a destination that nobody has heard of here.
+
+    Nobody has removed it either: a process of another release may know it, or its record cannot be
+    read here. It waits for us to learn of it, as long as it waits for anything.
+    """
+    if now_ms >= history.deadline_at_ms:
+        return DeadLetter(DEADLINE_PASSED, history)
+    return Hop(schedule.tier_for_wait(_UNKNOWN_S), history)
 
 
 def _with_attempt(history: History, attempt: Attempt, verdict: Verdict, *, now_ms: int) -> History:
