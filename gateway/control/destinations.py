@@ -78,7 +78,7 @@ async def show_destination(
     _PATH,
     response_model=Destination,
     responses={201: {"model": Destination}},
-    openapi_extra=also("target_forbidden", "secrets_off", "secret_changed"),
+    openapi_extra=also("target_forbidden", "secrets_off", "secret_changed", "bound_reached"),
 )
 async def put_destination(
     stream: PathName,
@@ -99,6 +99,8 @@ async def put_destination(
         if before is None and destination_id(stream, destination) in removed:
             # It goes on where it was, but for what had stopped it: a person has looked at it.
             given["resumed_at_ms"] = now_ms()
+        elif before is None:
+            plane.check_bounds(caller.tenant, {"destinations": 1})
         return _read(named(given, stream=stream, name=destination), before, plane.box)
 
     # Judged beforehand as well, so that no other change waits for a slow resolver.

@@ -65,7 +65,7 @@ async def show_stream(stream: PathName, caller: Reader, plane: Plane) -> Respons
     "/v1/streams/{stream}",
     response_model=Stream,
     responses={201: {"model": Stream}},
-    openapi_extra=also("stream_in_use", "too_few_brokers"),
+    openapi_extra=also("stream_in_use", "bound_reached", "too_few_brokers"),
 )
 async def put_stream(
     stream: PathName, caller: Admin, given: JsonObject, plane: Plane, when: When
@@ -81,6 +81,9 @@ async def put_stream(
         if isinstance(known, RemovedStream) and known.tenant != caller.tenant:
             await _check_free(known, plane)
         wanted = _read(named(given, name=stream, tenant=caller.tenant), known)
+        had = known if known is not None and known.tenant == caller.tenant else None
+        more = wanted.partition_count - (had.partition_count if had else 0)
+        plane.check_bounds(caller.tenant, {"streams": int(had is None), "partitions": more})
         await plane.store.make_topic(wanted)
         return wanted
 
