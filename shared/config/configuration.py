@@ -151,6 +151,11 @@ class Configuration:
     def destinations_of(self, stream: str) -> Iterator[Destination]:
         return (d for d in self.destinations.values() if d.stream == stream)
 
+    @property
+    def past_streams(self) -> set[str]:
+        """The names of all streams that there are, and that there were."""
+        return {*self.streams, *self.removed_streams}
+
     def outlived(self, *, now_ms: int) -> Iterator[bytes]:
         """The keys of records that have nothing to say any more: nothing is left to be read."""
         gone = self.removed_destinations.values()
@@ -160,6 +165,16 @@ class Configuration:
         """The destinations that a stream no longer has; not those of a former owner's."""
         whose = (stream.name, stream.tenant)
         return (d for d in self.removed_destinations.values() if (d.stream, d.tenant) == whose)
+
+    @property
+    def removed_now(self) -> list[RemovedDestination]:
+        """All of these, of streams that there are and that there were, by name."""
+        owners: list[Stream | RemovedStream] = [
+            *self.streams.values(),
+            *self.removed_streams.values(),
+        ]
+        found = (each for owner in owners for each in self.removed_from(owner))
+        return sorted(found, key=lambda each: each.id)
 
 
 def _fields(key: bytes, value: bytes) -> Mapping[str, Any]:

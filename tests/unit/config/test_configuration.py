@@ -67,6 +67,9 @@ def test_what_was_removed_is_no_longer_there_but_still_somebodys() -> None:
     assert list(full.removed_from(ORDERS)) == list(full.removed_from(stream)) == [destination]
     assert list(full.removed_from(replace(ORDERS, tenant="bravo"))) == []
     assert list(full.removed_from(Stream("hits"))) == []
+    assert full.removed_now == [destination]
+    assert full.past_streams == {"orders"}
+    assert replace(full, streams={"hits": Stream("hits")}).past_streams == {"orders", "hits"}
     for again in (ORDERS, SHOP):
         full = full.apply(again.config_key, again.to_json())
     assert full == Configuration({"orders": ORDERS}, {SHOP.id: SHOP})
