@@ -140,8 +140,8 @@ async def list_dead_letters(
     plane: Plane,
     query: Annotated[LetterQuery, Query()],
 ) -> Response:
-    """List what was given up."""
-    caller.stream(stream, plane.configuration)
+    """List what was given up, also of a stream that was removed."""
+    caller.past_stream(stream, plane.configuration)
     return await _page(request, caller, plane, query, query.wanted(stream))
 
 
@@ -173,16 +173,22 @@ async def show_newest_dead_letters(
     caller: Reader, plane: Plane, query: Annotated[NewestQuery, Query()]
 ) -> Response:
     """The newest first, with how many match in all: what to look at before a re-drive."""
-    wanted = query.wanted(sees=_sees(caller, plane, query.stream, orphans=False))
+    sees = _sees(caller, plane, query.stream, orphans=False)
+    live = plane.configuration.streams
     async with plane.letters_turns.of(caller.tenant):
-        surveyed = await plane.dead_letters.survey(wanted, newest_max=query.limit)
+        surveyed = await plane.dead_letters.survey(query.wanted(sees=sees), newest_max=query.limit)
+        redrivable, streams = surveyed.counts.count, surveyed.streams & live.keys()
+        if streams != surveyed.streams:
+            # Of a stream that was removed nothing is sent again.
+            wanted = query.wanted(sees=lambda stream: stream in live and sees(stream))
+            redrivable = (await plane.dead_letters.survey(wanted)).counts.count if streams else 0
     counts = surveyed.counts
     return as_json(
         {
             "dead_letters": [_shown(letter, surveyed.marked) for letter in surveyed.newest],
             "matching": counts.count + counts.already + counts.malformed,
-            "redrivable": counts.count,
-            "redrivable_streams": sorted(surveyed.streams),
+            "redrivable": redrivable,
+            "redrivable_streams": sorted(streams),
             "is_complete": counts.next is None,
         }
     )
@@ -279,13 +285,13 @@ def _sees(
     configuration = plane.configuration
 
     def sees(stream: str) -> bool:
-        configured = configuration.streams.get(stream)
-        return orphans if configured is None else caller.sees(configured)
+        known = configuration.streams.get(stream) or configuration.removed_streams.get(stream)
+        return orphans if known is None else caller.sees(known)
 
     for stream in streams:
         if not sees(stream):
             # Says whether there is none, or none for this caller.
-            caller.stream(stream, configuration)
+            caller.past_stream(stream, configuration)
     return frozenset(streams).__contains__ if streams else sees
 
 

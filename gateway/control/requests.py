@@ -16,6 +16,7 @@ from fastapi import Depends, Header, Path, Request, Response
 from pydantic import BeforeValidator, PlainValidator, WithJsonSchema
 
 from gateway.callers import Caller, Callers, ConfigSource
+from gateway.control.bounds import Bounded, check_bounds
 from gateway.control.receipt_store import ReceiptStore, SearchTurns
 from gateway.control.redrive import DeadLetterStore
 from gateway.control.revision import Preconditions, etag_of
@@ -98,6 +99,10 @@ class ControlPlane:
     def configuration(self) -> Configuration:
         """As of now."""
         return self.config.configuration
+
+    def check_bounds(self, tenant: str, more: Mapping[Bounded, int]) -> None:
+        """Within a change: refuse what a tenant may not have more of."""
+        check_bounds(tenant, self.configuration, self.settings, more)
 
     async def change(
         self,

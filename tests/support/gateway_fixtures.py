@@ -42,6 +42,7 @@ from shared.proof.trail import Trail
 from shared.retry.dead_letter import DeadLetterFilter, Letter, Place, open_letter
 from shared.retry.decision import DeadLetter
 from shared.retry.routing import route, route_receipt
+from shared.runtime.clock import now_ms
 from shared.runtime.metrics import Metrics
 from shared.runtime.setup_error import KafkaUnavailableError, OperatorError
 
@@ -128,6 +129,8 @@ class FakeStore:
             raise self.problem
         async with self.turn:
             value = await judge(self.config.configuration)
+            for outlived in [*self.config.configuration.outlived(now_ms=now_ms())]:
+                self.config.configuration = self.config.configuration.apply(outlived, None)
             self.config.configuration = self.config.configuration.apply(key, value)
 
     async def catch_up(self) -> None:
