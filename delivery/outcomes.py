@@ -8,12 +8,9 @@ from delivery.courier import Exchange
 from delivery.opening import Opened
 from shared.event.record import Origin, RecordOut
 from shared.proof.receipt import Facts, ReceiptOutcome, facts_of, make_receipt
-from shared.retry.decision import FILTERED, DeadLetter, Delivered, Hop, Park, RetryLater
+from shared.retry.decision import FILTERED, DeadLetter, Delivered, Final, Hop, Park, RetryLater
 from shared.retry.lifecycle import MOVE_OF, State, next_state
 from shared.retry.routing import route, route_malformed, route_receipt
-
-# The decisions after which nothing more happens to an event in this task.
-Final: TypeAlias = Delivered | RetryLater | Park | DeadLetter
 
 # Of events that are not sent so many share a receipt: each may need an interval of its own, with
 # its topic's name of up to 249 bytes, and Kafka takes 2 MiB as one record.

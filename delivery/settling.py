@@ -13,7 +13,7 @@ from typing import assert_never
 
 from delivery.batches import Batch, Tried
 from delivery.courier import Exchange, Sent
-from delivery.outcomes import Final, outcomes_of, receipt_of
+from delivery.outcomes import outcomes_of, receipt_of
 from shared.config.destination import Destination
 from shared.event.record import Origin, RecordOut
 from shared.retry.attempt import Failure, Responded, classify
@@ -21,6 +21,7 @@ from shared.retry.decision import (
     DeadLetter,
     Decision,
     Delivered,
+    Final,
     Park,
     RetryLater,
     RetryLocally,
@@ -29,6 +30,7 @@ from shared.retry.decision import (
     Waiting,
     decide,
     refuse,
+    settle,
 )
 from shared.retry.schedule import RetrySchedule
 
@@ -146,7 +148,8 @@ class Settlement:
             pairs.append((tried, decision))
         return self._settled(pairs, sent.exchange)
 
-    def _settled(self, pairs: Sequence[tuple[Tried, Final]], exchange: Exchange) -> Settled:
+    def _settled(self, decided: Sequence[tuple[Tried, Final]], exchange: Exchange) -> Settled:
+        pairs = [(tried, settle(decision, tried.envelope)) for tried, decision in decided]
         waiting = [(tried, decision) for tried, decision in pairs if isinstance(decision, Waiting)]
         return Settled(
             rows=outcomes_of(self.destination.id, pairs, exchange, read_at=self.read_at),

@@ -179,7 +179,10 @@ def _members(text: str, start: int) -> Iterator[tuple[str, str, int, int]]:
     at = _skip(text, start + 1)
     while text[at : at + 1] != "}":
         name, name_end = _DECODER.raw_decode(text, at)
-        value_start = _skip(text, _skip(text, name_end) + 1)
+        colon = _skip(text, name_end)
+        if not isinstance(name, str) or text[colon : colon + 1] != ":":
+            raise ValueError("no JSON")
+        value_start = _skip(text, colon + 1)
         _, value_end = _DECODER.raw_decode(text, value_start)
         yield name, text[at:name_end], value_start, value_end
         at = _skip(text, value_end)

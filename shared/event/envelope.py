@@ -7,7 +7,7 @@ lacks a fact does not, and says why: guessing a deadline or a destination could 
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from shared.event.record import Headers, Origin, RecordIn
@@ -116,6 +116,12 @@ class Envelope:
     history: History | None = None
 
     @property
+    def may_wait(self) -> bool:
+        """Whether a tier may hold it; a larger one was written past the gateway."""
+        key_bytes = 0 if self.key is None else len(self.key)
+        return len(self.value) <= EVENT_BYTES_MAX and key_bytes <= _TEXT_BYTES_MAX
+
+    @property
     def travel(self) -> tuple[str, History]:
         """Destination and history of an event that was opened from a retry record."""
         assert self.destination_id is not None, "a stream record belongs to no destination yet"
@@ -171,14 +177,14 @@ def event_id_of(raw: bytes | None, origin: Origin) -> str:
     A repaired id could be the same as another event's.
     """
     try:
-        event_id = raw.decode() if raw else ""
+        event_id = _strict_text(raw) if raw else ""
     except ValueError:
         event_id = ""
     return event_id or f"{origin.topic}:{origin.partition}:{origin.offset}"
 
 
 def trace_of(raw: bytes | None) -> str | None:
-    return _text(raw) or None
+    return None if raw is None or len(raw) > _TEXT_BYTES_MAX else _text(raw) or None
 
 
 def retry_headers(envelope: Envelope, destination_id: str, history: History) -> Headers:
@@ -220,8 +226,13 @@ def dead_headers(
     dead_at_ms: int,
 ) -> Headers:
     """Headers of a dead letter: the whole story, so that nobody has to look elsewhere."""
+    whole_bytes = len(envelope.value)
+    is_cut = not envelope.may_wait
+    if is_cut:
+        envelope = replace(envelope, key=envelope.key and envelope.key[:_TEXT_BYTES_MAX])
     return (
         *retry_headers(envelope, destination_id, history),
+        *(((VALUE_BYTES, b"%d" % whole_bytes),) if is_cut else ()),
         (REASON, reason.encode()),
         (DEAD_AT, b"%d" % dead_at_ms),
     )
@@ -231,7 +242,7 @@ def malformed_headers(malformed: Malformed, *, reason: str, dead_at_ms: int) -> 
     """Headers of a record we could not open: its own, as they came, then why and from where."""
     origin = malformed.record.origin
     whole_bytes = len(malformed.record.value)
-    is_cut = whole_bytes > _KEPT_BYTES_MAX
+    is_cut = whole_bytes > EVENT_BYTES_MAX
     return (
         *_kept(malformed.record.headers),
         *(((VALUE_BYTES, b"%d" % whole_bytes),) if is_cut else ()),
@@ -244,9 +255,9 @@ def malformed_headers(malformed: Malformed, *, reason: str, dead_at_ms: int) -> 
     )
 
 
-def malformed_value(malformed: Malformed) -> bytes:
-    """The bytes of a record we could not open; of one beyond all measure its beginning."""
-    return malformed.record.value[:_KEPT_BYTES_MAX]
+def dead_value(value: bytes) -> bytes:
+    """What a dead letter keeps of a value: all of it, or its beginning if it is beyond measure."""
+    return value if len(value) <= EVENT_BYTES_MAX else value[:_KEPT_BYTES_MAX]
 
 
 def malformed_key(malformed: Malformed) -> bytes | None:

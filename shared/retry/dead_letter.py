@@ -18,6 +18,7 @@ from shared.event.envelope import (
     LAST_DETAIL,
     REASON,
     STREAM,
+    VALUE_BYTES,
     Envelope,
     History,
     Malformed,
@@ -117,6 +118,8 @@ def open_letter(record: RecordIn) -> Letter:
     if texts.get(REASON) == MALFORMED_RETRY_RECORD:
         # Some of its headers are ours and say where it lay: it must not pass for an event again.
         opened = Malformed(record, texts.get(LAST_DETAIL, ""))
+    elif VALUE_BYTES in texts:
+        opened = Malformed(record, f"only the beginning of its {texts[VALUE_BYTES]} bytes is kept")
     return Letter(
         place=Place(record.origin.partition, record.origin.offset),
         dead_at_ms=record.timestamp_ms,

@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TypeAlias, assert_never
 
-from shared.event.envelope import History
+from shared.event.envelope import Envelope, History
 from shared.retry.attempt import Attempt, Failed, Failure, Outcome, Responded, Verdict, classify
 from shared.retry.retry_after import Wait, parse_retry_after
 from shared.retry.schedule import RetrySchedule, Tier
@@ -18,6 +18,7 @@ DEADLINE_PASSED = "deadline_passed"
 DESTINATION_REFUSED_RETRY = "destination_refused_retry"
 DESTINATION_GONE = "destination_gone"
 FILTERED = "filtered"
+TOO_LARGE = "too_large"
 MALFORMED_RETRY_RECORD = "malformed_retry_record"
 
 
@@ -93,6 +94,8 @@ class Send:
 
 
 Decision: TypeAlias = Delivered | RetryLocally | Split | RetryLater | Park | DeadLetter
+# The decisions after which nothing more happens to an event in this task.
+Final: TypeAlias = Delivered | RetryLater | Park | DeadLetter
 Admission: TypeAlias = Send | Hop | DeadLetter
 
 
@@ -135,6 +138,13 @@ def refuse(
     # Only what the destination asked for is a promise; else it is tried when its tier is over.
     not_before_ms = until_ms if failure is Failure.OVER_RATE else now_ms
     return _park(seen, schedule, now_ms=now_ms, until_ms=until_ms, not_before_ms=not_before_ms)
+
+
+def settle(decision: Final, envelope: Envelope) -> Final:
+    """Say what happens to this event of a batch: what no tier can hold does not wait."""
+    if isinstance(decision, Waiting) and not envelope.may_wait:
+        return DeadLetter(TOO_LARGE, decision.history)
+    return decision
 
 
 def admit(history: History, schedule: RetrySchedule, *, now_ms: int) -> Admission:

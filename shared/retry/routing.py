@@ -7,9 +7,9 @@ from shared.event.envelope import (
     Envelope,
     Malformed,
     dead_headers,
+    dead_value,
     malformed_headers,
     malformed_key,
-    malformed_value,
     retry_headers,
 )
 from shared.event.record import RecordOut
@@ -42,7 +42,7 @@ def route(
             return RecordOut(
                 topic=DEAD,
                 key=destination_id.encode(),
-                value=envelope.value,
+                value=dead_value(envelope.value),
                 headers=dead_headers(
                     envelope,
                     destination_id,
@@ -60,7 +60,7 @@ def route_malformed(malformed: Malformed, *, now_ms: int) -> RecordOut:
     return RecordOut(
         topic=DEAD,
         key=malformed_key(malformed),
-        value=malformed_value(malformed),
+        value=dead_value(malformed.record.value),
         headers=malformed_headers(malformed, reason=MALFORMED_RETRY_RECORD, dead_at_ms=now_ms),
     )
 

@@ -14,6 +14,7 @@ from shared.event.envelope import (
     DEAD_AT,
     DEADLINE_AT,
     DESTINATION,
+    EVENT_BYTES_MAX,
     EVENT_ID,
     EVENT_TIME,
     FIRST_ATTEMPT_AT,
@@ -33,10 +34,10 @@ from shared.event.envelope import (
     History,
     Malformed,
     dead_headers,
+    dead_value,
     event_headers,
     malformed_headers,
     malformed_key,
-    malformed_value,
     open_retry_record,
     open_stream_record,
     retry_headers,
@@ -323,8 +324,33 @@ def test_of_a_malformed_record_beyond_measure_the_beginning_is_kept() -> None:
     kept = malformed_headers(malformed, reason="malformed_retry_record", dead_at_ms=9)
     assert [name for name, _ in kept[:3]] == ["a", "b", "value-bytes"]
     assert dict(kept)["value-bytes"] == b"2000000"
-    assert malformed_value(malformed) == b"v" * 1_048_576
+    assert dead_value(malformed.record.value) == b"v" * 1_048_576
     assert malformed_key(malformed) == b"k" * 8_192
     assert malformed_key(Malformed(a_record(key=None), "why")) is None
     small = malformed_headers(Malformed(a_record(), "why"), reason="r", dead_at_ms=9)
     assert "value-bytes" not in dict(small)
+
+
+def test_what_no_tier_can_hold_keeps_its_beginning_as_a_dead_letter() -> None:
+    fits = a_record(value=b"v" * EVENT_BYTES_MAX, key=b"k" * 8_192)
+    for record in (replace(fits, value=fits.value + b"v"), replace(fits, key=b"k" * 8_193)):
+        envelope = open_stream_record(record)
+        assert not envelope.may_wait
+        history = History.fresh(now_ms=0, deadline_s=1)
+        headers = dict(dead_headers(envelope, "demo/to", history, reason="r", dead_at_ms=9))
+        assert headers["value-bytes"] == b"%d" % len(record.value)
+        assert headers["ordering-key"] == b"k" * 8_192
+    envelope = open_stream_record(fits)
+    assert envelope.may_wait
+    assert "value-bytes" not in dict(
+        dead_headers(envelope, "demo/to", history, reason="r", dead_at_ms=9)
+    )
+    assert dead_value(fits.value) == fits.value
+    assert open_stream_record(replace(fits, key=None)).may_wait
+
+
+def test_an_id_or_a_trace_beyond_measure_is_none() -> None:
+    headers = (("event-id", b"i" * 8_193), ("traceparent", b"t" * 8_193))
+    envelope = open_stream_record(a_record(headers))
+    assert envelope.event_id == ":".join(map(str, envelope.origin))
+    assert envelope.traceparent is None

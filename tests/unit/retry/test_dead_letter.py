@@ -120,6 +120,13 @@ def test_a_malformed_record_with_all_of_our_headers_is_not_taken_for_an_event() 
     assert not open_letter(record).can_be_redriven
 
 
+def test_a_part_of_an_event_is_not_sent_again_as_if_it_were_the_event() -> None:
+    letter = a_letter(value=b"v" * 2_000_000)
+    assert len(letter.value) < 2_000_000
+    assert not letter.can_be_redriven
+    assert story_of(letter)["problem"] == "only the beginning of its 2000000 bytes is kept"
+
+
 # what is asked for -> whether a_letter() is it
 WANTED = [
     (DeadLetterFilter(), True),

@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from shared.event.envelope import History
+from shared.event.envelope import EVENT_BYTES_MAX, History
 from shared.retry.attempt import Failure, Responded
 from shared.retry.decision import (
     DEADLINE_PASSED,
+    TOO_LARGE,
     DeadLetter,
     Decision,
     Park,
@@ -16,9 +17,10 @@ from shared.retry.decision import (
     Situation,
     Split,
     refuse,
+    settle,
 )
 from shared.retry.schedule import RetrySchedule
-from tests.support.samples import DAY_S, NOW_MS, a_history, decided
+from tests.support.samples import DAY_S, NOW_MS, a_history, an_envelope, decided
 
 SCHEDULE = RetrySchedule()
 SITUATION = Situation(9, NOW_MS, may_retry_locally=True, local_attempt_count=3, budget_s=5.0)
@@ -83,3 +85,14 @@ def test_what_cannot_wait_any_more_is_dead_and_so_is_what_a_disabled_one_would_g
     disabled = refused(Failure.DISABLED, a_history(attempt_count=2))
     assert isinstance(disabled, DeadLetter)
     assert (disabled.reason, disabled.history.attempt_count) == ("endpoint_disabled", 2)
+
+
+def test_what_no_tier_can_hold_does_not_wait() -> None:
+    event = an_envelope(7)
+    too_large = replace(event, value=b"v" * (EVENT_BYTES_MAX + 1))
+    history = a_history()
+    waits = RetryLater(SCHEDULE.tiers[0], history)
+    assert settle(waits, event) is waits
+    assert settle(waits, too_large) == DeadLetter(TOO_LARGE, history)
+    dead = DeadLetter("status_400", history)
+    assert settle(dead, too_large) is dead
