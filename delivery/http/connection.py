@@ -69,6 +69,9 @@ class Connection(asyncio.Protocol):
         self.used_at_s = 0.0
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
+        # A field that goes on in the next line is to be read (RFC 9112, 5.2). What else this lets
+        # pass is characters within values; how a body is framed stays as strict.
+        self._parser.set_dangerous_leniencies(lenient_headers=True)
         self._done: asyncio.Future[Reply] | None = None
         self._is_unsent = False
         self._is_reusable = True
