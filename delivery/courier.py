@@ -51,8 +51,10 @@ class Courier:
     log: AttemptLog
     clock: Callable[[], int]
 
-    async def attempt(self, destination: Destination, batch: Batch) -> Sent:
-        """Send a batch once."""
+    async def attempt(
+        self, destination: Destination, batch: Batch, *, earlier_tries: int = 0
+    ) -> Sent:
+        """Send a batch once, after so many tries in the same round."""
         name = batch_id(destination.id, batch.facts.covered)
         started_at_ms = self.clock()
         headers = {
@@ -64,6 +66,8 @@ class Courier:
             "hifi-events": str(batch.event_count),
             "hifi-attempt": str(max(history.attempt_count for history in batch.histories) + 1),
         }
+        if earlier_tries:
+            headers["hifi-try"] = str(earlier_tries + 1)
         if any(history.is_ambiguous for history in batch.histories):
             headers["hifi-maybe-duplicate"] = "1"
         # The retrier may have events of several in one batch, and of none.

@@ -261,8 +261,10 @@ class Dispatcher:
         self._keep(held, settled)
 
     async def _make(self, request: _Request) -> _Reply:
+        pending = request.pending
+        tries = pending.local_attempt_count
         destination = self.settlement.destination
-        return request, await self.courier.attempt(destination, request.pending.batch)
+        return request, await self.courier.attempt(destination, pending.batch, earlier_tries=tries)
 
 
 def _ended(request: _Request, sent: Sent) -> Ended:

@@ -20,6 +20,7 @@ from shared.metric_names import (
     DELIVERY_PARALLEL,
     DELIVERY_PROGRESS_AGE_SECONDS,
 )
+from shared.retry.attempt import Failure
 from shared.runtime.clock import now_ms
 from shared.runtime.spark.lane_metrics import LaneMetrics
 
@@ -66,6 +67,8 @@ class DeliveryMetrics(LaneMetrics):
         for outcome, count in record.flow.attempts.items():
             grown = max(0, count - before.attempts.get(outcome, 0))
             self.counter(DELIVERY_ATTEMPTS).labels(name, outcome).inc(grown)
+        # From 0 on, so that the first one is an increase as well.
+        self.counter(DELIVERY_EVENTS_PARKED).labels(name, Failure.INTERNAL.value)
         for cause, count in record.flow.parks.items():
             grown = max(0, count - before.parks.get(cause, 0))
             self.counter(DELIVERY_EVENTS_PARKED).labels(name, cause).inc(grown)

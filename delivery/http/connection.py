@@ -14,6 +14,7 @@ import httptools
 
 from delivery.http.partial_reply import MULTI_STATUS, PARTIAL_TYPE
 from shared.retry.attempt import Failure
+from shared.runtime.certificates import refusal_of_ours
 
 # Enough to use the connection again after any sensible reply; more is not read. A head alone must
 # fit as well.
@@ -68,6 +69,9 @@ class Connection(asyncio.Protocol):
         self.used_at_s = 0.0
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
+        # A field that goes on in the next line is to be read (RFC 9112, 5.2). What else this lets
+        # pass is characters within values; how a body is framed stays as strict.
+        self._parser.set_dangerous_leniencies(lenient_headers=True)
         self._done: asyncio.Future[Reply] | None = None
         self._is_unsent = False
         self._is_reusable = True
@@ -108,6 +112,11 @@ class Connection(asyncio.Protocol):
         timer = loop.call_at(until_s, self._on_deadline)
         try:
             self._transport.write(request)
+            if self._transport.is_closing():
+                # It was lost before, or the first of these bytes met a reset.
+                detail = "closed before the request could be sent"
+                is_stale = self._exchange_count > 0
+                self._end(Failure.RESET_BEFORE_SENT, detail, is_stale=is_stale)
             return await self._done
         except BaseException:
             self.abort()
@@ -164,6 +173,10 @@ class Connection(asyncio.Protocol):
             is_whole = exc is None and self._headers.keys().isdisjoint(_FRAMING)
             detail = "closed in the middle of the head"
             self._end(Failure.RESPONSE_UNREADABLE, detail, is_whole=is_whole)
+            return
+        # In TLS 1.3 it may come after our part of the handshake; then nobody reads the request.
+        if self._exchange_count == 0 and (refused := refusal_of_ours(exc)):
+            self._end(Failure.CLIENT_CERTIFICATE_REFUSED, refused)
             return
         failure = Failure.RESET_BEFORE_SENT if self._is_unsent else Failure.RESET_AFTER_SENT
         detail = str(exc) if exc else "closed without an answer"

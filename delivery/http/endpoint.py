@@ -17,6 +17,7 @@ from delivery.http.connection import Connection, ExchangeError, Reply
 from delivery.http.idle import IdleConnections
 from shared.config.addresses import Address, host_class, may_send, read_host
 from shared.retry.attempt import Failure
+from shared.runtime.certificates import refusal_of_ours
 from shared.runtime.resolver import (
     NoSuchHostError,
     Resolver,
@@ -109,6 +110,8 @@ class Endpoint:
                     if left == 0:
                         raise
         except ssl.SSLError as error:
+            if refused := refusal_of_ours(error):
+                raise ExchangeError(Failure.CLIENT_CERTIFICATE_REFUSED, refused) from error
             raise ExchangeError(Failure.TLS_FAILED, said_by(error)) from error
         except TimeoutError as error:
             detail = f"no connection in {self.connect_timeout_s} s"

@@ -86,7 +86,8 @@ class RequestBuilder:
                 self._signing_keys,
                 message_id=headers["webhook-id"],
                 timestamp_s=headers["webhook-timestamp"],
-                body=sent,
+                # Receivers see it unpacked.
+                body=body,
             )
             headers = {**headers, "webhook-signature": signature}
         if self._tokens is None:

@@ -10,6 +10,7 @@ from typing import Literal
 from shared import metric_names as m
 from shared.event.topics import STREAM_RETENTION_MS
 from shared.flow.flow import WARN_AT
+from shared.retry.attempt import Failure
 
 Severity = Literal["page", "ticket"]
 
@@ -176,6 +177,15 @@ FLOW: tuple[Alert, ...] = (
         "{{ $labels.destination }} is {{ $labels.state }}",
         "It refuses everything, is gone, or has failed for days. Held events wait, those of a"
         " disabled one go to dead letters; a person has to look.",
+    ),
+    Alert(
+        "HifiInternalFault",
+        "ticket",
+        "sum by (destination) (increase("
+        f'{m.DELIVERY_EVENTS_PARKED.name}{{cause="{Failure.INTERNAL.value}"}}[15m])) > 0',
+        "Events of {{ $labels.destination }} wait for a fault of ours",
+        "Sending them failed by an error that Hifi has no name for, or the machine has run out of"
+        " descriptors or memory. No attempt is charged, but after 72 h they become dead letters.",
     ),
     Alert(
         "HifiDestinationWillBeDisabled",

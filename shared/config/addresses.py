@@ -39,6 +39,8 @@ _PRIVATE = _networks(
     "203.0.113.0/24",
     "2001::/23",
     "2001:db8::/32",
+    # 6to4: whose relay takes it, nobody knows (RFC 7526 ends it).
+    "2002::/16",
     "3fff::/20",
 )
 _NEVER = _networks(
@@ -76,7 +78,7 @@ _WRAPPING_6 = {
 }
 _TEREDO = IPv6Network("2001::/32")
 # The address stands for nothing but the IPv4 address in it.
-_TRANSPARENT_6 = _networks("::ffff:0:0/96", "64:ff9b::/96", "2002::/16")
+_TRANSPARENT_6 = _networks("::ffff:0:0/96", "64:ff9b::/96")
 _LOW_32 = 0xFFFF_FFFF
 # Interface identifiers that hold an IPv4 address (RFC 5214).
 _ISATAP = frozenset({0x0000_5EFE, 0x0200_5EFE})

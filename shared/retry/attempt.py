@@ -19,6 +19,7 @@ class Failure(Enum):
     CONNECT_TIMEOUT = "connect_timeout"
     UNREACHABLE = "unreachable"
     TLS_FAILED = "tls_failed"
+    CLIENT_CERTIFICATE_REFUSED = "client_certificate_refused"
     RESET_BEFORE_SENT = "reset_before_sent"
     RESET_AFTER_SENT = "reset_after_sent"
     SEND_TIMEOUT = "send_timeout"
@@ -163,7 +164,7 @@ def _classify_failure(failure: Failure) -> Verdict:
             | Failure.RESET_BEFORE_SENT
         ):
             return Verdict(Outcome.RECOVERABLE, reason, is_breaker_failure=True)
-        case Failure.TLS_FAILED:
+        case Failure.TLS_FAILED | Failure.CLIENT_CERTIFICATE_REFUSED:
             return Verdict(
                 Outcome.RECOVERABLE, reason, is_breaker_failure=True, is_config_fault=True
             )

@@ -17,6 +17,17 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+# Alerts about a certificate that the one who hears them has sent (RFC 8446, 6.2).
+_AGAINST_OURS = {
+    "ACCESS_DENIED",
+    "BAD_CERTIFICATE",
+    "CERTIFICATE_EXPIRED",
+    "CERTIFICATE_REVOKED",
+    "CERTIFICATE_UNKNOWN",
+    "UNKNOWN_CA",
+    "UNSUPPORTED_CERTIFICATE",
+}
+
 
 class CertificateError(ValueError):
     """A certificate and its key cannot be used; the text says why, and nothing of the key."""
@@ -26,6 +37,8 @@ def client_context() -> ssl.SSLContext:
     """What every connection is checked with: the machine's authorities, TLS 1.2 or newer."""
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])
+    # A common name is no name to check (RFC 9110, 4.3.4).
+    context.hostname_checks_common_name = False
     return context
 
 
@@ -46,6 +59,18 @@ def identified_context(certificate_pem: str, key_pem: str) -> ssl.SSLContext:
             reason = (error.reason or "no reason given").lower().replace("_", " ")
             raise CertificateError(f"OpenSSL refuses the pair: {reason}") from error
     return context
+
+
+def refusal_of_ours(error: BaseException | None) -> str | None:
+    """What the other side said against our certificate; None if that is not what it said."""
+    reason = (error.reason if isinstance(error, ssl.SSLError) else None) or ""
+    alert = reason.partition("_ALERT_")[2]
+    if alert == "CERTIFICATE_REQUIRED":
+        return "the destination asks for a client certificate: set client_certificate"
+    if alert not in _AGAINST_OURS:
+        return None
+    said = alert.lower().replace("_", " ")
+    return f"the destination does not take our client certificate: {said}"
 
 
 def check_pair(certificate_pem: str, key_pem: str) -> None:

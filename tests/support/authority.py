@@ -27,11 +27,12 @@ class Authority:
         *,
         key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | None = None,
         is_authority: bool = False,
+        has_names: bool = True,
     ) -> tuple[Path, Path]:
         """The files with a certificate and with its key."""
         key = key or ec.generate_private_key(ec.SECP256R1())
         now = dt.datetime.fromisoformat("2026-01-01T00:00:00+00:00")
-        certificate = (
+        builder = (
             x509.CertificateBuilder()
             .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
             .issuer_name(self._name)
@@ -40,15 +41,6 @@ class Authority:
             .not_valid_before(now)
             .not_valid_after(now + 36_500 * DAY)
             .add_extension(x509.BasicConstraints(is_authority, None), critical=True)
-            .add_extension(
-                x509.SubjectAlternativeName(
-                    [
-                        x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
-                        x509.DNSName("shop.example"),
-                    ]
-                ),
-                critical=False,
-            )
             # Python checks certificates strictly from 3.13 on, and then asks for these.
             .add_extension(
                 x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()),
@@ -58,8 +50,14 @@ class Authority:
                 x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False
             )
             .add_extension(_usage(is_authority=is_authority), critical=True)
-            .sign(self._key, hashes.SHA256())
         )
+        if has_names:
+            names = [
+                x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
+                x509.DNSName("shop.example"),
+            ]
+            builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+        certificate = builder.sign(self._key, hashes.SHA256())
         files = self._folder / f"{name}.pem", self._folder / f"{name}.key"
         files[0].write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
         files[1].write_bytes(

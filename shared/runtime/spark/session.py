@@ -57,6 +57,7 @@ _JVM_END_TIMEOUT_S = 45.0
 # On so few cores the optimizing compiler takes them from the work that it should speed up
 # (docs/tuning.md).
 _SMALL_MACHINE_CORES = 4
+_ARROW_PART = 4
 # The quick compiler alone, and the collector without threads of its own.
 _SMALL_MACHINE_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
@@ -145,6 +146,7 @@ def _options(
         "spark.python.unix.domain.socket.enabled": "true",
         # 20 requests of 500 events to send side by side.
         "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(_batch_bytes_max(settings)),
         # Each task of each micro-batch would write the same few projections as Java text, to find
         # them compiled already: half of what a small task does in the JVM (docs/tuning.md).
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
@@ -163,6 +165,15 @@ def _options(
         "spark.sql.streaming.minBatchesToRetain": "1000",
         **settings.more,
     }
+
+
+def _batch_bytes_max(settings: SparkSettings) -> int:
+    """What one task may have in Arrow at once: with all slots in use, a quarter of the heap's size.
+
+    Arrow lies beside the heap, in direct memory, of which a JVM has as much. Spark's default of 64
+    MiB times 32 slots would be twice that: large events on many lanes could end it.
+    """
+    return settings.heap_mb * 1_048_576 // (_ARROW_PART * settings.slots)
 
 
 # What a session needs for real-time lanes (ADR 0022): Spark's list of what real time takes does not

@@ -235,6 +235,16 @@ def test_a_redirect_is_not_followed() -> None:
     ]
 
 
+def test_a_receiver_sees_which_request_of_which_round_it_gets() -> None:
+    with scripted_destination(in_turn(503, 503, 200)) as destination:
+        run(events(1), plan_for(sample(destination)))
+        told = [
+            (request.headers["hifi-attempt"], request.headers.get("hifi-try"))
+            for request in destination.requests
+        ]
+    assert told == [("1", None), ("1", "2"), ("1", "3")]
+
+
 # --- waiting events, as the retrier's lane reads them ---
 
 

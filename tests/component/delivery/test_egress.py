@@ -12,7 +12,7 @@ from standardwebhooks import Webhook
 from delivery.http.sender import Sender
 from shared.config.credentials import Basic, Bearer, OAuth2
 from shared.config.destination import Destination
-from shared.config.signing import signatures, signing_key, signing_secret
+from shared.config.signing import signing_secret
 from shared.retry.attempt import Attempt, Failure, Responded
 from shared.runtime.secret_box import SecretBox, new_key
 from tests.support.egress_sends import BOX, a_destination, failure, seal, send
@@ -201,7 +201,8 @@ def test_a_signature_is_made_anew_for_each_attempt() -> None:
 
 
 @pytest.mark.parametrize("compression", ["gzip", "zstd"])
-def test_a_compressed_body_says_so_and_is_signed_as_it_is_sent(compression: Any) -> None:
+def test_a_compressed_body_is_verified_by_whom_it_is_unpacked_for(compression: Any) -> None:
+    """Web servers and frameworks unpack first; a receiver's library sees what was packed."""
     body = json.dumps(["the same"] * 100).encode()
     secret = signing_secret(b"s" * 32)
     with scripted_destination() as destination:
@@ -213,17 +214,9 @@ def test_a_compressed_body_says_so_and_is_signed_as_it_is_sent(compression: Any)
         )
         (request,) = destination.requests
     assert request.headers["content-encoding"] == compression
-    opened = gzip.decompress if compression == "gzip" else zstd.decompress
-    assert opened(request.body) == body
+    unpacked = (gzip.decompress if compression == "gzip" else zstd.decompress)(request.body)
     assert len(request.body) < len(body) / 5
-    signed = {name: request.headers[name] for name in request.headers if "webhook" in name}
-    # The library also reads the body as JSON, which these bytes are not.
-    assert signed["webhook-signature"] == signatures(
-        [signing_key(secret)],
-        message_id=signed["webhook-id"],
-        timestamp_s=signed["webhook-timestamp"],
-        body=request.body,
-    )
+    assert Webhook(secret).verify(unpacked, request.headers) == ["the same"] * 100
 
 
 def test_the_path_and_the_query_go_as_they_are() -> None:

@@ -253,6 +253,39 @@ def test_a_request_that_is_not_taken_ends_at_the_deadline() -> None:
     assert failure(attempt) is Failure.SEND_TIMEOUT
 
 
+@pytest.mark.parametrize("fold", [b" ", b"\t", b"   "])
+def test_a_folded_header_is_read_with_blanks_in_place_of_the_fold(fold: bytes) -> None:
+    """RFC 9112, 5.2: a user agent MUST replace each obs-fold in a response with SP."""
+
+    def answer(connection: socket.socket) -> None:
+        fields = b"x-note: a\r\n" + fold + b"b\r\nretry-after:\r\n" + fold + b"7\r\n"
+        for _ in range(2):
+            read_request(connection)
+            connection.sendall(b"HTTP/1.1 503 No\r\n" + fields + b"content-length: 0\r\n\r\n")
+
+    with raw_server(answer) as url:
+        assert send_times(url, 2) == [Responded(503, retry_after="7")] * 2
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        b"content-length: 2\r\ncontent-length: 3\r\n",
+        b"content-length: 2\r\n 3\r\n",
+        b"content-length: x\r\n",
+        b"no colon\r\n",
+        b"transfer-encoding: chunked\r\ncontent-length: 2\r\n",
+    ],
+)
+def test_a_head_that_frames_a_body_in_two_ways_is_still_unreadable(fields: bytes) -> None:
+    def answer(connection: socket.socket) -> None:
+        read_request(connection)
+        connection.sendall(b"HTTP/1.1 200 OK\r\n" + fields + b"\r\nok")
+
+    with raw_server(answer) as url:
+        assert failure(send(url)) is Failure.RESPONSE_UNREADABLE
+
+
 def test_an_answer_may_come_before_the_request_is_through() -> None:
     def refuse(connection: socket.socket) -> None:
         connection.recv(1000)
@@ -303,6 +336,22 @@ def test_a_body_that_never_ends_is_decided_by_its_status() -> None:
 
     with raw_server(stall) as url:
         assert send(url, timeout_s=0.3) == Responded(200)
+        released.set()
+
+
+def test_a_dripping_body_ends_at_the_deadline_with_what_its_head_has_said() -> None:
+    released = threading.Event()
+
+    def drip(connection: socket.socket) -> None:
+        read_request(connection)
+        connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\n")
+        while not released.wait(0.02):
+            connection.sendall(b"x")
+
+    with raw_server(drip) as url:
+        started_s = time.monotonic()
+        assert send(url, timeout_s=0.3) == Responded(200)
+        assert 0.3 <= time.monotonic() - started_s < 5
         released.set()
 
 

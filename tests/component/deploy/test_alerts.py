@@ -159,6 +159,14 @@ CASES = [
         {**DESTINATION, "state": "held"},
     ),
     Case(
+        "HifiInternalFault",
+        {f'hifi_delivery_events_parked_total{{{BILLING},cause="internal"}}': "0x2 3x20"},
+        {f'hifi_delivery_events_parked_total{{{BILLING},cause="breaker_open"}}': "0+3x20"},
+        "5m",
+        "Events of orders/billing wait for a fault of ours",
+        DESTINATION,
+    ),
+    Case(
         "HifiDestinationWillBeDisabled",
         {f"hifi_delivery_failing_ratio{{{BILLING}}}": "0.68+0.01x10"},
         {f"hifi_delivery_failing_ratio{{{BILLING}}}": "1x10"},

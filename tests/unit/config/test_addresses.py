@@ -76,8 +76,8 @@ JUDGED = {
     "64:ff9b::169.254.169.254": "never",
     "64:ff9b:1::1.1.1.1": "private",
     "64:ff9b:1::169.254.169.254": "never",
-    # 6to4
-    "2002:101:101::1": "public",
+    # 6to4, also around a public address
+    "2002:101:101::1": "private",
     "2002:7f00:1::1": "private",
     "2002:a9fe:a9fe::1": "never",
     # Teredo: server, then the client's address turned over

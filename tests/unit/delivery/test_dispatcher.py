@@ -48,7 +48,8 @@ class FakeCourier:
     script: Sequence[Attempt]
     request_count: int = 0
 
-    async def attempt(self, destination: Destination, batch: Batch) -> Sent:
+    async def attempt(self, destination: Destination, batch: Batch, *, earlier_tries: int) -> Sent:
+        assert earlier_tries <= 2, "as often as is tried in place"
         attempt = self.script[self.request_count % len(self.script)]
         self.request_count += 1
         name = f"msg_{batch.facts.covered[0].first}"

@@ -41,6 +41,8 @@ def test_counts_of_several_machines_add_up_and_none_is_counted_twice() -> None:
     assert value(metrics, attempts, outcome="ok") == 2
     assert value(metrics, attempts, outcome="recoverable") == 1
     assert value(metrics, "hifi_delivery_events_parked_total", cause="over_rate") == 3
+    # Its first one must be seen to grow.
+    assert value(metrics, "hifi_delivery_events_parked_total", cause="internal") == 0
     # A file that was deleted begins anew.
     metrics.flow_known(TO, a_record("one", 200))
     assert value(metrics, attempts, outcome="ok") == 2

@@ -78,6 +78,7 @@ FAILURES = {
     Failure.CONNECT_TIMEOUT: (AGAIN, False, True, False, False),
     Failure.UNREACHABLE: (AGAIN, False, True, False, False),
     Failure.TLS_FAILED: (AGAIN, False, True, True, False),
+    Failure.CLIENT_CERTIFICATE_REFUSED: (AGAIN, False, True, True, False),
     Failure.RESET_BEFORE_SENT: (AGAIN, False, True, False, False),
     Failure.RESET_AFTER_SENT: (AGAIN, True, True, False, False),
     Failure.SEND_TIMEOUT: (AGAIN, True, True, False, False),

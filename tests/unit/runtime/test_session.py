@@ -1,0 +1,17 @@
+"""What every Spark session of ours is set to."""
+
+from pathlib import Path
+
+import pytest
+
+from shared.runtime.spark.session import SparkSettings, _options
+
+
+@pytest.mark.parametrize(("heap_mb", "slots"), [(1024, 32), (512, 32), (1024, 4), (512, 500)])
+def test_arrow_batches_of_all_slots_fit_into_a_quarter_of_the_heap(
+    heap_mb: int, slots: int
+) -> None:
+    """Spark's default of 64 MiB for each of 32 slots is twice the direct memory there is."""
+    settings = SparkSettings("test", "a.daemon", Path("scratch"), heap_mb=heap_mb, slots=slots)
+    bytes_max = int(_options(settings, [], [])["spark.sql.execution.arrow.maxBytesPerBatch"])
+    assert 0 < bytes_max * slots <= heap_mb * 1_048_576 / 4
