@@ -4,7 +4,7 @@ Rows come as Spark's Arrow batches, or in real time as a few records at a time.
 """
 
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -31,7 +31,7 @@ from shared.retry.decision import (
     Send,
     admit,
 )
-from shared.retry.schedule import RetrySchedule
+from shared.retry.schedule import SLOW, RetrySchedule
 from shared.runtime.spark.arrow_rows import records_of
 
 Rows: TypeAlias = pa.RecordBatch | Sequence[RecordIn]
@@ -92,9 +92,13 @@ def open_retries(
     schedule: RetrySchedule,
     *,
     is_again: bool,
+    is_slow: Callable[[str], bool],
     now_ms: int,
 ) -> Opened:
-    """Waiting events: some go now, some wait on, and some have waited for too long."""
+    """Waiting events: some go now, some wait on, and some have waited for too long.
+
+    What is due to a destination that is slow goes on to the lane of those.
+    """
     opened = Opened(first=_first_place(rows))
     due: dict[str, list[Tried]] = {}
     for record in records_of(rows):
@@ -115,7 +119,11 @@ def open_retries(
             case Hop() | DeadLetter() as decision:
                 opened.keep(name, Tried(envelope, history), decision)
     for name, tried in due.items():
-        opened.to_send[name] = _tracks(destinations[name], tried, opened)
+        if not is_slow(name):
+            opened.to_send[name] = _tracks(destinations[name], tried, opened)
+            continue
+        for event in tried:
+            opened.keep(name, event, Hop(SLOW, event.history))
     return opened
 
 

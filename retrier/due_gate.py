@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from retrier.broker import broker
+from shared.event.topics import is_of_parked
 from shared.runtime.kafka.spark_options import by_partition, by_topic
 from shared.runtime.setup_error import KafkaUnavailableError
 from shared.runtime.spark.arrow_rows import SCHEMA_IN, batch_in
@@ -23,6 +24,11 @@ from shared.runtime.spark.arrow_rows import SCHEMA_IN, batch_in
 # An election takes seconds. A Kafka that is away for longer than this is a failure to be seen: the
 # query ends, and its keeper says so and starts it again.
 _AWAY_S_MAX = 30.0
+
+# As many Kafka partitions' worth of events is what a micro-batch has room for.
+_MICRO_BATCH_PARTITIONS = 2
+# The least that parked events get of what others may.
+_PARKED_PART = 5
 
 # What Spark keeps in its checkpoint: {topic: {partition: offset}}, as its own Kafka source does.
 SparkOffsets = dict[str, dict[str, int]]
@@ -98,12 +104,25 @@ class DueGate(DataSourceStreamReader):
 
 
 def bounded(start: SparkOffsets, due: SparkOffsets, *, events_max: int) -> SparkOffsets:
-    """How far the next micro-batch goes: never back, and not further than `events_max`."""
+    """How far the next micro-batch goes: never back, and not further than `events_max`.
+
+    What was parked may be a crowd of one destination's: it has the room that what was tried leaves,
+    and a fifth in any case.
+    """
     ends = by_partition(due)
     # A Kafka partition that is new since then starts at its beginning.
     begins = {**dict.fromkeys(ends, 0), **by_partition(start)}
+    counts = {where: max(0, ends.get(where, at) - at) for where, at in begins.items()}
+    tried = [min(count, events_max) for w, count in counts.items() if not is_of_parked(w.topic)]
+    parked = [count for where, count in counts.items() if count and is_of_parked(where.topic)]
+    room = _MICRO_BATCH_PARTITIONS * events_max - sum(tried)
+    share = room // max(1, len(parked))
+    parked_max = max(1, events_max // _PARKED_PART, min(events_max, share))
     return by_topic(
-        {where: max(at, min(ends.get(where, at), at + events_max)) for where, at in begins.items()}
+        {
+            where: at + min(counts[where], parked_max if is_of_parked(where.topic) else events_max)
+            for where, at in begins.items()
+        }
     )
 
 

@@ -12,7 +12,7 @@ from math import ceil
 from typing import TypeAlias, assert_never
 
 from shared.config.destination import Destination
-from shared.flow import rejects, sharing
+from shared.flow import rate_gate, rejects, sharing
 from shared.flow.breaker import (
     ASK_AGAIN_MS,
     Breaker,
@@ -35,7 +35,6 @@ from shared.retry.attempt import (
     Verdict,
     WebhookDirective,
 )
-from shared.retry.retry_after import parse_retry_after
 from shared.retry.schedule import RetrySchedule
 
 # Local retries: a bucket of fifty, one each (two after a timeout, which cost both sides more), a
@@ -43,8 +42,6 @@ from shared.retry.schedule import RetrySchedule
 RETRY_TOKENS_MAX = 50.0
 RETRY_COST, TIMEOUT_RETRY_COST = 1.0, 2.0
 RETRY_REFUND = 0.2
-# How much of the time until it is disabled a failing destination has used up when people are told.
-WARN_AT = (0.5, 0.7, 0.9)
 # A destination that gets an event a week is not disabled for one bad answer.
 FAILURES_TO_DISABLE = 10
 GONE = 410
@@ -54,6 +51,10 @@ LEASE_MARGIN_MS = 5_000
 PAUSED_MS = 300_000
 # A destination that took something within so long, or two usual answers, is not down.
 TAKING_MS = 2_000
+# A destination that lets a request wait for so long is slow, until it has answered so many requests
+# sooner: one late answer among many must not take it from lane to lane (ADR 0051).
+SLOW_MS = 1_000
+QUICK_ANSWERS = 10
 
 
 class FlowState(Enum):
@@ -105,6 +106,12 @@ class Flow:
     tasks: sharing.Tasks = field(default_factory=dict)
     # When the next request may go to a destination that gets a part of one at once.
     paced_until_ms: float = 0.0
+    # So many quick answers are missing until it is no longer slow.
+    slow_left: int = 0
+
+    @property
+    def is_slow(self) -> bool:
+        return self.slow_left > 0
 
     @property
     def is_held(self) -> bool:
@@ -150,16 +157,6 @@ def resumed(flow: Flow, limits: SendLimits) -> Flow:
         parks=flow.parks,
         tasks=flow.tasks,
     )
-
-
-def failing_part(flow: Flow, *, disable_after_s: float, now_ms: int) -> float:
-    """How much of the time until it is disabled a destination has failed without a break, 0 to 1.
-
-    At 1 the next failure disables it, if there have been enough of them.
-    """
-    if not flow.failing_since_ms:
-        return 0.0
-    return min(1.0, max(0, now_ms - flow.failing_since_ms) / (1000 * disable_after_s))
 
 
 def state_of(flow: Flow, *, now_ms: int) -> FlowState:
@@ -253,7 +250,11 @@ def after_attempt(
 ) -> Flow:
     """What is known after a request; `roll` is in [0, 1)."""
     outcome = ended.verdict.outcome
-    flow = replace(flow, attempts=_added(flow.attempts, outcome.value, 1))
+    flow = replace(
+        flow,
+        attempts=_added(flow.attempts, outcome.value, 1),
+        slow_left=QUICK_ANSWERS if ended.latency_ms >= SLOW_MS else max(0, flow.slow_left - 1),
+    )
     if outcome is Outcome.PARK:
         # Not the destination's doing: nothing is learned, and a probe is still to be made.
         return replace(flow, breaker=unanswered(flow.breaker, is_probe=ended.is_probe))
@@ -275,7 +276,7 @@ def after_attempt(
     else:
         breaker = noted_refusal(flow.breaker) if is_failure else flow.breaker
     flow = replace(flow, breaker=breaker)
-    asked_s = _asked_s(ended, now_ms=now_ms)
+    asked_s = rate_gate.asked_s(ended.attempt, ended.verdict, now_ms=now_ms)
     flow = _gated(flow, ended, asked_s, is_at_limit=is_at_limit, now_ms=now_ms, roll=roll)
     flow = _judged(flow, limits, ended, now_ms=now_ms, roll=roll)
     if was_shut and ended.is_probe and is_ok:
@@ -348,15 +349,6 @@ def _gated(
 
 def _status(attempt: Attempt) -> int | None:
     return attempt.status if isinstance(attempt, Responded) else None
-
-
-def _asked_s(ended: Ended, *, now_ms: int) -> float | None:
-    """For how long the destination wants no request."""
-    attempt = ended.attempt
-    if ended.verdict.outcome is not Outcome.RECOVERABLE or not isinstance(attempt, Responded):
-        return None
-    asked = parse_retry_after(attempt.retry_after, now_ms=now_ms)
-    return None if asked is None else asked.clamped_s
 
 
 def _judged(flow: Flow, limits: SendLimits, ended: Ended, *, now_ms: int, roll: float) -> Flow:

@@ -31,6 +31,7 @@ class Failure(Enum):
     HELD = "held"
     OVER_RATE = "over_rate"
     BUDGET_USED_UP = "budget_used_up"
+    SLOW_ANSWER = "slow_answer"
     KEY_WAITS = "key_waits"
     DISABLED = "endpoint_disabled"
     RESOLVER_DOWN = "resolver_down"
@@ -176,6 +177,9 @@ def _classify_failure(failure: Failure) -> Verdict:
             return Verdict(Outcome.RECOVERABLE, reason, is_ambiguous=True, is_breaker_failure=True)
         case Failure.REQUEST_UNBUILDABLE | Failure.POLICY_BLOCKED | Failure.DISABLED:
             return Verdict(Outcome.NON_RECOVERABLE, reason, is_config_fault=True)
+        case Failure.SLOW_ANSWER:
+            # We went before it had answered.
+            return Verdict(Outcome.PARK, reason, is_ambiguous=True)
         case (
             Failure.PAUSED
             | Failure.BREAKER_OPEN

@@ -300,7 +300,7 @@ def test_what_is_waited_for_is_told_by_the_clock_of_the_plan(ahead_ms: int) -> N
         early = waiting_record("demo/sample", not_before_ms=there_ms + 1, deadline_s=1e6)
         late = waiting_record("demo/sample", not_before_ms=there_ms, deadline_s=1e6)
         (waits,) = run([early], plan)
-        assert waits.topic == retry_topic("30s")
+        assert waits.topic == retry_topic("30s", is_parked=True)
         (receipt,) = receipts(run([late], plan))
     assert receipt.outcome is ReceiptOutcome.DELIVERED
     assert receipt.started_at_ms == receipt.ended_at_ms == there_ms
@@ -312,7 +312,7 @@ def test_a_waiting_event_that_asked_for_longer_hops_on_unsent() -> None:
         outcomes = run([record], retry_plan(sample(destination)))
         assert destination.requests == []
     # QUICK tiers last 0.15, 1.5, 9, 36 and 144 s: the longest that fits into 30 s.
-    assert [one.topic for one in outcomes] == [retry_topic("30m")]
+    assert [one.topic for one in outcomes] == [retry_topic("30m", is_parked=True)]
 
 
 def test_a_waiting_event_whose_destination_is_gone_rests_in_dead_letters() -> None:

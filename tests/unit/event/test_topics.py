@@ -44,7 +44,8 @@ def test_a_stream_is_found_again_in_its_topic(stream: str) -> None:
 def test_topics_are_spelled_like_this() -> None:
     assert topics.stream_topic("orders") == "hifi.stream.orders"
     assert topics.retry_topic("30s") == "hifi.retry.30s"
-    assert topics.tier_of("hifi.retry.30s") == "30s"
+    assert topics.retry_topic("30s", is_parked=True) == "hifi.retry.30s.parked"
+    assert topics.tier_of("hifi.retry.30s") == topics.tier_of("hifi.retry.30s.parked") == "30s"
     assert topics.stream_of("somebody.elses") == "somebody.elses"
     assert (topics.DEAD, topics.RECEIPTS) == ("hifi.dead", "hifi.receipts")
     assert (topics.CONFIG, topics.STATE) == ("hifi.config", "hifi.state")
@@ -52,6 +53,7 @@ def test_topics_are_spelled_like_this() -> None:
     assert (topics.ACKED, topics.MINUTES) == ("hifi.acked", "hifi.minutes")
     assert topics.STATEMENTS == "hifi.statements"
     assert topics.lane_group("orders/shop") == "hifi.lane.orders.shop"
+    assert topics.lane_group("retrier-slow") == topics.lane_group("retrier") == "hifi.lane.retrier"
 
 
 def test_keys_are_spelled_like_this() -> None:
@@ -86,7 +88,10 @@ def test_every_topic_is_stamped_by_the_broker() -> None:
 SPECS = [
     ("hifi.stream.orders", 4, "delete", 7),
     ("hifi.retry.30s", 2, "delete", 4),
+    ("hifi.retry.30s.parked", 2, "delete", 4),
     ("hifi.retry.5m", 2, "delete", 4),
+    ("hifi.retry.5m.parked", 2, "delete", 4),
+    ("hifi.retry.slow", 2, "delete", 4),
     ("hifi.dead", 2, "delete", 30),
     ("hifi.receipts", 2, "delete", 30),
     ("hifi.acked", 2, "delete", 4),

@@ -7,6 +7,7 @@ import pytest
 
 from shared.config.destination import Destination
 from shared.flow.breaker import BreakerState, Start
+from shared.flow.failing import failing_part
 from shared.flow.flow import (
     Answer,
     Ended,
@@ -16,7 +17,6 @@ from shared.flow.flow import (
     NotNow,
     SendLimits,
     after_attempt,
-    failing_part,
     is_calm,
     left,
     may_retry_locally,

@@ -92,6 +92,7 @@ FAILURES = {
     Failure.DISABLED: (NEVER, False, False, True, False),
     Failure.OVER_RATE: (PARK, False, False, False, False),
     Failure.BUDGET_USED_UP: (PARK, False, False, False, False),
+    Failure.SLOW_ANSWER: (PARK, True, False, False, False),
     Failure.RESOLVER_DOWN: (PARK, False, False, False, False),
     Failure.SECRET_UNAVAILABLE: (PARK, False, False, False, False),
     Failure.TOKEN_UNAVAILABLE: (PARK, False, False, False, False),
