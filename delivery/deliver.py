@@ -168,6 +168,7 @@ class _Task:
                     plan.destinations,
                     plan.schedule,
                     is_again=self._is_again,
+                    replay_until=plan.replay_until,
                     is_slow=self._is_slow,
                     now_ms=at_ms,
                 )

@@ -68,9 +68,8 @@ def open_stream(
     Of what a try that died has had, as offsets below `replay_until`, what fails may wait in a tier
     already: each copy's request must say so.
     """
-    first = _first_place(rows)
-    opened = Opened(first)
-    if first is not None and first.offset < replay_until.get(KafkaPartition(*first[:2]), 0):
+    opened = Opened(_first_place(rows))
+    if _may_be_sent(opened.first, replay_until):
         fresh = replace(fresh, is_ambiguous=True)
     columns = columns_of(rows)
     for name, destination in destinations.items():
@@ -92,6 +91,7 @@ def open_retries(
     schedule: RetrySchedule,
     *,
     is_again: bool,
+    replay_until: Position,
     is_slow: Callable[[str], bool],
     now_ms: int,
 ) -> Opened:
@@ -100,6 +100,7 @@ def open_retries(
     What is due to a destination that is slow goes on to the lane of those.
     """
     opened = Opened(first=_first_place(rows))
+    is_again = is_again or _may_be_sent(opened.first, replay_until)
     due: dict[str, list[Tried]] = {}
     for record in records_of(rows):
         envelope = open_retry_record(record)
@@ -125,6 +126,10 @@ def open_retries(
         for event in tried:
             opened.keep(name, event, Hop(SLOW, event.history))
     return opened
+
+
+def _may_be_sent(first: Origin | None, replay_until: Position) -> bool:
+    return first is not None and first.offset < replay_until.get(KafkaPartition(*first[:2]), 0)
 
 
 def _first_place(rows: Rows) -> Origin | None:

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from retrier.lane import begins_at, lanes, start_lane
+from retrier.lane import lanes, start_lane
 from retrier.settings import RetrierSettings
 from shared import metric_names as names
 from shared.runtime.settings import read_settings
@@ -28,7 +28,6 @@ def main() -> None:
         wanted_of=lambda _, __: lanes(settings),
         metrics=RetrierMetrics(),
         worker_daemon="retrier.worker_daemon",
-        begins_at=partial(begins_at, settings=settings),
     )
 
 

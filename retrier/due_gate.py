@@ -59,6 +59,7 @@ class DueGateSource(DataSource):
             bootstrap_servers=self.options["bootstrap_servers"],
             delays_s=json.loads(self.options["delays_s"]),
             events_max=int(self.options["events_max"]),
+            begin=json.loads(self.options["begin"]),
         )
 
 
@@ -66,15 +67,23 @@ class DueGate(DataSourceStreamReader):
     """Reads each tier's topic up to what is due, and not more than `events_max` at a time."""
 
     def __init__(
-        self, *, bootstrap_servers: str, delays_s: Mapping[str, float], events_max: int
+        self,
+        *,
+        bootstrap_servers: str,
+        delays_s: Mapping[str, float],
+        events_max: int,
+        begin: SparkOffsets,
     ) -> None:
         self._bootstrap_servers = bootstrap_servers
         self._delays_s = delays_s
         self._events_max = events_max
+        # Where a lane goes on that has lost its checkpoint.
+        self._begin = by_partition(begin)
         self._heard_s = time.monotonic()
 
     def initialOffset(self) -> SparkOffsets:  # noqa: N802 - Spark's interface
-        return by_topic(broker(self._bootstrap_servers).starts(list(self._delays_s)))
+        starts = broker(self._bootstrap_servers).starts(list(self._delays_s))
+        return by_topic({**starts, **self._begin})
 
     def latestOffset(self, start: SparkOffsets, limit: object) -> SparkOffsets:  # noqa: ARG002, N802
         kafka = broker(self._bootstrap_servers)

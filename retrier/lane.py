@@ -20,9 +20,11 @@ from shared.event.record import KafkaPartition, Position
 from shared.event.topics import RETRIER, RETRIER_SLOW, retry_topic, tier_topics
 from shared.flow.flow import SLOW_MS
 from shared.retry.schedule import SLOW
+from shared.runtime.kafka.lane_positions import told
+from shared.runtime.kafka.spark_options import by_topic
 from shared.runtime.spark.arrow_rows import COLUMNS_IN, SCHEMA_OUT
 from shared.runtime.spark.checkpoint import position, replayed_micro_batch
-from shared.runtime.spark.lane_driver import Flows
+from shared.runtime.spark.lane_driver import Flows, Tell
 from shared.runtime.spark.session import map_arrow, write_outcomes
 
 
@@ -49,13 +51,6 @@ def lanes(settings: RetrierSettings) -> dict[str, RetryLane]:
     }
 
 
-def begins_at(lane: RetryLane, settings: RetrierSettings) -> Position:
-    """How far a lane is before it runs; a new one has passed nothing of any tier."""
-    return position(settings.checkpoints / lane.name) or {
-        KafkaPartition(topic, 0): 0 for topic in lane.delays_s
-    }
-
-
 def plan_of(lane: RetryLane, settings: RetrierSettings, flows: Flows) -> Plan:
     """What the tasks of a lane need to know; destinations are looked up when an event is due."""
     return Plan(
@@ -75,9 +70,19 @@ def plan_of(lane: RetryLane, settings: RetrierSettings, flows: Flows) -> Plan:
 
 
 def start_lane(
-    spark: SparkSession, lane: RetryLane, flows: Flows, *, settings: RetrierSettings
+    spark: SparkSession, lane: RetryLane, flows: Flows, tell: Tell, *, settings: RetrierSettings
 ) -> StreamingQuery:
-    """Start the query of one lane."""
+    """Start the query of one lane, where its checkpoint says or, if that is lost, Kafka."""
+    checkpoint = settings.checkpoints / lane.name
+    at: Position = position(checkpoint)
+    plan = plan_of(lane, settings, flows)
+    begin: Position = {}
+    if not at:
+        known = told(settings.bootstrap_servers, lane.name, lane.delays_s)
+        at = begin = known.position
+        plan = replace(plan, replay_until=known.ends if begin else {})
+    # A new one has passed nothing of any tier.
+    tell(at or {KafkaPartition(topic, 0): 0 for topic in lane.delays_s})
     spark.dataSource.register(DueGateSource)
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", lane.name)
     due = (
@@ -85,13 +90,13 @@ def start_lane(
         .option("bootstrap_servers", settings.bootstrap_servers)
         .option("delays_s", json.dumps(lane.delays_s))
         .option("events_max", settings.micro_batch_events_max)
+        .option("begin", json.dumps(by_topic(begin)))
         .load()
         .select(*COLUMNS_IN)
     )
-    checkpoint = settings.checkpoints / lane.name
     send = partial(
         deliver_due,
-        plan=plan_of(lane, settings, flows),
+        plan=plan,
         bootstrap_servers=settings.bootstrap_servers,
         replayed=replayed_micro_batch(checkpoint),
     )

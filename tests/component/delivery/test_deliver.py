@@ -8,7 +8,7 @@ import pytest
 
 from delivery.deliver import Plan
 from shared.config.destination import Destination
-from shared.event.record import Origin, RecordIn
+from shared.event.record import KafkaPartition, Origin, RecordIn
 from shared.event.topics import DEAD, RECEIPTS, retry_topic
 from shared.proof.receipt import ReceiptOutcome
 from shared.retry.schedule import RetrySchedule
@@ -271,6 +271,19 @@ def test_what_the_retrier_gives_up_names_its_place_in_the_tier() -> None:
         ReceiptOutcome.DEAD,
         Origin(retry_topic("30s"), 1, 9),
     )
+
+
+@pytest.mark.parametrize(("until", "label"), [(10, "1"), (9, None)])
+def test_what_a_lost_life_of_the_retrier_may_have_sent_says_so(
+    until: int, label: str | None
+) -> None:
+    with scripted_destination() as destination:
+        record = waiting_record("demo/sample")
+        where = KafkaPartition(record.origin.topic, record.origin.partition)
+        run([record], replace(retry_plan(sample(destination)), replay_until={where: until}))
+        (request,) = destination.requests
+    assert record.origin.offset == 9
+    assert request.headers.get("hifi-maybe-duplicate") == label
 
 
 def test_the_thirteenth_failure_is_the_last() -> None:
