@@ -64,8 +64,9 @@ OUTCOME_BYTES_MAX = 2_097_152
 STREAM_PARTITIONS = 4
 # Waiting events move at the pace of their delays, so two are enough to spread them.
 RETRY_PARTITIONS = 2
-# With three, on a cluster of three, a probe finds a leader also when one broker is away.
-PROBE_PARTITIONS = 3
+# Enough that each broker leads one, of as many brokers as there commonly are: the retrier asks each
+# for the time. And a probe finds a leader also when one broker is away.
+PROBE_PARTITIONS = 12
 # A destination's waiting events spread over this many keys, and so over the Kafka partitions.
 RETRY_BUCKETS = 16
 

@@ -38,7 +38,7 @@ def route(
                 topic=_topic_of(decision),
                 key=retry_key(destination_id, envelope.event_id),
                 value=envelope.value,
-                headers=retry_headers(envelope, destination_id, decision.history),
+                headers=retry_headers(envelope, destination_id, decision.history, now_ms=now_ms),
             )
         case DeadLetter():
             return RecordOut(

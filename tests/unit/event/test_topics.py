@@ -100,7 +100,7 @@ SPECS = [
     ("hifi.config", 1, "compact", None),
     ("hifi.state", 1, "compact", None),
     ("hifi.redriven", 1, "compact,delete", 31),
-    ("hifi.probe", 3, "delete", 0),
+    ("hifi.probe", 12, "delete", 0),
 ]
 
 

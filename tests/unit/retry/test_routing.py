@@ -52,9 +52,9 @@ def test_what_is_given_up_goes_to_the_dead_letters() -> None:
 def test_no_way_changes_an_event_or_forgets_a_fact(envelope: Envelope) -> None:
     destination_id, history = envelope.travel
     for decision in (RetryLater(TIER, history), Park(TIER, history), Hop(TIER, history)):
-        assert read_back(route(decision, envelope, destination_id, now_ms=0)) == envelope
+        assert read_back(route(decision, envelope, destination_id, now_ms=NOW_MS)) == envelope
     dead = DeadLetter("status_400", history)
-    assert read_back(route(dead, envelope, destination_id, now_ms=0)) == envelope
+    assert read_back(route(dead, envelope, destination_id, now_ms=NOW_MS)) == envelope
 
 
 @pytest.mark.parametrize("key", [None, b"orders/shop:3"])
