@@ -42,6 +42,8 @@ class Pending:
     # The attempt that is to be repeated in place, and not before when (time.monotonic).
     failed: Sent | None = None
     ready_at_s: float = 0.0
+    # A part of a batch that was refused.
+    is_half: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +102,11 @@ class Settlement:
                 kept = [each.history for each in decided if isinstance(each, RetryLocally)]
                 ready_at_s = time.monotonic() + delay_s
                 tries = situation.local_attempt_count
-                return Settled(go_on=[Pending(batch.with_histories(kept), tries, sent, ready_at_s)])
+                again = batch.with_histories(kept)
+                return Settled(go_on=[Pending(again, tries, sent, ready_at_s, pending.is_half)])
             case Split():
                 halves = batch.split_at(batch.event_count // 2)
-                return Settled(go_on=[Pending(half) for half in halves])
+                return Settled(go_on=[Pending(half, is_half=True) for half in halves])
             case RetryLater() | Park() | DeadLetter():
                 return self._finish(batch, decided, sent.exchange)
             case _:

@@ -96,6 +96,7 @@ class Flow:
     failing_since_ms: int = 0
     failures_in_row: int = 0
     rejects_in_row: int = 0
+    halves_refused: int = 0
     minutes: tuple[rejects.MinuteOfRequests, ...] = ()
     # 0: it is not.
     held_at_ms: int = 0
@@ -116,6 +117,10 @@ class Flow:
     @property
     def is_held(self) -> bool:
         return bool(self.held_at_ms)
+
+    @property
+    def is_rejecting(self) -> bool:
+        return self.halves_refused >= rejects.HALVES_IN_ROW
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,20 +148,8 @@ class Ended:
     event_count: int
     latency_ms: float
     is_probe: bool
-
-
-def resumed(flow: Flow, limits: SendLimits) -> Flow:
-    """The flow after a person has said that the destination is to be tried again."""
-    if not 0 < max(flow.held_at_ms, flow.disabled_at_ms) <= limits.to.resumed_at_ms:
-        return flow
-    return Flow(
-        concurrency=recovered(flow.concurrency),
-        gate=flow.gate,
-        last_ok_at_ms=flow.last_ok_at_ms,
-        attempts=flow.attempts,
-        parks=flow.parks,
-        tasks=flow.tasks,
-    )
+    # An event that stands alone because its batch was refused.
+    is_half: bool = False
 
 
 def state_of(flow: Flow, *, now_ms: int) -> FlowState:
@@ -212,8 +205,8 @@ def may_start(
     )
     flow = flow if breaker is flow.breaker else replace(flow, breaker=breaker)
     if not isinstance(answer, Start):
-        cause = Failure.HELD if flow.is_held else Failure.BREAKER_OPEN
-        return flow, NotNow(cause, answer.until_ms)
+        shut = Failure.REJECTING if flow.is_rejecting else Failure.BREAKER_OPEN
+        return flow, NotNow(Failure.HELD if flow.is_held else shut, answer.until_ms)
     return _with_tasks(flow, sharing.waits(tasks, task, since_ms=0)), answer
 
 
@@ -265,8 +258,8 @@ def after_attempt(
     if not is_at_limit:
         breaker = answered(
             flow.breaker,
-            # While it is held, only an answer of 2xx is a good one.
-            is_failure=is_failure or (flow.is_held and not is_ok),
+            # While it is held or refuses everything, only an answer of 2xx is a good one.
+            is_failure=is_failure or ((flow.is_held or flow.is_rejecting) and not is_ok),
             is_probe=ended.is_probe,
             parallel=permits_of(flow, limits),
             open_ms_min=limits.open_ms_min,
@@ -366,6 +359,7 @@ def _judged(flow: Flow, limits: SendLimits, ended: Ended, *, now_ms: int, roll: 
             failing_since_ms=0,
             failures_in_row=0,
             rejects_in_row=0,
+            halves_refused=0,
             minutes=minutes,
             disabled_at_ms=now_ms if is_unwanted else flow.disabled_at_ms,
         )
@@ -374,6 +368,7 @@ def _judged(flow: Flow, limits: SendLimits, ended: Ended, *, now_ms: int, roll: 
         failing_since_ms=flow.failing_since_ms or now_ms,
         failures_in_row=flow.failures_in_row + 1,
         rejects_in_row=flow.rejects_in_row + 1 if status in rejects.REJECTED else 0,
+        halves_refused=flow.halves_refused + (ended.is_half and is_rejected),
         minutes=minutes,
     )
     is_long = now_ms - flow.failing_since_ms >= 1000 * limits.to.disable_after_s
@@ -382,9 +377,11 @@ def _judged(flow: Flow, limits: SendLimits, ended: Ended, *, now_ms: int, roll: 
     is_storm = rejects.is_storm(
         minutes, in_row=flow.rejects_in_row, was_well=flow.last_ok_at_ms > 0
     )
-    if limits.to.hold_on_rejects and not flow.is_held and is_storm:
+    is_to_hold = limits.to.hold_on_rejects and not flow.is_held and is_storm
+    if is_to_hold or (flow.is_rejecting and flow.breaker.state is BreakerState.CLOSED):
         breaker = opened(flow.breaker, open_ms_min=limits.open_ms_min, now_ms=now_ms, roll=roll)
-        return replace(flow, held_at_ms=now_ms, breaker=breaker)
+        held_at_ms = now_ms if is_to_hold else flow.held_at_ms
+        return replace(flow, held_at_ms=held_at_ms, breaker=breaker)
     return flow
 
 

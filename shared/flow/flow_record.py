@@ -11,7 +11,8 @@ from typing import Any, assert_never
 import msgspec
 
 from shared.flow.breaker import BreakerState
-from shared.flow.flow import Flow, FlowState, SendLimits, resumed, state_of
+from shared.flow.concurrency import recovered
+from shared.flow.flow import Flow, FlowState, SendLimits, state_of
 
 # How often a flow that changes is published while its state stays the same.
 PUBLISH_EVERY_MS = 1_000
@@ -100,6 +101,20 @@ def _without_defaults(kind: Any) -> type[msgspec.Struct]:
 
 
 _DECODER = msgspec.json.Decoder(_without_defaults(FlowRecord))
+
+
+def resumed(flow: Flow, limits: SendLimits) -> Flow:
+    """The flow after a person has said that the destination is to be tried again."""
+    if not 0 < max(flow.held_at_ms, flow.disabled_at_ms) <= limits.to.resumed_at_ms:
+        return flow
+    return Flow(
+        concurrency=recovered(flow.concurrency),
+        gate=flow.gate,
+        last_ok_at_ms=flow.last_ok_at_ms,
+        attempts=flow.attempts,
+        parks=flow.parks,
+        tasks=flow.tasks,
+    )
 
 
 def going_on(

@@ -29,6 +29,7 @@ class Failure(Enum):
     PAUSED = "paused"
     BREAKER_OPEN = "breaker_open"
     HELD = "held"
+    REJECTING = "rejecting"
     OVER_RATE = "over_rate"
     BUDGET_USED_UP = "budget_used_up"
     SLOW_ANSWER = "slow_answer"
@@ -184,6 +185,7 @@ def _classify_failure(failure: Failure) -> Verdict:
             Failure.PAUSED
             | Failure.BREAKER_OPEN
             | Failure.HELD
+            | Failure.REJECTING
             | Failure.OVER_RATE
             | Failure.BUDGET_USED_UP
             | Failure.KEY_WAITS

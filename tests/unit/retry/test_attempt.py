@@ -88,6 +88,7 @@ FAILURES = {
     Failure.PAUSED: (PARK, False, False, False, False),
     Failure.BREAKER_OPEN: (PARK, False, False, False, False),
     Failure.HELD: (PARK, False, False, False, False),
+    Failure.REJECTING: (PARK, False, False, False, False),
     Failure.KEY_WAITS: (PARK, False, False, False, False),
     Failure.DISABLED: (NEVER, False, False, True, False),
     Failure.OVER_RATE: (PARK, False, False, False, False),
