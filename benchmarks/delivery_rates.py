@@ -16,6 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from delivery.settings import DeliverySettings
 from delivery.spark.lane import Lane, source_options, start_lane
 from shared.config.destination import Destination
+from shared.event.record import Position
 from shared.runtime.spark.arrow_rows import COLUMNS_IN, SCHEMA_OUT
 from shared.runtime.spark.query_end import end_query
 from shared.runtime.spark.session import SparkSettings, map_arrow, running_spark
@@ -38,9 +39,15 @@ def rates(
         for nth in range(rounds + 1):
             to = Destination(stream=stream, name=f"sink-{nth}", url=url)
             limit = _rate(_start_reading(spark, to, settings, folder / f"read-{nth}"), event_count)
-            ours = _rate(start_lane(spark, Lane(to), {}, settings=settings), event_count)
+            ours = _rate(
+                start_lane(spark, Lane(to), {}, _tell_nobody, settings=settings), event_count
+            )
             found.append((limit, ours))
         return found[1:]
+
+
+def _tell_nobody(_: Position) -> None:
+    pass
 
 
 def _start_reading(

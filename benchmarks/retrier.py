@@ -201,7 +201,7 @@ def _wait_up(url: str) -> None:
     while time.monotonic() < until_s:
         try:
             with urllib.request.urlopen(url, timeout=2) as answer:  # noqa: S310 - our own address
-                if b"hifi_retrier_lane_up 1.0" in answer.read():
+                if b'hifi_retrier_lane_up{lane="retrier"} 1.0' in answer.read():
                     return
         except OSError:
             pass

@@ -5,7 +5,7 @@ from functools import partial
 
 from delivery.metrics import DeliveryMetrics
 from delivery.settings import DeliverySettings
-from delivery.spark.lane import Lane, begins_at, hold_lane, start_lane, warm_up
+from delivery.spark.lane import Lane, hold_lane, start_lane, warm_up
 from shared.config.configuration import Configuration
 from shared.config.destination import Destination
 from shared.flow.flow_record import FlowRecord
@@ -27,7 +27,6 @@ def main() -> None:
         worker_daemon="delivery.spark.worker_daemon",
         warm_up=partial(warm_up, settings=settings),
         hold_lane=partial(hold_lane, settings=settings),
-        begins_at=lambda lane: begins_at(lane.destination, settings),
         spark_options=REALTIME_OPTIONS if settings.latency == "realtime" else None,
     )
 

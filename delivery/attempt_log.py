@@ -9,7 +9,7 @@ from time import monotonic
 
 import structlog
 
-from shared.retry.attempt import Attempt, Failed, Outcome, Responded, Verdict
+from shared.retry.attempt import Attempt, Outcome, Responded, Verdict
 
 log = structlog.get_logger()
 
@@ -44,5 +44,5 @@ class AttemptLog:
             outcome=verdict.outcome.value,
             reason=verdict.reason,
             status=attempt.status if isinstance(attempt, Responded) else None,
-            detail=attempt.detail if isinstance(attempt, Failed) else attempt.excerpt,
+            detail=attempt.detail,
         )

@@ -1,5 +1,6 @@
 """Takes a batch to its destination once: names the request, posts it, and reads the reply."""
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -50,6 +51,8 @@ class Courier:
     sender: Sender
     log: AttemptLog
     clock: Callable[[], int]
+    # How long an answer is waited for; None: as long as the destination's owner has set.
+    patience_s: float | None = None
 
     async def attempt(
         self, destination: Destination, batch: Batch, *, earlier_tries: int = 0
@@ -76,7 +79,13 @@ class Courier:
             headers["hifi-replay"] = ", ".join(replays)
         body = batch.body(destination)
         started_s = time.perf_counter()
-        attempt = await self.sender.post(destination, body, headers)
+        attempt: Attempt
+        try:
+            async with asyncio.timeout(self.patience_s):
+                attempt = await self.sender.post(destination, body, headers)
+        except TimeoutError:
+            # Others wait for this task; where nobody does, it gets all of its time.
+            attempt = Failed(Failure.SLOW_ANSWER, f"no answer within {self.patience_s:g} s")
         latency_ms = (time.perf_counter() - started_s) * 1000
         attempt, failed = _read_report(attempt, batch)
         sent = Sent(

@@ -53,6 +53,9 @@ class Plan:
     time_box_s: float = 5.0
     # How long a task waits for a destination in trouble that can be tried again soon.
     trouble_wait_s_max: float = math.inf
+    # How long a task waits for one answer; None: as long as the destination's owner has set. What
+    # is due to a destination that has been slower goes on to a lane that waits for it.
+    patience_s: float | None = None
     # A task that lives as long as its query has a box for each Arrow batch.
     is_realtime: bool = False
     # Offsets below these may have been sent by a micro-batch that died before its checkpoint.
@@ -116,7 +119,7 @@ class _Task:
         self._plan = plan
         self._is_again = is_again
         self._store = worker.store(plan)
-        self._courier = Courier(worker.sender, worker.log, plan.clock)
+        self._courier = Courier(worker.sender, worker.log, plan.clock, plan.patience_s)
         self._box_end_s = time.monotonic() + plan.time_box_s
         # The spread of delays, and names of tasks, need no secrecy.
         self._dice = random.Random()  # noqa: S311
@@ -169,10 +172,16 @@ class _Task:
                     plan.schedule,
                     removed=plan.removed,
                     is_again=self._is_again,
+                    replay_until=plan.replay_until,
+                    is_slow=self._is_slow,
                     now_ms=at_ms,
                 )
             case _:
                 assert_never(plan.reads)
+
+    def _is_slow(self, name: str) -> bool:
+        """Whether a destination's due events are none of this lane's."""
+        return self._plan.patience_s is not None and self._dispatcher(name).permits.is_slow
 
     def _dispatcher(self, name: str) -> Dispatcher:
         if name not in self._dispatchers:

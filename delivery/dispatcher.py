@@ -268,8 +268,15 @@ class Dispatcher:
 
 
 def _ended(request: _Request, sent: Sent) -> Ended:
-    event_count = request.pending.batch.event_count
-    return Ended(sent.attempt, sent.verdict, event_count, sent.latency_ms, request.is_probe)
+    pending = request.pending
+    return Ended(
+        sent.attempt,
+        sent.verdict,
+        pending.batch.event_count,
+        sent.latency_ms,
+        request.is_probe,
+        is_half=pending.is_half and pending.batch.event_count == 1,
+    )
 
 
 def _waits(tracks: Sequence[_Track]) -> bool:

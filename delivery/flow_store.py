@@ -188,6 +188,12 @@ class Permits:
             if tells:
                 self._tell_at_s = until_s
 
+    @property
+    def is_slow(self) -> bool:
+        """Whether the destination lets requests wait for longer than others can."""
+        with self.store.hold(self.limits, now_ms=now_ms()) as held:
+            return held.flow.is_slow
+
     def may_skip(self, *, tells: bool) -> bool:
         """Whether a request may go without a look, as the destination was well a moment ago."""
         now_s = time.monotonic()

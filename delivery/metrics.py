@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping
 import structlog
 
 from shared.config.destination import Destination
-from shared.flow.flow import WARN_AT, Flow, FlowState, failing_part
+from shared.flow.failing import WARN_AT, failing_part
+from shared.flow.flow import Flow, FlowState
 from shared.flow.flow_record import FlowRecord
 from shared.metric_names import (
     DELIVERY_ATTEMPTS,

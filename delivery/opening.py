@@ -4,7 +4,7 @@ Rows come as Spark's Arrow batches, or in real time as a few records at a time.
 """
 
 import zlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -32,7 +32,7 @@ from shared.retry.decision import (
     admit,
     admit_unknown,
 )
-from shared.retry.schedule import RetrySchedule
+from shared.retry.schedule import SLOW, RetrySchedule
 from shared.runtime.spark.arrow_rows import records_of
 
 Rows: TypeAlias = pa.RecordBatch | Sequence[RecordIn]
@@ -69,9 +69,8 @@ def open_stream(
     Of what a try that died has had, as offsets below `replay_until`, what fails may wait in a tier
     already: each copy's request must say so.
     """
-    first = _first_place(rows)
-    opened = Opened(first)
-    if first is not None and first.offset < replay_until.get(KafkaPartition(*first[:2]), 0):
+    opened = Opened(_first_place(rows))
+    if _may_be_sent(opened.first, replay_until):
         fresh = replace(fresh, is_ambiguous=True)
     columns = columns_of(rows)
     for name, destination in destinations.items():
@@ -94,10 +93,16 @@ def open_retries(
     *,
     removed: Collection[str],
     is_again: bool,
+    replay_until: Position,
+    is_slow: Callable[[str], bool],
     now_ms: int,
 ) -> Opened:
-    """Waiting events: some go now, some wait on, and some have waited for too long."""
+    """Waiting events: some go now, some wait on, and some have waited for too long.
+
+    What is due to a destination that is slow goes on to the lane of those.
+    """
     opened = Opened(first=_first_place(rows))
+    is_again = is_again or _may_be_sent(opened.first, replay_until)
     due: dict[str, list[Tried]] = {}
     for record in records_of(rows):
         envelope = open_retry_record(record)
@@ -108,20 +113,28 @@ def open_retries(
         if is_again:
             # What a dead try let wait anew, its repeat does too: that copy must say so.
             history = replace(history, is_ambiguous=True)
-        if name not in destinations:
-            gone: Hop | DeadLetter = DeadLetter(DESTINATION_GONE, history)
-            if name not in removed:
-                gone = admit_unknown(history, schedule, now_ms=now_ms)
-            opened.keep(name, Tried(envelope, history), gone)
-            continue
-        match admit(history, schedule, now_ms=now_ms):
+        if name in destinations:
+            decision = admit(history, schedule, now_ms=now_ms)
+        elif name in removed:
+            decision = DeadLetter(DESTINATION_GONE, history)
+        else:
+            decision = admit_unknown(history, schedule, now_ms=now_ms)
+        match decision:
             case Send(history=current):
                 due.setdefault(name, []).append(Tried(envelope, current))
-            case Hop() | DeadLetter() as decision:
+            case _:
                 opened.keep(name, Tried(envelope, history), decision)
     for name, tried in due.items():
-        opened.to_send[name] = _tracks(destinations[name], tried, opened)
+        if not is_slow(name):
+            opened.to_send[name] = _tracks(destinations[name], tried, opened)
+            continue
+        for event in tried:
+            opened.keep(name, event, Hop(SLOW, event.history))
     return opened
+
+
+def _may_be_sent(first: Origin | None, replay_until: Position) -> bool:
+    return first is not None and first.offset < replay_until.get(KafkaPartition(*first[:2]), 0)
 
 
 def _first_place(rows: Rows) -> Origin | None:

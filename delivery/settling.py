@@ -44,6 +44,8 @@ class Pending:
     # The attempt that is to be repeated in place, and not before when (time.monotonic).
     failed: Sent | None = None
     ready_at_s: float = 0.0
+    # A part of a batch that was refused.
+    is_half: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +104,11 @@ class Settlement:
                 kept = [each.history for each in decided if isinstance(each, RetryLocally)]
                 ready_at_s = time.monotonic() + delay_s
                 tries = situation.local_attempt_count
-                return Settled(go_on=[Pending(batch.with_histories(kept), tries, sent, ready_at_s)])
+                again = batch.with_histories(kept)
+                return Settled(go_on=[Pending(again, tries, sent, ready_at_s, pending.is_half)])
             case Split():
                 halves = batch.split_at(batch.event_count // 2)
-                return Settled(go_on=[Pending(half) for half in halves])
+                return Settled(go_on=[Pending(half, is_half=True) for half in halves])
             case RetryLater() | Park() | DeadLetter():
                 return self._finish(batch, decided, sent.exchange)
             case _:
@@ -141,7 +144,7 @@ class Settlement:
                 pairs.append((tried, Delivered("status_partial")))
                 continue
             status = sent.failed[position]
-            attempt = Responded(status, excerpt="so said of this event in a report")
+            attempt = Responded(status, detail="so said of this event in a report")
             verdict = classify(attempt, retry_on=self.destination.retry_on)
             decision = decide(tried.history, attempt, verdict, self.schedule, alone)
             assert isinstance(decision, Final), "alone and without a local try, it is settled"

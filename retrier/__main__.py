@@ -1,9 +1,10 @@
-"""Starts the retrier process: one lane over all retry tiers, for every destination there is."""
+"""Starts the retrier process: two lanes over all retry tiers, for every destination there is."""
 
-from retrier.lane import begins_at, start_lane
+from functools import partial
+
+from retrier.lane import lanes, start_lane
 from retrier.settings import RetrierSettings
 from shared import metric_names as names
-from shared.event.topics import RETRIER
 from shared.runtime.settings import read_settings
 from shared.runtime.spark.lane_driver import run_lanes
 from shared.runtime.spark.lane_metrics import LaneMetrics
@@ -23,12 +24,10 @@ def main() -> None:
     run_lanes(
         "retrier",
         settings,
-        start_lane=start_lane,
-        # Always the same: a changed destination is no reason to start the lane again.
-        wanted_of=lambda _, __: {RETRIER: settings},
+        start_lane=partial(start_lane, settings=settings),
+        wanted_of=lambda _, __: lanes(settings),
         metrics=RetrierMetrics(),
         worker_daemon="retrier.worker_daemon",
-        begins_at=begins_at,
     )
 
 

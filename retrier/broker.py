@@ -93,7 +93,10 @@ class Broker:
         """
         producer = await self._writing()
         numbers = await producer.partitions_for(PROBE)
-        reports = [await producer.send(PROBE, b"", partition=number) for number in numbers]
+        leader_of = producer.client.cluster.leader_for_partition
+        # One record for each broker that leads any.
+        asked = {leader_of(KafkaPartition(PROBE, number)): number for number in numbers}
+        reports = [await producer.send(PROBE, b"", partition=n) for n in asked.values()]
         done, _ = await asyncio.wait(reports, timeout=_STAMP_TIMEOUT_S)
         stamps = [report.result().timestamp for report in done if report.exception() is None]
         if not stamps:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from retrier.broker import broker
+from shared.event.topics import is_of_parked
 from shared.runtime.kafka.spark_options import by_partition, by_topic
 from shared.runtime.setup_error import KafkaUnavailableError
 from shared.runtime.spark.arrow_rows import SCHEMA_IN, batch_in
@@ -23,6 +24,11 @@ from shared.runtime.spark.arrow_rows import SCHEMA_IN, batch_in
 # An election takes seconds. A Kafka that is away for longer than this is a failure to be seen: the
 # query ends, and its keeper says so and starts it again.
 _AWAY_S_MAX = 30.0
+
+# As many Kafka partitions' worth of events is what a micro-batch has room for.
+_MICRO_BATCH_PARTITIONS = 2
+# The least that parked events get of what others may.
+_PARKED_PART = 5
 
 # What Spark keeps in its checkpoint: {topic: {partition: offset}}, as its own Kafka source does.
 SparkOffsets = dict[str, dict[str, int]]
@@ -53,6 +59,7 @@ class DueGateSource(DataSource):
             bootstrap_servers=self.options["bootstrap_servers"],
             delays_s=json.loads(self.options["delays_s"]),
             events_max=int(self.options["events_max"]),
+            begin=json.loads(self.options["begin"]),
         )
 
 
@@ -60,15 +67,23 @@ class DueGate(DataSourceStreamReader):
     """Reads each tier's topic up to what is due, and not more than `events_max` at a time."""
 
     def __init__(
-        self, *, bootstrap_servers: str, delays_s: Mapping[str, float], events_max: int
+        self,
+        *,
+        bootstrap_servers: str,
+        delays_s: Mapping[str, float],
+        events_max: int,
+        begin: SparkOffsets,
     ) -> None:
         self._bootstrap_servers = bootstrap_servers
         self._delays_s = delays_s
         self._events_max = events_max
+        # Where a lane goes on that has lost its checkpoint.
+        self._begin = by_partition(begin)
         self._heard_s = time.monotonic()
 
     def initialOffset(self) -> SparkOffsets:  # noqa: N802 - Spark's interface
-        return by_topic(broker(self._bootstrap_servers).starts(list(self._delays_s)))
+        starts = broker(self._bootstrap_servers).starts(list(self._delays_s))
+        return by_topic({**starts, **self._begin})
 
     def latestOffset(self, start: SparkOffsets, limit: object) -> SparkOffsets:  # noqa: ARG002, N802
         kafka = broker(self._bootstrap_servers)
@@ -98,12 +113,25 @@ class DueGate(DataSourceStreamReader):
 
 
 def bounded(start: SparkOffsets, due: SparkOffsets, *, events_max: int) -> SparkOffsets:
-    """How far the next micro-batch goes: never back, and not further than `events_max`."""
+    """How far the next micro-batch goes: never back, and not further than `events_max`.
+
+    What was parked may be a crowd of one destination's: it has the room that what was tried leaves,
+    and a fifth in any case.
+    """
     ends = by_partition(due)
     # A Kafka partition that is new since then starts at its beginning.
     begins = {**dict.fromkeys(ends, 0), **by_partition(start)}
+    counts = {where: max(0, ends.get(where, at) - at) for where, at in begins.items()}
+    tried = [min(count, events_max) for w, count in counts.items() if not is_of_parked(w.topic)]
+    parked = [count for where, count in counts.items() if count and is_of_parked(where.topic)]
+    room = _MICRO_BATCH_PARTITIONS * events_max - sum(tried)
+    share = room // max(1, len(parked))
+    parked_max = max(1, events_max // _PARKED_PART, min(events_max, share))
     return by_topic(
-        {where: max(at, min(ends.get(where, at), at + events_max)) for where, at in begins.items()}
+        {
+            where: at + min(counts[where], parked_max if is_of_parked(where.topic) else events_max)
+            for where, at in begins.items()
+        }
     )
 
 

@@ -18,8 +18,15 @@ class RetrierSettings(LaneDriverSettings):
     folder: Path = Path("data/retrier")
     metrics_port: Port = defaults.RETRIER_METRICS_PORT
     # Of two Kafka partitions in each of five tiers, seldom more than four have something due.
-    slots: int = Field(default=4, ge=1)
+    # Two more for what waits for slow destinations.
+    slots: int = Field(default=6, ge=1)
+    # All destinations share the micro-batches of due events: how long they start requests for. With
+    # the second that an answer is waited for, and a look, the most that others are late by.
+    time_box_s: float = Field(default=1.0, gt=0)
+    # The same for events of destinations that answer slowly, which wait for one another only.
+    slow_time_box_s: float = Field(default=5.0, gt=0)
     # How often each tier is asked what has become due: the most that an event is late by.
     look_s: float = Field(default=0.5, gt=0)
-    # Per Kafka partition and micro-batch, so that one tier's crowd does not hold up another's few.
+    # Per Kafka partition and micro-batch, so that one tier's crowd does not hold up another's few;
+    # of parked ones, which may be a crowd, a fifth while others are due.
     micro_batch_events_max: int = Field(default=5_000, ge=1)

@@ -141,28 +141,34 @@ DELIVERY_EVENTS_PARKED = Metric(
 )
 RETRIER_LANE_UP = Metric(
     "hifi_retrier_lane_up",
-    "1 while the retrier's Spark query runs, 0 while it is down and waits for its restart.",
+    "1 while this Spark query of the retrier's runs, 0 while it is down and waits for its restart.",
+    labels=("lane",),
 )
 RETRIER_LANE_RESTARTS = Metric(
     "hifi_retrier_lane_restarts_total",
-    "Times the retrier's query died and was started again.",
+    "Times this query of the retrier's died and was started again.",
+    labels=("lane",),
 )
 RETRIER_PROGRESS_AGE_SECONDS = Metric(
     "hifi_retrier_progress_age_seconds",
-    "Since the retrier's lane last reported progress; if it hangs, it shows here.",
+    "Since this lane of the retrier's last reported progress; if it hangs, it shows here.",
+    labels=("lane",),
 )
 RETRIER_LANE_STALLED_SECONDS = Metric(
     "hifi_retrier_lane_stalled_seconds",
     "How long the lane that has something to do has made no progress, once it is too long; else 0.",
+    labels=("lane",),
 )
 RETRIER_EVENTS_RELEASED = Metric(
     "hifi_retrier_events_released_total",
     "Waiting events that finished micro-batches have read past the due gate.",
+    labels=("lane",),
 )
 RETRIER_MICRO_BATCH_SECONDS = Metric(
     "hifi_retrier_micro_batch_seconds",
     "How long a micro-batch of the retrier with events took, from trigger to commit.",
     buckets=MICRO_BATCH_BUCKETS_S,
+    labels=("lane",),
 )
 OBSERVE_UP = Metric(
     "hifi_observe_up",

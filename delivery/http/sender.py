@@ -67,13 +67,13 @@ class Sender:
                 is_resent=is_resent,
                 directive=directive,
             )
-        excerpt = ""
+        detail = ""
         if not reply.is_success:
-            excerpt = reply.body[:ANSWER_BYTES_MAX].decode(errors="replace")
+            detail = reply.body[:ANSWER_BYTES_MAX].decode(errors="replace")
         return Responded(
             reply.status,
             reply.headers.get("retry-after"),
-            excerpt,
+            detail,
             is_resent=is_resent,
             directive=directive,
         )

@@ -5,7 +5,6 @@ twice. The sink flushes before the task succeeds, so the checkpoint moves only a
 has its outcome in Kafka.
 """
 
-import asyncio
 import random
 import shutil
 from collections.abc import Iterable, Iterator
@@ -14,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from math import ceil, inf
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -26,12 +25,12 @@ from shared.config.destination import Destination, Latency
 from shared.event.record import KafkaPartition, Position
 from shared.event.topics import CONFIG, stream_topic
 from shared.flow.flow_record import FlowRecord
-from shared.runtime.kafka.reader import open_reader
-from shared.runtime.kafka.spark_options import sink_options, stream_options
+from shared.runtime.kafka.lane_positions import Told, told
+from shared.runtime.kafka.spark_options import EARLIEST, sink_options, stream_options
 from shared.runtime.one_owner import own_folder
 from shared.runtime.spark.arrow_rows import COLUMNS_IN, SCHEMA_OUT
 from shared.runtime.spark.checkpoint import is_behind, position, replay_until, set_aside
-from shared.runtime.spark.lane_driver import Flows
+from shared.runtime.spark.lane_driver import Flows, Tell
 from shared.runtime.spark.packed_rows import AND_NOTHING, PACKED
 from shared.runtime.spark.session import map_arrow, write_outcomes
 
@@ -65,6 +64,18 @@ class Lane:
         return self.destination == other.destination
 
 
+@dataclass(frozen=True, slots=True)
+class _Begin:
+    """How a lane goes on."""
+
+    # How far it is before it runs: its receipts are confirmed by what it passes after that.
+    at: Position
+    # From where its source is to read, if not from where its checkpoint says, or its settings.
+    start: Position | None
+    # Offsets below these may have been sent.
+    maybe_sent: Position
+
+
 def checkpoint_of(settings: DeliverySettings, destination_id: str, latency: Latency) -> Path:
     """Where a lane's position is kept. A destination that comes back goes on where it was."""
     name = destination_id if latency == "micro-batch" else f"{destination_id}.realtime"
@@ -77,12 +88,13 @@ def hold_lane(destination_id: str, settings: DeliverySettings) -> AbstractContex
 
 
 def start_lane(
-    spark: SparkSession, lane: Lane, flows: Flows, *, settings: DeliverySettings
+    spark: SparkSession, lane: Lane, flows: Flows, tell: Tell, *, settings: DeliverySettings
 ) -> StreamingQuery:
     """Start the query of one destination."""
     destination = lane.destination
     checkpoint = checkpoint_of(settings, destination.id, destination.latency)
-    begin, maybe_sent = _begin(destination, settings)
+    begin = _begin(destination, settings)
+    tell(begin.at)
     is_realtime = destination.latency == "realtime"
     plan = Plan(
         reads="stream",
@@ -92,14 +104,14 @@ def start_lane(
         time_box_s=settings.time_box_s,
         # At rest it only parks, and is asleep again before a pause would have to cut it off.
         trouble_wait_s_max=TROUBLE_WAIT_S if lane.is_resting else inf,
-        replay_until=maybe_sent,
+        replay_until=begin.maybe_sent,
         allows_private=settings.allow_private,
         flow_folder=settings.flows,
         flows={name: flows[name] for name in flows.keys() & {destination.id}},
     )
     spark.sparkContext.setLocalProperty("spark.scheduler.pool", destination.id)
     known = flows.get(destination.id)
-    options = source_options(destination, settings, known, begin=begin)
+    options = source_options(destination, settings, known, begin=begin.start)
     records = spark.readStream.format("kafka").options(**options).load()
     if is_realtime:
         events = records.selectExpr(PACKED).selectExpr(AND_NOTHING)
@@ -113,21 +125,6 @@ def start_lane(
         trigger_interval=f"{round(1000 * _trigger_interval_s(lane, settings))} milliseconds",
         is_realtime=is_realtime,
     )
-
-
-def begins_at(destination: Destination, settings: DeliverySettings) -> Position:
-    """How far a lane is before it runs: its receipts are confirmed by what it passes after that.
-
-    One that is new has passed nothing, which is true wherever it begins; but at the end of a log
-    it would look to lag tools as if all of it were still to come.
-    """
-    # Of its two latencies', the checkpoint that is further is the one that it goes on from.
-    known = _furthest(
-        *(position(checkpoint_of(settings, destination.id, each)) for each in get_args(Latency))
-    )
-    if known or destination.start == "latest":
-        return known
-    return {KafkaPartition(stream_topic(destination.stream), 0): 0}
 
 
 def warm_up(spark: SparkSession, settings: DeliverySettings) -> None:
@@ -201,23 +198,33 @@ def _trigger_interval_s(lane: Lane, settings: DeliverySettings) -> float:
     return settings.time_box_s * _DICE.uniform(*_REST_BOXES) if lane.is_resting else 0.0
 
 
-def _begin(
-    destination: Destination, settings: DeliverySettings
-) -> tuple[Position | None, Position]:
+def _begin(destination: Destination, settings: DeliverySettings) -> _Begin:
     """From where a lane goes on, and up to where its events may have been sent already.
 
-    By its own checkpoint, or that of its other latency if that is where it ran last.
+    By its own checkpoint, or that of its other latency if that is where it ran last; if both are
+    lost, with their machine perhaps, by what it had told Kafka, and then all that is in the stream
+    by now may have been sent.
     """
     other_latency: Latency = "micro-batch" if destination.latency == "realtime" else "realtime"
     own = checkpoint_of(settings, destination.id, destination.latency)
     other = checkpoint_of(settings, destination.id, other_latency)
     maybe_sent = _maybe_sent(own, destination, destination.latency, settings)
+    at = _furthest(position(own), position(other))
+    if not at:
+        known = _told(destination, settings)
+        if known.position:
+            start = {**dict.fromkeys(known.ends, EARLIEST), **known.position}
+            return _Begin(known.position, start, _furthest(maybe_sent, known.ends))
+        # A new one has passed nothing, which is true wherever it begins; but at the end of a log it
+        # would look to lag tools as if all of it were still to come.
+        is_at_end = destination.start == "latest"
+        at = {} if is_at_end else {KafkaPartition(stream_topic(destination.stream), 0): 0}
     if not is_behind(own, other):
-        return None, maybe_sent
+        return _Begin(at, None, maybe_sent)
     # Also of a lane that moved and died before it had written anything down.
     sent_before = _maybe_sent(other, destination, other_latency, settings)
     set_aside(own)
-    return position(other), _furthest(maybe_sent, sent_before)
+    return _Begin(at, position(other), _furthest(maybe_sent, sent_before))
 
 
 def _maybe_sent(
@@ -230,18 +237,16 @@ def _maybe_sent(
     """
     if latency == "micro-batch":
         return replay_until(checkpoint)
-    if not checkpoint.exists():
-        return {}
-    return asyncio.run(_ends(stream_topic(destination.stream), settings.bootstrap_servers))
+    return _told(destination, settings).ends if checkpoint.exists() else {}
+
+
+def _told(destination: Destination, settings: DeliverySettings) -> Told:
+    topics = [stream_topic(destination.stream)]
+    return told(settings.bootstrap_servers, destination.id, topics)
 
 
 def _furthest(one: Position, other: Position) -> Position:
     return {where: max(one.get(where, 0), other.get(where, 0)) for where in {**one, **other}}
-
-
-async def _ends(topic: str, bootstrap_servers: str) -> Position:
-    async with open_reader(bootstrap_servers) as reader:
-        return await reader.ends([topic])
 
 
 def _drop(batches: Iterable[Any]) -> Iterator[Any]:

@@ -52,10 +52,12 @@ class Replay:
 def replay(spark: SparkSession, wanted: Replay, settings: DeliverySettings) -> Iterator[int]:
     """Send what has not been sent yet under this id; the events behind us, after each slice."""
     book = settings.folder / "replays" / f"{wanted.replay_id}.json"
-    at = kept_position(book, wanted)
+    at, begun = kept_position(book, wanted)
     while (upto := next_slice(at, wanted.end, settings.micro_batch_events_max)) != at:
-        _send(spark, wanted, at, upto, settings)
-        _keep(book, wanted, upto)
+        # Beforehand: a run that is cut off may have sent all of its slice.
+        _keep(book, wanted, at, begun=upto)
+        _send(spark, wanted, at, upto, settings, maybe_sent=begun)
+        _keep(book, wanted, upto, begun=upto)
         at = upto
         yield sum(offset - wanted.start[where] for where, offset in at.items())
 
@@ -71,30 +73,41 @@ def next_slice(at: Position, end: Position, events_max: int) -> Position:
     return {where: min(at[where] + share, offset) for where, offset in end.items()}
 
 
-def kept_position(book: Path, wanted: Replay) -> Position:
-    """Where an earlier run under this id got to, or the start."""
+def kept_position(book: Path, wanted: Replay) -> tuple[Position, Position]:
+    """Where an earlier run under this id got to, or the start; and how far it may have sent."""
     if not book.exists():
-        return wanted.start
+        return wanted.start, wanted.start
     kept = json.loads(book.read_text())
     if kept["fingerprint"] != wanted.fingerprint:
         raise UsageError(
             f"The replay {wanted.replay_id} was another span, destination or key ({book}):"
             " choose another --id."
         )
-    return {KafkaPartition(topic, partition): offset for topic, partition, offset in kept["at"]}
+    at, begun = (
+        {KafkaPartition(topic, partition): offset for topic, partition, offset in kept[name]}
+        for name in ("at", "begun")
+    )
+    return at, begun
 
 
-def _keep(book: Path, wanted: Replay, at: Position) -> None:
+def _keep(book: Path, wanted: Replay, at: Position, *, begun: Position) -> None:
     """Written by rename: a crash leaves the old position or the new one."""
     book.parent.mkdir(parents=True, exist_ok=True)
     draft = book.with_suffix(".new")
-    rows = [[topic, partition, offset] for (topic, partition), offset in at.items()]
-    draft.write_text(json.dumps({"fingerprint": wanted.fingerprint, "at": rows}))
+    at_rows, begun_rows = ([[*where, offset] for where, offset in p.items()] for p in (at, begun))
+    kept = {"fingerprint": wanted.fingerprint, "at": at_rows, "begun": begun_rows}
+    draft.write_text(json.dumps(kept))
     draft.replace(book)
 
 
 def _send(
-    spark: SparkSession, wanted: Replay, at: Position, upto: Position, settings: DeliverySettings
+    spark: SparkSession,
+    wanted: Replay,
+    at: Position,
+    upto: Position,
+    settings: DeliverySettings,
+    *,
+    maybe_sent: Position,
 ) -> None:
     to = wanted.destination
     plan = Plan(
@@ -106,6 +119,7 @@ def _send(
         # What it learns of the destination's moods is not the live lane's business.
         flow_folder=settings.folder.absolute() / "replays" / "flows",
         replay_id=wanted.replay_id,
+        replay_until=maybe_sent,
     )
     rows = _rows(spark, wanted, at, upto, settings)
     outcomes = map_arrow(rows, partial(deliver_stream, plan=plan), SCHEMA_OUT)

@@ -9,7 +9,7 @@ from typing import Literal
 
 from shared import metric_names as m
 from shared.event.topics import STREAM_RETENTION_MS
-from shared.flow.flow import WARN_AT
+from shared.flow.failing import WARN_AT
 from shared.retry.attempt import Failure
 
 Severity = Literal["page", "ticket"]
@@ -149,7 +149,7 @@ FLOW: tuple[Alert, ...] = (
     Alert(
         "HifiRetrierStopped",
         "page",
-        f"max({m.RETRIER_LANE_UP.name}) < 1 or absent({m.RETRIER_LANE_UP.name})",
+        f"min({m.RETRIER_LANE_UP.name}) < 1 or absent({m.RETRIER_LANE_UP.name})",
         "The retrier is down: waiting events wait on",
         "Nothing is lost while it is away, for as long as the tiers keep their records (4 days).",
         for_="5m",

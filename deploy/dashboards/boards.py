@@ -191,5 +191,5 @@ _LANES = (
         "Retrier: events released per second", "released",
         f"sum({_rate(m.RETRIER_EVENTS_RELEASED)})", unit="cps",
     ),
-    _graph("Retrier: since progress", "age", m.RETRIER_PROGRESS_AGE_SECONDS.name, unit="s"),
+    _graph("Retrier: since progress", "{{lane}}", m.RETRIER_PROGRESS_AGE_SECONDS.name, unit="s"),
 )  # fmt: skip

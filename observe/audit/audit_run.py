@@ -25,7 +25,7 @@ from observe.audit.statements import Publish, Stating
 from observe.audit.status import Minutes
 from shared.event.record import KafkaPartition, Position, Ranges
 from shared.event.times import HOUR_MS
-from shared.event.topics import ACKED, DEAD, RECEIPTS, RETRIER, retry_topic
+from shared.event.topics import ACKED, DEAD, RECEIPTS, RETRIER, retry_topics
 from shared.proof.intervals import Offsets
 from shared.proof.overview import MinuteBooks, Missing, Node
 from shared.retry.schedule import RetrySchedule
@@ -35,7 +35,7 @@ log = structlog.get_logger()
 # A minute of a stream's topic, and one of a destination; without a number it is of wild times.
 Key = tuple[str, int]
 BooksKey = tuple[str, int | None]
-_TIERS = [retry_topic(tier.name) for tier in RetrySchedule().tiers]
+_TIERS = retry_topics(tier.name for tier in RetrySchedule().tiers)
 # What the gateway may take to write its ledger; the log is not asked before.
 _LEDGER_GRACE_MS = 10_000
 # Of a history that is older than the ledger, so much is read; and so much in one run.

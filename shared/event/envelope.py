@@ -29,7 +29,7 @@ ATTEMPT = "attempt"
 PARKS = "parks"
 FIRST_ATTEMPT_AT = "first-attempt-at-ms"
 DEADLINE_AT = "deadline-at-ms"
-NOT_BEFORE = "not-before-ms"
+WAIT = "wait-ms"
 CAUSE = "cause"
 LAST_STATUS = "last-status"
 LAST_DETAIL = "last-detail"
@@ -73,7 +73,8 @@ class History:
     park_count: int
     first_attempt_at_ms: int
     deadline_at_ms: int
-    # What the destination asked for; the tier's own delay is kept by the broker's clock instead.
+    # What the destination asked for; the tier's own delay is kept by the broker's clock instead. It
+    # is written down as a length, from when Kafka has the record: no two clocks are compared.
     not_before_ms: int
     cause: str = ""
     last_status: int | None = None
@@ -187,8 +188,13 @@ def trace_of(raw: bytes | None) -> str | None:
     return None if raw is None or len(raw) > _TEXT_BYTES_MAX else _text(raw) or None
 
 
-def retry_headers(envelope: Envelope, destination_id: str, history: History) -> Headers:
-    """Headers of a record on a retry tier: everything a later attempt needs to know."""
+def retry_headers(
+    envelope: Envelope, destination_id: str, history: History, *, now_ms: int
+) -> Headers:
+    """Headers of a record on a retry tier: everything a later attempt needs to know.
+
+    `now_ms` is by the clock that the history goes by.
+    """
     return (
         (VERSION, HEADERS_VERSION),
         *event_headers(
@@ -207,7 +213,7 @@ def retry_headers(envelope: Envelope, destination_id: str, history: History) -> 
         (PARKS, b"%d" % history.park_count),
         (FIRST_ATTEMPT_AT, b"%d" % history.first_attempt_at_ms),
         (DEADLINE_AT, b"%d" % history.deadline_at_ms),
-        (NOT_BEFORE, b"%d" % history.not_before_ms),
+        (WAIT, b"%d" % (history.not_before_ms - now_ms)),
         (CAUSE, history.cause.encode()),
         *(() if history.last_status is None else ((LAST_STATUS, b"%d" % history.last_status),)),
         # A foreign error's text may hold what UTF-8 cannot; that must not stop the event.
@@ -231,7 +237,7 @@ def dead_headers(
     if is_cut:
         envelope = replace(envelope, key=envelope.key and envelope.key[:_TEXT_BYTES_MAX])
     return (
-        *retry_headers(envelope, destination_id, history),
+        *retry_headers(envelope, destination_id, history, now_ms=dead_at_ms),
         *(((VALUE_BYTES, b"%d" % whole_bytes),) if is_cut else ()),
         (REASON, reason.encode()),
         (DEAD_AT, b"%d" % dead_at_ms),
@@ -289,19 +295,19 @@ def open_retry_record(record: RecordIn) -> Envelope | Malformed:
             accepted_at_ms=_need(headers, ACCEPTED_AT, _integer),
             traceparent=_text(headers.get(TRACEPARENT)) or None,
             destination_id=_need(headers, DESTINATION, _strict_text),
-            history=_open_history(headers),
+            history=_open_history(headers, stored_at_ms=record.timestamp_ms),
         )
     except ValueError as error:
         return Malformed(record=record, problem=str(error))
 
 
-def _open_history(headers: Mapping[str, bytes]) -> History:
+def _open_history(headers: Mapping[str, bytes], *, stored_at_ms: int) -> History:
     return History(
         attempt_count=_need(headers, ATTEMPT, _natural),
         park_count=_need(headers, PARKS, _natural),
         first_attempt_at_ms=_need(headers, FIRST_ATTEMPT_AT, _integer),
         deadline_at_ms=_need(headers, DEADLINE_AT, _integer),
-        not_before_ms=_need(headers, NOT_BEFORE, _integer),
+        not_before_ms=stored_at_ms + _need(headers, WAIT, _integer),
         cause=_text(headers.get(CAUSE))[:_TEXT_BYTES_MAX],
         last_status=_if_there(headers, LAST_STATUS, _integer),
         last_detail=_text(headers.get(LAST_DETAIL))[:_TEXT_BYTES_MAX],

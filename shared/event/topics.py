@@ -5,7 +5,7 @@ No other file spells a topic name. A reader that meets a topic of ours asks here
 
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,14 +15,21 @@ ConfigKind = Literal["stream", "destination", "key", "tenant"]
 
 STREAM_PREFIX = "hifi.stream."
 RETRY_PREFIX = "hifi.retry."
+# What was not tried when it was due waits beside its tier: it may be a crowd, which would stand
+# before the others' few.
+_PARKED = ".parked"
+# Where due events of destinations that answer slowly go on to (ADR 0051).
+SLOW_TIER = "slow"
 DEAD = "hifi.dead"
 RECEIPTS = "hifi.receipts"
 ACKED = "hifi.acked"
 MINUTES = "hifi.minutes"
 STATEMENTS = "hifi.statements"
 LANE_GROUP_PREFIX = "hifi.lane."
-# The lane over all tiers; any other lane is called after its destination.
+# The lanes over all tiers, and over what waits for slow destinations; any other lane is called
+# after its destination.
 RETRIER = "retrier"
+RETRIER_SLOW = "retrier-slow"
 CONFIG = "hifi.config"
 STATE = "hifi.state"
 PROBE = "hifi.probe"
@@ -60,8 +67,9 @@ OUTCOME_BYTES_MAX = 2_097_152
 STREAM_PARTITIONS = 4
 # Waiting events move at the pace of their delays, so two are enough to spread them.
 RETRY_PARTITIONS = 2
-# With three, on a cluster of three, a probe finds a leader also when one broker is away.
-PROBE_PARTITIONS = 3
+# Enough that each broker leads one, of as many brokers as there commonly are: the retrier asks each
+# for the time. And a probe finds a leader also when one broker is away.
+PROBE_PARTITIONS = 12
 # A destination's waiting events spread over this many keys, and so over the Kafka partitions.
 RETRY_BUCKETS = 16
 
@@ -89,12 +97,26 @@ def stream_of(topic: str) -> str:
     return topic.removeprefix(STREAM_PREFIX)
 
 
-def retry_topic(tier: str) -> str:
-    return RETRY_PREFIX + tier
+def retry_topic(tier: str, *, is_parked: bool = False) -> str:
+    return RETRY_PREFIX + tier + (_PARKED if is_parked else "")
+
+
+def tier_topics(tier: str) -> tuple[str, str]:
+    """A tier's two topics: of what was tried last, and of what was parked."""
+    return retry_topic(tier), retry_topic(tier, is_parked=True)
+
+
+def retry_topics(tiers: Iterable[str]) -> list[str]:
+    """Every topic in which events wait."""
+    return [*(topic for tier in tiers for topic in tier_topics(tier)), retry_topic(SLOW_TIER)]
 
 
 def tier_of(topic: str) -> str:
-    return topic.removeprefix(RETRY_PREFIX)
+    return topic.removeprefix(RETRY_PREFIX).removesuffix(_PARKED)
+
+
+def is_of_parked(topic: str) -> bool:
+    return topic.endswith(_PARKED)
 
 
 def destination_id(stream: str, destination: str) -> str:
@@ -115,8 +137,12 @@ def retry_key(destination: str, event_id: str) -> bytes:
 
 
 def lane_group(destination: str) -> str:
-    """The consumer group that shows ordinary lag tools how far a lane is; nobody joins it."""
-    return LANE_GROUP_PREFIX + destination.replace("/", ".")
+    """The consumer group that shows ordinary lag tools how far a lane is; nobody joins it.
+
+    The retrier's lanes share one, as they share no topic.
+    """
+    name = RETRIER if destination == RETRIER_SLOW else destination
+    return LANE_GROUP_PREFIX + name.replace("/", ".")
 
 
 def config_key(kind: ConfigKind, name: str) -> bytes:
@@ -132,8 +158,8 @@ def fixed_specs(tiers: Sequence[str]) -> tuple[TopicSpec, ...]:
     """Every topic there is besides the streams' own."""
     return (
         *(
-            TopicSpec(retry_topic(tier), RETRY_PARTITIONS, _outcome_log(RETRY_RETENTION_MS))
-            for tier in tiers
+            TopicSpec(topic, RETRY_PARTITIONS, _outcome_log(RETRY_RETENTION_MS))
+            for topic in retry_topics(tiers)
         ),
         TopicSpec(DEAD, RETRY_PARTITIONS, _outcome_log(DEAD_RETENTION_MS)),
         TopicSpec(RECEIPTS, RETRY_PARTITIONS, _outcome_log(RECEIPTS_RETENTION_MS)),

@@ -12,7 +12,7 @@ from math import ceil
 from typing import TypeAlias, assert_never
 
 from shared.config.destination import Destination
-from shared.flow import rejects, sharing
+from shared.flow import rate_gate, rejects, sharing
 from shared.flow.breaker import (
     ASK_AGAIN_MS,
     Breaker,
@@ -36,7 +36,6 @@ from shared.retry.attempt import (
     Verdict,
     WebhookDirective,
 )
-from shared.retry.retry_after import parse_retry_after
 from shared.retry.schedule import RetrySchedule
 
 # Local retries: a bucket of fifty, one each (two after a timeout, which cost both sides more), a
@@ -44,8 +43,6 @@ from shared.retry.schedule import RetrySchedule
 RETRY_TOKENS_MAX = 50.0
 RETRY_COST, TIMEOUT_RETRY_COST = 1.0, 2.0
 RETRY_REFUND = 0.2
-# How much of the time until it is disabled a failing destination has used up when people are told.
-WARN_AT = (0.5, 0.7, 0.9)
 # A destination that gets an event a week is not disabled for one bad answer.
 FAILURES_TO_DISABLE = 10
 GONE = 410
@@ -55,6 +52,10 @@ LEASE_MARGIN_MS = 5_000
 PAUSED_MS = 300_000
 # A destination that took something within so long, or two usual answers, is not down.
 TAKING_MS = 2_000
+# A destination that lets a request wait for so long is slow, until it has answered so many requests
+# sooner: one late answer among many must not take it from lane to lane (ADR 0051).
+SLOW_MS = 1_000
+QUICK_ANSWERS = 10
 
 
 class FlowState(Enum):
@@ -98,6 +99,7 @@ class Flow:
     rejects_in_row: int = 0
     # Kept until the next one, whatever was taken in between.
     last_refusal: LastAnswer | None = None
+    halves_refused: int = 0
     minutes: tuple[rejects.MinuteOfRequests, ...] = ()
     # 0: it is not.
     held_at_ms: int = 0
@@ -110,10 +112,20 @@ class Flow:
     tasks: sharing.Tasks = field(default_factory=dict)
     # When the next request may go to a destination that gets a part of one at once.
     paced_until_ms: float = 0.0
+    # So many quick answers are missing until it is no longer slow.
+    slow_left: int = 0
+
+    @property
+    def is_slow(self) -> bool:
+        return self.slow_left > 0
 
     @property
     def is_held(self) -> bool:
         return bool(self.held_at_ms)
+
+    @property
+    def is_rejecting(self) -> bool:
+        return self.halves_refused >= rejects.HALVES_IN_ROW
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,16 +153,8 @@ class Ended:
     event_count: int
     latency_ms: float
     is_probe: bool
-
-
-def failing_part(flow: Flow, *, disable_after_s: float, now_ms: int) -> float:
-    """How much of the time until it is disabled a destination has failed without a break, 0 to 1.
-
-    At 1 the next failure disables it, if there have been enough of them.
-    """
-    if not flow.failing_since_ms:
-        return 0.0
-    return min(1.0, max(0, now_ms - flow.failing_since_ms) / (1000 * disable_after_s))
+    # An event that stands alone because its batch was refused.
+    is_half: bool = False
 
 
 def state_of(flow: Flow, *, now_ms: int) -> FlowState:
@@ -206,8 +210,8 @@ def may_start(
     )
     flow = flow if breaker is flow.breaker else replace(flow, breaker=breaker)
     if not isinstance(answer, Start):
-        cause = Failure.HELD if flow.is_held else Failure.BREAKER_OPEN
-        return flow, NotNow(cause, answer.until_ms)
+        shut = Failure.REJECTING if flow.is_rejecting else Failure.BREAKER_OPEN
+        return flow, NotNow(Failure.HELD if flow.is_held else shut, answer.until_ms)
     return _with_tasks(flow, sharing.waits(tasks, task, since_ms=0)), answer
 
 
@@ -244,7 +248,11 @@ def after_attempt(
 ) -> Flow:
     """What is known after a request; `roll` is in [0, 1)."""
     outcome = ended.verdict.outcome
-    flow = replace(flow, attempts=_added(flow.attempts, outcome.value, 1))
+    flow = replace(
+        flow,
+        attempts=_added(flow.attempts, outcome.value, 1),
+        slow_left=QUICK_ANSWERS if ended.latency_ms >= SLOW_MS else max(0, flow.slow_left - 1),
+    )
     if outcome is Outcome.PARK:
         # Not the destination's doing: nothing is learned, and a probe is still to be made.
         breaker = unanswered(flow.breaker, is_probe=ended.is_probe)
@@ -256,8 +264,8 @@ def after_attempt(
     if not is_at_limit:
         breaker = answered(
             flow.breaker,
-            # While it is held, only an answer of 2xx is a good one.
-            is_failure=is_failure or (flow.is_held and not is_ok),
+            # While it is held or refuses everything, only an answer of 2xx is a good one.
+            is_failure=is_failure or ((flow.is_held or flow.is_rejecting) and not is_ok),
             is_probe=ended.is_probe,
             parallel=permits_of(flow, limits),
             open_ms_min=limits.open_ms_min,
@@ -267,7 +275,7 @@ def after_attempt(
     else:
         breaker = noted_refusal(flow.breaker) if is_failure else flow.breaker
     flow = replace(flow, breaker=breaker)
-    asked_s = _asked_s(ended, now_ms=now_ms)
+    asked_s = rate_gate.asked_s(ended.attempt, ended.verdict, now_ms=now_ms)
     flow = _gated(flow, ended, asked_s, is_at_limit=is_at_limit, now_ms=now_ms, roll=roll)
     flow = _judged(flow, limits, ended, now_ms=now_ms, roll=roll)
     if was_shut and ended.is_probe and is_ok:
@@ -340,22 +348,11 @@ def _gated(
 
 def _refusal(ended: Ended, *, now_ms: int) -> LastAnswer:
     """What came of a request that was not taken, for the people who ask why."""
-    attempt = ended.attempt
-    said = attempt.excerpt if isinstance(attempt, Responded) else attempt.detail
-    return LastAnswer(now_ms, ended.verdict.reason, shown_text(said))
+    return LastAnswer(now_ms, ended.verdict.reason, shown_text(ended.attempt.detail))
 
 
 def _status(attempt: Attempt) -> int | None:
     return attempt.status if isinstance(attempt, Responded) else None
-
-
-def _asked_s(ended: Ended, *, now_ms: int) -> float | None:
-    """For how long the destination wants no request."""
-    attempt = ended.attempt
-    if ended.verdict.outcome is not Outcome.RECOVERABLE or not isinstance(attempt, Responded):
-        return None
-    asked = parse_retry_after(attempt.retry_after, now_ms=now_ms)
-    return None if asked is None else asked.clamped_s
 
 
 def _judged(flow: Flow, limits: SendLimits, ended: Ended, *, now_ms: int, roll: float) -> Flow:
@@ -373,6 +370,7 @@ def _judged(flow: Flow, limits: SendLimits, ended: Ended, *, now_ms: int, roll: 
             failing_since_ms=0,
             failures_in_row=0,
             rejects_in_row=0,
+            halves_refused=0,
             minutes=minutes,
             disabled_at_ms=now_ms if is_unwanted else flow.disabled_at_ms,
         )
@@ -382,17 +380,19 @@ def _judged(flow: Flow, limits: SendLimits, ended: Ended, *, now_ms: int, roll: 
         failures_in_row=flow.failures_in_row + 1,
         last_refusal=_refusal(ended, now_ms=now_ms),
         rejects_in_row=flow.rejects_in_row + 1 if status in rejects.REJECTED else 0,
+        halves_refused=flow.halves_refused + (ended.is_half and is_rejected),
         minutes=minutes,
     )
     is_long = now_ms - flow.failing_since_ms >= 1000 * limits.to.disable_after_s
     if is_unwanted or (is_long and flow.failures_in_row >= FAILURES_TO_DISABLE):
         return replace(flow, disabled_at_ms=now_ms)
-    is_storm = rejects.is_storm(
-        minutes, in_row=flow.rejects_in_row, was_well=flow.last_ok_at_ms > 0
-    )
-    if limits.to.hold_on_rejects and not flow.is_held and is_storm:
+    was_well = flow.last_ok_at_ms > 0
+    is_storm = rejects.is_storm(minutes, in_row=flow.rejects_in_row, was_well=was_well)
+    is_to_hold = limits.to.hold_on_rejects and not flow.is_held and is_storm
+    if is_to_hold or (flow.is_rejecting and flow.breaker.state is BreakerState.CLOSED):
         breaker = opened(flow.breaker, open_ms_min=limits.open_ms_min, now_ms=now_ms, roll=roll)
-        return replace(flow, held_at_ms=now_ms, breaker=breaker)
+        held_at_ms = now_ms if is_to_hold else flow.held_at_ms
+        return replace(flow, held_at_ms=held_at_ms, breaker=breaker)
     return flow
 
 

@@ -6,6 +6,9 @@ can do after that is for shared.flow.concurrency to find out.
 
 from dataclasses import dataclass, replace
 
+from shared.retry.attempt import Attempt, Outcome, Responded, Verdict
+from shared.retry.retry_after import parse_retry_after
+
 # After a 429 that asks for nothing: a second, doubled by each further one without a success.
 CLOSED_S_MIN = 1.0
 CLOSED_S_MAX = 60.0
@@ -97,3 +100,11 @@ def _filled(gate: RateGate, rate: float, now_ms: int) -> float:
         # Never used, or used by a clock that has since been set back.
         return burst if not gate.tokens_at_ms else min(gate.tokens, burst)
     return min(burst, gate.tokens + rate * (now_ms - gate.tokens_at_ms) / 1000)
+
+
+def asked_s(attempt: Attempt, verdict: Verdict, *, now_ms: int) -> float | None:
+    """For how long the destination wants no request."""
+    if verdict.outcome is not Outcome.RECOVERABLE or not isinstance(attempt, Responded):
+        return None
+    asked = parse_retry_after(attempt.retry_after, now_ms=now_ms)
+    return None if asked is None else asked.clamped_s

@@ -1,4 +1,4 @@
-"""Tells a storm of rejections, which a wrong key makes, from bad events."""
+"""Tells a storm of rejections, which a wrong key or a changed schema makes, from bad events."""
 
 from dataclasses import dataclass
 
@@ -11,6 +11,9 @@ REJECTS_IN_ROW = 50
 REJECTED_FRACTION = 0.95
 REJECTED_REQUESTS_MIN = 20
 MINUTES = 5
+# Or so many events of halved batches, each refused by itself, and nothing taken in between: it will
+# refuse the others as well, and finding that out for each costs two requests an event.
+HALVES_IN_ROW = 10
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,8 +30,10 @@ class Failure(Enum):
     PAUSED = "paused"
     BREAKER_OPEN = "breaker_open"
     HELD = "held"
+    REJECTING = "rejecting"
     OVER_RATE = "over_rate"
     BUDGET_USED_UP = "budget_used_up"
+    SLOW_ANSWER = "slow_answer"
     KEY_WAITS = "key_waits"
     DISABLED = "endpoint_disabled"
     RESOLVER_DOWN = "resolver_down"
@@ -54,7 +56,7 @@ class Responded:
     status: int
     retry_after: str | None = None
     # The first bytes of the body, for the people who read dead letters.
-    excerpt: str = ""
+    detail: str = ""
     # This answers a second copy of the request; of the first, nobody knows whether it arrived.
     is_resent: bool = False
     # The body of a 2xx that may name events which failed (delivery/http/partial_reply.py).
@@ -177,10 +179,14 @@ def _classify_failure(failure: Failure) -> Verdict:
             return Verdict(Outcome.RECOVERABLE, reason, is_ambiguous=True, is_breaker_failure=True)
         case Failure.REQUEST_UNBUILDABLE | Failure.POLICY_BLOCKED | Failure.DISABLED:
             return Verdict(Outcome.NON_RECOVERABLE, reason, is_config_fault=True)
+        case Failure.SLOW_ANSWER:
+            # We went before it had answered.
+            return Verdict(Outcome.PARK, reason, is_ambiguous=True)
         case (
             Failure.PAUSED
             | Failure.BREAKER_OPEN
             | Failure.HELD
+            | Failure.REJECTING
             | Failure.OVER_RATE
             | Failure.BUDGET_USED_UP
             | Failure.KEY_WAITS

@@ -27,7 +27,7 @@ from shared.event.envelope import (
 from shared.event.record import RecordIn, RecordOut
 from shared.event.topics import REDRIVEN, stream_and_name
 from shared.proof.receipt import ReceiptOutcome, facts_of, make_receipt
-from shared.retry.decision import MALFORMED_RETRY_RECORD, RetryLater
+from shared.retry.decision import MALFORMED_RETRY_RECORD, Park
 from shared.retry.lifecycle import Move, State, next_state
 from shared.retry.routing import route, route_receipt
 from shared.retry.schedule import RetrySchedule
@@ -215,7 +215,8 @@ def redriven_rows(
             redrive_count=before.redrive_count + 1,
             redrive_id=redrive_id,
         )
-        waits = RetryLater(schedule.tiers[0], history)
+        # A crowd that somebody sends must not stand before what was tried and is due.
+        waits = Park(schedule.tiers[0], history)
         rows.append(route(waits, letter.opened, destination_id, now_ms=now_ms))
         rows.append(RecordOut(topic=REDRIVEN, key=str(letter.place).encode(), value=mark))
         groups.setdefault((destination_id, history.redrive_count), []).append(letter.opened)

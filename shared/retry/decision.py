@@ -181,13 +181,12 @@ def admit_unknown(history: History, schedule: RetrySchedule, *, now_ms: int) -> 
 def _with_attempt(history: History, attempt: Attempt, verdict: Verdict, *, now_ms: int) -> History:
     """Note down what the attempt showed."""
     answered = attempt if isinstance(attempt, Responded) else None
-    said = answered.excerpt if answered else getattr(attempt, "detail", "")
     was_sent = verdict.outcome is not Outcome.PARK
     return replace(
         history,
         cause=verdict.reason,
         last_status=answered.status if answered else history.last_status,
-        last_detail=said[:DETAIL_CHARS_MAX],
+        last_detail=attempt.detail[:DETAIL_CHARS_MAX],
         is_ambiguous=history.is_ambiguous or verdict.is_ambiguous,
         last_attempt_at_ms=now_ms if was_sent else history.last_attempt_at_ms,
     )

@@ -18,8 +18,10 @@ from shared.proof.receipt import Receipt, sheets_of
 from shared.retry.decision import (
     MALFORMED_RETRY_RECORD,
     DeadLetter,
+    RetryLater,
     Waiting,
 )
+from shared.retry.schedule import SLOW
 
 
 def route(
@@ -33,10 +35,10 @@ def route(
     match decision:
         case Waiting():
             return RecordOut(
-                topic=retry_topic(decision.tier.name),
+                topic=_topic_of(decision),
                 key=retry_key(destination_id, envelope.event_id),
                 value=envelope.value,
-                headers=retry_headers(envelope, destination_id, decision.history),
+                headers=retry_headers(envelope, destination_id, decision.history, now_ms=now_ms),
             )
         case DeadLetter():
             return RecordOut(
@@ -53,6 +55,11 @@ def route(
             )
         case _:
             assert_never(decision)
+
+
+def _topic_of(decision: Waiting) -> str:
+    is_parked = not isinstance(decision, RetryLater) and decision.tier != SLOW
+    return retry_topic(decision.tier.name, is_parked=is_parked)
 
 
 def route_malformed(malformed: Malformed, *, now_ms: int) -> RecordOut:

@@ -6,6 +6,8 @@ schedule or the destination asked. Nothing here reads a clock or rolls dice.
 
 from dataclasses import dataclass, replace
 
+from shared.event.topics import SLOW_TIER
+
 # 0 to 20 % on top, as Hook0 and Svix spread theirs; never below the delay itself.
 JITTER_FRACTION = 0.2
 
@@ -16,6 +18,10 @@ class Tier:
 
     name: str
     delay_s: float
+
+
+# What is due and waits only for the lane of slow destinations.
+SLOW = Tier(SLOW_TIER, 0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -132,5 +132,5 @@ def waiting_record(
         deadline_at_ms=now_ms() + round(deadline_s * 1000),
         not_before_ms=not_before_ms,
     )
-    headers = retry_headers(open_stream_record(with_value), destination_id, history)
+    headers = retry_headers(open_stream_record(with_value), destination_id, history, now_ms=0)
     return RecordIn(Origin(retry_topic("30s"), 1, 9), 0, b"k", with_value.value, headers)

@@ -46,6 +46,11 @@ def in_turn(*statuses: int) -> Script:
     return lambda number, _: Reply(statuses[min(number, len(statuses) - 1)])
 
 
+class _Server(ThreadingHTTPServer):
+    # Five is the default: of a crowd that connects at once the others come a second later.
+    request_queue_size = 128
+
+
 class ScriptedDestination:
     def __init__(self, script: Script) -> None:
         self.script = script
@@ -54,7 +59,7 @@ class ScriptedDestination:
         self.accepted: list[Request] = []
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server = _Server(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
 

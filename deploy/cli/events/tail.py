@@ -13,7 +13,7 @@ from deploy.cli import options
 from deploy.cli.events import record_lines
 from deploy.cli.printing import reader_may_leave, talk
 from shared.event.record import KafkaPartition, RecordIn
-from shared.event.topics import DEAD, RECEIPTS, STREAM_PREFIX, retry_topic, stream_of, stream_topic
+from shared.event.topics import DEAD, RECEIPTS, STREAM_PREFIX, retry_topics, stream_of, stream_topic
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.kafka.reader import KafkaReader, open_reader
 from shared.runtime.kafka.topic_admin import topic_admin
@@ -56,7 +56,7 @@ def tail(  # noqa: PLR0917 - typer makes an option of each
     if stream is not None:
         topics = [stream_topic(stream)]
     elif retry:
-        topics = [retry_topic(tier.name) for tier in RetrySchedule().tiers]
+        topics = retry_topics(tier.name for tier in RetrySchedule().tiers)
     else:
         topics = [DEAD if dead else RECEIPTS]
     form = record_lines.as_json if as_json else record_lines.as_line

@@ -19,7 +19,8 @@ from observe.console.parts.pieces import (
     table,
 )
 from shared.config.destination import Destination
-from shared.flow.flow import WARN_AT, FlowState
+from shared.flow.failing import WARN_AT
+from shared.flow.flow import FlowState
 from shared.flow.flow_record import FlowRecord
 from shared.proof.overview import DestinationView, StreamVerdict
 

@@ -13,7 +13,7 @@ from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
 from observe.console.parts.pieces import code, facts_list, stream_choice
 from shared.event.envelope import DEAD_AT, REASON
 from shared.event.record import Origin
-from shared.event.topics import retry_topic
+from shared.event.topics import tier_of
 from shared.proof.receipt import Receipt, ReceiptOutcome
 from shared.proof.trail import Kept
 from shared.retry.dead_letter import REDRIVEN_REASON
@@ -51,9 +51,9 @@ def steps_of(found: FoundEvent, schedule: RetrySchedule) -> list[TrailStep]:
         ),
     ]
     steps += map(_attempt, found.trail.receipts)
-    delays_s = {retry_topic(tier.name): tier.delay_s for tier in schedule.tiers}
+    delays_s = {tier.name: tier.delay_s for tier in schedule.tiers}
     for kept in found.trail.retries:
-        delay_s = delays_s.get(kept.place.topic, 0.0)
+        delay_s = delays_s.get(tier_of(kept.place.topic), 0.0)
         due_ms = kept.stored_at_ms + round(delay_s * 1000)
         facts = (_place(kept.place), ("due", wording.moment(due_ms)), *_history(kept))
         steps.append(

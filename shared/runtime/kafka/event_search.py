@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from shared.event.envelope import Envelope, open_stream_record
 from shared.event.record import KafkaPartition, Origin, RecordIn
-from shared.event.topics import ACKED, DEAD, RECEIPTS, retry_topic, stream_topic
+from shared.event.topics import ACKED, DEAD, RECEIPTS, retry_topics, stream_topic
 from shared.proof.acked import AckedRequest
 from shared.proof.trail import Trail
 from shared.retry.schedule import RetrySchedule
@@ -180,7 +180,7 @@ async def _follow(
     # Of what has arrived everywhere, no record matters any more.
     trouble_ms = None if is_over() else trail.first_trouble_ms
     if trouble_ms is not None:
-        tiers = [retry_topic(tier.name) for tier in RetrySchedule().tiers]
+        tiers = retry_topics(tier.name for tier in RetrySchedule().tiers)
         for topics, take in ((tiers, trail.take_retry), ([DEAD], trail.take_dead)):
             records = await log.since(topics, trouble_ms - _CLOCK_SLACK_MS)
             left |= await records.each(take, until_s=until_s)

@@ -1,12 +1,15 @@
 """Shows ordinary Kafka lag tools how far each lane is: Spark's positions, told to consumer groups.
 
 Spark keeps its positions in checkpoints, where no lag tool looks. So after each micro-batch its end
-is committed to a group that nobody joins and no lane reads from; the audit reads it, to tell what a
-lane has not come to yet from what it has lost.
+is committed to a group that nobody joins; the audit reads it, to tell what a lane has not come to
+yet from what it has lost, and so does a lane whose checkpoint is lost.
 """
 
+import asyncio
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from threading import Lock
 from typing import Any, Self
 
@@ -18,6 +21,7 @@ from aiokafka.protocol.coordination import FindCoordinatorRequest
 from shared.event.record import KafkaPartition, Position
 from shared.event.topics import lane_group
 from shared.runtime.kafka.clients import new_client, start_client
+from shared.runtime.kafka.reader import open_reader
 from shared.runtime.kafka.spark_options import by_partition, by_topic
 from shared.runtime.setup_error import KafkaUnavailableError
 
@@ -26,6 +30,41 @@ log = structlog.get_logger()
 # What Kafka takes for "as a tool would, without being a member".
 _NO_GENERATION, _NO_MEMBER = -1, ""
 _DEFAULT_RETENTION = -1
+# Kafka forgets what a group without members has not committed for a week (its default).
+_TELL_AGAIN_S = 3_600.0
+# The first group ever makes Kafka create its topic for them, which takes it seconds.
+_TOLD_TIMEOUT_S = 15.0
+_ASK_AGAIN_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """How far a lane had said that it was, if it has passed anything, and where its topics end."""
+
+    position: Position
+    ends: Position
+
+
+def told(bootstrap_servers: str, lane: str, topics: Collection[str]) -> Told:
+    """By Kafka, how far a lane is in these topics: what is left when its checkpoint is lost."""
+    return asyncio.run(_told(bootstrap_servers, lane, topics))
+
+
+async def _told(bootstrap_servers: str, lane: str, topics: Collection[str]) -> Told:
+    until_s = time.monotonic() + _TOLD_TIMEOUT_S
+    async with LaneGroups(bootstrap_servers) as groups:
+        while (known := await groups.position(lane)) is None:
+            if time.monotonic() > until_s:
+                # To begin anew would send everything again, or skip what it has not sent.
+                raise KafkaUnavailableError(
+                    f"Kafka at {bootstrap_servers} does not say how far {lane} is: nothing is begun"
+                    " before it does."
+                )
+            await asyncio.sleep(_ASK_AGAIN_S)
+    position = {where: offset for where, offset in known.items() if where.topic in topics}
+    async with open_reader(bootstrap_servers) as reader:
+        ends = await reader.ends(topics)
+    return Told(position if any(position.values()) else {}, ends)
 
 
 class LanePositions:
@@ -35,6 +74,8 @@ class LanePositions:
         self._bootstrap_servers = bootstrap_servers
         self._lock = Lock()
         self._newest: dict[str, Position] = {}
+        # What Kafka has been told of each lane, and when.
+        self._told: dict[str, tuple[Position, float]] = {}
         self._groups: LaneGroups | None = None
 
     def note(self, lane: str, progress: Mapping[str, Any]) -> None:
@@ -46,8 +87,13 @@ class LanePositions:
         self.enter(lane, position)
 
     def enter(self, lane: str, position: Position) -> None:
-        """Enter how far a lane is; nothing is entered of one that has passed nothing."""
-        if position:
+        """Enter how far a lane is; nothing is entered of one that has passed nothing.
+
+        One that stands still tells it again before Kafka forgets it.
+        """
+        before, told_s = self._told.get(lane, (None, 0.0))
+        is_known = position == before and time.monotonic() - told_s < _TELL_AGAIN_S
+        if position and not is_known:
             with self._lock:
                 self._newest[lane] = position
 
@@ -62,6 +108,7 @@ class LanePositions:
                 self._groups = await LaneGroups(self._bootstrap_servers).__aenter__()
             for lane, position in newest.items():
                 await self._groups.commit(lane, position)
+                self._told[lane] = position, time.monotonic()
         except (KafkaUnavailableError, KafkaError, OSError) as error:
             log.info("lane.position_not_told", error=repr(error))
             await self.close()

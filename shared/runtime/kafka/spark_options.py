@@ -12,6 +12,8 @@ from shared.runtime.kafka.connection import spark_connection
 # broker that is started anew is away for up to 30 s; the default of two minutes lets four tries
 # pass for eight before anybody hears why (ADR 0027).
 _OUTCOME_TIMEOUT_MS = 45_000
+# Spark's word for the first offset that there is, among others that are told.
+EARLIEST = -2
 
 
 def stream_options(

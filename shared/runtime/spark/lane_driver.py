@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import TypeAlias, TypeVar
@@ -42,6 +43,8 @@ _LAST_WORD_S = 3.0
 W = TypeVar("W")
 # What is known of destinations, by their ids.
 Flows: TypeAlias = Mapping[str, FlowRecord]
+# To be told how far a lane is before it goes on: its last life may not have told all that it did.
+Tell: TypeAlias = Callable[[Position], None]
 
 
 class LaneDriverSettings(SparkServiceSettings, SecretSettings):
@@ -99,7 +102,7 @@ def run_lanes(
     service: str,
     settings: LaneDriverSettings,
     *,
-    start_lane: Callable[[SparkSession, W, Flows], StreamingQuery],
+    start_lane: Callable[[SparkSession, W, Flows, Tell], StreamingQuery],
     wanted_of: Callable[[Configuration, Flows], Mapping[str, W]],
     metrics: LaneMetrics,
     worker_daemon: str,
@@ -108,7 +111,6 @@ def run_lanes(
     # Nothing for lanes that nobody else could run.
     hold_lane: HoldLane = lambda _: nullcontext(),
     can_wait: Callable[[W, W], bool] = lambda _, __: False,
-    begins_at: Callable[[W], Position],
 ) -> None:
     """Run until SIGTERM or SIGINT, then drain. A mistake in the set-up ends with one sentence."""
     configure_logs(service=service, level=settings.log_level)
@@ -129,9 +131,7 @@ def run_lanes(
         with running_spark(spark_settings) as spark:
 
             def start(name: str, lane: W) -> StreamingQuery:
-                # Its last life may not have told all that it did.
-                positions.enter(name, begins_at(lane))
-                return start_lane(spark, lane, states.flows)
+                return start_lane(spark, lane, states.flows, partial(positions.enter, name))
 
             keeper = LaneKeeper[W](
                 start,

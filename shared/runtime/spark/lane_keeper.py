@@ -173,6 +173,8 @@ class LaneKeeper(Generic[W]):
         elif not query.status["isTriggerActive"]:
             # Idle, which is progress as well: there is nothing to do.
             lane.progress_s = now_s
+            if last is not None:
+                self.on_progress(name, last)
         age_s = now_s - lane.progress_s
         self._observer.progress_age(name, age_s=age_s)
         self._note_stall(name, lane, query, age_s)

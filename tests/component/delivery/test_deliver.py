@@ -3,12 +3,13 @@
 import json
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from delivery.deliver import Plan
 from shared.config.destination import Destination
-from shared.event.record import Origin, RecordIn
+from shared.event.record import KafkaPartition, Origin, RecordIn
 from shared.event.topics import DEAD, RECEIPTS, RETRY_PREFIX, retry_topic
 from shared.proof.receipt import ReceiptOutcome
 from shared.retry.schedule import RetrySchedule
@@ -283,6 +284,19 @@ def test_what_the_retrier_gives_up_names_its_place_in_the_tier() -> None:
     )
 
 
+@pytest.mark.parametrize(("until", "label"), [(10, "1"), (9, None)])
+def test_what_a_lost_life_of_the_retrier_may_have_sent_says_so(
+    until: int, label: str | None
+) -> None:
+    with scripted_destination() as destination:
+        record = waiting_record("demo/sample")
+        where = KafkaPartition(record.origin.topic, record.origin.partition)
+        run([record], replace(retry_plan(sample(destination)), replay_until={where: until}))
+        (request,) = destination.requests
+    assert record.origin.offset == 9
+    assert request.headers.get("hifi-maybe-duplicate") == label
+
+
 def test_the_thirteenth_failure_is_the_last() -> None:
     with scripted_destination(always(500)) as destination:
         record = waiting_record("demo/sample", attempt_count=12, deadline_s=1e6)
@@ -310,10 +324,27 @@ def test_what_is_waited_for_is_told_by_the_clock_of_the_plan(ahead_ms: int) -> N
         early = waiting_record("demo/sample", not_before_ms=there_ms + 1, deadline_s=1e6)
         late = waiting_record("demo/sample", not_before_ms=there_ms, deadline_s=1e6)
         (waits,) = run([early], plan)
-        assert waits.topic == retry_topic("30s")
+        assert waits.topic == retry_topic("30s", is_parked=True)
         (receipt,) = receipts(run([late], plan))
     assert receipt.outcome is ReceiptOutcome.DELIVERED
     assert receipt.started_at_ms == receipt.ended_at_ms == there_ms
+
+
+@pytest.mark.parametrize("ahead_ms", [-10_000, 0, 10_000])
+def test_a_retry_after_is_kept_whatever_the_clock_of_delivery_says(ahead_ms: int) -> None:
+    """RFC 9110, 10.2.3: the number of seconds to delay after the response is received."""
+    at_ms = now_ms()
+    with scripted_destination(always(429, retry_after="60")) as destination:
+        plan = plan_for(sample(destination), clock=lambda: at_ms + ahead_ms)
+        plan = replace(plan, schedule=RetrySchedule())
+        (row,) = [one for one in run(events(1), plan) if one.topic == retry_topic("30s")]
+        # Kafka stamps it by a clock of its own, which alone decides when it goes again.
+        waits = RecordIn(Origin(row.topic, 0, 0), at_ms, row.key, row.value, row.headers)
+        seen = len(destination.requests)
+        for after_ms, is_sent in ((59_900, False), (60_500, True)):
+            later = replace(plan, reads="retry", clock=partial(int, at_ms + after_ms))
+            run([waits], replace(later, flow_folder=new_folder()))
+            assert (len(destination.requests) > seen) == is_sent
 
 
 def test_a_waiting_event_that_asked_for_longer_hops_on_unsent() -> None:
@@ -322,7 +353,7 @@ def test_a_waiting_event_that_asked_for_longer_hops_on_unsent() -> None:
         outcomes = run([record], retry_plan(sample(destination)))
         assert destination.requests == []
     # QUICK tiers last 0.15, 1.5, 9, 36 and 144 s: the longest that fits into 30 s.
-    assert [one.topic for one in outcomes] == [retry_topic("30m")]
+    assert [one.topic for one in outcomes] == [retry_topic("30m", is_parked=True)]
 
 
 def test_a_waiting_event_whose_destination_is_gone_rests_in_dead_letters() -> None:

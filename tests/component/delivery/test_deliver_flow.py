@@ -68,7 +68,8 @@ def test_a_dead_destination_gets_a_dozen_requests_and_every_event_waits(tmp_path
         assert len(destination.requests) == seen
     assert settled(first) == settled(second) == 1_000
     assert causes(second) == {"breaker_open": 1_000}
-    assert all(opened(one).attempt_count == 0 for one in second if one.topic == retry_topic("30s"))
+    parked = [one for one in second if one.topic == retry_topic("30s", is_parked=True)]
+    assert [opened(one).attempt_count for one in parked] == [0] * 1_000
     assert state(first).state.value == "open"
     assert state(first).flow.parks["breaker_open"] == causes(first)["breaker_open"]
 
@@ -130,9 +131,9 @@ def test_a_429_closes_the_gate_for_all_that_follows(tmp_path: Path) -> None:
         again = run(events(10, first=500), plan)
         assert len(destination.requests) <= 2
     assert causes(again) == {"over_rate": 10}
-    parked = [one for one in again if one.topic == retry_topic("5m")]
+    parked = [one for one in again if one.topic == retry_topic("5m", is_parked=True)]
     assert len(parked) == 10
-    assert all(opened(one).not_before_ms - time.time() * 1000 > 590_000 for one in parked)
+    assert all(opened(one).not_before_ms > 590_000 for one in parked)
     assert settled(outcomes) == 500
     assert state(outcomes).state.value == "throttled"
 

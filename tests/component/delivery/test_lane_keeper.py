@@ -235,3 +235,13 @@ def test_a_lane_that_hangs_in_a_micro_batch_is_called_stalled_and_an_idle_one_is
     hanging.status = {"isTriggerActive": False, "message": "Waiting"}
     house.keeper.keep({"hangs": 1, "idle": 1})
     assert house.seen.stalled["hangs"] is False
+
+
+def test_a_lane_with_nothing_to_do_says_again_and_again_where_it_is() -> None:
+    house = House()
+    house.keeper.keep({"a": 1})
+    ((_, query),) = house.queries
+    query.lastProgress = {"batchId": 3, "numInputRows": 0}
+    house.keeper.keep({"a": 1})
+    house.keeper.keep({"a": 1})
+    assert house.told == [("a", query.lastProgress)] * 2

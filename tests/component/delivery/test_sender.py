@@ -65,8 +65,8 @@ def test_a_refusal_brings_its_retry_after_and_its_first_words() -> None:
         attempt = send(destination.url)
     assert isinstance(attempt, Responded)
     assert (attempt.status, attempt.retry_after) == (503, "7")
-    assert attempt.excerpt.startswith("we are closed")
-    assert len(attempt.excerpt) == ANSWER_BYTES_MAX
+    assert attempt.detail.startswith("we are closed")
+    assert len(attempt.detail) == ANSWER_BYTES_MAX
 
 
 def test_a_redirect_is_not_followed() -> None:
@@ -323,7 +323,7 @@ def test_a_body_without_a_length_ends_with_the_connection() -> None:
         connection.sendall(b"HTTP/1.0 400 No\r\n\r\nnot like this")
 
     with raw_server(answer) as url:
-        assert send(url) == Responded(400, excerpt="not like this")
+        assert send(url) == Responded(400, detail="not like this")
 
 
 def test_a_body_that_never_ends_is_decided_by_its_status() -> None:

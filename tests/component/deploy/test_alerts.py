@@ -128,8 +128,11 @@ CASES = [
     ),
     Case(
         "HifiRetrierStopped",
-        {"hifi_retrier_lane_up": "0x40"},
-        {"hifi_retrier_lane_up": "1x40"},
+        {
+            'hifi_retrier_lane_up{lane="retrier"}': "1x40",
+            'hifi_retrier_lane_up{lane="retrier-slow"}': "0x40",
+        },
+        {'hifi_retrier_lane_up{lane="retrier"}': "1x40"},
         "8m",
         "The retrier is down: waiting events wait on",
         {},

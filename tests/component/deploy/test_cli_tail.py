@@ -90,7 +90,7 @@ def test_a_dead_letter_says_why_how_often_and_from_where() -> None:
 
 
 def test_a_waiting_event_has_no_reason_yet() -> None:
-    headers = retry_headers(open_stream_record(EVENT), "demo/to", HISTORY)
+    headers = retry_headers(open_stream_record(EVENT), "demo/to", HISTORY, now_ms=3)
     line = as_line(record(retry_topic("30s"), headers), with_headers=False)
     assert "attempts=13" in line
     assert "reason=" not in line

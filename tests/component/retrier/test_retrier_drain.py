@@ -45,7 +45,9 @@ def waiting(count: int, destination_id: str) -> list[RecordIn]:
                 retry_topic("30s"),
                 b"k",
                 event.value,
-                retry_headers(open_stream_record(event), destination_id, failed.history),
+                retry_headers(
+                    open_stream_record(event), destination_id, failed.history, now_ms=now_ms()
+                ),
             ),
             offset,
         )

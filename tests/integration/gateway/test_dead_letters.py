@@ -132,13 +132,13 @@ def test_twice_does_nothing_twice(kafka: Cluster) -> None:
     wanted = DeadLetterFilter(stream="twice")
     counted = asyncio.run(letters_of(kafka).survey(wanted))
     assert counted.counts == Redriven(count=250)
-    assert committed(kafka, retry_topic("30s"), "twice") == []
+    assert committed(kafka, retry_topic("30s", is_parked=True), "twice") == []
     some = asyncio.run(do_redrive(kafka, wanted, count_max=40))
     assert some.count == 40
     assert some.next is not None
     assert asyncio.run(do_redrive(kafka, wanted)) == Redriven(count=210, already=40)
     assert asyncio.run(do_redrive(kafka, wanted)) == Redriven(already=250)
-    assert ids(committed(kafka, retry_topic("30s"), "twice")) == Counter(
+    assert ids(committed(kafka, retry_topic("30s", is_parked=True), "twice")) == Counter(
         f"e{n}" for n in range(250)
     )
     told = [json.loads(value) for value in committed(kafka, RECEIPTS, "twice")]
@@ -159,7 +159,9 @@ def test_two_at_once_send_each_once(kafka: Cluster) -> None:
     assert [one for one in ended if not isinstance(one, Redriven | OvertakenError)] == []
     assert any(isinstance(one, Redriven) for one in ended)
     asyncio.run(do_redrive(kafka, DeadLetterFilter(stream="race")))
-    assert ids(committed(kafka, retry_topic("30s"), "race")) == Counter(f"e{n}" for n in range(300))
+    assert ids(committed(kafka, retry_topic("30s", is_parked=True), "race")) == Counter(
+        f"e{n}" for n in range(300)
+    )
 
 
 KILLED = """
@@ -195,11 +197,11 @@ def test_a_kill_between_writing_and_marking_sends_nothing_twice(kafka: Cluster) 
         [sys.executable, "-c", KILLED, kafka.bootstrap_servers], check=False, timeout=60
     )
     assert killed.returncode == -9
-    first = ids(committed(kafka, retry_topic("30s"), "killed"))
+    first = ids(committed(kafka, retry_topic("30s", is_parked=True), "killed"))
     assert 0 < len(first) < 300
     again = asyncio.run(do_redrive(kafka, DeadLetterFilter(stream="killed")))
     assert again == Redriven(count=300 - len(first), already=len(first))
-    assert ids(committed(kafka, retry_topic("30s"), "killed")) == Counter(
+    assert ids(committed(kafka, retry_topic("30s", is_parked=True), "killed")) == Counter(
         f"e{n}" for n in range(300)
     )
 
@@ -318,9 +320,9 @@ def test_the_command_lists_exports_asks_and_sends_again(
         "malformed": 1,
     }
     assert hifi("redrive", "--stream", "cli", answer="n\n").exit_code == 1
-    assert committed(kafka, retry_topic("30s"), "cli") == []
+    assert committed(kafka, retry_topic("30s", is_parked=True), "cli") == []
     sent = json.loads(hifi("redrive", "--stream", "cli", "--yes", "--json").stdout)
     assert (sent["count"], sent["malformed"]) == (3, 1)
     assert "sent again" in hifi("list", "--stream", "cli").stdout
-    assert len(committed(kafka, retry_topic("30s"), "cli")) == 3
+    assert len(committed(kafka, retry_topic("30s", is_parked=True), "cli")) == 3
     assert "neither like" in hifi("list", "--from", "yesterday").stderr

@@ -137,7 +137,10 @@ def test_no_step_of_our_own_clock_makes_an_event_early_or_late(
     topic = f"due.step.{step_s}.{zone.replace('/', '.')}"
     make_clock(kafka, topic)
     gate = DueGate(
-        bootstrap_servers=kafka.bootstrap_servers, delays_s={topic: delay_s}, events_max=100
+        bootstrap_servers=kafka.bootstrap_servers,
+        delays_s={topic: delay_s},
+        events_max=100,
+        begin={},
     )
     # The broker and its clients live through the step as a machine does: without being asked.
     true_ns = time.time_ns

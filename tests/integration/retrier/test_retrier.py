@@ -47,6 +47,25 @@ def test_a_mended_address_rescues_what_waits_and_restarts_nothing(hifi: RunningH
     assert hifi.balance("mended/to").unaccounted == 0
 
 
+def test_a_destination_that_takes_its_time_is_waited_for_in_a_lane_of_its_own(
+    hifi: RunningHifi,
+) -> None:
+    def late(_: int, request: Request) -> Reply:
+        is_first = request.headers["hifi-attempt"] == "1"
+        return Reply(503) if is_first else Reply(delay_s=2.5)
+
+    with scripted_destination(late) as destination:
+        to = Destination(stream="late", name="to", url=destination.url, timeout_s=60.0)
+        hifi.add(to)
+        assert hifi.post("late", [{"id": f"e{n}"} for n in range(20)]).status_code == 200
+        hifi.wait_for_balance("late/to", lambda b: b.delivered == 20, what="20 delivered")
+    moved = [dict(one.headers) for one in hifi.records(retry_topic("slow"))]
+    mine = {one["event-id"] for one in moved if one["stream"] == b"late"}
+    assert mine == {f"e{n}".encode() for n in range(20)}
+    balance = hifi.balance("late/to")
+    assert (balance.waiting, balance.dead, balance.unaccounted) == (0, 0, 0)
+
+
 def write_by_hand(hifi: RunningHifi, rows: Sequence[RecordOut]) -> None:
     """Put records into Kafka as nobody of ours would."""
     asyncio.run(write_rows(hifi.kafka, rows, partition_of=lambda number, _: number % 2))

@@ -91,7 +91,7 @@ def test_a_failing_destination_is_warned_of_in_time_and_once_for_each_step() -> 
 def test_a_lane_is_named_by_a_label_where_there_are_several() -> None:
     for metrics, prefix, labels in (
         (DeliveryMetrics(), "hifi_delivery", {"destination": "orders/shop"}),
-        (RetrierMetrics(), "hifi_retrier", {}),
+        (RetrierMetrics(), "hifi_retrier", {"lane": "orders/shop"}),
     ):
         metrics.lane_up("orders/shop", is_up=True)
         metrics.micro_batch_done("orders/shop", events=7, duration_s=0.3)

@@ -45,7 +45,7 @@ def test_what_is_not_sent_is_kept_where_its_decision_says() -> None:
     waiting = replace(an_envelope(1), history=history)
     opened.keep(TO, Tried(waiting, history), Hop(Tier("5m", 300.0), history))
     rows = outcomes_of_unsent(opened, at_ms=NOW_MS, read_at=None)
-    assert [row.topic for row in rows] == [DEAD, retry_topic("5m"), RECEIPTS]
+    assert [row.topic for row in rows] == [DEAD, retry_topic("5m", is_parked=True), RECEIPTS]
     # An event that only changes its tier has a receipt that says so already.
     receipt = receipt_of(rows[-1].value)
     assert (receipt.event_count, receipt.reason) == (1, FILTERED)

@@ -2,12 +2,15 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from delivery.settings import DeliverySettings
+from delivery.spark import replay as replays
 from delivery.spark.replay import Replay, kept_position, next_slice
 from shared.config.destination import Destination
-from shared.event.record import KafkaPartition
+from shared.event.record import KafkaPartition, Position
 from shared.runtime.setup_error import UsageError
 
 TO = Destination(stream="s", name="d", url="http://localhost/")
@@ -28,8 +31,36 @@ def test_it_goes_on_where_it_was_and_refuses_another_wish(tmp_path: Path) -> Non
     wanted = Replay("r1", TO, {A: 0}, {A: 9})
     assert wanted.event_count == 9
     book = tmp_path / "r1.json"
-    assert kept_position(book, wanted) == {A: 0}
-    book.write_text(json.dumps({"fingerprint": wanted.fingerprint, "at": [[*A, 4]]}))
-    assert kept_position(book, wanted) == {A: 4}
+    assert kept_position(book, wanted) == ({A: 0}, {A: 0})
+    kept = {"fingerprint": wanted.fingerprint, "at": [[*A, 4]], "begun": [[*A, 6]]}
+    book.write_text(json.dumps(kept))
+    assert kept_position(book, wanted) == ({A: 4}, {A: 6})
     with pytest.raises(UsageError, match="choose another --id"):
         kept_position(book, Replay("r1", TO, {A: 0}, {A: 10}))
+
+
+def test_a_slice_that_was_cut_off_is_sent_again_as_a_possible_duplicate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = Replay("r1", TO, {A: 0}, {A: 9})
+    sent: list[tuple[Position, Position, Position]] = []
+    lives = iter([True, False, True, True])
+
+    def send(
+        _: object, __: object, at: Position, upto: Position, *___: object, maybe_sent: Position
+    ) -> None:
+        sent.append((at, upto, maybe_sent))
+        if not next(lives):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(replays, "_send", send)
+    settings = DeliverySettings(folder=tmp_path, micro_batch_events_max=4)
+    spark: Any = None
+    with pytest.raises(KeyboardInterrupt):
+        list(replays.replay(spark, wanted, settings))
+    assert list(replays.replay(spark, wanted, settings)) == [8, 9]
+    first, cut, again, last = sent
+    assert [each[2] for each in (first, cut)] == [{A: 0}] * 2
+    # All of the slice that was begun, and nothing after it.
+    assert cut[:2] == again[:2] == ({A: 4}, {A: 8})
+    assert again[2] == last[2] == {A: 8}

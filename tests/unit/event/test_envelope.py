@@ -20,7 +20,6 @@ from shared.event.envelope import (
     FIRST_ATTEMPT_AT,
     LAST_DETAIL,
     LAST_STATUS,
-    NOT_BEFORE,
     ORDERING_KEY,
     ORIGIN_OFFSET,
     ORIGIN_PARTITION,
@@ -30,6 +29,7 @@ from shared.event.envelope import (
     STREAM,
     TRACEPARENT,
     VERSION,
+    WAIT,
     Envelope,
     History,
     Malformed,
@@ -59,7 +59,7 @@ TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 def headers_of_a_waiting_event() -> Headers:
     envelope = replace(an_envelope(7), traceparent=TRACE)
     history = replace(a_history(attempt_count=2), cause="status_503", last_status=503)
-    return retry_headers(envelope, "orders/shop", history)
+    return retry_headers(envelope, "orders/shop", history, now_ms=NOW_MS)
 
 
 def a_waiting_record(headers: Headers) -> RecordIn:
@@ -156,16 +156,27 @@ def test_a_retry_record_opens_to_what_was_written(envelope: Envelope) -> None:
         timestamp_ms=NOW_MS,
         key=b"another key",
         value=envelope.value,
-        headers=retry_headers(envelope, destination_id, history),
+        headers=retry_headers(envelope, destination_id, history, now_ms=NOW_MS),
     )
     assert open_retry_record(record) == envelope
+
+
+def test_a_wait_is_as_long_as_it_was_whatever_the_clock_of_who_wrote_it_down() -> None:
+    slow_ms = NOW_MS - 10_000
+    history = replace(a_history(), not_before_ms=slow_ms + 60_000)
+    headers = retry_headers(an_envelope(), "orders/shop", history, now_ms=slow_ms)
+    opened = open_retry_record(a_record(headers))
+    assert isinstance(opened, Envelope)
+    assert opened.travel[1].not_before_ms == NOW_MS + 60_000
 
 
 @given(envelopes)
 def test_a_dead_letter_can_be_opened_for_its_redrive(envelope: Envelope) -> None:
     destination_id, history = envelope.travel
-    headers = dead_headers(envelope, destination_id, history, reason="status_400", dead_at_ms=5)
-    assert headers[-2:] == ((REASON, b"status_400"), (DEAD_AT, b"5"))
+    headers = dead_headers(
+        envelope, destination_id, history, reason="status_400", dead_at_ms=NOW_MS
+    )
+    assert headers[-2:] == ((REASON, b"status_400"), (DEAD_AT, b"%d" % NOW_MS))
     record = RecordIn(Origin("hifi.dead", 0, 1), NOW_MS, None, envelope.value, headers)
     assert open_retry_record(record) == envelope
 
@@ -173,14 +184,18 @@ def test_a_dead_letter_can_be_opened_for_its_redrive(envelope: Envelope) -> None
 @pytest.mark.parametrize("key", [None, b"", b"\x00\xff"])
 def test_an_ordering_key_survives_as_it_is(key: bytes | None) -> None:
     envelope = replace(an_envelope(), key=key)
-    opened = open_retry_record(a_record(retry_headers(envelope, "orders/shop", a_history())))
+    opened = open_retry_record(
+        a_record(retry_headers(envelope, "orders/shop", a_history(), now_ms=NOW_MS))
+    )
     assert isinstance(opened, Envelope)
     assert opened.key == key
 
 
 def test_a_detail_that_utf8_cannot_hold_does_not_stop_the_event() -> None:
     history = replace(a_history(), last_detail="broken \udcff pipe")
-    opened = open_retry_record(a_record(retry_headers(an_envelope(), "orders/shop", history)))
+    opened = open_retry_record(
+        a_record(retry_headers(an_envelope(), "orders/shop", history, now_ms=NOW_MS))
+    )
     assert isinstance(opened, Envelope)
     assert opened.travel[1].last_detail == "broken ? pipe"
 
@@ -199,7 +214,7 @@ NEEDED = [
     PARKS,
     FIRST_ATTEMPT_AT,
     DEADLINE_AT,
-    NOT_BEFORE,
+    WAIT,
     AMBIGUOUS,
 ]
 OPTIONAL = [TRACEPARENT, ORDERING_KEY, CAUSE, LAST_STATUS, LAST_DETAIL]
@@ -242,7 +257,7 @@ UNREADABLE = [
     (PARKS, b"\xb2"),
     (FIRST_ATTEMPT_AT, b"1.0"),
     (DEADLINE_AT, b"9" * 5000),
-    (NOT_BEFORE, b"None"),
+    (WAIT, b"None"),
     (LAST_STATUS, b"OK"),
     (AMBIGUOUS, b"true"),
     (AMBIGUOUS, b""),
@@ -288,7 +303,7 @@ def test_an_event_straight_from_its_stream_is_on_no_way_yet() -> None:
 
 def whole_record(value: bytes = b"{}", **headers: bytes) -> RecordIn:
     """A waiting event as we write it, with some headers otherwise."""
-    written = dict(retry_headers(an_envelope(1), "orders/shop", a_history()))
+    written = dict(retry_headers(an_envelope(1), "orders/shop", a_history(), now_ms=NOW_MS))
     written |= {name.replace("_", "-"): raw for name, raw in headers.items()}
     return a_record(tuple(written.items()), value=value)
 

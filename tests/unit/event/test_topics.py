@@ -45,7 +45,8 @@ def test_a_stream_is_found_again_in_its_topic(stream: str) -> None:
 def test_topics_are_spelled_like_this() -> None:
     assert topics.stream_topic("orders") == "hifi.stream.orders"
     assert topics.retry_topic("30s") == "hifi.retry.30s"
-    assert topics.tier_of("hifi.retry.30s") == "30s"
+    assert topics.retry_topic("30s", is_parked=True) == "hifi.retry.30s.parked"
+    assert topics.tier_of("hifi.retry.30s") == topics.tier_of("hifi.retry.30s.parked") == "30s"
     assert topics.stream_of("somebody.elses") == "somebody.elses"
     assert (topics.DEAD, topics.RECEIPTS) == ("hifi.dead", "hifi.receipts")
     assert (topics.CONFIG, topics.STATE) == ("hifi.config", "hifi.state")
@@ -53,6 +54,7 @@ def test_topics_are_spelled_like_this() -> None:
     assert (topics.ACKED, topics.MINUTES) == ("hifi.acked", "hifi.minutes")
     assert topics.STATEMENTS == "hifi.statements"
     assert topics.lane_group("orders/shop") == "hifi.lane.orders.shop"
+    assert topics.lane_group("retrier-slow") == topics.lane_group("retrier") == "hifi.lane.retrier"
 
 
 def test_keys_are_spelled_like_this() -> None:
@@ -87,7 +89,10 @@ def test_every_topic_is_stamped_by_the_broker() -> None:
 SPECS = [
     ("hifi.stream.orders", 4, "delete", 7),
     ("hifi.retry.30s", 2, "delete", 4),
+    ("hifi.retry.30s.parked", 2, "delete", 4),
     ("hifi.retry.5m", 2, "delete", 4),
+    ("hifi.retry.5m.parked", 2, "delete", 4),
+    ("hifi.retry.slow", 2, "delete", 4),
     ("hifi.dead", 2, "delete", 30),
     ("hifi.receipts", 2, "delete", 30),
     ("hifi.acked", 2, "delete", 4),
@@ -96,7 +101,7 @@ SPECS = [
     ("hifi.config", 1, "compact", None),
     ("hifi.state", 1, "compact", None),
     ("hifi.redriven", 1, "compact,delete", 31),
-    ("hifi.probe", 3, "delete", 0),
+    ("hifi.probe", 12, "delete", 0),
 ]
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from shared.config.destination import Destination
 from shared.flow.breaker import BreakerState, Start
+from shared.flow.failing import failing_part
 from shared.flow.flow import (
     Answer,
     Ended,
@@ -16,7 +17,6 @@ from shared.flow.flow import (
     NotNow,
     SendLimits,
     after_attempt,
-    failing_part,
     is_calm,
     left,
     may_retry_locally,
@@ -50,9 +50,11 @@ def told(
     limits: SendLimits = LIMITS,
     now_ms: int = NOW_MS,
     is_probe: bool = False,
+    is_half: bool = False,
+    latency_ms: float = 20.0,
 ) -> Flow:
     for attempt in attempts:
-        ended = Ended(attempt, classify(attempt), 500, 20.0, is_probe)
+        ended = Ended(attempt, classify(attempt), 500, latency_ms, is_probe, is_half)
         flow = after_attempt(flow, limits, ended, now_ms=now_ms, roll=0.0)
     return flow
 
@@ -232,7 +234,7 @@ def test_a_person_who_says_try_now_outdoes_what_the_destination_asked_for() -> N
 
 def test_the_last_refusal_is_kept_whatever_is_taken_after_it() -> None:
     hostile = "<b>no</b>\x1b[2Jhealthy\r\n\u202eupstream" + "!" * 5_000
-    flow = told(Flow(), Responded(503, excerpt=hostile), OK)
+    flow = told(Flow(), Responded(503, detail=hostile), OK)
     assert flow.last_refusal is not None
     assert (flow.last_refusal.reason, flow.last_refusal.at_ms) == ("status_503", NOW_MS)
     assert flow.last_refusal.text.startswith("<b>no</b> [2Jhealthy upstream!!")
@@ -294,6 +296,39 @@ def test_a_held_destination_is_released_by_an_answer_of_2xx_and_nothing_less() -
     back = told(held, OK, limits=HOLDING, now_ms=later_ms, is_probe=True)
     assert back.held_at_ms == 0
     assert ask(back, limits=HOLDING, now_ms=later_ms)[1] == Start(is_probe=True)
+
+
+def test_ten_refused_halves_in_a_row_shut_a_destination_until_it_takes_something() -> None:
+    bad = Responded(400)
+    flow = told(Flow(), *[bad] * 9, is_half=True)
+    # One that is taken, and what was never part of a batch, say nothing of the others.
+    assert not told(told(flow, OK), *[bad] * 9, is_half=True).is_rejecting
+    assert not told(flow, *[bad] * 50).is_rejecting
+    flow = told(flow, bad, is_half=True)
+    assert state_of(flow, now_ms=NOW_MS) is FlowState.OPEN
+    assert ask(flow)[1] == NotNow(Failure.REJECTING, flow.breaker.until_ms)
+    for number in (1, 2, 3):
+        at_ms = flow.breaker.until_ms
+        flow, answer = ask(flow, now_ms=at_ms)
+        assert answer == Start(is_probe=True)
+        # No answer but a 2xx lets others follow, and it is asked less and less often.
+        flow = told(flow, bad, now_ms=at_ms, is_probe=True)
+        assert flow.breaker.until_ms - at_ms == 30_000 * 2**number
+    at_ms = flow.breaker.until_ms
+    for _ in range(3):
+        flow, answer = ask(flow, now_ms=at_ms)
+        assert answer == Start(is_probe=True)
+        flow = told(flow, OK, now_ms=at_ms, is_probe=True)
+    assert ask(flow, now_ms=at_ms)[1] == Start(is_probe=False)
+
+
+def test_a_destination_is_slow_until_it_has_answered_ten_requests_sooner() -> None:
+    assert not told(Flow(), OK, latency_ms=999.0).is_slow
+    slow = told(Flow(), Failed(Failure.SLOW_ANSWER), latency_ms=1_000.0)
+    assert slow.is_slow
+    assert told(slow, *[OK] * 9).is_slow
+    assert not told(slow, *[OK] * 10).is_slow
+    assert told(told(slow, *[OK] * 9), OK, latency_ms=5_000.0).slow_left == 10
 
 
 def test_what_is_parked_is_counted_by_cause() -> None:

@@ -207,7 +207,7 @@ def test_sending_again_starts_anew_with_the_same_id_and_bytes() -> None:
     letter = a_letter(is_ambiguous=True)
     rows = redriven_rows([letter], schedule=SCHEDULE, redrive_id="r1", now_ms=NOW_MS + 9)
     waits, mark, receipt = rows
-    assert (waits.topic, waits.value) == (retry_topic("30s"), letter.value)
+    assert (waits.topic, waits.value) == (retry_topic("30s", is_parked=True), letter.value)
     opened = open_retry_record(
         RecordIn(Origin(waits.topic, 0, 0), NOW_MS, waits.key, waits.value, waits.headers)
     )

@@ -48,7 +48,7 @@ def test_a_2xx_is_delivered() -> None:
 
 
 def test_a_4xx_is_dead_and_its_attempt_is_counted() -> None:
-    decision = after(Responded(404, excerpt="no such path" + "!" * 1_000))
+    decision = after(Responded(404, detail="no such path" + "!" * 1_000))
     assert decision == DeadLetter(
         "status_404",
         replace(

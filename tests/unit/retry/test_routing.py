@@ -12,7 +12,7 @@ from shared.event.topics import retry_key
 from shared.proof.receipt import ReceiptOutcome, facts_of, make_receipt
 from shared.retry.decision import DeadLetter, Hop, Park, RetryLater, Waiting
 from shared.retry.routing import in_sheets, route, route_malformed, route_receipt, route_state
-from shared.retry.schedule import Tier
+from shared.retry.schedule import SLOW, Tier
 from tests.support.samples import NOW_MS, a_history, an_envelope, envelopes, receipt_of
 
 TIER = Tier("5m", 300.0)
@@ -28,9 +28,15 @@ def read_back(record: RecordOut) -> Envelope | Malformed:
 def test_what_waits_goes_to_its_tier(kind: type[RetryLater | Park | Hop]) -> None:
     waiting: Waiting = kind(TIER, a_history(attempt_count=2))
     record = route(waiting, an_envelope(5), "orders/shop", now_ms=NOW_MS)
-    assert record.topic == "hifi.retry.5m"
+    # What was not tried now may be a crowd, and waits beside what was.
+    assert record.topic == "hifi.retry.5m" + ("" if kind is RetryLater else ".parked")
     assert record.key == retry_key("orders/shop", "evt-5")
     assert dict(record.headers)["attempt"] == b"2"
+
+
+def test_what_waits_for_the_lane_of_slow_destinations_is_no_crowd_of_parked_ones() -> None:
+    record = route(Hop(SLOW, a_history()), an_envelope(5), "orders/shop", now_ms=NOW_MS)
+    assert record.topic == "hifi.retry.slow"
 
 
 def test_what_is_given_up_goes_to_the_dead_letters() -> None:
@@ -46,9 +52,9 @@ def test_what_is_given_up_goes_to_the_dead_letters() -> None:
 def test_no_way_changes_an_event_or_forgets_a_fact(envelope: Envelope) -> None:
     destination_id, history = envelope.travel
     for decision in (RetryLater(TIER, history), Park(TIER, history), Hop(TIER, history)):
-        assert read_back(route(decision, envelope, destination_id, now_ms=0)) == envelope
+        assert read_back(route(decision, envelope, destination_id, now_ms=NOW_MS)) == envelope
     dead = DeadLetter("status_400", history)
-    assert read_back(route(dead, envelope, destination_id, now_ms=0)) == envelope
+    assert read_back(route(dead, envelope, destination_id, now_ms=NOW_MS)) == envelope
 
 
 @pytest.mark.parametrize("key", [None, b"orders/shop:3"])

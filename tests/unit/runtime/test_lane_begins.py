@@ -3,13 +3,15 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from delivery.settings import DeliverySettings
 from delivery.spark import lane
 from shared.config.destination import Destination, Latency
-from shared.event.record import KafkaPartition
+from shared.event.record import KafkaPartition, Position
+from shared.runtime.kafka.lane_positions import Told
 
 TOPIC = "hifi.stream.s"
 
@@ -22,20 +24,22 @@ def log(folder: Path, kind: str, number: int, offset: int) -> None:
 
 @pytest.fixture
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DeliverySettings:
-    async def ends(_: str, __: str) -> dict[KafkaPartition, int]:
-        return {KafkaPartition(TOPIC, 0): 99}
-
-    monkeypatch.setattr(lane, "_ends", ends)
+    kafka_knows(monkeypatch, {})
     return DeliverySettings(folder=tmp_path)
+
+
+def kafka_knows(monkeypatch: pytest.MonkeyPatch, known: Position) -> None:
+    ends = {KafkaPartition(TOPIC, 0): 99, KafkaPartition(TOPIC, 1): 7}
+    monkeypatch.setattr(lane, "_told", lambda *_: Told(known, ends))
 
 
 def begin(settings: DeliverySettings, latency: Latency) -> tuple[str | None, int]:
     to = Destination(stream="s", name="d", url="http://localhost/", latency=latency)
-    position, maybe_sent = lane._begin(to, settings)
+    begin = lane._begin(to, settings)
     # Also a time that the destination says must not count any more.
-    options = lane.source_options(replace(to, start=7), settings, begin=position)
-    assert ("startingTimestamp" in options) == (position is None)
-    return options.get("startingOffsets"), maybe_sent.get(KafkaPartition(TOPIC, 0), 0)
+    options = lane.source_options(replace(to, start=7), settings, begin=begin.start)
+    assert ("startingTimestamp" in options) == (begin.start is None)
+    return options.get("startingOffsets"), begin.maybe_sent.get(KafkaPartition(TOPIC, 0), 0)
 
 
 def at(offset: int) -> str:
@@ -59,16 +63,18 @@ def test_real_time_begins_where_micro_batches_ended(settings: DeliverySettings) 
 
 def test_a_lane_says_how_far_it_is_before_it_goes_on(settings: DeliverySettings) -> None:
     to = Destination(stream="s", name="d", url="http://localhost/")
-    assert lane.begins_at(to, settings) == {KafkaPartition(TOPIC, 0): 0}
-    assert lane.begins_at(replace(to, start="latest"), settings) == {}
+    assert lane._begin(to, settings).at == {KafkaPartition(TOPIC, 0): 0}
+    assert lane._begin(replace(to, start="latest"), settings).at == {}
     goes: tuple[tuple[Latency, int], ...] = (("realtime", 4), ("micro-batch", 5))
     for latency, offset in goes:
         checkpoint = lane.checkpoint_of(settings, "s/d", latency)
         log(checkpoint, "offsets", 0, offset)
-        assert lane.begins_at(to, settings) == {KafkaPartition(TOPIC, 0): 4 if offset == 5 else 0}
+        assert lane._begin(to, settings).at == {KafkaPartition(TOPIC, 0): 4 if offset == 5 else 0}
+        # An older one is set aside at each beginning.
+        log(checkpoint, "offsets", 0, offset)
         log(checkpoint, "commits", 0, 0)
-        assert lane.begins_at(to, settings) == {KafkaPartition(TOPIC, 0): offset}
-        assert lane.begins_at(replace(to, latency="realtime"), settings) == {
+        assert lane._begin(to, settings).at == {KafkaPartition(TOPIC, 0): offset}
+        assert lane._begin(replace(to, latency="realtime"), settings).at == {
             KafkaPartition(TOPIC, 0): offset
         }
 
@@ -95,3 +101,33 @@ def test_micro_batches_go_on_where_real_time_was_and_call_the_rest_possible_repe
     assert not micro_batch.exists()
     # And real time, were it to go on instead, has its own position.
     assert begin(settings, "realtime") == (None, 99)
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest", 7])
+@pytest.mark.parametrize("latency", ["micro-batch", "realtime"])
+def test_a_lane_that_has_lost_its_checkpoint_goes_on_where_kafka_says(
+    settings: DeliverySettings,
+    monkeypatch: pytest.MonkeyPatch,
+    start: Literal["earliest", "latest"] | int,
+    latency: Latency,
+) -> None:
+    known = {KafkaPartition(TOPIC, 0): 60}
+    kafka_knows(monkeypatch, known)
+    to = Destination(stream="s", name="d", url="http://localhost/", start=start, latency=latency)
+    begin = lane._begin(to, settings)
+    assert begin.at == known
+    # A Kafka partition that is new since then is read from its beginning.
+    options = lane.source_options(to, settings, begin=begin.start)
+    assert json.loads(options["startingOffsets"]) == {TOPIC: {"0": 60, "1": -2}}
+    # Nobody knows what was under way.
+    assert begin.maybe_sent == {KafkaPartition(TOPIC, 0): 99, KafkaPartition(TOPIC, 1): 7}
+
+
+def test_a_checkpoint_comes_before_what_kafka_was_told(
+    settings: DeliverySettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    micro_batch = lane.checkpoint_of(settings, "s/d", "micro-batch")
+    log(micro_batch, "offsets", 0, 5)
+    log(micro_batch, "commits", 0, 0)
+    kafka_knows(monkeypatch, {KafkaPartition(TOPIC, 0): 4})
+    assert begin(settings, "micro-batch") == (None, 0)

@@ -1,0 +1,16 @@
+"""Says how near a failing destination is to being disabled, for those who warn of it."""
+
+from shared.flow.flow import Flow
+
+# How much of the time until it is disabled a failing destination has used up when people are told.
+WARN_AT = (0.5, 0.7, 0.9)
+
+
+def failing_part(flow: Flow, *, disable_after_s: float, now_ms: int) -> float:
+    """How much of the time until it is disabled a destination has failed without a break, 0 to 1.
+
+    At 1 the next failure disables it, if there have been enough of them.
+    """
+    if not flow.failing_since_ms:
+        return 0.0
+    return min(1.0, max(0, now_ms - flow.failing_since_ms) / (1000 * disable_after_s))

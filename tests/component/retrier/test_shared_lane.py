@@ -1,0 +1,112 @@
+"""Destinations share the retrier's micro-batches: none holds up what is due to the others."""
+
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from delivery.deliver import Plan
+from retrier.due_gate import bounded
+from retrier.lane import lanes, plan_of
+from retrier.settings import RetrierSettings
+from shared.config.destination import Destination
+from shared.event.record import Origin, RecordIn, RecordOut
+from shared.event.topics import RETRIER, RETRIER_SLOW, retry_topic
+from shared.flow.flow import QUICK_ANSWERS
+from shared.proof.receipt import ReceiptOutcome
+from tests.support.deliver_runs import covered, opened, receipts, run, sample, waiting_record
+from tests.support.scripted_destination import Reply, scripted_destination
+
+HEALTHY = 49
+# Longer than a shared lane waits, and far from what its owner lets it take.
+ANSWER_S = 2.5
+TIMEOUT_S = 60.0
+
+
+def plans(folder: Path, *destinations: Destination) -> tuple[Plan, Plan]:
+    """Those of the two lanes, as the retrier makes them."""
+    settings = RetrierSettings(folder=folder, allow_private=True)
+    known = {to.id: to for to in destinations}
+    shared, slow = (
+        replace(plan_of(lanes(settings)[name], settings, {}), destinations=known)
+        for name in (RETRIER, RETRIER_SLOW)
+    )
+    return shared, slow
+
+
+def waiting(topic: str, outcomes: list[RecordOut]) -> list[RecordIn]:
+    """What a topic holds then, as the gate lets it out."""
+    return [
+        RecordIn(Origin(topic, 0, offset), 0, row.key, row.value, row.headers)
+        for offset, row in enumerate(row for row in outcomes if row.topic == topic)
+    ]
+
+
+def test_a_hanging_destination_holds_up_nobody_and_is_delivered_when_it_answers(
+    tmp_path: Path,
+) -> None:
+    with (
+        scripted_destination() as well,
+        scripted_destination(lambda _, __: Reply(delay_s=ANSWER_S)) as hanging,
+    ):
+        healthy = [replace(sample(well), name=f"well{n}") for n in range(HEALTHY)]
+        slow = replace(sample(hanging, timeout_s=TIMEOUT_S), name="slow")
+        shared, patient = plans(tmp_path, slow, *healthy)
+        due = [waiting_record(to.id) for to in (slow, *healthy)]
+        begun_s = time.monotonic()
+        outcomes = run(due, shared)
+        took_s = time.monotonic() - begun_s
+        # A second is what it waits for an answer.
+        assert took_s < ANSWER_S
+        assert sum(r.outcome is ReceiptOutcome.DELIVERED for r in receipts(outcomes)) == HEALTHY
+        # It is waited for elsewhere, says that it may be a repeat, and is charged nothing.
+        (again,) = waiting(retry_topic("30s", is_parked=True), outcomes)
+        history = opened(RecordOut(again.origin.topic, b"", again.value, again.headers))
+        assert (history.cause, history.is_ambiguous) == ("slow_answer", True)
+        assert history.attempt_count == 1
+        # The next time nobody waits for it at all.
+        seen = len(hanging.requests)
+        moved = run([again], shared)
+        assert len(hanging.requests) == seen
+        assert receipts(moved) == []
+        delivered = run(waiting(retry_topic("slow"), moved), patient)
+        assert len(covered(delivered, ReceiptOutcome.DELIVERED)) == 1
+        assert hanging.requests[-1].headers["hifi-maybe-duplicate"] == "1"
+
+
+def test_who_answers_quickly_again_is_served_with_the_others_again(tmp_path: Path) -> None:
+    with scripted_destination(
+        lambda number, _: Reply(delay_s=1.5 if number == 0 else 0.0)
+    ) as destination:
+        to = sample(destination, timeout_s=TIMEOUT_S)
+        shared, patient = plans(tmp_path, to)
+        run([waiting_record(to.id)], shared)
+        for _ in range(QUICK_ANSWERS):
+            assert waiting(retry_topic("slow"), run([waiting_record(to.id)], shared))
+            run([waiting_record(to.id)], patient)
+        outcomes = run([waiting_record(to.id)], shared)
+        assert len(covered(outcomes, ReceiptOutcome.DELIVERED)) == 1
+
+
+@pytest.mark.parametrize("is_paused", [False, True])
+def test_a_parked_crowd_waits_beside_what_was_tried(tmp_path: Path, *, is_paused: bool) -> None:
+    with scripted_destination(lambda _, __: Reply(503)) as destination:
+        to = sample(destination, batch_count_max=1, is_paused=is_paused)
+        shared, _ = plans(tmp_path, to)
+        outcomes = run([waiting_record(to.id, attempt_count=0) for _ in range(1_000)], shared)
+    topics = Counter(row.topic.endswith(".parked") for row in outcomes if b":" in (row.key or b""))
+    # Only what a request was made for is among the others' few.
+    assert topics[False] <= len(destination.requests) <= 20
+    assert topics[True] == 1_000 - topics[False]
+
+
+def test_a_parked_crowd_leaves_most_of_a_micro_batch_to_what_was_tried() -> None:
+    tried, parked = retry_topic("30s"), retry_topic("30s", is_parked=True)
+    start = {topic: {"0": 0, "1": 0} for topic in (tried, parked)}
+    crowd = {"0": 10**6, "1": 10**6}
+    both = bounded(start, {tried: crowd, parked: crowd}, events_max=5_000)
+    assert both == {tried: {"0": 5_000, "1": 5_000}, parked: {"0": 1_000, "1": 1_000}}
+    few = bounded(start, {tried: {"0": 10, "1": 0}, parked: crowd}, events_max=5_000)
+    assert few == {tried: {"0": 10, "1": 0}, parked: {"0": 4_995, "1": 4_995}}

@@ -1,0 +1,80 @@
+"""A lane and the retrier lose their checkpoints: they go on by what they had told Kafka."""
+
+import asyncio
+import shutil
+from collections import Counter
+
+import pytest
+
+from shared.config.destination import Destination
+from shared.event.record import KafkaPartition, Position
+from shared.event.topics import retry_topic, stream_topic
+from shared.runtime.kafka.lane_positions import LaneGroups
+from tests.support.scripted_destination import Reply, Request, always, scripted_destination
+from tests.support.stack_fixtures import PATIENCE_S, RunningHifi, wait_until
+
+pytestmark = pytest.mark.integration
+
+LOG, TIER = stream_topic("lost"), retry_topic("30s")
+
+
+def fail_first(_: int, request: Request) -> Reply:
+    return Reply(503 if request.headers["hifi-attempt"] == "1" else 200)
+
+
+def events(name: str) -> list[dict[str, str]]:
+    return [{"id": f"{name}{number}"} for number in range(20)]
+
+
+def has_told(hifi: RunningHifi, lane: str, topic: str, count: int) -> bool:
+    """Whether a lane has said that it has passed so many of the test's records, all there are."""
+
+    async def ask() -> Position:
+        async with LaneGroups(hifi.kafka) as groups:
+            return await groups.position(lane) or {}
+
+    position = asyncio.run(ask())
+    mine = [
+        position.get(KafkaPartition(topic, record.partition), 0) > record.offset
+        for record in hifi.records(topic)
+        if topic == LOG or dict(record.headers).get("stream") == b"lost"
+    ]
+    return len(mine) == count and all(mine)
+
+
+def kill(hifi: RunningHifi, name: str) -> None:
+    victim = hifi.stack.children[name]
+    victim.kill()
+    wait_until(lambda: not victim.alive, what=f"{name} is dead")
+
+
+def test_lost_checkpoints_send_nothing_of_before_and_label_the_rest(hifi: RunningHifi) -> None:
+    with scripted_destination(fail_first) as destination:
+        to = Destination(stream="lost", name="to", url=destination.url)
+        hifi.add(to)
+        assert hifi.post("lost", events("settled")).status_code == 200
+        hifi.wait_for_balance(to.id, lambda b: b.delivered == 20, what="20 delivered")
+        wait_until(lambda: has_told(hifi, "retrier", TIER, 20), what="the retrier has told it")
+        kill(hifi, "retrier")
+        # These wait when the retrier comes back, and whether it had sent them nobody knows.
+        assert hifi.post("lost", events("waiting")).status_code == 200
+        hifi.wait_for_balance(to.id, lambda b: b.waiting == 20, what="20 wait")
+        wait_until(lambda: has_told(hifi, to.id, LOG, 40), what="the lane has told it")
+        kill(hifi, "delivery")
+        assert hifi.post("lost", events("unsent")).status_code == 200
+        folder = hifi.stack.settings.folder
+        shutil.rmtree(folder / "delivery" / "checkpoints" / to.id)
+        shutil.rmtree(folder / "retrier" / "checkpoints")
+        destination.script = always(200)
+        seen = len(destination.requests)
+        hifi.stack._deaths_s.clear()
+        hifi.stack.look_after()
+        hifi.wait_for_balance(
+            to.id, lambda b: b.delivered == 60, what="all delivered", timeout_s=2 * PATIENCE_S
+        )
+        later = destination.requests[seen:]
+        ids = Counter(event["id"] for request in later for event in request.events)
+    assert ids == Counter(event["id"] for name in ("waiting", "unsent") for event in events(name))
+    assert {request.headers.get("hifi-maybe-duplicate") for request in later} == {"1"}
+    wait_until(lambda: has_told(hifi, "retrier", TIER, 40), what="the retrier goes on telling")
+    assert hifi.balance(to.id).unaccounted == 0

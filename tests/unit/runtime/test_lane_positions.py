@@ -1,0 +1,62 @@
+"""What Kafka is told of lanes' positions: each change, and now and then what has not changed."""
+
+import asyncio
+from typing import Self
+
+import pytest
+
+from shared.event.record import KafkaPartition, Position
+from shared.runtime.kafka import lane_positions
+from shared.runtime.kafka.lane_positions import LaneGroups, LanePositions, told
+from shared.runtime.setup_error import KafkaUnavailableError
+
+HERE = {KafkaPartition("hifi.stream.s", 0): 5}
+
+
+class Groups(LaneGroups):
+    """Those of a Kafka that notes what it is told, and says nothing of a lane when asked."""
+
+    def __init__(self, _: str) -> None:
+        self.committed: list[tuple[str, Position]] = []
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+    async def commit(self, lane: str, position: Position) -> None:
+        self.committed.append((lane, position))
+
+    async def position(self, _: str) -> None:
+        return None
+
+
+@pytest.fixture
+def groups(monkeypatch: pytest.MonkeyPatch) -> Groups:
+    groups = Groups("")
+    monkeypatch.setattr(lane_positions, "LaneGroups", lambda _: groups)
+    return groups
+
+
+def test_a_lane_that_stands_still_is_told_of_again_before_kafka_forgets_it(
+    groups: Groups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    positions = LanePositions("kafka")
+    for _ in range(5):
+        positions.enter("s/d", HERE)
+        asyncio.run(positions.commit())
+    assert groups.committed == [("s/d", HERE)]
+    monkeypatch.setattr(lane_positions, "_TELL_AGAIN_S", 0.0)
+    positions.enter("s/d", HERE)
+    asyncio.run(positions.commit())
+    assert groups.committed == [("s/d", HERE)] * 2
+
+
+def test_nothing_is_begun_while_kafka_cannot_say_how_far_a_lane_is(
+    groups: Groups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lane_positions, "_TOLD_TIMEOUT_S", 0.0)
+    with pytest.raises(KafkaUnavailableError, match="nothing is begun"):
+        told("kafka", "s/d", ["hifi.stream.s"])
+    assert groups.committed == []
