@@ -27,12 +27,13 @@ from shared.event.topic_safety import (
     examine_disk,
     examine_elr,
     examine_jars,
+    examine_marks,
     examine_port,
     examine_python,
     examine_topic,
     is_safe,
 )
-from shared.event.topics import CONFIG, fixed_specs, stream_spec
+from shared.event.topics import CONFIG, DEAD, REDRIVEN, fixed_specs, stream_spec
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.defaults import HOST
 from shared.runtime.java.jars import missing_jars, read_lock
@@ -161,6 +162,7 @@ async def _ask(address: str, *, subject: str) -> list[TopicFinding]:
             for spec in specs
             for finding in examine_topic(spec, states.get(spec.name), broker_count=broker_count)
         ),
+        *(examine_marks(states[DEAD], states[REDRIVEN]) if {DEAD, REDRIVEN} <= {*states} else ()),
     ]
 
 

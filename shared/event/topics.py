@@ -41,8 +41,12 @@ DEAD_RETENTION_MS = 30 * DAY_MS
 # As long as dead letters, so that an audit can always explain one.
 RECEIPTS_RETENTION_MS = 30 * DAY_MS
 
-# The audit reads the ledger within minutes; as long as waiting events, to find out why it did not.
-ACKED_RETENTION_MS = 4 * DAY_MS
+# Kafka deletes whole segments, a week's by default: with segments of a day a dead letter is gone a
+# day after its month at the latest, and its mark, which is younger, a day later.
+SEGMENT_MS = DAY_MS
+REDRIVEN_RETENTION_MS = DEAD_RETENTION_MS + SEGMENT_MS + DAY_MS
+# Longer than what it names: events that Kafka deletes unread have their ids in the ledger.
+ACKED_RETENTION_MS = STREAM_RETENTION_MS + DAY_MS
 # A year, as audits of people go; a statement has a few hundred bytes.
 STATEMENTS_RETENTION_MS = 365 * DAY_MS
 
@@ -132,7 +136,7 @@ def fixed_specs(tiers: Sequence[str]) -> tuple[TopicSpec, ...]:
             TopicSpec(retry_topic(tier), RETRY_PARTITIONS, _outcome_log(RETRY_RETENTION_MS))
             for tier in tiers
         ),
-        TopicSpec(DEAD, RETRY_PARTITIONS, _outcome_log(DEAD_RETENTION_MS)),
+        TopicSpec(DEAD, RETRY_PARTITIONS, {**_outcome_log(DEAD_RETENTION_MS), **_SEGMENTS}),
         TopicSpec(RECEIPTS, RETRY_PARTITIONS, _outcome_log(RECEIPTS_RETENTION_MS)),
         # Ids are half their size once compressed, and nobody waits for the broker to do it.
         TopicSpec(
@@ -152,8 +156,8 @@ def fixed_specs(tiers: Sequence[str]) -> tuple[TopicSpec, ...]:
 
 
 def redriven_spec() -> TopicSpec:
-    """Marks of dead letters that were sent again: one for each, and as long as they rest."""
-    kept = _log(DEAD_RETENTION_MS + DAY_MS)
+    """Marks of dead letters that were sent again: one for each, and longer than they rest."""
+    kept = {**_log(REDRIVEN_RETENTION_MS), **_SEGMENTS}
     return TopicSpec(REDRIVEN, 1, {**kept, "cleanup.policy": "compact,delete"})
 
 
@@ -170,6 +174,7 @@ def _outcome_log(retention_ms: int) -> Mapping[str, str]:
     return {**_log(retention_ms), "max.message.bytes": str(OUTCOME_BYTES_MAX)}
 
 
+_SEGMENTS: Mapping[str, str] = {"segment.ms": str(SEGMENT_MS)}
 _COMPACTED: Mapping[str, str] = {
     "cleanup.policy": "compact",
     "message.timestamp.type": "LogAppendTime",

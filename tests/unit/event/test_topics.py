@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.event import topics
+from shared.event.times import DAY_MS
 from shared.retry.schedule import RetrySchedule
 from tests.support.samples import names
 
@@ -89,12 +90,12 @@ SPECS = [
     ("hifi.retry.5m", 2, "delete", 4),
     ("hifi.dead", 2, "delete", 30),
     ("hifi.receipts", 2, "delete", 30),
-    ("hifi.acked", 2, "delete", 4),
+    ("hifi.acked", 2, "delete", 8),
     ("hifi.minutes", 1, "delete", 30),
     ("hifi.statements", 1, "delete", 365),
     ("hifi.config", 1, "compact", None),
     ("hifi.state", 1, "compact", None),
-    ("hifi.redriven", 1, "compact,delete", 31),
+    ("hifi.redriven", 1, "compact,delete", 32),
     ("hifi.probe", 3, "delete", 0),
 ]
 
@@ -121,3 +122,21 @@ def test_no_retry_record_is_deleted_before_its_deadline() -> None:
     deadline_ms = RetrySchedule().deadline_s * 1000
     assert deadline_ms < topics.RETRY_RETENTION_MS < topics.DEAD_RETENTION_MS
     assert topics.DEAD_RETENTION_MS <= topics.RECEIPTS_RETENTION_MS
+
+
+def test_a_mark_outlives_its_letter_whatever_segments_they_are_in() -> None:
+    """Kafka, "retention.ms": what is deleted is a whole segment, when its newest record is too old.
+
+    So a letter rests as long as the youngest one of its segment, and a mark at least as long as it
+    is said to; it is written after the letter. Kafka looks each 5 minutes, a day is room enough.
+    """
+    by_name = {spec.name: spec.settings for spec in topics.fixed_specs(["30s"])}
+    dead, marks = by_name[topics.DEAD], by_name[topics.REDRIVEN]
+    letter_rests_ms = int(dead["retention.ms"]) + int(dead["segment.ms"])
+    assert int(marks["retention.ms"]) >= letter_rests_ms + DAY_MS
+    # Where segments last longer than that, marks that count for nothing are read for longer.
+    assert int(marks["segment.ms"]) <= DAY_MS
+
+
+def test_the_ledger_names_what_kafka_deletes_unread() -> None:
+    assert topics.ACKED_RETENTION_MS > topics.STREAM_RETENTION_MS
