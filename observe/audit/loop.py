@@ -127,7 +127,7 @@ class Auditor:
         self._status.health = AuditHealth(
             last_run_ms=ended_ms,
             last_run_took_s=(ended_ms - began_ms) / 1000,
-            problem=outcome.problem,
+            problem=outcome.problem or memory.unreadable_in_words(),
             unreadable_count=sum(count for _, _, count in memory.unreadable),
         )
 

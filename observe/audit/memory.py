@@ -5,6 +5,7 @@ What cannot be read is nothing: the audit then starts anew with all that Kafka s
 
 import contextlib
 import hashlib
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -65,6 +66,16 @@ class Memory(Struct, forbid_unknown_fields=True):
         """Replace the file."""
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / _FILE, msgspec.msgpack.encode(self))
+
+    def unreadable_in_words(self) -> str:
+        """What proves nothing, for people; empty if everything could be read."""
+        counts: Counter[str] = Counter()
+        for _, kind, count in self.unreadable:
+            counts[kind] += count
+        if not counts:
+            return ""
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(counts.items()))
+        return f"records of the last day could not be read, and prove nothing: {kinds}"
 
     @property
     def statements_read(self) -> int:

@@ -53,6 +53,9 @@ class Outage:
         self._evidence.outcomes[to, outcome, TOPIC, 0] = Offsets.of([(first, end)])
         self.positions[to] = end
 
+    def misread(self, counts: dict[str, int]) -> None:
+        self._evidence.unreadable.update(counts)
+
     def at(self, now_ms: int, *, is_saved: bool = True) -> AuditOutcome:
         """The audit is started anew, runs twice, and dies; what it saved is all that is left."""
         self.now_ms = now_ms
@@ -230,3 +233,14 @@ def test_late_events_open_what_was_settled_for_one(tmp_path: Path) -> None:
     stated = hifi.statements[-1].statement
     assert (stated.acked, stated.revision) == (3 * EACH, 2)
     assert sum(stated.destinations["well"].lost.values()) == EACH
+
+
+def test_records_that_could_not_be_read_are_told_for_a_day(tmp_path: Path) -> None:
+    hifi = Outage(tmp_path, STILL)
+    for counts in ({"receipt": 2_000, "dead": 1}, {}, {"receipt": 1}):
+        hifi.misread(counts)
+        hifi.at(M0)
+    told = "records of the last day could not be read, and prove nothing: 1 dead, 2,001 receipt"
+    assert Memory.load(tmp_path).unreadable_in_words() == told
+    hifi.at(M0 + DAY_MS + RULES.settle_ms)
+    assert Memory.load(tmp_path).unreadable_in_words() == ""
