@@ -216,7 +216,7 @@ OBSERVE_DEAD_EVENTS = _of_destination(
 )
 OBSERVE_UNACCOUNTED_EVENTS = _of_destination(
     "hifi_observe_unaccounted_events",
-    "Events that their lane has passed and that have no outcome: a loss until explained.",
+    "Events without an outcome that their lane has passed or Kafka deleted: lost until explained.",
 )
 OBSERVE_SILENT_SECONDS = _of_destination(
     "hifi_observe_silent_seconds",

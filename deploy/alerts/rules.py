@@ -103,8 +103,8 @@ LOSS: tuple[Alert, ...] = (
         "page",
         f"max by (destination) ({m.OBSERVE_UNACCOUNTED_EVENTS.name}) > 0",
         "{{ $value }} events of {{ $labels.destination }} have no outcome",
-        "Their lane has passed them, and neither a receipt nor a retry nor a dead letter names"
-        " them: a loss until explained.",
+        "Their lane has passed them or Kafka has deleted them, and no receipt, retry or"
+        " dead letter names them: a loss until explained.",
         for_="2m",
     ),
     Alert(
