@@ -111,6 +111,17 @@ def test_a_memory_that_cannot_be_read_as_a_whole_is_none(
     assert Memory.load(tmp_path) == Memory()
 
 
+def test_a_memory_that_was_cut_anywhere_or_is_all_zeros_is_none(tmp_path: Path) -> None:
+    ledger = Ledger()
+    ledger.enter(Claim(TOPIC, 1, M0, 0, 9, M0 + 5, (0, 3, 4)))
+    Memory(books=AuditBooks(ledgers={TOPIC: ledger}), chain={TOPIC: "cd"}).save(tmp_path)
+    (file,) = tmp_path.iterdir()
+    whole = file.read_bytes()
+    for cut in (*(whole[:length] for length in range(len(whole))), bytes(len(whole))):
+        file.write_bytes(cut)
+        assert Memory.load(tmp_path) == Memory()
+
+
 def test_a_memory_of_before_statements_were_kept_small_is_read(tmp_path: Path) -> None:
     """As it was written: whole statements, and nothing of what is settled for one destination."""
     minute = {"acked": {1: [[0], [9]]}, "overwritten": [], "accepted_at_ms": 5, "ledger": {}}
