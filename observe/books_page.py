@@ -30,6 +30,8 @@ class BooksPage(Struct, frozen=True):
     # Why they may be old or incomplete; empty if they are neither.
     problem: str
     rows: list[BooksRow]
+    # What the audit has to say for itself; empty if all is well, or nobody asked it.
+    audit: str = ""
 
     def to_json(self) -> bytes:
         return msgspec.json.encode(self)
@@ -47,7 +49,7 @@ def books_page(overview: Overview, *, kafka: str) -> BooksPage:
         if not stream.destinations:
             rows.append(unwanted(stream.name, stream.acked, overview.removed))
     rows += map(removed_row, overview.removed)
-    return BooksPage(kafka, overview.at_ms, overview.problem, rows)
+    return BooksPage(kafka, overview.at_ms, overview.problem, rows, overview.audit.problem)
 
 
 def unwanted(stream: str, acked: int, removed: Iterable[RemovedView]) -> BooksRow:

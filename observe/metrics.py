@@ -6,7 +6,6 @@ from observe.lag.time_shares import time_shares
 from shared import metric_names as m
 from shared.proof.overview import (
     DestinationView,
-    MinuteState,
     Node,
     Overview,
     Quantiles,
@@ -30,6 +29,7 @@ class ObserveMetrics(Metrics):
         self.gauge(m.OBSERVE_UP).set(int(not overview.problem))
         self.gauge(m.OBSERVE_AUDIT_BEHIND_SECONDS).set(overview.audit.behind_s)
         self.gauge(m.OBSERVE_AUDIT_RUN_SECONDS).set(overview.audit.last_run_took_s)
+        self.gauge(m.OBSERVE_UNREADABLE_RECORDS).set(overview.audit.unreadable_count)
         # Streams and destinations that are gone leave no figures behind.
         for metric in _LAGS:
             self.gauge(metric).clear()
@@ -79,8 +79,7 @@ class ObserveMetrics(Metrics):
             self.gauge(m.OBSERVE_LOST_EVENTS).labels(name, node.value).set(lost)
         worst = max((minute.lost_part for minute in view.minutes), default=0.0)
         self.gauge(m.OBSERVE_LOST_RATIO).labels(name).set(worst)
-        blind = sum(minute.state is MinuteState.CANNOT_TELL for minute in view.minutes)
-        self.gauge(m.OBSERVE_BLIND_MINUTES).labels(name).set(blind)
+        self.gauge(m.OBSERVE_BLIND_MINUTES).labels(name).set(view.unsettled.minute_count)
 
 
 def _quantiles(lag: Quantiles | None) -> Iterator[tuple[str, float]]:

@@ -230,7 +230,7 @@ OBSERVE_DEAD_EVENTS = _of_destination(
 )
 OBSERVE_UNACCOUNTED_EVENTS = _of_destination(
     "hifi_observe_unaccounted_events",
-    "Events that their lane has passed and that have no outcome: a loss until explained.",
+    "Events without an outcome that their lane has passed or Kafka deleted: lost until explained.",
 )
 OBSERVE_SILENT_SECONDS = _of_destination(
     "hifi_observe_silent_seconds",
@@ -238,16 +238,16 @@ OBSERVE_SILENT_SECONDS = _of_destination(
 )
 OBSERVE_LOST_EVENTS = Metric(
     "hifi_observe_lost_events",
-    "Events that the audit found lost in the minutes of the last hour, by the node that lost them.",
+    "Events of the last hour's minutes, or found within it, that are lost, by who lost them.",
     labels=("destination", "node"),
 )
 OBSERVE_LOST_RATIO = _of_destination(
     "hifi_observe_lost_ratio",
-    "The worst minute of the last hour: lost events as a part of those acknowledged.",
+    "The worst minute of these: lost events as a part of those acknowledged.",
 )
 OBSERVE_BLIND_MINUTES = _of_destination(
     "hifi_observe_blind_minutes",
-    "Minutes of the last hour that should be settled by now and of which it cannot be told.",
+    "Minutes that should be settled by now and are not, however old; time alone settles none.",
 )
 OBSERVE_AUDIT_BEHIND_SECONDS = Metric(
     "hifi_observe_audit_behind_seconds",
@@ -256,6 +256,10 @@ OBSERVE_AUDIT_BEHIND_SECONDS = Metric(
 OBSERVE_AUDIT_RUN_SECONDS = Metric(
     "hifi_observe_audit_run_seconds",
     "How long the audit's last run took.",
+)
+OBSERVE_UNREADABLE_RECORDS = Metric(
+    "hifi_observe_unreadable_records",
+    "Records that the audit could not read in the last day: they prove nothing of any event.",
 )
 OBSERVE_UNDER_MIN_ISR_TOPICS = Metric(
     "hifi_observe_under_min_isr_topics",

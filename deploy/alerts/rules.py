@@ -88,8 +88,8 @@ LOSS: tuple[Alert, ...] = (
         "page",
         f"max by (destination) ({m.OBSERVE_LOST_RATIO.name}) > {LOST_RATIO_MAX:g}",
         "{{ $labels.destination }} has lost {{ $value | humanizePercentage }} of a minute",
-        "In some minute of the last hour more than 1 % of the acknowledged events were lost. The"
-        " console's page of the destination names them and the node that lost them.",
+        "Of some minute more than 1 % of the acknowledged events are lost, as was told within the"
+        " last hour. The console's page of the destination names them and the node that lost them.",
     ),
     Alert(
         "HifiLoss",
@@ -104,8 +104,8 @@ LOSS: tuple[Alert, ...] = (
         "page",
         f"max by (destination) ({m.OBSERVE_UNACCOUNTED_EVENTS.name}) > 0",
         "{{ $value }} events of {{ $labels.destination }} have no outcome",
-        "Their lane has passed them, and neither a receipt nor a retry nor a dead letter names"
-        " them: a loss until explained.",
+        "Their lane has passed them or Kafka has deleted them, and no receipt, retry or"
+        " dead letter names them: a loss until explained.",
         for_="2m",
     ),
     Alert(
@@ -113,8 +113,17 @@ LOSS: tuple[Alert, ...] = (
         "page",
         f"max by (destination) ({m.OBSERVE_BLIND_MINUTES.name}) > 0",
         "It cannot be told whether {{ $labels.destination }} is complete",
-        "Minutes that should be settled by now are not. What is unknown must not pass for well.",
+        "{{ $value }} minutes that should be settled by now are not, and time alone settles none:"
+        " their lane comes to their events, or Kafka deletes them, and then they are lost.",
         for_="10m",
+    ),
+    Alert(
+        "HifiUnreadableRecords",
+        "ticket",
+        f"max({m.OBSERVE_UNREADABLE_RECORDS.name}) > 0",
+        "{{ $value }} records prove nothing: the audit could not read them",
+        "Rows of the ledger, receipts, waiting records or dead letters of the last day are not what"
+        " Hifi writes. Their events may look lost, or stay unsettled.",
     ),
     Alert(
         "HifiAuditBehind",

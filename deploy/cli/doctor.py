@@ -28,12 +28,13 @@ from shared.event.topic_safety import (
     examine_disk,
     examine_elr,
     examine_jars,
+    examine_marks,
     examine_port,
     examine_python,
     examine_topic,
     is_safe,
 )
-from shared.event.topics import CONFIG, fixed_specs, stream_spec
+from shared.event.topics import CONFIG, DEAD, REDRIVEN, fixed_specs, stream_spec
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.defaults import HOST
 from shared.runtime.java.jars import missing_jars, read_lock
@@ -164,6 +165,7 @@ async def _ask(address: str, copies: Copies, *, subject: str) -> list[TopicFindi
             for spec in specs
             for finding in examine_topic(spec, states.get(spec.name), copies=copies)
         ),
+        *(examine_marks(states[DEAD], states[REDRIVEN]) if {DEAD, REDRIVEN} <= {*states} else ()),
     ]
 
 

@@ -86,6 +86,7 @@ def _as_json(services: dict[str, bool], page: BooksPage | None, note: str) -> An
         "as_of_ms": page.at_ms,
         "counted_by": "status" if note else "observe",
         "note": note,
+        "audit": page.audit,
         "books": [
             {
                 "stream": row.stream,
@@ -118,6 +119,8 @@ def _print(services: dict[str, bool], page: BooksPage | None, note: str, *, kafk
     )
     counted = f"counted from Kafka, as {note}" if note else "counted by observe"
     out.print(f"\nas of {wording.clock(page.at_ms)} UTC, {counted}", style="dim")
+    if page.audit:
+        out.print(f"audit: {page.audit}", style="yellow")
 
 
 def _cells(row: BooksRow) -> list[Cell]:

@@ -25,8 +25,8 @@ from gateway.control.whereabouts import At, ByDestination, ShownWhereabouts, cou
 from gateway.problems import Problem
 from shared.config.configuration import Configuration
 from shared.event.record import Origin
-from shared.event.times import DAY_MS, MINUTE_MS, rfc3339
-from shared.event.topics import ACKED_RETENTION_MS, stream_and_name, stream_of
+from shared.event.times import MINUTE_MS, rfc3339
+from shared.event.topics import STREAM_RETENTION_MS, stream_and_name, stream_of
 from shared.proof.acked import REQUEST_ID, AckedRequest, request_time_ms
 from shared.proof.trail import Trail
 from shared.retry.dead_letter import Place
@@ -42,8 +42,8 @@ _WAIT_S = 2.5
 # Until then an id that is nowhere may still be on its way: a body takes 30 s to come at most,
 # Kafka's report 10 s, and the ledger its second.
 _YOUNG_MS = MINUTE_MS
-# Kafka deletes whole segments, so that rows outlive their retention by as long as those take.
-_EXPIRED_MS = ACKED_RETENTION_MS + DAY_MS
+# The stream's log has no older events for sure; the ledger is kept for longer, for the audit.
+_EXPIRED_MS = STREAM_RETENTION_MS
 _SOON = ((b"retry-after", b"1"),)
 
 

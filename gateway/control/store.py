@@ -17,7 +17,7 @@ from shared.event.topics import (
     DEAD,
     RECEIPTS,
     held_ms,
-    retry_topic,
+    retry_topics,
     stream_spec,
     stream_topic,
 )
@@ -123,7 +123,7 @@ class KafkaControlStore:
 
     async def held_ms(self, stream: str) -> int | None:
         # As they are, not as they were planned: longer retention is nobody's fault.
-        names = [stream_topic(stream), DEAD, RECEIPTS, ACKED, *map(retry_topic, _TIERS)]
+        names = [stream_topic(stream), DEAD, RECEIPTS, ACKED, *retry_topics(_TIERS)]
         async with _in_time(), topic_admin(self._bootstrap_servers) as admin:
             states = await admin.states(names)
         return held_ms(_TIERS, {name: state.settings for name, state in states.items()})

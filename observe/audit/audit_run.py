@@ -8,12 +8,14 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 import structlog
 
-from observe.audit.books import CLOSED_KEPT_MS, AuditFinding, Closed, World
+from observe.audit.books import CLOSED_KEPT_MS, Closed, World
 from observe.audit.evidence import Claim, unite
+from observe.audit.findings import AuditFinding, LostSpan
 from observe.audit.kafka import AuditKafka
 from observe.audit.memory import Memory
 from observe.audit.minutes import DEAD as IN_DEAD
@@ -22,9 +24,9 @@ from observe.audit.signing import Signer
 from observe.audit.spark_job import AuditReads
 from observe.audit.spark_tasks import LEDGER, RECEIPT, LoggedEvent, Named
 from observe.audit.statements import Publish, Stating
-from observe.audit.status import Minutes
+from observe.audit.status import Minutes, is_news
 from shared.event.record import KafkaPartition, Position, Ranges
-from shared.event.times import HOUR_MS
+from shared.event.times import DAY_MS
 from shared.event.topics import ACKED, DEAD, RECEIPTS, RETRIER, retry_topics
 from shared.proof.intervals import Offsets
 from shared.proof.overview import MinuteBooks, Missing, Node
@@ -44,8 +46,10 @@ _LOOK_UP_MAX = 200_000
 # Minutes are stated with all of their ids in memory, 200 bytes each for a moment: so many events in
 # one run, or one minute if that has more.
 _STATED_EVENTS_MAX = 2_000_000
-# As many ids as anybody will read; the count is always the whole one.
+# As many ids of a minute as anybody will read, and of all minutes together (250 bytes each); the
+# count is always the whole one.
 MISSING_MAX = 1_000
+_LISTED_MAX = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +77,7 @@ class Audit:
     _logs: deque[tuple[int, Ranges]] = field(default_factory=deque)
     _missing: dict[BooksKey, tuple[Missing, ...]] = field(default_factory=dict)
     # The losses that `_missing` lists.
-    _listed: dict[BooksKey, tuple[Missing, ...]] = field(default_factory=dict)
+    _listed: dict[BooksKey, tuple[LostSpan, ...]] = field(default_factory=dict)
     _shown: dict[BooksKey, MinuteBooks] = field(default_factory=dict)
     # Minutes that nothing names any more, with the events they had then.
     _nameless: dict[Key, int] = field(default_factory=dict)
@@ -97,7 +101,7 @@ class Audit:
         world = World(destinations, positions, spans, now_ms, late)
         logged_events, absent = await self._look_up(world)
         findings = books.judge(world, self.rules, absent)
-        stated, left = self._stated_now(stating.to_state(findings, world))
+        stated, left = self._stated_now(stating.to_name(world))
         news = [each for each in findings if each.losses != self._listed.get(each.books.key, ())]
         named = await self._name(news, stated)
         for key in stated:
@@ -106,28 +110,42 @@ class Audit:
         self._list_missing(news, named, logged_events)
         shown = self._show(findings, now_ms)
         changed = tuple(minute for minute in shown if self._shown.get(minute.key) != minute)
-        await stating.state(shown, named, world)
+        await stating.state(findings, named, world)
         self._shown = {minute.key: minute for minute in shown}
         for kind, parts in ranges.items():
             for (topic, partition), (_, end) in parts.items():
                 self.memory.read[kind, topic, partition] = end
+        self._note_unreadable(evidence.unreadable, now_ms)
         books.close(findings, world, self.rules, held=left)
         self._forget(now_ms - CLOSED_KEPT_MS)
         by_destination: dict[str, list[MinuteBooks]] = {}
         for minute in sorted(shown, key=lambda books: -(books.minute_ms or 0)):
-            by_destination.setdefault(minute.destination_id, []).append(minute)
+            if is_news(minute, now_ms):
+                by_destination.setdefault(minute.destination_id, []).append(minute)
         return AuditOutcome(by_destination, changed, problem, is_behind=bool(left))
 
+    def _note_unreadable(self, counts: Mapping[str, int], now_ms: int) -> None:
+        """What proves nothing is told for a day."""
+        if counts:
+            log.warning("audit.unreadable", **counts)
+        kept = [noted for noted in self.memory.unreadable if noted[0] > now_ms - DAY_MS]
+        self.memory.unreadable = [
+            *kept, *((now_ms, kind, count) for kind, count in counts.items())
+        ]  # fmt: skip
+
     def _forget(self, before_ms: int) -> None:
-        """Let go of what was noted of minutes that nobody counts into any more."""
+        """Let go of what was noted of minutes that are closed, and nobody counts into any more."""
         memory = self.memory
         noted: dict[Key, Any]
         for noted in (memory.stated, memory.log_ids, self._nameless):
-            for key in [key for key in noted if 0 <= key[1] < before_ms]:
-                del noted[key]
-        for by_minute in (self._missing, self._listed, self._shown):
-            for shown in [key for key in by_minute if (key[1] or before_ms) < before_ms]:
-                del by_minute[shown]
+            for topic, minute_ms in list(noted):
+                ledger = memory.books.ledgers.get(topic, _NO_LEDGER)
+                is_named = noted is memory.log_ids and (topic, minute_ms) in memory.stated
+                if 0 <= minute_ms < before_ms and (is_named or minute_ms not in ledger.minutes):
+                    del noted[topic, minute_ms]
+        for listed in (self._missing, self._listed):
+            for key in [key for key in listed if key not in self._shown]:
+                del listed[key]
 
     async def _ranges(
         self, retrier: Position
@@ -228,9 +246,14 @@ class Audit:
         """Ids of what was newly lost, and roots of minutes that are to be stated."""
         books = self.memory.books
         offsets: dict[KafkaPartition, Offsets] = {}
-        for loss in (loss for finding in news for loss in finding.losses[:MISSING_MAX]):
-            where = KafkaPartition(loss.topic, loss.partition)
-            offsets.setdefault(where, Offsets()).add(loss.offset, loss.offset + 1)
+        room = _LISTED_MAX - sum(map(len, self._missing.values()))
+        for finding in news:
+            losses = [*_singly(finding.losses, min(MISSING_MAX, room))]
+            self._missing[finding.books.key] = tuple(losses)
+            room -= len(losses)
+            for loss in losses:
+                where = KafkaPartition(loss.topic, loss.partition)
+                offsets.setdefault(where, Offsets()).add(loss.offset, loss.offset + 1)
         ledger: dict[int, Offsets] = {}
         for topic, known in books.ledgers.items():
             for minute_ms, minute in known.minutes.items():
@@ -257,7 +280,7 @@ class Audit:
                 continue
             seen: Counter[tuple[str, int, int]] = Counter()
             listed = []
-            for loss in finding.losses[:MISSING_MAX]:
+            for loss in self._missing[key]:
                 place = (loss.topic, loss.partition, loss.offset)
                 ids = named.ids.get(place, [])
                 # Of an offset that was given twice, the earlier event is the one that is gone.
@@ -278,6 +301,13 @@ class Audit:
         shown += [
             minute
             for key, minute in self._shown.items()
-            if key not in open_now and (minute.minute_ms or 0) > now_ms - HOUR_MS
+            if key not in open_now and minute.minute_ms and is_news(minute, now_ms)
         ]
         return shown
+
+
+_NO_LEDGER = Ledger()
+
+
+def _singly(losses: Iterable[LostSpan], at_most: int) -> Iterable[Missing]:
+    return islice((loss for span in losses for loss in span.events()), max(at_most, 0))

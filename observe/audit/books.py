@@ -3,52 +3,56 @@
 Evidence goes in, findings come out. What is kept follows what is open, not what has ever been.
 """
 
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+from msgspec import Struct
 
 from observe.audit.evidence import Evidence, unite
+from observe.audit.findings import (
+    AuditFinding,
+    LostSpan,
+    ToJudge,
+    books_of,
+    by_minute,
+    is_ended,
+    one_more,
+)
 from observe.audit.minutes import (
     Account,
     Ledger,
-    LedgerMinute,
     Outcomes,
     Rules,
     account_for,
     confirmed,
     enter_outcomes,
+    number_of,
     remember_suspects,
 )
 from shared.event.record import KafkaPartition, Position, Ranges
-from shared.event.times import DAY_MS, HOUR_MS
-from shared.event.topics import stream_of, stream_topic
+from shared.event.times import DAY_MS, HOUR_MS, MINUTE_MS
 from shared.proof.acked import WILD
 from shared.proof.intervals import Offsets
-from shared.proof.overview import MinuteBooks, MinuteState, Missing, Node
+from shared.proof.overview import MinuteBooks, MinuteState, Node, Unsettled
 
 # So long a minute stays known after it was closed, so that a late event finds its books: as long
-# as late events are counted in their minute at all, and an hour.
+# as late events are counted in their minute at all, and an hour. And so long one with a loss stays
+# open after that was told, as what was lost may still turn up. One that is not settled stays open
+# for ever: what is not known is not forgotten.
 CLOSED_KEPT_MS = DAY_MS + HOUR_MS
+_NEVER = sys.maxsize
 
 
-@dataclass(frozen=True, slots=True)
-class AuditFinding:
-    """The books of a minute of one destination, with every offset that is missing."""
-
-    books: MinuteBooks
-    # Their ids are not known yet.
-    losses: tuple[Missing, ...] = ()
-
-
-@dataclass(slots=True)
-class Closed:
+class Closed(Struct, forbid_unknown_fields=True):
     """What is left of a minute that was closed: counts, and where the ledger names its events."""
 
     acked: int = 0
     # By destination: delivered and dead.
-    outcomes: dict[str, tuple[int, int]] = field(default_factory=dict)
-    ledger: dict[int, Offsets] = field(default_factory=dict)
+    outcomes: dict[str, tuple[int, int]] = {}
+    ledger: dict[int, Offsets] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,24 +69,33 @@ class World:
     late: frozenset[str] = frozenset()
 
 
-@dataclass(slots=True)
-class AuditBooks:
-    ledgers: dict[str, Ledger] = field(default_factory=dict)
-    outcomes: dict[tuple[str, KafkaPartition], Outcomes] = field(default_factory=dict)
-    closed: dict[tuple[str, int], Closed] = field(default_factory=dict)
+class AuditBooks(Struct, forbid_unknown_fields=True):
+    ledgers: dict[str, Ledger] = {}
+    outcomes: dict[tuple[str, KafkaPartition], Outcomes] = {}
+    closed: dict[tuple[str, int], Closed] = {}
     # Offsets of closed minutes, of all destinations alike.
-    done: dict[KafkaPartition, Offsets] = field(default_factory=dict)
-    first_outcome: dict[tuple[str, KafkaPartition], int] = field(default_factory=dict)
+    done: dict[KafkaPartition, Offsets] = {}
+    first_outcome: dict[tuple[str, KafkaPartition], int] = {}
+    # By destination, as it was judged last.
+    unsettled: dict[str, Unsettled] = {}
 
     def take(self, evidence: Evidence) -> None:
         """Enter a run's evidence."""
         for claim in evidence.claims:
-            self.ledgers.setdefault(claim.topic, Ledger()).enter(claim)
+            taken = self.ledgers.setdefault(claim.topic, Ledger()).enter(claim)
+            if taken:
+                self._begin_anew(KafkaPartition(claim.topic, claim.partition), taken)
         enter_outcomes(self.outcomes, evidence, self.done)
         for (destination, _, topic, partition), offsets in evidence.outcomes.items():
             key = (destination, KafkaPartition(topic, partition))
             first = next(iter(offsets), (0, 0))[0]
             self.first_outcome[key] = min(first, self.first_outcome.get(key, first))
+
+    def _begin_anew(self, where: KafkaPartition, taken: Offsets) -> None:
+        """Offsets that are other events now are not settled for what those before were."""
+        for known in [known for (_, at), known in self.outcomes.items() if at == where]:
+            known.done = known.done.minus(taken)
+        self.done[where] = self.done.get(where, Offsets()).minus(taken)
 
     def unclaimed(self, log: Ranges, *, back_max: int) -> Iterator[tuple[KafkaPartition, int, int]]:
         """What the log has and nobody claimed: a gateway died before it wrote its ledger.
@@ -99,90 +112,157 @@ class AuditBooks:
     def to_look_up(self, world: World, rules: Rules) -> dict[KafkaPartition, Offsets]:
         """Offsets that a lane has passed and left without an outcome; the log may not have them."""
         passed: dict[KafkaPartition, Offsets] = {}
-        for topic, ledger in self.ledgers.items():
-            for minute in ledger.minutes.values():
-                for destination in world.destinations.get(topic, ()):
-                    for where, _, sure in self._accounts(topic, minute, destination, world, rules):
-                        if Node.DELIVERY in sure:
-                            unite(passed, {where: sure[Node.DELIVERY]})
+        for one in self._to_judge(world):
+            if not one.is_untouched:
+                for where, _, sure in self._accounts(one, world, rules):
+                    if Node.DELIVERY in sure:
+                        unite(passed, {where: sure[Node.DELIVERY]})
         return passed
 
     def judge(
         self, world: World, rules: Rules, absent: Mapping[KafkaPartition, Offsets]
     ) -> list[AuditFinding]:
-        """Every open minute of every destination; `absent` is what the log has not, looked up."""
+        """Every open minute of every destination; `absent` is what the log has not, looked up.
+
+        Those that nobody has come to, and of which that was told for an hour, are only counted.
+        """
         findings: list[AuditFinding] = []
         suspects: dict[tuple[str, KafkaPartition], dict[Node, Offsets]] = {}
-        for topic, ledger in self.ledgers.items():
-            for minute_ms, minute in sorted(ledger.minutes.items()):
-                findings += [
-                    self._finding(
-                        (topic, minute_ms, minute, destination), world, rules, absent, suspects
-                    )
-                    for destination in world.destinations.get(topic, ())
-                ]
-        for key, known in self.outcomes.items():
-            remember_suspects(known, suspects.get(key, {}), rules, now_ms=world.now_ms)
+        unsettled: dict[str, Unsettled] = {}
+        told_ms = world.now_ms - rules.settle_ms - rules.blind_ms - HOUR_MS
+        for one in self._to_judge(world):
+            known = unsettled.get(one.destination, _ALL_SETTLED)
+            is_old = one.minute_ms >= 0 and one.minute.quiet_since_ms(one.minute_ms) < told_ms
+            if is_old and one.is_untouched and known.minute_count:
+                unsettled[one.destination] = one_more(known)
+                continue
+            finding = self._finding(one, world, rules, absent, suspects)
+            books = finding.books
+            if books.state is MinuteState.CANNOT_TELL:
+                if not known.minute_count:
+                    known = Unsettled(0, books.minute_ms, books.problem)
+                unsettled[one.destination] = one_more(known)
+            findings.append(finding)
+        for key, outcomes in self.outcomes.items():
+            remember_suspects(outcomes, suspects.get(key, {}), rules, now_ms=world.now_ms)
+        self.unsettled = unsettled
         return findings
+
+    def _to_judge(self, world: World) -> Iterator[ToJudge]:
+        """What is open, by destination and oldest first."""
+        for topic, ledger in self.ledgers.items():
+            numbers = Offsets.of((n, n + 1) for n in sorted(map(number_of, ledger.minutes)))
+            for destination in world.destinations.get(topic, ()):
+                reached = self._reached(topic, ledger, destination, world)
+                settled = ledger.settled.get(destination, Offsets())
+                for low, high in numbers.minus(settled):
+                    for number in range(low, high):
+                        minute_ms = number * MINUTE_MS if number >= 0 else WILD
+                        minute = ledger.minutes[minute_ms]
+                        is_untouched = not minute.overwritten and all(
+                            offsets.start >= reached[partition]
+                            for partition, offsets in minute.acked.items()
+                        )
+                        yield ToJudge(topic, minute_ms, minute, destination, is_untouched)
+
+    def _reached(
+        self, topic: str, ledger: Ledger, destination: str, world: World
+    ) -> dict[int, int]:
+        """Of each Kafka partition from where on nothing is known but that it is in the log."""
+        reached = {}
+        for partition, claimed in ledger.claimed.items():
+            where = KafkaPartition(topic, partition)
+            known = self.outcomes.get((destination, where), Outcomes())
+            first, end = world.log.get(where, (0, 0))
+            position = world.positions.get(destination, {}).get(where, 0)
+            reached[partition] = max(first, position, known.end)
+            begun = self.first_outcome.get((destination, where), _NEVER)
+            if claimed.end > end or (destination in world.late and begun > reached[partition]):
+                reached[partition] = _NEVER
+        return reached
 
     def _finding(
         self,
-        what: tuple[str, int, LedgerMinute, str],
+        one: ToJudge,
         world: World,
         rules: Rules,
         absent: Mapping[KafkaPartition, Offsets],
         suspects: dict[tuple[str, KafkaPartition], dict[Node, Offsets]],
     ) -> AuditFinding:
-        topic, minute_ms, minute, destination = what
-        before = self.closed.get((topic, minute_ms), Closed())
-        sums: Counter[str] = Counter(acked=before.acked)
-        sums["delivered"], sums["dead"] = before.outcomes.get(destination, (0, 0))
-        losses = [Missing("", Node.KAFKA, topic, *where) for where in minute.overwritten]
-        sums["acked"] += len(losses)
-        for where, account, sure in self._accounts(topic, minute, destination, world, rules):
+        topic, _, minute, destination, is_untouched = one
+        delivered, dead = self._ended(one)
+        sums = Counter(acked=delivered + dead, delivered=delivered, dead=dead)
+        if is_untouched:
+            sums["acked"] += minute.count
+            sums["pending"] += minute.count
+            return AuditFinding(books_of(one, sums, (), rules, world.now_ms))
+        losses = [LostSpan(Node.KAFKA, topic, *span) for span in minute.overwritten]
+        sums["acked"] += sum(end - first for _, first, end in minute.overwritten)
+        for where, account, sure in self._accounts(one, world, rules):
             gone = sure.get(Node.DELIVERY, Offsets()).both(absent.get(where, Offsets()))
             if gone:
                 sure[Node.DELIVERY] = sure[Node.DELIVERY].minus(gone)
                 sure[Node.KAFKA] = sure.get(Node.KAFKA, Offsets()).union(gone)
-            lost = [
-                Missing("", node, *where, offset)
-                for node, offsets in sure.items()
-                for first, end in offsets
-                for offset in range(first, end)
+            losses += [
+                LostSpan(node, *where, *span) for node, offsets in sure.items() for span in offsets
             ]
-            losses += lost
             unite(suspects.setdefault((destination, where), {}), account.suspects)
             sums["acked"] += account.balance.acked
             sums["delivered"] += account.balance.delivered
             sums["waiting"] += account.balance.waiting - _count(sure, Node.RETRY_TIER, Node.RETRIER)
             sums["dead"] += account.balance.dead - _count(sure, Node.DEAD_LETTERS)
             sums["pending"] += account.balance.pending
-            sums["suspected"] += sum(len(o) for o in account.suspects.values()) - len(lost)
-        return AuditFinding(_books(what, sums, losses, rules, world.now_ms), tuple(losses))
+            sums["suspected"] += _count(account.suspects, *Node) - _count(sure, *Node)
+        return AuditFinding(books_of(one, sums, losses, rules, world.now_ms), tuple(losses))
 
     def _accounts(
-        self, topic: str, minute: LedgerMinute, destination: str, world: World, rules: Rules
+        self, one: ToJudge, world: World, rules: Rules
     ) -> Iterator[tuple[KafkaPartition, Account, dict[Node, Offsets]]]:
         """What became of a minute's events in each Kafka partition, and what is surely lost."""
-        for partition, offsets in minute.acked.items():
-            where = KafkaPartition(topic, partition)
-            acked = offsets
-            if destination in world.late:
-                first = self.first_outcome.get((destination, where), offsets.end)
-                acked = offsets.from_offset(first)
-            known = self.outcomes.setdefault((destination, where), Outcomes())
+        for partition, offsets in one.minute.acked.items():
+            where = KafkaPartition(one.topic, partition)
+            key = (one.destination, where)
+            known = self.outcomes.setdefault(key, Outcomes())
+            acked = offsets.minus(known.done)
+            if one.destination in world.late:
+                acked = acked.from_offset(self.first_outcome.get(key, acked.end))
             account = account_for(
                 acked,
                 known,
-                position=world.positions.get(destination, {}).get(where),
+                position=world.positions.get(one.destination, {}).get(where),
                 log=world.log.get(where, (0, 0)),
             )
             yield where, account, confirmed(known, account.suspects, rules, now_ms=world.now_ms)
+
+    def _ended(self, one: ToJudge) -> tuple[int, int]:
+        """Delivered and dead of before the minute was opened again; of all, if it is settled."""
+        delivered, dead = self.closed.get((one.topic, one.minute_ms), _NOTHING).outcomes.get(
+            one.destination, (0, 0)
+        )
+        nothing = (0, 0)
+        if number_of(one.minute_ms) in self.ledgers[one.topic].settled.get(one.destination, ()):
+            nothing = (one.minute.count, 0)
+        own = one.minute.ended.get(one.destination, nothing)
+        return delivered + own[0], dead + own[1]
 
     def acked(self, topic: str, minute_ms: int) -> int:
         """How many events an open minute has, with those of before it was closed."""
         before = self.closed.get((topic, minute_ms), Closed())
         return self.ledgers[topic].minutes[minute_ms].count + before.acked
+
+    def of_minute(
+        self, topic: str, minute_ms: int, judged: Iterable[MinuteBooks], destinations: Iterable[str]
+    ) -> list[MinuteBooks]:
+        """What was judged now, and the books of those destinations that it was settled for."""
+        known = {books.destination_id: books for books in judged}
+        ledger = self.ledgers[topic]
+        for destination in destinations:
+            if number_of(minute_ms) in ledger.settled.get(destination, ()):
+                one = ToJudge(topic, minute_ms, ledger.minutes[minute_ms], destination, False)
+                delivered, dead = self._ended(one)
+                sums = Counter(acked=delivered + dead, delivered=delivered, dead=dead)
+                known[destination] = books_of(one, sums, (), Rules(0, 0), sys.maxsize)
+        return [known[each] for each in destinations if each in known]
 
     def close(
         self,
@@ -194,38 +274,64 @@ class AuditBooks:
     ) -> None:
         """Forget the offsets of minutes of which nothing is open any more, and keep their counts.
 
-        A minute with a loss stays open as long as late events are counted: what was lost may still
-        turn up. Minutes that are `held` wait for their statement.
+        Where something is open for one destination, it is forgotten for those that it is settled
+        for. Minutes that are `held` wait for their statement.
         """
-        books_of = by_minute(finding.books for finding in findings)
+        old_ms = world.now_ms - CLOSED_KEPT_MS
+        for (topic, minute_ms), judged in by_minute(each.books for each in findings).items():
+            ended = [books for books in judged if is_ended(books, old_ms)]
+            if not ended or (topic, minute_ms) in held:
+                continue
+            wanted = world.destinations[topic]
+            all_books = self.of_minute(topic, minute_ms, ended, wanted)
+            if len(all_books) == len(wanted):
+                self._close(topic, minute_ms, all_books)
+                continue
+            for books in ended:
+                if books.state is MinuteState.COMPLETE:
+                    self._settle(topic, minute_ms, books)
         for topic, ledger in self.ledgers.items():
-            for minute_ms in list(ledger.minutes):
-                if (topic, minute_ms) in held:
+            wanted = world.destinations.get(topic, ())
+            settled = [ledger.settled.get(each, Offsets()) for each in wanted]
+            for minute_ms, minute in list(ledger.minutes.items()):
+                # Nobody wants its events, or nobody any more who has not all of them.
+                if wanted and not all(number_of(minute_ms) in numbers for numbers in settled):
                     continue
-                judged = books_of.get((topic, minute_ms), [])
-                due_ms = ledger.minutes[minute_ms].quiet_since_ms(minute_ms) + rules.settle_ms
-                is_old = 0 <= minute_ms < world.now_ms - CLOSED_KEPT_MS
-                # Nobody wants the stream's events: then there is nothing to wait for.
-                is_unwanted = not world.destinations.get(topic) and world.now_ms >= due_ms
-                is_final = judged and all(
-                    books.state is MinuteState.COMPLETE and not books.waiting for books in judged
-                )
-                if is_final or is_old or is_unwanted:
-                    self._close(topic, minute_ms, ledger.minutes.pop(minute_ms), judged)
+                if world.now_ms >= minute.quiet_since_ms(minute_ms) + rules.settle_ms:
+                    self._close(topic, minute_ms, self.of_minute(topic, minute_ms, (), wanted))
         self.closed = {
-            key: closed
-            for key, closed in self.closed.items()
-            if key[1] < 0 or key[1] >= world.now_ms - CLOSED_KEPT_MS
+            key: closed for key, closed in self.closed.items() if key[1] < 0 or key[1] >= old_ms
         }
 
-    def _close(
-        self, topic: str, minute_ms: int, minute: LedgerMinute, judged: Sequence[MinuteBooks]
-    ) -> None:
+    def _settle(self, topic: str, minute_ms: int, books: MinuteBooks) -> None:
+        """Forget a minute's offsets for one destination."""
+        ledger, destination = self.ledgers[topic], books.destination_id
+        minute = ledger.minutes[minute_ms]
+        before = self.closed.get((topic, minute_ms), _NOTHING).outcomes.get(destination, (0, 0))
+        own = (books.delivered - before[0], books.dead - before[1])
+        minute.ended[destination] = own
+        if own == (minute.count, 0):
+            # What is said of nearly all is said by saying nothing.
+            del minute.ended[destination]
+        number = number_of(minute_ms)
+        ledger.settled.setdefault(destination, Offsets()).add(number, number + 1)
+        for partition, offsets in minute.acked.items():
+            known = self.outcomes[destination, KafkaPartition(topic, partition)]
+            for span in offsets:
+                known.done.add(*span)
+            _forget(known, offsets)
+
+    def _close(self, topic: str, minute_ms: int, settled: Iterable[MinuteBooks]) -> None:
+        ledger = self.ledgers[topic]
+        minute = ledger.minutes.pop(minute_ms)
         kept = self.closed.setdefault((topic, minute_ms), Closed())
         kept.acked += minute.count
-        for books in judged:
+        for books in settled:
             # The books of a reopened minute have those of before in them.
             kept.outcomes[books.destination_id] = (books.delivered, books.dead)
+        number = number_of(minute_ms)
+        for numbers in ledger.settled.values():
+            numbers.discard(number, number + 1)
         unite(kept.ledger, minute.ledger)
         for partition, offsets in minute.acked.items():
             where = KafkaPartition(topic, partition)
@@ -233,6 +339,11 @@ class AuditBooks:
             for (_, at), known in self.outcomes.items():
                 if at == where:
                     _forget(known, offsets)
+                    known.done = known.done.minus(offsets)
+
+
+_NOTHING = Closed()
+_ALL_SETTLED = Unsettled()
 
 
 def _forget(known: Outcomes, gone: Offsets) -> None:
@@ -245,53 +356,5 @@ def _forget(known: Outcomes, gone: Offsets) -> None:
     known.in_dead = known.in_dead.minus(gone)
 
 
-def by_minute(shown: Iterable[MinuteBooks]) -> dict[tuple[str, int], list[MinuteBooks]]:
-    """The books of all destinations, by topic and minute."""
-    books_of: dict[tuple[str, int], list[MinuteBooks]] = {}
-    for books in shown:
-        minute_ms = WILD if books.minute_ms is None else books.minute_ms
-        books_of.setdefault((stream_topic(books.stream), minute_ms), []).append(books)
-    return books_of
-
-
 def _count(sure: Mapping[Node, Offsets], *nodes: Node) -> int:
     return sum(len(sure.get(node, ())) for node in nodes)
-
-
-def _books(
-    what: tuple[str, int, LedgerMinute, str],
-    sums: Mapping[str, int],
-    losses: Sequence[Missing],
-    rules: Rules,
-    now_ms: int,
-) -> MinuteBooks:
-    topic, minute_ms, minute, destination = what
-    due_ms = minute.quiet_since_ms(minute_ms) + rules.settle_ms
-    unsure = sums["pending"] + sums["suspected"]
-    problem = ""
-    if losses:
-        state = MinuteState.LOSING
-    elif now_ms < due_ms or (unsure and now_ms < due_ms + rules.blind_ms):
-        state = MinuteState.OPEN
-    elif unsure:
-        state = MinuteState.CANNOT_TELL
-        problem = (
-            f"its lane has not come to {sums['pending']:,} of its events"
-            if sums["pending"]
-            else f"there is no certain word yet of {unsure:,} of its events"
-        )
-    else:
-        state = MinuteState.COMPLETE
-    return MinuteBooks(
-        stream=stream_of(topic),
-        destination_id=destination,
-        minute_ms=minute_ms if minute_ms >= 0 else None,
-        state=state,
-        acked=sums["acked"],
-        delivered=sums["delivered"],
-        waiting=sums["waiting"],
-        dead=sums["dead"],
-        pending=sums["pending"],
-        lost=dict(Counter(loss.node for loss in losses)),
-        problem=problem,
-    )

@@ -54,7 +54,8 @@ class Evidence:
     outcomes: dict[tuple[str, str, str, int], Offsets] = field(default_factory=dict)
     # By which topic holds them (a tier's, read or passed, or dead letters), destination, origin.
     records: dict[tuple[str, str, str, int], Layers] = field(default_factory=dict)
-    unreadable: int = 0
+    # How many prove nothing, by what they should be.
+    unreadable: dict[str, int] = field(default_factory=dict)
     # Where in `claims` the newest of each Kafka partition is.
     _newest: dict[tuple[str, int], int] = field(default_factory=dict, repr=False, compare=False)
 
@@ -63,7 +64,7 @@ class Evidence:
         try:
             row = AckedRow.from_bytes(value, with_ids=False)
         except ValueError:
-            self.unreadable += 1
+            self._note_unreadable("ledger")
             return
         where = (partition, offset, offset)
         for span in row.slices:
@@ -76,7 +77,7 @@ class Evidence:
         """Enter the receipts of a record."""
         for receipt in receipts_of(sheet):
             if receipt is None:
-                self.unreadable += 1
+                self._note_unreadable("receipt")
             else:
                 self._take_receipt(receipt)
 
@@ -98,7 +99,7 @@ class Evidence:
             partition, offset = int(by_name[ORIGIN_PARTITION]), int(by_name[ORIGIN_OFFSET])
         except (ValueError, KeyError):
             # Somebody else's record, or a malformed one: it proves nothing of any event.
-            self.unreadable += 1
+            self._note_unreadable(kind)
             return
         key = (kind, destination, topic, partition)
         self.records.setdefault(key, Layers()).add(offset, offset + 1)
@@ -108,7 +109,11 @@ class Evidence:
             self._claim(claim)
         unite(self.outcomes, other.outcomes)
         unite(self.records, other.records)
-        self.unreadable += other.unreadable
+        for kind, count in other.unreadable.items():
+            self._note_unreadable(kind, count)
+
+    def _note_unreadable(self, kind: str, count: int = 1) -> None:
+        self.unreadable[kind] = self.unreadable.get(kind, 0) + count
 
     def _claim(self, new: Claim) -> None:
         """Append, or lengthen the claim before it if the two are one."""

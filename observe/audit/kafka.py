@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import msgspec
+import structlog
 
 from shared.event.record import KafkaPartition, Position
 from shared.event.topics import MINUTES, STATEMENTS
@@ -13,6 +14,8 @@ from shared.proof.statement import SignedStatement
 from shared.runtime.kafka.clients import KafkaProducer, new_producer, running
 from shared.runtime.kafka.lane_positions import LaneGroups
 from shared.runtime.kafka.reader import KafkaReader, open_reader
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,16 @@ class AuditKafka:
         Ends are those of what is certain, as what Spark reads up to them is.
         """
         return await self._reader.spans(topics)
+
+    async def statements(self, begin: int) -> AsyncIterator[tuple[int, SignedStatement]]:
+        """Those from an offset on; all of them if nothing is known of any."""
+        spans = await self._reader.spans([STATEMENTS])
+        ranges = {where: (max(begin, start), end) for where, (start, end) in spans.items()}
+        async for record in self._reader.range(ranges).records():
+            try:
+                yield record.origin.offset, SignedStatement.from_json(record.value)
+            except msgspec.DecodeError as error:
+                log.warning("statement.unreadable", offset=record.origin.offset, error=repr(error))
 
     async def publish_statements(self, statements: Sequence[SignedStatement]) -> None:
         """Write them in their order, and wait until Kafka has them."""

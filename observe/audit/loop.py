@@ -53,6 +53,8 @@ class Auditor:
     _configuration: Callable[[], Configuration]
 
     async def run(self) -> None:
+        # What was not settled before the start is not because of it.
+        self._status.unsettled = Memory.load(self._settings.folder).books.unsettled
         # The services that carry events start first.
         await asyncio.sleep(self._settings.audit_interval_s)
         held = ExitStack()
@@ -92,11 +94,13 @@ class Auditor:
             )
             while True:
                 began_ms = now_ms()
+                async for offset, signed in kafka.statements(memory.statements_read):
+                    memory.read_statement(signed, offset)
                 destinations, late = self._destinations()
                 outcome = await audit.run(destinations, late=late)
                 await kafka.publish_minutes(outcome.changed)
                 await asyncio.to_thread(memory.save, settings.folder)
-                self._tell(outcome, began_ms)
+                self._tell(outcome, memory, began_ms)
                 if outcome.is_behind:
                     continue
                 took_s = (now_ms() - began_ms) / 1000
@@ -116,13 +120,15 @@ class Auditor:
         )
         return destinations, late
 
-    def _tell(self, outcome: AuditOutcome, began_ms: int) -> None:
+    def _tell(self, outcome: AuditOutcome, memory: Memory, began_ms: int) -> None:
         ended_ms = now_ms()
+        self._status.unsettled = memory.books.unsettled
         self._status.minutes = outcome.minutes
         self._status.health = AuditHealth(
             last_run_ms=ended_ms,
             last_run_took_s=(ended_ms - began_ms) / 1000,
-            problem=outcome.problem,
+            problem=outcome.problem or memory.unreadable_in_words(),
+            unreadable_count=sum(count for _, _, count in memory.unreadable),
         )
 
 

@@ -4,14 +4,18 @@ What cannot be read is nothing: the audit then starts anew with all that Kafka s
 """
 
 import contextlib
-from dataclasses import dataclass, field
+import hashlib
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 import structlog
+from msgspec import Struct, field
 
 from observe.audit.books import AuditBooks
-from shared.proof.statement import Statement
+from shared.event.topics import STATEMENTS, stream_topic
+from shared.proof.statement import Counts, SignedStatement
 from shared.runtime.whole_file import write_whole
 
 log = structlog.get_logger()
@@ -20,17 +24,32 @@ log = structlog.get_logger()
 _FILE = "audit.msgpack"
 
 
-@dataclass(slots=True)
-class Memory:
+class Stated(Struct):
+    """What is known of a minute's ids, and was stated last of it."""
+
+    # 0: nothing was stated yet, and these are the ids that it will be about.
+    revision: int
+    acked: int
+    id_count: int
+    root: str
+    # Names what was said; the counts themselves are many, where a stream has many destinations.
+    said: str = ""
+
+
+class Memory(Struct, forbid_unknown_fields=True):
+    """What another version calls otherwise must not pass for what is empty: it is refused."""
+
     books: AuditBooks = field(default_factory=AuditBooks)
     # Up to where each kind of record was read: by kind, topic and Kafka partition.
-    read: dict[tuple[str, str, int], int] = field(default_factory=dict)
-    # What was stated last of each minute, by topic.
-    stated: dict[tuple[str, int], Statement] = field(default_factory=dict)
+    read: dict[tuple[str, str, int], int] = {}
+    # By topic and minute.
+    stated: dict[tuple[str, int], Stated] = {}
     # The digest of each stream's newest statement, by topic.
-    chain: dict[str, str] = field(default_factory=dict)
+    chain: dict[str, str] = {}
     # Ids of events that the ledger does not name, by topic and minute.
-    log_ids: dict[tuple[str, int], list[str]] = field(default_factory=dict)
+    log_ids: dict[tuple[str, int], list[str]] = {}
+    # Records that could not be read: when, of which kind, how many.
+    unreadable: list[tuple[int, str, int]] = []
 
     @classmethod
     def load(cls, folder: Path) -> "Memory":
@@ -38,12 +57,8 @@ class Memory:
         path = folder / _FILE
         if not path.exists():
             return cls()
-        saved = path.read_bytes()
-        with contextlib.suppress(msgspec.DecodeError):
-            memory = msgspec.msgpack.decode(saved, type=cls)
-            # What another version calls otherwise must not pass for what is empty.
-            if msgspec.msgpack.encode(memory) == saved:
-                return memory
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+            return msgspec.msgpack.decode(path.read_bytes(), type=cls)
         log.warning("audit.memory_unreadable", path=str(path))
         return cls()
 
@@ -51,3 +66,45 @@ class Memory:
         """Replace the file."""
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / _FILE, msgspec.msgpack.encode(self))
+
+    def unreadable_in_words(self) -> str:
+        """What proves nothing, for people; empty if everything could be read."""
+        counts: Counter[str] = Counter()
+        for _, kind, count in self.unreadable:
+            counts[kind] += count
+        if not counts:
+            return ""
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in sorted(counts.items()))
+        return f"records of the last day could not be read, and prove nothing: {kinds}"
+
+    @property
+    def statements_read(self) -> int:
+        """Up to where the statements in Kafka are known."""
+        return self.read.get(_STATEMENTS, 0)
+
+    def read_statement(self, signed: SignedStatement, offset: int) -> None:
+        """Know a statement that is in Kafka: one may be there that the file does not tell of.
+
+        It is published first and saved then, and the machine may die in between: without this the
+        next one would name another before it, and the chain be broken for good.
+        """
+        statement = signed.statement
+        topic = stream_topic(statement.stream)
+        self.read[_STATEMENTS] = offset + 1
+        self.chain[topic] = statement.digest
+        self.stated[topic, statement.minute_ms] = Stated(
+            statement.revision,
+            statement.acked,
+            statement.id_count,
+            statement.root,
+            digest_of(statement.acked, statement.root, statement.destinations),
+        )
+
+
+_STATEMENTS = ("statement", STATEMENTS, 0)
+
+
+def digest_of(acked: int, root: str, destinations: Mapping[str, Counts]) -> str:
+    """Names what a statement says."""
+    said = msgspec.json.encode((acked, root, destinations), order="sorted")
+    return hashlib.sha256(said).hexdigest()

@@ -7,8 +7,10 @@ duplicates, retries and restarts change nothing.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import reduce
+
+from msgspec import Struct, field
 
 from observe.audit.evidence import Claim, Evidence
 from observe.audit.layers import Layers
@@ -32,21 +34,26 @@ class Rules:
     blind_ms: int
 
 
-@dataclass(slots=True)
-class LedgerMinute:
+class LedgerMinute(Struct, forbid_unknown_fields=True):
     """The offsets that one event-time minute of a stream has, by Kafka partition."""
 
-    acked: dict[int, Offsets] = field(default_factory=dict)
-    # Offsets that Kafka gave to two acknowledged events: the first of the two is gone.
-    overwritten: list[tuple[int, int]] = field(default_factory=list)
+    acked: dict[int, Offsets] = {}
+    # Offsets [first, end) of a Kafka partition that Kafka gave to two acknowledged events: the
+    # first of the two is gone.
+    overwritten: list[tuple[int, int, int]] = []
     # When the newest of its events was accepted.
     accepted_at_ms: int = 0
     # The records of the ledger that name its events, by Kafka partition of the ledger.
-    ledger: dict[int, Offsets] = field(default_factory=dict)
+    ledger: dict[int, Offsets] = {}
+    # When a loss was told first, by destination.
+    told: dict[str, int] = {}
+    # Of destinations that it is settled for: delivered and dead, unless all were delivered.
+    ended: dict[str, tuple[int, int]] = {}
 
     @property
     def count(self) -> int:
-        return sum(len(offsets) for offsets in self.acked.values()) + len(self.overwritten)
+        overwritten = sum(end - first for _, first, end in self.overwritten)
+        return sum(len(offsets) for offsets in self.acked.values()) + overwritten
 
     def quiet_since_ms(self, minute_ms: int) -> int:
         """When the minute was over and its last event had come."""
@@ -54,27 +61,34 @@ class LedgerMinute:
         return max(over_ms, self.accepted_at_ms)
 
 
-@dataclass(slots=True)
-class Outcomes:
+class Outcomes(Struct, forbid_unknown_fields=True):
     """What is known of one destination in one Kafka partition."""
 
     delivered: Offsets = field(default_factory=Offsets)
     dead: Offsets = field(default_factory=Offsets)
     waiting: Offsets = field(default_factory=Offsets)
     # What was said of events after they had been sent again out of dead letters, by `life`.
-    lives: dict[str, Offsets] = field(default_factory=dict)
+    lives: dict[str, Offsets] = {}
     # In a tier now, and ever; and in dead letters.
     in_tier: Layers = field(default_factory=Layers)
     was_in_tier: Offsets = field(default_factory=Offsets)
     in_dead: Offsets = field(default_factory=Offsets)
     # What has been a suspect since when: (epoch ms, node, offsets), oldest first.
-    suspects: list[tuple[int, Node, Offsets]] = field(default_factory=list)
+    suspects: list[tuple[int, Node, Offsets]] = []
+    # Offsets of minutes that are settled for this destination, and open for another.
+    done: Offsets = field(default_factory=Offsets)
 
     def of(self, outcome: str) -> Offsets:
         """The set that an outcome's offsets go into."""
         by_name = {"delivered": self.delivered, "dead": self.dead, "waiting": self.waiting}
         known = by_name.get(outcome)
         return self.lives.setdefault(outcome, Offsets()) if known is None else known
+
+    @property
+    def end(self) -> int:
+        """One past the highest offset that anything is known of."""
+        sets = (self.delivered, self.dead, self.waiting, self.was_in_tier, self.in_dead, self.done)
+        return max(known.end for known in sets)
 
     @property
     def redriven(self) -> Offsets:
@@ -100,24 +114,27 @@ class Outcomes:
                 yield int(count), offsets
 
 
-@dataclass(slots=True)
-class Ledger:
+class Ledger(Struct, forbid_unknown_fields=True):
     """Every open minute of one stream, and of its Kafka partitions what has been claimed."""
 
-    minutes: dict[int, LedgerMinute] = field(default_factory=dict)
-    claimed: dict[int, Offsets] = field(default_factory=dict)
+    minutes: dict[int, LedgerMinute] = {}
+    claimed: dict[int, Offsets] = {}
     # What was claimed by the log itself, as the gateway's ledger said nothing of it.
-    from_log: dict[int, Offsets] = field(default_factory=dict)
+    from_log: dict[int, Offsets] = {}
+    # By destination: the numbers of those minutes that are settled for it, and open for another.
+    settled: dict[str, Offsets] = {}
 
-    def enter(self, claim: Claim, *, is_from_log: bool = False) -> None:
-        """Enter one claim. Offsets that were claimed before belong to another event now."""
+    def enter(self, claim: Claim, *, is_from_log: bool = False) -> Offsets:
+        """Enter one claim. Offsets that were claimed before belong to another event now: these."""
         claimed = self.claimed.setdefault(claim.partition, Offsets())
         from_log = self.from_log.setdefault(claim.partition, Offsets())
         minute = self.minutes.setdefault(claim.minute, LedgerMinute())
+        self._reopen(minute, number_of(claim.minute))
         fresh = Offsets.of([(claim.first, claim.end)])
         again = Offsets.of(claimed.within(claim.first, claim.end))
-        if len(again):
-            for first, end in again.minus(from_log):
+        taken = again.minus(from_log)
+        if again:
+            for first, end in taken:
                 self._overwrite(claim.partition, first, end)
             # What the log said before is the same event, which now has its row.
             fresh = fresh.minus(Offsets.of(from_log.within(claim.first, claim.end)))
@@ -132,18 +149,32 @@ class Ledger:
         number, low, high = claim.ledger
         if number >= 0:
             minute.ledger.setdefault(number, Offsets()).add(low, high + 1)
+        return taken
+
+    def _reopen(self, minute: LedgerMinute, number: int) -> None:
+        """Judge a minute again for those that it was settled for, as it may have more events."""
+        for destination_id, settled in self.settled.items():
+            if number in settled:
+                minute.ended.setdefault(destination_id, (minute.count, 0))
+                settled.discard(number, number + 1)
 
     def _overwrite(self, partition: int, first: int, end: int) -> None:
         """Note the events that had these offsets before, in the minutes they were of."""
         lost = Offsets.of([(first, end)])
-        for minute in self.minutes.values():
+        for minute_ms, minute in self.minutes.items():
             held = minute.acked.get(partition)
             if held is None:
                 continue
-            here = [o for low, high in held.within(first, end) for o in range(low, high)]
+            here = held.both(lost)
             if here:
-                minute.overwritten += [(partition, offset) for offset in here]
+                self._reopen(minute, number_of(minute_ms))
+                minute.overwritten += [(partition, low, high) for low, high in here]
                 minute.acked[partition] = held.minus(lost)
+
+
+def number_of(minute_ms: int) -> int:
+    """Minutes in a row have numbers in a row; -1 is that of wild times."""
+    return minute_ms // MINUTE_MS
 
 
 def enter_outcomes(
@@ -155,18 +186,25 @@ def enter_outcomes(
     for (destination, outcome, topic, partition), offsets in evidence.outcomes.items():
         where = KafkaPartition(topic, partition)
         known = outcomes.setdefault((destination, where), Outcomes())
-        for first, end in offsets.minus(done.get(where, Offsets())):
+        for first, end in offsets.minus(done.get(where, Offsets())).minus(known.done):
             known.of(outcome).add(first, end)
     for (kind, destination, topic, partition), layers in evidence.records.items():
-        known = outcomes.setdefault((destination, KafkaPartition(topic, partition)), Outcomes())
-        for first, end in layers:
-            if kind == DEAD:
-                known.in_dead.add(first, end)
-            elif kind == WRITTEN:
-                known.in_tier.add(first, end)
-                known.was_in_tier.add(first, end)
-            else:
-                known.in_tier.remove(first, end)
+        where = KafkaPartition(topic, partition)
+        known = outcomes.setdefault((destination, where), Outcomes())
+        closed = done.get(where, Offsets()).union(known.done)
+        for span in layers:
+            for first, end in Offsets.of([span]).minus(closed):
+                _enter_record(known, kind, first, end)
+
+
+def _enter_record(known: Outcomes, kind: str, first: int, end: int) -> None:
+    if kind == DEAD:
+        known.in_dead.add(first, end)
+    elif kind == WRITTEN:
+        known.in_tier.add(first, end)
+        known.was_in_tier.add(first, end)
+    else:
+        known.in_tier.remove(first, end)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,15 +1,17 @@
 """Makes a statement about a minute when it is judged, and again when that changes.
 
-A minute of which something cannot be told gets none: what is signed is certain.
+A destination of which something cannot be told is left out until it can, however late that is:
+what is signed is certain. Ids are read when the minute is over, while the ledger still has them.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from observe.audit.books import AuditFinding, World, by_minute
-from observe.audit.memory import Memory
-from observe.audit.minutes import Rules
+from observe.audit.books import World
+from observe.audit.findings import AuditFinding, by_minute
+from observe.audit.memory import Memory, Stated, digest_of
+from observe.audit.minutes import LedgerMinute, Rules
 from observe.audit.signing import Signer
 from observe.audit.spark_tasks import Named
 from shared.event.topics import stream_and_name, stream_of
@@ -31,62 +33,87 @@ class Stating:
     _rules: Rules
     _publish: Publish
 
-    def to_state(self, findings: Sequence[AuditFinding], world: World) -> Iterator[tuple[str, int]]:
-        """The minutes whose ids must be read for a statement, by topic."""
-        shown = [finding.books for finding in findings]
-        for topic, minute_ms, _ in self._judged(shown, world):
-            stated = self._memory.stated.get((topic, minute_ms))
-            if stated is None or stated.acked != self._memory.books.acked(topic, minute_ms):
-                yield topic, minute_ms
+    def to_name(self, world: World) -> Iterator[tuple[str, int]]:
+        """The minutes whose ids must be read, by topic: they are over, and have new events."""
+        for topic, ledger in self._memory.books.ledgers.items():
+            for minute_ms, minute in sorted(ledger.minutes.items()):
+                stated = self._memory.stated.get((topic, minute_ms))
+                acked = self._memory.books.acked(topic, minute_ms)
+                if self._is_due(minute_ms, minute, world) and (
+                    stated is None or stated.acked != acked
+                ):
+                    yield topic, minute_ms
 
-    async def state(self, shown: Sequence[MinuteBooks], named: Named, world: World) -> None:
+    async def state(self, findings: Sequence[AuditFinding], named: Named, world: World) -> None:
         """Make a statement about every judged minute whose books are not those stated last."""
+        memory = self._memory
+        for key, (root, id_count) in named.roots.items():
+            before = memory.stated.get(key)
+            memory.stated[key] = Stated(
+                0 if before is None else before.revision,
+                memory.books.acked(*key),
+                id_count,
+                root.hex(),
+                "" if before is None else before.said,
+            )
         made: list[SignedStatement] = []
-        for topic, minute_ms, minutes in self._judged(shown, world):
-            stated = self._memory.stated.get((topic, minute_ms))
-            acked = self._memory.books.acked(topic, minute_ms)
-            if stated is not None and stated.acked == acked:
-                root, id_count = stated.root, stated.id_count
-            elif (topic, minute_ms) in named.roots:
-                raw, id_count = named.roots[topic, minute_ms]
-                root = raw.hex()
-            else:
+        for topic, minute_ms, minutes in self._judged(findings, world):
+            stated = memory.stated.get((topic, minute_ms))
+            acked = memory.books.acked(topic, minute_ms)
+            if stated is None or stated.acked != acked:
                 # Nothing that is left names its events.
                 continue
             counts = {
                 stream_and_name(minute.destination_id)[1]: _counts(minute) for minute in minutes
             }
-            if stated is not None and (stated.root, stated.acked, stated.destinations) == (
-                root, acked, counts,
-            ):  # fmt: skip
+            said = digest_of(acked, stated.root, counts)
+            if stated.said == said:
                 continue
+            stated.revision, stated.said = stated.revision + 1, said
             statement = Statement(
                 stream=stream_of(topic),
                 minute_ms=minute_ms,
-                revision=stated.revision + 1 if stated is not None else 1,
+                revision=stated.revision,
                 acked=acked,
-                id_count=id_count,
-                root=root,
+                id_count=stated.id_count,
+                root=stated.root,
                 destinations=counts,
                 issued_at_ms=world.now_ms,
-                previous=self._memory.chain.get(topic, NO_PREVIOUS),
+                previous=memory.chain.get(topic, NO_PREVIOUS),
             )
             made.append(self._signer.sign(statement))
-            self._memory.chain[topic] = statement.digest
-            self._memory.stated[topic, minute_ms] = statement
+            memory.chain[topic] = statement.digest
         await self._publish(made)
 
     def _judged(
-        self, shown: Sequence[MinuteBooks], world: World
+        self, findings: Sequence[AuditFinding], world: World
     ) -> Iterator[tuple[str, int, list[MinuteBooks]]]:
-        """Open minutes that are judged at every destination of their stream, oldest first."""
-        books_of = by_minute(shown)
-        for topic, ledger in self._memory.books.ledgers.items():
-            for minute_ms, minute in sorted(ledger.minutes.items()):
-                judged = books_of.get((topic, minute_ms), [])
-                due_ms = minute.quiet_since_ms(minute_ms) + self._rules.settle_ms
-                if world.now_ms >= due_ms and all(books.state in _JUDGED for books in judged):
-                    yield topic, minute_ms, judged
+        """Minutes that are over, with the books of the destinations that they are judged at.
+
+        Where one may still be judged in time, all wait for it; what cannot be told holds up none.
+        """
+        known = self._memory.books
+        judged_of = by_minute(finding.books for finding in findings)
+        unwanted = [
+            (topic, minute_ms)
+            for topic, ledger in known.ledgers.items()
+            if not world.destinations.get(topic)
+            for minute_ms in ledger.minutes
+        ]
+        for topic, minute_ms in sorted([*judged_of, *unwanted]):
+            judged = judged_of.get((topic, minute_ms), [])
+            wanted = world.destinations.get(topic, ())
+            certain = [books for books in judged if books.state in _JUDGED]
+            minutes = known.of_minute(topic, minute_ms, certain, wanted)
+            if (
+                bool(minutes) == bool(wanted)
+                and not any(books.state is MinuteState.OPEN for books in judged)
+                and self._is_due(minute_ms, known.ledgers[topic].minutes[minute_ms], world)
+            ):
+                yield topic, minute_ms, minutes
+
+    def _is_due(self, minute_ms: int, minute: LedgerMinute, world: World) -> bool:
+        return world.now_ms >= minute.quiet_since_ms(minute_ms) + self._rules.settle_ms
 
 
 def _counts(books: MinuteBooks) -> Counts:

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from shared.proof.overview import AuditHealth, MinuteBooks
+from shared.event.times import HOUR_MS
+from shared.proof.overview import AuditHealth, MinuteBooks, Unsettled
 
 # By destination, newest first.
 Minutes: TypeAlias = Mapping[str, Sequence[MinuteBooks]]
@@ -20,6 +21,8 @@ class AuditStatus:
     is_on: bool = True
     health: AuditHealth = field(default_factory=AuditHealth)
     minutes: Minutes = field(default_factory=dict)
+    # By destination; of the run before a restart, until there is one after it.
+    unsettled: Mapping[str, Unsettled] = field(default_factory=dict)
 
     def failed(self, problem: str) -> None:
         self.health = replace(self.health, problem=problem)
@@ -40,3 +43,8 @@ class AuditStatus:
         if behind_s < self.blind_after_s:
             return ""
         return f"the audit is {behind_s:,.0f} s behind: {self.health.problem or 'it hangs'}"
+
+
+def is_news(books: MinuteBooks, now_ms: int) -> bool:
+    """A minute is shown for an hour, and again for an hour when a loss of it is told."""
+    return books.minute_ms is None or max(books.minute_ms, books.told_at_ms) > now_ms - HOUR_MS

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from shared.event.record import KafkaPartition, Origin, Position, Ranges
+from shared.event.topics import STREAM_RETENTION_MS
 from shared.proof.balance import Balance, balanced
 from shared.proof.intervals import Offsets
 from shared.proof.log_buckets import LogBuckets
@@ -21,6 +22,9 @@ from shared.retry.attempt import Failed, Failure, Outcome, classify
 SLOT_S = 30
 SLOTS = 10
 WINDOW_MS = SLOTS * SLOT_S * 1000
+# Twice as long as streams are kept, and half as long as receipts: of events that were accepted
+# since then every receipt is there, so that one without any is not delivered.
+_TOLD_MS = 2 * STREAM_RETENTION_MS
 # Not tried, or not to be tried now, by no fault of the destination's.
 _PARKED = frozenset(
     failure.value for failure in Failure if classify(Failed(failure)).outcome is Outcome.PARK
@@ -93,15 +97,23 @@ class Progress:
     retrier: Lags = field(default_factory=Lags)
     # When the last receipt came, by our clock; 0 while none has.
     heard_at_ms: int = 0
-    # By Kafka partition of the stream: its outcomes, and where the log began when it was first
-    # looked at.
+    # By Kafka partition of the stream: its outcomes, and from where on events are counted.
     _outcomes: dict[KafkaPartition, tuple[int, OutcomeSets]] = field(default_factory=dict)
+    # Of which the lane's first receipt has come.
+    _told: set[KafkaPartition] = field(default_factory=set)
     _unconfirmed: UnconfirmedReceipts = field(default_factory=UnconfirmedReceipts)
 
     def take(self, receipt: Receipt, *, now_ms: int) -> None:
         """Enter one receipt; what it says of events is counted once, however often it comes."""
         assert receipt.destination_id == self.destination_id, "another destination's receipt"
         self.heard_at_ms = now_ms
+        if not receipt.is_retry and receipt.accepted_at_ms_min > now_ms - _TOLD_MS:
+            # Later ones may be of a replay, which says nothing of what lies between.
+            for topic, partition, first, _ in receipt.covered:
+                where = KafkaPartition(topic, partition)
+                if where not in self._told:
+                    self._told.add(where)
+                    self._count_from(where, first)
         if self._unconfirmed.admit(receipt):
             self._count(receipt)
         # Most of a long history: it tells nothing of the last minutes.
@@ -110,6 +122,10 @@ class Progress:
 
     def reached(self, position: Position) -> None:
         """Enter how far the lane and the retrier say they are."""
+        for where, offset in position.items():
+            # At 0 is also one that has not begun, wherever it will.
+            if offset and where in self._outcomes:
+                self._count_from(where, offset)
         for receipt in self._unconfirmed.reached(position):
             self._count(receipt)
 
@@ -119,9 +135,16 @@ class Progress:
         return not self._unconfirmed.offsets()
 
     def begin(self, log: Ranges) -> None:
-        """Look at the log for the first time: what it does not hold any more never counts."""
+        """Look at the log for the first time: what it held before counts if the lane owes it."""
         for where, (first, _) in log.items():
             self._outcomes_of(where, first)
+
+    def _count_from(self, where: KafkaPartition, offset: int) -> None:
+        """Count what the log does not hold any more, too: what was deleted unread is not well."""
+        begin, outcomes = self._outcomes_of(where)
+        if offset < begin == outcomes.base:
+            outcomes.base = offset
+            self._outcomes[where] = (offset, outcomes)
 
     def _count(self, receipt: Receipt) -> None:
         is_waiting = receipt.outcome is ReceiptOutcome.WAITING

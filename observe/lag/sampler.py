@@ -9,21 +9,19 @@ from dataclasses import dataclass, field, replace
 
 import structlog
 
-from observe.audit.status import AuditStatus
+from observe.audit.status import AuditStatus, is_news
 from observe.lag.live_books import LiveBooks, Values, open_books
 from observe.lag.progress import Lags, Progress, Rolling
 from observe.lag.verdict import stream_verdict
 from shared.config.configuration import Configuration
 from shared.config.destination import Destination
 from shared.event.record import Origin
-from shared.event.times import HOUR_MS, MINUTE_MS
+from shared.event.times import MINUTE_MS
 from shared.event.topics import ACKED, stream_of
 from shared.proof.acked import AckedRow
 from shared.proof.overview import (
     AuditHealth,
     DestinationView,
-    MinuteBooks,
-    MinuteState,
     Node,
     NodeLag,
     Overview,
@@ -31,6 +29,7 @@ from shared.proof.overview import (
     RemovedView,
     StreamVerdict,
     StreamView,
+    Unsettled,
     worst,
 )
 from shared.runtime.clock import now_ms
@@ -47,7 +46,6 @@ _SLOW_SAMPLE_S = 3.0
 _LEDGER_MS = MINUTE_MS
 _PACE_MS = MINUTE_MS
 _PAUSE_S = 2.0
-_NEWS_MS = HOUR_MS
 _NOTHING_READ = Overview(0, (), AuditHealth(), problem="nothing has been read yet")
 
 
@@ -208,7 +206,7 @@ class Sampler:
         minutes = tuple(
             minute
             for minute in self._audit.minutes.get(destination_id, ())
-            if _counts_now(minute, at_ms)
+            if is_news(minute, at_ms)
         )
         # A paused one has no lane that could give a sign.
         busy = 0 if destination.is_paused else balance.pending
@@ -229,6 +227,7 @@ class Sampler:
             silent_s=self._silent_s(destination_id, busy, progress.heard_at_ms, at_ms),
             waiting_by_cause=progress.waiting_by_cause(),
             minutes=minutes,
+            unsettled=self._audit.unsettled.get(destination_id, Unsettled()),
         )
         verdict, reason = stream_verdict(
             view,
@@ -244,12 +243,6 @@ class Sampler:
             return 0.0
         since_ms = self._busy_since_ms.setdefault(destination_id, at_ms)
         return max(0.0, (at_ms - max(since_ms, heard_at_ms)) / 1000)
-
-
-def _counts_now(books: MinuteBooks, at_ms: int) -> bool:
-    """A loss is news for an hour; what cannot be told stays so until it can."""
-    is_recent = books.minute_ms is None or books.minute_ms > at_ms - _NEWS_MS
-    return is_recent or books.state is MinuteState.CANNOT_TELL
 
 
 def node_lags(progress: Progress, stream: _Stream, at_ms: int) -> tuple[NodeLag, ...]:

@@ -1,6 +1,8 @@
 """Sums a destination up in one word for people, and a sentence that says why."""
 
-from shared.proof.overview import DestinationView, MinuteState, StreamVerdict
+from datetime import UTC, datetime
+
+from shared.proof.overview import DestinationView, StreamVerdict, Unsettled
 
 # A lane that has work and gives no sign for so long hangs; a busy one gives several a second.
 STALLED_AFTER_S = 4.0
@@ -23,10 +25,20 @@ def stream_verdict(
             StreamVerdict.STALLED,
             f"{pending:,} events are there and none has moved for {view.silent_s:.0f} s",
         )
-    blind = [minute for minute in view.minutes if minute.state is MinuteState.CANNOT_TELL]
-    if problem or blind:
-        return StreamVerdict.CANNOT_TELL, problem or blind[0].problem
+    if problem or view.unsettled.minute_count:
+        return StreamVerdict.CANNOT_TELL, problem or _in_words(view.unsettled)
     return _pace(view, is_paused=is_paused, slow_after_s=slow_after_s)
+
+
+def _in_words(unsettled: Unsettled) -> str:
+    """How many minutes cannot be told, since when, and why not."""
+    if unsettled.oldest_ms is None:
+        oldest = "events with a wild time"
+    else:
+        oldest = datetime.fromtimestamp(unsettled.oldest_ms / 1000, UTC).strftime("%F %H:%M UTC")
+    count = unsettled.minute_count
+    minutes = "1 minute is" if count == 1 else f"{count:,} minutes are"
+    return f"{minutes} not settled; {oldest}: {unsettled.problem}"
 
 
 def _pace(

@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from shared.event.times import DAY_MS
-from shared.event.topics import TopicSpec
+from shared.event.topics import SEGMENT_MS, TopicSpec
 
 Grade = Literal["good", "note", "unsafe"]
 Holder = Literal["nobody", "hifi", "somebody"]
 
 # Fewer copies than this survive no failure without loss or a pause.
 _REPLICAS_SAFE = 3
-# Settings of which more is fine; -1 is Kafka's word for "without end".
+# Settings of which more is fine (-1 is Kafka's word for "without end"), and of which less is.
 _AT_LEAST = frozenset({"retention.ms", "max.message.bytes"})
+_AT_MOST = frozenset({"segment.ms"})
 # What pyproject.toml asks for: tomllib, TaskGroup and asyncio.timeout came with it.
 PYTHON_SAFE = (3, 11)
 _GB = 10**9
@@ -161,6 +162,16 @@ def examine_topic(
     return [TopicFinding(state.name, grade, says, mend) for grade, says, mend in wrong]
 
 
+def examine_marks(dead: TopicState, marks: TopicState) -> Iterator[TopicFinding]:
+    """Whether each mark of a re-drive outlives its dead letter, which else is sent again twice."""
+    kept_ms, marked_ms = (int(each.settings.get("retention.ms", "-1")) for each in (dead, marks))
+    wanted_ms = kept_ms + int(dead.settings.get("segment.ms", SEGMENT_MS)) + DAY_MS
+    if marked_ms != -1 and (kept_ms == -1 or marked_ms < wanted_ms):
+        wanted = str(-1 if kept_ms == -1 else wanted_ms)
+        says = f"retention.ms is {marked_ms}: {dead.name} keeps letters for longer than their marks"
+        yield TopicFinding(marks.name, "unsafe", says, _alter(marks.name, "retention.ms", wanted))
+
+
 def _in_a_line(state: TopicState) -> str:
     settings = state.settings
     words = [
@@ -190,6 +201,8 @@ def _is_enough(setting: str, actual: str | None, wanted: str) -> bool:
         return False
     if setting in _AT_LEAST:
         return int(actual) == -1 or int(actual) >= int(wanted)
+    if setting in _AT_MOST:
+        return int(actual) <= int(wanted)
     return actual == wanted
 
 

@@ -48,8 +48,12 @@ DEAD_RETENTION_MS = 30 * DAY_MS
 # As long as dead letters, so that an audit can always explain one.
 RECEIPTS_RETENTION_MS = 30 * DAY_MS
 
-# The audit reads the ledger within minutes; as long as waiting events, to find out why it did not.
-ACKED_RETENTION_MS = 4 * DAY_MS
+# Kafka deletes whole segments, a week's by default: with segments of a day a dead letter is gone a
+# day after its month at the latest, and its mark, which is younger, a day later.
+SEGMENT_MS = DAY_MS
+REDRIVEN_RETENTION_MS = DEAD_RETENTION_MS + SEGMENT_MS + DAY_MS
+# Longer than what it names: events that Kafka deletes unread have their ids in the ledger.
+ACKED_RETENTION_MS = STREAM_RETENTION_MS + DAY_MS
 # A year, as audits of people go; a statement has a few hundred bytes.
 STATEMENTS_RETENTION_MS = 365 * DAY_MS
 
@@ -161,7 +165,7 @@ def fixed_specs(tiers: Sequence[str]) -> tuple[TopicSpec, ...]:
             TopicSpec(topic, RETRY_PARTITIONS, _outcome_log(RETRY_RETENTION_MS))
             for topic in retry_topics(tiers)
         ),
-        TopicSpec(DEAD, RETRY_PARTITIONS, _outcome_log(DEAD_RETENTION_MS)),
+        TopicSpec(DEAD, RETRY_PARTITIONS, {**_outcome_log(DEAD_RETENTION_MS), **_SEGMENTS}),
         TopicSpec(RECEIPTS, RETRY_PARTITIONS, _outcome_log(RECEIPTS_RETENTION_MS)),
         # Ids are half their size once compressed, and nobody waits for the broker to do it.
         TopicSpec(
@@ -193,15 +197,15 @@ def held_ms(tiers: Sequence[str], settings: Mapping[str, Mapping[str, str]]) -> 
     }
     if any(not 0 <= retention_ms < _FOR_EVER_MS for retention_ms, _ in kept_ms.values()):
         return None
-    waiting = {retry_topic(tier) for tier in tiers}
+    waiting = set(retry_topics(tiers))
     waits_ms = max((sum(kept_ms[name]) for name in kept_ms.keys() & waiting), default=0)
     rests_ms = max((sum(kept_ms[name]) for name in kept_ms.keys() - waiting), default=0)
     return waits_ms + rests_ms
 
 
 def redriven_spec() -> TopicSpec:
-    """Marks of dead letters that were sent again: one for each, and as long as they rest."""
-    kept = _log(DEAD_RETENTION_MS + DAY_MS)
+    """Marks of dead letters that were sent again: one for each, and longer than they rest."""
+    kept = {**_log(REDRIVEN_RETENTION_MS), **_SEGMENTS}
     return TopicSpec(REDRIVEN, 1, {**kept, "cleanup.policy": "compact,delete"})
 
 
@@ -218,6 +222,7 @@ def _outcome_log(retention_ms: int) -> Mapping[str, str]:
     return {**_log(retention_ms), "max.message.bytes": str(OUTCOME_BYTES_MAX)}
 
 
+_SEGMENTS: Mapping[str, str] = {"segment.ms": str(SEGMENT_MS)}
 _COMPACTED: Mapping[str, str] = {
     "cleanup.policy": "compact",
     "message.timestamp.type": "LogAppendTime",

@@ -86,6 +86,11 @@ class Offsets(msgspec.Struct, array_like=True):
         return start
 
     @property
+    def start(self) -> int:
+        """The lowest offset; 0 for the empty set."""
+        return self._starts[0] if self._starts else 0
+
+    @property
     def end(self) -> int:
         """One past the highest offset; 0 for the empty set."""
         return self._ends[-1] if self._ends else 0

@@ -112,6 +112,8 @@ class MinuteBooks:
     missing: tuple[Missing, ...] = ()
     # Why it cannot be told, for people; empty otherwise.
     problem: str = ""
+    # When the audit told first that something of it is lost; 0: nothing is.
+    told_at_ms: int = 0
 
     @property
     def key(self) -> tuple[str, int | None]:
@@ -126,6 +128,16 @@ class MinuteBooks:
     def lost_part(self) -> float:
         """Of what was acknowledged, from 0 to 1."""
         return self.lost_count / self.acked if self.acked else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Unsettled:
+    """Minutes of a destination that should be settled and are not; time alone settles none."""
+
+    minute_count: int = 0
+    # The oldest of them, and why it cannot be told; None of wild times.
+    oldest_ms: int | None = None
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +164,11 @@ class DestinationView:
     silent_s: float
     # Of those that wait for a retry: parked, throttled, breaker, retry.
     waiting_by_cause: Mapping[str, int]
-    # Newest first; `None` minutes (wild event times) last.
+    # Of the last hour, and those whose loss was told in it; newest first, `None` minutes (wild
+    # event times) last.
     minutes: tuple[MinuteBooks, ...] = ()
+    # However old.
+    unsettled: Unsettled = Unsettled()
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +207,8 @@ class AuditHealth:
     # How far the newest settled minute lies behind the one that should be settled by now.
     behind_s: float = 0.0
     problem: str = "the audit has not finished its first run"
+    # Records of the last day that it could not read, which prove nothing of any event.
+    unreadable_count: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,8 @@ class Case:
     at: str
     summary: str
     labels: dict[str, str]
+    # Where the description says it, too.
+    value: str = ""
 
 
 DESTINATION = {"destination": "orders/billing"}
@@ -75,6 +77,25 @@ CASES = [
         "12m",
         "It cannot be told whether orders/billing is complete",
         DESTINATION,
+        "1",
+    ),
+    Case(
+        "HifiCannotTell",
+        # A week of minutes, and Hifi is started anew in between.
+        {f"hifi_observe_blind_minutes{{{BILLING}}}": "10068x20 _ _ 10069x60"},
+        {f"hifi_observe_blind_minutes{{{BILLING}}}": "10068x10 0x60"},
+        "25m",
+        "It cannot be told whether orders/billing is complete",
+        DESTINATION,
+        "10069",
+    ),
+    Case(
+        "HifiUnreadableRecords",
+        {"hifi_observe_unreadable_records": "0 3x10"},
+        {"hifi_observe_unreadable_records": "0x10"},
+        "1m",
+        "3 records prove nothing: the audit could not read them",
+        {},
     ),
     Case(
         "HifiAuditBehind",
@@ -279,7 +300,7 @@ def test_promtool_agrees_with_every_case(tmp_path: Path) -> None:
             "exp_labels": {"severity": alert.severity, **case.labels},
             "exp_annotations": {
                 "summary": case.summary,
-                "description": alert.description,
+                "description": alert.description.replace("{{ $value }}", case.value),
                 "runbook": alert.runbook,
             },
         }

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from deploy.cli.books import NoBooksError, observed_books
 from deploy.cli.doctor import doctor
 from deploy.cli.printing import print_table
-from deploy.cli.status import status, verdict
+from deploy.cli.status import _as_json, _print, status, verdict
 from deploy.local.ports import pick_free
 from observe.books_page import BOOKS_PATH, BooksPage, BooksRow
 from shared.proof.balance import Balance
@@ -64,6 +64,17 @@ def free_ports(tmp_path: Path) -> dict[str, str]:
     return {"HIFI_UP_DATA": str(tmp_path / "data"), "HIFI_KAFKA": ""} | {
         f"HIFI_UP_{name}_PORT": str(port) for name, port in zip(names, ports, strict=True)
     }
+
+
+def test_what_the_audit_could_not_read_stands_below_the_books(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    said = "records of the last day could not be read, and prove nothing: 3 receipt"
+    page = BooksPage("k:1", now_ms(), "", [BooksRow("orders", "shop", balance())], said)
+    assert BooksPage.from_json(page.to_json()) == page
+    _print({}, page, "", kafka="k:1")
+    assert f"audit: {said}" in " ".join(capsys.readouterr().out.split())
+    assert _as_json({}, page, "")["audit"] == said
 
 
 def test_status_without_kafka_still_tells_of_the_services(tmp_path: Path) -> None:

@@ -192,7 +192,7 @@ def test_an_id_that_is_nowhere_is_unknown_only_when_nothing_can_be_on_its_way(
     assert answer.headers["retry-after"] == "1"
     assert refused(gateway, an_id(age_ms=3_600_000)) == (404, "unknown_receipt")
     asked = len(kept.asked)
-    assert refused(gateway, an_id(age_ms=6 * DAY_MS)) == (404, "unknown_receipt")
+    assert refused(gateway, an_id(age_ms=7 * DAY_MS + 1_000)) == (404, "unknown_receipt")
     assert refused(gateway, an_id(age_ms=-DAY_MS)) == (404, "unknown_receipt")
     assert len(kept.asked) == asked, "nothing was read for what cannot be there"
 

@@ -3,8 +3,9 @@
 import msgspec
 import pytest
 
-from observe.audit.books import AuditBooks, AuditFinding, World
+from observe.audit.books import AuditBooks, World
 from observe.audit.evidence import Claim, Evidence
+from observe.audit.findings import AuditFinding
 from observe.audit.minutes import DEAD, PASSED, WRITTEN, Ledger, Rules
 from shared.event.record import KafkaPartition
 from shared.event.topics import ACKED, RECEIPTS, stream_topic
@@ -71,7 +72,7 @@ def test_every_deleted_event_is_found_in_its_minute_and_at_its_node(
     nodes = set()
     for finding in findings:
         minute = WILD if finding.books.minute_ms is None else finding.books.minute_ms
-        for loss in finding.losses:
+        for loss in (loss for span in finding.losses for loss in span.events()):
             found.setdefault(minute, set()).add(names[loss.partition, loss.offset])
             nodes.add(loss.node)
     assert found == seed.missing_by_minute()

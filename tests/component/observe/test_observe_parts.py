@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,16 +14,20 @@ from deploy.cli.events.reconcile import id_of
 from deploy.cli.events.verify import distrust, read_ids
 from observe.audit.books import AuditBooks, Closed
 from observe.audit.evidence import Claim, life
-from observe.audit.memory import Memory
+from observe.audit.memory import Memory, Stated
 from observe.audit.minutes import Ledger, Outcomes
 from observe.audit.signing import PUBLIC, Signer, is_signed
-from observe.audit.status import AuditStatus
+from observe.audit.status import AuditStatus, is_news
+from observe.metrics import ObserveMetrics
+from shared import metric_names as names
 from shared.event.record import KafkaPartition
+from shared.event.times import DAY_MS, HOUR_MS
 from shared.proof.intervals import Offsets
 from shared.proof.merkle import merkle_root
-from shared.proof.overview import MinuteBooks, MinuteState, Missing, Node
-from shared.proof.statement import NO_PREVIOUS, Counts, SignedStatement, Statement
+from shared.proof.overview import MinuteBooks, MinuteState, Missing, Node, Unsettled
+from shared.proof.statement import NO_PREVIOUS, SignedStatement, Statement
 from shared.runtime.setup_error import SetupError, UsageError
+from tests.support.console_fixtures import overview
 from tests.support.samples import layers_of
 
 TOPIC, TO = "hifi.stream.orders", "orders/shop"
@@ -69,7 +74,7 @@ def test_what_was_remembered_is_remembered_after_a_restart(tmp_path: Path) -> No
             first_outcome={(TO, KafkaPartition(TOPIC, 1)): 0},
         ),
         read={("ledger", "hifi.acked", 0): 77},
-        stated={(TOPIC, M0): replace(a_statement(), destinations={"shop": Counts(1, 0, 1, {})})},
+        stated={(TOPIC, M0): Stated(1, 3, 3, "ab", "cd")},
         chain={TOPIC: "cd"},
         log_ids={(TOPIC, M0): ["x"]},
     )
@@ -104,6 +109,36 @@ def test_a_memory_that_cannot_be_read_as_a_whole_is_none(
     (file,) = tmp_path.iterdir()
     file.write_bytes(change(file.read_bytes()))
     assert Memory.load(tmp_path) == Memory()
+
+
+def test_a_memory_that_was_cut_anywhere_or_is_all_zeros_is_none(tmp_path: Path) -> None:
+    ledger = Ledger()
+    ledger.enter(Claim(TOPIC, 1, M0, 0, 9, M0 + 5, (0, 3, 4)))
+    Memory(books=AuditBooks(ledgers={TOPIC: ledger}), chain={TOPIC: "cd"}).save(tmp_path)
+    (file,) = tmp_path.iterdir()
+    whole = file.read_bytes()
+    for cut in (*(whole[:length] for length in range(len(whole))), bytes(len(whole))):
+        file.write_bytes(cut)
+        assert Memory.load(tmp_path) == Memory()
+
+
+def test_a_memory_of_before_statements_were_kept_small_is_read(tmp_path: Path) -> None:
+    """As it was written: whole statements, and nothing of what is settled for one destination."""
+    minute = {"acked": {1: [[0], [9]]}, "overwritten": [], "accepted_at_ms": 5, "ledger": {}}
+    ledger = {"minutes": {M0: minute}, "claimed": {1: [[0], [9]]}, "from_log": {}}
+    others: dict[str, Any] = {"outcomes": {}, "closed": {}, "done": {}, "first_outcome": {}}
+    old = {
+        "books": {"ledgers": {TOPIC: ledger}, **others},
+        "read": {},
+        "stated": {(TOPIC, M0): a_statement()},
+        "chain": {TOPIC: "cd"},
+        "log_ids": {},
+    }
+    (tmp_path / "audit.msgpack").write_bytes(msgspec.msgpack.encode(old))
+    memory = Memory.load(tmp_path)
+    assert memory.books.acked(TOPIC, M0) == 9
+    assert memory.stated == {(TOPIC, M0): Stated(1, 2, 2, a_statement().root)}
+    assert memory.chain == {TOPIC: "cd"}
 
 
 def test_an_audit_that_hangs_blinds_and_one_that_is_off_does_not() -> None:
@@ -177,3 +212,28 @@ def test_a_minutes_books_are_plain_json() -> None:
     assert found["missing"][0] == {
         "event_id": "a", "node": "kafka", "topic": TOPIC, "partition": 0, "offset": 7,
     }  # fmt: skip
+
+
+def test_what_is_not_settled_and_what_cannot_be_read_have_figures() -> None:
+    shown = overview()
+    view = shown.streams[0].destinations[0]
+    blind = replace(view, minutes=(), unsettled=Unsettled(10_068, M0, "its lane stands still"))
+    stream = replace(shown.streams[0], destinations=(blind,))
+    audit = replace(shown.audit, unreadable_count=7)
+    metrics = ObserveMetrics()
+    metrics.show(replace(shown, streams=(stream,), audit=audit))
+    value = metrics.registry.get_sample_value
+    labels = {"destination": view.destination_id}
+    assert value(names.OBSERVE_BLIND_MINUTES.name, labels) == 10_068
+    assert value(names.OBSERVE_UNREADABLE_RECORDS.name) == 7
+
+
+def test_a_loss_is_news_for_an_hour_after_it_was_told_however_old_its_minute_is() -> None:
+    books = MinuteBooks("orders", TO, M0, MinuteState.LOSING, 1, 0, 0, 0, 0, {Node.KAFKA: 1})
+    told_at_ms = M0 + 8 * DAY_MS
+    told = replace(books, told_at_ms=told_at_ms)
+    assert [is_news(told, told_at_ms + later) for later in (0, HOUR_MS - 1, HOUR_MS)] == [
+        True, True, False,
+    ]  # fmt: skip
+    assert not is_news(books, told_at_ms)
+    assert is_news(replace(books, minute_ms=None), told_at_ms)

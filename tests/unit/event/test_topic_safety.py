@@ -15,12 +15,13 @@ from shared.event.topic_safety import (
     examine_disk,
     examine_elr,
     examine_jars,
+    examine_marks,
     examine_port,
     examine_python,
     examine_topic,
     is_safe,
 )
-from shared.event.topics import CONFIG, RECEIPTS, fixed_specs, stream_spec
+from shared.event.topics import CONFIG, DEAD, RECEIPTS, REDRIVEN, fixed_specs, stream_spec
 
 STREAM = stream_spec("demo")
 FIXED = {spec.name: spec for spec in fixed_specs(["30s"])}
@@ -252,3 +253,43 @@ def test_notes_are_safe_and_one_unsafe_finding_is_not() -> None:
     assert is_safe([])
     assert is_safe([good, note])
     assert not is_safe([good, note, TopicFinding("c", "unsafe", "z")])
+
+
+def a_state(name: str, **changed: str) -> TopicState:
+    named = {setting.replace("_", "."): value for setting, value in changed.items()}
+    spec = FIXED[name]
+    return TopicState(name, spec.partition_count, 1, 1, {**spec.settings, **named})
+
+
+@pytest.mark.parametrize("name", [DEAD, REDRIVEN])
+def test_segments_of_before_they_were_short_are_told(name: str) -> None:
+    week = a_state(name, segment_ms=str(7 * DAY_MS))
+    (found,) = examine_topic(FIXED[name], week, copies=ONE)
+    assert (found.grade, found.says) == (
+        "unsafe", "segment.ms is 604800000 and should be 86400000",
+    )  # fmt: skip
+    assert found.mend.endswith(f"--topic {name} --add-config segment.ms=86400000")
+    hour = a_state(name, segment_ms=str(DAY_MS // 24))
+    assert [one.grade for one in examine_topic(FIXED[name], hour, copies=ONE)] == ["good"]
+
+
+@pytest.mark.parametrize(
+    ("dead_days", "mark_days", "wanted"),
+    [(30, 32, None), (30, -1, None), (-1, -1, None), (30, 31, 32), (90, 32, 92), (-1, 32, -1)],
+)
+def test_who_keeps_letters_for_longer_must_keep_marks_for_longer(
+    dead_days: int, mark_days: int, wanted: int | None
+) -> None:
+    def kept(days: int | None) -> str:
+        return str(days * DAY_MS if days and days > 0 else -1)
+
+    found = list(
+        examine_marks(
+            a_state(DEAD, retention_ms=kept(dead_days)),
+            a_state(REDRIVEN, retention_ms=kept(mark_days)),
+        )
+    )
+    assert len(found) == (wanted is not None)
+    for one in found:
+        assert (one.subject, one.grade) == (REDRIVEN, "unsafe")
+        assert one.mend.endswith(f"--add-config retention.ms={kept(wanted)}")

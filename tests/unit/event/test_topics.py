@@ -95,12 +95,12 @@ SPECS = [
     ("hifi.retry.slow", 2, "delete", 4),
     ("hifi.dead", 2, "delete", 30),
     ("hifi.receipts", 2, "delete", 30),
-    ("hifi.acked", 2, "delete", 4),
+    ("hifi.acked", 2, "delete", 8),
     ("hifi.minutes", 1, "delete", 30),
     ("hifi.statements", 1, "delete", 365),
     ("hifi.config", 1, "compact", None),
     ("hifi.state", 1, "compact", None),
-    ("hifi.redriven", 1, "compact,delete", 31),
+    ("hifi.redriven", 1, "compact,delete", 32),
     ("hifi.probe", 12, "delete", 0),
 ]
 
@@ -150,3 +150,21 @@ def test_a_name_is_held_until_the_last_of_its_events_must_be_gone() -> None:
 def test_a_name_is_held_for_ever_where_its_events_are(retention_ms: str) -> None:
     kept = {"hifi.stream.orders": {"retention.ms": retention_ms, "segment.ms": "1"}}
     assert topics.held_ms(["30s"], kept) is None
+
+
+def test_a_mark_outlives_its_letter_whatever_segments_they_are_in() -> None:
+    """Kafka, "retention.ms": what is deleted is a whole segment, when its newest record is too old.
+
+    So a letter rests as long as the youngest one of its segment, and a mark at least as long as it
+    is said to; it is written after the letter. Kafka looks each 5 minutes, a day is room enough.
+    """
+    by_name = {spec.name: spec.settings for spec in topics.fixed_specs(["30s"])}
+    dead, marks = by_name[topics.DEAD], by_name[topics.REDRIVEN]
+    letter_rests_ms = int(dead["retention.ms"]) + int(dead["segment.ms"])
+    assert int(marks["retention.ms"]) >= letter_rests_ms + DAY_MS
+    # Where segments last longer than that, marks that count for nothing are read for longer.
+    assert int(marks["segment.ms"]) <= DAY_MS
+
+
+def test_the_ledger_names_what_kafka_deletes_unread() -> None:
+    assert topics.ACKED_RETENTION_MS > topics.STREAM_RETENTION_MS

@@ -10,13 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from observe.audit.books import CLOSED_KEPT_MS, AuditBooks, AuditFinding, World
+from observe.audit.books import CLOSED_KEPT_MS, AuditBooks, World
 from observe.audit.evidence import Claim, Evidence, life
+from observe.audit.findings import AuditFinding
 from observe.audit.minutes import DEAD, PASSED, WRITTEN, Outcomes, Rules
 from shared.event.record import KafkaPartition
+from shared.event.times import HOUR_MS
 from shared.proof.acked import WILD
 from shared.proof.intervals import Offsets
-from shared.proof.overview import MinuteState, Node
+from shared.proof.overview import MinuteState, Node, Unsettled
 from tests.support.samples import layers_of
 
 TOPIC, TO = "hifi.stream.orders", "orders/shop"
@@ -52,7 +54,7 @@ def evidence(
 def lost(findings: Sequence[AuditFinding]) -> dict[Node, set[int]]:
     found: dict[Node, set[int]] = {}
     for finding in findings:
-        for loss in finding.losses:
+        for loss in (loss for span in finding.losses for loss in span.events()):
             found.setdefault(loss.node, set()).add(loss.offset)
     return found
 
@@ -271,16 +273,53 @@ def test_a_closed_minute_is_forgotten_and_a_late_event_finds_its_counts() -> Non
     assert books.closed == {}
 
 
-def test_a_minute_with_a_loss_or_a_wait_stays_open_for_a_day() -> None:
+def test_a_loss_keeps_a_minute_open_for_a_day_after_it_was_told_a_wait_until_it_ends() -> None:
     books = AuditBooks()
     books.take(evidence([claim(M0, 0, 2), claim(M1, 2, 4)], waiting=[(2, 4)],
                         records={WRITTEN: [(2, 4)]}))  # fmt: skip
     here = world(4, end=4)
     books.close(books.judge(here, AT_ONCE, {}), here, AT_ONCE)
     assert set(books.ledgers[TOPIC].minutes) == {M0, M1}
-    later = replace(here, now_ms=M1 + CLOSED_KEPT_MS + 1)
+    later = replace(here, now_ms=NOW + CLOSED_KEPT_MS)
+    (loss, _) = books.judge(later, AT_ONCE, {})
+    assert loss.books.told_at_ms == NOW
     books.close(books.judge(later, AT_ONCE, {}), later, AT_ONCE)
+    assert set(books.ledgers[TOPIC].minutes) == {M0, M1}
+    later = replace(here, now_ms=NOW + CLOSED_KEPT_MS + 1)
+    books.close(books.judge(later, AT_ONCE, {}), later, AT_ONCE)
+    assert set(books.ledgers[TOPIC].minutes) == {M1}
+    books.take(evidence(delivered=[(2, 4)]))
+    much_later = replace(here, now_ms=NOW + 100 * CLOSED_KEPT_MS)
+    books.close(books.judge(much_later, AT_ONCE, {}), much_later, AT_ONCE)
     assert books.ledgers[TOPIC].minutes == {}
+
+
+def test_what_nobody_came_to_is_counted_however_old_and_listed_for_an_hour() -> None:
+    books = AuditBooks()
+    books.take(evidence([claim(M0 + n * 60_000, n, n + 1, row=n) for n in range(6)]))
+    young = world(0, now=M0 + HOUR_MS - 1, end=6)
+    assert len(books.judge(young, AT_ONCE, {})) == 6
+    told = "its lane has not come to 1 of its events"
+    assert books.unsettled == {TO: Unsettled(6, M0, told)}
+    old = replace(young, now_ms=young.now_ms + 100 * CLOSED_KEPT_MS)
+    # The oldest says why; of the others the same was said when they were young.
+    assert [one.books.minute_ms for one in books.judge(old, AT_ONCE, {})] == [M0]
+    assert books.unsettled == {TO: Unsettled(6, M0, told)}
+    # What the lane comes to is judged again, and so is what the log loses at either end.
+    assert len(books.judge(replace(old, positions={TO: {WHERE: 3}}), AT_ONCE, {})) == 4
+    assert len(books.judge(replace(old, log={WHERE: (2, 6)}), AT_ONCE, {})) == 3
+    assert len(books.judge(replace(old, log={WHERE: (0, 5)}), AT_ONCE, {})) == 6
+
+
+def test_a_destination_that_began_late_is_not_owed_what_nobody_came_to() -> None:
+    books = AuditBooks()
+    books.take(evidence([claim(M0, 0, 4), claim(M1, 4, 8)]))
+    late = replace(world(0, end=8), late=frozenset({TO}))
+    assert [one.books.acked for one in books.judge(late, AT_ONCE, {})] == [0, 0]
+    books.take(evidence(delivered=[(3, 4)]))
+    late = replace(late, positions={TO: {WHERE: 4}})
+    assert [one.books.acked for one in books.judge(late, AT_ONCE, {})] == [1, 4]
+    assert books.unsettled[TO].minute_count == 1
 
 
 def test_a_stream_that_nobody_wants_closes_by_itself() -> None:

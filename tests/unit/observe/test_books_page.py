@@ -49,5 +49,6 @@ def test_each_destination_has_a_row_and_so_has_a_stream_without_one() -> None:
             BooksRow("alone", None, Balance(acked=7, pending=7)),
             BooksRow("orders", "shop", view.balance),
         ],
+        "the audit has not finished its first run",
     )
     assert BooksPage.from_json(page.to_json()) == page

@@ -59,11 +59,13 @@ def test_parts_merge_to_the_whole() -> None:
             one.take_sheet(a_receipt(WAITING, 3, 9).to_json())
             one.take_record("dead", headers(half))
             one.take_record("dead", headers(7))
+            one.take_sheet(b"torn")
         merged.merge(msgspec.msgpack.decode(msgspec.msgpack.encode(part), type=Evidence))
     assert merged.claims == whole.claims
     assert merged.outcomes == whole.outcomes
     assert list(merged.records["dead", "orders/shop", TOPIC, 0]) == [(0, 2), (7, 8), (7, 8)]
     assert merged.records == whole.records
+    assert merged.unreadable == whole.unreadable == {"receipt": 2}
 
 
 def test_what_is_said_after_a_re_drive_is_known_as_that() -> None:
@@ -79,7 +81,7 @@ def test_what_is_said_after_a_re_drive_is_known_as_that() -> None:
 def test_a_torn_receipt_spoils_no_other_on_its_sheet() -> None:
     evidence = Evidence()
     evidence.take_sheet(b"{\n" + a_receipt(WAITING, 0, 5).to_json())
-    assert evidence.unreadable == 1
+    assert evidence.unreadable == {"receipt": 1}
     assert evidence.outcomes == {("orders/shop", "waiting", TOPIC, 0): Offsets.of([(0, 5)])}
 
 
@@ -89,7 +91,7 @@ def test_what_cannot_be_read_is_counted_and_proves_nothing() -> None:
     evidence.take_sheet(b"no")
     evidence.take_record("dead", headers(3)[:3])
     evidence.take_record("dead", (*headers(3)[:3], (ORIGIN_OFFSET, b"x")))
-    assert evidence == Evidence(unreadable=4)
+    assert evidence == Evidence(unreadable={"ledger": 1, "receipt": 1, "dead": 2})
 
 
 @given(spans, spans, spans)

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from observe.lag.progress import SLOT_S, SLOTS, WINDOW_MS, Progress, Rolling, cause_of
 from shared.event.record import KafkaPartition
+from shared.event.times import DAY_MS
 from shared.proof.balance import Balance
 from shared.proof.overview import Quantiles
 from shared.proof.receipt import Receipt, ReceiptOutcome
@@ -120,12 +121,41 @@ def test_what_is_delivered_is_kept_as_a_count() -> None:
 def test_a_log_that_begins_later_is_counted_from_there() -> None:
     progress = Progress("orders/shop")
     progress.begin({WHERE: (1_000, 1_000)})
-    progress.take(a_receipt(DELIVERED, 0, 10), now_ms=0)
-    progress.take(a_receipt(DELIVERED, 990, 1_010), now_ms=0)
+    # Of so long ago that receipts of others may be deleted.
+    progress.take(a_receipt(DELIVERED, 0, 10), now_ms=14 * DAY_MS)
+    progress.take(a_receipt(DELIVERED, 990, 1_010), now_ms=14 * DAY_MS)
     balance = progress.balance({WHERE: (1_000, 1_020)})
     assert (balance.acked, balance.delivered, balance.pending) == (20, 10, 10)
     assert list(progress.oldest_open({WHERE: (1_000, 1_020)})) == [(TOPIC, 0, 1_010)]
     assert list(progress.oldest_open({WHERE: (1_000, 1_010)})) == []
+
+
+def test_what_kafka_deleted_before_its_lane_came_to_it_is_unaccounted() -> None:
+    """Whoever counts anew, as `hifi status` does, finds a log that begins behind the lane."""
+    log = {WHERE: (1_000, 1_020)}
+    still = Progress("orders/shop")
+    still.begin(log)
+    still.reached({WHERE: 900, KafkaPartition("hifi.retry.30s", 0): 5})
+    assert still.balance(log) == Balance(120, 0, 0, 0, 20, 100)
+    # It is so when the lane has moved past, too.
+    moved = Progress("orders/shop")
+    moved.begin(log)
+    moved.take(a_receipt(DELIVERED, 880, 900), now_ms=0)
+    moved.take(a_receipt(DELIVERED, 1_000, 1_010), now_ms=0)
+    moved.reached({WHERE: 1_010})
+    assert moved.balance(log) == Balance(140, 30, 0, 0, 10, 100)
+    # And what is counted once stays so, whoever tells of something older.
+    moved.take(replace(a_receipt(DELIVERED, 1, 2), is_retry=True), now_ms=0)
+    moved.take(a_receipt(DELIVERED, 10, 20), now_ms=0)
+    assert moved.balance(log) == Balance(140, 30, 0, 0, 10, 100)
+
+
+def test_one_that_has_not_begun_owes_nothing_that_was_deleted_before() -> None:
+    log = {WHERE: (1_000, 1_020)}
+    new = Progress("orders/shop")
+    new.begin(log)
+    new.reached({WHERE: 0})
+    assert new.balance(log) == Balance(20, 0, 0, 0, 20, 0)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from shared.proof.overview import (
     Node,
     Quantiles,
     StreamVerdict,
+    Unsettled,
 )
 from tests.support.console_fixtures import destination_view
 from tests.support.samples import log_buckets
@@ -54,6 +55,7 @@ def a_view(
         destination_view("s", "d", at_ms=0),
         balance=BALANCE, backlog_events=8, silent_s=silent_s, oldest_age_s=age_s,
         since_accepted=lag, minutes=tuple(minutes),
+        unsettled=Unsettled(12, 0, BLIND.problem) if BLIND in minutes else Unsettled(),
     )  # fmt: skip
 
 
@@ -87,3 +89,18 @@ def test_the_worst_that_holds_decides(  # noqa: PLR0917 - a table
     assert found is verdict
     assert why in reason
     assert bool(reason) == (verdict is not StreamVerdict.OK)
+
+
+@pytest.mark.parametrize(
+    ("unsettled", "words"),
+    [
+        (Unsettled(1, 0, "why"), "1 minute is not settled; 1970-01-01 00:00 UTC: why"),
+        (
+            Unsettled(2_000, None, "why"),
+            "2,000 minutes are not settled; events with a wild time: why",
+        ),
+    ],
+)
+def test_what_is_not_settled_is_told_however_old_it_is(unsettled: Unsettled, words: str) -> None:
+    view = replace(a_view(0.0, None, None, []), unsettled=unsettled)
+    assert stream_verdict(view, slow_after_s=30) == (StreamVerdict.CANNOT_TELL, words)

@@ -1,0 +1,110 @@
+"""Sums up what was found of one minute at one destination: its books, and what is missing."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from observe.audit.minutes import LedgerMinute, Rules
+from shared.event.topics import stream_of, stream_topic
+from shared.proof.acked import WILD
+from shared.proof.overview import MinuteBooks, MinuteState, Missing, Node, Unsettled
+
+
+class LostSpan(NamedTuple):
+    """Lost offsets [first, end) of a Kafka partition: a day of them is as small as one."""
+
+    node: Node
+    topic: str
+    partition: int
+    first: int
+    end: int
+
+    def events(self) -> Iterator[Missing]:
+        """One by one; their ids are not known yet."""
+        for offset in range(self.first, self.end):
+            yield Missing("", self.node, self.topic, self.partition, offset)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFinding:
+    """The books of a minute of one destination, and what is missing."""
+
+    books: MinuteBooks
+    losses: tuple[LostSpan, ...] = ()
+
+
+class ToJudge(NamedTuple):
+    """An open minute, and a destination that it is not settled for."""
+
+    topic: str
+    minute_ms: int
+    minute: LedgerMinute
+    destination: str
+    # Nothing of it is known to be passed, to have any outcome, or to be out of the log.
+    is_untouched: bool
+
+
+def one_more(known: Unsettled) -> Unsettled:
+    return Unsettled(known.minute_count + 1, known.oldest_ms, known.problem)
+
+
+def is_ended(books: MinuteBooks, old_ms: int) -> bool:
+    """Whether nothing more can become of a minute's events at a destination."""
+    if books.state is MinuteState.COMPLETE:
+        return not books.waiting
+    is_told = books.delivered + books.dead + books.lost_count == books.acked
+    is_old = books.minute_ms is not None and max(books.minute_ms, books.told_at_ms) < old_ms
+    return books.state is MinuteState.LOSING and is_told and is_old
+
+
+def by_minute(shown: Iterable[MinuteBooks]) -> dict[tuple[str, int], list[MinuteBooks]]:
+    """The books of all destinations, by topic and minute."""
+    books_of: dict[tuple[str, int], list[MinuteBooks]] = {}
+    for books in shown:
+        minute_ms = WILD if books.minute_ms is None else books.minute_ms
+        books_of.setdefault((stream_topic(books.stream), minute_ms), []).append(books)
+    return books_of
+
+
+def books_of(
+    one: ToJudge, sums: Mapping[str, int], losses: Sequence[LostSpan], rules: Rules, now_ms: int
+) -> MinuteBooks:
+    minute = one.minute
+    due_ms = minute.quiet_since_ms(one.minute_ms) + rules.settle_ms
+    unsure = sums["pending"] + sums["suspected"]
+    problem = ""
+    if losses:
+        state = MinuteState.LOSING
+    elif now_ms < due_ms or (unsure and now_ms < due_ms + rules.blind_ms):
+        state = MinuteState.OPEN
+    elif unsure:
+        state = MinuteState.CANNOT_TELL
+        problem = (
+            f"its lane has not come to {sums['pending']:,} of its events"
+            if sums["pending"]
+            else f"there is no certain word yet of {unsure:,} of its events"
+        )
+    else:
+        state = MinuteState.COMPLETE
+    if losses:
+        minute.told.setdefault(one.destination, now_ms)
+    else:
+        minute.told.pop(one.destination, None)
+    lost: Counter[Node] = Counter()
+    for loss in losses:
+        lost[loss.node] += loss.end - loss.first
+    return MinuteBooks(
+        stream=stream_of(one.topic),
+        destination_id=one.destination,
+        minute_ms=one.minute_ms if one.minute_ms >= 0 else None,
+        state=state,
+        acked=sums["acked"],
+        delivered=sums["delivered"],
+        waiting=sums["waiting"],
+        dead=sums["dead"],
+        pending=sums["pending"],
+        lost=dict(lost),
+        problem=problem,
+        told_at_ms=minute.told.get(one.destination, 0),
+    )
