@@ -4,7 +4,7 @@ import msgspec
 from msgspec import Struct
 
 from shared.proof.balance import Balance
-from shared.proof.overview import Overview
+from shared.proof.overview import Overview, StreamVerdict
 
 BOOKS_PATH = "/books"
 
@@ -15,6 +15,9 @@ class BooksRow(Struct, frozen=True):
     stream: str
     destination: str | None
     balance: Balance
+    # None where nobody has judged; and why it is not OK.
+    verdict: StreamVerdict | None = None
+    reason: str = ""
 
 
 class BooksPage(Struct, frozen=True):
@@ -39,7 +42,10 @@ def books_page(overview: Overview, *, kafka: str) -> BooksPage:
     """What the sampler last knew."""
     rows = []
     for stream in overview.streams:
-        rows += [BooksRow(stream.name, to.name, to.balance) for to in stream.destinations]
+        rows += [
+            BooksRow(stream.name, to.name, to.balance, to.verdict, to.reason)
+            for to in stream.destinations
+        ]
         if not stream.destinations:
             rows.append(unwanted(stream.name, stream.acked))
     return BooksPage(kafka, overview.at_ms, overview.problem, rows)

@@ -227,8 +227,8 @@ def overview(*, at_ms: int | None = None, unaccounted: int = 0) -> Overview:
     return Overview(
         at_ms=at_ms,
         streams=(
-            StreamView("orders", word, lake.reason, 812.5, quantiles(140), (billing, lake)),
-            StreamView("players", StreamVerdict.OK, "", 55.0, quantiles(90), (stats,)),
+            StreamView("orders", word, lake.reason, 812.5, quantiles(140), (billing, lake), 10_004),
+            StreamView("players", StreamVerdict.OK, "", 55.0, quantiles(90), (stats,), 10_004),
         ),
         audit=AuditHealth(last_run_ms=at_ms - 20_000, last_run_took_s=1.2, problem=""),
     )

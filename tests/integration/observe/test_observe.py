@@ -102,7 +102,7 @@ def test_a_lane_that_hangs_shows_while_it_hangs(hifi: RunningHifi) -> None:
         assert not destination.accepted
         assert destination.wait_for(lambda: len(destination.accepted) == 1, timeout_s=PATIENCE_S)
     wait_until(
-        lambda: figure(hifi, "hifi_observe_verdict", verdict="STALLED", **labels) == 0,
+        lambda: figure(hifi, "hifi_observe_verdict", verdict="STALLED", **labels) is None,
         what="the lane moves again",
     )
 

@@ -21,7 +21,7 @@ def test_each_destination_has_a_row_and_so_has_a_stream_without_one() -> None:
         "trouble",
         [
             BooksRow("alone", None, Balance(acked=7, pending=7)),
-            BooksRow("orders", "shop", view.balance),
+            BooksRow("orders", "shop", view.balance, StreamVerdict.OK, ""),
         ],
     )
     assert BooksPage.from_json(page.to_json()) == page
