@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from gateway.callers import Caller
 from gateway.control.requests import (
     Admin,
+    AgeText,
     ControlPlane,
     JsonObject,
     PathName,
@@ -78,6 +79,8 @@ class AnyLetterQuery(LetterQuery):
 class NewestQuery(_Filter):
     stream: list[str] = []
     limit: Annotated[int, Field(ge=1, le=COUNT_MAX)] = _COUNT_DEFAULT
+    # The `next` of the page before: those that died earlier.
+    before: AgeText | None = None
 
 
 class RedriveOrder(_Filter):
@@ -117,6 +120,7 @@ class NewestLetters(BaseModel):
     matching: int
     redrivable: int
     redrivable_streams: list[str]
+    next: str | None
     is_complete: bool
 
 
@@ -171,14 +175,18 @@ async def show_newest_dead_letters(
     """The newest first, with how many match in all: what to look at before a re-drive."""
     wanted = query.wanted(sees=_sees(caller, plane, query.stream, orphans=False))
     async with plane.letters_turn:
-        surveyed = await plane.dead_letters.survey(wanted, newest_max=query.limit)
-    counts = surveyed.counts
+        # One more than is shown tells whether there is a next page.
+        surveyed = await plane.dead_letters.survey(
+            wanted, newest_max=query.limit + 1, before=query.before
+        )
+    counts, shown = surveyed.counts, surveyed.newest[: query.limit]
     return as_json(
         {
-            "dead_letters": [_shown(letter, surveyed.marked) for letter in surveyed.newest],
+            "dead_letters": [_shown(letter, surveyed.marked) for letter in shown],
             "matching": counts.count + counts.already + counts.malformed,
             "redrivable": counts.count,
             "redrivable_streams": sorted(surveyed.streams),
+            "next": str(shown[-1].age) if len(surveyed.newest) > len(shown) else None,
             "is_complete": counts.next is None,
         }
     )

@@ -19,6 +19,7 @@ from gateway.control.transactions import only_writer
 from shared.event.record import KafkaPartition
 from shared.event.topics import DEAD, OUTCOME_BYTES_MAX, REDRIVEN, redriven_spec
 from shared.retry.dead_letter import (
+    Age,
     DeadLetterFilter,
     Letter,
     Place,
@@ -39,7 +40,7 @@ SCAN_MAX = 50_000
 _SURVEY_S_MAX = 8.0
 # A re-drive answers before the 30 s after which clients commonly give up.
 REDRIVE_S_MAX = 20.0
-_AGE = attrgetter("dead_at_ms", "place")
+_AGE = attrgetter("age")
 # Letters of one transaction: enough that its cost of some 20 ms (measured) is shared by many.
 _CHUNK = 100
 
@@ -166,7 +167,12 @@ class DeadLetterStore(Protocol):
     ) -> tuple[DeadLetterPage, AbstractSet[Place]]: ...
 
     async def survey(
-        self, wanted: DeadLetterFilter, *, count_max: int | None = None, newest_max: int = 0
+        self,
+        wanted: DeadLetterFilter,
+        *,
+        count_max: int | None = None,
+        newest_max: int = 0,
+        before: Age | None = None,
     ) -> Survey: ...
 
     async def redrive(
@@ -190,9 +196,17 @@ class KafkaDeadLetters:
             return page, await letters.redriven()
 
     async def survey(
-        self, wanted: DeadLetterFilter, *, count_max: int | None = None, newest_max: int = 0
+        self,
+        wanted: DeadLetterFilter,
+        *,
+        count_max: int | None = None,
+        newest_max: int = 0,
+        before: Age | None = None,
     ) -> Survey:
-        """Count what a re-drive would send, and keep the newest letters; this changes nothing."""
+        """Count what a re-drive would send, and keep the newest letters; this changes nothing.
+
+        `before`: of all that are counted, those that are older than this are kept.
+        """
         until_s = time.monotonic() + _SURVEY_S_MAX
         counts, newest, streams = Redriven(), list[Letter](), set[str]()
         async with open_dead_letters(self._bootstrap_servers) as letters:
@@ -208,7 +222,8 @@ class KafkaDeadLetters:
                         streams.add(letter.stream)
                     if counts.count == count_max:
                         return Survey(counts, tuple(newest), marked, streams)
-                newest = heapq.nlargest(newest_max, [*newest, *page.letters], key=_AGE)
+                older = (each for each in page.letters if before is None or each.age < before)
+                newest = heapq.nlargest(newest_max, [*newest, *older], key=_AGE)
                 if time.monotonic() > until_s:
                     counts.next = page.next
                     break
