@@ -221,3 +221,8 @@ def test_a_broken_signature_is_wrong_and_no_error(header: str) -> None:
 def test_signing_keys_are_kept_only_for_keys_that_sign() -> None:
     assert secret_from(TEXT, signs=True).signing_key == signing_key_of(TEXT)
     assert secret_from(TEXT, signs=False).signing_key == ""
+
+
+def test_a_scope_that_there_is_not_is_named_as_it_was_written() -> None:
+    with pytest.raises(ConfigError, match=r"^scopes\.0: 'banana' should be 'write'"):
+        ApiKey.of({**json.loads(KEY.to_json()), "scopes": ["banana"]})
