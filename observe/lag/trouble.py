@@ -42,19 +42,18 @@ def trouble_of(
         return None
     if verdict is StreamVerdict.REJECTING:
         ended = view.lately.delivered + view.lately.refused
-        counted = f"{view.lately.refused:,} of {ended:,} refused in 5 min"
+        share = f"{view.lately.refused:,} of {ended:,} refused in 5 min"
     else:
         owed = view.lately.delivered + view.backlog_events
-        counted = f"{view.lately.delivered:,} of {owed:,} delivered in 5 min"
-    return Finding(verdict, counted + said, _cause(view))
+        share = f"{view.lately.delivered:,} of {owed:,} delivered in 5 min"
+    return Finding(verdict, share + said, _cause(view))
 
 
 def _halted(
     view: DestinationView, to: Destination, heard: FlowRecord | None, *, said: str
 ) -> Finding | None:
     """Whether a person, or what it kept answering, has stopped it."""
-    one = view.backlog_events == 1
-    backlog = f"{view.backlog_events:,} {'event waits' if one else 'events wait'}"
+    backlog = counted(view.backlog_events, "waits", "wait")
     if to.is_disabled:
         reason = "a person has disabled it: its events become dead letters"
         return Finding(StreamVerdict.DISABLED, reason, "disabled")
@@ -88,7 +87,8 @@ def _verdict(
         if is_hopeless and verdict is not None:
             return verdict
     # Minutes that ended badly say nothing any more once something was taken.
-    counts = lately if not latest.total and (is_failing or flow is None) else latest
+    is_well_again = flow is not None and not is_failing and flow.last_ok_at_ms > 0
+    counts = latest if latest.total or is_well_again else lately
     bad = {
         StreamVerdict.FAILING: counts.failed,
         StreamVerdict.REJECTING: counts.refused,
@@ -121,6 +121,11 @@ def _said(flow: Flow | None, answer: LastAnswer | None) -> str:
     when = f"since {_clock(since_ms)}" if since_ms else f"at {_clock(answer.at_ms)}"
     text = answer.text[:_TEXT_CHARS_MAX]
     return f"; {words_of(answer.reason)} {when}" + (f": {text}" if text else "")
+
+
+def counted(number: int, one: str, many: str) -> str:
+    """So many events, and what they do."""
+    return f"1 event {one}" if number == 1 else f"{number:,} events {many}"
 
 
 def words_of(reason: str) -> str:

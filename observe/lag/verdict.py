@@ -1,6 +1,6 @@
 """Sums a destination up in one word for people, and a sentence that says why."""
 
-from observe.lag.trouble import heard_of, trouble_of
+from observe.lag.trouble import counted, heard_of, trouble_of
 from shared.config.destination import Destination
 from shared.flow.flow_record import FlowRecord
 from shared.proof.overview import DestinationView, Finding, Lately, MinuteState, StreamVerdict
@@ -32,7 +32,7 @@ def stream_verdict(
     lost = sum(minute.lost_count for minute in view.minutes)
     if lost:
         nodes = sorted({node.value for minute in view.minutes for node in minute.lost})
-        reason = f"{lost:,} events were lost in the last hour, at {' and '.join(nodes)}"
+        reason = f"{counted(lost, 'was', 'were')} lost in the last hour, at {' and '.join(nodes)}"
         return Finding(StreamVerdict.LOSING, reason)
     if problem:
         return Finding(StreamVerdict.CANNOT_TELL, problem)
@@ -40,7 +40,7 @@ def stream_verdict(
     answer_s = record.flow.concurrency.mean_ms / 1000 if record else 0.0
     patience_s = _REST_S + to.timeout_s if trouble else 2 * min(answer_s, to.timeout_s)
     if view.silent_s >= STALLED_AFTER_S + patience_s:
-        reason = f"{view.balance.pending:,} events are there and none has moved"
+        reason = f"{counted(view.balance.pending, 'is', 'are')} there and none has moved"
         return Finding(StreamVerdict.STALLED, f"{reason} for {view.silent_s:.0f} s")
     if trouble is not None:
         return trouble
@@ -66,7 +66,7 @@ def _pace(
         cause, why = "not_tried_yet", "; a person has said to try it now, and no event has come yet"
     if view.oldest_age_s is not None and view.oldest_age_s >= slow_after_s:
         waiting = view.balance.waiting
-        what = f"{waiting:,} wait for a retry, " if waiting else ""
+        what = f"{waiting:,} {'waits' if waiting == 1 else 'wait'} for a retry, " if waiting else ""
         reason = f"{what}the oldest event is {view.oldest_age_s:,.0f} s old{why}"
         return Finding(StreamVerdict.SLOW, reason, cause)
     p95_s = view.since_accepted.p95_ms / 1000 if view.since_accepted else 0.0
