@@ -234,6 +234,17 @@ def overview(*, at_ms: int | None = None, unaccounted: int = 0) -> Overview:
     )
 
 
+def every_verdict() -> Overview:
+    """A stream with a destination in each state that there is."""
+    one = overview().streams[0].destinations[0]
+    views = tuple(
+        replace(one, name=verdict.name.lower(), verdict=verdict, reason="why it is so")
+        for verdict in StreamVerdict
+    )
+    stream = StreamView("orders", StreamVerdict.LOSING, "", 1.0, quantiles(90), views, 10_004)
+    return replace(overview(), streams=(stream,))
+
+
 def destination_view(
     stream: str, name: str, *, at_ms: int, slow: float = 1.0, lost: int = 0
 ) -> DestinationView:
