@@ -13,7 +13,7 @@ import secrets
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from shared.config.destination import Destination
@@ -95,7 +95,7 @@ class Held:
         """What others should hear of, if anything: each piece of news is given out once."""
         if not self.record.is_to_publish(now_ms=self.now_ms):
             return None
-        self._record = replace(self.record, published_at_ms=self.now_ms)
+        self._record = self.record.published(now_ms=self.now_ms)
         return self._record
 
 
@@ -181,7 +181,8 @@ class Permits:
             self._tell(held)
             yield held
             # Asked here, as an event that comes alone would pay for another look at the file.
-            self._news = held.to_publish() or self._news
+            # If anything is told, it is what is known in the end.
+            self._news = held.to_publish() or (self._news and held.record)
             until_s = time.monotonic() + self.calm_s
             is_well = is_calm(held.flow, self.limits, now_ms=held.now_ms)
             self._calm_until_s = until_s if is_well else 0.0

@@ -49,7 +49,12 @@ async def _run(settings: ObserveSettings, console: ConsoleSettings) -> None:
         is_on=settings.is_audit_on,
     )
     sampler = Sampler(
-        kafka, lambda: feed.configuration, audit_status, settings.slow_after_s, metrics.show
+        kafka,
+        lambda: feed.configuration,
+        lambda: states.flows,
+        audit_status,
+        settings.slow_after_s,
+        metrics.show,
     )
     metrics.serve(
         host=settings.metrics_host,

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from shared.proof.balance import Balance
-from shared.proof.overview import Overview, RemovedView
+from shared.proof.overview import Overview, RemovedView, StreamVerdict
 
 BOOKS_PATH = "/books"
 
@@ -17,6 +17,9 @@ class BooksRow(Struct, frozen=True):
     stream: str
     destination: str | None
     balance: Balance
+    # None where nobody has judged; and why it is not OK.
+    verdict: StreamVerdict | None = None
+    reason: str = ""
     # 0: it is there.
     removed_at_ms: int = 0
 
@@ -45,7 +48,10 @@ def books_page(overview: Overview, *, kafka: str) -> BooksPage:
     """What the sampler last knew."""
     rows = []
     for stream in overview.streams:
-        rows += [BooksRow(stream.name, to.name, to.balance) for to in stream.destinations]
+        rows += [
+            BooksRow(stream.name, to.name, to.balance, to.verdict, to.reason)
+            for to in stream.destinations
+        ]
         if not stream.destinations:
             rows.append(unwanted(stream.name, stream.acked, overview.removed))
     rows += map(removed_row, overview.removed)
@@ -60,4 +66,4 @@ def unwanted(stream: str, acked: int, removed: Iterable[RemovedView]) -> BooksRo
 
 
 def removed_row(gone: RemovedView) -> BooksRow:
-    return BooksRow(gone.stream, gone.name, gone.balance, gone.removed_at_ms)
+    return BooksRow(gone.stream, gone.name, gone.balance, removed_at_ms=gone.removed_at_ms)

@@ -1,6 +1,6 @@
 """Turns the overview into metrics, which Prometheus and the alerts see."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from observe.lag.time_shares import time_shares
 from shared import metric_names as m
@@ -9,7 +9,6 @@ from shared.proof.overview import (
     Node,
     Overview,
     Quantiles,
-    StreamVerdict,
 )
 from shared.runtime.metrics import Metrics
 
@@ -25,6 +24,11 @@ _CAUSES = ("parked", "throttled", "breaker", "retry")
 class ObserveMetrics(Metrics):
     """Shows each overview. What is not known has no value, rather than one that looks well."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        # Destination, verdict and cause, as they are shown now.
+        self._verdicts: set[tuple[str, str, str]] = set()
+
     def show(self, overview: Overview) -> None:
         self.gauge(m.OBSERVE_UP).set(int(not overview.problem))
         self.gauge(m.OBSERVE_AUDIT_BEHIND_SECONDS).set(overview.audit.behind_s)
@@ -33,6 +37,7 @@ class ObserveMetrics(Metrics):
         # Streams and destinations that are gone leave no figures behind.
         for metric in _LAGS:
             self.gauge(metric).clear()
+        self._show_verdicts(overview.destinations)
         for stream in overview.streams:
             self.gauge(m.OBSERVE_EVENTS_PER_SECOND).labels(stream.name).set(stream.events_per_s)
             for quantile, seconds in _quantiles(stream.ingest):
@@ -42,11 +47,17 @@ class ObserveMetrics(Metrics):
                 self._show_lags(destination)
                 self._show_minutes(destination)
 
+    def _show_verdicts(self, views: Sequence[DestinationView]) -> None:
+        """Changed in place: one that goes on must be there whenever it is looked at."""
+        verdicts = {(view.destination_id, view.verdict.value, view.cause) for view in views}
+        for gone in self._verdicts - verdicts:
+            self.gauge(m.OBSERVE_VERDICT).remove(*gone)
+        for shown in verdicts:
+            self.gauge(m.OBSERVE_VERDICT).labels(*shown).set(1)
+        self._verdicts = verdicts
+
     def _show_books(self, view: DestinationView) -> None:
         name = view.destination_id
-        for verdict in StreamVerdict:
-            is_it = int(view.verdict is verdict)
-            self.gauge(m.OBSERVE_VERDICT).labels(name, verdict.value).set(is_it)
         self.gauge(m.OBSERVE_BACKLOG_EVENTS).labels(name).set(view.backlog_events)
         self.gauge(m.OBSERVE_BACKLOG_BYTES).labels(name).set(view.backlog_bytes)
         self.gauge(m.OBSERVE_OLDEST_AGE_SECONDS).labels(name).set(view.oldest_age_s or 0.0)

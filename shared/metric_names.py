@@ -176,8 +176,9 @@ OBSERVE_UP = Metric(
 )
 OBSERVE_VERDICT = Metric(
     "hifi_observe_verdict",
-    "1 for the one verdict that holds of a destination, 0 for the others.",
-    labels=("destination", "verdict"),
+    "1 for the one verdict that holds of a destination, with its cause in a word (status_503,"
+    " connect_refused); nothing for the others.",
+    labels=("destination", "verdict", "cause"),
 )
 OBSERVE_LAG_SECONDS = Metric(
     "hifi_observe_lag_seconds",

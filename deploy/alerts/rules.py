@@ -10,6 +10,7 @@ from typing import Literal
 from shared import metric_names as m
 from shared.event.topics import STREAM_RETENTION_MS
 from shared.flow.failing import WARN_AT
+from shared.proof.overview import StreamVerdict
 from shared.retry.attempt import Failure
 
 Severity = Literal["page", "ticket"]
@@ -50,6 +51,21 @@ class Alert:
     @property
     def runbook(self) -> str:
         return f"docs/runbooks/{self.name}.md"
+
+
+def _judged(
+    name: str, verdicts: tuple[StreamVerdict, ...], description: str, *, for_: str = "0s"
+) -> Alert:
+    """An alert of a verdict, in the words that console and command line have for it."""
+    words = "|".join(verdict.value for verdict in verdicts)
+    metric = f'{m.OBSERVE_VERDICT.name}{{verdict=~"{words}"}}'
+    # Of the same verdict the cause may change, and the alert is to go on.
+    expr = f"max by (destination, verdict) ({metric}) > 0"
+    matchers = "{destination=%q,verdict=%q}"
+    query = f'printf "{m.OBSERVE_VERDICT.name}{matchers}" $labels.destination $labels.verdict'
+    cause = f'{{{{ with {query} | query }}}}: {{{{ . | first | label "cause" }}}}{{{{ end }}}}'
+    summary = "{{ $labels.destination }} is {{ $labels.verdict }}" + cause
+    return Alert(name, "ticket", expr, summary, description, for_)
 
 
 def _lag_burn() -> str:
@@ -171,19 +187,36 @@ FLOW: tuple[Alert, ...] = (
         "That is over half of what the log keeps. What is not delivered by its end is lost: mend"
         " the destination, or raise retention.ms of its stream's topic now.",
     ),
-    Alert(
-        "HifiDestinationDown",
-        "ticket",
-        f'max by (destination) ({m.OBSERVE_WAITING_EVENTS.name}{{cause="breaker"}}) > 0',
-        "{{ $labels.destination }} takes nothing: its breaker is open",
-        "Its events wait and are not charged an attempt. Whoever runs it should know.",
+    _judged(
+        "HifiDestinationFailing",
+        (StreamVerdict.FAILING,),
+        "It is down, answers 5xx or not at all. Its events wait, and those that its breaker keeps"
+        " back are not charged an attempt. Whoever runs it should know.",
         for_="5m",
     ),
-    Alert(
+    _judged(
+        "HifiDestinationRejecting",
+        (StreamVerdict.REJECTING,),
+        "It answers 4xx to at least half of what it gets, and what it refuses goes to dead letters"
+        " at once: most often a key or an address is wrong.",
+        for_="1m",
+    ),
+    _judged(
+        "HifiDestinationThrottled",
+        (StreamVerdict.THROTTLED,),
+        "It asks for less than comes, so that events wait. If that goes on they get older and"
+        " older: ask its owner for a higher limit.",
+        for_="15m",
+    ),
+    _judged(
+        "HifiDestinationSlow",
+        (StreamVerdict.SLOW,),
+        f"Its events come over {LAG_S_MAX} s late. The console shows which node takes the time.",
+        for_="15m",
+    ),
+    _judged(
         "HifiDestinationHeld",
-        "ticket",
-        f'max by (destination, state) ({m.DELIVERY_FLOW_STATE.name}{{state=~"held|disabled"}}) > 0',
-        "{{ $labels.destination }} is {{ $labels.state }}",
+        (StreamVerdict.HELD, StreamVerdict.DISABLED),
         "It refuses everything, is gone, or has failed for days. Held events wait, those of a"
         " disabled one go to dead letters; a person has to look.",
     ),

@@ -9,13 +9,20 @@ from rich.text import Text
 
 from deploy.cli import options
 from deploy.cli.books import COUNTS, NoBooksError, counted_books, observed_books
-from deploy.cli.printing import Cell, out, print_json, print_table, talk
+from deploy.cli.printing import (
+    Cell,
+    harmless,
+    out,
+    print_json,
+    print_table,
+    talk,
+    verdict_text,
+)
 from deploy.local.services import services_of
 from deploy.local.stack_settings import StackSettings
 from observe.books_page import BooksPage, BooksRow
 from observe.console.parts import wording
 from shared.event.topics import CONFIG, RECEIPTS
-from shared.proof.balance import Balance
 from shared.runtime.kafka.config_topic import read_config
 from shared.runtime.kafka.topic_admin import topic_admin
 from shared.runtime.setup_error import OperatorError, SetupError
@@ -27,7 +34,7 @@ def status(
     kafka: options.Kafka = options.KAFKA_DEFAULT,
     as_json: options.AsJson = False,
 ) -> None:
-    """Show which services are up, and what became of every event that was acknowledged.
+    """Show which services are up, how each destination is, and what became of every event.
 
     acked = delivered + on their way + waiting for a retry + dead + unaccounted.
 
@@ -48,20 +55,6 @@ def status(
     if problem:
         talk.print(f"hifi: {problem}", style="red")
         raise typer.Exit(1)
-
-
-def verdict(balance: Balance, *, destination: str | None) -> tuple[str, str]:
-    """What the books come to, in words, and in which style; the worst thing first."""
-    verdicts = (
-        (balance.unaccounted > 0, "UNACCOUNTED", "bold red"),
-        (balance.acked == 0, "nothing sent yet", "dim"),
-        (destination is None, "no destination", "yellow"),
-        (balance.waiting > 0, "waiting for a retry", "yellow"),
-        (balance.pending > 0, "on their way", "cyan"),
-        (balance.dead > 0, "settled, some dead", "yellow"),
-        (True, "all delivered", "green"),
-    )
-    return next((words, style) for holds, words, style in verdicts if holds)
 
 
 async def _books(kafka: str, observe_metrics_port: int) -> tuple[BooksPage, str]:
@@ -93,7 +86,8 @@ def _as_json(services: dict[str, bool], page: BooksPage | None, note: str) -> An
                 "destination": row.destination,
                 "removed_at_ms": row.removed_at_ms,
                 **asdict(row.balance),
-                "verdict": verdict(row.balance, destination=row.destination)[0],
+                "verdict": row.verdict.value if row.verdict else None,
+                "reason": row.reason,
             }
             for row in page.rows
         ],
@@ -117,17 +111,21 @@ def _print(services: dict[str, bool], page: BooksPage | None, note: str, *, kafk
         [_cells(row) for row in page.rows],
         numbers=len(COUNTS),
     )
-    counted = f"counted from Kafka, as {note}" if note else "counted by observe"
+    for row in page.rows:
+        if row.reason:
+            out.print(f"\n{row.stream}/{row.destination}: {harmless(row.reason)}", style="yellow")
+    counted = (
+        f"counted from Kafka, and judged by nobody, as {note}" if note else "counted by observe"
+    )
     out.print(f"\nas of {wording.clock(page.at_ms)} UTC, {counted}", style="dim")
     if page.audit:
         out.print(f"audit: {page.audit}", style="yellow")
 
 
 def _cells(row: BooksRow) -> list[Cell]:
-    words, style = verdict(row.balance, destination=row.destination)
     return [
         row.stream,
         f"{row.destination or '-'}{' (removed)' if row.removed_at_ms else ''}",
-        Text(words, style),
+        verdict_text(row.verdict.value) if row.verdict else "-",
         *(f"{getattr(row.balance, name):,}" for name in COUNTS),
     ]

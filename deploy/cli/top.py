@@ -13,23 +13,16 @@ from rich.text import Text
 
 from deploy.cli import options
 from deploy.cli.books import COUNTS
-from deploy.cli.printing import harmless, out, print_json
+from deploy.cli.printing import harmless, out, print_json, verdict_text
 from observe.console.parts import wording
 from shared.event.times import MINUTE_MS, minute_of
-from shared.proof.overview import MinuteState, Node, StreamVerdict
+from shared.proof.overview import MinuteState, Node
 from shared.runtime.setup_error import UsageError
 
 # The sampler makes a new overview every second.
 _STEP_S = 1.0
 # Loopback answers in a few ms; a busy machine in a second.
 _TIMEOUT_S = 5.0
-_STYLES = {
-    StreamVerdict.OK.value: "green",
-    StreamVerdict.SLOW.value: "yellow",
-    StreamVerdict.CANNOT_TELL.value: "bold white on grey35",
-    StreamVerdict.STALLED.value: "bold red",
-    StreamVerdict.LOSING.value: "bold white on red",
-}
 # Colours of the bar; each node's letter stands in it, so that no colour is needed to read it.
 _NODES = {
     Node.GATEWAY.value: ("g", "blue"),
@@ -109,8 +102,7 @@ def top(
 def screen(overview: Mapping[str, Any], *, width: int) -> Group:
     """The overview as a person sees it, on so many columns."""
     verdict = overview["verdict"]
-    head = Text("  ")
-    head.append(f" {verdict} ", style=_STYLES[verdict])
+    head = Text("  ").append_text(verdict_text(f" {verdict} "))
     head.append(f"  {harmless(overview['headline'])}", style="bold")
     head.append(f"  {wording.clock(overview['at_ms'])} UTC", style="dim")
     troubles = [
@@ -189,7 +181,7 @@ def _cells(row: dict[str, Any], *, longest_ms: float, now_ms: int) -> list[Text]
     p95_s = row["since_accepted"] and row["since_accepted"]["p95_ms"] / 1000
     return [
         Text(harmless(row["destination_id"])),
-        Text(row["verdict"], style=_STYLES[row["verdict"]]),
+        verdict_text(row["verdict"]),
         _bar(row, longest_ms),
         Text(wording.duration(p95_s)),
         Text(wording.duration(row["oldest_age_s"])),

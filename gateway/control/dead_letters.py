@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from gateway.callers import Caller
 from gateway.control.requests import (
     Admin,
+    AgeText,
     ControlPlane,
     JsonObject,
     PathName,
@@ -78,6 +79,8 @@ class AnyLetterQuery(LetterQuery):
 class NewestQuery(_Filter):
     stream: list[str] = []
     limit: Annotated[int, Field(ge=1, le=COUNT_MAX)] = _COUNT_DEFAULT
+    # The `next` of the page before: those that died earlier.
+    before: AgeText | None = None
 
 
 class RedriveOrder(_Filter):
@@ -117,6 +120,7 @@ class NewestLetters(BaseModel):
     matching: int
     redrivable: int
     redrivable_streams: list[str]
+    next: str | None
     is_complete: bool
 
 
@@ -176,19 +180,23 @@ async def show_newest_dead_letters(
     sees = _sees(caller, plane, query.stream, orphans=False)
     live = plane.configuration.streams
     async with plane.letters_turns.of(caller.tenant):
-        surveyed = await plane.dead_letters.survey(query.wanted(sees=sees), newest_max=query.limit)
+        # One more than is shown tells whether there is a next page.
+        surveyed = await plane.dead_letters.survey(
+            query.wanted(sees=sees), newest_max=query.limit + 1, before=query.before
+        )
         redrivable, streams = surveyed.counts.count, surveyed.streams & live.keys()
         if streams != surveyed.streams:
             # Of a stream that was removed nothing is sent again.
             wanted = query.wanted(sees=lambda stream: stream in live and sees(stream))
             redrivable = (await plane.dead_letters.survey(wanted)).counts.count if streams else 0
-    counts = surveyed.counts
+    counts, shown = surveyed.counts, surveyed.newest[: query.limit]
     return as_json(
         {
-            "dead_letters": [_shown(letter, surveyed.marked) for letter in surveyed.newest],
+            "dead_letters": [_shown(letter, surveyed.marked) for letter in shown],
             "matching": counts.count + counts.already + counts.malformed,
             "redrivable": redrivable,
             "redrivable_streams": sorted(streams),
+            "next": str(shown[-1].age) if len(surveyed.newest) > len(shown) else None,
             "is_complete": counts.next is None,
         }
     )

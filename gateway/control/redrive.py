@@ -20,6 +20,7 @@ from gateway.control.transactions import only_writer
 from shared.event.record import KafkaPartition
 from shared.event.topics import DEAD, OUTCOME_BYTES_MAX, REDRIVEN
 from shared.retry.dead_letter import (
+    Age,
     DeadLetterFilter,
     Letter,
     Place,
@@ -45,7 +46,7 @@ _SURVEY_S_MAX = 8.0
 REDRIVE_S_MAX = 20.0
 # Of marks: 4 KiB, so that few of them lie far from others.
 _PIECE_BITS = 32_768
-_AGE = attrgetter("dead_at_ms", "place")
+_AGE = attrgetter("age")
 # Letters of one transaction: enough that its cost of some 20 ms (measured) is shared by many.
 _CHUNK = 100
 
@@ -250,7 +251,12 @@ class DeadLetterStore(Protocol):
     ) -> tuple[DeadLetterPage, AbstractSet[Place]]: ...
 
     async def survey(
-        self, wanted: DeadLetterFilter, *, count_max: int | None = None, newest_max: int = 0
+        self,
+        wanted: DeadLetterFilter,
+        *,
+        count_max: int | None = None,
+        newest_max: int = 0,
+        before: Age | None = None,
     ) -> Survey: ...
 
     async def redrive(
@@ -284,9 +290,17 @@ class KafkaDeadLetters:
             return page, self._marks.among(page.letters)
 
     async def survey(
-        self, wanted: DeadLetterFilter, *, count_max: int | None = None, newest_max: int = 0
+        self,
+        wanted: DeadLetterFilter,
+        *,
+        count_max: int | None = None,
+        newest_max: int = 0,
+        before: Age | None = None,
     ) -> Survey:
-        """Count what a re-drive would send, and keep the newest letters; this changes nothing."""
+        """Count what a re-drive would send, and keep the newest letters; this changes nothing.
+
+        `before`: of all that are counted, those that are older than this are kept.
+        """
         until_s = time.monotonic() + _SURVEY_S_MAX
         counts, newest, streams = Redriven(), list[Letter](), set[str]()
         async with open_dead_letters(self._bootstrap_servers) as letters:
@@ -302,7 +316,8 @@ class KafkaDeadLetters:
                         streams.add(letter.stream)
                     if counts.count == count_max:
                         return Survey(counts, tuple(newest), self._marks.among(newest), streams)
-                newest = heapq.nlargest(newest_max, [*newest, *page.letters], key=_AGE)
+                older = (each for each in page.letters if before is None or each.age < before)
+                newest = heapq.nlargest(newest_max, [*newest, *older], key=_AGE)
                 if time.monotonic() > until_s:
                     counts.next = page.next
                     break

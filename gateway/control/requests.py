@@ -30,7 +30,7 @@ from shared.config.access import Scope
 from shared.config.configuration import Configuration
 from shared.config.model import ConfigError, ConfigObject
 from shared.event.topics import NAME_PATTERN
-from shared.retry.dead_letter import Place
+from shared.retry.dead_letter import Age, Place
 from shared.runtime.clock import now_ms
 from shared.runtime.resolver import Resolver
 from shared.runtime.secret_box import SecretBox
@@ -67,6 +67,11 @@ PlaceText: TypeAlias = Annotated[
     Place,
     PlainValidator(lambda text: Place.of(str(text))),
     WithJsonSchema({"type": "string", "pattern": "^[0-9]{1,18}:[0-9]{1,18}$"}),
+]
+AgeText: TypeAlias = Annotated[
+    Age,
+    PlainValidator(lambda text: Age.of(str(text))),
+    WithJsonSchema({"type": "string", "pattern": "^[0-9]{1,18}:[0-9]{1,18}:[0-9]{1,18}$"}),
 ]
 # Under which a route names the problems that only it can answer with.
 PROBLEMS_MEMBER = "x-problems"

@@ -10,7 +10,7 @@ from shared.config.destination import Destination
 from shared.runtime.control_client import ControlClient
 
 _SETTING = "HIFI_OBSERVE_CONSOLE_GATEWAY"
-# Dead letters: as many as somebody reads; the filters find the others.
+# Dead letters: as many as somebody reads at a time.
 ROWS_MAX = 100
 # By what they can be picked, and how that is called.
 FILTERS = {"stream": "Stream", "destination": "Destination", "reason": "Reason", "id": "Event id"}
@@ -28,6 +28,8 @@ class Letters(
     redrivable: int = 0
     # The streams of what can be re-driven.
     redrivable_streams: tuple[str, ...] = ()
+    # What to ask for, for the page after this one.
+    next: str | None = None
     # False: not all dead letters could be read in the time there is.
     is_whole: bool = True
 
@@ -38,9 +40,15 @@ class ControlSession:
     def __init__(self, gateway: str, api_key: str) -> None:
         self._client = ControlClient(gateway, api_key, setting=_SETTING)
 
-    async def letters(self, filters: Mapping[str, str], *, streams: Collection[str]) -> Letters:
-        """The newest dead letters of some streams; of all that the key may see if none is named."""
+    async def letters(
+        self, filters: Mapping[str, str], *, streams: Collection[str], before: str = ""
+    ) -> Letters:
+        """The newest dead letters of some streams; of all that the key may see if none is named.
+
+        `before`: the `next` of the page before.
+        """
         asked = {**filters, "stream": list(streams), "limit": str(ROWS_MAX)}
+        asked |= {"before": before} if before else {}
         page = await self._call("GET", "dead-letters:newest", query=asked)
         return msgspec.convert(page, Letters)
 

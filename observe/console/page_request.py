@@ -97,7 +97,8 @@ class PageRequest:
         if self.viewer.tenant is None and not stream:
             # Nobody has signed in: the gateway says which streams are everybody's.
             streams = []
-        return await self.control.letters(self.filters, streams=streams)
+        before = self.field("before")
+        return await self.control.letters(self.filters, streams=streams, before=before)
 
     async def wait_until(self, is_seen: Callable[[PageContext], bool]) -> None:
         """Wait for our own feed, so that the next page shows a change."""

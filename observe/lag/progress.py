@@ -7,6 +7,7 @@ follows what is open or dead, not what has ever been.
 from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import assert_never
 
 from shared.event.record import KafkaPartition, Origin, Position, Ranges
 from shared.event.topics import STREAM_RETENTION_MS
@@ -14,9 +15,16 @@ from shared.proof.balance import Balance, balanced
 from shared.proof.intervals import Offsets
 from shared.proof.log_buckets import LogBuckets
 from shared.proof.outcome_sets import OutcomeSets
+from shared.proof.overview import Lately
 from shared.proof.receipt import Receipt, ReceiptOutcome
 from shared.proof.unconfirmed import UnconfirmedReceipts
-from shared.retry.attempt import Failed, Failure, Outcome, classify
+from shared.retry.attempt import Failed, Failure, Outcome, WebhookDirective, classify
+from shared.retry.decision import (
+    DEADLINE_PASSED,
+    DESTINATION_REFUSED_RETRY,
+    FILTERED,
+    RETRIES_EXHAUSTED,
+)
 
 # Five minutes smooth out micro-batches and still forget an incident within a coffee.
 SLOT_S = 30
@@ -25,6 +33,17 @@ WINDOW_MS = SLOTS * SLOT_S * 1000
 # Twice as long as streams are kept, and half as long as receipts: of events that were accepted
 # since then every receipt is there, so that one without any is not delivered.
 _TOLD_MS = 2 * STREAM_RETENTION_MS
+# So finely are outcomes told apart by when they came.
+_STEP_MS = 10_000
+# Given up at once because of what the destination, or the way to it, asks for.
+_REFUSED = frozenset(
+    {DESTINATION_REFUSED_RETRY, Failure.POLICY_BLOCKED.value, Failure.REQUEST_UNBUILDABLE.value}
+    | {f"asked_{directive.value}" for directive in WebhookDirective}
+)
+# Not the destination's doing, but its owner can mend it and nobody else.
+_OWNERS_FAULTS = frozenset(
+    {Failure.SECRET_UNAVAILABLE.value, Failure.TOKEN_UNAVAILABLE.value, Failure.INTERNAL.value}
+)
 # Not tried, or not to be tried now, by no fault of the destination's.
 _PARKED = frozenset(
     failure.value for failure in Failure if classify(Failed(failure)).outcome is Outcome.PARK
@@ -67,6 +86,52 @@ class Rolling:
         return total
 
 
+def fate_of(receipt: Receipt) -> str:
+    """What a receipt says of its destination, as a member of `Lately`; nothing if it says none."""
+    reason = receipt.reason
+    match receipt.outcome:
+        case ReceiptOutcome.DELIVERED:
+            return "" if reason == FILTERED else "delivered"
+        case ReceiptOutcome.DEAD:
+            if reason.startswith("status_") or reason in _REFUSED:
+                return "refused"
+            return "failed" if reason in {RETRIES_EXHAUSTED, DEADLINE_PASSED} else ""
+        case ReceiptOutcome.WAITING:
+            cause = cause_of(reason)
+            if cause == "throttled":
+                return cause
+            return "" if cause == "parked" and reason not in _OWNERS_FAULTS else "failed"
+        case _:
+            assert_never(receipt.outcome)
+
+
+@dataclass(slots=True)
+class Recent:
+    """How many events came to what, of the last WINDOW_MS."""
+
+    _steps: dict[int, Counter[str]] = field(default_factory=dict)
+
+    def add(self, receipt: Receipt) -> None:
+        fate = fate_of(receipt)
+        if fate:
+            step = receipt.ended_at_ms // _STEP_MS
+            self._steps.setdefault(step, Counter())[fate] += receipt.event_count
+
+    def read(self, *, now_ms: int, span_ms: int = WINDOW_MS) -> Lately:
+        """Of the last `span_ms`; what is older than the window is forgotten."""
+        newest = now_ms // _STEP_MS
+        self._steps = {
+            step: counts
+            for step, counts in self._steps.items()
+            if step > newest - WINDOW_MS // _STEP_MS
+        }
+        total: Counter[str] = Counter()
+        for step, counts in self._steps.items():
+            if step > newest - span_ms // _STEP_MS:
+                total += counts
+        return Lately(**total)
+
+
 @dataclass(slots=True)
 class Lags:
     """How late events went through one node, of the last minutes."""
@@ -95,6 +160,7 @@ class Progress:
     destination_id: str
     delivery: Lags = field(default_factory=Lags)
     retrier: Lags = field(default_factory=Lags)
+    recent: Recent = field(default_factory=Recent)
     # When the last receipt came, by our clock; 0 while none has.
     heard_at_ms: int = 0
     # By Kafka partition of the stream: its outcomes, and from where on events are counted.
@@ -119,6 +185,7 @@ class Progress:
         # Most of a long history: it tells nothing of the last minutes.
         if receipt.ended_at_ms > now_ms - WINDOW_MS:
             (self.retrier if receipt.is_retry else self.delivery).take(receipt)
+            self.recent.add(receipt)
 
     def reached(self, position: Position) -> None:
         """Enter how far the lane and the retrier say they are."""

@@ -4,7 +4,7 @@ Independent of Spark: a lane that hangs shows because the log grows and its rece
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import structlog
@@ -12,12 +12,14 @@ import structlog
 from observe.audit.status import AuditStatus, is_news
 from observe.lag.live_books import LiveBooks, Values, open_books
 from observe.lag.progress import Lags, Progress, Rolling
+from observe.lag.trouble import LATEST_MS
 from observe.lag.verdict import stream_verdict
 from shared.config.configuration import Configuration
 from shared.config.destination import Destination
 from shared.event.record import Origin
 from shared.event.times import MINUTE_MS
 from shared.event.topics import ACKED, stream_of
+from shared.flow.flow_record import FlowRecord
 from shared.proof.acked import AckedRow
 from shared.proof.overview import (
     AuditHealth,
@@ -66,6 +68,8 @@ class Sampler:
 
     _bootstrap_servers: str
     _configuration: Callable[[], Configuration]
+    # What workers know of each destination.
+    _flows: Callable[[], Mapping[str, FlowRecord]]
     _audit: AuditStatus
     _slow_after_s: float
     # Hears of each new overview.
@@ -190,7 +194,9 @@ class Sampler:
             events_per_s=sum(stream.counts.values()) / (_PACE_MS / 1000),
             ingest=Quantiles.of(stream.ingest.read(now_ms=at_ms)),
             destinations=destinations,
-            acked=books.acked_count(name),
+            # An event counts once, however many destinations want it; those that Kafka has deleted
+            # since they were read count still.
+            acked=max([books.acked_count(name), *(view.balance.acked for view in destinations)]),
         )
 
     def _view(self, destination: Destination, books: LiveBooks, at_ms: int) -> DestinationView:
@@ -208,6 +214,7 @@ class Sampler:
             for minute in self._audit.minutes.get(destination_id, ())
             if is_news(minute, at_ms)
         )
+        record = self._flows().get(destination_id)
         # A paused one has no lane that could give a sign.
         busy = 0 if destination.is_paused else balance.pending
         backlog = balance.pending + balance.waiting
@@ -228,14 +235,20 @@ class Sampler:
             waiting_by_cause=progress.waiting_by_cause(),
             minutes=minutes,
             unsettled=self._audit.unsettled.get(destination_id, Unsettled()),
+            lately=progress.recent.read(now_ms=at_ms),
+            last_refusal=record.flow.last_refusal if record else None,
+            last_ok_at_ms=record.flow.last_ok_at_ms if record else 0,
         )
-        verdict, reason = stream_verdict(
+        found = stream_verdict(
             view,
-            problem=self._problem or self._audit.blindness(at_ms),
-            is_paused=destination.is_paused,
+            destination,
+            record,
+            progress.recent.read(now_ms=at_ms, span_ms=LATEST_MS),
+            problem=self._problem,
+            blindness=self._audit.blindness(at_ms),
             slow_after_s=self._slow_after_s,
         )
-        return replace(view, verdict=verdict, reason=reason)
+        return replace(view, verdict=found.verdict, reason=found.reason, cause=found.cause)
 
     def _silent_s(self, destination_id: str, pending: int, heard_at_ms: int, at_ms: int) -> float:
         if not pending:

@@ -2,32 +2,53 @@
 
 from datetime import UTC, datetime
 
-from shared.proof.overview import DestinationView, StreamVerdict, Unsettled
+from observe.lag.trouble import counted, heard_of, trouble_of
+from shared.config.destination import Destination
+from shared.flow.flow_record import FlowRecord
+from shared.proof.overview import DestinationView, Finding, Lately, StreamVerdict, Unsettled
 
 # A lane that has work and gives no sign for so long hangs; a busy one gives several a second.
 STALLED_AFTER_S = 4.0
+# A lane at rest begins a micro-batch every four to five seconds, and waits for a probe in it.
+_REST_S = 10.0
+# An answer that takes so long is worth a word.
+_SLOW_ANSWER_S = 1.0
 
 
 def stream_verdict(
-    view: DestinationView, *, problem: str = "", is_paused: bool = False, slow_after_s: float
-) -> tuple[StreamVerdict, str]:
-    """The worst that holds, and why. `problem`: what could not be read, if anything."""
+    view: DestinationView,
+    to: Destination,
+    record: FlowRecord | None = None,
+    latest: Lately = Lately(),  # noqa: B008 - frozen
+    *,
+    problem: str = "",
+    blindness: str = "",
+    slow_after_s: float,
+) -> Finding:
+    """The worst that holds, and why.
+
+    `problem`: what could not be read, if anything; `blindness`: why nobody looks for losses.
+    What is known to be the matter with a destination also explains a silent lane and minutes that
+    are not settled.
+    """
     lost = sum(minute.lost_count for minute in view.minutes)
     if lost:
         nodes = sorted({node.value for minute in view.minutes for node in minute.lost})
-        return (
-            StreamVerdict.LOSING,
-            f"{lost:,} events were lost in the last hour, at {' and '.join(nodes)}",
-        )
-    if view.silent_s >= STALLED_AFTER_S and not is_paused:
-        pending = view.balance.pending
-        return (
-            StreamVerdict.STALLED,
-            f"{pending:,} events are there and none has moved for {view.silent_s:.0f} s",
-        )
-    if problem or view.unsettled.minute_count:
-        return StreamVerdict.CANNOT_TELL, problem or _in_words(view.unsettled)
-    return _pace(view, is_paused=is_paused, slow_after_s=slow_after_s)
+        reason = f"{counted(lost, 'was', 'were')} lost in the last hour, at {' and '.join(nodes)}"
+        return Finding(StreamVerdict.LOSING, reason)
+    if problem:
+        return Finding(StreamVerdict.CANNOT_TELL, problem)
+    trouble = trouble_of(view, to, record, latest)
+    answer_s = record.flow.concurrency.mean_ms / 1000 if record else 0.0
+    patience_s = _REST_S + to.timeout_s if trouble else 2 * min(answer_s, to.timeout_s)
+    if view.silent_s >= STALLED_AFTER_S + patience_s:
+        reason = f"{counted(view.balance.pending, 'is', 'are')} there and none has moved"
+        return Finding(StreamVerdict.STALLED, f"{reason} for {view.silent_s:.0f} s")
+    if trouble is not None:
+        return trouble
+    if blindness or view.unsettled.minute_count:
+        return Finding(StreamVerdict.CANNOT_TELL, blindness or _in_words(view.unsettled))
+    return _pace(view, to, record, answer_s=answer_s, slow_after_s=slow_after_s)
 
 
 def _in_words(unsettled: Unsettled) -> str:
@@ -42,16 +63,26 @@ def _in_words(unsettled: Unsettled) -> str:
 
 
 def _pace(
-    view: DestinationView, *, is_paused: bool, slow_after_s: float
-) -> tuple[StreamVerdict, str]:
+    view: DestinationView,
+    to: Destination,
+    record: FlowRecord | None,
+    *,
+    answer_s: float,
+    slow_after_s: float,
+) -> Finding:
     """Whether what is there moves as it should, once nothing worse is known."""
-    if is_paused and view.backlog_events:
-        return StreamVerdict.SLOW, f"it is paused, and {view.backlog_events:,} events wait"
+    is_slow = answer_s >= _SLOW_ANSWER_S
+    cause = "slow_answers" if is_slow else "late"
+    why = f"; it takes {answer_s:,.1f} s to answer" if is_slow else ""
+    if record is not None and heard_of(to, record) is None:
+        cause, why = "not_tried_yet", "; a person has said to try it now, and no event has come yet"
     if view.oldest_age_s is not None and view.oldest_age_s >= slow_after_s:
         waiting = view.balance.waiting
-        what = f"{waiting:,} wait for a retry, " if waiting else ""
-        return StreamVerdict.SLOW, f"{what}the oldest event is {view.oldest_age_s:,.0f} s old"
+        what = f"{waiting:,} {'waits' if waiting == 1 else 'wait'} for a retry, " if waiting else ""
+        reason = f"{what}the oldest event is {view.oldest_age_s:,.0f} s old{why}"
+        return Finding(StreamVerdict.SLOW, reason, cause)
     p95_s = view.since_accepted.p95_ms / 1000 if view.since_accepted else 0.0
     if p95_s >= slow_after_s:
-        return StreamVerdict.SLOW, f"95 % of events arrive within {p95_s:,.1f} s, not sooner"
-    return StreamVerdict.OK, ""
+        reason = f"95 % of events arrive within {p95_s:,.1f} s, not sooner{why}"
+        return Finding(StreamVerdict.SLOW, reason, cause)
+    return Finding(StreamVerdict.OK)

@@ -29,6 +29,8 @@ class FlowRecord:
     since_ms: int = 0
     updated_at_ms: int = 0
     published_at_ms: int = 0
+    # It has changed in a way that others should hear of now: the next event may be hours away.
+    is_news: bool = False
 
     @property
     def until_ms(self) -> int:
@@ -60,14 +62,26 @@ class FlowRecord:
         """The record after the flow has changed."""
         state = state_of(flow, now_ms=now_ms)
         since_ms = self.since_ms if state is self.state else now_ms
-        return replace(self, flow=flow, state=state, since_ms=since_ms, updated_at_ms=now_ms)
+        is_same = state is self.state and _fate_of(flow) == _fate_of(self.flow)
+        return replace(
+            self,
+            flow=flow,
+            state=state,
+            since_ms=since_ms,
+            updated_at_ms=now_ms,
+            is_news=self.is_news or not is_same,
+        )
+
+    def published(self, *, now_ms: int) -> "FlowRecord":
+        """The record once others are told of it."""
+        return replace(self, published_at_ms=now_ms, is_news=False)
 
     def is_to_publish(self, *, now_ms: int) -> bool:
-        """Whether others should hear of it: at each change of state, else once a second."""
-        if self.since_ms > self.published_at_ms:
+        """Whether others should hear of it: at each change of fate, else once a second."""
+        if self.is_news:
             return True
-        is_news = self.updated_at_ms > self.published_at_ms
-        return is_news and now_ms - self.published_at_ms >= PUBLISH_EVERY_MS
+        is_newer = self.updated_at_ms > self.published_at_ms
+        return is_newer and now_ms - self.published_at_ms >= PUBLISH_EVERY_MS
 
     def to_json(self) -> bytes:
         members = {
@@ -78,9 +92,15 @@ class FlowRecord:
             "store": self.store,
             "updated_at_ms": self.updated_at_ms,
             "published_at_ms": self.published_at_ms,
+            "is_news": self.is_news,
             "flow": self.flow,
         }
         return msgspec.json.encode(members)
+
+
+def _fate_of(flow: Flow) -> tuple[bool, str]:
+    """Whether it takes nothing, and why it last did not: what people are told beside the state."""
+    return flow.failing_since_ms > 0, flow.last_refusal.reason if flow.last_refusal else ""
 
 
 def open_flow_record(value: bytes | None) -> FlowRecord | None:

@@ -9,18 +9,32 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from shared.proof.balance import Balance
+from shared.proof.last_answer import LastAnswer
 from shared.proof.log_buckets import LogBuckets
 
 
 class StreamVerdict(Enum):
     """One word for people, the worst that holds; here the worst comes last.
 
-    What cannot be told may hide the worst, but a known loss is certain.
+    It is the same word in the console, in `hifi status` and `hifi top`, in metrics and in alerts.
+    What cannot be told may hide the worst, but what is known to go wrong is certain.
     """
 
     OK = "OK"
+    # A person's will.
+    PAUSED = "PAUSED"
+    # It takes events, later than it should.
     SLOW = "SLOW"
+    # It asks for less, or its owner does: events wait.
+    THROTTLED = "THROTTLED"
     CANNOT_TELL = "CANNOT TELL"
+    # It rejected everything, so its events wait until it is well or a person resumes it.
+    HELD = "HELD"
+    # It is down, answers 5xx or not at all: events wait.
+    FAILING = "FAILING"
+    # It refuses events for good, and they become dead letters; or all of them do.
+    REJECTING = "REJECTING"
+    DISABLED = "DISABLED"
     STALLED = "STALLED"
     LOSING = "LOSING"
 
@@ -141,6 +155,32 @@ class Unsettled:
 
 
 @dataclass(frozen=True, slots=True)
+class Lately:
+    """What became of events in the last minutes; one that waits again counts each time."""
+
+    delivered: int = 0
+    # For good.
+    refused: int = 0
+    # Without an answer, or with one that promises better.
+    failed: int = 0
+    throttled: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.delivered + self.refused + self.failed + self.throttled
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A verdict, with why in a sentence; nothing where all is well."""
+
+    verdict: StreamVerdict
+    reason: str = ""
+    # The same in one of few words, such as `status_503`, for metrics and alerts.
+    cause: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class DestinationView:
     """All that is known of one destination now."""
 
@@ -169,6 +209,11 @@ class DestinationView:
     minutes: tuple[MinuteBooks, ...] = ()
     # However old.
     unsettled: Unsettled = Unsettled()
+    cause: str = ""
+    lately: Lately = Lately()
+    last_refusal: LastAnswer | None = None
+    # 0: nothing was ever taken.
+    last_ok_at_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ from shared.retry.schedule import RetrySchedule
 REDRIVEN_REASON = "redriven"
 
 # As many digits as an offset can have; int() would take more than the plain ones.
+_DIGITS_MAX = 18
 _PLACE = re.compile(r"([0-9]{1,18}):([0-9]{1,18})")
 
 
@@ -58,6 +59,25 @@ class Place:
         return cls(int(place[1]), int(place[2]))
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Age:
+    """The order of death: many die in the same millisecond."""
+
+    dead_at_ms: int
+    place: Place
+
+    def __str__(self) -> str:
+        return f"{self.dead_at_ms}:{self.place}"
+
+    @classmethod
+    def of(cls, text: str) -> "Age":
+        """Read what `str` has written; ValueError for anything else."""
+        dead_at_ms, _, place = text.partition(":")
+        if not (dead_at_ms.isdecimal() and dead_at_ms.isascii() and len(dead_at_ms) <= _DIGITS_MAX):
+            raise ValueError(f"{text[:50]!r} is no age such as 1700000000000:0:17")
+        return cls(int(dead_at_ms), Place.of(place))
+
+
 @dataclass(frozen=True, slots=True)
 class Letter:
     """A dead letter as it was read: an event with its history, or what nobody could open."""
@@ -72,6 +92,10 @@ class Letter:
     byte_count: int
     value: bytes
     opened: Envelope | Malformed
+
+    @property
+    def age(self) -> Age:
+        return Age(self.dead_at_ms, self.place)
 
     @property
     def can_be_redriven(self) -> bool:

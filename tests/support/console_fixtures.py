@@ -227,11 +227,22 @@ def overview(*, at_ms: int | None = None, unaccounted: int = 0) -> Overview:
     return Overview(
         at_ms=at_ms,
         streams=(
-            StreamView("orders", word, lake.reason, 812.5, quantiles(140), (billing, lake)),
-            StreamView("players", StreamVerdict.OK, "", 55.0, quantiles(90), (stats,)),
+            StreamView("orders", word, lake.reason, 812.5, quantiles(140), (billing, lake), 10_004),
+            StreamView("players", StreamVerdict.OK, "", 55.0, quantiles(90), (stats,), 10_004),
         ),
         audit=AuditHealth(last_run_ms=at_ms - 20_000, last_run_took_s=1.2, problem=""),
     )
+
+
+def every_verdict() -> Overview:
+    """A stream with a destination in each state that there is."""
+    one = overview().streams[0].destinations[0]
+    views = tuple(
+        replace(one, name=verdict.name.lower(), verdict=verdict, reason="why it is so")
+        for verdict in StreamVerdict
+    )
+    stream = StreamView("orders", StreamVerdict.LOSING, "", 1.0, quantiles(90), views, 10_004)
+    return replace(overview(), streams=(stream,))
 
 
 def destination_view(

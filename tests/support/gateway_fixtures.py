@@ -39,7 +39,7 @@ from shared.event.topics import DEAD, stream_topic
 from shared.proof.acked import AckedRequest, AckedRow, AckedSlice
 from shared.proof.receipt import Receipt
 from shared.proof.trail import Trail
-from shared.retry.dead_letter import DeadLetterFilter, Letter, Place, open_letter
+from shared.retry.dead_letter import Age, DeadLetterFilter, Letter, Place, open_letter
 from shared.retry.decision import DeadLetter
 from shared.retry.routing import route, route_receipt
 from shared.runtime.clock import now_ms
@@ -182,7 +182,12 @@ class FakeDeadLetters:
     held_count: int = 0
 
     async def survey(
-        self, wanted: DeadLetterFilter, *, count_max: int | None = None, newest_max: int = 0
+        self,
+        wanted: DeadLetterFilter,
+        *,
+        count_max: int | None = None,
+        newest_max: int = 0,
+        before: Age | None = None,
     ) -> Survey:
         await self._hold(wanted)
         letters = self._wanted(wanted)
@@ -190,7 +195,8 @@ class FakeDeadLetters:
         already = sum(letter.place in self.marked for letter in letters)
         stopped = None if self.is_whole else Place(0, 0)
         counts = Redriven(count=len(new), already=already, next=stopped)
-        newest = sorted(letters, key=lambda letter: letter.dead_at_ms, reverse=True)
+        older = [letter for letter in letters if before is None or letter.age < before]
+        newest = sorted(older, key=lambda letter: letter.age, reverse=True)
         streams = {letter.stream for letter in new}
         return Survey(counts, tuple(newest[:newest_max]), self.marked, streams)
 

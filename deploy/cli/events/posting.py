@@ -14,6 +14,7 @@ from urllib.parse import quote
 import httpx
 
 from deploy.cli.events.event_input import Given
+from observe.console.parts import wording
 from shared.runtime.setup_error import UsageError
 
 _RETRYABLE = frozenset(
@@ -116,7 +117,9 @@ class Poster:
                 return total
             if tries < _TRIES_MAX:
                 self._sleep(wait_s)
-        complaint = f"the gateway took none of {len(left):,} events in {_TRIES_MAX} tries"
+        complaint = (
+            f"the gateway took none of {wording.plural(len(left), 'event')} in {_TRIES_MAX} tries"
+        )
         return replace(
             total,
             unsure=total.unsure + len(left),
@@ -152,7 +155,10 @@ def _judge(events: list[Given], response: httpx.Response) -> _Answer:
         if response.status_code in _RETRYABLE:
             return PostOutcome(status=status), events, _wait_s(response)
         detail = said.get("detail") or response.text[:200] or response.reason_phrase
-        return _failed(events, status, f"{status} {said.get('title', '')}: {detail}"), [], 0.0
+        says = f"{status} {said.get('title', '')}: {detail}"
+        # Our own gateway refuses what the caller did wrong before it stores anything of it.
+        is_refused = response.is_client_error and "code" in said
+        return _failed(events, status, says, is_refused=is_refused), [], 0.0
     again = [events[entry["index"]] for entry in results if entry.get("retryable")]
     complaints = tuple(
         f"{events[entry['index']].place}: {entry.get('code')}: {entry.get('detail')}"
@@ -171,8 +177,11 @@ def _judge(events: list[Given], response: httpx.Response) -> _Answer:
     return outcome, again, _wait_s(response)
 
 
-def _failed(events: list[Given], status: str, says: str) -> PostOutcome:
-    return PostOutcome(unsure=len(events), status=status, complaints=(says,), stops=True)
+def _failed(
+    events: list[Given], status: str, says: str, *, is_refused: bool = False
+) -> PostOutcome:
+    rejected, unsure = (len(events), 0) if is_refused else (0, len(events))
+    return PostOutcome(0, rejected, unsure, status=status, complaints=(says,), stops=True)
 
 
 def _wait_s(response: httpx.Response) -> float:

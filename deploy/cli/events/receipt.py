@@ -7,6 +7,7 @@ import typer
 
 from deploy.cli import options
 from deploy.cli.printing import harmless, out, print_json, print_table, talk, when
+from observe.console.parts import wording
 from shared.runtime.control_client import ControlClient
 
 # A screen of events.
@@ -38,7 +39,8 @@ def receipt(
     if as_json:
         print_json(answer)
         return
-    out.print(f"{answer['count']:,} events accepted at {when(answer['accepted_at_ms'])}"
+    events = wording.plural(answer["count"], "event")
+    out.print(f"{events} accepted at {when(answer['accepted_at_ms'])}"
               f" in {harmless(answer['stream'])}")  # fmt: skip
     for name, counts in answer["destinations"].items():
         counted = ", ".join(f"{count:,} {state}" for state, count in counts.items() if count)

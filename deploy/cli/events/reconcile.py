@@ -13,9 +13,10 @@ from deploy.cli.events.event_input import read_lines
 from deploy.cli.events.minute_ids import acked_ids
 from deploy.cli.events.posting import Poster
 from deploy.cli.printing import harmless, out, talk
+from observe.console.parts import wording
 
-# Some are missing, and were not (all) sent.
-_MISSING = 1
+# Some are missing, and were not (all) sent; 1 and 2 say that nothing could be compared.
+_MISSING = 3
 _BATCH = 500
 
 
@@ -32,7 +33,8 @@ def reconcile(  # noqa: PLR0917 - typer makes an option of each
     """Compare a file of events with what Hifi has, and with --replay send just the difference.
 
     Without --replay it only prints the missing ids. Events keep their ids, so whoever receives
-    one twice can tell. Exit code 0 when nothing is missing (any more), else 1.
+    one twice can tell. Exit code 0 when nothing is missing (any more), 3 when
+    something is; 1 when it cannot be told, 2 when the command is written wrongly.
 
         hifi reconcile --stream orders --events sent.ndjson
 
@@ -47,7 +49,7 @@ def reconcile(  # noqa: PLR0917 - typer makes an option of each
         f"{len(named):,} ids in the file, {len(known):,} of them in Hifi, {len(missing):,} missing"
     )
     if nameless := ids.count(""):
-        talk.print(f"{nameless:,} events have no id: nobody can tell whether they came.")
+        talk.print(f"{wording.plural(nameless, 'event')} without an id: nobody can tell of that.")
     if not replay or not missing:
         for name in missing:
             out.print(harmless(name))

@@ -15,6 +15,7 @@ from delivery.spark.replay import Replay, count_matching, replay
 from deploy.cli.printing import talk
 from deploy.cli.signals import INTERRUPTED, on_signals
 from deploy.local.secret_keys import VARIABLE, secret_keys
+from observe.console.parts import wording
 from shared.event.record import Position
 from shared.event.topics import destination_id, stream_topic
 from shared.runtime.kafka.config_topic import read_config
@@ -54,8 +55,9 @@ def carry_out(order: ReplayOrder) -> None:
         allow_private=order.allow_private,
     )
     talk.print(
-        f"{wanted.event_count:,} events of {order.stream} are in the span; {order.destination} gets"
-        f" them from {len(wanted.end)} Kafka partitions, as replay {wanted.replay_id}."
+        f"{wording.plural(wanted.event_count, 'event')} of {order.stream} in the span;"
+        f" {order.destination} gets them from {wording.plural(len(wanted.end), 'Kafka partition')},"
+        f" as replay {wanted.replay_id}."
     )
     if order.is_dry and wanted.key is None:
         return
@@ -87,7 +89,9 @@ async def _span(order: ReplayOrder) -> Replay:
     to = destination_id(order.stream, order.destination)
     destination = (await read_config(order.kafka)).destinations.get(to)
     if destination is None:
-        raise UsageError(f"There is no destination {to}: `hifi destinations` lists them.")
+        raise UsageError(
+            f"There is no destination {to}: `hifi destinations list {order.stream}` lists them."
+        )
     async with open_reader(order.kafka) as reader:
         ends = await reader.ends([stream_topic(destination.stream)])
         start = await _offsets_at(reader, ends, order.from_ms)

@@ -15,10 +15,12 @@ from deploy.cli import options
 from deploy.cli.events.minute_ids import MinuteIds, minute_ids, read_minute
 from deploy.cli.printing import harmless, out, talk
 from observe.audit.signing import PUBLIC, is_signed
+from observe.console.parts import wording
 from shared.runtime.setup_error import UsageError
 
-# Something is missing; the statement itself cannot be trusted.
-_MISSING, _UNTRUSTED = 1, 2
+# Something is missing; the statement itself cannot be trusted. As everywhere, 1 says that nothing
+# could be checked, and 2 that the command is written wrongly: neither says anything of the ids.
+_MISSING, _UNTRUSTED = 3, 4
 
 
 def verify(  # noqa: PLR0917 - typer makes an option of each
@@ -36,8 +38,9 @@ def verify(  # noqa: PLR0917 - typer makes an option of each
 ) -> None:
     """Check your own list of ids against what Hifi has signed for a minute.
 
-    Exit code 0 when the list has every id, 1 when some are missing, 2 when the statement is not
-    to be trusted.
+    Exit code 0 when the list has every id, 3 when some are missing, 4 when the statement is not
+    to be trusted; 1 when nothing can be checked (no such minute, no public key, no Kafka), 2 when
+    the command is written wrongly.
 
         hifi verify --stream orders --minute 2026-11-21T19:05Z --ids received.txt
     """
@@ -50,11 +53,11 @@ def verify(  # noqa: PLR0917 - typer makes an option of each
     describe(theirs)
     missing = sorted(theirs.ids - mine)
     if beyond := len(mine - theirs.ids):
-        talk.print(f"{beyond:,} ids of the list are not of this minute.")
+        talk.print(f"{wording.plural(beyond, 'id')} of the list not of this minute.")
     if not missing:
         out.print("complete")
         return
-    talk.print(f"{len(missing):,} ids are missing from the list:")
+    talk.print(f"{wording.plural(len(missing), 'id')} missing from the list:")
     for event_id in missing:
         out.print(harmless(event_id))
     raise typer.Exit(_MISSING)
@@ -97,9 +100,10 @@ def distrust(theirs: MinuteIds, public_key: str) -> str:
 def describe(theirs: MinuteIds) -> None:
     """What was signed, for people."""
     said = theirs.signed.statement
+    events = wording.plural(said.acked, "event")
     talk.print(
-        f"{said.stream}, {_text(said.minute_ms)}: {said.acked:,} events acknowledged,"
-        f" {said.id_count:,} ids, revision {said.revision}, root {said.root[:16]}"
+        f"{said.stream}, {_text(said.minute_ms)}: {events} acknowledged,"
+        f" {wording.plural(said.id_count, 'id')}, revision {said.revision}, root {said.root[:16]}"
     )
     for name, counts in said.destinations.items():
         lost = ", ".join(f"{count:,} lost by {node}" for node, count in counts.lost.items())

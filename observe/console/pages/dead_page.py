@@ -31,14 +31,14 @@ async def dead_page(asked: PageRequest) -> Page:
             tag("strong", said),
             " match" if letters.matching != 1 else " matches",
             "" if letters.is_whole else " so far; reading all of them takes too long here",
-            f", the newest {ROWS_MAX} are shown." if letters.matching > ROWS_MAX else ".",
+            _which(letters, is_first=not asked.field("before")),
         ),
     ]
     if letters.redrivable and asked.viewer.may_change:
         content.append(_redrive_button(filters, letters))
     elif letters.redrivable:
         content.append(tag("p", "Re-drive needs a key with the scope admin.", class_="quiet"))
-    content.append(_rows(letters))
+    content += [_rows(letters), _pager(filters, letters, is_first=not asked.field("before"))]
     return still_page("Dead letters", "/dead", "dead", content, status=said)
 
 
@@ -94,6 +94,20 @@ async def redrive(asked: PageRequest) -> Response:
     )
     sent = await asked.control.redrive(filters, streams=letters.redrivable_streams)
     return RedirectResponse(f"/dead?{urlencode({**filters, 'sent': sent})}", status_code=303)
+
+
+def _which(letters: Letters, *, is_first: bool) -> str:
+    if not is_first:
+        return f"; {wording.count(len(letters.newest))} older ones are shown."
+    return f", the newest {ROWS_MAX} are shown." if letters.next else "."
+
+
+def _pager(filters: Mapping[str, str], letters: Letters, *, is_first: bool) -> Safe:
+    """Links to the newest and to those that died before the ones that are shown."""
+    newest = tag("a", "Newest", href=f"/dead?{urlencode(filters)}" if filters else "/dead")
+    older = tag("a", "Older", href="/dead?" + urlencode({**filters, "before": letters.next or ""}))
+    links = [*([] if is_first else [newest]), *([older] if letters.next else [])]
+    return tag("nav", links, aria_label="More dead letters", class_="pager") if links else NOTHING
 
 
 def _filters(filters: Mapping[str, str], streams: Sequence[str]) -> Safe:

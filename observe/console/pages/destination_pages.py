@@ -18,11 +18,22 @@ from observe.console.parts.pieces import (
     section,
     table,
 )
+from observe.lag.trouble import words_of
 from shared.config.destination import Destination
 from shared.flow.failing import WARN_AT
 from shared.flow.flow import FlowState
 from shared.flow.flow_record import FlowRecord
 from shared.proof.overview import DestinationView, StreamVerdict
+
+# A closed breaker is what electricians call it; to everybody else it says the opposite.
+_STATES = {
+    FlowState.CLOSED: "as usual",
+    FlowState.THROTTLED: "asked to wait",
+    FlowState.HALF_OPEN: "being tried",
+    FlowState.OPEN: "breaker open",
+    FlowState.HELD: "held",
+    FlowState.DISABLED: "disabled",
+}
 
 
 def stream_page(name: str, context: PageContext) -> Page | None:
@@ -32,7 +43,7 @@ def stream_page(name: str, context: PageContext) -> Page | None:
         return None
     views = worst_first(stream.destinations)
     lead = tag("p", f"{stream.reason}.", class_="lead") if stream.reason else NOTHING
-    top = hero(name, stream.verdict, "stream", lead, views=views)
+    top = hero(name, stream.verdict, "stream", lead, views=views, acked=stream.acked)
     facts: list[tuple[str, Child]] = [
         ("Acknowledged", f"{stream.events_per_s:,.1f} events/s over the last minute"),
         ("Late when they come to us", f"{p95(stream.ingest)} (p95, since their own time)"),
@@ -78,7 +89,7 @@ def destination_page(destination_id: str, context: PageContext, *, may_resume: b
 
 
 def destinations_page(context: PageContext) -> Page:
-    views = sorted(context.overview.destinations, key=lambda view: view.destination_id)
+    views = worst_first(context.overview.destinations)
     heads = ("Destination", "Verdict", "Sending", "Address", "At once", "p95", "Backlog", "Waiting")
     rows: list[list[Child]] = [
         [
@@ -129,7 +140,7 @@ def _flow(view: DestinationView, context: PageContext, *, may_resume: bool) -> S
     )
     backlog = wording.plural(view.backlog_events, "event")
     facts: list[tuple[str, Child]] = [
-        ("Breaker", _breaker(flow)),
+        ("Sending", _breaker(flow)),
         ("Requests at once, at most", _at_once(flow)),
         ("Backlog", f"{backlog}, about {wording.size(view.backlog_bytes)}"),
         ("Oldest event on its way", wording.duration(view.oldest_age_s)),
@@ -137,38 +148,57 @@ def _flow(view: DestinationView, context: PageContext, *, may_resume: bool) -> S
     ]
     halted = halt_fact(configured, flow, may_resume=may_resume)
     if halted:
-        facts.insert(0, ("Sending", halted))
+        facts[0] = ("Sending", halted)
     elif configured and configured.resumed_at_ms:
-        facts.append(("Resumed at", wording.clock(configured.resumed_at_ms)))
+        facts.append(("Told to try again at", wording.moment(configured.resumed_at_ms)))
     failing = _failing(configured, flow, now_ms=context.overview.at_ms)
-    if failing and not halted:
-        facts.insert(0, ("Nothing but failures", failing))
+    is_tried = flow is not None and halt_of(configured, flow) in {"", "failing", "throttled"}
+    if failing and is_tried:
+        facts.insert(1, ("Nothing but failures", failing))
     if view.silent_s:
         facts.append(("No sign of the lane for", wording.duration(view.silent_s)))
     if view.balance.dead:
         path = f"/dead?stream={view.stream}&destination={view.name}"
         said = wording.plural(view.balance.dead, "event")
         facts.append(("Dead letters", tag("a", said, href=path)))
-    return section("Now", facts_list(facts))
+    return section("Now", facts_list(facts), _last_answers(view))
+
+
+def _last_answers(view: DestinationView) -> Safe:
+    """What was taken last, and what was not, in the destination's own words."""
+    facts: list[tuple[str, Child]] = []
+    if view.lately.total:
+        counts = ("delivered", "refused", "failed", "throttled")
+        said = [f"{getattr(view.lately, name):,} {name}" for name in counts]
+        facts.append(("Outcomes of the last 5 min", ", ".join(said)))
+    if view.last_ok_at_ms:
+        facts.append(("Last taken at", wording.moment(view.last_ok_at_ms)))
+    answer = view.last_refusal
+    if answer is not None:
+        said_then = f"{words_of(answer.reason)} at {wording.moment(answer.at_ms)}"
+        facts.append(("Last refusal", said_then))
+    if not facts:
+        return NOTHING
+    text = tag("pre", answer.text) if answer and answer.text else NOTHING
+    return section("Last answers", facts_list(facts), text)
 
 
 def _sending(view: DestinationView, context: PageContext) -> Safe:
     """What holds it back: a person's word, or its breaker."""
-    flow = context.flows.get(view.destination_id)
-    halt = halt_of(context.configured(view.destination_id), flow)
-    if halt in {"", flow.state.value if flow else ""}:
-        return _breaker(flow)
-    return tag("span", halt, class_="warn")
+    configured = context.configured(view.destination_id)
+    if configured and (configured.is_paused or configured.is_disabled):
+        return tag("span", halt_of(configured, None), class_="warn")
+    return _breaker(context.flows.get(view.destination_id))
 
 
 def _breaker(flow: FlowRecord | None) -> Safe:
     if flow is None:
         return tag("span", "no news yet", class_="quiet")
-    said = flow.state.value.replace("_", "-")
+    said = _STATES[flow.state]
     if flow.since_ms:
         said += f" since {wording.clock(flow.since_ms)}"
     if flow.until_ms:
-        said += f", tried again at {wording.clock(flow.until_ms)}"
+        said += f", next try at {wording.clock(flow.until_ms)}"
     return tag("span", said, class_="good" if flow.state is FlowState.CLOSED else "warn")
 
 

@@ -51,13 +51,16 @@ def headline(overview: Overview) -> str:
         where = _list([view.destination_id for view in everybody if view.balance.unaccounted])
         is_are = "is" if unaccounted == 1 else "are"
         return f"{wording.plural(unaccounted, 'event')} {is_are} unaccounted for in {where}."
-    acked = sum(view.balance.acked for view in everybody) + overview.removed_acked
+    acked = sum(stream.acked for stream in streams) + overview.removed_acked
     verdict = overview.verdict
     if verdict is not StreamVerdict.OK:
         bad = [view.destination_id for view in everybody if view.verdict is verdict] or [
             stream.name for stream in streams if stream.verdict is verdict
         ]
-        return f"{_list(bad)} {_SAYS[verdict][len(bad) > 1]}."
+        said = f"{_list(bad)} {_SAYS[verdict][len(bad) > 1]}"
+        reasons = [view.reason for view in everybody if view.verdict is verdict]
+        # Alone, it has room for its cause.
+        return f"{said}: {reasons[0]}." if len(reasons) == 1 and reasons[0] else f"{said}."
     if not acked:
         return "Everything is ready. No event has come yet."
     return f"All of {wording.plural(acked, 'acknowledged event')} accounted for." if (
@@ -67,9 +70,15 @@ def headline(overview: Overview) -> str:
 
 _SAYS = {
     StreamVerdict.LOSING: ("has lost events", "have lost events"),
+    StreamVerdict.DISABLED: ("is disabled", "are disabled"),
+    StreamVerdict.REJECTING: ("refuses its events", "refuse their events"),
+    StreamVerdict.FAILING: ("is failing", "are failing"),
+    StreamVerdict.HELD: ("is held", "are held"),
     StreamVerdict.CANNOT_TELL: ("cannot be judged now", "cannot be judged now"),
     StreamVerdict.STALLED: ("stands still", "stand still"),
+    StreamVerdict.THROTTLED: ("is throttled", "are throttled"),
     StreamVerdict.SLOW: ("is slow", "are slow"),
+    StreamVerdict.PAUSED: ("is paused", "are paused"),
 }
 
 
@@ -113,7 +122,7 @@ def _hero(overview: Overview, said: str) -> Safe:
         tag("ul", [tag("li", wording.sentence(trouble)) for trouble in troubles], class_="troubles")
         if troubles
         else NOTHING,
-        books(overview.destinations),
+        books(overview.destinations, acked=sum(stream.acked for stream in overview.streams)),
         class_="hero",
     )  # fmt: skip
 

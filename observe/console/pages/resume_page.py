@@ -1,4 +1,4 @@
-"""Says that a destination stands still until a person resumes it, asks that person, and does so."""
+"""Says what keeps a destination back, asks a person whether to try it now, and has it tried."""
 
 import structlog
 from starlette.responses import RedirectResponse, Response
@@ -9,6 +9,7 @@ from observe.console.parts import wording
 from observe.console.parts.layout import Page, confirm_form, still_page
 from observe.console.parts.markup import Child, fragment, tag
 from observe.console.parts.pieces import code
+from observe.lag.trouble import heard_of
 from shared.config.destination import Destination
 from shared.flow.flow import FlowState
 from shared.flow.flow_record import FlowRecord
@@ -16,18 +17,28 @@ from shared.flow.flow_record import FlowRecord
 log = structlog.get_logger()
 
 PATH = "/destinations/resume"
-# What is true of each halt, and what to do before one goes on.
+_HALTS = {
+    FlowState.HELD: "held",
+    FlowState.DISABLED: "disabled",
+    FlowState.OPEN: "failing",
+    FlowState.HALF_OPEN: "failing",
+    FlowState.THROTTLED: "throttled",
+}
+# What is true of each halt, and what to do before it is tried.
 _SAYS = {
     "paused": "Somebody has paused it. Its events wait in Kafka and go out in their order.",
     "held": "It refused one request after another (401, 403, 404), so its events are held. Mend its"
     " address or its credentials first: if it still refuses, it is held again.",
     "disabled": "It is given up, and its events become dead letters. Resuming rescues what comes"
     " from now on; what is dead already is sent again from the page of dead letters.",
+    "failing": "It is left alone because it kept failing. One small request tries it at once; three"
+    " answers open the way for all. If it is still down, it is left alone for 30 s again.",
+    "throttled": "It has asked for a wait. It is sent to at once, whatever it has asked for.",
 }
 
 
 def halt_of(destination: Destination | None, flow: FlowRecord | None) -> str:
-    """Paused, held, disabled, or nothing: only a person ends these."""
+    """Paused, held, disabled, failing, throttled, or nothing: a person's word ends these."""
     if destination is None:
         return ""
     if destination.is_disabled:
@@ -35,9 +46,8 @@ def halt_of(destination: Destination | None, flow: FlowRecord | None) -> str:
     if destination.is_paused:
         return "paused"
     # Delivery says so until its next request; what a person has said since counts.
-    if flow is None or flow.since_ms <= destination.resumed_at_ms:
-        return ""
-    return flow.state.value if flow.state in {FlowState.HELD, FlowState.DISABLED} else ""
+    heard = heard_of(destination, flow)
+    return _HALTS.get(heard.state, "") if heard else ""
 
 
 def halt_fact(
@@ -48,8 +58,12 @@ def halt_fact(
     if destination is None or not halt:
         return ""
     path = f"{PATH}?stream={destination.stream}&destination={destination.name}"
-    link: Child = tag("a", "Resume …", href=path) if may_resume else ""
-    return fragment(tag("span", f"{halt}, until a person resumes it", class_="warn"), " ", link)
+    link: Child = tag("a", "Try now …", href=path) if may_resume else ""
+    until_ms = flow.until_ms if flow else 0
+    ends = "until a person says to try it now"
+    if halt in {"failing", "throttled"} and until_ms:
+        ends = f"next try at {wording.clock(until_ms)}"
+    return fragment(tag("span", f"{halt}, {ends}", class_="warn"), " ", link)
 
 
 async def resume_page(asked: PageRequest) -> Page:
@@ -60,19 +74,16 @@ async def resume_page(asked: PageRequest) -> Page:
     # Asked for in any case: the gateway may refuse whoever looks.
     version = await asked.control.version(*control_path(destination))
     name, path = code(destination.id), f"/streams/{destination.id}"
+    backlog = f"{wording.plural(waiting, 'event')} on the way to it or waiting for it."
     content = (
         (
-            tag("h1", "Resume ", name, "?"),
+            tag("h1", "Try ", name, " now?"),
             tag("p", _SAYS[halt]),
-            tag(
-                "p",
-                f"{wording.plural(waiting, 'event')} on the way to it or waiting for it.",
-                class_="quiet",
-            ),
+            tag("p", f"{backlog} {wording.WHAT_FOLLOWS}", class_="quiet"),
             confirm_form(
                 PATH,
                 asked.around,
-                yes="Resume it",
+                yes="Try it now",
                 no="Leave it",
                 back=path,
                 stream=destination.stream,
@@ -83,11 +94,11 @@ async def resume_page(asked: PageRequest) -> Page:
         if halt
         else (
             tag("h1", name, " goes on"),
-            tag("p", "Nothing holds it back that a person would have to end."),
+            tag("p", "Nothing holds it back that a person could end."),
             tag("p", tag("a", "Back to it", href=path)),
         )
     )
-    return still_page("Resume a destination", "/destinations", "confirm", content)
+    return still_page("Try a destination now", "/destinations", "confirm", content)
 
 
 async def resume(asked: PageRequest) -> Response:

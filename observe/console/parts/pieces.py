@@ -35,15 +35,21 @@ def table(
     return tag("div", inner, class_="card scroll", role="region", aria_label=caption, tabindex="0")
 
 
-def books(destinations: Sequence[DestinationView]) -> Safe:
-    """What adds up: acked = delivered + on their way + waiting + dead + unaccounted."""
+def books(destinations: Sequence[DestinationView], *, acked: int | None = None) -> Safe:
+    """What adds up: acked = delivered + on their way + waiting + dead + unaccounted.
+
+    `acked` for several destinations: an event counts once, and is due to each of them.
+    """
     total = sum((view.balance for view in destinations), Balance())
+    whole = [("acknowledged", total.acked, "whole")]
+    if acked is not None:
+        whole = [("events acknowledged", acked, "whole"), ("deliveries due", total.acked, "")]
     return tag(
         "dl",
         [
             tag("div", tag("dt", name), tag("dd", wording.count(number)), class_=kind or None)
             for name, number, kind in (
-                ("acknowledged", total.acked, "whole"),
+                *whole,
                 ("delivered", total.delivered, ""),
                 ("on their way", total.pending, ""),
                 ("waiting for a retry", total.waiting, ""),
@@ -51,7 +57,7 @@ def books(destinations: Sequence[DestinationView]) -> Safe:
                 ("unaccounted", total.unaccounted, "bad" if total.unaccounted else "good"),
             )
         ],
-        class_="figures",
+        class_="figures" if acked is None else "figures many",
     )
 
 
@@ -69,6 +75,7 @@ def hero(
     crumbs: Child,
     *lead: Child,
     views: Sequence[DestinationView],
+    acked: int | None = None,
 ) -> Safe:
     """The top of a page about one thing: where it is, how it is, and its books."""
     return tag(
@@ -76,7 +83,7 @@ def hero(
         tag("p", tag("a", "Overview", href="/"), " / ", crumbs, class_="crumbs"),
         tag("h1", name, " ", badge(verdict)),
         *lead,
-        books(views),
+        books(views, acked=acked),
         class_="hero",
     )
 

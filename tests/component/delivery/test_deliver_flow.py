@@ -219,6 +219,18 @@ def test_one_destinations_crowd_does_not_stand_before_anothers_few(
     assert causes(outcomes)["budget_used_up"] >= 490
 
 
+def test_what_a_task_met_is_told_when_it_ends(tmp_path: Path) -> None:
+    with scripted_destination(always(401)) as destination:
+        to = sample(destination, batch_count_max=1)
+        outcomes = run(events(6), replace(plan_for(to), flow_folder=tmp_path))
+        # No event may come after these for hours.
+        (told,) = [open_flow_record(each.value) for each in outcomes if each.topic == STATE]
+        assert told is not None
+        assert told.flow.failures_in_row == len(destination.requests) == 6
+        assert told.flow.last_refusal is not None
+        assert (told.flow.last_refusal.reason, told.flow.last_refusal.text) == ("status_401", "ok")
+
+
 def test_a_gone_destination_is_disabled_until_a_person_resumes_it(tmp_path: Path) -> None:
     with scripted_destination(in_turn(410, 200)) as destination:
         to = sample(destination, batch_count_max=1)

@@ -40,6 +40,12 @@ class Case:
 
 
 DESTINATION = {"destination": "orders/billing"}
+
+
+def verdict_is(word: str, cause: str) -> str:
+    return f'hifi_observe_verdict{{{BILLING},verdict="{word}",cause="{cause}"}}'
+
+
 LAG = f'hifi_observe_lag_seconds{{{BILLING},node="end to end",since="accepted",quantile="0.95"}}'
 LAG_LABELS = {**DESTINATION, "node": "end to end", "since": "accepted", "quantile": "0.95"}
 CASES = [
@@ -166,21 +172,27 @@ CASES = [
         "Events of orders/billing are 4d 15h 6m 40s old",
         DESTINATION,
     ),
-    Case(
-        "HifiDestinationDown",
-        {f'hifi_observe_waiting_events{{{BILLING},cause="breaker"}}': "40x40"},
-        {f'hifi_observe_waiting_events{{{BILLING},cause="retry"}}': "40x40"},
-        "8m",
-        "orders/billing takes nothing: its breaker is open",
-        DESTINATION,
-    ),
-    Case(
-        "HifiDestinationHeld",
-        {f'hifi_delivery_flow_state{{{BILLING},state="held"}}': "0 1x10"},
-        {f'hifi_delivery_flow_state{{{BILLING},state="open"}}': "1x10"},
-        "2m",
-        "orders/billing is held",
-        {**DESTINATION, "state": "held"},
+    *(
+        Case(
+            alert,
+            # Its cause may change meanwhile.
+            {
+                verdict_is(word, "status_503"): "1x20 _x20",
+                verdict_is(word, "read_timeout"): "_x20 1x40",
+            },
+            {verdict_is("OK", ""): "1x60"},
+            "25m",
+            f"orders/billing is {word}: read_timeout",
+            {**DESTINATION, "verdict": word},
+        )
+        for alert, word in (
+            ("HifiDestinationFailing", "FAILING"),
+            ("HifiDestinationRejecting", "REJECTING"),
+            ("HifiDestinationThrottled", "THROTTLED"),
+            ("HifiDestinationSlow", "SLOW"),
+            ("HifiDestinationHeld", "HELD"),
+            ("HifiDestinationHeld", "DISABLED"),
+        )
     ),
     Case(
         "HifiInternalFault",
@@ -361,12 +373,11 @@ def test_a_real_prometheus_loads_the_rules_scrapes_us_and_fires(tmp_path: Path) 
 
 @contextmanager
 def prometheus(folder: Path, *, own: int, scraped: int) -> Iterator[str]:
+    targets = [{"targets": [f"127.0.0.1:{scraped}"]}]
     config = {
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
         "rule_files": [str(RULES)],
-        "scrape_configs": [
-            {"job_name": "hifi", "static_configs": [{"targets": [f"127.0.0.1:{scraped}"]}]}
-        ],
+        "scrape_configs": [{"job_name": "hifi", "static_configs": targets}],
     }
     file = folder / "prometheus.yml"
     file.write_text(json.dumps(config))

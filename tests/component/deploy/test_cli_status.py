@@ -11,11 +11,12 @@ from typer.testing import CliRunner
 
 from deploy.cli.books import NoBooksError, observed_books
 from deploy.cli.doctor import doctor
-from deploy.cli.printing import print_table
-from deploy.cli.status import _as_json, _print, status, verdict
+from deploy.cli.printing import print_table, verdict_text
+from deploy.cli.status import _as_json, _print, status
 from deploy.local.ports import pick_free
 from observe.books_page import BOOKS_PATH, BooksPage, BooksRow
 from shared.proof.balance import Balance
+from shared.proof.overview import StreamVerdict
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.topic_admin import ApiVersionsResponse, finalized_features
 from shared.runtime.metrics import Metrics
@@ -33,23 +34,35 @@ def balance(
     return Balance(acked, delivered, waiting, dead, pending, unaccounted)
 
 
-@pytest.mark.parametrize(
-    ("books", "words"),
-    [
-        (balance(), "all delivered"),
-        (balance(acked=0), "nothing sent yet"),
-        (balance(pending=1, dead=1), "on their way"),
-        (balance(waiting=1, pending=1), "waiting for a retry"),
-        (balance(dead=2), "settled, some dead"),
-        (balance(unaccounted=1, waiting=1), "UNACCOUNTED"),
-    ],
-)
-def test_the_worst_thing_is_said_first(books: Balance, words: str) -> None:
-    assert verdict(books, destination="to")[0] == words
+def test_status_has_the_words_of_the_console_and_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reason = "0 of 9 delivered in 5 min; 503 since 11:44: no \x1b[2Jhealthy upstream"
+    rows = [
+        BooksRow("orders", "crm", balance(waiting=9), StreamVerdict.FAILING, reason),
+        BooksRow("orders", "shop", balance(), StreamVerdict.OK),
+        BooksRow("spare", None, balance(pending=9)),
+    ]
+    page = BooksPage("127.0.0.1:9092", now_ms(), "", rows)
+
+    async def books(_: str, __: int) -> tuple[BooksPage, str]:
+        return page, ""
+
+    monkeypatch.setattr("deploy.cli.status._books", books)
+    env = free_ports(tmp_path) | {"HIFI_KAFKA": "127.0.0.1:9092"}
+    printed = CliRunner().invoke(status_app, env=env).stdout
+    lines = [line.split() for line in printed.splitlines()]
+    assert ["orders", "crm", "FAILING", "9", "0", "0", "9", "0", "0"] in lines
+    assert ["spare", "-", "-", "9", "0", "9", "0", "0", "0"] in lines
+    assert "orders/crm: 0 of 9 delivered in 5 min; 503 since 11:44: no \\x1b[2Jhealthy" in printed
+    told = json.loads(CliRunner().invoke(status_app, ["--json"], env=env).stdout)["books"]
+    assert [row["verdict"] for row in told] == ["FAILING", "OK", None]
+    assert told[0]["reason"] == reason
 
 
-def test_a_stream_that_nobody_wants_says_so() -> None:
-    assert verdict(balance(pending=9), destination=None)[0] == "no destination"
+@pytest.mark.parametrize("word", [verdict.value for verdict in StreamVerdict])
+def test_every_verdict_has_a_colour(word: str) -> None:
+    assert verdict_text(f" {word} ").style
 
 
 def test_a_table_in_a_file_is_aligned_text(capsys: pytest.CaptureFixture[str]) -> None:

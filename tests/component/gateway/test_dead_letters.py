@@ -224,8 +224,18 @@ def test_the_newest_come_with_how_many_match(
         "matching": 12,
         "redrivable": 10,
         "redrivable_streams": ["orders"],
+        "next": "19:0:19",
         "is_complete": True,
     }
+    older = gateway.client.get(
+        "/v1/dead-letters:newest", params={**query, "limit": "20", "before": page["next"]}
+    ).json()
+    places = [each["place"] for each in older["dead_letters"]]
+    assert places == [f"0:{n}" for n in range(17, 0, -2)]
+    # Whatever page it is, what matches in all is counted.
+    assert (older["matching"], older["next"]) == (12, None)
+    wrong = gateway.client.get("/v1/dead-letters:newest", params={"before": "yesterday"})
+    assert (wrong.status_code, wrong.json()["code"]) == (400, "bad_query")
     resting.is_whole = False
     assert gateway.client.get("/v1/dead-letters:newest").json()["is_complete"] is False
     named = {"stream": ["orders", "nobodys"]}

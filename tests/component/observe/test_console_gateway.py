@@ -49,6 +49,27 @@ def test_the_gateway_judges_the_key_of_who_signed_in(locked_console: RunningCons
     assert order.stream == "orders"
 
 
+def test_every_dead_letter_can_be_seen_page_by_page(
+    console: RunningConsole, client: httpx.Client
+) -> None:
+    console.dead.letters = [letter(f"e-{number}") for number in range(289)]
+    seen: list[str] = []
+    page = client.get("/dead?reason=status_4*").text
+    assert "289 dead letters</strong> match, the newest 100 are shown." in page
+    for count, more in ((100, True), (100, True), (89, False)):
+        ids = re.findall(r"stream=orders&amp;id=(e-[0-9]+)", page)
+        assert len(ids) == count
+        seen += ids
+        older = re.search(r'href="(/dead\?[^"]*before=[^"]*)"', page)
+        assert bool(older) is more
+        if older:
+            assert "reason=status_4" in older[1]
+            page = client.get(html.unescape(older[1])).text
+    assert "289 dead letters</strong> match; 89 older ones are shown." in page
+    assert ">Newest</a>" in page
+    assert sorted(seen) == sorted(f"e-{number}" for number in range(289))
+
+
 def test_a_console_that_asks_nobody_cannot_pass_a_gateway_that_does() -> None:
     with running_console("off", gateway_auth="keys") as running:
         configure(running)

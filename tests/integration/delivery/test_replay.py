@@ -38,7 +38,7 @@ def test_a_replay_counts_first_then_sends_what_it_counted_once(
         hifi.wait_for_balance(
             to.id, lambda b: b.delivered == 40, what="40 delivered", timeout_s=3 * PATIENCE_S
         )
-        assert "40 events of replayed are in the span" in run(hifi, tmp_path, "--dry-run")
+        assert "40 events of replayed in the span" in run(hifi, tmp_path, "--dry-run")
         assert len(destination.accepted_ids) == sum(destination.accepted_ids.values()) == 40
         said = run(hifi, tmp_path, "--key", "k1", "--id", "r1", "--to", "2100-01-01T00:00Z")
         assert "10 of them have the key k1" in said

@@ -104,7 +104,7 @@ def test_what_is_sent_arrives_and_every_command_sees_it(place: Place, first: Run
     wait_until(lambda: place.books()["delivered"] == 120, what="the books say so")
     books = place.books()
     assert (books["acked"], books["unaccounted"]) == (120, 0)
-    assert books["verdict"] == "all delivered"
+    assert books["verdict"] in {"OK", "SLOW"}
     tailed = place.command("tail", "demo", "--from", "earliest", "--count", "120", "--json")
     records = [json.loads(line) for line in tailed.out.splitlines()]
     assert {record["value"]["id"] for record in records} == {f"e{n}" for n in range(120)}

@@ -238,3 +238,8 @@ def test_what_a_newer_hifi_says_of_a_text_stays_with_that_text() -> None:
     # Whatever stands in a list of a record: it is looked at, and nothing breaks.
     odd = replace(KEY, others={"secrets": [17, {"colour": "red"}], "scopes": [{"a": 1}]})
     assert odd.to_fields() == KEY.to_fields()
+
+
+def test_a_scope_that_there_is_not_is_named_as_it_was_written() -> None:
+    with pytest.raises(ConfigError, match=r"^scopes\.0: 'banana' should be 'write'"):
+        ApiKey.of({**json.loads(KEY.to_json()), "scopes": ["banana"]})

@@ -118,7 +118,7 @@ def test_a_change_of_state_is_told_at_once_and_anything_else_once_a_second() -> 
     assert not record.is_to_publish(now_ms=NOW_MS)
     well = record.with_flow(told(Flow(), Responded(200)), now_ms=NOW_MS)
     assert well.is_to_publish(now_ms=NOW_MS)
-    said = replace(well, published_at_ms=NOW_MS)
+    said = well.published(now_ms=NOW_MS)
     assert not said.is_to_publish(now_ms=NOW_MS + 5_000)
     more = said.with_flow(told(well.flow, Responded(200)), now_ms=NOW_MS + 1)
     assert not more.is_to_publish(now_ms=NOW_MS + 999)
@@ -127,6 +127,20 @@ def test_a_change_of_state_is_told_at_once_and_anything_else_once_a_second() -> 
     assert (gone.state, gone.since_ms) == (FlowState.DISABLED, NOW_MS + 1)
     assert gone.is_to_publish(now_ms=NOW_MS + 1)
     assert more.since_ms == well.since_ms
+
+
+def test_whether_it_takes_anything_and_why_not_is_told_at_once() -> None:
+    said = FlowRecord(Flow()).with_flow(told(Flow(), Responded(200)), now_ms=NOW_MS)
+    said = said.published(now_ms=NOW_MS)
+    # In the same millisecond, and no event may come for hours: none of these changes its state.
+    refused = said.with_flow(told(said.flow, Responded(401)), now_ms=NOW_MS)
+    assert refused.state is said.state
+    assert refused.is_to_publish(now_ms=NOW_MS)
+    refused = refused.published(now_ms=NOW_MS)
+    same = refused.with_flow(told(refused.flow, Responded(401)), now_ms=NOW_MS)
+    assert not same.is_to_publish(now_ms=NOW_MS)
+    for answer in (Responded(403), Responded(200)):
+        assert same.with_flow(told(same.flow, answer), now_ms=NOW_MS).is_to_publish(now_ms=NOW_MS)
 
 
 def go_on(

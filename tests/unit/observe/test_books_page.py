@@ -24,10 +24,10 @@ def test_what_was_removed_keeps_its_books_and_is_on_its_way_no_more() -> None:
     overview = Overview(AT_MS, (alone,), AuditHealth(), removed=removed)
     assert books_page(overview, kafka="a:1").rows == [
         BooksRow("alone", None, Balance(acked=2, pending=2)),
-        BooksRow("alone", "crm", had, 17),
-        BooksRow("alone", "late", Balance(acked=3, delivered=3), 18),
-        BooksRow("gone", "shop", Balance(acked=4, delivered=4), 19),
-        BooksRow("gone", "crm", Balance(acked=5, delivered=5), 20),
+        BooksRow("alone", "crm", had, removed_at_ms=17),
+        BooksRow("alone", "late", Balance(acked=3, delivered=3), removed_at_ms=18),
+        BooksRow("gone", "shop", Balance(acked=4, delivered=4), removed_at_ms=19),
+        BooksRow("gone", "crm", Balance(acked=5, delivered=5), removed_at_ms=20),
     ]
     # An event counts once, however many destinations its stream had.
     assert overview.removed_acked == 5
@@ -47,7 +47,7 @@ def test_each_destination_has_a_row_and_so_has_a_stream_without_one() -> None:
         "trouble",
         [
             BooksRow("alone", None, Balance(acked=7, pending=7)),
-            BooksRow("orders", "shop", view.balance),
+            BooksRow("orders", "shop", view.balance, StreamVerdict.OK, ""),
         ],
         "the audit has not finished its first run",
     )

@@ -120,7 +120,9 @@ def test_times_that_no_calendar_has_are_shown_as_numbers() -> None:
 
 
 def test_the_headline_says_the_worst_first() -> None:
-    assert headline(overview(at_ms=AT_MS)) == "orders/lake is slow."
+    assert headline(overview(at_ms=AT_MS)) == (
+        "orders/lake is slow: p95 is 4.1 s, over 2 s for 3 minutes."
+    )
     assert headline(overview(at_ms=AT_MS, unaccounted=1)) == (
         "1 event is unaccounted for in orders/billing."
     )

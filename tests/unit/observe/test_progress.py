@@ -5,11 +5,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from observe.lag.progress import SLOT_S, SLOTS, WINDOW_MS, Progress, Rolling, cause_of
+from observe.lag.progress import (
+    SLOT_S,
+    SLOTS,
+    WINDOW_MS,
+    Progress,
+    Rolling,
+    cause_of,
+    fate_of,
+)
 from shared.event.record import KafkaPartition
 from shared.event.times import DAY_MS
 from shared.proof.balance import Balance
-from shared.proof.overview import Quantiles
+from shared.proof.overview import Lately, Quantiles
 from shared.proof.receipt import Receipt, ReceiptOutcome
 from tests.support import samples
 
@@ -206,6 +214,47 @@ def test_a_receipt_of_long_ago_counts_and_tells_nothing_of_the_last_minutes() ->
     assert progress.delivery.process.read(now_ms=1_250).count == 0
     progress.take(a_receipt(DELIVERED, 0, 1), now_ms=1_249 + WINDOW_MS)
     assert progress.delivery.process.read(now_ms=1_250).count == 1
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason", "fate"),
+    [
+        (DELIVERED, "status_200", "delivered"),
+        (DELIVERED, "filtered", ""),
+        (DEAD, "status_401", "refused"),
+        (DEAD, "asked_disable", "refused"),
+        (DEAD, "policy_blocked", "refused"),
+        (DEAD, "retries_exhausted", "failed"),
+        (DEAD, "destination_gone", ""),
+        (WAITING, "status_503", "failed"),
+        (WAITING, "breaker_open", "failed"),
+        (WAITING, "status_429", "throttled"),
+        (WAITING, "token_unavailable", "failed"),
+        (WAITING, "budget_used_up", ""),
+        (WAITING, "paused", ""),
+    ],
+)
+def test_each_outcome_says_something_of_its_destination_or_nothing(
+    outcome: ReceiptOutcome, reason: str, fate: str
+) -> None:
+    assert fate_of(a_receipt(outcome, 0, 1, reason)) == fate
+
+
+def test_outcomes_of_late_are_counted_and_the_newest_by_themselves() -> None:
+    progress = Progress("orders/shop")
+    for at_ms, receipt in (
+        (1_000, a_receipt(DEAD, 0, 4, "status_401")),
+        (280_000, a_receipt(DELIVERED, 4, 7)),
+        (290_000, a_receipt(WAITING, 7, 8, "paused")),
+    ):
+        progress.take(replace(receipt, ended_at_ms=at_ms), now_ms=at_ms)
+    recent = progress.recent
+    assert recent.read(now_ms=290_000) == Lately(delivered=3, refused=4)
+    assert recent.read(now_ms=290_000, span_ms=30_000) == Lately(delivered=3)
+    assert recent.read(now_ms=310_000) == Lately(delivered=3)
+    assert recent.read(now_ms=900_000).total == 0
+    # What is too old is not kept.
+    assert recent.read(now_ms=290_000).total == 0
 
 
 def test_the_past_falls_out_of_a_rolling_window() -> None:

@@ -5,9 +5,12 @@ from dataclasses import replace
 import pytest
 
 from observe.lag.verdict import STALLED_AFTER_S, stream_verdict
+from shared.flow.concurrency import Concurrency
+from shared.flow.flow import Flow
 from shared.proof.balance import Balance
 from shared.proof.overview import (
     DestinationView,
+    Finding,
     MinuteBooks,
     MinuteState,
     Node,
@@ -16,7 +19,9 @@ from shared.proof.overview import (
     Unsettled,
 )
 from tests.support.console_fixtures import destination_view
-from tests.support.samples import log_buckets
+from tests.support.samples import NOW_MS, log_buckets
+from tests.unit.flow.test_flow import AWAY, TO, told
+from tests.unit.observe.test_trouble import record
 
 BALANCE = Balance(100, 90, 3, 2, 5, 0)
 
@@ -31,17 +36,18 @@ def minute(state: MinuteState, lost: int = 0) -> MinuteBooks:
 LOSING = minute(MinuteState.LOSING, 2)
 BLIND = minute(MinuteState.CANNOT_TELL)
 WELL = minute(MinuteState.COMPLETE)
+DOWN = record(told(Flow(), *[AWAY] * 10))
 SLOW = Quantiles.of(log_buckets([60_000]))
 FAST = Quantiles.of(log_buckets([60]))
 
-# silent_s, oldest_age_s, since_accepted, minutes, problem -> verdict, a part of the reason
+# silent_s, oldest_age_s, since_accepted, minutes, blindness -> verdict, a part of the reason
 TABLE = [
     (0.0, None, None, [], "", StreamVerdict.OK, ""),
     (0.0, 1.0, FAST, [WELL], "", StreamVerdict.OK, ""),
     (STALLED_AFTER_S, 99.0, SLOW, [LOSING, BLIND], "x", StreamVerdict.LOSING, "2 events"),
     (STALLED_AFTER_S, 99.0, SLOW, [BLIND], "x", StreamVerdict.STALLED, "none has moved"),
     (0.0, 99.0, SLOW, [BLIND], "", StreamVerdict.CANNOT_TELL, "has not come to it"),
-    (0.0, 99.0, SLOW, [WELL], "Kafka is away", StreamVerdict.CANNOT_TELL, "Kafka is away"),
+    (0.0, 99.0, SLOW, [WELL], "the audit is late", StreamVerdict.CANNOT_TELL, "is late"),
     (0.0, 99.0, FAST, [], "", StreamVerdict.SLOW, "3 wait for a retry"),
     (0.0, 1.0, SLOW, [], "", StreamVerdict.SLOW, "95 %"),
     (0.0, None, SLOW, [], "", StreamVerdict.SLOW, "95 %"),
@@ -59,36 +65,56 @@ def a_view(
     )  # fmt: skip
 
 
-def test_what_a_person_has_paused_does_not_stand_still_by_itself() -> None:
-    view = a_view(99.0, 99.0, None, [WELL])
-    found, reason = stream_verdict(view, is_paused=True, slow_after_s=30)
-    assert (found, reason) == (StreamVerdict.SLOW, "it is paused, and 8 events wait")
-    idle = replace(
-        view, balance=Balance(1, 1, 0, 0, 0, 0), backlog_events=0, oldest_age_s=None
-    )  # fmt: skip
-    assert stream_verdict(idle, is_paused=True, slow_after_s=30) == (StreamVerdict.OK, "")
-
-
 def test_a_loss_names_who_lost() -> None:
-    found = stream_verdict(a_view(0, None, None, [LOSING]), slow_after_s=30)
-    assert found[1] == "2 events were lost in the last hour, at kafka"
+    found = stream_verdict(a_view(0, None, None, [LOSING]), TO, slow_after_s=30)
+    assert found.reason == "2 events were lost in the last hour, at kafka"
 
 
-@pytest.mark.parametrize(("silent", "age", "lag", "minutes", "problem", "verdict", "why"), TABLE)
+@pytest.mark.parametrize(("silent", "age", "lag", "minutes", "blindness", "verdict", "why"), TABLE)
 def test_the_worst_that_holds_decides(  # noqa: PLR0917 - a table
     silent: float,
     age: float | None,
     lag: Quantiles | None,
     minutes: list[MinuteBooks],
-    problem: str,
+    blindness: str,
     verdict: StreamVerdict,
     why: str,
 ) -> None:
     view = a_view(silent, age, lag, minutes)
-    found, reason = stream_verdict(view, problem=problem, slow_after_s=30)
-    assert found is verdict
-    assert why in reason
-    assert bool(reason) == (verdict is not StreamVerdict.OK)
+    found = stream_verdict(view, TO, blindness=blindness, slow_after_s=30)
+    assert found.verdict is verdict
+    assert why in found.reason
+    assert bool(found.reason) == (verdict is not StreamVerdict.OK)
+
+
+def test_what_cannot_be_read_says_nothing_of_a_destination() -> None:
+    view = a_view(99.0, 99.0, SLOW, [WELL])
+    found = stream_verdict(view, TO, DOWN, problem="Kafka is away", slow_after_s=30)
+    assert found == Finding(StreamVerdict.CANNOT_TELL, "Kafka is away")
+
+
+def test_a_destination_that_is_down_explains_silence_and_minutes_that_are_not_settled() -> None:
+    # A lane at rest is silent for seconds, and each probe may take as long as an answer.
+    view = a_view(20.0, 99.0, SLOW, [BLIND])
+    found = stream_verdict(view, TO, DOWN, blindness="the audit is behind", slow_after_s=30)
+    assert found.verdict is StreamVerdict.FAILING
+    hangs = replace(view, silent_s=60.0)
+    assert stream_verdict(hangs, TO, DOWN, slow_after_s=30).verdict is StreamVerdict.STALLED
+
+
+def test_a_lane_whose_destination_takes_its_time_does_not_hang() -> None:
+    slow = record(Flow(concurrency=Concurrency(limit=2.0, mean_ms=6_000.0)))
+    view = a_view(10.0, 45.0, FAST, [])
+    found = stream_verdict(view, TO, slow, slow_after_s=30)
+    assert (found.verdict, found.cause) == (StreamVerdict.SLOW, "slow_answers")
+    assert found.reason.endswith("the oldest event is 45 s old; it takes 6.0 s to answer")
+
+
+def test_a_destination_that_is_to_be_tried_now_is_slow_until_it_is() -> None:
+    to = replace(TO, resumed_at_ms=NOW_MS + 1)
+    found = stream_verdict(a_view(0.0, 45.0, None, []), to, DOWN, slow_after_s=30)
+    assert (found.verdict, found.cause) == (StreamVerdict.SLOW, "not_tried_yet")
+    assert "a person has said to try it now" in found.reason
 
 
 @pytest.mark.parametrize(
@@ -103,4 +129,5 @@ def test_the_worst_that_holds_decides(  # noqa: PLR0917 - a table
 )
 def test_what_is_not_settled_is_told_however_old_it_is(unsettled: Unsettled, words: str) -> None:
     view = replace(a_view(0.0, None, None, []), unsettled=unsettled)
-    assert stream_verdict(view, slow_after_s=30) == (StreamVerdict.CANNOT_TELL, words)
+    found = stream_verdict(view, TO, slow_after_s=30)
+    assert found == Finding(StreamVerdict.CANNOT_TELL, words)

@@ -16,6 +16,7 @@ from shared.event.topics import DEAD, RECEIPTS, REDRIVEN, retry_topic
 from shared.proof.balance import Balance
 from shared.proof.receipt import ReceiptOutcome, facts_of, make_receipt
 from shared.retry.dead_letter import (
+    Age,
     DeadLetterFilter,
     Letter,
     Place,
@@ -311,3 +312,12 @@ def test_a_place_is_told_and_read() -> None:
     assert str(Place(3, 42)) == "3:42"
     with pytest.raises(ValueError, match="no place"):
         Place.of("3:" + "9" * 40)
+
+
+def test_an_age_is_told_and_read_and_orders_those_of_one_millisecond() -> None:
+    age = Age(7, Place(3, 42))
+    assert Age.of(str(age)) == age
+    assert Age(7, Place(3, 41)) < age < Age(8, Place(0, 0))
+    for wrong in ("", "x:3:42", "7:3", "7", "\u0667:3:42", "9" * 40 + ":3:42"):
+        with pytest.raises(ValueError, match="is no"):
+            Age.of(wrong)

@@ -1,0 +1,138 @@
+"""Says what keeps a destination from taking events, and in whose words: its own, if it gave any.
+
+Told from what became of events in the last minutes, and from the flow that its workers share. What
+a person has said since then, and no worker has heard yet, counts before both.
+"""
+
+from shared.config.destination import Destination
+from shared.event.times import HOUR_MS, MINUTE_MS
+from shared.flow.flow import Flow, FlowState
+from shared.flow.flow_record import FlowRecord
+from shared.proof.last_answer import LastAnswer
+from shared.proof.overview import DestinationView, Finding, Lately, StreamVerdict
+from shared.retry.attempt import CONFIG_FAULTS
+
+# What the last so many seconds say counts before what the last minutes say: who has mended a
+# destination sees it within them.
+LATEST_MS = 30_000
+# No chance: that many requests in a row, and none was taken.
+_FAILURES_IN_ROW = 10
+# Of ten events that wait because it is asked for less, nine are late.
+_THROTTLED_PART_MIN = 0.1
+# A sentence holds so much of an answer; the destination's page has the rest.
+_TEXT_CHARS_MAX = 120
+_REJECTIONS = frozenset(f"status_{status}" for status in CONFIG_FAULTS)
+
+
+def trouble_of(
+    view: DestinationView, to: Destination, record: FlowRecord | None, latest: Lately
+) -> Finding | None:
+    """What is the matter with a destination, of which `latest` is the newest part of `lately`."""
+    heard = heard_of(to, record)
+    flow = heard.flow if heard else None
+    said = _said(flow, view.last_refusal)
+    if halted := _halted(view, to, heard, said=said):
+        return halted
+    if record is not None and heard is None:
+        # A person has said to try now: what was before says nothing any more.
+        return None
+    state = heard.state if heard else FlowState.CLOSED
+    verdict = _verdict(flow, state, view.lately, latest)
+    if verdict is None:
+        return None
+    if verdict is StreamVerdict.REJECTING:
+        ended = view.lately.delivered + view.lately.refused
+        share = f"{view.lately.refused:,} of {ended:,} refused in 5 min"
+    else:
+        owed = view.lately.delivered + view.backlog_events
+        share = f"{view.lately.delivered:,} of {owed:,} delivered in 5 min"
+    return Finding(verdict, share + said, _cause(view))
+
+
+def _halted(
+    view: DestinationView, to: Destination, heard: FlowRecord | None, *, said: str
+) -> Finding | None:
+    """Whether a person, or what it kept answering, has stopped it."""
+    backlog = counted(view.backlog_events, "waits", "wait")
+    if to.is_disabled:
+        reason = "a person has disabled it: its events become dead letters"
+        return Finding(StreamVerdict.DISABLED, reason, "disabled")
+    if heard is not None and heard.state is FlowState.DISABLED:
+        reason = f"given up since {_clock(heard.since_ms)}, its events become dead letters{said}"
+        return Finding(StreamVerdict.DISABLED, reason, _cause(view))
+    if to.is_paused:
+        return Finding(StreamVerdict.PAUSED, f"a person has paused it; {backlog}", "paused")
+    if heard is not None and heard.state is FlowState.HELD:
+        reason = f"held since {_clock(heard.since_ms)}; {backlog}{said}"
+        return Finding(StreamVerdict.HELD, reason, _cause(view))
+    return None
+
+
+def heard_of(to: Destination, record: FlowRecord | None) -> FlowRecord | None:
+    """What is known of a destination since a person last said to try it now."""
+    if record is None or record.flow.resumed_at_ms < to.resumed_at_ms:
+        return None
+    return record
+
+
+def _verdict(
+    flow: Flow | None, state: FlowState, lately: Lately, latest: Lately
+) -> StreamVerdict | None:
+    if state in {FlowState.OPEN, FlowState.HALF_OPEN}:
+        return StreamVerdict.FAILING
+    is_failing = flow is not None and flow.failing_since_ms > 0
+    if flow is not None and is_failing and flow.last_refusal is not None:
+        is_hopeless = flow.failures_in_row >= _FAILURES_IN_ROW or not lately.total
+        verdict = _verdict_of(flow.last_refusal.reason)
+        if is_hopeless and verdict is not None:
+            return verdict
+    # Minutes that ended badly say nothing any more once something was taken.
+    is_well_again = flow is not None and not is_failing and flow.last_ok_at_ms > 0
+    counts = latest if latest.total or is_well_again else lately
+    bad = {
+        StreamVerdict.FAILING: counts.failed,
+        StreamVerdict.REJECTING: counts.refused,
+        StreamVerdict.THROTTLED: counts.throttled,
+    }
+    if counts.total and 2 * sum(bad.values()) >= counts.total:
+        return max(bad, key=bad.__getitem__)
+    is_throttled = counts.throttled > _THROTTLED_PART_MIN * counts.total
+    return StreamVerdict.THROTTLED if is_throttled else None
+
+
+def _verdict_of(reason: str) -> StreamVerdict | None:
+    """What one answer says of the destination; nothing if it may be the event's fault."""
+    if reason == "status_429":
+        return StreamVerdict.THROTTLED
+    if reason in _REJECTIONS:
+        return StreamVerdict.REJECTING
+    return None if reason.startswith("status_4") else StreamVerdict.FAILING
+
+
+def _cause(view: DestinationView) -> str:
+    return view.last_refusal.reason if view.last_refusal else ""
+
+
+def _said(flow: Flow | None, answer: LastAnswer | None) -> str:
+    """The last answer, as the end of a sentence."""
+    if answer is None:
+        return ""
+    since_ms = flow.failing_since_ms if flow else 0
+    when = f"since {_clock(since_ms)}" if since_ms else f"at {_clock(answer.at_ms)}"
+    text = answer.text[:_TEXT_CHARS_MAX]
+    return f"; {words_of(answer.reason)} {when}" + (f": {text}" if text else "")
+
+
+def counted(number: int, one: str, many: str) -> str:
+    """So many events, and what they do."""
+    return f"1 event {one}" if number == 1 else f"{number:,} events {many}"
+
+
+def words_of(reason: str) -> str:
+    """A reason as people say it: the status, or what the network did."""
+    return reason.removeprefix("status_").replace("_", " ")
+
+
+def _clock(at_ms: int) -> str:
+    """Hours and minutes, UTC."""
+    return f"{at_ms // HOUR_MS % 24:02}:{at_ms % HOUR_MS // MINUTE_MS:02}"

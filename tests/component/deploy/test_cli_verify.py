@@ -1,0 +1,57 @@
+"""`hifi verify` tells a job by its exit code what is the matter, and with what."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from deploy.cli.events import verify
+from shared.runtime.setup_error import UsageError
+
+app = typer.Typer()
+app.command()(verify.verify)
+MINUTE = "2026-11-21T19:05Z"
+
+
+@pytest.mark.parametrize(
+    ("mine", "problem", "code", "out"),
+    [
+        ("a\nb\n", "", 0, "complete\n"),
+        ("b\n", "", 3, "a\n"),
+        ("b\n", "the statement is not signed with that public key.", 4, ""),
+    ],
+)
+def test_missing_ids_and_a_statement_not_to_be_trusted_are_told_apart(  # noqa: PLR0917
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    mine: str,
+    problem: str,
+    code: int,
+    out: str,
+) -> None:
+    async def signed(*_: object) -> SimpleNamespace:
+        return SimpleNamespace(ids=frozenset({"a", "b"}))
+
+    monkeypatch.setattr(verify, "minute_ids", signed)
+    monkeypatch.setattr(verify, "distrust", lambda *_: problem)
+    monkeypatch.setattr(verify, "describe", lambda _: None)
+    (tmp_path / "ids").write_text(mine)
+    (tmp_path / "key").write_text("k")
+    ended = invoke(tmp_path, "--minute", MINUTE, "--public-key", str(tmp_path / "key"))
+    assert (ended.exit_code, ended.stdout) == (code, out)
+
+
+def test_what_cannot_be_checked_is_no_missing_id(tmp_path: Path) -> None:
+    (tmp_path / "ids").write_text("a")
+    mistyped = invoke(tmp_path, "--minute", "yesterday")
+    # main() prints the sentence and exits 1.
+    assert isinstance(mistyped.exception, UsageError)
+    assert "is no minute" in str(mistyped.exception)
+    assert invoke(tmp_path, "--minute").exit_code == 2
+
+
+def invoke(folder: Path, *arguments: str) -> Result:
+    ids = ["--ids", str(folder / "ids"), "--kafka", "127.0.0.1:1"]
+    return CliRunner().invoke(app, ["--stream", "s", *ids, *arguments])
