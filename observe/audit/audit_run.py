@@ -106,7 +106,9 @@ class Audit:
         self._list_missing(news, named, logged_events)
         shown = self._show(findings, now_ms)
         changed = tuple(minute for minute in shown if self._shown.get(minute.key) != minute)
-        await stating.state(shown, named, world)
+        # Not what is shown: a destination that was removed is shown for an hour as it was, and may
+        # have been open.
+        await stating.state([finding.books for finding in findings], named, world)
         self._shown = {minute.key: minute for minute in shown}
         for kind, parts in ranges.items():
             for (topic, partition), (_, end) in parts.items():
