@@ -58,7 +58,8 @@ def summary(campaign: Campaign) -> dict[str, object]:
         "done": {kind: campaign.done[kind] for kind in KINDS if kind in campaign.done},
         "moods_met": dict(campaign.destinations.served),
         "peaks_mb": campaign.world.peaks_mb,
-        "deaths": [death._asdict() for death in campaign.world.deaths],
+        "deaths": [death._asdict() for death in campaign.world.all_deaths()],
+        "errors_logged": campaign.world.errors(),
         "findings": [finding._asdict() for finding in campaign.found],
     }
 

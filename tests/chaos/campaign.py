@@ -165,7 +165,7 @@ class Campaign:
             dead=evidence.dead,
             pending=evidence.pending,
             claims=evidence.claims,
-            deaths=list(self.world.deaths),
+            deaths=self.world.all_deaths(),
             peaks_mb=dict(self.world.peaks_mb),
             bounds_mb=BOUNDS_MB,
             statements=statements,

@@ -40,8 +40,10 @@ class Faults:
         """Do it; gives the proof."""
         what, _, target = action.kind.partition(" ")
         match what:
-            case "kill" if target == "worker":
-                return self._kill_worker()
+            case "kill" if target == "delivery-worker":
+                return self._kill_one_of("delivery", _senders)
+            case "kill" if target == "gateway-worker":
+                return self._kill_one_of("gateway", _forks)
             case "kill":
                 return self._kill(action, target)
             case "freeze":
@@ -74,18 +76,18 @@ class Faults:
             return f"process {pid} is gone, port {port} is closed"
         return f"process {pid} is gone"
 
-    def _kill_worker(self) -> str:
-        """A process that sends, below delivery's Spark."""
-        driver = self._world.children["delivery"].pid
+    def _kill_one_of(self, name: str, workers_of: Callable[[int], list[int]]) -> str:
+        """The busiest of the workers that a process has; it makes another one by itself."""
+        parent = self._world.children[name].pid
         until_s = time.monotonic() + _WORKER_S
-        while not (workers := _workers(driver)):
+        while not (workers := workers_of(parent)):
             if time.monotonic() > until_s:
-                raise NotHereError("delivery has no worker just now")
+                raise NotHereError(f"{name} has no worker just now")
             time.sleep(0.05)
         pid = max(workers, key=_ticks)
         os.kill(pid, signal.SIGKILL)
         wait_until(lambda: _state(pid) in {"", "Z"}, what=f"worker {pid} is gone", timeout_s=10)
-        return f"worker {pid} of delivery is gone"
+        return f"worker {pid} of {name} is gone"
 
     def _freeze(self, action: Action, target: str) -> str:
         name = self._named(target)
@@ -172,10 +174,14 @@ def _send_all(pids: list[int], what: signal.Signals) -> None:
             continue
 
 
-def _workers(driver: int) -> list[int]:
+def _senders(driver: int) -> list[int]:
     """The forks of delivery's worker daemon: they send, and the daemon only makes them."""
     session = [pid for pid in _session(driver) if "worker_daemon" in _command(pid)]
     return [pid for pid in session if int(_stat(pid, 1) or 0) in session]
+
+
+def _forks(supervisor: int) -> list[int]:
+    return [pid for pid in _session(supervisor) if pid != supervisor]
 
 
 def _ticks(pid: int) -> int:

@@ -16,7 +16,7 @@ ROUND_S = 40.0
 _DESTINATIONS_MAX = 6
 _TENANTS_MAX = 4
 # The last fault begins so long before a round ends that it is over by then.
-_LAST_FAULT_S = 26.0
+_LAST_FAULT_S = 30.0
 
 # What a destination may do instead of answering 200.
 MOODS = (
@@ -37,8 +37,9 @@ MOODS = (
 )
 FAULTS = (
     "kill gateway",
+    "kill gateway-worker",
     "kill delivery",
-    "kill worker",
+    "kill delivery-worker",
     "kill retrier",
     "kill observe",
     "kill broker",
@@ -169,7 +170,7 @@ class _Drafter:
         for place in list(self.destinations):
             self._moods(place)
         # One after the other: a Spark driver that died needs the cores to start again.
-        for at_s in (self._between(1, 10), self._between(16, _LAST_FAULT_S)):
+        for at_s in (self._between(1, 6), self._between(12, 17), self._between(24, _LAST_FAULT_S)):
             self.at_s = at_s
             fault, for_s = faults(), self._between(2, 8)
             if fault == "step clock":
@@ -182,8 +183,8 @@ class _Drafter:
         return self._taken()
 
     def _moods(self, place: Place) -> None:
-        """One or two bad moods of a destination, or none."""
-        for _ in range(self.dice.choice((0, 1, 1, 2))):
+        """Up to three bad moods of a destination; the later one of two at once counts."""
+        for _ in range(self.dice.choice((0, 1, 2, 3))):
             self.at_s = self._between(0, ROUND_S - 12)
             mood = self.dice.choice(MOODS)
             self._at(place, f"mood {mood}", for_s=self._between(2, 10))

@@ -22,7 +22,7 @@ PutIn = Literal["lost receipt", "swapped topic", "false 2xx"]
 FOUND_AS: dict[PutIn, tuple[str, ...]] = {
     "lost receipt": ("false receipt", "unaccounted"),
     "swapped topic": ("foreign", "statement"),
-    "false 2xx": ("false ack",),
+    "false 2xx": ("false ack", "statement"),
 }
 
 

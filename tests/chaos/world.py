@@ -4,12 +4,14 @@ What `hifi up` would give up on, as it dies too often, is the point here; so thi
 own instead of `Stack.look_after`. What a fault holds down stays down until the fault is over.
 """
 
+import json
 import os
 import re
 import struct
 import subprocess
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -19,7 +21,10 @@ from deploy.local.children import Child, _session
 from deploy.local.ports import is_free
 from deploy.local.services import Service, how_it_ended
 from deploy.local.stack import Stack
+from deploy.local.stack_settings import StackSettings
 from shared.runtime.java.jars import default_cache, ensure_jars
+from tests.chaos import gateway_workers
+from tests.chaos.gateway_workers import WORKERS
 from tests.chaos.plan import Brokers
 from tests.chaos.recount import Death
 from tests.support.stack_fixtures import QUICK_INTERVALS, fetch, stack_settings, wait_until
@@ -35,7 +40,11 @@ _PATIENCE_S = 180.0
 # threads and buffers, Spark's more; Python: 150 MB of libraries, and what is in flight.
 BOUNDS_MB = {"Kafka": 900, "Spark's Java": 1_300, "Python": 450}
 # How a process of ours says why it cannot go on.
-_SENTENCE = re.compile(r"hifi[ -][a-z]+: .+")
+_SENTENCE = re.compile(r"hifi(?:[ -][a-z]+)?: .+")
+# What the gateway's supervisor says of a worker; one that is killed ends with -9.
+_WORKER_ENDED = re.compile(r"(gateway worker \d+) ended \((-?\d+)\)")
+_KILLED = "-9"
+_EMPTY_SPOOL = "hifi_gateway_spooled_events 0"
 # What was taken away may show for so long after it has been given back.
 _EXCUSED_S = 60.0
 
@@ -124,10 +133,10 @@ class World:
             timeout_s=_PATIENCE_S,
             look_s=0.5,
         )
-        port = self.stack.settings.gateway_metrics_port
-        spooled = "hifi_gateway_spooled_events 0"
+        first = self.stack.settings.gateway_metrics_port
+        pages = [f"http://127.0.0.1:{first + nth}/metrics" for nth in range(WORKERS)]
         wait_until(
-            lambda: spooled in fetch(f"http://127.0.0.1:{port}/metrics"),
+            lambda: all(_EMPTY_SPOOL in fetch(page) for page in pages),
             what="the spool is empty",
             timeout_s=_PATIENCE_S,
             look_s=0.5,
@@ -136,6 +145,25 @@ class World:
     def step_clock(self, seconds: float) -> None:
         with self.clock.open("r+b") as file:
             file.write(struct.pack("<q", round(seconds * 1e9)))
+
+    def all_deaths(self) -> list[Death]:
+        """Those of processes, and those of the gateway's workers."""
+        said = (self.folder / "logs" / "gateway.log").read_text()
+        workers = [
+            Death(name, f"ended with exit code {code}", "", is_excused=False)
+            for name, code in _WORKER_ENDED.findall(said)
+            if code != _KILLED
+        ]
+        return [*self.deaths, *workers]
+
+    def errors(self) -> dict[str, int]:
+        """What processes have logged as errors, how often: where to look first."""
+        found: Counter[str] = Counter()
+        for path in (self.folder / "logs").glob("*.log"):
+            for line in path.read_text(errors="replace").splitlines():
+                if line.startswith("{") and '"level": "error"' in line:
+                    found[f"{path.stem}: {json.loads(line)['event']}"] += 1
+        return dict(found)
 
     def _look_after(self) -> None:
         services = {service.name: service for service in self.stack.services}
@@ -197,9 +225,7 @@ def open_world(folder: Path, *, brokers: Brokers) -> Iterator[World]:
     clock = folder / "clock"
     folder.mkdir(parents=True, exist_ok=True)
     clock.write_bytes(bytes(8))
-    settings = replace(stack_settings(folder, cache), brokers=brokers, time_scale=TIME_SCALE)
-    while not all(is_free(port) for port in settings.kafka_ports):
-        settings = replace(settings, kafka_port=settings.kafka_port + brokers)
+    settings = _settings(folder, cache, brokers)
     with ExitStack() as held:
         has_disks = all(
             _mounted(folder / name, size_mb, held) for name, size_mb in _DISKS_MB.items()
@@ -214,6 +240,7 @@ def open_world(folder: Path, *, brokers: Brokers) -> Iterator[World]:
             "PYTHONPATH": str(stepped),
         }
         stack = Stack(settings, environ=environ, say=lambda _: None)
+        stack.services[0].module = gateway_workers.__name__
         stack.start(lambda _: None)
         world = World(stack, clock, has_disks)
         watch = threading.Thread(target=world.watch, name="watch", daemon=True)
@@ -224,6 +251,16 @@ def open_world(folder: Path, *, brokers: Brokers) -> Iterator[World]:
             world.stop_watching()
             watch.join(30)
             stack.stop()
+
+
+def _settings(folder: Path, cache: Path, brokers: Brokers) -> StackSettings:
+    """As the tests have them; with free ports for every broker and for each worker's metrics."""
+    while True:
+        drawn = replace(stack_settings(folder, cache), brokers=brokers, time_scale=TIME_SCALE)
+        ports = [port for _, port in drawn.ports()]
+        ports += [drawn.gateway_metrics_port + nth for nth in range(1, WORKERS)]
+        if len(set(ports)) == len(ports) and all(is_free(port) for port in ports):
+            return drawn
 
 
 def _mounted(folder: Path, size_mb: int, held: ExitStack) -> bool:
