@@ -6,7 +6,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.chaos.customers import Customers
+from shared.runtime.control_client import RefusedError
+from tests.chaos.customers import Customers, GivenUpError
 from tests.chaos.destinations import Destinations, open_destinations
 from tests.chaos.evidence import read_evidence, unsettled, wrong_books, wrong_statements
 from tests.chaos.faults import Faults, NotHereError
@@ -63,7 +64,8 @@ class Campaign:
         due += [(at_s + each.for_s, False, each) for at_s, _, each in due if each.kind in FAULTS]
         changes: list[Future[None]] = []
         with ThreadPoolExecutor(_CHANGES_AT_ONCE) as pool:
-            # In the order of the plan, as one change may need another: one thread for each tenant.
+            # In the order of the plan, as one change may need another: each after the one before
+            # it of its tenant, and who takes a name after whoever gives it up.
             last: dict[str, Future[None]] = {}
             for at_s, begins, action in sorted(due, key=lambda one: one[0]):
                 time.sleep(max(0.0, begun_s + at_s - time.monotonic()))
@@ -72,7 +74,11 @@ class Campaign:
                 elif action.kind.startswith("mood "):
                     self._mood(action)
                 else:
-                    before = last.get(action.tenant)
+                    before = [
+                        change
+                        for tenant, change in last.items()
+                        if action.kind == "take freed stream" or tenant == action.tenant
+                    ]
                     last[action.tenant] = pool.submit(self._change_after, before, action)
                     changes.append(last[action.tenant])
             time.sleep(max(0.0, begun_s + ROUND_S - time.monotonic()))
@@ -95,13 +101,18 @@ class Campaign:
         except NotHereError as error:
             self.log.say(f"could not: {action}: {error}")
 
-    def _change_after(self, before: Future[None] | None, action: Action) -> None:
-        if before is not None:
-            before.result(_CHANGE_S)
+    def _change_after(self, before: Iterable[Future[None]], action: Action) -> None:
+        for change in before:
+            change.result(_CHANGE_S)
         self._change(action)
 
     def _change(self, action: Action) -> None:
-        self._note(action, self.customers.do(action))
+        try:
+            self._note(action, self.customers.do(action))
+        except (RefusedError, GivenUpError) as error:
+            # The plan is possible: whoever keeps to it is served.
+            self.log.say(f"FOUND {action}: {error}")
+            self.found.append(Finding("change", f"{action.kind}: {error}"))
 
     def _note(self, action: Action, proof: str) -> None:
         self.done[action.kind] = self.done.get(action.kind, 0) + 1

@@ -23,6 +23,9 @@ _AGAIN_S = 0.5
 # Answers that another try may change.
 _NOT_NOW = {409, 429, 500, 502, 503, 504}
 _GONE = 404
+# What a gateway's other worker says of what is newer than 2 s, as is promised, and a little.
+_NOT_YET = {401, 404}
+_NEW_S = 4.0
 
 
 class GivenUpError(Exception):
@@ -136,8 +139,6 @@ class Customers:
                 action.tenant, "PUT", "streams", action.stream, body={}, not_now=_NOT_NOW - {409}
             )
         except RefusedError as error:
-            if error.status != 409:
-                raise
             return f"refused: {error.detail}"
         self._start_sender(action.tenant, action.stream)
         self.make_destination(action)
@@ -230,18 +231,19 @@ class Customers:
         body: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
         """Ask until there is an answer that stays."""
-        until_s = time.monotonic() + _PATIENCE_S
+        begun_s = time.monotonic()
         while True:
             try:
                 return ControlClient(self.gateway, key()).call(method, *path, body=body)
             except RefusedError as error:
                 if method == "DELETE" and error.status == _GONE:
                     return {}
-                if error.status not in not_now:
+                is_new = error.status in _NOT_YET and time.monotonic() < begun_s + _NEW_S
+                if error.status not in not_now and not is_new:
                     raise
                 problem: Exception = error
             except UsageError as error:
                 problem = error
-            if time.monotonic() > until_s:
+            if time.monotonic() > begun_s + _PATIENCE_S:
                 raise GivenUpError(f"{method} {'/'.join(path)}: {problem}")
             time.sleep(_AGAIN_S)

@@ -141,6 +141,8 @@ class Destinations:
                 writer.write(reply[: -len(_ACCEPTED)])
                 for byte in _ACCEPTED:
                     writer.write(bytes([byte]))
+                    # Tells when the other end has had enough.
+                    await writer.drain()
                     await asyncio.sleep(_HANG_S / len(_ACCEPTED))
             case _:
                 writer.write(_reply(200, _ACCEPTED))
