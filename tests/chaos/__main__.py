@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import logging
 import shutil
 import sys
 import tempfile
@@ -21,6 +22,8 @@ def main() -> int:
     if asked.plan:
         sys.stdout.write(f"{plan}\n")
         return 0
+    # Kafka is away on purpose, and its client would tell so by the page.
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     log = RunLog(_LOGS / f"seed-{asked.seed}.log")
     folder = Path(tempfile.mkdtemp(prefix=f"chaos-{asked.seed}-"))
     campaign = run_campaign(plan, folder=folder, log=log, fault=asked.put_in)

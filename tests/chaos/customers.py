@@ -161,9 +161,12 @@ class Customers:
         self._call(action.tenant, "DELETE", *path)
 
     def redrive(self, action: Action) -> str:
-        path = "streams", action.stream, "dead-letters:redrive"
-        done = self._call(action.tenant, "POST", *path, body={"rate_per_s": 1_000})
-        return f"{done['count']} sent again"
+        """All that is dead of a tenant's streams goes out again."""
+        count = 0
+        for stream in self._call(action.tenant, "GET", "streams")["streams"]:
+            path = "streams", stream, "dead-letters:redrive"
+            count += self._call(action.tenant, "POST", *path, body={"rate_per_s": 1_000})["count"]
+        return f"{count} sent again"
 
     def _put_destination(self, action: Action, **more: Any) -> None:
         settings = dict(action.settings)

@@ -15,8 +15,10 @@ ROUND_S = 40.0
 # Two cores run so many lanes beside Kafka, two Spark drivers and the senders.
 _DESTINATIONS_MAX = 6
 _TENANTS_MAX = 4
-# The last fault begins so long before a round ends that it is over by then.
-_LAST_FAULT_S = 30.0
+# The last fault begins then, so that it is over before its round is.
+_LAST_FAULT_S = 27.0
+# Kafka is away for longer: the gateway waits for its reports for 4 s, and only then has to answer.
+_OUTAGE_S = 4.0
 
 # What a destination may do instead of answering 200.
 MOODS = (
@@ -172,15 +174,23 @@ class _Drafter:
         # One after the other: a Spark driver that died needs the cores to start again.
         for at_s in (self._between(1, 6), self._between(12, 17), self._between(24, _LAST_FAULT_S)):
             self.at_s = at_s
-            fault, for_s = faults(), self._between(2, 8)
-            if fault == "step clock":
-                self._note(fault, for_s=for_s, seconds=self.dice.choice((-90, 90)))
-            else:
-                self._note(fault, for_s=for_s)
+            self._fault(faults())
         for at_s in sorted(self._between(1, ROUND_S - 4) for _ in range(4)):
             self.at_s = at_s
             self._change(changes)
         return self._taken()
+
+    def _fault(self, fault: str) -> None:
+        for_s = self._between(2, 8)
+        if fault == "step clock":
+            self._note(fault, for_s=for_s, seconds=self.dice.choice((-90, 90)))
+            return
+        if "broker" in fault or fault == "fill spool":
+            for_s += _OUTAGE_S
+        self._note(fault, for_s=for_s)
+        if fault == "fill spool":
+            # Nobody spools while Kafka takes everything.
+            self._note("freeze broker", for_s=for_s)
 
     def _moods(self, place: Place) -> None:
         """Up to three bad moods of a destination; the later one of two at once counts."""
@@ -320,8 +330,7 @@ class _Drafter:
         return True
 
     def redrive(self) -> bool:
-        stream = self.dice.choice(list(self.streams))
-        self._note("redrive", tenant=self.streams[stream], stream=stream)
+        self._note("redrive", tenant=self.dice.choice(self.tenants))
         return True
 
     def _new_stream(self, tenant: str) -> None:

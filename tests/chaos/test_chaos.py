@@ -12,7 +12,7 @@ from tests.chaos.run_log import RunLog
 
 pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(900)]
 
-# One broker, and half a round more than one of each kind of trouble.
+# It has one broker, and a destination that is removed while it is owed something.
 SEED = 1
 
 

@@ -27,6 +27,7 @@ from tests.chaos import gateway_workers
 from tests.chaos.gateway_workers import WORKERS
 from tests.chaos.plan import Brokers
 from tests.chaos.recount import Death
+from tests.support.gateway_process import ACK_DEADLINE_S, QUEUE_DEADLINE_S
 from tests.support.stack_fixtures import QUICK_INTERVALS, fetch, stack_settings, wait_until
 
 # The 30 s tier lasts 0.06 s, the last one a minute, the deadline of 72 h nine minutes.
@@ -235,6 +236,8 @@ def open_world(folder: Path, *, brokers: Brokers) -> Iterator[World]:
             **os.environ,
             **QUICK_INTERVALS,
             "HIFI_GATEWAY_AUTH": "keys",
+            "HIFI_GATEWAY_ACK_DEADLINE_S": str(ACK_DEADLINE_S),
+            "HIFI_GATEWAY_QUEUE_DEADLINE_S": str(QUEUE_DEADLINE_S),
             "HIFI_GATEWAY_SPOOL": str(folder / "spool"),
             "CHAOS_CLOCK_FILE": str(clock),
             "PYTHONPATH": str(stepped),
