@@ -8,8 +8,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.chaos.actions import KINDS
 from tests.chaos.campaign import Campaign, run_campaign
-from tests.chaos.plan import KINDS, chaos_plan
+from tests.chaos.plan import chaos_plan
 from tests.chaos.put_in import FOUND_AS, PutIn
 from tests.chaos.run_log import RunLog
 
@@ -56,6 +57,7 @@ def summary(campaign: Campaign) -> dict[str, object]:
         "rounds": len(campaign.plan.rounds),
         "took_s": round(campaign.log.took_s),
         "acked": sum(len(sender.acked) for sender in senders),
+        "owed": campaign.owed,
         "arrivals": len(campaign.destinations.arrivals),
         "answers": {str(status): statuses[status] for status in sorted(statuses)},
         "done": {kind: campaign.done[kind] for kind in KINDS if kind in campaign.done},

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from shared.runtime.control_client import RefusedError
+from tests.chaos.actions import FAULTS, ROUND_S, Action, ChaosPlan
 from tests.chaos.customers import Customers, GivenUpError
 from tests.chaos.destinations import Destinations, open_destinations
 from tests.chaos.evidence import read_evidence, unsettled, wrong_books, wrong_statements
 from tests.chaos.faults import Faults, NotHereError
-from tests.chaos.plan import FAULTS, ROUND_S, Action, ChaosPlan
 from tests.chaos.put_in import PutIn, put_in
 from tests.chaos.recount import EventId, Finding, Recorded, findings
 from tests.chaos.run_log import RunLog
@@ -39,6 +39,8 @@ class Campaign:
     faults: Faults
     log: RunLog
     found: list[Finding] = field(default_factory=list)
+    # How many events the last recount looked for, at each destination of theirs.
+    owed: int = 0
     # What was done, how often; and what could not be.
     done: dict[str, int] = field(default_factory=dict)
 
@@ -137,9 +139,12 @@ class Campaign:
     def _recount(self, *, is_last: bool) -> None:
         recorded = self.recorded(is_last=is_last)
         found = findings(recorded)
-        acked = sum(len(ids) for ids in recorded.acked.values())
+        acked = sum(map(len, recorded.acked.values()))
+        acked_of = recorded.acked.get
+        self.owed = sum(len(acked_of((one.tenant, one.stream), ())) for one in recorded.owed)
         self.log.say(
-            f"{acked} acknowledged, {len(recorded.arrivals)} arrivals,"
+            f"{acked} acknowledged, {self.owed} owed to {len(recorded.owed)} destinations,"
+            f" {len(recorded.arrivals)} arrivals, {len(recorded.claims)} receipts,"
             f" {sum(map(len, recorded.waiting.values()))} waiting,"
             f" {sum(map(len, recorded.dead.values()))} dead, {len(found)} findings"
         )

@@ -12,8 +12,8 @@ from typing import Any
 
 from shared.runtime.control_client import ControlClient, RefusedError
 from shared.runtime.setup_error import UsageError
+from tests.chaos.actions import Action
 from tests.chaos.destinations import Destinations
-from tests.chaos.plan import Action
 from tests.chaos.recount import Owed
 from tests.chaos.senders import Sender
 

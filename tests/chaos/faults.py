@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 
 from deploy.local.children import _session
-from tests.chaos.plan import Action
+from tests.chaos.actions import Action
 from tests.chaos.world import World
 from tests.support.stack_fixtures import wait_until
 

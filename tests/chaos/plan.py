@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from random import Random
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
-# Trouble comes in rounds; after each one everything is healed and the books are counted again.
-ROUND_S = 40.0
+from tests.chaos.actions import CHANGES, FAULTS, MOODS, ROUND_S, Action, Brokers, ChaosPlan
+
 # Two cores run so many lanes beside Kafka, two Spark drivers and the senders.
 _DESTINATIONS_MAX = 6
 _TENANTS_MAX = 4
@@ -19,103 +19,8 @@ _TENANTS_MAX = 4
 _LAST_FAULT_S = 27.0
 # Kafka is away for longer: the gateway waits for its reports for 4 s, and only then has to answer.
 _OUTAGE_S = 4.0
-
-# What a destination may do instead of answering 200.
-MOODS = (
-    "throttle",
-    "unavailable",
-    "unauthorized",
-    "redirect",
-    "gone",
-    "hang",
-    "reset_before",
-    "reset_after",
-    "partial_207",
-    "cut_207",
-    "slow_body",
-    "garbage",
-    "limit",
-    "refuse_some",
-)
-FAULTS = (
-    "kill gateway",
-    "kill gateway-worker",
-    "kill delivery",
-    "kill delivery-worker",
-    "kill retrier",
-    "kill observe",
-    "kill broker",
-    "freeze gateway",
-    "freeze delivery",
-    "freeze retrier",
-    "freeze observe",
-    "freeze broker",
-    "fill spool",
-    "fill checkpoints",
-    "step clock",
-)
-CHANGES = (
-    "make tenant",
-    "change tenant",
-    "remove tenant",
-    "rotate key",
-    "make stream",
-    "change stream",
-    "remove stream",
-    "remake stream",
-    "take freed stream",
-    "make destination",
-    "change destination",
-    "pause destination",
-    "resume destination",
-    "remove destination",
-    "remake destination",
-    "redrive",
-)
-KINDS = (*(f"mood {mood}" for mood in MOODS), *FAULTS, *CHANGES)
-
-Brokers: TypeAlias = Literal[1, 3]
 # A stream and the name of a destination of it.
 Place: TypeAlias = tuple[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Action:
-    """One thing to do, so long after its round began, and undone after `for_s`."""
-
-    at_s: float
-    kind: str
-    tenant: str = ""
-    stream: str = ""
-    name: str = ""
-    for_s: float = 0.0
-    settings: tuple[tuple[str, Any], ...] = ()
-
-    def __str__(self) -> str:
-        where = "/".join(part for part in (self.tenant, self.stream, self.name) if part)
-        lasts = f" for {self.for_s:.1f} s" if self.for_s else ""
-        with_ = " ".join(f"{name}={value}" for name, value in self.settings)
-        return f"{self.at_s:5.1f} s  {self.kind} {where}{lasts} {with_}".rstrip()
-
-
-@dataclass(frozen=True, slots=True)
-class ChaosPlan:
-    seed: int
-    brokers: Brokers
-    # What there is before anybody sends.
-    beginning: tuple[Action, ...]
-    rounds: tuple[tuple[Action, ...], ...]
-
-    @property
-    def actions(self) -> list[Action]:
-        return [*self.beginning, *(action for each in self.rounds for action in each)]
-
-    def __str__(self) -> str:
-        lines = [f"seed {self.seed}, {self.brokers} broker(s)", "beginning"]
-        lines += [f"  {action}" for action in self.beginning]
-        for number, actions in enumerate(self.rounds, start=1):
-            lines += [f"round {number}", *(f"  {action}" for action in actions)]
-        return "\n".join(lines)
 
 
 def chaos_plan(seed: int, *, minutes: float, brokers: Brokers | None = None) -> ChaosPlan:
@@ -195,9 +100,11 @@ class _Drafter:
     def _moods(self, place: Place) -> None:
         """Up to three bad moods of a destination; the later one of two at once counts."""
         for _ in range(self.dice.choice((0, 1, 2, 3))):
-            self.at_s = self._between(0, ROUND_S - 12)
+            # So long that it is met although delivery may just have to start again.
+            for_s = self._between(4, 16)
+            self.at_s = self._between(0, ROUND_S - for_s)
             mood = self.dice.choice(MOODS)
-            self._at(place, f"mood {mood}", for_s=self._between(2, 10))
+            self._at(place, f"mood {mood}", for_s=for_s)
 
     def _change(self, changes: Callable[[], str]) -> None:
         """The next change that is possible; what is not gives its turn to the one after it."""

@@ -20,7 +20,8 @@ def test_a_short_seed_is_as_promised(tmp_path: Path) -> None:
     plan = chaos_plan(SEED, minutes=1)
     campaign = run_campaign(plan, folder=tmp_path / "world", log=RunLog(tmp_path / "log"))
     assert campaign.found == []
-    assert campaign.destinations.arrivals
+    # What was found to be in order was not nothing.
+    assert campaign.owed
 
 
 @pytest.mark.parametrize("fault", get_args(PutIn))

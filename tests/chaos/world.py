@@ -24,8 +24,8 @@ from deploy.local.stack import Stack
 from deploy.local.stack_settings import StackSettings
 from shared.runtime.java.jars import default_cache, ensure_jars
 from tests.chaos import gateway_workers
+from tests.chaos.actions import Brokers
 from tests.chaos.gateway_workers import WORKERS
-from tests.chaos.plan import Brokers
 from tests.chaos.recount import Death
 from tests.support.gateway_process import ACK_DEADLINE_S, QUEUE_DEADLINE_S
 from tests.support.stack_fixtures import QUICK_INTERVALS, fetch, stack_settings, wait_until

@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.chaos.plan import KINDS, ROUND_S, chaos_plan
+from tests.chaos.actions import KINDS, ROUND_S
+from tests.chaos.plan import chaos_plan
 
 
 @pytest.mark.parametrize("seed", range(5))
