@@ -14,7 +14,7 @@ export UV_PYTHON_DOWNLOADS := never
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup up fmt check lint types tidy unit coverage test programs test-long bench bench-gateway \
-	bench-delivery bench-http bench-observe bench-retrier bench-status shots docs clean
+	bench-delivery bench-http bench-observe bench-retrier bench-status chaos shots docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -87,6 +87,9 @@ bench-retrier: .venv/.bench-synced ## a million waiting events, half of their de
 
 docs: .venv/.synced ## write the generated pages anew
 	@$(BIN)/python docs/generate.py
+
+chaos: .venv/.synced ## all of Hifi under random trouble, then its books against a recount (ARGS="--seed 7 --minutes 5")
+	@$(BIN)/python -m tests.chaos $(ARGS)
 
 clean: ## remove what make has made here; data/ stays
 	rm -rf build dist .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage

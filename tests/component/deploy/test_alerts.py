@@ -352,11 +352,8 @@ def test_a_real_prometheus_loads_the_rules_scrapes_us_and_fires(tmp_path: Path) 
         assert names == {alert.name for alert in ALERTS}
 
         def firing() -> set[str]:
-            return {
-                one["labels"]["alertname"]
-                for one in ask(url, "alerts")["alerts"]
-                if one["state"] == "firing"
-            }
+            alerts = ask(url, "alerts")["alerts"]
+            return {one["labels"]["alertname"] for one in alerts if one["state"] == "firing"}
 
         wait_until(lambda: "HifiLoss" in firing(), what=lambda: f"it fires; only {firing()} does")
         query = urllib.parse.quote(f"{metric_names.OBSERVE_LOST_EVENTS.name} > 0")

@@ -63,7 +63,10 @@ class Kafka:
         return {(TOPIC, 0): (0, 3 * EACH)} if TOPIC in topics else {}
 
 
-def run(job: Job, folder: Path, times: int) -> tuple[list[AuditOutcome], list[SignedStatement]]:
+def run(
+    job: Job, folder: Path, times: int, *, removed: Sequence[str] = ()
+) -> tuple[list[AuditOutcome], list[SignedStatement]]:
+    """So many runs; destinations that are `removed` are there in the first one only."""
     made: list[SignedStatement] = []
     memory = Memory()
 
@@ -83,7 +86,8 @@ def run(job: Job, folder: Path, times: int) -> tuple[list[AuditOutcome], list[Si
     )
 
     async def scenario() -> list[AuditOutcome]:
-        return [await one.run({TOPIC: [TO]}) for _ in range(times)]
+        first = await one.run({TOPIC: [TO, *removed]})
+        return [first, *[await one.run({TOPIC: [TO]}) for _ in range(times - 1)]]
 
     return asyncio.run(scenario()), made
 
@@ -109,3 +113,8 @@ def test_a_minute_without_ids_does_not_hold_up_the_others(
     assert job.asked == [[0], [1], [2]]
     assert not outcomes[-1].is_behind
     assert [(one.statement.minute_ms - M0) // MINUTE_MS for one in made] == [1, 2]
+
+
+def test_a_destination_that_is_removed_costs_no_minute_its_statement(tmp_path: Path) -> None:
+    _, made = run(Job(), tmp_path, 2, removed=["orders/gone"])
+    assert [(one.statement.minute_ms - M0) // MINUTE_MS for one in made] == [0, 1, 2]

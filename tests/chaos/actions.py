@@ -1,0 +1,102 @@
+"""Names everything that can happen in a chaos run, and holds what is planned of it."""
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+# Trouble comes in rounds; after each one everything is healed and the books are counted again.
+ROUND_S = 40.0
+
+# What a destination may do instead of answering 200.
+MOODS = (
+    "throttle",
+    "unavailable",
+    "unauthorized",
+    "redirect",
+    "gone",
+    "hang",
+    "reset_before",
+    "reset_after",
+    "partial_207",
+    "cut_207",
+    "slow_body",
+    "garbage",
+    "limit",
+    "refuse_some",
+)
+FAULTS = (
+    "kill gateway",
+    "kill gateway-worker",
+    "kill delivery",
+    "kill delivery-worker",
+    "kill retrier",
+    "kill observe",
+    "kill broker",
+    "freeze gateway",
+    "freeze delivery",
+    "freeze retrier",
+    "freeze observe",
+    "freeze broker",
+    "fill spool",
+    "fill checkpoints",
+    "step clock",
+)
+CHANGES = (
+    "make tenant",
+    "change tenant",
+    "remove tenant",
+    "rotate key",
+    "make stream",
+    "change stream",
+    "remove stream",
+    "remake stream",
+    "take freed stream",
+    "make destination",
+    "change destination",
+    "pause destination",
+    "resume destination",
+    "remove destination",
+    "remake destination",
+    "redrive",
+)
+KINDS = (*(f"mood {mood}" for mood in MOODS), *FAULTS, *CHANGES)
+
+Brokers: TypeAlias = Literal[1, 3]
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One thing to do, so long after its round began, and undone after `for_s`."""
+
+    at_s: float
+    kind: str
+    tenant: str = ""
+    stream: str = ""
+    name: str = ""
+    for_s: float = 0.0
+    settings: tuple[tuple[str, Any], ...] = ()
+
+    def __str__(self) -> str:
+        where = "/".join(part for part in (self.tenant, self.stream, self.name) if part)
+        lasts = f" for {self.for_s:.1f} s" if self.for_s else ""
+        with_ = " ".join(f"{name}={value}" for name, value in self.settings)
+        return f"{self.at_s:5.1f} s  {self.kind} {where}{lasts} {with_}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class ChaosPlan:
+    seed: int
+    brokers: Brokers
+    # What there is before anybody sends.
+    beginning: tuple[Action, ...]
+    rounds: tuple[tuple[Action, ...], ...]
+
+    @property
+    def actions(self) -> list[Action]:
+        return [*self.beginning, *(action for each in self.rounds for action in each)]
+
+    def __str__(self) -> str:
+        lines = [f"seed {self.seed}, {self.brokers} broker(s)", "beginning"]
+        lines += [f"  {action}" for action in self.beginning]
+        for number, actions in enumerate(self.rounds, start=1):
+            lines += [f"round {number}", *(f"  {action}" for action in actions)]
+        return "\n".join(lines)

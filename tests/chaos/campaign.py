@@ -1,0 +1,219 @@
+"""Carries a plan out on a running world, and has the books counted again after each round."""
+
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from shared.runtime.control_client import RefusedError
+from tests.chaos.actions import FAULTS, ROUND_S, Action, ChaosPlan
+from tests.chaos.customers import Customers, GivenUpError
+from tests.chaos.destinations import Destinations, open_destinations
+from tests.chaos.evidence import read_evidence, unsettled, wrong_books, wrong_statements
+from tests.chaos.faults import Faults, NotHereError
+from tests.chaos.put_in import PutIn, put_in
+from tests.chaos.recount import EventId, Finding, Recorded, findings
+from tests.chaos.run_log import RunLog
+from tests.chaos.world import BOUNDS_MB, World, open_world
+
+# Between rounds the books hold whatever is under way; a little rest keeps it little.
+_REST_S = 20.0
+# At the end all must come to rest: a breaker that is open by then parks for half a minute, twice.
+_LAST_REST_S = 240.0
+_LOOK_S = 1.0
+# A minute is judged 2 s after its last event, by an audit that runs every 10 s.
+_STATED_S = 60.0
+_CHANGES_AT_ONCE = 4
+_CHANGE_S = 180.0
+
+
+@dataclass
+class Campaign:
+    """A run under way."""
+
+    plan: ChaosPlan
+    world: World
+    destinations: Destinations
+    customers: Customers
+    faults: Faults
+    log: RunLog
+    found: list[Finding] = field(default_factory=list)
+    # How many events the last recount looked for, at each destination of theirs.
+    owed: int = 0
+    # What was done, how often; and what could not be.
+    done: dict[str, int] = field(default_factory=dict)
+
+    def run(self, fault: PutIn | None) -> None:
+        self.log.say("the beginning")
+        for action in self.plan.beginning:
+            self._change(action)
+        for number, actions in enumerate(self.plan.rounds, start=1):
+            is_last = number == len(self.plan.rounds)
+            self.log.say(f"round {number} of {len(self.plan.rounds)}")
+            self.customers.send()
+            if fault is not None and number == 1:
+                self.log.say(put_in(fault, self.world, self.customers, self.destinations))
+            self._round(actions)
+            self._heal()
+            self._rest(_LAST_REST_S if is_last else _REST_S)
+            self._recount(is_last=is_last)
+
+    def _round(self, actions: Iterable[Action]) -> None:
+        """Everything at its time; what lasts is ended at its own."""
+        begun_s = time.monotonic()
+        due = [(action.at_s, True, action) for action in actions]
+        due += [(at_s + each.for_s, False, each) for at_s, _, each in due if each.kind in FAULTS]
+        changes: list[Future[None]] = []
+        with ThreadPoolExecutor(_CHANGES_AT_ONCE) as pool:
+            # In the order of the plan, as one change may need another: each after the one before
+            # it of its tenant, and who takes a name after whoever gives it up.
+            last: dict[str, Future[None]] = {}
+            for at_s, begins, action in sorted(due, key=lambda one: one[0]):
+                time.sleep(max(0.0, begun_s + at_s - time.monotonic()))
+                if action.kind in FAULTS:
+                    self._fault(action, begins=begins)
+                elif action.kind.startswith("mood "):
+                    self._mood(action)
+                else:
+                    before = [
+                        change
+                        for tenant, change in last.items()
+                        if action.kind == "take freed stream" or tenant == action.tenant
+                    ]
+                    last[action.tenant] = pool.submit(self._change_after, before, action)
+                    changes.append(last[action.tenant])
+            time.sleep(max(0.0, begun_s + ROUND_S - time.monotonic()))
+            # A change may wait for what a fault holds.
+            self.faults.end_all()
+            for change in changes:
+                change.result(_CHANGE_S)
+
+    def _mood(self, action: Action) -> None:
+        path = f"/{action.tenant}/{action.stream}/{action.name}"
+        self.destinations.put_in_mood(path, action.kind.removeprefix("mood "), for_s=action.for_s)
+        self._note(action, "from now on")
+
+    def _fault(self, action: Action, *, begins: bool) -> None:
+        if not begins:
+            self.faults.end(action)
+            return
+        try:
+            self._note(action, self.faults.begin(action))
+        except NotHereError as error:
+            self.log.say(f"could not: {action}: {error}")
+
+    def _change_after(self, before: Iterable[Future[None]], action: Action) -> None:
+        for change in before:
+            change.result(_CHANGE_S)
+        self._change(action)
+
+    def _change(self, action: Action) -> None:
+        try:
+            self._note(action, self.customers.do(action))
+        except (RefusedError, GivenUpError) as error:
+            # The plan is possible: whoever keeps to it is served.
+            self.log.say(f"FOUND {action}: {error}")
+            self.found.append(Finding("change", f"{action.kind}: {error}"))
+
+    def _note(self, action: Action, proof: str) -> None:
+        self.done[action.kind] = self.done.get(action.kind, 0) + 1
+        self.log.say(f"{action}: {proof}")
+
+    def _heal(self) -> None:
+        self.faults.end_all()
+        self.destinations.calm()
+        self.world.wait_until_well()
+        self.customers.pause()
+        self.customers.resume_all()
+
+    def _rest(self, patience_s: float) -> None:
+        until_s = time.monotonic() + patience_s
+        while behind := unsettled(self.world.kafka, self.customers.owed()):
+            if time.monotonic() > until_s:
+                self.log.say(f"still under way: {', '.join(behind)}")
+                return
+            time.sleep(_LOOK_S)
+        self.log.say("all is at rest")
+
+    def _recount(self, *, is_last: bool) -> None:
+        recorded = self.recorded(is_last=is_last)
+        found = findings(recorded)
+        acked = sum(map(len, recorded.acked.values()))
+        acked_of = recorded.acked.get
+        self.owed = sum(len(acked_of((one.tenant, one.stream), ())) for one in recorded.owed)
+        self.log.say(
+            f"{acked} acknowledged, {self.owed} owed to {len(recorded.owed)} destinations,"
+            f" {len(recorded.arrivals)} arrivals, {len(recorded.claims)} receipts,"
+            f" {sum(map(len, recorded.waiting.values()))} waiting,"
+            f" {sum(map(len, recorded.dead.values()))} dead, {len(found)} findings"
+        )
+        for finding in found:
+            self.log.say(f"FOUND {finding.what}: {finding.says}")
+        # What is wrong stays wrong; it counts once.
+        self.found += [finding for finding in found if finding not in self.found]
+
+    def recorded(self, *, is_last: bool) -> Recorded:
+        """All that is known now; statements and the product's books once all is at rest."""
+        senders = self.customers.senders
+        owed = self.customers.owed()
+        evidence = read_evidence(self.world.kafka, {stream for _, stream in senders}, owed)
+        books: list[str] = []
+        statements: list[str] = []
+        sent = {one for sender in senders.values() for one in sender.sent}
+        if is_last:
+            books = [f"not at rest: {one}" for one in unsettled(self.world.kafka, owed)]
+            books = books or wrong_books(self.world.kafka, owed)
+            least = {
+                one.stream: len(senders[one.tenant, one.stream].acked)
+                for one in owed
+                if (one.tenant, one.stream) in senders
+            }
+            statements = self._statements(sent, least)
+        return Recorded(
+            acked={place: set(sender.acked) for place, sender in senders.items()},
+            sent=sent,
+            owed=owed,
+            # Read after what the product says, so that all of that must be in it.
+            arrivals=self.destinations.arrivals,
+            log=evidence.log,
+            waiting=evidence.waiting,
+            dead=evidence.dead,
+            pending=evidence.pending,
+            claims=evidence.claims,
+            deaths=self.world.all_deaths(),
+            peaks_mb=dict(self.world.peaks_mb),
+            bounds_mb=BOUNDS_MB,
+            statements=statements,
+            books=books,
+        )
+
+    def _statements(self, sent: Iterable[str], least: Mapping[str, int]) -> list[str]:
+        by_stream: dict[str, set[str]] = {}
+        for one in sent:
+            by_stream.setdefault(EventId.read(one).stream, set()).add(one)
+        until_s = time.monotonic() + _STATED_S
+        while True:
+            wrong = wrong_statements(
+                self.world.kafka, self.world.folder, sent=by_stream, least=least
+            )
+            # A minute that has just changed is stated anew by the next audit.
+            if not wrong or time.monotonic() > until_s:
+                return wrong
+            time.sleep(_LOOK_S)
+
+
+def run_campaign(
+    plan: ChaosPlan, *, folder: Path, log: RunLog, fault: PutIn | None = None
+) -> Campaign:
+    """Carry out all of a plan in a world of its own; what was found is in the result."""
+    log.say(str(plan))
+    with open_destinations() as destinations, open_world(folder, brokers=plan.brokers) as world:
+        customers = Customers(world.stack.gateway, world.operator_key, destinations, plan.seed)
+        campaign = Campaign(plan, world, destinations, customers, Faults(world), log)
+        try:
+            campaign.run(fault)
+        finally:
+            campaign.faults.end_all()
+            customers.stop()
+    return campaign

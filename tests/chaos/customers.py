@@ -1,0 +1,252 @@
+"""Plays the customers of a chaos run over the control API: they make, change and remove things.
+
+A change that gets no answer is asked for again, as everything that is asked for here can be.
+"""
+
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from shared.runtime.control_client import ControlClient, RefusedError
+from shared.runtime.setup_error import UsageError
+from tests.chaos.actions import Action
+from tests.chaos.destinations import Destinations
+from tests.chaos.recount import Owed
+from tests.chaos.senders import Sender
+
+# A change meets a gateway that is dead, frozen or without Kafka; each of it is over by then.
+_PATIENCE_S = 90.0
+_AGAIN_S = 0.5
+# Answers that another try may change.
+_NOT_NOW = {409, 429, 500, 502, 503, 504}
+_GONE = 404
+# What a gateway's other worker says of what is newer than 2 s, as is promised, and a little.
+_NOT_YET = {401, 404}
+_NEW_S = 4.0
+
+
+class GivenUpError(Exception):
+    """A change was not done in all that time."""
+
+
+@dataclass
+class Customers:
+    """Every tenant of a run, with the keys and senders that it has."""
+
+    gateway: str
+    operator_key: str
+    destinations: Destinations
+    seed: int
+    keys: dict[str, str] = field(default_factory=dict)
+    # By tenant and stream. Who has none any more keeps what it was answered.
+    senders: dict[tuple[str, str], Sender] = field(default_factory=dict)
+    _active: set[tuple[str, str]] = field(default_factory=set)
+    _are_sending: bool = False
+    # How fast each stream is sent to, and what filter a destination has ever had.
+    _paces: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    _wants: dict[str, str] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def do(self, action: Action) -> str:
+        """Do a change; gives what came of it in a few words."""
+        method = getattr(self, action.kind.replace(" ", "_"))
+        said: str | None = method(action)
+        return said or "done"
+
+    def send(self) -> None:
+        self._are_sending = True
+        for place in self._active:
+            self.senders[place].go_on()
+
+    def pause(self) -> None:
+        self._are_sending = False
+        for sender in self.senders.values():
+            sender.pause()
+
+    def stop(self) -> None:
+        for sender in self.senders.values():
+            sender.stop()
+
+    def owed(self) -> list[Owed]:
+        """The destinations that there are, as the gateway shows them."""
+        found = []
+        for tenant in list(self.keys):
+            for stream in self._call(tenant, "GET", "streams")["streams"]:
+                for one in self._call(tenant, "GET", "streams", stream, "destinations")[
+                    "destinations"
+                ]:
+                    place = f"{stream}/{one['name']}"
+                    owed = Owed(tenant, stream, one["name"], self._wants.get(place, ""))
+                    found.append(owed)
+        return found
+
+    def resume_all(self) -> None:
+        """Nobody pauses, holds or is disabled any more."""
+        for owed in self.owed():
+            path = "streams", owed.stream, "destinations", owed.name
+            self._call(owed.tenant, "POST", *path, "resume")
+
+    def make_tenant(self, action: Action) -> None:
+        tenant = action.tenant
+        body = {"tenant": tenant, "scopes": ["write", "read", "admin"]}
+        try:
+            made = self._as_operator("PUT", "keys", tenant, body=body, not_now=_NOT_NOW - {409})
+        except RefusedError as error:
+            if error.code != "key_in_use":
+                raise
+            # It was made, and the answer that had its text was lost.
+            made = self._as_operator("POST", "keys", tenant, "rotate")
+        self.keys[tenant] = made["key"]
+
+    def change_tenant(self, action: Action) -> None:
+        self._as_operator("PUT", "tenants", action.tenant, body=dict(action.settings))
+
+    def remove_tenant(self, action: Action) -> None:
+        tenant = action.tenant
+        for stream in self._call(tenant, "GET", "streams")["streams"]:
+            self._remove_stream(tenant, stream)
+        self._as_operator("DELETE", "keys", tenant)
+        self._as_operator("DELETE", "tenants", tenant)
+        del self.keys[tenant]
+
+    def rotate_key(self, action: Action) -> None:
+        made = self._call(action.tenant, "POST", "keys", action.tenant, "rotate")
+        self.keys[action.tenant] = made["key"]
+        self._call(action.tenant, "POST", "keys", action.tenant, "retire")
+
+    def make_stream(self, action: Action) -> None:
+        self._paces[action.stream] = dict(action.settings)
+        self._call(action.tenant, "PUT", "streams", action.stream, body={})
+        self._start_sender(action.tenant, action.stream)
+
+    remake_stream = make_stream
+
+    def change_stream(self, action: Action) -> None:
+        path = "streams", action.stream
+        count = self._call(action.tenant, "GET", *path)["partition_count"]
+        self._call(action.tenant, "PUT", *path, body={"partition_count": count + 1})
+
+    def remove_stream(self, action: Action) -> None:
+        self._remove_stream(action.tenant, action.stream)
+
+    def take_freed_stream(self, action: Action) -> str | None:
+        """Another tenant asks for the name: it may have it, but nothing that was in it."""
+        try:
+            self._call(
+                action.tenant, "PUT", "streams", action.stream, body={}, not_now=_NOT_NOW - {409}
+            )
+        except RefusedError as error:
+            return f"refused: {error.detail}"
+        self._start_sender(action.tenant, action.stream)
+        self.make_destination(action)
+        return "given to another tenant"
+
+    def make_destination(self, action: Action) -> None:
+        self._put_destination(action)
+
+    remake_destination = change_destination = make_destination
+
+    def pause_destination(self, action: Action) -> None:
+        self._put_destination(action, is_paused=True)
+
+    def resume_destination(self, action: Action) -> None:
+        path = "streams", action.stream, "destinations", action.name
+        self._call(action.tenant, "POST", *path, "resume")
+
+    def remove_destination(self, action: Action) -> None:
+        path = "streams", action.stream, "destinations", action.name
+        self._call(action.tenant, "DELETE", *path)
+
+    def redrive(self, action: Action) -> str:
+        """All that is dead of a tenant's streams goes out again."""
+        count = 0
+        for stream in self._call(action.tenant, "GET", "streams")["streams"]:
+            path = "streams", stream, "dead-letters:redrive"
+            count += self._call(action.tenant, "POST", *path, body={"rate_per_s": 1_000})["count"]
+        return f"{count} sent again"
+
+    def _put_destination(self, action: Action, **more: Any) -> None:
+        settings = dict(action.settings)
+        wants = settings.pop("wants", "")
+        if wants:
+            # Once something was filtered out, it is not owed any more.
+            self._wants[f"{action.stream}/{action.name}"] = wants
+            more["filter"] = [{"pointer": "/kind", "equals": wants}]
+        body = {
+            "url": self.destinations.url_of(action.tenant, action.stream, action.name),
+            "timeout_s": 2,
+            "connect_timeout_s": 2,
+            **settings,
+            **more,
+        }
+        path = "streams", action.stream, "destinations", action.name
+        self._call(action.tenant, "PUT", *path, body=body)
+
+    def _remove_stream(self, tenant: str, stream: str) -> None:
+        self._active.discard((tenant, stream))
+        if (tenant, stream) in self.senders:
+            self.senders[tenant, stream].pause()
+        path = "streams", stream, "destinations"
+        try:
+            for one in self._call(tenant, "GET", *path)["destinations"]:
+                self._call(tenant, "DELETE", *path, one["name"])
+        except RefusedError as error:
+            # An earlier try has done it, and its answer was lost.
+            if error.status != _GONE:
+                raise
+        self._call(tenant, "DELETE", "streams", stream)
+
+    def _start_sender(self, tenant: str, stream: str) -> None:
+        with self._lock:
+            place = tenant, stream
+            self._active.add(place)
+            if place not in self.senders:
+                pace = self._paces.get(stream) or {"batch": 5, "every_s": 0.5}
+                sender = Sender(
+                    gateway=self.gateway,
+                    tenant=tenant,
+                    stream=stream,
+                    batch=pace["batch"],
+                    every_s=pace["every_s"],
+                    dice=Random(f"{self.seed} {tenant} {stream}"),
+                    key=lambda: self.keys.get(tenant, ""),
+                )
+                self.senders[place] = sender
+                sender.start()
+            if self._are_sending:
+                self.senders[place].go_on()
+
+    def _as_operator(self, method: str, *path: str, **more: Any) -> dict[str, Any]:
+        return self._persist(lambda: self.operator_key, method, *path, **more)
+
+    def _call(self, tenant: str, method: str, *path: str, **more: Any) -> dict[str, Any]:
+        return self._persist(lambda: self.keys[tenant], method, *path, **more)
+
+    def _persist(
+        self,
+        key: Any,
+        method: str,
+        *path: str,
+        not_now: set[int] = _NOT_NOW,
+        body: dict[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Ask until there is an answer that stays."""
+        begun_s = time.monotonic()
+        while True:
+            try:
+                return ControlClient(self.gateway, key()).call(method, *path, body=body)
+            except RefusedError as error:
+                if method == "DELETE" and error.status == _GONE:
+                    return {}
+                is_new = error.status in _NOT_YET and time.monotonic() < begun_s + _NEW_S
+                if error.status not in not_now and not is_new:
+                    raise
+                problem: Exception = error
+            except UsageError as error:
+                problem = error
+            if time.monotonic() > begun_s + _PATIENCE_S:
+                raise GivenUpError(f"{method} {'/'.join(path)}: {problem}")
+            time.sleep(_AGAIN_S)

@@ -1,0 +1,231 @@
+"""Plays every destination of a chaos run on one port, in the moods that the plan asks for.
+
+The path of a request says whose destination it is. What a destination has taken is kept, also when
+its answer was lost on purpose: that is what may come again, and must say so.
+"""
+
+import asyncio
+import gzip
+import json
+import socket
+import struct
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from tests.chaos.recount import Arrival
+
+# What `hang` and `slow_body` make the sender wait is more than the `timeout_s` that the run sets.
+_HANG_S = 8.0
+# How many requests at once the mood `limit` takes.
+_LIMIT = 1
+_ACCEPTED = b'{"taken":true}'
+_PLAIN = {
+    "throttle": (429, "retry-after: 1\r\n"),
+    "unavailable": (503, ""),
+    "unauthorized": (401, ""),
+    "redirect": (302, "location: http://127.0.0.1:9/\r\n"),
+    "gone": (410, ""),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Posted:
+    """A request of Hifi's: to whom, which events, and whether it says that it may be a repeat."""
+
+    path: str
+    ids: list[str]
+    is_labelled: bool
+
+    def arrivals(self, ids: list[str]) -> Iterator[Arrival]:
+        _, tenant, stream, name = self.path.split("/")
+        for event_id in ids:
+            yield Arrival(tenant, f"{stream}/{name}", event_id, self.is_labelled)
+
+
+@dataclass
+class Destinations:
+    """All destinations; started by `open_destinations`."""
+
+    url: str = ""
+    # How often each mood has answered: a mood that nobody met proves nothing.
+    served: Counter[str] = field(default_factory=Counter)
+    # Once set, one event of the next request is denied after it was answered with 200.
+    denies_one: bool = False
+    denied: list[str] = field(default_factory=list)
+    _arrivals: list[Arrival] = field(default_factory=list)
+    _moods: dict[str, tuple[str, float]] = field(default_factory=dict)
+    _under_way: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+
+    @property
+    def arrivals(self) -> list[Arrival]:
+        return list(self._arrivals)
+
+    def url_of(self, tenant: str, stream: str, name: str) -> str:
+        return f"{self.url}/{tenant}/{stream}/{name}"
+
+    def put_in_mood(self, path: str, mood: str, *, for_s: float) -> None:
+        self._moods[path] = mood, time.monotonic() + for_s
+
+    def calm(self) -> None:
+        self._moods.clear()
+
+    def mood_of(self, path: str) -> str:
+        mood, until_s = self._moods.get(path, ("", 0.0))
+        return mood if time.monotonic() < until_s else ""
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                await self._serve_one(reader, writer)
+        except (OSError, asyncio.IncompleteReadError, _LeftError):
+            pass
+        finally:
+            writer.close()
+
+    async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+        first, *lines = head.split("\r\n")
+        headers = {
+            name.lower(): value.strip()
+            for name, _, value in (line.partition(":") for line in lines)
+        }
+        path = first.split(" ")[1]
+        mood = self.mood_of(path)
+        if mood == "reset_before":
+            self.served[mood] += 1
+            _reset(writer)
+        body = await reader.readexactly(int(headers["content-length"]))
+        posted = Posted(path, _ids(body, headers), headers.get("hifi-maybe-duplicate") == "1")
+        self._under_way[path] += 1
+        try:
+            await self._answer(posted, mood, writer)
+            await writer.drain()
+        finally:
+            self._under_way[path] -= 1
+
+    async def _answer(self, posted: Posted, mood: str, writer: asyncio.StreamWriter) -> None:
+        if mood:
+            self.served[mood] += 1
+        if mood in _PLAIN:
+            status, more = _PLAIN[mood]
+            writer.write(_reply(status, b"no", more))
+        elif mood == "limit":
+            await self._limit(posted, writer)
+        elif mood in {"partial_207", "cut_207"}:
+            self._partial(posted, writer, is_cut=mood == "cut_207")
+        elif mood == "refuse_some" and any(_is_refused(one) for one in posted.ids):
+            # The event that is refused must be found by halving the batch.
+            writer.write(_reply(400, b"one of them"))
+        else:
+            self._take(posted, posted.ids)
+            await self._answer_badly(mood, writer)
+
+    async def _answer_badly(self, mood: str, writer: asyncio.StreamWriter) -> None:
+        """What comes after everything was taken: 200, or something that hides it."""
+        match mood:
+            case "hang":
+                await asyncio.sleep(_HANG_S)
+                raise _LeftError
+            case "reset_after":
+                _reset(writer)
+            case "garbage":
+                writer.write(b"\x16\x03\x01 what is HTTP?\r\n\r\n")
+                raise _LeftError
+            case "slow_body":
+                reply = _reply(200, _ACCEPTED)
+                writer.write(reply[: -len(_ACCEPTED)])
+                for byte in _ACCEPTED:
+                    writer.write(bytes([byte]))
+                    # Tells when the other end has had enough.
+                    await writer.drain()
+                    await asyncio.sleep(_HANG_S / len(_ACCEPTED))
+            case _:
+                writer.write(_reply(200, _ACCEPTED))
+
+    async def _limit(self, posted: Posted, writer: asyncio.StreamWriter) -> None:
+        if self._under_way[posted.path] > _LIMIT:
+            writer.write(_reply(429, b"one at a time"))
+            return
+        await asyncio.sleep(0.05)
+        self._take(posted, posted.ids)
+        writer.write(_reply(200, _ACCEPTED))
+
+    def _partial(self, posted: Posted, writer: asyncio.StreamWriter, *, is_cut: bool) -> None:
+        """Takes all but each third event and says so; or is cut before it has said it all."""
+        failed = set(posted.ids[::3])
+        self._take(posted, [one for one in posted.ids if one not in failed])
+        entries = [{"id": one, "status": 503} for one in sorted(failed)]
+        reply = _reply(207, json.dumps({"failed": entries}).encode())
+        writer.write(reply[:-5] if is_cut else reply)
+        if is_cut:
+            raise _LeftError
+
+    def _take(self, posted: Posted, ids: list[str]) -> None:
+        if self.denies_one and ids:
+            self.denies_one = False
+            self.denied = [ids[0]]
+            ids = ids[1:]
+        self._arrivals.extend(posted.arrivals(ids))
+
+
+class _LeftError(Exception):
+    """The destination has left the connection."""
+
+
+def _reset(writer: asyncio.StreamWriter) -> NoReturn:
+    """The other end gets a reset, and nothing that was still to be said."""
+    connection: socket.socket = writer.get_extra_info("socket")
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
+    raise _LeftError
+
+
+def _reply(status: int, body: bytes, more: str = "") -> bytes:
+    head = f"HTTP/1.1 {status} Said\r\ncontent-length: {len(body)}\r\n"
+    return f"{head}content-type: application/json\r\n{more}\r\n".encode() + body
+
+
+def _ids(body: bytes, headers: dict[str, str]) -> list[str]:
+    if headers.get("content-encoding") == "gzip":
+        body = gzip.decompress(body)
+    if headers["content-type"].startswith("application/x-ndjson"):
+        events = [json.loads(line) for line in body.splitlines() if line]
+    else:
+        events = json.loads(body)
+    return [event["id"] for event in events]
+
+
+def _is_refused(event_id: str) -> bool:
+    return event_id.endswith("7")
+
+
+@contextmanager
+def open_destinations() -> Iterator[Destinations]:
+    """The destinations on a free port, in a thread of their own."""
+    destinations = Destinations()
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="destinations", daemon=True)
+    thread.start()
+
+    async def start() -> asyncio.Server:
+        return await asyncio.start_server(destinations.serve, "127.0.0.1", 0)
+
+    async def stop(server: asyncio.Server) -> None:
+        server.close()
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+
+    server = asyncio.run_coroutine_threadsafe(start(), loop).result(10)
+    destinations.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    try:
+        yield destinations
+    finally:
+        asyncio.run_coroutine_threadsafe(stop(server), loop).result(10)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)
+        loop.close()

@@ -1,0 +1,306 @@
+"""Plans a chaos run from its seed alone: what is made, changed and broken, when and for how long.
+
+A pure function: the same seed gives the same plan. It follows what there will be at each moment, so
+that an action is about something that is there; whether it then succeeds is for the run to see.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from random import Random
+from typing import Any, TypeAlias
+
+from tests.chaos.actions import CHANGES, FAULTS, MOODS, ROUND_S, Action, Brokers, ChaosPlan
+
+# Two cores run so many lanes beside Kafka, two Spark drivers and the senders.
+_DESTINATIONS_MAX = 6
+_TENANTS_MAX = 4
+# The last fault begins then, so that it is over before its round is.
+_LAST_FAULT_S = 27.0
+# Kafka is away for longer: the gateway waits for its reports for 4 s, and only then has to answer.
+_OUTAGE_S = 4.0
+# A stream and the name of a destination of it.
+Place: TypeAlias = tuple[str, str]
+
+
+def chaos_plan(seed: int, *, minutes: float, brokers: Brokers | None = None) -> ChaosPlan:
+    """The plan of a seed; every third seed has three brokers, if not said otherwise."""
+    dice = Random(seed)
+    given: Brokers = brokers or (3 if seed % 3 == 0 else 1)
+    drafter = _Drafter(dice)
+    beginning = drafter.beginning()
+    rounds = max(1, round(minutes * 60 / ROUND_S))
+    faults = _deck(dice, FAULTS)
+    changes = _deck(dice, CHANGES)
+    return ChaosPlan(
+        seed, given, beginning, tuple(drafter.round(faults, changes) for _ in range(rounds))
+    )
+
+
+def _deck(dice: Random, cards: Sequence[str]) -> Callable[[], str]:
+    """Deals all cards in a random order, then all of them again."""
+    left: list[str] = []
+
+    def deal() -> str:
+        if not left:
+            left.extend(dice.sample(cards, len(cards)))
+        return left.pop()
+
+    return deal
+
+
+@dataclass
+class _Drafter:
+    """Writes actions down, and knows what there will be once they are done."""
+
+    dice: Random
+    tenants: list[str] = field(default_factory=list)
+    # Whose each stream is; the names that were given up, and whose they were.
+    streams: dict[str, str] = field(default_factory=dict)
+    freed: dict[str, str] = field(default_factory=dict)
+    # What each destination is set to; those that were taken away, while their stream is there.
+    destinations: dict[Place, dict[str, Any]] = field(default_factory=dict)
+    removed: list[Place] = field(default_factory=list)
+    paused: list[Place] = field(default_factory=list)
+    # Every name is used once, so that only what is meant to be made again is.
+    numbers: Iterator[int] = field(default_factory=count)
+    drafted: list[Action] = field(default_factory=list)
+    at_s: float = 0.0
+
+    def beginning(self) -> tuple[Action, ...]:
+        for _ in range(2):
+            self.make_tenant()
+        self.make_destination()
+        return self._taken()
+
+    def round(self, faults: Callable[[], str], changes: Callable[[], str]) -> tuple[Action, ...]:
+        for place in list(self.destinations):
+            self._moods(place)
+        # One after the other: a Spark driver that died needs the cores to start again.
+        for at_s in (self._between(1, 6), self._between(12, 17), self._between(24, _LAST_FAULT_S)):
+            self.at_s = at_s
+            self._fault(faults())
+        for at_s in sorted(self._between(1, ROUND_S - 4) for _ in range(4)):
+            self.at_s = at_s
+            self._change(changes)
+        return self._taken()
+
+    def _fault(self, fault: str) -> None:
+        for_s = self._between(2, 8)
+        if fault == "step clock":
+            self._note(fault, for_s=for_s, seconds=self.dice.choice((-90, 90)))
+            return
+        if "broker" in fault or fault == "fill spool":
+            for_s += _OUTAGE_S
+        self._note(fault, for_s=for_s)
+        if fault == "fill spool":
+            # Nobody spools while Kafka takes everything.
+            self._note("freeze broker", for_s=for_s)
+
+    def _moods(self, place: Place) -> None:
+        """Up to three bad moods of a destination; the later one of two at once counts."""
+        for _ in range(self.dice.choice((0, 1, 2, 3))):
+            # So long that it is met although delivery may just have to start again.
+            for_s = self._between(4, 16)
+            self.at_s = self._between(0, ROUND_S - for_s)
+            mood = self.dice.choice(MOODS)
+            self._at(place, f"mood {mood}", for_s=for_s)
+
+    def _change(self, changes: Callable[[], str]) -> None:
+        """The next change that is possible; what is not gives its turn to the one after it."""
+        for _ in range(len(CHANGES)):
+            kind = changes()
+            if getattr(self, kind.replace(" ", "_"))():
+                return
+
+    def make_tenant(self) -> bool:
+        if len(self.tenants) >= _TENANTS_MAX or len(self.destinations) >= _DESTINATIONS_MAX:
+            return False
+        tenant = f"t{next(self.numbers)}"
+        self.tenants.append(tenant)
+        self._note("make tenant", tenant=tenant)
+        self._new_stream(tenant)
+        return True
+
+    def change_tenant(self) -> bool:
+        rate = self.dice.choice((30, 100, 1_000))
+        self._note("change tenant", tenant=self.dice.choice(self.tenants), events_per_s=rate)
+        return True
+
+    def remove_tenant(self) -> bool:
+        if len(self.tenants) <= 2:
+            return False
+        tenant = self.dice.choice(self.tenants)
+        self.tenants.remove(tenant)
+        for stream in [stream for stream, owner in self.streams.items() if owner == tenant]:
+            self._forget(stream)
+        self._note("remove tenant", tenant=tenant)
+        return True
+
+    def rotate_key(self) -> bool:
+        self._note("rotate key", tenant=self.dice.choice(self.tenants))
+        return True
+
+    def make_stream(self) -> bool:
+        if len(self.destinations) >= _DESTINATIONS_MAX:
+            return False
+        self._new_stream(self.dice.choice(self.tenants))
+        return True
+
+    def change_stream(self) -> bool:
+        stream = self.dice.choice(list(self.streams))
+        self._note("change stream", tenant=self.streams[stream], stream=stream)
+        return True
+
+    def remove_stream(self) -> bool:
+        if len(self.streams) <= 2:
+            return False
+        stream = self.dice.choice(list(self.streams))
+        tenant = self.streams[stream]
+        self._forget(stream)
+        self.freed[stream] = tenant
+        self._note("remove stream", tenant=tenant, stream=stream)
+        return True
+
+    def remake_stream(self) -> bool:
+        own = [stream for stream, tenant in self.freed.items() if tenant in self.tenants]
+        if not own or len(self.destinations) >= _DESTINATIONS_MAX:
+            return False
+        stream = self.dice.choice(own)
+        self.streams[stream] = tenant = self.freed.pop(stream)
+        self._note("remake stream", tenant=tenant, stream=stream)
+        self._new_destination(stream)
+        return True
+
+    def take_freed_stream(self) -> bool:
+        if not self.freed:
+            return False
+        stream = self.dice.choice(list(self.freed))
+        tenant = self.dice.choice([one for one in self.tenants if one != self.freed[stream]])
+        # Whoever has it after that, nothing is planned with it any more.
+        del self.freed[stream]
+        self._note("take freed stream", tenant=tenant, stream=stream, name="taker")
+        return True
+
+    def make_destination(self) -> bool:
+        if len(self.destinations) >= _DESTINATIONS_MAX:
+            return False
+        self._new_destination(self.dice.choice(list(self.streams)))
+        return True
+
+    def change_destination(self) -> bool:
+        place = self._any(self.destinations)
+        if place is None:
+            return False
+        # What it wants of the stream stays: otherwise nobody could say afterwards what it was owed.
+        wants = {name: value for name, value in self.destinations[place].items() if name == "wants"}
+        self.destinations[place] = {**self._settings(), **wants}
+        self._at(place, "change destination", **self.destinations[place])
+        if place in self.paused:
+            self.paused.remove(place)
+        return True
+
+    def pause_destination(self) -> bool:
+        place = self._any([one for one in self.destinations if one not in self.paused])
+        if place is None:
+            return False
+        self.paused.append(place)
+        self._at(place, "pause destination", **self.destinations[place])
+        return True
+
+    def resume_destination(self) -> bool:
+        place = self._any(self.paused) or self._any(self.destinations)
+        if place is None:
+            return False
+        if place in self.paused:
+            self.paused.remove(place)
+        self._at(place, "resume destination")
+        return True
+
+    def remove_destination(self) -> bool:
+        place = self._any(self.destinations)
+        if place is None or len(self.destinations) <= 2:
+            return False
+        del self.destinations[place]
+        self.paused = [one for one in self.paused if one != place]
+        self.removed.append(place)
+        self._at(place, "remove destination")
+        return True
+
+    def remake_destination(self) -> bool:
+        place = self._any(self.removed)
+        if place is None or len(self.destinations) >= _DESTINATIONS_MAX:
+            return False
+        self.removed.remove(place)
+        self.destinations[place] = self._settings()
+        self._at(place, "remake destination", **self.destinations[place])
+        return True
+
+    def redrive(self) -> bool:
+        self._note("redrive", tenant=self.dice.choice(self.tenants))
+        return True
+
+    def _new_stream(self, tenant: str) -> None:
+        stream = f"{tenant}-s{next(self.numbers)}"
+        self.streams[stream] = tenant
+        self._note(
+            "make stream",
+            tenant=tenant,
+            stream=stream,
+            batch=self.dice.choice((1, 5, 20)),
+            every_s=self.dice.choice((0.2, 0.5)),
+        )
+        self._new_destination(stream)
+
+    def _new_destination(self, stream: str) -> None:
+        place = stream, f"d{next(self.numbers)}"
+        wants = {"wants": "a"} if self.dice.random() < 0.2 else {}
+        self.destinations[place] = {**self._settings(), **wants}
+        self._at(place, "make destination", **self.destinations[place])
+
+    def _settings(self) -> dict[str, Any]:
+        return {
+            "batch_count_max": self.dice.choice((1, 10, 100)),
+            "parallel_max": self.dice.choice((1, 2, 4)),
+            "order": self.dice.choice(("none", "none", "key")),
+            "compression": self.dice.choice(("none", "gzip")),
+            "body_format": self.dice.choice(("json", "ndjson")),
+            "hold_on_rejects": self.dice.random() < 0.3,
+        }
+
+    def _forget(self, stream: str) -> None:
+        del self.streams[stream]
+        for place in [place for place in self.destinations if place[0] == stream]:
+            del self.destinations[place]
+        self.paused = [place for place in self.paused if place[0] != stream]
+        self.removed = [place for place in self.removed if place[0] != stream]
+
+    def _any(self, places: Sequence[Place] | dict[Place, Any]) -> Place | None:
+        return self.dice.choice(list(places)) if places else None
+
+    def _at(self, place: Place, kind: str, *, for_s: float = 0.0, **settings: Any) -> None:
+        stream, name = place
+        tenant = self.streams[stream]
+        self._note(kind, tenant=tenant, stream=stream, name=name, for_s=for_s, **settings)
+
+    def _note(
+        self,
+        kind: str,
+        tenant: str = "",
+        stream: str = "",
+        name: str = "",
+        for_s: float = 0.0,
+        **settings: Any,
+    ) -> None:
+        made = Action(
+            round(self.at_s, 1), kind, tenant, stream, name, for_s, tuple(settings.items())
+        )
+        self.drafted.append(made)
+
+    def _taken(self) -> tuple[Action, ...]:
+        drafted, self.drafted = self.drafted, []
+        # Sorting keeps the order of what is due at the same moment.
+        return tuple(sorted(drafted, key=lambda action: action.at_s))
+
+    def _between(self, low: float, high: float) -> float:
+        return round(self.dice.uniform(low, high), 1)

@@ -1,0 +1,211 @@
+"""Counts the books of a chaos run again, from what senders, destinations and Kafka's log say.
+
+Pure, and without the product's own arithmetic: every acknowledged id is with each destination that
+it was owed to, or waits, or is dead, or the lane has not come to it; what came was owed; what is
+called delivered was received; nobody died without a word.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+# Of what is wrong in the same way so many are named.
+_NAMED_MAX = 5
+
+
+class EventId(NamedTuple):
+    """What an id of a chaos run says of its event; written as `tenant.stream.kind.number`."""
+
+    tenant: str
+    stream: str
+    # One letter, which filters go by.
+    kind: str
+
+    @classmethod
+    def read(cls, text: str) -> "EventId":
+        tenant, stream, kind, _ = text.split(".")
+        return cls(tenant, stream, kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Owed:
+    """A destination that there is, to which all of its stream is owed."""
+
+    tenant: str
+    stream: str
+    name: str
+    # The only kind that its filter lets through; empty for all.
+    wants: str = ""
+
+    @property
+    def id(self) -> str:
+        return f"{self.stream}/{self.name}"
+
+
+class Arrival(NamedTuple):
+    """An event that a destination has taken, whether or not its answer came through."""
+
+    tenant: str
+    destination_id: str
+    event_id: str
+    is_labelled: bool
+
+
+class Claim(NamedTuple):
+    """A receipt that says `delivered`: of these events, by Kafka partition and offsets."""
+
+    destination_id: str
+    # First and end of consecutive offsets.
+    covered: tuple[tuple[int, int, int], ...]
+
+
+class Death(NamedTuple):
+    """The end of a process that nobody had asked for."""
+
+    name: str
+    how: str
+    # The last that its log says; empty if it is no sentence of its own.
+    reason: str
+    # Something that it needs was taken away at that time: Kafka, or its disk.
+    is_excused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """All that is known of a world at one moment."""
+
+    # By tenant and stream.
+    acked: Mapping[tuple[str, str], AbstractSet[str]]
+    sent: AbstractSet[str]
+    owed: Sequence[Owed]
+    arrivals: Sequence[Arrival]
+    # The id at each Kafka partition and offset of each stream.
+    log: Mapping[str, Mapping[tuple[int, int], str]]
+    # Ids by destination: in a retry tier, in dead letters, not come to.
+    waiting: Mapping[str, AbstractSet[str]] = field(default_factory=dict)
+    dead: Mapping[str, AbstractSet[str]] = field(default_factory=dict)
+    pending: Mapping[str, AbstractSet[str]] = field(default_factory=dict)
+    claims: Sequence[Claim] = ()
+    deaths: Sequence[Death] = ()
+    # The most memory that a process of each kind has had, and what it may have.
+    peaks_mb: Mapping[str, int] = field(default_factory=dict)
+    bounds_mb: Mapping[str, int] = field(default_factory=dict)
+    # What is wrong with statements, and with the product's own books.
+    statements: Sequence[str] = ()
+    books: Sequence[str] = ()
+
+
+class Finding(NamedTuple):
+    what: str
+    says: str
+
+
+def findings(recorded: Recorded) -> list[Finding]:
+    """Everything that must not be; none of a world that is as promised."""
+    taken: dict[str, set[str]] = defaultdict(set)
+    for arrival in recorded.arrivals:
+        taken[arrival.destination_id].add(arrival.event_id)
+    return [
+        *_false_acks(recorded),
+        *_unaccounted(recorded, taken),
+        *_strangers(recorded),
+        *_false_receipts(recorded, taken),
+        *_unlabelled(recorded),
+        *_deaths(recorded),
+        *_memory(recorded),
+        *(Finding("statement", problem) for problem in recorded.statements),
+        *(Finding("books", problem) for problem in recorded.books),
+    ]
+
+
+def _false_acks(recorded: Recorded) -> Iterator[Finding]:
+    for (tenant, stream), acked in recorded.acked.items():
+        stored = set(recorded.log.get(stream, {}).values())
+        if missing := acked - stored:
+            yield Finding(
+                "false ack", f"{tenant}'s {stream}: answered 2xx and not stored: {_some(missing)}"
+            )
+
+
+def _unaccounted(recorded: Recorded, taken: Mapping[str, AbstractSet[str]]) -> Iterator[Finding]:
+    for owed in recorded.owed:
+        acked = recorded.acked.get((owed.tenant, owed.stream), frozenset())
+        # What is not even stored is told of already.
+        stored = acked & set(recorded.log.get(owed.stream, {}).values())
+        wanted = {one for one in stored if owed.wants in {"", EventId.read(one).kind}}
+        for place in (taken, recorded.waiting, recorded.dead, recorded.pending):
+            wanted -= place.get(owed.id, frozenset())
+        if wanted:
+            yield Finding("unaccounted", f"{owed.id} neither has nor gets {_some(wanted)}")
+
+
+def _strangers(recorded: Recorded) -> Iterator[Finding]:
+    foreign: dict[str, set[str]] = defaultdict(set)
+    unknown: dict[str, set[str]] = defaultdict(set)
+    for arrival in recorded.arrivals:
+        if arrival.event_id not in recorded.sent:
+            unknown[arrival.destination_id].add(arrival.event_id)
+            continue
+        event = EventId.read(arrival.event_id)
+        stream = arrival.destination_id.partition("/")[0]
+        if (event.tenant, event.stream) != (arrival.tenant, stream):
+            foreign[f"{arrival.tenant}'s {arrival.destination_id}"].add(arrival.event_id)
+    for where, ids in foreign.items():
+        yield Finding("foreign", f"{where} was sent what is somebody else's: {_some(ids)}")
+    for where, ids in unknown.items():
+        yield Finding("unsent", f"{where} was sent what nobody has posted: {_some(ids)}")
+
+
+def _false_receipts(recorded: Recorded, taken: Mapping[str, AbstractSet[str]]) -> Iterator[Finding]:
+    lacking: dict[str, set[str]] = defaultdict(set)
+    for claim in recorded.claims:
+        log = recorded.log.get(claim.destination_id.partition("/")[0], {})
+        for partition, first, end in claim.covered:
+            for offset in range(first, end):
+                event_id = log.get((partition, offset), f"{partition}:{offset}, not in the log")
+                if event_id not in taken.get(claim.destination_id, frozenset()):
+                    lacking[claim.destination_id].add(event_id)
+    for destination_id, ids in lacking.items():
+        yield Finding(
+            "false receipt",
+            f"{destination_id} never had what a receipt calls delivered: {_some(ids)}",
+        )
+
+
+def _unlabelled(recorded: Recorded) -> Iterator[Finding]:
+    copies = Counter(event_id for log in recorded.log.values() for event_id in log.values())
+    plain = Counter(
+        (arrival.destination_id, arrival.event_id)
+        for arrival in recorded.arrivals
+        if not arrival.is_labelled
+    )
+    repeated: dict[str, set[str]] = defaultdict(set)
+    for (destination_id, event_id), count in plain.items():
+        # A sender that sends again what it got no answer to has it stored twice, unlabelled.
+        if count > max(copies[event_id], 1):
+            repeated[destination_id].add(event_id)
+    for destination_id, ids in repeated.items():
+        yield Finding("unlabelled", f"{destination_id} had again without a label: {_some(ids)}")
+
+
+def _deaths(recorded: Recorded) -> Iterator[Finding]:
+    for death in recorded.deaths:
+        if not death.reason:
+            yield Finding("death", f"{death.name} {death.how} and its log does not say why")
+        elif not death.is_excused:
+            yield Finding("death", f"{death.name} {death.how}, with nothing amiss: {death.reason}")
+
+
+def _memory(recorded: Recorded) -> Iterator[Finding]:
+    for kind, peak_mb in recorded.peaks_mb.items():
+        if peak_mb > recorded.bounds_mb[kind]:
+            bound_mb = recorded.bounds_mb[kind]
+            yield Finding("memory", f"{kind} took {peak_mb} MB, {bound_mb} MB at most")
+
+
+def _some(ids: Iterable[str]) -> str:
+    listed = sorted(ids)
+    more = f" and {len(listed) - _NAMED_MAX} more" if len(listed) > _NAMED_MAX else ""
+    return ", ".join(listed[:_NAMED_MAX]) + more

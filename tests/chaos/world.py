@@ -1,0 +1,277 @@
+"""Runs the whole of Hifi for a chaos run, starts again what dies, and notes how it died.
+
+What `hifi up` would give up on, as it dies too often, is the point here; so this has a watch of its
+own instead of `Stack.look_after`. What a fault holds down stays down until the fault is over.
+"""
+
+import json
+import os
+import re
+import struct
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from deploy.local.children import Child, _session
+from deploy.local.ports import is_free
+from deploy.local.services import Service, how_it_ended
+from deploy.local.stack import Stack
+from deploy.local.stack_settings import StackSettings
+from shared.runtime.java.jars import default_cache, ensure_jars
+from tests.chaos import gateway_workers
+from tests.chaos.actions import Brokers
+from tests.chaos.gateway_workers import WORKERS
+from tests.chaos.recount import Death
+from tests.support.gateway_process import ACK_DEADLINE_S, QUEUE_DEADLINE_S
+from tests.support.stack_fixtures import QUICK_INTERVALS, fetch, stack_settings, wait_until
+
+# The 30 s tier lasts 0.06 s, the last one a minute, the deadline of 72 h nine minutes.
+TIME_SCALE = 0.002
+# Room for what a run keeps there, and little enough to be filled in a moment.
+_DISKS_MB = {"spool": 16, "delivery": 192}
+_LOOK_S = 0.3
+_WEIGH_EVERY = 7
+_PATIENCE_S = 180.0
+# Resident at the most, by kind of process. Java: a heap of 512 MB and as much again for classes,
+# threads and buffers (seen: 320 and 570); Python: libraries, and what is in flight (seen: 125).
+BOUNDS_MB = {"Kafka": 800, "Spark's Java": 1_000, "Python": 300}
+# How a process of ours says why it cannot go on.
+_SENTENCE = re.compile(r"hifi(?:[ -][a-z]+)?: .+")
+# What the gateway's supervisor says of a worker; one that is killed ends with -9.
+_WORKER_ENDED = re.compile(r"(gateway worker \d+) ended \((-?\d+)\)")
+_KILLED = "-9"
+_EMPTY_SPOOL = "hifi_gateway_spooled_events 0"
+# What was taken away may show for so long after it has been given back.
+_EXCUSED_S = 60.0
+
+
+@dataclass
+class World:
+    """The stack, and what has become of its processes."""
+
+    stack: Stack
+    clock: Path
+    # Whether a disk can be filled on this machine: it takes a file system of its own.
+    has_disks: bool
+    deaths: list[Death] = field(default_factory=list)
+    peaks_mb: dict[str, int] = field(default_factory=dict)
+    # What a fault keeps down, by name.
+    held: set[str] = field(default_factory=set)
+    # Whose death was asked for.
+    condemned: set[int] = field(default_factory=set)
+    # Until when Kafka or a disk is a reason to end (monotonic).
+    _excused_until_s: float = 0.0
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+    _stop: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def kafka(self) -> str:
+        return self.stack.bootstrap_servers
+
+    @property
+    def folder(self) -> Path:
+        return self.stack.settings.folder
+
+    @property
+    def operator_key(self) -> str:
+        return (self.folder / "operator-key").read_text().strip()
+
+    @property
+    def children(self) -> dict[str, Child]:
+        """Every process that should run, brokers among them."""
+        cluster = self.stack._cluster
+        brokers = {f"broker {number}": cluster.child(number) for number in cluster.broker_ids}
+        return {**self.stack.children, **brokers}
+
+    def excuse(self, *, for_s: float = 0.0) -> None:
+        """Something that processes need is away for so long."""
+        until_s = time.monotonic() + for_s + _EXCUSED_S
+        self._excused_until_s = max(self._excused_until_s, until_s)
+
+    def kill(self, name: str, *, holds: bool) -> int:
+        """SIGKILL for a process and all that it started; gives its number."""
+        with self._lock:
+            child = self.children[name]
+            self.condemned.add(child.pid)
+            if holds:
+                self.held.add(name)
+            child.kill()
+            assert not child.alive, f"{name} outlived SIGKILL"
+            assert not Path(f"/proc/{child.pid}").exists(), f"{name} is still there"
+            return child.pid
+
+    def release(self, name: str) -> None:
+        self.held.discard(name)
+
+    def watch(self) -> None:
+        """Start again what has died, until told to stop."""
+        for turn in range(1_000_000_000):
+            if self._stop.wait(_LOOK_S):
+                return
+            with self._lock:
+                self._look_after()
+            if turn % _WEIGH_EVERY == 0:
+                self._weigh()
+
+    def stop_watching(self) -> None:
+        self._stop.set()
+
+    def wait_until_well(self) -> None:
+        """All processes run and say so, whatever has been done to them."""
+
+        def unwell() -> list[str]:
+            dead = [name for name, child in self.children.items() if not child.alive]
+            return dead + [one.name for one in self.stack.services if not one.is_ready()]
+
+        wait_until(
+            lambda: not unwell(),
+            what=lambda: f"all is well again; not so: {', '.join(unwell())}",
+            timeout_s=_PATIENCE_S,
+            look_s=0.5,
+        )
+        first = self.stack.settings.gateway_metrics_port
+        pages = [f"http://127.0.0.1:{first + nth}/metrics" for nth in range(WORKERS)]
+        wait_until(
+            lambda: all(_EMPTY_SPOOL in fetch(page) for page in pages),
+            what="the spool is empty",
+            timeout_s=_PATIENCE_S,
+            look_s=0.5,
+        )
+
+    def step_clock(self, seconds: float) -> None:
+        with self.clock.open("r+b") as file:
+            file.write(struct.pack("<q", round(seconds * 1e9)))
+
+    def all_deaths(self) -> list[Death]:
+        """Those of processes, and those of the gateway's workers."""
+        said = (self.folder / "logs" / "gateway.log").read_text()
+        workers = [
+            Death(name, f"ended with exit code {code}", "", is_excused=False)
+            for name, code in _WORKER_ENDED.findall(said)
+            if code != _KILLED
+        ]
+        return [*self.deaths, *workers]
+
+    def errors(self) -> dict[str, int]:
+        """What processes have logged as errors, how often: where to look first."""
+        found: Counter[str] = Counter()
+        for path in (self.folder / "logs").glob("*.log"):
+            for line in path.read_text(errors="replace").splitlines():
+                if line.startswith("{") and '"level": "error"' in line:
+                    found[f"{path.stem}: {json.loads(line)['event']}"] += 1
+        return dict(found)
+
+    def _look_after(self) -> None:
+        services = {service.name: service for service in self.stack.services}
+        for name, child in self.children.items():
+            if child.alive or name in self.held:
+                continue
+            self._note_death(name, child)
+            self._start_again(name, services.get(name))
+
+    def _start_again(self, name: str, service: Service | None) -> None:
+        if service is None:
+            self.stack._cluster.restart(int(name.split()[1]))
+        else:
+            self.stack.spawn(service)
+
+    def _note_death(self, name: str, child: Child) -> None:
+        if child.pid in self.condemned:
+            return
+        said = [line for line in child.tail_log(40) if _SENTENCE.match(line)]
+        is_excused = time.monotonic() < self._excused_until_s
+        how = how_it_ended(child.exit_code)
+        self.deaths.append(Death(name, how, said[-1] if said else "", is_excused))
+        # What it started itself holds its ports and folders.
+        child.kill()
+
+    def _weigh(self) -> None:
+        for name, child in self.children.items():
+            for pid in _session(child.pid):
+                kind = _kind_of(name, pid)
+                peak_mb = _peak_mb(pid)
+                if kind and peak_mb > self.peaks_mb.get(kind, 0):
+                    self.peaks_mb[kind] = peak_mb
+
+
+def _kind_of(name: str, pid: int) -> str:
+    try:
+        program = Path(f"/proc/{pid}/exe").resolve().name
+    except OSError:
+        return ""
+    if program != "java":
+        return "Python"
+    return "Kafka" if name.startswith("broker") else "Spark's Java"
+
+
+def _peak_mb(pid: int) -> int:
+    try:
+        found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    except OSError:
+        return 0
+    return int(found[1]) // 1_000 if found else 0
+
+
+@contextmanager
+def open_world(folder: Path, *, brokers: Brokers) -> Iterator[World]:
+    """All of Hifi in a folder of its own, asking for keys, with its spool on a disk of its own."""
+    cache = default_cache()
+    for jars in ("broker", "spark"):
+        ensure_jars(jars, cache=cache)
+    clock = folder / "clock"
+    folder.mkdir(parents=True, exist_ok=True)
+    clock.write_bytes(bytes(8))
+    settings = _settings(folder, cache, brokers)
+    with ExitStack() as held:
+        has_disks = all(
+            _mounted(folder / name, size_mb, held) for name, size_mb in _DISKS_MB.items()
+        )
+        stepped = Path(__file__).parent / "stepped_clock"
+        environ = {
+            **os.environ,
+            **QUICK_INTERVALS,
+            "HIFI_GATEWAY_AUTH": "keys",
+            "HIFI_GATEWAY_ACK_DEADLINE_S": str(ACK_DEADLINE_S),
+            "HIFI_GATEWAY_QUEUE_DEADLINE_S": str(QUEUE_DEADLINE_S),
+            "HIFI_GATEWAY_SPOOL": str(folder / "spool"),
+            "CHAOS_CLOCK_FILE": str(clock),
+            "PYTHONPATH": str(stepped),
+        }
+        stack = Stack(settings, environ=environ, say=lambda _: None)
+        stack.services[0].module = gateway_workers.__name__
+        stack.start(lambda _: None)
+        world = World(stack, clock, has_disks)
+        watch = threading.Thread(target=world.watch, name="watch", daemon=True)
+        watch.start()
+        try:
+            yield world
+        finally:
+            world.stop_watching()
+            watch.join(30)
+            stack.stop()
+
+
+def _settings(folder: Path, cache: Path, brokers: Brokers) -> StackSettings:
+    """As the tests have them; with free ports for every broker and for each worker's metrics."""
+    while True:
+        drawn = replace(stack_settings(folder, cache), brokers=brokers, time_scale=TIME_SCALE)
+        ports = [port for _, port in drawn.ports()]
+        ports += [drawn.gateway_metrics_port + nth for nth in range(1, WORKERS)]
+        if len(set(ports)) == len(ports) and all(is_free(port) for port in ports):
+            return drawn
+
+
+def _mounted(folder: Path, size_mb: int, held: ExitStack) -> bool:
+    """Give a folder a file system of its own, if this machine lets us."""
+    folder.mkdir(exist_ok=True)
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size_mb}m", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        return False
+    # Lazily: a log that is still open must not keep it.
+    held.callback(subprocess.run, ["umount", "-l", str(folder)], check=False)
+    return True

@@ -1,0 +1,124 @@
+"""The recount of a chaos run finds each fault that a world can have, and none in one without."""
+
+from dataclasses import replace
+
+from tests.chaos.recount import Arrival, Claim, Death, Finding, Owed, Recorded, findings
+
+# Two tenants with a stream each: t0 has a destination that wants all and one that wants `a`.
+T0 = [f"t0.t0-s1.{'ab'[n % 2]}.{n}" for n in range(6)]
+T1 = [f"t1.t1-s2.a.{n}" for n in range(3)]
+
+
+def arrived(tenant: str, destination_id: str, *ids: str, label: bool = False) -> list[Arrival]:
+    return [Arrival(tenant, destination_id, one, label) for one in ids]
+
+
+def sound() -> Recorded:
+    """Delivered, waiting, dead, pending, filtered, resent and labelled: all as it should be."""
+    return Recorded(
+        acked={("t0", "t0-s1"): set(T0), ("t1", "t1-s2"): set(T1)},
+        sent={*T0, *T1},
+        owed=[
+            Owed("t0", "t0-s1", "all"),
+            Owed("t0", "t0-s1", "some", wants="a"),
+            Owed("t1", "t1-s2", "to"),
+        ],
+        arrivals=[
+            *arrived("t0", "t0-s1/all", T0[0], T0[1], T0[2]),
+            *arrived("t0", "t0-s1/all", T0[0], label=True),
+            # The sender had no answer and sent it again: it is stored twice.
+            *arrived("t0", "t0-s1/all", T0[2]),
+            *arrived("t0", "t0-s1/some", T0[0], T0[2], T0[4]),
+            *arrived("t1", "t1-s2/to", *T1),
+        ],
+        log={
+            "t0-s1": {(0, n): one for n, one in enumerate([*T0, T0[2]])},
+            "t1-s2": {(0, n): one for n, one in enumerate(T1)},
+        },
+        waiting={"t0-s1/all": {T0[3]}},
+        dead={"t0-s1/all": {T0[4]}},
+        pending={"t0-s1/all": {T0[5]}},
+        claims=[Claim("t0-s1/all", ((0, 0, 3),)), Claim("t1-s2/to", ((0, 0, 3),))],
+        deaths=[Death("delivery", "ended with exit code 1", "no Kafka answers", is_excused=True)],
+        peaks_mb={"gateway": 200},
+        bounds_mb={"gateway": 300},
+    )
+
+
+def words(recorded: Recorded) -> list[str]:
+    return [finding.what for finding in findings(recorded)]
+
+
+def test_a_world_that_is_as_promised_has_no_findings() -> None:
+    assert findings(sound()) == []
+
+
+def test_a_receipt_for_what_never_came_is_found() -> None:
+    world = sound()
+    denied = [one for one in world.arrivals if one.event_id != T1[1]]
+    found = findings(replace(world, arrivals=denied))
+    assert found[0] == Finding("unaccounted", "t1-s2/to neither has nor gets t1.t1-s2.a.1")
+    assert found[1].what == "false receipt"
+    assert "t1.t1-s2.a.1" in found[1].says
+
+
+def test_an_event_in_another_tenants_topic_is_found_where_it_arrives() -> None:
+    world = sound()
+    swapped = [*world.arrivals, *arrived("t1", "t1-s2/to", T0[0])]
+    (found,) = findings(replace(world, arrivals=swapped))
+    assert found.what == "foreign"
+    assert "t1's t1-s2/to" in found.says
+
+
+def test_a_2xx_for_what_is_not_stored_is_found() -> None:
+    world = sound()
+    lied = "t1.t1-s2.a.99"
+    acked = {**world.acked, ("t1", "t1-s2"): {*T1, lied}}
+    (found,) = findings(replace(world, acked=acked, sent={*world.sent, lied}))
+    assert found == Finding("false ack", f"t1's t1-s2: answered 2xx and not stored: {lied}")
+
+
+def test_an_event_that_is_nowhere_is_found() -> None:
+    assert words(replace(sound(), waiting={})) == ["unaccounted"]
+    assert words(replace(sound(), dead={})) == ["unaccounted"]
+    assert words(replace(sound(), pending={})) == ["unaccounted"]
+
+
+def test_what_nobody_has_posted_is_found() -> None:
+    world = sound()
+    made_up = [*world.arrivals, *arrived("t1", "t1-s2/to", "t1.t1-s2.a.77")]
+    assert words(replace(world, arrivals=made_up)) == ["unsent"]
+
+
+def test_a_repeat_without_a_label_is_found() -> None:
+    world = sound()
+    again = [*world.arrivals, *arrived("t0", "t0-s1/all", T0[1])]
+    assert words(replace(world, arrivals=again)) == ["unlabelled"]
+    labelled = [*world.arrivals, *arrived("t0", "t0-s1/all", T0[1], label=True)]
+    assert words(replace(world, arrivals=labelled)) == []
+
+
+def test_a_death_without_a_word_and_one_without_a_cause_are_found() -> None:
+    silent = Death("gateway", "was ended by SIGSEGV", "", is_excused=True)
+    causeless = Death("observe", "ended with exit code 1", "no Kafka", is_excused=False)
+    found = findings(replace(sound(), deaths=[silent, causeless]))
+    assert [finding.what for finding in found] == ["death", "death"]
+    assert "does not say why" in found[0].says
+    assert "no Kafka" in found[1].says
+
+
+def test_a_process_that_grows_past_its_bound_is_found() -> None:
+    assert words(replace(sound(), peaks_mb={"gateway": 301})) == ["memory"]
+
+
+def test_what_statements_and_books_say_wrong_is_passed_on() -> None:
+    assert words(replace(sound(), statements=["unsigned"], books=["1 unaccounted"])) == [
+        "statement",
+        "books",
+    ]
+
+
+def test_of_many_ids_some_are_named() -> None:
+    world = replace(sound(), arrivals=[], claims=[], waiting={}, dead={}, pending={})
+    says = findings(world)[0].says
+    assert "and 1 more" in says
