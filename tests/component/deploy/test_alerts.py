@@ -379,16 +379,9 @@ def prometheus(folder: Path, *, own: int, scraped: int) -> Iterator[str]:
     file = folder / "prometheus.yml"
     file.write_text(json.dumps(config))
     with (folder / "log").open("w") as log:
-        running = subprocess.Popen(
-            [
-                program("prometheus"),
-                f"--config.file={file}",
-                f"--storage.tsdb.path={folder / 'data'}",
-                f"--web.listen-address=127.0.0.1:{own}",
-            ],
-            stdout=log,
-            stderr=log,
-        )
+        argv = [program("prometheus"), f"--config.file={file}"]
+        argv += [f"--storage.tsdb.path={folder / 'data'}", f"--web.listen-address=127.0.0.1:{own}"]
+        running = subprocess.Popen(argv, stdout=log, stderr=log)
         try:
             yield f"http://127.0.0.1:{own}"
         finally:
