@@ -8,6 +8,7 @@ import structlog
 from fastapi import APIRouter, Response
 from pydantic import BaseModel
 
+from gateway.callers import Caller
 from gateway.control.requests import (
     Admin,
     ControlPlane,
@@ -78,8 +79,7 @@ async def put_stream(
 
     async def edit(before: Stream | None) -> Stream:
         known = before or plane.configuration.removed_streams.get(stream)
-        if isinstance(known, RemovedStream) and known.tenant != caller.tenant:
-            await _check_free(known, plane)
+        await _check_free(known, caller, plane)
         wanted = _read(named(given, name=stream, tenant=caller.tenant), known)
         had = known if known is not None and known.tenant == caller.tenant else None
         more = wanted.partition_count - (had.partition_count if had else 0)
@@ -92,6 +92,8 @@ async def put_stream(
         await plane.store.make_topic(wanted)
         return wanted
 
+    # Judged beforehand as well: Kafka is asked about it, and no other change waits for that.
+    await _check_free(plane.configuration.removed_streams.get(stream), caller, plane)
     key = config_key("stream", stream)
     before, after = await plane.change(key, edit, when=when, check=check_owner)
     log.info("stream.written", stream=stream, tenant=caller.tenant)
@@ -133,13 +135,17 @@ def shown(stream: Stream) -> dict[str, Any]:
     return {**fields, "schema": json.loads(text) if text else None}
 
 
-async def _check_free(removed: RemovedStream, plane: ControlPlane) -> None:
-    """Refuse somebody else's name while there is anything left to read under it."""
-    name, held_ms = removed.name, await plane.store.held_ms(removed.name)
+async def _check_free(
+    known: Stream | RemovedStream | None, caller: Caller, plane: ControlPlane
+) -> None:
+    """Refuse somebody else's former name while there is anything left to read under it."""
+    if not isinstance(known, RemovedStream) or known.tenant == caller.tenant:
+        return
+    name, held_ms = known.name, await plane.store.held_ms(known.name)
     if held_ms is None:
         free_at, until = None, "for ever, as Kafka is set to keep it"
     else:
-        free_at_ms = removed.removed_at_ms + held_ms
+        free_at_ms = known.removed_at_ms + held_ms
         if now_ms() >= free_at_ms:
             return
         free_at = rfc3339(free_at_ms)

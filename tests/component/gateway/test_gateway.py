@@ -271,7 +271,10 @@ def test_other_methods_are_405_and_say_which_is_allowed(
 
 
 def test_streams_are_listed(gateway: RunningGateway) -> None:
-    assert gateway.client.get("/v1/streams").json() == {"streams": ["orders", "topicless"]}
+    assert gateway.client.get("/v1/streams").json() == {
+        "streams": ["orders", "topicless"],
+        "removed": [],
+    }
 
 
 def test_the_callers_request_id_is_echoed(gateway: RunningGateway) -> None:
