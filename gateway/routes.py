@@ -40,6 +40,11 @@ _EXPOSED = b"Retry-After, RateLimit, RateLimit-Policy, X-Request-Id, Idempotency
 # Whatever we answer depends on it, so no cache may give one page's answer to another.
 _VARY = (b"vary", b"Origin")
 
+# Browsers send each beacon with the credentials that they have, and JSON only if that is allowed.
+# We look at none but the key in its query. Events are another matter: a certificate of whoever
+# looks at the page would do as a key.
+_CREDENTIALS = {"beacon": ((b"access-control-allow-credentials", b"true"),), "events": ()}
+
 
 class EventPaths:
     """POST /v1/streams/{stream}/events and .../beacon; every other path goes to `others`."""
@@ -93,7 +98,8 @@ class EventPaths:
         is_preflight = scope["method"] == "OPTIONS"
         if origin and not is_preflight and self._callers.allowed_origin(origin, stream):
             allowed = (b"access-control-allow-origin", origin.encode("latin-1"))
-            more += (allowed, (b"access-control-expose-headers", _EXPOSED), _VARY)
+            more += (allowed, (b"access-control-expose-headers", _EXPOSED), *_CREDENTIALS[what])
+            more += (_VARY,)
         await _respond(send, answer, more)
 
     async def _pass_on(
@@ -128,7 +134,7 @@ class EventPaths:
                     key = read_query(arrival.query_string, {"key"}).get("key", [""])[0]
                     return await self._ingest.take_beacon(arrival, key=key)
                 case "OPTIONS", _:
-                    return self._preflight(arrival)
+                    return self._preflight(arrival, what)
                 case _:
                     detail = "Events are sent with POST."
                     problem = Problem("method_not_allowed", detail, headers=_ALLOW)
@@ -142,7 +148,7 @@ class EventPaths:
             detail = "It is not known what was stored of this request."
             return problem_answer(Problem("internal_error", detail), arrival.request_id)
 
-    def _preflight(self, arrival: Arrival) -> Answer:
+    def _preflight(self, arrival: Arrival, what: str) -> Answer:
         origin = arrival.headers.get(b"origin")
         if not origin or not self._callers.allowed_origin(origin, arrival.stream):
             return Answer(HTTPStatus.NO_CONTENT, b"", (*_ALLOW, _VARY))
@@ -153,6 +159,7 @@ class EventPaths:
             (b"access-control-allow-methods", b"POST"),
             (b"access-control-allow-headers", names.encode()),
             (b"access-control-max-age", b"%d" % _MAX_AGE_S),
+            *_CREDENTIALS[what],
             _VARY,
         )
         return Answer(HTTPStatus.NO_CONTENT, b"", headers)

@@ -32,7 +32,7 @@ _SCHEMA_AGAIN = 4
 _TURN_CPU_S = 0.02
 # What hurts takes a third of the processor from those who are in a hurry, and all of an idle one.
 _NICENESS = 5
-# Python and the library take 50 MB; a schema's patterns up to 10 MB each. Beyond it the process
+# Python and the library take 19 MB; a schema's patterns up to 10 MB each. Beyond it the process
 # ends, and the next one remembers nothing.
 _MEMORY_BYTES_MAX = 1 << 30
 # As many as a machine has streams with a schema in use at a time.

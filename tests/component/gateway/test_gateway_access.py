@@ -265,13 +265,13 @@ def test_a_page_can_read_why_it_was_refused(gateway: RunningGateway) -> None:
     assert response.headers["access-control-allow-origin"] == ORIGIN
 
 
-def preflight(gateway: RunningGateway, origin: str) -> httpx.Response:
+def preflight(gateway: RunningGateway, origin: str, path: str = PATH) -> httpx.Response:
     asked = {
         "origin": origin,
         "access-control-request-method": "POST",
         "access-control-request-headers": "authorization, content-type, idempotency-key",
     }
-    return gateway.client.options(PATH, headers=asked)
+    return gateway.client.options(path, headers=asked)
 
 
 def test_a_preflight_is_answered_for_origins_that_some_key_allows(gateway: RunningGateway) -> None:
@@ -282,6 +282,21 @@ def test_a_preflight_is_answered_for_origins_that_some_key_allows(gateway: Runni
     refused = preflight(gateway, "https://evil.example")
     assert "access-control-allow-origin" not in refused.headers
     assert refused.headers["vary"] == "Origin"
+
+
+def test_only_a_beacon_comes_with_the_credentials_of_a_browser(gateway: RunningGateway) -> None:
+    path = f"/v1/streams/orders/beacon?key={text_of('web', is_browser=True)}"
+    sent = gateway.client.post(path, json=[{}], headers={"origin": ORIGIN})
+    for answer in (preflight(gateway, ORIGIN, path), sent):
+        assert answer.headers["access-control-allow-credentials"] == "true"
+        # Fetch, 3.2.5: with credentials no wildcard counts.
+        assert answer.headers["access-control-allow-origin"] == ORIGIN
+    for answer in (
+        preflight(gateway, "https://evil.example", path),
+        preflight(gateway, ORIGIN),
+        post(gateway, browser()),
+    ):
+        assert "access-control-allow-credentials" not in answer.headers
 
 
 def beacon(gateway: RunningGateway, body: bytes, key_text: str, **headers: str) -> httpx.Response:

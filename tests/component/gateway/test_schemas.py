@@ -143,6 +143,22 @@ def test_many_events_are_judged_in_their_order() -> None:
     assert [event.id for event in parsed.events] == [f"{n}" for n in range(300) if n % 7]
 
 
+def test_no_event_is_blamed_for_a_process_that_somebody_else_has_ended() -> None:
+    async def check() -> int:
+        parsed = Parsed([Event.of(id="a", key=None, value=b"{}", headers=())], range(1))
+        with contextlib.closing(SchemaChecks()) as checks:
+            await checks.keep_fitting(parsed, "{}", tenant="acme")
+            assert checks._process is not None
+            checks._process._process.kill()
+            with pytest.raises(ConnectionError):
+                await checks.keep_fitting(parsed, "{}", tenant="acme")
+            await checks.keep_fitting(parsed, "{}", tenant="acme")
+        assert parsed.rejections == []
+        return len(parsed.events)
+
+    assert asyncio.run(check()) == 1
+
+
 STREAMS = {
     "plain": Stream("plain"),
     "typed": Stream("typed", json_schema=json.dumps(SOMETIMES)),
