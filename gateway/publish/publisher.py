@@ -54,8 +54,10 @@ _PROBE_AGE_S_MAX = 6.0
 
 # A batch of this size is sent at hardly more cost than a smaller one, so small requests share it.
 _SHARED_BYTES = 65_536
-# After so many full batches the next Kafka partition has its turn: all are read at one pace.
+# After so many full batches the next Kafka partition has its turn: all are read at one pace. And
+# after so long, for streams that fill none: 20 batches a second more, of hundreds.
 _TURN_BATCHES = 2
+_TURN_S = 0.05
 # A healthy Kafka reports a batch within 20 ms here (p99 under load).
 _MOVING_S = 0.1
 _PROBE_EVENT = Event.of(id="probe", key=None, value=b"{}", headers=())
@@ -292,6 +294,7 @@ class _Topic:
         self._turn_bytes = turn_bytes
         self._sticky = accumulators[0]
         self._sticky_from_bytes = 0
+        self._sticky_until_s = 0.0
 
     def take(self, events: Sequence[Event], *, now_s: float, now_ms: int) -> list[BatchSlice]:
         """Lay events into batches, in their order for each Kafka partition."""
@@ -336,11 +339,15 @@ class _Topic:
         if sticky.is_filling and is_moving:
             return sticky
         is_small = sticky.held_bytes < _SHARED_BYTES
-        is_its_turn = sticky.assigned_bytes - self._sticky_from_bytes < self._turn_bytes
+        is_its_turn = (
+            now_s < self._sticky_until_s
+            and sticky.assigned_bytes - self._sticky_from_bytes < self._turn_bytes
+        )
         if not (is_moving and is_small and is_its_turn):
             self._sticky = sticky = min(
                 self.accumulators,
                 key=lambda accumulator: (accumulator.held_bytes, accumulator.assigned_bytes),
             )
             self._sticky_from_bytes = sticky.assigned_bytes
+            self._sticky_until_s = now_s + _TURN_S
         return sticky
