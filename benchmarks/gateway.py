@@ -135,6 +135,7 @@ def _gateway(servers: str) -> Iterator[Served]:
     environment = {
         **os.environ,
         "HIFI_GATEWAY_BOOTSTRAP_SERVERS": servers,
+        "HIFI_GATEWAY_AUTH": "off",
         "HIFI_GATEWAY_PORT": "0",
         "HIFI_GATEWAY_METRICS_PORT": "0",
     }

@@ -24,6 +24,7 @@ from gateway.control.requests import ControlPlane
 from gateway.control.store import ControlStore
 from gateway.http.openapi import document
 from gateway.ingest import Ingest
+from gateway.intake.schemas import SchemaChecks
 from gateway.problems import Problem, pointer_to
 from gateway.publish.ledger import AckLedger
 from gateway.publish.publisher import Publisher
@@ -47,6 +48,7 @@ def create_app(
     config: ConfigSource,
     store: ControlStore,
     metrics: Metrics,
+    schemas: SchemaChecks,
     ledger: AckLedger | None = None,
     spool: Spool | None = None,
     dead_letters: DeadLetterStore | None = None,
@@ -65,6 +67,7 @@ def create_app(
         receipts=receipts or KafkaReceipts(settings.bootstrap_servers),
         resolver=Resolver(),
         box=settings.secret_box,
+        schemas=schemas,
     )
     ingest = Ingest(
         settings=settings,
@@ -72,6 +75,7 @@ def create_app(
         config=config,
         callers=callers,
         metrics=metrics,
+        schemas=schemas,
         ledger=ledger,
         spool=spool,
     )

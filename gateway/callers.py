@@ -4,6 +4,7 @@ With authentication off everybody is the default tenant and may do everything. K
 config topic, so one that is written or removed there counts on the next request.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -22,6 +23,7 @@ from shared.config.access import (
 )
 from shared.config.configuration import Configuration, Stream
 from shared.event.topics import is_name
+from shared.runtime.hosts import FORWARDED, is_ours, may_post
 
 _CHALLENGE = ((b"www-authenticate", b'Bearer realm="hifi"'),)
 
@@ -125,6 +127,9 @@ class Callers:
     def __init__(self, config: ConfigSource, settings: Settings) -> None:
         self._config = config
         self.is_on = settings.asks_for_keys
+        self._hosts = settings.host_names
+        # What `_origins` was made of, and what came of it.
+        self._indexed: tuple[Mapping[str, ApiKey], Mapping[str, list[ApiKey]]] = ({}, {})
         key_set = settings.jwt_keys_file
         self._tokens = None if key_set is None else TokenReader(key_set, settings)
         # The key that is in no configuration: with it the first keys are made.
@@ -138,6 +143,7 @@ class Callers:
     ) -> Caller:
         """Who sent the headers; Problem when we do not know or believe them."""
         if not self.is_on:
+            self._check_open(headers)
             return EVERYBODY
         authorization = headers.get(b"authorization")
         if authorization is None:
@@ -184,11 +190,46 @@ class Callers:
         """Whether some key lets pages of this origin send to the stream (asked before a key is)."""
         configured = self._config.configuration.streams.get(stream)
         return configured is not None and any(
-            origin in key.origins
-            and key.tenant == configured.tenant
-            and (not key.streams or stream in key.streams)
-            for key in self._config.configuration.keys.values()
+            key.tenant == configured.tenant and (not key.streams or stream in key.streams)
+            for key in self._origins().get(origin, ())
         )
+
+    def _origins(self) -> Mapping[str, list[ApiKey]]:
+        """The keys for pages of each origin."""
+        keys = self._config.configuration.keys
+        made_of, origins = self._indexed
+        if made_of is not keys:
+            origins = defaultdict(list)
+            for key in keys.values():
+                for origin in key.origins:
+                    origins[origin].append(key)
+            self._indexed = keys, origins
+        return origins
+
+    def _check_open(self, headers: Mapping[bytes, str]) -> None:
+        """Refuse what reaches a gateway without keys from beyond the programs it is open to."""
+        if not FORWARDED.isdisjoint(headers):
+            raise Problem(
+                "proxied_without_keys",
+                "This request came through a proxy, and this gateway asks nobody for a key: set"
+                " HIFI_GATEWAY_AUTH=keys.",
+            )
+        host = headers.get(b"host", "")
+        if host and not is_ours(host, self._hosts):
+            raise Problem(
+                "misdirected",
+                f"This gateway asks nobody for a key and does not answer to {host[:100]!r}: call it"
+                " by its address, or list the name in HIFI_GATEWAY_HOSTS.",
+            )
+        origin = headers.get(b"origin")
+        if origin is None or origin in self._origins():
+            return
+        if not may_post(host=host, origin=origin, fetch_site=headers.get(b"sec-fetch-site")):
+            raise Problem(
+                "origin_forbidden",
+                "Pages of other origins may not act through a gateway that asks nobody for a key:"
+                " make a browser key with this origin.",
+            )
 
 
 def _of_certificate(certificate: Mapping[str, Any]) -> Caller:

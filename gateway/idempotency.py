@@ -9,6 +9,7 @@ duplicate that shows its id.
 
 import hashlib
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -47,9 +48,13 @@ class Replays:
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
         self._byte_count = 0
 
-    def begin(self, scope: str, body: bytes, *, now_s: float) -> Answer | None:
-        """The answer to repeat, or None when the request is to be served; Problem when neither."""
-        fingerprint = hashlib.sha256(body).digest()
+    def begin(self, scope: str, content: Sequence[bytes], *, now_s: float) -> Answer | None:
+        """The answer to repeat, or None when the request is to be served; Problem when neither.
+
+        The content is everything that becomes the events.
+        """
+        parts = [hashlib.sha256(part).digest() for part in content]
+        fingerprint = hashlib.sha256(b"".join(parts)).digest()
         self._forget(now_s)
         entry = self._entries.get(scope)
         if entry is None:
@@ -58,7 +63,8 @@ class Replays:
         if entry.fingerprint != fingerprint:
             raise Problem(
                 "idempotency_key_reused",
-                "This Idempotency-Key was sent with another body; a new request needs a new key.",
+                "This Idempotency-Key was sent with other events: another body, or other headers"
+                " that belong to them. A new request needs a new key.",
             )
         if entry.is_under_way:
             raise Problem(

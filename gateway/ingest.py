@@ -25,11 +25,11 @@ from gateway.idempotency import Replays, id_base
 from gateway.intake import admission, cloud_events
 from gateway.intake.admission import Format
 from gateway.intake.byte_budget import ByteBudget
-from gateway.intake.event_finder import EventLimits, EventSpans, find_events
+from gateway.intake.event_finder import EventLimits, find_events
 from gateway.intake.events import Context, Parsed, key_finder, read_events
 from gateway.intake.plain_events import read_plain
 from gateway.intake.request_body import Body, BodyLimits
-from gateway.intake.schemas import SchemaError, keep_fitting
+from gateway.intake.schemas import SchemaChecks, SchemaError
 from gateway.problems import Problem
 from gateway.publish.ledger import AckLedger, Request
 from gateway.publish.publisher import Publisher
@@ -76,10 +76,12 @@ class Ingest:
         config: ConfigSource,
         callers: Callers,
         metrics: Metrics,
+        schemas: SchemaChecks,
         ledger: AckLedger | None = None,
         spool: Spool | None = None,
     ) -> None:
         self._publisher = publisher
+        self._schemas = schemas
         self._ledger = ledger
         self._spool = spool
         self._config = config
@@ -112,9 +114,7 @@ class Ingest:
         headers = arrival.headers
         caller = self._callers.of_request(headers, state=arrival.state, now_ms=now_ms)
         caller.check("write", origin=headers.get(b"origin"))
-        body_format = admission.read_format(
-            headers.get(b"content-type", ""), is_cloud_event=b"ce-specversion" in headers
-        )
+        body_format = admission.read_format(headers)
         options = read_options(headers, arrival.query_string)
         stream = caller.stream(arrival.stream, self._config.configuration)
         ingestion = _Ingestion(arrival, caller, stream, body_format, options, now_ms)
@@ -131,7 +131,7 @@ class Ingest:
         else:
             caller = self._callers.of_request(arrival.headers, state={}, now_ms=now_ms)
         caller.check("write", origin=arrival.headers.get(b"origin"))
-        media_type = arrival.headers.get(b"content-type", "").split(";")[0].strip().lower()
+        media_type = arrival.headers.get(b"content-type", "").split(";")[0].strip(" \t").lower()
         if media_type not in {"text/plain", "application/json"}:
             raise Problem("unsupported_media_type", "A beacon is JSON, as text/plain or as JSON.")
         stream = caller.stream(arrival.stream, self._config.configuration)
@@ -154,11 +154,16 @@ class Ingest:
         try:
             cycle_ref = arrival.state.get("cycle")
             is_whole = cycle_ref is not None and not cycle_ref().more_body
-            wire = await body.read(headers.get(b"content-length"), is_whole=is_whole)
+            wire = await body.read(
+                headers.get(b"content-length"), is_whole=is_whole, waits=b"expect" in headers
+            )
             self._bytes_of(ingestion.stream.name).inc(len(wire))
             signature = headers.get(b"hifi-signature")
             caller.check_signature(signature, body=wire, now_ms=ingestion.now_ms)
             raw = body.decompress(encoding, wire)
+            if ingestion.body_format is Format.CLOUD_EVENT_BINARY:
+                raw = cloud_events.from_headers(headers, raw)
+                ingestion.body_format = Format.CLOUD_EVENT
             if options.idempotency_key is None or options.is_dry_run:
                 given = await self._judge_and_store(ingestion, raw, arrival.request_id)
             else:
@@ -174,7 +179,9 @@ class Ingest:
         """Serve a request with an Idempotency-Key, or repeat the answer it had."""
         tenant, key = ingestion.caller.tenant, ingestion.options.idempotency_key
         scope = f"{tenant}\0{ingestion.stream.name}\0{key}"
-        remembered = self._replays.begin(scope, raw, now_s=monotonic())
+        ordering_key = ingestion.options.ordering_key or b""
+        content = ingestion.body_format.value.encode(), ordering_key, raw
+        remembered = self._replays.begin(scope, content, now_s=monotonic())
         if remembered is not None:
             return Answer(remembered.status, remembered.body, remembered.headers + _REPLAYED)
         given: Answer | None = None
@@ -190,6 +197,8 @@ class Ingest:
     async def _judge_and_store(self, ingestion: "_Ingestion", raw: bytes, base: str) -> Answer:
         options = ingestion.options
         parsed = self._judge(ingestion, raw, base)
+        if ingestion.stream.json_schema and parsed.events:
+            await self._keep_fitting(parsed, ingestion)
         ingestion.event_count = len(parsed.events)
         if options.is_strict and parsed.rejections:
             self._count(
@@ -214,31 +223,32 @@ class Ingest:
     def _judge(self, ingestion: "_Ingestion", raw: bytes, base: str) -> Parsed:
         """Every event of the body, or why not."""
         headers, stream = ingestion.arrival.headers, ingestion.stream
-        are_cloud_events = True
-        if ingestion.body_format is Format.CLOUD_EVENT_BINARY:
-            spans = EventSpans([cloud_events.from_headers(headers, raw)], "")
-        else:
-            spans = find_events(raw, ingestion.body_format, self._limits)
-            are_cloud_events = ingestion.body_format in {Format.CLOUD_EVENT, Format.CLOUD_EVENTS}
+        spans = find_events(raw, ingestion.body_format, self._limits)
         context = Context(
             id_base=base,
             accepted_at_ms=ingestion.now_ms,
             key=ingestion.options.ordering_key,
             traceparent=admission.traceparent(headers.get(b"traceparent")),
             find_key=_find_key(stream.key_pointer) if stream.key_pointer else None,
-            are_cloud_events=are_cloud_events,
+            are_cloud_events=ingestion.body_format in {Format.CLOUD_EVENT, Format.CLOUD_EVENTS},
         )
         # Most bodies are plain, and are read in columns; None says that this one is not.
         parsed = read_plain(spans, raw, context=context, limits=self._limits)
         if parsed is None:
             parsed = read_events(spans, context=context, limits=self._limits)
-        if stream.json_schema and parsed.events:
-            try:
-                keep_fitting(parsed, stream.json_schema)
-            except SchemaError as error:
-                detail = f"The schema of the stream cannot be used: {error}"
-                raise Problem("not_stored", detail, headers=((b"retry-after", b"10"),)) from error
         return parsed
+
+    async def _keep_fitting(self, parsed: Parsed, ingestion: "_Ingestion") -> None:
+        schema, tenant = ingestion.stream.json_schema, ingestion.caller.tenant
+        try:
+            await self._schemas.keep_fitting(parsed, schema, tenant=tenant)
+        except SchemaError as error:
+            detail = f"The schema of the stream cannot be used: {error}"
+        except OSError as error:
+            detail = f"Events cannot be checked against the schema of the stream: {error!r}"
+        else:
+            return
+        raise Problem("not_stored", detail, headers=((b"retry-after", b"10"),))
 
     async def _publish(self, ingestion: "_Ingestion", parsed: Parsed) -> list[Report]:
         if not parsed.events:

@@ -3,8 +3,9 @@
 Pure: headers and query in, one frozen value out, or a Problem that names what is wrong.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from urllib.parse import parse_qs
 
 from gateway.idempotency import KEY_LENGTH_MAX
@@ -37,32 +38,43 @@ class RequestOptions:
 # More than we know of, and few enough to read.
 _FIELDS_MAX = 20
 _NONE = RequestOptions()
+_CHOICES: Mapping[str, Mapping[str, bool]] = {
+    "dry_run": {"true": True, "": True, "false": False},
+    "results": {"all": True, "failed": False},
+}
 _HEADERS = frozenset({b"prefer", b"idempotency-key", b"x-partition-key"})
 
 
 def read_options(headers: Mapping[bytes, str], query_string: bytes) -> RequestOptions:
     if not query_string and _HEADERS.isdisjoint(headers):
         return _NONE
-    query = read_query(query_string)
+    query = read_query(query_string, _CHOICES)
     preferences = _preferences(headers.get(b"prefer", ""))
     return RequestOptions(
         is_strict=preferences.get("handling") == "strict",
         is_minimal=preferences.get("return") == "minimal",
-        is_dry_run=_choice(query, "dry_run", {"true": True, "": True, "false": False}),
+        is_dry_run=_choice(query, "dry_run"),
         is_async="respond-async" in preferences,
-        lists_all=_choice(query, "results", {"all": True, "failed": False}),
+        lists_all=_choice(query, "results"),
         idempotency_key=_idempotency_key(headers.get(b"idempotency-key")),
         ordering_key=_ordering_key(headers.get(b"x-partition-key")),
     )
 
 
-def read_query(query_string: bytes) -> dict[str, list[str]]:
+def read_query(query_string: bytes, known: Collection[str]) -> dict[str, list[str]]:
+    """The query's fields; one that is not known may be a misspelt wish, and is refused."""
     try:
-        return parse_qs(
+        query = parse_qs(
             query_string.decode("latin-1"), keep_blank_values=True, max_num_fields=_FIELDS_MAX
         )
     except ValueError as error:
         raise Problem("bad_query", f"The query has at most {_FIELDS_MAX} fields.") from error
+    for name in query:
+        if name not in known:
+            near = get_close_matches(name[:100], known, n=1)
+            meant = f"did you mean {near[0]!r}?" if near else f"there are {sorted(known)}."
+            raise Problem("bad_query", f"The query has no field {name[:100]!r}: {meant}")
+    return query
 
 
 def _preferences(header: str) -> dict[str, str]:
@@ -74,8 +86,8 @@ def _preferences(header: str) -> dict[str, str]:
     return preferences
 
 
-def _choice(query: Mapping[str, list[str]], name: str, choices: Mapping[str, bool]) -> bool:
-    values = query.get(name)
+def _choice(query: Mapping[str, list[str]], name: str) -> bool:
+    values, choices = query.get(name), _CHOICES[name]
     if values is None:
         return False
     if len(values) != 1 or values[0] not in choices:

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gateway.answers import PROBLEM_TYPE, Answer, problem_answer
 from gateway.callers import Callers
 from gateway.http.access_log import AccessLog
+from gateway.http.head import read_headers
 from gateway.ingest import Arrival, Ingest
 from gateway.intake import admission
 from gateway.intake.request_body import ClientGoneError
@@ -54,9 +55,16 @@ class EventPaths:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request_id = new_request_id()
-        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        more: tuple[tuple[bytes, bytes], ...]
+        try:
+            headers = read_headers(scope)
+        except Problem as problem:
+            self._requests_of("other", str(problem.status)).inc()
+            more = ((b"x-request-id", request_id.encode()),)
+            await _respond(send, problem_answer(problem, request_id), more)
+            return
         echoed = admission.echoed_request_id(headers.get(b"x-request-id"), otherwise=request_id)
-        more: tuple[tuple[bytes, bytes], ...] = ((b"x-request-id", echoed.encode()),)
+        more = ((b"x-request-id", echoed.encode()),)
         match = _PATH.fullmatch(scope["path"])
         if match is None:
             scope.setdefault("state", {})["request_id"] = request_id
@@ -117,7 +125,7 @@ class EventPaths:
                 case "POST", "events":
                     return await self._ingest.take(arrival)
                 case "POST", _:
-                    key = read_query(arrival.query_string).get("key", [""])[0]
+                    key = read_query(arrival.query_string, {"key"}).get("key", [""])[0]
                     return await self._ingest.take_beacon(arrival, key=key)
                 case "OPTIONS", _:
                     return self._preflight(arrival)

@@ -4,7 +4,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Coroutine
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from typing import Any
 
 import structlog
@@ -15,10 +15,13 @@ from gateway.app import create_app
 from gateway.control.store import KafkaControlStore
 from gateway.http.probes import Readiness, create_probes
 from gateway.http.protocol import bounded
+from gateway.intake.schemas import SchemaChecks
+from gateway.publish.copies_watch import CopiesWatch
 from gateway.publish.ledger import AckLedger
 from gateway.publish.publisher import KafkaPublisher
 from gateway.publish.spool import Spool
 from gateway.settings import Settings
+from shared.event.topics import stream_topic
 from shared.runtime.http_server import HttpServer, listening, server_config
 from shared.runtime.kafka.config_topic import ConfigFeed
 from shared.runtime.metrics import Metrics
@@ -32,6 +35,7 @@ async def serve(settings: Settings, *, stop: asyncio.Event) -> None:
     with (
         _front(settings) as front,
         _listening(settings, settings.metrics_port, "HIFI_GATEWAY_METRICS_PORT") as back,
+        closing(SchemaChecks()) as schemas,
     ):
         publisher = KafkaPublisher(
             settings.bootstrap_servers,
@@ -43,7 +47,8 @@ async def serve(settings: Settings, *, stop: asyncio.Event) -> None:
         try:
             if not await _finished_before(stop, _start(settings, publisher, feed)):
                 return
-            await _serve_until(stop, settings, publisher, feed, sockets=(front, back))
+            sockets = front, back
+            await _serve_until(stop, settings, publisher, feed, schemas=schemas, sockets=sockets)
         finally:
             await feed.stop()
             await publisher.stop()
@@ -75,6 +80,7 @@ async def _serve_until(
     publisher: KafkaPublisher,
     feed: ConfigFeed,
     *,
+    schemas: SchemaChecks,
     sockets: tuple[socket.socket, socket.socket],
 ) -> None:
     front, back = sockets
@@ -82,13 +88,15 @@ async def _serve_until(
     metrics = Metrics()
     ledger = AckLedger(publisher) if settings.is_ledger_on else None
     spool = _spool(settings, publisher, metrics, ledger)
-    readiness = Readiness(publisher, feed, spool)
+    copies = _copies(settings, feed, metrics)
+    readiness = Readiness(publisher, feed, spool, copies)
     app = create_app(
         settings,
         publisher=publisher,
         config=feed,
-        store=KafkaControlStore(settings.bootstrap_servers, feed),
+        store=KafkaControlStore(settings.bootstrap_servers, feed, settings.copies),
         metrics=metrics,
+        schemas=schemas,
         ledger=ledger,
         spool=spool,
     )
@@ -98,7 +106,9 @@ async def _serve_until(
     async with asyncio.TaskGroup() as group:
         probing = group.create_task(probes.serve(sockets=[back]))
         serving = group.create_task(api.serve(sockets=[front]))
-        writing = [group.create_task(work.run()) for work in (ledger, spool) if work is not None]
+        working = [
+            group.create_task(work.run()) for work in (ledger, spool, copies) if work is not None
+        ]
         await asyncio.gather(probes.listens.wait(), api.listens.wait())
         if not settings.asks_for_keys:
             log.warning(
@@ -113,7 +123,7 @@ async def _serve_until(
         await asyncio.sleep(settings.drain_notice_s)
         api.should_exit = True
         await serving
-        for task in writing:
+        for task in working:
             task.cancel()
         if ledger is not None:
             await ledger.flush()
@@ -122,6 +132,16 @@ async def _serve_until(
         # The probes answer to the last, so that whoever asks sees us drain rather than vanish.
         probes.should_exit = True
         await probing
+
+
+def _copies(settings: Settings, feed: ConfigFeed, metrics: Metrics) -> CopiesWatch:
+    copies = CopiesWatch(
+        settings.bootstrap_servers,
+        lambda: [stream_topic(name) for name in feed.configuration.streams],
+        settings.copies,
+    )
+    copies.measure(metrics)
+    return copies
 
 
 def _spool(

@@ -8,7 +8,13 @@ from pydantic_settings import SettingsConfigDict
 
 from shared.config.access import read_text
 from shared.runtime import defaults
-from shared.runtime.settings import ListenerSettings, Port, SecretSettings, ServiceSettings
+from shared.runtime.settings import (
+    CopiesSettings,
+    ListenerSettings,
+    Port,
+    SecretSettings,
+    ServiceSettings,
+)
 from shared.runtime.setup_error import SetupError
 
 Seconds = Annotated[float, Field(gt=0)]
@@ -24,7 +30,7 @@ def _key(text: str) -> str:
     return text
 
 
-class Settings(ServiceSettings, ListenerSettings, SecretSettings):
+class Settings(ServiceSettings, ListenerSettings, SecretSettings, CopiesSettings):
     """Settings of one gateway process, each as HIFI_GATEWAY_<NAME>."""
 
     model_config = SettingsConfigDict(env_prefix="HIFI_GATEWAY_", frozen=True)

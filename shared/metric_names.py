@@ -80,6 +80,10 @@ GATEWAY_CONFIG_AGE_SECONDS = Metric(
     "hifi_gateway_config_age_seconds",
     "Since Kafka last said that the gateway's configuration is the newest.",
 )
+GATEWAY_SHORT_OF_COPIES_STREAMS = Metric(
+    "hifi_gateway_short_of_copies_streams",
+    "Streams that Kafka keeps in fewer copies than HIFI_KAFKA_REPLICAS and _IN_SYNC_MIN say.",
+)
 DELIVERY_LANE_UP = _of_destination(
     "hifi_delivery_lane_up",
     "1 while the lane's Spark query runs, 0 while it is down and waits for its restart.",

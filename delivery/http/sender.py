@@ -13,14 +13,13 @@ import structlog
 from delivery.http.connection import ExchangeError
 from delivery.http.request_builder import RequestBuilder, SenderContext
 from shared.config.destination import Destination
+from shared.proof.last_answer import ANSWER_BYTES_MAX
 from shared.retry.attempt import Attempt, Failed, Failure, Responded, directive_of
 from shared.runtime.resolver import Resolver
 from shared.runtime.secret_box import SecretBox
 
 log = structlog.get_logger()
 
-# What a dead letter shows of the reply: the first words of an error page.
-EXCERPT_CHARS_MAX = 256
 # With a client certificate each holds some 1 MB of OpenSSL's; a worker may meet thousands.
 BUILDERS_MAX = 256
 
@@ -51,7 +50,7 @@ class Sender:
             builder = self._builder(destination)
             reply, is_resent = await builder.post(body, headers, until_s=until_s)
         except ExchangeError as error:
-            return Failed(error.failure, error.detail[:EXCERPT_CHARS_MAX])
+            return Failed(error.failure, error.detail[:ANSWER_BYTES_MAX])
         except Exception as error:
             # A fault of ours that one destination brings out; others share the task.
             log.exception("delivery.exchange_failed", destination=destination.id)
@@ -70,12 +69,11 @@ class Sender:
             )
         excerpt = ""
         if not reply.is_success:
-            # Four bytes make one character at the most.
-            excerpt = reply.body[: 4 * EXCERPT_CHARS_MAX].decode(errors="replace")
+            excerpt = reply.body[:ANSWER_BYTES_MAX].decode(errors="replace")
         return Responded(
             reply.status,
             reply.headers.get("retry-after"),
-            excerpt[:EXCERPT_CHARS_MAX],
+            excerpt,
             is_resent=is_resent,
             directive=directive,
         )

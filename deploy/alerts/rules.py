@@ -232,6 +232,14 @@ HOUSE: tuple[Alert, ...] = (
         for_="1m",
     ),
     Alert(
+        "HifiShortOfCopies",
+        "page",
+        f"max({m.GATEWAY_SHORT_OF_COPIES_STREAMS.name}) > 0",
+        "{{ $value }} streams are kept in too few copies",
+        "An event that was answered with 2xx may be on one disk only, and lost with it.",
+        for_="5m",
+    ),
+    Alert(
         "HifiClockSkew",
         "ticket",
         f"max by (clock) (abs({m.OBSERVE_CLOCK_SKEW_SECONDS.name})) > {_SKEW_S_MAX}",

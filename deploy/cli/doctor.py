@@ -21,6 +21,7 @@ from deploy.local.ports import is_free
 from deploy.local.services import services_of
 from deploy.local.stack_settings import StackSettings
 from shared.event.topic_safety import (
+    Copies,
     Holder,
     TopicFinding,
     examine_cluster,
@@ -39,6 +40,7 @@ from shared.runtime.java.jars import missing_jars, read_lock
 from shared.runtime.java.java import find_java
 from shared.runtime.kafka.config_topic import read_config
 from shared.runtime.kafka.topic_admin import topic_admin
+from shared.runtime.settings import CopiesSettings, read_settings
 from shared.runtime.setup_error import OperatorError, SetupError
 
 _ELR = "eligible.leader.replicas.version"
@@ -72,7 +74,8 @@ def doctor(
         findings += _ports_and_kafka(settings)
     else:
         # Another Kafka than that of `hifi up`: this machine's ports are not its matter.
-        findings += _kafka(kafka, subject=f"kafka {kafka}")
+        copies = read_settings(CopiesSettings, program="hifi doctor").copies
+        findings += _kafka(kafka, copies, subject=f"kafka {kafka}")
     if as_json:
         print_json(
             {"safe": is_safe(findings), "findings": [asdict(finding) for finding in findings]}
@@ -119,7 +122,7 @@ def _ports_and_kafka(settings: StackSettings) -> Iterator[TopicFinding]:
     }
     address = ",".join(f"{HOST}:{port}" for port in settings.kafka_ports)
     if any(not is_free(port) for port in settings.kafka_ports):
-        of_kafka = _kafka(address, subject=f"kafka {address}")
+        of_kafka = _kafka(address, settings.copies, subject=f"kafka {address}")
         if of_kafka[0].grade == "good":
             holders |= dict.fromkeys(settings.kafka_ports, "hifi")
     else:
@@ -131,15 +134,15 @@ def _ports_and_kafka(settings: StackSettings) -> Iterator[TopicFinding]:
     yield from of_kafka
 
 
-def _kafka(address: str, *, subject: str) -> list[TopicFinding]:
+def _kafka(address: str, copies: Copies, *, subject: str) -> list[TopicFinding]:
     """That it answers, then what it is like."""
     try:
-        return asyncio.run(_ask(address, subject=subject))
+        return asyncio.run(_ask(address, copies, subject=subject))
     except OperatorError as error:
         return [_finding(subject, error, mark=": ")]
 
 
-async def _ask(address: str, *, subject: str) -> list[TopicFinding]:
+async def _ask(address: str, copies: Copies, *, subject: str) -> list[TopicFinding]:
     tiers = [tier.name for tier in RetrySchedule().tiers]
     specs = [*fixed_specs(tiers)]
     async with topic_admin(address) as admin:
@@ -154,12 +157,12 @@ async def _ask(address: str, *, subject: str) -> list[TopicFinding]:
         features = await admin.features()
     return [
         TopicFinding(subject, "good", "answers"),
-        examine_cluster(broker_count=broker_count),
+        examine_cluster(copies, broker_count=broker_count),
         examine_elr(None if features is None else features.get(_ELR, 0)),
         *(
             finding
             for spec in specs
-            for finding in examine_topic(spec, states.get(spec.name), broker_count=broker_count)
+            for finding in examine_topic(spec, states.get(spec.name), copies=copies)
         ),
     ]
 

@@ -38,6 +38,7 @@ from shared.runtime.setup_error import SetupError
 
 DEMO_STREAM = "demo"
 DEMO_DESTINATION = "sample"
+_LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 # A gateway that listens on every address answers on loopback too.
 _ANY_HOST = "0.0.0.0"  # noqa: S104 - compared with, never bound
 # Two Spark drivers and a gateway start at once on two busy cores within half a minute; with six
@@ -133,7 +134,7 @@ class Stack:
             service.name,
             [sys.executable, "-m", service.module],
             log=self.settings.folder / "logs" / f"{service.name}.log",
-            env={**self._environ, **service.env, **places, **keys},
+            env={**_auth(self._environ), **self._environ, **service.env, **places, **keys},
         )
 
     def stop(self) -> None:
@@ -182,7 +183,8 @@ class Stack:
     async def _prepare_topics(self) -> None:
         tiers = [tier.name for tier in RetrySchedule().tiers]
         async with topic_admin(self.bootstrap_servers) as admin:
-            await admin.create_missing([*fixed_specs(tiers), stream_spec(DEMO_STREAM)])
+            specs = [*fixed_specs(tiers), stream_spec(DEMO_STREAM)]
+            await admin.create_missing(specs, self.settings.copies)
 
     def _set_up_demo(self) -> None:
         """A stream with a destination, so that the first event goes somewhere."""
@@ -237,3 +239,14 @@ def _how_it_died(name: str, child: Child) -> str:
         f"{name} {how_it_ended(child.exit_code)}: {last[-1] if last else 'it wrote nothing'}"
         f" (its log is {child.log})."
     )
+
+
+def _auth(environ: Mapping[str, str]) -> dict[str, str]:
+    """Nobody is asked for a key on a laptop: where only this machine can call."""
+    hosts = {
+        prefix: environ.get(f"{prefix}HOST", HOST)
+        for prefix in ("HIFI_GATEWAY_", "HIFI_OBSERVE_CONSOLE_")
+    }
+    return {
+        f"{prefix}AUTH": "off" if host in _LOOPBACK else "keys" for prefix, host in hosts.items()
+    }

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
+from shared.event.topic_safety import Copies
 from shared.runtime import defaults
 from shared.runtime.java.jars import default_cache
 
@@ -49,6 +50,11 @@ class StackSettings:
     def kafka_ports(self) -> list[int]:
         """Broker ports: consecutive from the first."""
         return [self.kafka_port + number for number in range(self.brokers)]
+
+    @property
+    def copies(self) -> Copies:
+        """Of one broker's disk there is one copy, and it is said so."""
+        return Copies(1, 1) if self.brokers == 1 else Copies()
 
     def ports(self) -> list[tuple[str, int]]:
         """Every port with the option that changes it, Kafka's first."""

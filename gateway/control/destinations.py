@@ -6,6 +6,7 @@ because names change their addresses. A name that nobody knows yet is taken, wit
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -31,7 +32,7 @@ from gateway.control.requests import (
 from gateway.control.revision import Preconditions
 from gateway.problems import Problem, pointer_to
 from shared.config.addresses import HostError, host_class, may_send, read_host
-from shared.config.configuration import Configuration
+from shared.config.configuration import Configuration, RemovedDestination
 from shared.config.credentials import OAuth2, secrets_of
 from shared.config.destination import Destination
 from shared.config.model import ConfigError
@@ -87,6 +88,10 @@ async def put_destination(
 
     async def edit(before: Destination | None) -> Destination:
         caller.stream(stream, plane.configuration)
+        removed = plane.configuration.removed_destinations
+        if before is None and destination_id(stream, destination) in removed:
+            # It goes on where it was, but for what had stopped it: a person has looked at it.
+            given["resumed_at_ms"] = now_ms()
         return _read(named(given, stream=stream, name=destination), before, plane.box)
 
     # Judged beforehand as well, so that no other change waits for a slow resolver.
@@ -104,7 +109,7 @@ async def put_destination(
 async def resume_destination(
     stream: PathName, destination: PathName, caller: Admin, plane: Plane, when: When
 ) -> Response:
-    """Go on after a pause, a hold or a disabling: a person has looked at it."""
+    """Try it now: a person has looked at it. A pause, a hold, a disabling and a breaker end."""
     item = _known(stream, destination, caller, plane.configuration)
 
     async def edit(_: Destination | None) -> Destination:
@@ -123,8 +128,9 @@ async def delete_destination(
     """Take it off the list: what waits to be tried again becomes dead letters."""
     item = _known(stream, destination, caller, plane.configuration)
 
-    async def edit(_: Destination | None) -> None:
+    async def edit(_: Destination | None) -> RemovedDestination:
         _known(stream, destination, caller, plane.configuration)
+        return RemovedDestination(stream, destination, caller.tenant, now_ms())
 
     await plane.change(item.config_key, edit, when=when)
     log.info("destination.removed", destination=item.id, tenant=caller.tenant)
@@ -184,6 +190,8 @@ def _read(given: Mapping[str, Any], before: Destination | None, box: SecretBox) 
     wanted = strictly(Destination.of({"resumed_at_ms": resumed_at_ms, **sealed}), before)
     if urlsplit(wanted.url).username is not None:
         raise ConfigError("url", "a user and a password belong into auth, where they are sealed")
+    if before is not None and wanted.begins_anew(before):
+        return replace(wanted, resumed_at_ms=now_ms())
     return wanted
 
 

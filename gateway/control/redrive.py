@@ -17,7 +17,7 @@ from typing import Protocol
 
 from gateway.control.transactions import only_writer
 from shared.event.record import KafkaPartition
-from shared.event.topics import DEAD, OUTCOME_BYTES_MAX, REDRIVEN, redriven_spec
+from shared.event.topics import DEAD, OUTCOME_BYTES_MAX, REDRIVEN
 from shared.retry.dead_letter import (
     DeadLetterFilter,
     Letter,
@@ -149,11 +149,11 @@ class DeadLetters:
 async def open_dead_letters(bootstrap_servers: str) -> AsyncIterator[DeadLetters]:
     """The dead letters as of now."""
     async with topic_admin(bootstrap_servers) as admin:
-        if DEAD not in await admin.names():
+        if missing := {DEAD, REDRIVEN} - await admin.names():
             raise KafkaUnavailableError(
-                f"The Kafka at {bootstrap_servers} has no topic {DEAD}: is it a Kafka of Hifi?"
+                f"The Kafka at {bootstrap_servers} has no topic {', '.join(sorted(missing))}:"
+                " is it a Kafka of Hifi? `hifi doctor` lists all that there must be."
             )
-        await admin.create_missing([redriven_spec()])
     async with open_reader(bootstrap_servers, fetch_max_bytes=OUTCOME_BYTES_MAX * 8) as reader:
         yield DeadLetters(reader, await reader.spans([DEAD]))
 

@@ -23,6 +23,7 @@ from gateway.control.revision import Preconditions, etag_of
 from gateway.control.store import ControlStore
 from gateway.intake.byte_budget import ByteBudget
 from gateway.intake.request_body import Body, BodyLimits, ClientGoneError
+from gateway.intake.schemas import SchemaChecks
 from gateway.problems import Problem
 from gateway.settings import Settings
 from shared.config.access import Scope
@@ -81,6 +82,7 @@ class ControlPlane:
     receipts: ReceiptStore
     resolver: Resolver
     box: SecretBox
+    schemas: SchemaChecks
     # Each takes a connection of its own to Kafka.
     letters_turn: Semaphore = field(default_factory=partial(Semaphore, _LETTERS_AT_ONCE))
     search_turns: SearchTurns = field(default_factory=SearchTurns)

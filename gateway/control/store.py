@@ -10,14 +10,26 @@ from gateway.control.transactions import OvertakenError, only_writer
 from gateway.problems import Problem
 from shared.config.configuration import Configuration, Stream
 from shared.event.record import KafkaPartition
-from shared.event.topics import CONFIG, stream_spec, stream_topic
+from shared.event.topic_safety import Copies
+from shared.event.topics import (
+    ACKED,
+    CONFIG,
+    DEAD,
+    RECEIPTS,
+    held_ms,
+    retry_topic,
+    stream_spec,
+    stream_topic,
+)
+from shared.retry.schedule import RetrySchedule
 from shared.runtime.kafka.config_topic import ConfigFeed
-from shared.runtime.kafka.topic_admin import topic_admin
+from shared.runtime.kafka.topic_admin import TooFewBrokersError, topic_admin
 from shared.runtime.setup_error import KafkaUnavailableError
 
 # Of the newest configuration: what to store under the key, None to remove it.
 Judge = Callable[[Configuration], Awaitable[bytes | None]]
 
+_TIERS = [tier.name for tier in RetrySchedule().tiers]
 _WRITER = "hifi-config"
 # Kafka answers an administrator within a second; after this somebody should look at it.
 _DEADLINE_S = 10.0
@@ -42,12 +54,16 @@ class ControlStore(Protocol):
     async def make_topic(self, stream: Stream) -> None:
         """Make the stream's topic, or let it grow; Problem when it is not there afterwards."""
 
+    async def held_ms(self, stream: str) -> int | None:
+        """How long after its removal something of a stream may be read; None: for ever."""
+
 
 class KafkaControlStore:
     """The store that the gateway runs with."""
 
-    def __init__(self, bootstrap_servers: str, feed: ConfigFeed) -> None:
+    def __init__(self, bootstrap_servers: str, feed: ConfigFeed, copies: Copies) -> None:
         self._bootstrap_servers = bootstrap_servers
+        self._copies = copies
         self._feed = feed
         self._turn = asyncio.Lock()
 
@@ -86,8 +102,11 @@ class KafkaControlStore:
         name = stream_topic(stream.name)
         async with _in_time(), topic_admin(self._bootstrap_servers) as admin:
             spec = stream_spec(stream.name, partition_count=stream.partition_count)
-            if await admin.create_missing([spec]):
-                return
+            try:
+                if await admin.create_missing([spec], self._copies):
+                    return
+            except TooFewBrokersError as error:
+                raise Problem("too_few_brokers", str(error)) from error
             state = (await admin.states([name]))[name]
             if state.partition_count > stream.partition_count:
                 raise Problem(
@@ -98,6 +117,13 @@ class KafkaControlStore:
                 )
             if state.partition_count < stream.partition_count:
                 await admin.grow(name, stream.partition_count)
+
+    async def held_ms(self, stream: str) -> int | None:
+        # As they are, not as they were planned: longer retention is nobody's fault.
+        names = [stream_topic(stream), DEAD, RECEIPTS, ACKED, *map(retry_topic, _TIERS)]
+        async with _in_time(), topic_admin(self._bootstrap_servers) as admin:
+            states = await admin.states(names)
+        return held_ms(_TIERS, {name: state.settings for name, state in states.items()})
 
 
 @asynccontextmanager

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Response
 
 from gateway.control.requests import (
     Admin,
+    ControlPlane,
     JsonObject,
     PathName,
     Plane,
@@ -18,11 +19,13 @@ from gateway.control.requests import (
     named,
     strictly,
 )
-from gateway.intake.schemas import SchemaError, compiled
+from gateway.intake.schemas import SchemaError
 from gateway.problems import Problem
-from shared.config.configuration import Stream
+from shared.config.configuration import RemovedStream, Stream
 from shared.config.model import ConfigError
+from shared.event.times import rfc3339
 from shared.event.topics import config_key
+from shared.runtime.clock import now_ms
 
 log = structlog.get_logger()
 router = APIRouter()
@@ -45,7 +48,7 @@ async def show_stream(stream: PathName, caller: Reader, plane: Plane) -> Respons
     "/v1/streams/{stream}",
     response_model=Stream,
     responses={201: {"model": Stream}},
-    openapi_extra=also("stream_in_use"),
+    openapi_extra=also("stream_in_use", "too_few_brokers"),
 )
 async def put_stream(
     stream: PathName, caller: Admin, given: JsonObject, plane: Plane, when: When
@@ -57,7 +60,15 @@ async def put_stream(
     caller.check_name(stream)
 
     async def edit(before: Stream | None) -> Stream:
-        wanted = _read(named(given, name=stream, tenant=caller.tenant), before)
+        known = before or plane.configuration.removed_streams.get(stream)
+        if isinstance(known, RemovedStream) and known.tenant != caller.tenant:
+            await _check_free(known, plane)
+        wanted = _read(named(given, name=stream, tenant=caller.tenant), known)
+        if wanted.json_schema:
+            try:
+                await plane.schemas.check(wanted.json_schema, tenant=caller.tenant)
+            except SchemaError as error:
+                raise Problem("bad_object", str(error), pointer="/schema") from error
         await plane.store.make_topic(wanted)
         return wanted
 
@@ -74,15 +85,16 @@ async def put_stream(
     openapi_extra=also("stream_in_use"),
 )
 async def delete_stream(stream: PathName, caller: Admin, plane: Plane, when: When) -> None:
-    """Take the stream off the list. Its topic stays: what is in it may still be on its way."""
+    """Take the stream off the list. Its name and all that it left stay its owner's."""
     caller.stream(stream, plane.configuration)
 
-    async def edit(_: Stream | None) -> None:
-        caller.stream(stream, plane.configuration)
+    async def edit(_: Stream | None) -> RemovedStream:
+        known = caller.stream(stream, plane.configuration)
         destinations = sorted(each.name for each in plane.configuration.destinations_of(stream))
         if destinations:
             listed = ", ".join(destinations)
             raise Problem("stream_in_use", f"Remove its destinations first: {listed}.")
+        return RemovedStream(stream, known.tenant, known.partition_count, now_ms())
 
     await plane.change(config_key("stream", stream), edit, when=when)
     log.info("stream.removed", stream=stream, tenant=caller.tenant)
@@ -95,7 +107,26 @@ def shown(stream: Stream) -> dict[str, Any]:
     return {**fields, "schema": json.loads(text) if text else None}
 
 
-def _read(given: dict[str, Any], before: Stream | None) -> Stream:
+async def _check_free(removed: RemovedStream, plane: ControlPlane) -> None:
+    """Refuse somebody else's name while there is anything left to read under it."""
+    name, held_ms = removed.name, await plane.store.held_ms(removed.name)
+    if held_ms is None:
+        free_at, until = None, "for ever, as Kafka is set to keep it"
+    else:
+        free_at_ms = removed.removed_at_ms + held_ms
+        if now_ms() >= free_at_ms:
+            return
+        free_at = rfc3339(free_at_ms)
+        until = f"until {free_at}"
+    raise Problem(
+        "stream_in_use",
+        f"The name {name!r} was somebody else's, and what was sent under it is kept {until}:"
+        " choose another name.",
+        members={"free_at": free_at},
+    )
+
+
+def _read(given: dict[str, Any], before: Stream | RemovedStream | None) -> Stream:
     """The stream that a PUT describes; what it does not say is as on the first day.
 
     Only the partitions stay as many as they are: they cannot become fewer.
@@ -106,10 +137,6 @@ def _read(given: dict[str, Any], before: Stream | None) -> Stream:
         raise ConfigError("json_schema", "there is no such setting; there is schema")
     schema = given.pop("schema", None)
     text = "" if schema is None else json.dumps(schema)
-    stream = strictly(Stream.of({**given, "json_schema": text}), before)
-    if stream.json_schema:
-        try:
-            compiled(stream.json_schema)
-        except SchemaError as error:
-            raise Problem("bad_object", str(error), pointer="/schema") from error
-    return stream
+    return strictly(
+        Stream.of({**given, "json_schema": text}), before if isinstance(before, Stream) else None
+    )

@@ -20,8 +20,14 @@ from gateway.settings import Settings
 _REQUEST_ID = "01939f2e-7b1c-7cc3-98c4-dc0c0c07398f"
 _PROBLEM: Json = {"$ref": "#/components/schemas/Problem"}
 # What can happen on every path: a head that is no HTTP, too slow or too large, and bugs.
-_EVERYWHERE = ("invalid_http", "head_timeout", "head_too_large", "internal_error")
-_NOT_OPEN = ("unauthenticated", "scope_missing", "origin_forbidden")
+_EVERYWHERE = (
+    *("invalid_http", "bad_header", "head_timeout", "head_too_large", "unknown_transfer_coding"),
+    "internal_error",
+)
+_NOT_OPEN = (
+    *("unauthenticated", "scope_missing", "origin_forbidden"),
+    *("proxied_without_keys", "misdirected"),
+)
 _OF_BODIES = (
     *("bad_object", "invalid_json", "invalid_utf8"),
     *("body_too_large", "body_timeout", "overloaded"),

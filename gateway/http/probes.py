@@ -10,6 +10,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from gateway.callers import ConfigSource
+from gateway.publish.copies_watch import CopiesWatch
 from gateway.publish.publisher import Publisher
 from gateway.publish.spool import Spool
 from shared.metric_names import GATEWAY_CONFIG_AGE_SECONDS, GATEWAY_UP
@@ -20,13 +21,15 @@ from shared.runtime.metrics import Metrics
 class Readiness:
     """Whether requests should be sent here: Kafka stores, and we are not on our way out.
 
-    Old configuration is no reason to stop taking events: it would take every gateway out at once.
-    The probe says it nevertheless, for people, and the metric does, for alerts.
+    Old configuration, or too few copies of a stream, is no reason to stop taking events: it would
+    take every gateway out at once. The probe says it nevertheless, for people, and the metric does,
+    for alerts.
     """
 
     publisher: Publisher
     config: ConfigSource
     spool: Spool | None = None
+    copies: CopiesWatch | None = None
     is_draining: bool = False
 
     @property
@@ -39,7 +42,7 @@ class Readiness:
     def worry(self) -> str | None:
         if self._can_spool and (problem := self.publisher.problem) is not None:
             return f"only for respond-async, on this disk: {problem}"
-        return self.config.problem
+        return self.config.problem or (None if self.copies is None else self.copies.worry)
 
     @property
     def _can_spool(self) -> bool:

@@ -33,6 +33,7 @@ class DeadlineProtocol(PlainProtocol):
         self._is_in_head = False
         self._is_in_body = False
         self._head_bytes = 0
+        self._segment_bytes = 0
         self._head_timer: asyncio.TimerHandle | None = None
         self._one_write = _OneWrite(self.transport, self._close_kindly)
         self._await_head()
@@ -43,6 +44,7 @@ class DeadlineProtocol(PlainProtocol):
 
     def data_received(self, data: bytes) -> None:
         cycle, was_in_body = self.cycle, self._is_in_body
+        self._segment_bytes = len(data)
         super().data_received(data)
         if self._is_in_head or self._is_idle():
             if self.cycle is cycle and not was_in_body:
@@ -51,16 +53,34 @@ class DeadlineProtocol(PlainProtocol):
             if self._head_timer is None:
                 self._await_head()
             if self._head_bytes > self.head_bytes_max:
-                detail = f"A request's line and headers have at most {self.head_bytes_max} bytes."
-                self._refuse(Problem("head_too_large", detail))
+                self._refuse_head()
         elif self._head_timer is not None:
             self._head_came()
+
+    def eof_received(self) -> bool:  # type: ignore[override]  # uvicorn closes in any case
+        """Whether the transport stays open: a client that has said all may wait for its answer."""
+        cycle: RequestResponseCycle | None = self.pipeline[0][0] if self.pipeline else self.cycle
+        if cycle is None or cycle.response_complete or cycle.more_body or self.scheme == "https":
+            return False
+        cycle.keep_alive = False
+        return True
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._is_in_head = True
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # Blanks behind a value are no part of it (RFC 9112, 5.1); the parser leaves them.
+        super().on_header(name, value.rstrip(b" \t"))
+
     def on_headers_complete(self) -> None:
+        if self._head_bytes + self._segment_bytes > self.head_bytes_max:
+            # It may be, if the body has not come with it.
+            byte_count = sum(len(name) + len(value) + 4 for name, value in self.headers)
+            if byte_count + len(self.url) > self.head_bytes_max:
+                self._refuse_head()
+                # The parser stops here.
+                raise ValueError("the head is too large")
         self._is_in_head = False
         self._is_in_body = True
         self._head_bytes = 0
@@ -142,6 +162,10 @@ class DeadlineProtocol(PlainProtocol):
             return
         detail = f"The request's headers did not arrive within {self.head_deadline_s:g} s."
         self._refuse(Problem("head_timeout", detail))
+
+    def _refuse_head(self) -> None:
+        detail = f"A request's line and headers have at most {self.head_bytes_max} bytes."
+        self._refuse(Problem("head_too_large", detail))
 
     def _refuse(self, problem: Problem) -> None:
         """Answer outside of any request, and close."""

@@ -14,6 +14,7 @@ from gateway.problems import Problem
 _TRACEPARENT = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 # What others put there are UUIDs and ULIDs; it must not split a header or a log line.
 _REQUEST_ID = re.compile(r"[!-~]{1,128}")
+_ATTRIBUTES = frozenset({b"ce-specversion", b"ce-id", b"ce-source", b"ce-type"})
 _CHARSETS = frozenset({"utf-8", "utf8", "us-ascii"})
 
 
@@ -37,13 +38,22 @@ _FORMATS: Mapping[str, Format] = {
 ACCEPT_POST = ", ".join(f.value for f in Format if f is not Format.CLOUD_EVENT_BINARY)
 
 
-def read_format(content_type: str, *, is_cloud_event: bool) -> Format:
-    """How the body holds events. `is_cloud_event` when there is a `ce-specversion` header."""
-    if content_type == Format.JSON.value and not is_cloud_event:
+def read_format(headers: Mapping[bytes, str]) -> Format:
+    """How the body holds events. A header that every CloudEvent has makes it one's data."""
+    content_type = headers.get(b"content-type", "")
+    is_plain = _ATTRIBUTES.isdisjoint(headers)
+    if content_type == Format.JSON.value and is_plain:
         return Format.JSON
-    media_type, *parameters = [part.strip().lower() for part in content_type.split(";")]
-    if is_cloud_event and not media_type.startswith("application/cloudevents"):
-        return Format.CLOUD_EVENT_BINARY
+    media_type, *parameters = [part.strip(" \t").lower() for part in content_type.split(";")]
+    # In structured mode such headers may repeat what the body says (HTTP binding, 3.2.3).
+    if not is_plain and not media_type.startswith("application/cloudevents"):
+        if b"ce-specversion" in headers:
+            return Format.CLOUD_EVENT_BINARY
+        raise Problem(
+            "bad_header",
+            "There are ce-id, ce-source or ce-type, but no ce-specversion. A CloudEvent has all"
+            " four (ce-specversion: 1.0); any other event has none of them.",
+        )
     charsets = [p.removeprefix("charset=").strip('"') for p in parameters if "charset=" in p]
     body_format = _FORMATS.get(media_type)
     if body_format is not None and _CHARSETS.issuperset(charsets):
@@ -59,7 +69,7 @@ def read_encoding(content_encoding: str | None) -> str:
     """The name of the body's encoding; several at once are refused."""
     if not content_encoding:
         return "identity"
-    name = content_encoding.strip().lower()
+    name = content_encoding.strip(" \t").lower()
     name = {"x-gzip": "gzip", "": "identity"}.get(name, name)
     if name in ENCODINGS:
         return name

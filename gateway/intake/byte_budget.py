@@ -14,8 +14,8 @@ class ByteBudget:
         self.byte_count = 0
         self._tenants: Counter[str] = Counter()
 
-    def enter(self, byte_count: int, *, tenant: str, overdue_bytes: int) -> None:
-        """Make room for bytes, or refuse: before they are read, so that memory stays bounded."""
+    def check(self, byte_count: int, *, tenant: str, overdue_bytes: int) -> None:
+        """Refuse bytes that there is no room for; nothing is taken yet."""
         if self.byte_count + overdue_bytes + byte_count > self.bytes_max:
             raise Problem(
                 "overloaded",
@@ -32,8 +32,12 @@ class ByteBudget:
                 headers=((b"retry-after", b"1"),),
                 members={"limit": "tenant_in_flight_bytes_max"},
             )
+
+    def enter(self, byte_count: int, *, tenant: str, overdue_bytes: int) -> None:
+        """Take room for bytes, or refuse."""
+        self.check(byte_count, tenant=tenant, overdue_bytes=overdue_bytes)
         self.byte_count += byte_count
-        self._tenants[tenant] = held
+        self._tenants[tenant] += byte_count
 
     def leave(self, byte_count: int, *, tenant: str) -> None:
         self.byte_count -= byte_count

@@ -5,7 +5,9 @@ other data as base64. So every stored event is JSON, whichever way it came.
 """
 
 import base64
+import re
 from collections.abc import Mapping
+from contextlib import suppress
 from urllib.parse import unquote
 
 import msgspec
@@ -16,6 +18,7 @@ _PREFIX = b"ce-"
 _REQUIRED = ("specversion", "id", "source", "type")
 # Each is a header of its own in HTTP; the specification asks for short names of a-z and 0-9.
 _NAME_LENGTH_MAX = 64
+_ESCAPED = re.compile(r"\\(.)")
 # Nested JSON data is checked here, before it becomes part of the event.
 _RAW = msgspec.json.Decoder(msgspec.Raw)
 
@@ -57,8 +60,7 @@ def from_headers(headers: Mapping[bytes, str], body: bytes) -> bytes:
             raise Problem("bad_header", f"ce-{name[:100]} is not the name of an attribute.")
         if name in {"data", "database64", "datacontenttype"}:
             raise Problem("bad_header", f"{name} is not an attribute in binary mode.")
-        # The HTTP binding percent-encodes what is not printable ASCII.
-        attributes[name] = unquote(value, errors="replace")
+        attributes[name] = _text(name, value)
     content_type = headers.get(b"content-type", "")
     if content_type:
         attributes["datacontenttype"] = content_type
@@ -66,6 +68,22 @@ def from_headers(headers: Mapping[bytes, str], body: bytes) -> bytes:
     if not body:
         return facts
     return b'%b,"%b":%b}' % (facts[:-1], *_data(content_type, body))
+
+
+def _text(name: str, value: str) -> str:
+    """A header's text as the HTTP binding (1.0.2, 3.1.3.2) decodes it.
+
+    Raw bytes are UTF-8 unless they cannot be: what headers' own latin-1 reads as mojibake.
+    """
+    with suppress(UnicodeDecodeError):
+        value = value.encode("latin-1").decode()
+    if len(value) > 1 and value[0] == value[-1] == '"':
+        value = _ESCAPED.sub(r"\1", value[1:-1])
+    try:
+        return unquote(value, errors="strict")
+    except UnicodeDecodeError as error:
+        detail = f"ce-{name} is percent-encoded, but not in UTF-8: {error.reason}."
+        raise Problem("bad_header", detail) from error
 
 
 def _data(content_type: str, body: bytes) -> tuple[bytes, bytes]:

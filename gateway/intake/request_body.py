@@ -41,7 +41,11 @@ class BodyLimits:
 
 @dataclass(slots=True, eq=False)
 class Body:
-    """One request's body. Its bytes count as in flight from before they are read to `release`."""
+    """One request's body. Its bytes count as in flight from when they have come to `release`.
+
+    What is only announced takes no room: whoever announces much and sends nothing would keep
+    everybody else out.
+    """
 
     receive: Receive
     byte_budget: ByteBudget
@@ -51,20 +55,30 @@ class Body:
     _until_s: float = field(default=0.0, init=False)
     _held: int = field(default=0, init=False)
 
-    async def read(self, content_length: str | None, *, is_whole: bool = False) -> bytes:
-        """The whole body, or a Problem: too large, too slow, or no room for it."""
+    async def read(
+        self, content_length: str | None, *, is_whole: bool = False, waits: bool = False
+    ) -> bytes:
+        """The whole body, or a Problem: too large, too slow, or no room for it.
+
+        `waits` when the client sends no body before it is told to go on.
+        """
         # The HTTP parser has made sure that the header is a number.
         announced = 0 if content_length is None else int(content_length)
         self._until_s = monotonic() + self.limits.total_s
         if announced > self.limits.body_bytes_max:
+            if waits:
+                raise body_too_large(self.limits.body_bytes_max, closes=True)
             raise await self._too_large()
-        self._hold(announced)
+        if announced:
+            # Who cannot be served is told before sending it all.
+            self.byte_budget.check(announced, tenant=self.tenant, overdue_bytes=self.overdue_bytes)
         if is_whole:
             # It came together with the head: no deadline can pass.
             chunk, has_more = _content(await self.receive())
         else:
             chunk, has_more = await self._chunk()
         if not has_more and len(chunk) == announced:
+            self._hold(announced)
             return chunk
         chunks = [chunk]
         byte_count = len(chunk)
@@ -98,7 +112,7 @@ class Body:
             self._held = 0
 
     def _hold(self, byte_count: int) -> None:
-        """Count so many bytes as ours; those that were announced are counted already."""
+        """Count so many bytes as ours, in all."""
         if byte_count > self._held:
             self.byte_budget.enter(
                 byte_count - self._held, tenant=self.tenant, overdue_bytes=self.overdue_bytes

@@ -1,67 +1,196 @@
-"""Checks events against their stream's JSON Schema, each schema compiled once.
+"""Checks events against their stream's JSON Schema, in a process that may be ended at any time.
 
-jsonschema-rs, because it is the fastest by far, follows all drafts, can be kept from fetching
-what a schema refers to, and has patterns that cannot be made to take for ever.
+No schema is cheap for every event, and none of them may hold up a gateway (ADR 0043). Tenants take
+turns, so that what is dear for one is not what others wait for.
 """
 
-import json
-from functools import lru_cache
-from typing import Any
+import asyncio
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from weakref import WeakValueDictionary
 
-import jsonschema_rs
 import msgspec
+import structlog
 
+from gateway.intake import schema_process
 from gateway.intake.events import Event, Parsed, Rejection
+from gateway.intake.schema_process import (
+    EVENT_CPU_S,
+    EVENT_SIGNAL,
+    LENGTH,
+    SCHEMA_CPU_S,
+    SCHEMA_SIGNAL,
+    Fault,
+    Question,
+    Verdicts,
+)
+from gateway.problems import Problem
 
-# A person reads it; some validators' messages hold the whole event.
-_DETAIL_LENGTH_MAX = 300
-# As many as a machine has streams in use at a time; one compiled schema is some kilobytes.
-_COMPILED_MAX = 1_000
+log = structlog.get_logger()
+
+# What is sent again after a turn that was too short for it.
+_QUESTION_BYTES = 262_144
+# No answer should take longer than that of Kafka; most are there after 0.2 ms.
+_CHECK_S_MAX = 10.0
+_READ_BYTES = 65_536
+# A schema or an event used up its time, or the memory, or the stack.
+_DEATHS = {-SCHEMA_SIGNAL, -EVENT_SIGNAL, -signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS}
+_DEAR_SCHEMA = (
+    f"preparing it takes more than {SCHEMA_CPU_S:g} s, or too much memory: make it, or the"
+    " patterns in it, simpler"
+)
+_VERDICTS = msgspec.msgpack.Decoder(Verdicts)
 
 
 class SchemaError(ValueError):
-    """The text is not a JSON Schema; the error says where and why."""
+    """The text is not a JSON Schema that can be used; the error says where and why."""
 
 
-@lru_cache(maxsize=_COMPILED_MAX)
-def compiled(json_schema: str) -> Any:
-    """The validator of a schema's text."""
+class SchemaChecks:
+    """Asks a process of its own, which is started when it is needed."""
+
+    def __init__(self) -> None:
+        self._process: _Process | None = None
+        self._turn = asyncio.Lock()
+        # Of the tenants who wait; forgotten with the last of their requests.
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def close(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.end()
+
+    async def check(self, json_schema: str, *, tenant: str) -> None:
+        """Raises SchemaError when no event can be judged by it."""
+        async with _in_time():
+            await self._ask(Question(json_schema, []), tenant)
+
+    async def keep_fitting(self, parsed: Parsed, json_schema: str, *, tenant: str) -> None:
+        """Reject each event that the schema does not allow."""
+        values = [event.value for event in parsed.events]
+        async with _in_time():
+            faults = await self._faults(values, json_schema, tenant)
+        kept: list[Event] = []
+        indexes: list[int] = []
+        for index, event, fault in zip(parsed.indexes, parsed.events, faults, strict=True):
+            if fault is None:
+                kept.append(event)
+                indexes.append(index)
+            else:
+                detail, pointer = fault
+                where = parsed.where(index) + pointer
+                rejection = Rejection(index, event.id, "schema_violation", detail, where)
+                parsed.rejections.append(rejection)
+        parsed.events, parsed.indexes = kept, indexes
+
+    async def _faults(
+        self, values: Sequence[bytes], json_schema: str, tenant: str
+    ) -> list[Fault | None]:
+        faults: list[Fault | None] = []
+        # Up to here one by one: with one of these a process has died.
+        alone_until = 0
+        while (at := len(faults)) < len(values):
+            asked = _some(values, at) if at >= alone_until else [values[at]]
+            try:
+                faults += (await self._ask(Question(json_schema, asked), tenant)).faults
+            except _DiedError as died:
+                if len(asked) == 1 and died.is_certain:
+                    faults.append((died.reason, ""))
+                alone_until = max(alone_until, at + len(asked))
+        return faults
+
+    async def _ask(self, question: Question, tenant: str) -> Verdicts:
+        own_turn = self._turns.setdefault(tenant, asyncio.Lock())
+        async with own_turn, self._turn:
+            process = self._process = self._process or _Process()
+            try:
+                verdicts = await process.ask(question)
+            except BaseException as error:
+                self._process = None
+                status = process.end()
+                log.warning("schema_process.ended", tenant=tenant, status=status)
+                if not isinstance(error, ConnectionError) or status not in _DEATHS:
+                    raise
+                if status == -SCHEMA_SIGNAL or not question.values:
+                    raise SchemaError(_DEAR_SCHEMA) from error
+                raise _DiedError(status, is_fresh=process.is_fresh) from error
+        if verdicts.schema_error is not None:
+            raise SchemaError(verdicts.schema_error)
+        return verdicts
+
+
+class _DiedError(Exception):
+    """The process died of an event."""
+
+    def __init__(self, status: int, *, is_fresh: bool) -> None:
+        super().__init__(status)
+        is_slow = status == -EVENT_SIGNAL
+        # Memory may have been full before.
+        self.is_certain = is_slow or is_fresh
+        too_much = f"more than {EVENT_CPU_S:g} s" if is_slow else "too much memory"
+        self.reason = f"it cannot be checked: that takes {too_much}; make it or the schema simpler"
+
+
+class _Process:
+    """One process, and our end of the wire to it."""
+
+    def __init__(self) -> None:
+        self.is_fresh = True
+        self._wire, theirs = socket.socketpair()
+        self._wire.setblocking(False)
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", schema_process.__name__], stdin=theirs.fileno()
+            )
+
+    async def ask(self, question: Question) -> Verdicts:
+        """Raises ConnectionError when the process has died."""
+        loop = asyncio.get_running_loop()
+        body = msgspec.msgpack.encode(question)
+        await loop.sock_sendall(self._wire, LENGTH.pack(len(body)) + body)
+        answer = await self._read()
+        while len(answer) < LENGTH.size + LENGTH.unpack_from(answer)[0]:
+            answer += await self._read()
+        self.is_fresh = False
+        return _VERDICTS.decode(answer[LENGTH.size :])
+
+    def end(self) -> int:
+        """Its status: a signal's number, below zero, if it was one."""
+        self._wire.close()
+        self._process.kill()
+        status: int = self._process.wait()
+        return status
+
+    async def _read(self) -> bytes:
+        piece = await asyncio.get_running_loop().sock_recv(self._wire, _READ_BYTES)
+        if not piece:
+            raise ConnectionResetError
+        return piece
+
+
+def _some(values: Sequence[bytes], at: int) -> list[bytes]:
+    """The next values, as many as one question holds."""
+    byte_count = 0
+    for end in range(at, len(values)):
+        byte_count += len(values[end])
+        if byte_count > _QUESTION_BYTES:
+            return list(values[at : max(end, at + 1)])
+    return list(values[at:])
+
+
+@asynccontextmanager
+async def _in_time() -> AsyncIterator[None]:
     try:
-        return jsonschema_rs.validator_for(
-            json.loads(json_schema),
-            # A schema must not make us call other machines.
-            offline=True,
-            # Linear in the text, whatever the pattern is.
-            pattern_options=jsonschema_rs.RegexOptions(),
-        )
-    except ValueError as error:
-        raise SchemaError(str(error).split("\n")[0]) from error
-
-
-def keep_fitting(parsed: Parsed, json_schema: str) -> None:
-    """Reject each event that the schema does not allow."""
-    validator = compiled(json_schema)
-    kept: list[Event] = []
-    indexes: list[int] = []
-    for index, event in zip(parsed.indexes, parsed.events, strict=True):
-        fault = _fault(validator, event.value)
-        if fault is None:
-            kept.append(event)
-            indexes.append(index)
-        else:
-            detail, pointer = fault
-            where = parsed.where(index) + pointer
-            parsed.rejections.append(Rejection(index, event.id, "schema_violation", detail, where))
-    parsed.events, parsed.indexes = kept, indexes
-
-
-def _fault(validator: Any, value: bytes) -> tuple[str, str] | None:
-    try:
-        instance = msgspec.json.decode(value)
-    except (msgspec.DecodeError, RecursionError) as error:
-        return f"it cannot be checked: {error}"[:_DETAIL_LENGTH_MAX], ""
-    if validator.is_valid(instance):
-        return None
-    violation = next(validator.iter_errors(instance))
-    steps = (str(step).replace("~", "~0").replace("/", "~1") for step in violation.instance_path)
-    return violation.message[:_DETAIL_LENGTH_MAX], "".join(f"/{step}" for step in steps)
+        async with asyncio.timeout(_CHECK_S_MAX):
+            yield
+    except TimeoutError as error:
+        raise Problem(
+            "overloaded",
+            f"The stream's schema could not be gone through within {_CHECK_S_MAX:g} s, and nothing"
+            " was stored: send fewer events at once, or make the schema simpler.",
+            headers=((b"retry-after", b"10"),),
+        ) from error

@@ -1,6 +1,6 @@
 """The console's HTTP application: its routes, its errors, and the headers of every answer."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import quote
@@ -15,9 +15,10 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from observe.console.authentication import SignedOut
-from observe.console.hosts import is_ours
 from observe.console.pages.plain_pages import notice
+from observe.settings import ConsoleSettings
 from shared.runtime.control_client import RefusedError
+from shared.runtime.hosts import FORWARDED, is_ours
 from shared.runtime.setup_error import OperatorError
 
 log = structlog.get_logger()
@@ -44,14 +45,13 @@ _TITLES = {
     404: "Not here",
     405: "Not so",
     412: "Changed",
-    429: "Slowly",
     500: "Failed",
     503: "Not now",
 }
 
 
-def create_app(routes: Iterable[Route], *, hosts: Collection[str]) -> ASGIApp:
-    """Put the parts together. `hosts`: under which names, besides loopback, it may be called."""
+def create_app(routes: Iterable[Route], *, settings: ConsoleSettings) -> ASGIApp:
+    """Put the parts together."""
     app = Starlette(
         routes=[
             *routes,
@@ -64,15 +64,16 @@ def create_app(routes: Iterable[Route], *, hosts: Collection[str]) -> ASGIApp:
             Exception: _fail,
         },
     )
-    return _Guarded(app, hosts)
+    return _Guarded(app, settings)
 
 
 class _Guarded:
     """Answers only to our own names, and puts our headers on every answer."""
 
-    def __init__(self, app: ASGIApp, hosts: Collection[str]) -> None:
+    def __init__(self, app: ASGIApp, settings: ConsoleSettings) -> None:
         self._app = app
-        self._hosts = frozenset(host.lower() for host in hosts)
+        self._hosts = settings.host_names
+        self._is_open = not settings.asks_for_keys
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -86,15 +87,23 @@ class _Guarded:
                     headers.setdefault(name, value)
             await send(message)
 
-        if is_ours(Headers(scope=scope).get("host", ""), self._hosts):
-            await self._app(scope, receive, with_headers)
-            return
-        refusal = PlainTextResponse(
-            "This console does not answer to that name: call it by 127.0.0.1 or localhost, or"
-            " list the name in HIFI_OBSERVE_CONSOLE_HOSTS.\n",
-            status_code=421,
-        )
-        await refusal(scope, receive, with_headers)
+        refusal = self._refusal(Headers(scope=scope))
+        await (refusal or self._app)(scope, receive, with_headers)
+
+    def _refusal(self, headers: Headers) -> Response | None:
+        if not is_ours(headers.get("host", ""), self._hosts):
+            return PlainTextResponse(
+                "This console does not answer to that name: call it by 127.0.0.1 or localhost, or"
+                " list the name in HIFI_OBSERVE_CONSOLE_HOSTS.\n",
+                status_code=421,
+            )
+        if self._is_open and not FORWARDED.isdisjoint(name for name, _ in headers.raw):
+            return PlainTextResponse(
+                "This request came through a proxy, and this console asks nobody for a key: set"
+                " HIFI_OBSERVE_CONSOLE_AUTH=keys.\n",
+                status_code=403,
+            )
+        return None
 
 
 def _static(path: Path) -> Route:

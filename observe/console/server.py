@@ -45,7 +45,7 @@ async def serve_console(
 
     schedule = RetrySchedule().scaled(settings.time_scale)
     sources = Sources(authentication, context, events, settings.gateway, schedule)
-    app = create_app(Views(sources, live).routes(), hosts=settings.host_names)
+    app = create_app(Views(sources, live).routes(), settings=settings)
     with listening(
         "The console",
         host=settings.host,

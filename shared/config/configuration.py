@@ -1,13 +1,15 @@
 """What a stream is, and how the config topic's records add up to all that is configured.
 
 The config topic is compacted: the last value of a key counts, an empty one removes the object.
+Of a stream or destination that was removed a record stays, so that its name and what Kafka still
+has under it go on belonging to somebody (ADR 0047).
 `Configuration` is the pure fold of those records; a service keeps the newest and asks it.
 """
 
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 from pydantic.dataclasses import dataclass as config_dataclass
@@ -16,7 +18,7 @@ from shared.config.access import DEFAULT_TENANT, ApiKey, Tenant
 from shared.config.destination import Destination
 from shared.config.model import CONFIG, ConfigError, ConfigObject
 from shared.config.values import Name, Pointer
-from shared.event.topics import STREAM_PARTITIONS, config_key
+from shared.event.topics import STREAM_PARTITIONS, config_key, destination_id
 
 # A schema travels to every gateway through the config topic, under Kafka's limit for a record.
 SCHEMA_CHARS_MAX = 262_144
@@ -52,6 +54,40 @@ class Stream(ConfigObject):
         return config_key("stream", self.name)
 
 
+@config_dataclass(frozen=True, slots=True, config=CONFIG)
+class RemovedStream(ConfigObject):
+    """What stays of a stream that was removed: whose its name is, and all that Kafka has of it."""
+
+    name: Name
+    tenant: Name
+    # Its topic stays, and takes that much room.
+    partition_count: int
+    removed_at_ms: int
+
+    @property
+    def config_key(self) -> bytes:
+        return config_key("stream", self.name)
+
+
+@config_dataclass(frozen=True, slots=True, config=CONFIG)
+class RemovedDestination(ConfigObject):
+    """What stays of a destination that was removed; none of its settings, and no secret."""
+
+    stream: Name
+    name: Name
+    # Whose the stream was: who gets its name later did not have this destination.
+    tenant: Name
+    removed_at_ms: int
+
+    @property
+    def id(self) -> str:
+        return destination_id(self.stream, self.name)
+
+    @property
+    def config_key(self) -> bytes:
+        return config_key("destination", self.id)
+
+
 # How a record's key begins: where such objects are, and what they are.
 _KINDS: Mapping[str, tuple[str, type[ConfigObject]]] = {
     "stream": ("streams", Stream),
@@ -59,6 +95,12 @@ _KINDS: Mapping[str, tuple[str, type[ConfigObject]]] = {
     "key": ("keys", ApiKey),
     "tenant": ("tenants", Tenant),
 }
+# The same for what was removed, which this member tells from what is there.
+_REMOVED: Mapping[str, tuple[str, type[ConfigObject]]] = {
+    "stream": ("removed_streams", RemovedStream),
+    "destination": ("removed_destinations", RemovedDestination),
+}
+_REMOVED_AT = "removed_at_ms"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +111,8 @@ class Configuration:
     destinations: Mapping[str, Destination] = field(default_factory=dict)
     keys: Mapping[str, ApiKey] = field(default_factory=dict)
     tenants: Mapping[str, Tenant] = field(default_factory=dict)
+    removed_streams: Mapping[str, RemovedStream] = field(default_factory=dict)
+    removed_destinations: Mapping[str, RemovedDestination] = field(default_factory=dict)
 
     def apply(self, key: bytes, value: bytes | None) -> "Configuration":
         """The configuration after one more record; ConfigError when the record makes no sense.
@@ -78,11 +122,16 @@ class Configuration:
         kind, _, name = key.decode(errors="replace").partition(":")
         if kind not in _KINDS:
             return self
-        member, made = _KINDS[kind]
-        objects = {each: value for each, value in getattr(self, member).items() if each != name}
+        changed = {
+            member: {each: item for each, item in getattr(self, member).items() if each != name}
+            for member, _ in (_KINDS[kind], _REMOVED.get(kind, _KINDS[kind]))
+        }
         if value:
-            objects[name] = _open(made, key, value)
-        return replace(self, **{member: objects})
+            fields = _fields(key, value)
+            is_removed = kind in _REMOVED and _REMOVED_AT in fields
+            member, made = (_REMOVED if is_removed else _KINDS)[kind]
+            changed[member][name] = _open(made, key, fields)
+        return replace(self, **changed)
 
     def object(self, key: bytes) -> ConfigObject | None:
         """The object whose record has this key."""
@@ -93,15 +142,24 @@ class Configuration:
     def destinations_of(self, stream: str) -> Iterator[Destination]:
         return (d for d in self.destinations.values() if d.stream == stream)
 
+    def removed_from(self, stream: Stream | RemovedStream) -> Iterator[RemovedDestination]:
+        """The destinations that a stream no longer has; not those of a former owner's."""
+        whose = (stream.name, stream.tenant)
+        return (d for d in self.removed_destinations.values() if (d.stream, d.tenant) == whose)
 
-def _open(kind: type[ConfigObject], key: bytes, value: bytes) -> ConfigObject:
-    """Read one object; whatever is wrong with it comes out as a ConfigError."""
+
+def _fields(key: bytes, value: bytes) -> Mapping[str, Any]:
     try:
         fields = json.loads(value)
     except (ValueError, RecursionError) as error:
         raise ConfigError("", f"{key!r}: not JSON: {error}") from error
     if not isinstance(fields, dict):
         raise ConfigError("", f"{key!r}: not a JSON object")
+    return fields
+
+
+def _open(kind: type[ConfigObject], key: bytes, fields: Mapping[str, Any]) -> ConfigObject:
+    """Read one object; whatever is wrong with it comes out as a ConfigError."""
     opened = kind.of(fields)
     if opened.config_key != key:
         raise ConfigError("", f"{key!r}: the value is that of {opened.config_key!r}")

@@ -45,6 +45,8 @@ _OUR_HEADERS = frozenset(
         "upgrade",
     ]
 )
+# Where a request goes, and what it shows there.
+_REACHED_BY = ("url", "headers", "secret_headers", "auth", "client_certificate", "signing_secrets")
 _OUR_PREFIXES = ("hifi-", "webhook-", "proxy-")
 
 
@@ -140,7 +142,8 @@ class Destination(ConfigObject):
     # dead letters are kept.
     disable_after_s: Annotated[float, Field(ge=1, le=30 * _DAY_S)] = 5 * _DAY_S
     is_disabled: bool = False
-    # When a person last said to try again; what was held or disabled before that is no longer.
+    # When a person last said to try now, or changed where and with what it is reached: whatever
+    # held it back before that no longer does (shared/flow/resuming.py).
     resumed_at_ms: Annotated[int, Field(ge=0, le=10**15)] = 0
 
     @model_validator(mode="after")
@@ -155,6 +158,12 @@ class Destination(ConfigObject):
     def resumed(self, *, at_ms: int) -> "Destination":
         """As it is once a person has said to go on, after a pause, a hold or a disabling."""
         return replace(self, is_paused=False, is_disabled=False, resumed_at_ms=at_ms)
+
+    def begins_anew(self, before: "Destination") -> bool:
+        """Whether what is known of how it was reached before says nothing of it any more."""
+        was_halted = before.is_paused or before.is_disabled
+        is_let_go = was_halted and not (self.is_paused or self.is_disabled)
+        return is_let_go or any(getattr(self, it) != getattr(before, it) for it in _REACHED_BY)
 
     @property
     def id(self) -> str:

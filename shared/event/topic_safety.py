@@ -13,10 +13,8 @@ from shared.event.topics import TopicSpec
 Grade = Literal["good", "note", "unsafe"]
 Holder = Literal["nobody", "hifi", "somebody"]
 
-# Three copies, of which two must have an event before it counts as stored: one zone may fail
-# without loss, and without a pause.
-REPLICAS_SAFE = 3
-IN_SYNC_MIN_SAFE = 2
+# Fewer copies than this survive no failure without loss or a pause.
+_REPLICAS_SAFE = 3
 # Settings of which more is fine; -1 is Kafka's word for "without end".
 _AT_LEAST = frozenset({"retention.ms", "max.message.bytes"})
 # What pyproject.toml asks for: tomllib, TaskGroup and asyncio.timeout came with it.
@@ -29,6 +27,22 @@ DISK_BYTES_EASY = 5 * _GB
 
 
 @dataclass(frozen=True, slots=True)
+class Copies:
+    """In how many copies each record is to be kept; set, never guessed from the brokers there are.
+
+    Three, of which two must have an event before it counts as stored: one zone may fail without
+    loss, and without a pause.
+    """
+
+    replicas: int = 3
+    in_sync_min: int = 2
+
+    def falls_short(self, state: "TopicState") -> bool:
+        """Whether a topic keeps fewer copies than this, or says yes before enough have it."""
+        return state.replicas_min < self.replicas or state.needed < self.in_sync_min
+
+
+@dataclass(frozen=True, slots=True)
 class TopicState:
     """How a topic is in truth."""
 
@@ -37,6 +51,11 @@ class TopicState:
     replicas_min: int
     in_sync_min: int
     settings: Mapping[str, str]
+
+    @property
+    def needed(self) -> int:
+        """How many replicas must have a record before it counts as stored."""
+        return int(self.settings.get("min.insync.replicas", "1"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +117,17 @@ def examine_disk(folder: str, *, free_bytes: int) -> TopicFinding:
     return TopicFinding("disk", "good", says)
 
 
-def examine_cluster(*, broker_count: int) -> TopicFinding:
+def examine_cluster(copies: Copies, *, broker_count: int) -> TopicFinding:
     """Whether the cluster as a whole can keep an event when a machine is lost."""
     brokers = f"{broker_count} broker{'' if broker_count == 1 else 's'}"
-    if broker_count >= REPLICAS_SAFE:
+    if broker_count < copies.replicas:
+        says = f"{brokers} answer{'s' if broker_count == 1 else ''}, for {copies.replicas} copies"
+        mend = "start those that are down; HIFI_KAFKA_REPLICAS says how many copies there are to be"
+        return TopicFinding("brokers", "unsafe", says, mend)
+    if copies.replicas >= _REPLICAS_SAFE:
         return TopicFinding("brokers", "good", brokers)
-    says = f"{brokers}: an event is stored once, and the loss of its disk loses it"
+    times = "once" if copies.replicas == 1 else f"{copies.replicas} times"
+    says = f"{brokers}: an event is stored {times}, as HIFI_KAFKA_REPLICAS says"
     mend = "for more than trying it out, run three brokers in three zones (here: --brokers 3)"
     return TopicFinding("brokers", "note", says, mend)
 
@@ -121,7 +145,7 @@ def examine_elr(level: int | None) -> TopicFinding:
 
 
 def examine_topic(
-    spec: TopicSpec, state: TopicState | None, *, broker_count: int
+    spec: TopicSpec, state: TopicState | None, *, copies: Copies
 ) -> list[TopicFinding]:
     """What is wrong with one topic, or that all is well with it."""
     if state is None:
@@ -130,7 +154,7 @@ def examine_topic(
         *_examine_settings(spec, state),
         *_examine_losses(spec, state),
         *_examine_partitions(spec, state),
-        *_examine_copies(state, broker_count=broker_count),
+        *_examine_copies(state, copies),
     ]
     if not wrong:
         return [TopicFinding(state.name, "good", _in_a_line(state))]
@@ -142,7 +166,7 @@ def _in_a_line(state: TopicState) -> str:
     words = [
         f"{state.partition_count} Kafka partition{'' if state.partition_count == 1 else 's'}",
         f"RF {state.replicas_min}",
-        f"min ISR {settings.get('min.insync.replicas', '1')}",
+        f"min ISR {state.needed}",
         settings["message.timestamp.type"],
         settings["cleanup.policy"],
     ]
@@ -193,12 +217,9 @@ def _examine_partitions(spec: TopicSpec, state: TopicState) -> Iterator[_Wrong]:
         yield "note", says, f"{mend} (the order of a key's events is not kept across this step)"
 
 
-def _examine_copies(state: TopicState, *, broker_count: int) -> Iterator[_Wrong]:
-    replicas, needed = state.replicas_min, int(state.settings.get("min.insync.replicas", "1"))
-    # Fewer brokers cannot do better; that is said once for the cluster, not for each topic.
-    can_be_safe = broker_count >= REPLICAS_SAFE
-    replicas_wanted = REPLICAS_SAFE if can_be_safe else 1
-    needed_wanted = IN_SYNC_MIN_SAFE if can_be_safe else 1
+def _examine_copies(state: TopicState, copies: Copies) -> Iterator[_Wrong]:
+    replicas, needed = state.replicas_min, state.needed
+    replicas_wanted, needed_wanted = copies.replicas, copies.in_sync_min
     alter = _alter(state.name, "min.insync.replicas", str(needed_wanted))
     in_sync = f"{state.in_sync_min} of {replicas} replicas are in sync"
     start = "start the brokers that are down"

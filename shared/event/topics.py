@@ -46,6 +46,9 @@ ACKED_RETENTION_MS = 4 * DAY_MS
 # A year, as audits of people go; a statement has a few hundred bytes.
 STATEMENTS_RETENTION_MS = 365 * DAY_MS
 
+# Kafka's word for it is -1, but people also write a number that no calendar has.
+_FOR_EVER_MS = 36_500 * DAY_MS
+
 # Nobody reads a probe; an hour shows a person when it last worked.
 PROBE_RETENTION_MS = HOUR_MS
 
@@ -149,6 +152,25 @@ def fixed_specs(tiers: Sequence[str]) -> tuple[TopicSpec, ...]:
         # nobody reads it.
         TopicSpec(PROBE, PROBE_PARTITIONS, _log(PROBE_RETENTION_MS)),
     )
+
+
+def held_ms(tiers: Sequence[str], settings: Mapping[str, Mapping[str, str]]) -> int | None:
+    """How long after its removal something of a stream may still be read; None: for ever.
+
+    By how its topics are set up, by name. What waits in a tier when the stream is removed may
+    become a dead letter as late as the tier keeps it, and then rests. Kafka deletes whole segments,
+    so a record may outlive its retention by as long as one takes.
+    """
+    kept_ms = {
+        name: (int(each["retention.ms"]), int(each["segment.ms"]))
+        for name, each in settings.items()
+    }
+    if any(not 0 <= retention_ms < _FOR_EVER_MS for retention_ms, _ in kept_ms.values()):
+        return None
+    waiting = {retry_topic(tier) for tier in tiers}
+    waits_ms = max((sum(kept_ms[name]) for name in kept_ms.keys() & waiting), default=0)
+    rests_ms = max((sum(kept_ms[name]) for name in kept_ms.keys() - waiting), default=0)
+    return waits_ms + rests_ms
 
 
 def redriven_spec() -> TopicSpec:

@@ -26,6 +26,7 @@ from shared.flow.breaker import (
 )
 from shared.flow.concurrency import Concurrency, Sample, noted_full, recovered, sampled
 from shared.flow.rate_gate import RateGate, opens_at_ms, refused, spent, throttled, took
+from shared.proof.last_answer import LastAnswer, shown_text
 from shared.retry.attempt import (
     TOO_MANY_REQUESTS,
     Attempt,
@@ -95,10 +96,14 @@ class Flow:
     failing_since_ms: int = 0
     failures_in_row: int = 0
     rejects_in_row: int = 0
+    # Kept until the next one, whatever was taken in between.
+    last_refusal: LastAnswer | None = None
     minutes: tuple[rejects.MinuteOfRequests, ...] = ()
     # 0: it is not.
     held_at_ms: int = 0
     disabled_at_ms: int = 0
+    # The person's word to try again that it has heard last (resuming.py).
+    resumed_at_ms: int = 0
     # Requests by the outcome of their verdict, and events parked by cause; they only grow.
     attempts: Mapping[str, int] = field(default_factory=dict)
     parks: Mapping[str, int] = field(default_factory=dict)
@@ -136,20 +141,6 @@ class Ended:
     event_count: int
     latency_ms: float
     is_probe: bool
-
-
-def resumed(flow: Flow, limits: SendLimits) -> Flow:
-    """The flow after a person has said that the destination is to be tried again."""
-    if not 0 < max(flow.held_at_ms, flow.disabled_at_ms) <= limits.to.resumed_at_ms:
-        return flow
-    return Flow(
-        concurrency=recovered(flow.concurrency),
-        gate=flow.gate,
-        last_ok_at_ms=flow.last_ok_at_ms,
-        attempts=flow.attempts,
-        parks=flow.parks,
-        tasks=flow.tasks,
-    )
 
 
 def failing_part(flow: Flow, *, disable_after_s: float, now_ms: int) -> float:
@@ -256,7 +247,8 @@ def after_attempt(
     flow = replace(flow, attempts=_added(flow.attempts, outcome.value, 1))
     if outcome is Outcome.PARK:
         # Not the destination's doing: nothing is learned, and a probe is still to be made.
-        return replace(flow, breaker=unanswered(flow.breaker, is_probe=ended.is_probe))
+        breaker = unanswered(flow.breaker, is_probe=ended.is_probe)
+        return replace(flow, breaker=breaker, last_refusal=_refusal(ended, now_ms=now_ms))
     was_shut = flow.breaker.state is not BreakerState.CLOSED
     is_ok = outcome is Outcome.OK
     is_at_limit = _is_at_limit(flow, ended, now_ms=now_ms)
@@ -346,6 +338,13 @@ def _gated(
     return replace(flow, gate=throttled(flow.gate, asked_s=asked_s, now_ms=now_ms, roll=roll))
 
 
+def _refusal(ended: Ended, *, now_ms: int) -> LastAnswer:
+    """What came of a request that was not taken, for the people who ask why."""
+    attempt = ended.attempt
+    said = attempt.excerpt if isinstance(attempt, Responded) else attempt.detail
+    return LastAnswer(now_ms, ended.verdict.reason, shown_text(said))
+
+
 def _status(attempt: Attempt) -> int | None:
     return attempt.status if isinstance(attempt, Responded) else None
 
@@ -381,6 +380,7 @@ def _judged(flow: Flow, limits: SendLimits, ended: Ended, *, now_ms: int, roll: 
         flow,
         failing_since_ms=flow.failing_since_ms or now_ms,
         failures_in_row=flow.failures_in_row + 1,
+        last_refusal=_refusal(ended, now_ms=now_ms),
         rejects_in_row=flow.rejects_in_row + 1 if status in rejects.REJECTED else 0,
         minutes=minutes,
     )

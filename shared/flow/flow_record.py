@@ -11,7 +11,8 @@ from typing import Any, assert_never
 import msgspec
 
 from shared.flow.breaker import BreakerState
-from shared.flow.flow import Flow, FlowState, SendLimits, resumed, state_of
+from shared.flow.flow import Flow, FlowState, SendLimits, state_of
+from shared.flow.resuming import resumed
 
 # How often a flow that changes is published while its state stays the same.
 PUBLISH_EVERY_MS = 1_000

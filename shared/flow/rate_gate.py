@@ -73,6 +73,11 @@ def throttled(gate: RateGate, *, asked_s: float | None, now_ms: int, roll: float
     return replace(gate, closed_until_ms=until_ms, throttles_in_row=gate.throttles_in_row + 1)
 
 
+def reopened(gate: RateGate) -> RateGate:
+    """The gate without what the destination asked for; its owner's rate still holds."""
+    return RateGate(tokens=gate.tokens, tokens_at_ms=gate.tokens_at_ms)
+
+
 def refused(gate: RateGate, *, now_ms: int) -> RateGate:
     """The gate after a destination that takes others has refused a request."""
     if now_ms < gate.refused_until_ms:

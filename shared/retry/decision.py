@@ -20,6 +20,11 @@ DESTINATION_GONE = "destination_gone"
 FILTERED = "filtered"
 TOO_LARGE = "too_large"
 MALFORMED_RETRY_RECORD = "malformed_retry_record"
+# A person's word to try now ends these, and what they kept back is to follow soon: it comes by
+# again after the second tier (5 min) at the latest.
+_ENDED_BY_A_WORD = frozenset({Failure.BREAKER_OPEN, Failure.HELD})
+# What a dead letter shows of the reply, and each waiting event carries: the first words of it.
+DETAIL_CHARS_MAX = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +140,8 @@ def refuse(
     seen = replace(history, cause=verdict.reason)
     if verdict.outcome is Outcome.NON_RECOVERABLE:
         return DeadLetter(verdict.reason, seen)
+    if failure in _ENDED_BY_A_WORD:
+        until_ms = min(until_ms, now_ms + round(1000 * schedule.tiers[:2][-1].delay_s))
     # Only what the destination asked for is a promise; else it is tried when its tier is over.
     not_before_ms = until_ms if failure is Failure.OVER_RATE else now_ms
     return _park(seen, schedule, now_ms=now_ms, until_ms=until_ms, not_before_ms=not_before_ms)
@@ -160,12 +167,13 @@ def admit(history: History, schedule: RetrySchedule, *, now_ms: int) -> Admissio
 def _with_attempt(history: History, attempt: Attempt, verdict: Verdict, *, now_ms: int) -> History:
     """Note down what the attempt showed."""
     answered = attempt if isinstance(attempt, Responded) else None
+    said = answered.excerpt if answered else getattr(attempt, "detail", "")
     was_sent = verdict.outcome is not Outcome.PARK
     return replace(
         history,
         cause=verdict.reason,
         last_status=answered.status if answered else history.last_status,
-        last_detail=answered.excerpt if answered else getattr(attempt, "detail", ""),
+        last_detail=said[:DETAIL_CHARS_MAX],
         is_ambiguous=history.is_ambiguous or verdict.is_ambiguous,
         last_attempt_at_ms=now_ms if was_sent else history.last_attempt_at_ms,
     )

@@ -3,7 +3,6 @@
 What else is wrong outside the code is one sentence and exit 1.
 """
 
-import ipaddress
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from shared.event.topic_safety import Copies
 from shared.runtime import defaults
 from shared.runtime.secret_box import SecretBox
 from shared.runtime.setup_error import OperatorError, SetupError
@@ -62,6 +62,28 @@ class SecretSettings(BaseSettings):
         return SecretBox.of(self.secret_keys)
 
 
+class CopiesSettings(BaseSettings):
+    """HIFI_KAFKA_REPLICAS and HIFI_KAFKA_IN_SYNC_MIN, for every process that makes topics."""
+
+    model_config = SettingsConfigDict(frozen=True)
+
+    kafka_replicas: Annotated[int, Field(ge=1, le=100)] = Field(
+        default=Copies().replicas, validation_alias="HIFI_KAFKA_REPLICAS"
+    )
+    kafka_in_sync_min: Annotated[int, Field(ge=1, le=100)] = Field(
+        default=Copies().in_sync_min, validation_alias="HIFI_KAFKA_IN_SYNC_MIN"
+    )
+
+    @property
+    def copies(self) -> Copies:
+        if self.kafka_in_sync_min > self.kafka_replicas:
+            raise SetupError(
+                f"HIFI_KAFKA_IN_SYNC_MIN is {self.kafka_in_sync_min} of {self.kafka_replicas}"
+                " copies (HIFI_KAFKA_REPLICAS): nothing could ever be stored."
+            )
+        return Copies(self.kafka_replicas, self.kafka_in_sync_min)
+
+
 class ListenerSettings(BaseSettings):
     """Where people and programs call in, and whether they must say who they are."""
 
@@ -71,22 +93,20 @@ class ListenerSettings(BaseSettings):
     host: str = defaults.HOST
     # 0 takes any free port.
     port: Port
-    # `keys` asks every caller who they are. By default it is off on loopback, where only this
-    # machine can call, and on everywhere else.
-    auth: Literal["off", "keys"] | None = None
-
-    @property
-    def is_loopback(self) -> bool:
-        if self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+    # `keys` asks every caller who they are; `off` lets everybody do everything. The address does
+    # not decide: behind a proxy on the same machine, loopback is open to the world.
+    auth: Literal["off", "keys"] = "keys"
+    # Names under which browsers may call it, besides addresses and names without a dot:
+    # "hifi.example,gateway.internal". With keys the gateway answers to any name.
+    hosts: str = ""
 
     @property
     def asks_for_keys(self) -> bool:
-        return self.auth == "keys" or (self.auth is None and not self.is_loopback)
+        return self.auth == "keys"
+
+    @property
+    def host_names(self) -> frozenset[str]:
+        return frozenset(name.strip().lower() for name in self.hosts.split(",") if name.strip())
 
 
 def read_settings(kind: type[S], *, program: str) -> S:

@@ -12,14 +12,18 @@ import pytest
 from gateway.callers import ConfigSource
 from gateway.control.store import ControlStore, KafkaControlStore
 from gateway.problems import Problem
-from shared.config.configuration import Configuration, Stream
-from shared.event.topics import fixed_specs
+from shared.config.configuration import Configuration, RemovedStream, Stream
+from shared.event.times import DAY_MS
+from shared.event.topic_safety import Copies
+from shared.event.topics import fixed_specs, stream_topic
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.kafka.config_topic import ConfigFeed
 from shared.runtime.kafka.reader import KafkaReader
 from shared.runtime.kafka.topic_admin import topic_admin
 from tests.support.gateway_fixtures import FakePublisher, FakeStore, FixedConfig
 
+# The clusters of tests have one broker.
+ONE_COPY = Copies(1, 1)
 # A change is promised to be live within 2 s; the rest is for a busy machine.
 LIVE_S = 20.0
 
@@ -56,7 +60,7 @@ def opened(request: pytest.FixtureRequest) -> Iterator[Opened]:
         feed = ConfigFeed(servers)
         await feed.start()
         try:
-            yield Ground(KafkaControlStore(servers, feed), feed)
+            yield Ground(KafkaControlStore(servers, feed, ONE_COPY), feed)
         finally:
             await feed.stop()
 
@@ -179,6 +183,54 @@ def test_a_change_is_judged_on_all_that_was_stored_before(opened: Opened) -> Non
     on(opened, test)
 
 
+def test_of_two_gateways_that_are_asked_for_a_free_name_at_once_one_gives_it(
+    opened: Opened,
+) -> None:
+    """Who comes second has read what the first one wrote before anything of its own is stored."""
+
+    async def put(ground: Ground, wanted: Stream) -> bool:
+        async def judge(configuration: Configuration) -> bytes:
+            owned = configuration.streams.get(wanted.name, wanted)
+            if owned.tenant != wanted.tenant:
+                raise Problem("stream_in_use", "No.")
+            return wanted.to_json()
+
+        try:
+            await ground.store.change(wanted.config_key, judge)
+        except Problem:
+            return False
+        return True
+
+    async def run() -> None:
+        async with opened() as one, opened() as other:
+            for _ in range(3):
+                name = a_stream().name
+                asks = [(one, Stream(name, tenant="acme")), (other, Stream(name, tenant="bravo"))]
+                won = await asyncio.gather(*(put(ground, wanted) for ground, wanted in asks))
+                assert sorted(won) == [False, True]
+                (owner,) = (wanted for is_won, (_, wanted) in zip(won, asks, strict=True) if is_won)
+                await seen(one, name, owner)
+                await seen(other, name, owner)
+
+    asyncio.run(run())
+
+
+def test_a_removed_stream_is_held_as_long_as_kafka_may_keep_its_events(opened: Opened) -> None:
+    async def test(ground: Ground) -> None:
+        stream = a_stream(partition_count=1)
+        await ground.store.make_topic(stream)
+        gone = RemovedStream(stream.name, stream.tenant, 1, 17)
+        await store(ground, gone.config_key, gone.to_json())
+        await seen(ground, stream.name, None)
+        # Kafka's segments are of a week, unless somebody sets it otherwise.
+        held_ms = await ground.store.held_ms(stream.name)
+        assert held_ms is not None
+        assert held_ms > (4 + 30) * DAY_MS
+        assert ground.config.configuration.removed_streams[stream.name] == gone
+
+    on(opened, test)
+
+
 def test_what_is_refused_is_not_stored(opened: Opened) -> None:
     async def test(ground: Ground) -> None:
         stream = a_stream()
@@ -203,3 +255,19 @@ def test_a_topic_is_made_and_grows_but_loses_no_partition(opened: Opened) -> Non
         assert caught.value.code == "bad_object"
 
     on(opened, test)
+
+
+@pytest.mark.integration
+def test_no_topic_is_made_with_fewer_copies_than_there_are_to_be(kafka: Any) -> None:
+    """One broker of three is there: whoever asks is refused, and nothing is left behind."""
+
+    async def run() -> None:
+        servers, stream = kafka.bootstrap_servers, a_stream()
+        store = KafkaControlStore(servers, ConfigFeed(servers), Copies())
+        with pytest.raises(Problem, match="start those that are down") as caught:
+            await store.make_topic(stream)
+        assert (caught.value.status, caught.value.code) == (503, "too_few_brokers")
+        async with topic_admin(servers) as admin:
+            assert stream_topic(stream.name) not in await admin.names()
+
+    asyncio.run(run())

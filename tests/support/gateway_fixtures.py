@@ -16,6 +16,7 @@ from gateway.app import create_app
 from gateway.control.redrive import DeadLetterPage, DeadLetterStore, Redriven, Survey
 from gateway.control.store import Judge
 from gateway.intake.events import Event
+from gateway.intake.schemas import SchemaChecks
 from gateway.problems import Problem
 from gateway.publish.ledger import AckLedger
 from gateway.publish.publisher import Publisher
@@ -26,6 +27,7 @@ from gateway.settings import Settings
 from shared.config.configuration import Configuration, Stream
 from shared.event.envelope import Envelope, History
 from shared.event.record import Origin, RecordIn, RecordOut
+from shared.event.times import DAY_MS
 from shared.event.topics import DEAD, stream_topic
 from shared.proof.acked import AckedRequest, AckedRow, AckedSlice
 from shared.proof.receipt import Receipt
@@ -110,6 +112,7 @@ class FakeStore:
     publisher: Publisher
     problem: Problem | None = None
     topics: dict[str, int] = field(default_factory=dict)
+    held: int | None = 48 * DAY_MS
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def change(self, key: bytes, judge: Judge) -> None:
@@ -131,6 +134,10 @@ class FakeStore:
         if isinstance(self.publisher, FakePublisher):
             log: list[list[Event]] = [[] for _ in range(PARTITION_COUNT)]
             self.publisher.logs.setdefault(stream_topic(stream.name), log)
+
+    async def held_ms(self, stream: str) -> int | None:
+        assert stream in self.config.configuration.removed_streams
+        return self.held
 
 
 def a_dead_letter(offset: int, *, reason: str = "status_400") -> Letter:
@@ -300,8 +307,9 @@ def running_gateway(
 ) -> Iterator[RunningGateway]:
     """Serve the application with uvicorn in a thread, as the real process does."""
     metrics = Metrics()
-    settings = settings or Settings()
+    settings = settings or Settings(auth="off")
     store = FakeStore(config, publisher)
+    schemas = SchemaChecks()
     app = create_app(
         settings,
         publisher=publisher,
@@ -310,6 +318,7 @@ def running_gateway(
         metrics=metrics,
         dead_letters=dead_letters or FakeDeadLetters(),
         receipts=receipts or FakeReceipts(),
+        schemas=schemas,
         spool=spool,
         ledger=ledger,
     )
@@ -330,4 +339,5 @@ def running_gateway(
     finally:
         server.should_exit = True
         thread.join(timeout=2 * _STOP_TIMEOUT_S)
+        schemas.close()
         assert not thread.is_alive(), "the server did not stop"

@@ -93,8 +93,11 @@ def started(environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
 def settings(bootstrap_servers: str, **more: object) -> dict[str, str]:
     given = {
         "HIFI_GATEWAY_BOOTSTRAP_SERVERS": bootstrap_servers,
+        "HIFI_GATEWAY_AUTH": "off",
         "HIFI_GATEWAY_ACK_DEADLINE_S": ACK_DEADLINE_S,
         "HIFI_GATEWAY_QUEUE_DEADLINE_S": QUEUE_DEADLINE_S,
+        "HIFI_KAFKA_REPLICAS": 1,
+        "HIFI_KAFKA_IN_SYNC_MIN": 1,
     }
     return {**os.environ, **{name: str(value) for name, value in (given | more).items()}}
 

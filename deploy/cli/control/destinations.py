@@ -9,6 +9,7 @@ import typer
 from deploy.cli import options
 from deploy.cli.control.streams import read_json
 from deploy.cli.printing import harmless, print_json, print_table, talk
+from observe.console.parts import wording
 from shared.runtime.control_client import ControlClient
 from shared.runtime.setup_error import UsageError
 
@@ -100,9 +101,9 @@ def pause(stream: Stream, name: Name, client: ControlClient) -> None:
 
 @options.control_command(app)
 def resume(stream: Stream, name: Name, client: ControlClient) -> None:
-    """Go on after a pause, a hold or a disabling."""
+    """Try it now: after a pause, a hold or a disabling, or when it is mended sooner than hoped."""
     client.call("POST", *_path(stream, name), "resume")
-    talk.print(f"{harmless(name)} goes on.")
+    talk.print(f"{harmless(name)} is tried now. {wording.WHAT_FOLLOWS}")
 
 
 @options.control_command(app)

@@ -4,6 +4,11 @@ import time
 
 # Where there is nothing to write.
 NONE = "\u2013"
+# What becomes of events once a person has said that their destination is to be tried now.
+WHAT_FOLLOWS = (
+    "New events go out at once. Those that wait for a retry follow when their wait is over: within"
+    " 5 min what was only kept back, later what it had refused several times."
+)
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3_600, 86_400
 
 

@@ -19,7 +19,7 @@ from aiokafka.protocol.types import (
     TaggedFields,
 )
 
-from shared.event.topic_safety import IN_SYNC_MIN_SAFE, REPLICAS_SAFE, TopicState
+from shared.event.topic_safety import Copies, TopicState
 from shared.event.topics import TopicSpec
 from shared.runtime.kafka.clients import KafkaAdmin, new_admin, running
 from shared.runtime.setup_error import KafkaUnavailableError
@@ -29,6 +29,10 @@ _LEADERS_TIMEOUT_S = 30.0
 _LEADERS_LOOK_S = 0.05
 # Kafka's code for a topic that is there already, which is what we want.
 _ALREADY_THERE = 36
+# Kafka's code for fewer brokers than a topic is to have copies.
+_TOO_FEW_BROKERS = 38
+# Kafka's word for as many as its own default.replication.factor says.
+_AS_KAFKA_SAYS = -1
 # A broker on the same continent answers metadata within this even while it elects leaders.
 _REQUEST_TIMEOUT_MS = 10_000
 # What aiokafka does not speak: ApiVersions 3, whose answer names the cluster's features (KIP-584).
@@ -45,6 +49,10 @@ async def topic_admin(bootstrap_servers: str) -> AsyncIterator["TopicAdmin"]:
     client = new_admin(bootstrap_servers, request_timeout_ms=_REQUEST_TIMEOUT_MS)
     async with running(client, bootstrap_servers):
         yield TopicAdmin(client)
+
+
+class TooFewBrokersError(KafkaUnavailableError):
+    """A topic would have fewer copies than it is to have, and was not made."""
 
 
 class TopicAdmin:
@@ -68,27 +76,39 @@ class TopicAdmin:
     async def names(self) -> set[str]:
         return set(await self._client.list_topics())
 
-    async def create_missing(self, specs: Iterable[TopicSpec]) -> list[str]:
-        """Create the topics that are not there; as many replicas as the cluster can keep safe."""
+    async def create_missing(
+        self, specs: Iterable[TopicSpec], copies: Copies | None = None
+    ) -> list[str]:
+        """Create the topics that are not there, with so many copies or none at all.
+
+        None: as many as the brokers' own default says.
+        """
         existing = await self.names()
         missing = [spec for spec in specs if spec.name not in existing]
         if not missing:
             return []
-        is_safe = await self.broker_count() >= REPLICAS_SAFE
-        replicas = REPLICAS_SAFE if is_safe else 1
-        in_sync_min = IN_SYNC_MIN_SAFE if is_safe else 1
+        replicas = _AS_KAFKA_SAYS if copies is None else copies.replicas
+        more = {} if copies is None else {"min.insync.replicas": str(copies.in_sync_min)}
         response = await self._client.create_topics(
             [
                 NewTopic(
                     spec.name,
                     spec.partition_count,
                     replicas,
-                    topic_configs={**spec.settings, "min.insync.replicas": str(in_sync_min)},
+                    # Without it, the client does not let Kafka choose.
+                    replica_assignments={} if copies is None else None,
+                    topic_configs={**spec.settings, **more},
                 )
                 for spec in missing
             ]
         )
         for topic, code, message in response.topic_errors:
+            if code == _TOO_FEW_BROKERS:
+                raise TooFewBrokersError(
+                    f"Kafka has too few brokers to keep {topic} in {replicas} copies, and so it was"
+                    " not made: start those that are down. (HIFI_KAFKA_REPLICAS says how many"
+                    " copies there are to be.)"
+                )
             if code not in {0, _ALREADY_THERE}:
                 raise KafkaUnavailableError(
                     f"Kafka refused to create the topic {topic}: {message or for_code(code)}"

@@ -11,8 +11,9 @@ import pytest
 
 from delivery.http.connection import REPLY_BYTES_MAX
 from delivery.http.request_builder import RequestBuilder
-from delivery.http.sender import EXCERPT_CHARS_MAX, Sender
+from delivery.http.sender import Sender
 from shared.config.destination import Destination
+from shared.proof.last_answer import ANSWER_BYTES_MAX
 from shared.retry.attempt import Attempt, Failed, Failure, Responded
 from shared.runtime.secret_box import SecretBox
 from tests.support.raw_server import raw_server, read_request
@@ -59,13 +60,13 @@ def test_every_2xx_is_a_status_as_well(status: int) -> None:
 
 
 def test_a_refusal_brings_its_retry_after_and_its_first_words() -> None:
-    reply = Reply(503, {"retry-after": "7"}, b"we are closed" + b"!" * 1_000)
+    reply = Reply(503, {"retry-after": "7"}, b"we are closed" + b"!" * 5_000)
     with scripted_destination(lambda _, __: reply) as destination:
         attempt = send(destination.url)
     assert isinstance(attempt, Responded)
     assert (attempt.status, attempt.retry_after) == (503, "7")
     assert attempt.excerpt.startswith("we are closed")
-    assert len(attempt.excerpt) == EXCERPT_CHARS_MAX
+    assert len(attempt.excerpt) == ANSWER_BYTES_MAX
 
 
 def test_a_redirect_is_not_followed() -> None:

@@ -214,6 +214,14 @@ CASES = [
         {},
     ),
     Case(
+        "HifiShortOfCopies",
+        {"hifi_gateway_short_of_copies_streams": "1x20"},
+        {"hifi_gateway_short_of_copies_streams": "1x3 0x20"},
+        "9m",
+        "1 streams are kept in too few copies",
+        {},
+    ),
+    Case(
         "HifiClockSkew",
         {'hifi_observe_clock_skew_seconds{clock="gateway"}': "-4x40"},
         {'hifi_observe_clock_skew_seconds{clock="gateway"}': "0.9x40"},

@@ -30,7 +30,7 @@ URL = "https://1.1.1.1/in"
 def gateway(monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningGateway]:
     monkeypatch.setenv("HIFI_SECRET_KEYS", new_key())
     config = FixedConfig(Configuration(streams={"orders": Stream("orders")}))
-    with running_gateway(FakePublisher([]), config, Settings()) as running:
+    with running_gateway(FakePublisher([]), config, Settings(auth="off")) as running:
         yield running
 
 

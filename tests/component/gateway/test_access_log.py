@@ -35,7 +35,7 @@ def test_a_request_that_is_taken_is_not_logged_and_one_that_fails_is(
         assert gateway.client.post(PATH, json=[{"a": 1}]).status_code == 200
         assert lines == []
         publisher.fate = Fate.NOT_STORED
-        answer = gateway.client.post(PATH + "?key=secret", json=[{"a": 1}])
+        answer = gateway.client.post(PATH + "?results=all", json=[{"a": 1}])
         publisher.fate = Fate.STORED
     assert answer.status_code == 503
     (line,) = lines

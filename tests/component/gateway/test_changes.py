@@ -147,6 +147,18 @@ def test_a_resume_does_not_undo_a_put_made_meanwhile(gateway: RunningGateway) ->
     assert (resumed["timeout_s"], resumed["is_paused"]) == (3, False)
 
 
+def test_a_destination_that_is_reached_otherwise_begins_anew(gateway: RunningGateway) -> None:
+    def resumed_at_ms(**settings: Any) -> int:
+        body = {"url": SHOP.url, "is_paused": True, **settings}
+        at_ms: int = gateway.client.put(DESTINATION, json=body).json()["resumed_at_ms"]
+        return at_ms
+
+    assert resumed_at_ms(timeout_s=3) == 0
+    moved_ms = resumed_at_ms(url="https://1.1.1.1/mended")
+    assert moved_ms > 1_700_000_000_000
+    assert resumed_at_ms(url="https://1.1.1.1/mended", timeout_s=3) == moved_ms
+
+
 def test_what_a_rotation_has_changed_is_named_as_it_is_shown(gateway: RunningGateway) -> None:
     seen = gateway.client.get(KEY_PATH).headers["etag"]
     gateway.client.post(f"{KEY_PATH}/rotate")
@@ -195,7 +207,7 @@ def test_a_key_is_made_once_only(gateway: RunningGateway) -> None:
 
 def test_of_twenty_changes_at_once_one_wins_each_round(config: FixedConfig) -> None:
     with (
-        running_gateway(FakePublisher([]), config, Settings()) as running,
+        running_gateway(FakePublisher([]), config, Settings(auth="off")) as running,
         ThreadPoolExecutor(20) as pool,
     ):
         for _ in range(5):

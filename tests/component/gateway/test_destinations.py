@@ -358,7 +358,8 @@ def test_a_token_service_at_a_private_address_is_refused_too(gateway: RunningGat
 def test_private_addresses_are_taken_where_they_are_allowed_and_metadata_never(
     config: FixedConfig,
 ) -> None:
-    with running_gateway(FakePublisher([]), config, Settings(allow_private=True)) as running:
+    settings = Settings(auth="off", allow_private=True)
+    with running_gateway(FakePublisher([]), config, settings) as running:
         assert put(running, url="http://127.0.0.1:9/in").status_code == 201
         for host in ("169.254.169.254", "0xa9fea9fe", "metadata.google.internal"):
             refused = put(running, url=f"http://{host}/latest")

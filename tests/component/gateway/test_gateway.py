@@ -27,6 +27,7 @@ TOPIC = stream_topic("orders")
 PATH = "/v1/streams/orders/events"
 JSON = {"content-type": "application/json"}
 SETTINGS = Settings(
+    auth="off",
     body_bytes_max=20_000,
     event_bytes_max=1_000,
     events_max=10,

@@ -384,15 +384,6 @@ def test_no_store_is_503_and_nothing_is_pretended(gateway: RunningGateway) -> No
     assert response.headers["retry-after"] == "2"
 
 
-def test_authentication_is_off_on_loopback_and_on_elsewhere() -> None:
-    assert not Settings().asks_for_keys
-    assert not Settings(host="::1").asks_for_keys
-    assert Settings(host="0.0.0.0").asks_for_keys
-    assert Settings(host="gateway.internal").asks_for_keys
-    assert Settings(auth="keys").asks_for_keys
-    assert not Settings(host="0.0.0.0", auth="off").asks_for_keys
-
-
 def test_the_answer_does_not_wait_for_the_body_of_a_stranger(gateway: RunningGateway) -> None:
     with socket.create_connection(("127.0.0.1", gateway.port), timeout=5) as wire:
         head = f"POST {PATH} HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n"

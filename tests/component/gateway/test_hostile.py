@@ -32,7 +32,9 @@ ALL = HOSTILE | COSTLY
 
 @pytest.fixture(scope="module")
 def gateway() -> Iterator[RunningGateway]:
-    settings = Settings(head_deadline_s=0.4, receive_deadline_s=0.5, receive_total_s=1.0)
+    settings = Settings(
+        auth="off", head_deadline_s=0.4, receive_deadline_s=0.5, receive_total_s=1.0
+    )
     publisher = FakePublisher([stream_topic("orders")])
     with running_gateway(publisher, config_with("orders"), settings) as running:
         yield running

@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.config.configuration import Configuration, Stream
+from shared.config.configuration import (
+    Configuration,
+    RemovedDestination,
+    RemovedStream,
+    Stream,
+)
 from shared.config.destination import Destination
 from shared.config.model import ConfigError
 from shared.event.topics import NAME_PATTERN
@@ -43,6 +48,27 @@ def test_an_empty_value_removes_the_object_and_no_other(empty: bytes | None) -> 
     assert set(full.apply(b"stream:orders", empty).streams) == {"hits"}
     assert full.apply(SHOP.config_key, empty).destinations == {}
     assert full.apply(b"stream:unheard-of", empty) == full
+
+
+def test_what_was_removed_is_no_longer_there_but_still_somebodys() -> None:
+    full = Configuration({"orders": ORDERS}, {SHOP.id: SHOP})
+    stream = RemovedStream("orders", "default", 4, 17)
+    destination = RemovedDestination("orders", "shop", "default", 17)
+    for gone in (stream, destination):
+        full = full.apply(gone.config_key, gone.to_json())
+    assert full == Configuration(
+        removed_streams={"orders": stream}, removed_destinations={destination.id: destination}
+    )
+    assert full.object(ORDERS.config_key) is None
+    # Compaction leaves the last record of a key, and that is this one.
+    assert Configuration().apply(stream.config_key, stream.to_json()).removed_streams
+    # Who makes them again has them as any other; who takes the name later never had those.
+    assert list(full.removed_from(ORDERS)) == list(full.removed_from(stream)) == [destination]
+    assert list(full.removed_from(replace(ORDERS, tenant="bravo"))) == []
+    assert list(full.removed_from(Stream("hits"))) == []
+    for again in (ORDERS, SHOP):
+        full = full.apply(again.config_key, again.to_json())
+    assert full == Configuration({"orders": ORDERS}, {SHOP.id: SHOP})
 
 
 @pytest.mark.parametrize("key", [b"", b"colour:1", b"stream", b"\xff\xfe"])

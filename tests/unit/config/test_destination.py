@@ -314,6 +314,28 @@ def test_a_secret_is_found_by_its_path() -> None:
     assert list(secrets_of({})) == []
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "begins_anew"),
+    [
+        ({}, {"url": "https://other.example/in"}, True),
+        ({}, {"headers": {"x-team": "a"}}, True),
+        ({"is_paused": True}, {}, True),
+        ({"is_disabled": True}, {}, True),
+        ({"is_paused": True}, {"is_disabled": True}, False),
+        ({}, {"is_paused": True}, False),
+        ({}, {"parallel_max": 9}, False),
+    ],
+)
+def test_what_is_reached_otherwise_or_let_go_begins_anew(
+    before: dict[str, Any],
+    after: dict[str, Any],
+    begins_anew: bool,  # noqa: FBT001 - a row of the table
+) -> None:
+    first = Destination(**{"stream": "s", "name": "d", "url": "https://d.example/", **before})
+    then = Destination(**{"stream": "s", "name": "d", "url": "https://d.example/", **after})
+    assert then.begins_anew(first) is begins_anew
+
+
 @given(destinations)
 def test_a_resumed_destination_goes_on_and_is_else_the_same(destination: Destination) -> None:
     resumed = destination.resumed(at_ms=1_700_000_000_000)

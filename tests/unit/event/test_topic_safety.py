@@ -8,6 +8,7 @@ from shared.event.times import DAY_MS
 from shared.event.topic_safety import (
     DISK_BYTES_EASY,
     DISK_BYTES_MIN,
+    Copies,
     TopicFinding,
     TopicState,
     examine_cluster,
@@ -23,6 +24,7 @@ from shared.event.topics import CONFIG, RECEIPTS, fixed_specs, stream_spec
 
 STREAM = stream_spec("demo")
 FIXED = {spec.name: spec for spec in fixed_specs(["30s"])}
+THREE, ONE = Copies(), Copies(1, 1)
 SAFE = TopicState(
     name=STREAM.name,
     partition_count=4,
@@ -37,8 +39,8 @@ def with_settings(**settings: str) -> TopicState:
     return replace(SAFE, settings={**SAFE.settings, **named})
 
 
-def grades(state: TopicState | None, *, broker_count: int = 3) -> list[tuple[str, str]]:
-    found = examine_topic(STREAM, state, broker_count=broker_count)
+def grades(state: TopicState | None, copies: Copies = THREE) -> list[tuple[str, str]]:
+    found = examine_topic(STREAM, state, copies=copies)
     assert all(one.mend for one in found if one.grade != "good"), "each says how to mend it"
     return [(one.grade, one.says) for one in found]
 
@@ -51,7 +53,7 @@ def test_a_topic_as_it_should_be_is_said_to_be_good_with_its_facts() -> None:
 def test_a_compacted_topic_with_one_partition_is_told_without_a_time() -> None:
     spec = FIXED[CONFIG]
     state = TopicState(CONFIG, 1, 1, 1, spec.settings)
-    (found,) = examine_topic(spec, state, broker_count=1)
+    (found,) = examine_topic(spec, state, copies=ONE)
     assert found == TopicFinding(
         CONFIG, "good", "1 Kafka partition, RF 1, min ISR 1, LogAppendTime, compact"
     )
@@ -147,24 +149,32 @@ def test_room_for_a_record_may_be_more_than_needed_and_not_less() -> None:
     for found, grade in ((wanted - 1, "unsafe"), (wanted, "good"), (wanted + 1, "good")):
         settings = {**spec.settings, "max.message.bytes": str(found)}
         state = TopicState(RECEIPTS, spec.partition_count, 1, 1, settings)
-        (finding,) = examine_topic(spec, state, broker_count=1)
+        (finding,) = examine_topic(spec, state, copies=ONE)
         assert finding.grade == grade
 
 
 def test_a_topic_that_is_read_as_one_sequence_must_have_one_partition() -> None:
     spec = FIXED[CONFIG]
     state = TopicState(CONFIG, 2, 1, 1, spec.settings)
-    (found,) = examine_topic(spec, state, broker_count=1)
+    (found,) = examine_topic(spec, state, copies=ONE)
     assert (found.grade, found.says) == (
         "unsafe",
         "has 2 Kafka partitions and must have 1 to be read in order",
     )
 
 
-@pytest.mark.parametrize("broker_count", [1, 2])
-def test_one_copy_is_all_that_fewer_than_three_brokers_are_asked_for(broker_count: int) -> None:
+def test_as_many_copies_are_wanted_as_are_set_however_many_brokers_there_are() -> None:
+    """A topic that was made while a broker was away must not pass because it is away still."""
     single = replace(SAFE, replicas_min=1, in_sync_min=1, settings={**STREAM.settings})
-    assert [grade for grade, _ in grades(single, broker_count=broker_count)] == ["good"]
+    assert [says for _, says in grades(single)] == [
+        "has RF 1 and should have 3",
+        "min.insync.replicas is 1 and should be 2",
+    ]
+    assert [grade for grade, _ in grades(single, ONE)] == ["good"]
+    assert THREE.falls_short(single)
+    assert THREE.falls_short(with_settings(min_insync_replicas="1"))
+    assert not THREE.falls_short(SAFE)
+    assert not ONE.falls_short(single)
 
 
 def test_several_things_wrong_are_several_findings() -> None:
@@ -173,18 +183,21 @@ def test_several_things_wrong_are_several_findings() -> None:
 
 
 @pytest.mark.parametrize(
-    ("broker_count", "grade", "begins"),
+    ("broker_count", "copies", "grade", "begins"),
     [
-        (1, "note", "1 broker: an event is stored once"),
-        (2, "note", "2 brokers: an event is stored once"),
-        (3, "good", "3 brokers"),
-        (6, "good", "6 brokers"),
+        (1, ONE, "note", "1 broker: an event is stored once"),
+        (2, ONE, "note", "2 brokers: an event is stored once"),
+        (2, Copies(2, 1), "note", "2 brokers: an event is stored 2 times"),
+        (1, THREE, "unsafe", "1 broker answers, for 3 copies"),
+        (2, THREE, "unsafe", "2 brokers answer, for 3 copies"),
+        (3, THREE, "good", "3 brokers"),
+        (6, THREE, "good", "6 brokers"),
     ],
 )
-def test_a_cluster_is_safe_from_three_brokers_on(
-    broker_count: int, grade: str, begins: str
+def test_a_cluster_is_safe_when_it_can_keep_three_copies(
+    broker_count: int, copies: Copies, grade: str, begins: str
 ) -> None:
-    found = examine_cluster(broker_count=broker_count)
+    found = examine_cluster(copies, broker_count=broker_count)
     assert found.grade == grade
     assert found.says.startswith(begins)
 

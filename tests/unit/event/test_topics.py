@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.event import topics
+from shared.event.times import DAY_MS
 from shared.retry.schedule import RetrySchedule
 from tests.support.samples import names
 
@@ -121,3 +122,26 @@ def test_no_retry_record_is_deleted_before_its_deadline() -> None:
     deadline_ms = RetrySchedule().deadline_s * 1000
     assert deadline_ms < topics.RETRY_RETENTION_MS < topics.DEAD_RETENTION_MS
     assert topics.DEAD_RETENTION_MS <= topics.RECEIPTS_RETENTION_MS
+
+
+def test_a_name_is_held_until_the_last_of_its_events_must_be_gone() -> None:
+    """A week's event waits in a tier to its end, dies, and rests: four days and thirty, and the
+    segments of both."""
+    specs = [topics.stream_spec("orders"), *topics.fixed_specs(["30s", "8h"])]
+    week_ms = str(7 * DAY_MS)
+    kept = {
+        spec.name: {**spec.settings, "segment.ms": week_ms}
+        for spec in specs
+        if spec.name in {"hifi.stream.orders", "hifi.retry.30s", "hifi.retry.8h", topics.DEAD}
+    }
+    assert topics.held_ms(["30s", "8h"], kept) == (4 + 7 + 30 + 7) * DAY_MS
+    # As the topics are, and not as they were planned.
+    kept["hifi.stream.orders"]["retention.ms"] = str(100 * DAY_MS)
+    assert topics.held_ms(["30s", "8h"], kept) == (4 + 7 + 100 + 7) * DAY_MS
+    assert topics.held_ms([], {}) == 0
+
+
+@pytest.mark.parametrize("retention_ms", ["-1", "9223372036854775807"])
+def test_a_name_is_held_for_ever_where_its_events_are(retention_ms: str) -> None:
+    kept = {"hifi.stream.orders": {"retention.ms": retention_ms, "segment.ms": "1"}}
+    assert topics.held_ms(["30s"], kept) is None

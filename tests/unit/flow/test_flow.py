@@ -23,11 +23,12 @@ from shared.flow.flow import (
     may_start,
     parked,
     permits_of,
-    resumed,
     retried_locally,
     started,
     state_of,
 )
+from shared.flow.resuming import resumed
+from shared.proof.last_answer import ANSWER_BYTES_MAX, LastAnswer
 from shared.retry.attempt import Attempt, Failed, Failure, Responded, WebhookDirective, classify
 from shared.retry.schedule import RetrySchedule
 from tests.support.samples import NOW_MS
@@ -195,11 +196,49 @@ def test_a_410_disables_at_once_and_a_person_enables_again() -> None:
     flow = told(Flow(), OK, Responded(410))
     assert ask(flow)[1] == Never()
     assert state_of(flow, now_ms=NOW_MS) is FlowState.DISABLED
-    assert resumed(flow, limits_with(resumed_at_ms=NOW_MS - 1)) is flow
-    again = resumed(flow, limits_with(resumed_at_ms=NOW_MS))
+    assert resumed(flow, LIMITS) is flow
+    limits = limits_with(resumed_at_ms=NOW_MS)
+    again = resumed(flow, limits)
     assert ask(again)[1] == Start(is_probe=False)
     assert again.attempts == {"ok": 1, "non_recoverable": 1}
-    assert resumed(Flow(), limits_with(resumed_at_ms=NOW_MS)).disabled_at_ms == 0
+    # A word is heard once: what is gone again after it stays so until the next one.
+    gone = told(again, Responded(410), now_ms=NOW_MS - 5)
+    assert resumed(gone, limits) is gone
+    assert ask(resumed(gone, limits_with(resumed_at_ms=NOW_MS + 1)))[1] == Start(is_probe=False)
+
+
+def test_a_person_who_says_try_now_is_not_kept_waiting() -> None:
+    down = told(Flow(), *[AWAY] * 10)
+    for _ in range(5):
+        down = told(down, AWAY, now_ms=down.breaker.until_ms, is_probe=True)
+    assert down.breaker.until_ms - NOW_MS > 900_000
+    limits = limits_with(resumed_at_ms=NOW_MS)
+    again, answer = ask(resumed(down, limits), limits=limits)
+    assert answer == Start(is_probe=True)
+    # One request at a time tries it, and if it is still down, its next wait is the shortest.
+    assert isinstance(ask(again, limits=limits, running=1)[1], NotNow)
+    still = told(again, AWAY, limits=limits, is_probe=True)
+    assert still.breaker.until_ms == NOW_MS + 30_000
+
+
+def test_a_person_who_says_try_now_outdoes_what_the_destination_asked_for() -> None:
+    asked = told(Flow(), Responded(429, "3600"))
+    assert isinstance(ask(asked)[1], NotNow)
+    limits = limits_with(resumed_at_ms=NOW_MS, rate_per_s=1)
+    again = resumed(started(asked, limits, event_count=9, now_ms=NOW_MS), limits)
+    # What its owner has set still holds.
+    assert ask(again, limits=limits)[1] == NotNow(Failure.OVER_RATE, NOW_MS + 8_000)
+
+
+def test_the_last_refusal_is_kept_whatever_is_taken_after_it() -> None:
+    hostile = "<b>no</b>\x1b[2Jhealthy\r\n\u202eupstream" + "!" * 5_000
+    flow = told(Flow(), Responded(503, excerpt=hostile), OK)
+    assert flow.last_refusal is not None
+    assert (flow.last_refusal.reason, flow.last_refusal.at_ms) == ("status_503", NOW_MS)
+    assert flow.last_refusal.text.startswith("<b>no</b> [2Jhealthy upstream!!")
+    assert len(flow.last_refusal.text) == ANSWER_BYTES_MAX
+    away = told(flow, Failed(Failure.SECRET_UNAVAILABLE, "no key"), now_ms=NOW_MS + 1)
+    assert away.last_refusal == LastAnswer(NOW_MS + 1, "secret_unavailable", "no key")
 
 
 @pytest.mark.parametrize("status", [200, 400, 503])

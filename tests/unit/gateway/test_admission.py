@@ -26,7 +26,7 @@ PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
     ],
 )
 def test_json_is_taken(content_type: str) -> None:
-    assert read_format(content_type, is_cloud_event=False) is Format.JSON
+    assert read_format({b"content-type": content_type}) is Format.JSON
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_json_is_taken(content_type: str) -> None:
 )
 def test_anything_else_is_415(content_type: str) -> None:
     with pytest.raises(Problem) as caught:
-        read_format(content_type, is_cloud_event=False)
+        read_format({b"content-type": content_type})
     assert caught.value.status == 415
 
 
@@ -49,12 +49,25 @@ def test_anything_else_is_415(content_type: str) -> None:
     ],
 )
 def test_other_formats_are_known_by_their_type(content_type: str, found: Format) -> None:
-    assert read_format(content_type, is_cloud_event=False) is found
+    assert read_format({b"content-type": content_type}) is found
 
 
 @pytest.mark.parametrize("content_type", ["", "image/png", "application/json"])
 def test_with_ce_headers_any_type_is_the_data_of_a_cloud_event(content_type: str) -> None:
-    assert read_format(content_type, is_cloud_event=True) is Format.CLOUD_EVENT_BINARY
+    headers = {b"content-type": content_type, b"ce-specversion": "1.0"}
+    assert read_format(headers) is Format.CLOUD_EVENT_BINARY
+
+
+@pytest.mark.parametrize("name", [b"ce-id", b"ce-source", b"ce-type"])
+def test_half_a_cloud_event_is_400_and_not_an_event_without_its_identity(name: bytes) -> None:
+    # CloudEvents 1.0.2, Required Attributes: each of the four MUST be present.
+    with pytest.raises(Problem) as caught:
+        read_format({b"content-type": "application/json", name: "x"})
+    assert (caught.value.status, caught.value.code) == (400, "bad_header")
+    assert "ce-specversion" in caught.value.detail
+    # Whoever sends it structured may repeat some in headers (HTTP binding 1.0.2, 3.2.3).
+    structured = {b"content-type": "application/cloudevents+json", name: "x"}
+    assert read_format(structured) is Format.CLOUD_EVENT
 
 
 @pytest.mark.parametrize(

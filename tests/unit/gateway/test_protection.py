@@ -68,57 +68,66 @@ def test_workers_share_a_quota_and_a_new_one_counts_at_once() -> None:
 
 def test_a_repeated_key_gets_the_first_answer() -> None:
     replays = Replays(10_000)
-    assert replays.begin("a", b"body", now_s=0) is None
+    assert replays.begin("a", [b"body"], now_s=0) is None
     replays.end("a", DONE)
-    assert replays.begin("a", b"body", now_s=1) is DONE
+    assert replays.begin("a", [b"body"], now_s=1) is DONE
 
 
 def test_a_key_under_way_is_409_and_with_another_body_422() -> None:
     replays = Replays(10_000)
-    replays.begin("a", b"body", now_s=0)
+    replays.begin("a", [b"body"], now_s=0)
     with pytest.raises(Problem) as caught:
-        replays.begin("a", b"body", now_s=0)
+        replays.begin("a", [b"body"], now_s=0)
     assert caught.value.status == 409
     with pytest.raises(Problem) as caught:
-        replays.begin("a", b"other", now_s=0)
+        replays.begin("a", [b"other"], now_s=0)
     assert caught.value.status == 422
-    assert replays.begin("b", b"body", now_s=0) is None
+    assert replays.begin("b", [b"body"], now_s=0) is None
 
 
 @pytest.mark.parametrize("ended", [None, Answer(503, b""), Answer(504, b""), Answer(500, b"")])
 def test_what_is_not_final_opens_the_key_for_the_same_body(ended: Answer | None) -> None:
     replays = Replays(10_000)
-    replays.begin("a", b"body", now_s=0)
+    replays.begin("a", [b"body"], now_s=0)
     replays.end("a", ended)
     with pytest.raises(Problem) as caught:
-        replays.begin("a", b"other", now_s=0)
+        replays.begin("a", [b"other"], now_s=0)
     assert caught.value.status == 422
-    assert replays.begin("a", b"body", now_s=0) is None
+    assert replays.begin("a", [b"body"], now_s=0) is None
+
+
+def test_content_is_compared_part_by_part() -> None:
+    replays = Replays(10_000)
+    replays.begin("a", [b"key", b"body"], now_s=0)
+    replays.end("a", DONE)
+    with pytest.raises(Problem):
+        replays.begin("a", [b"keyb", b"ody"], now_s=1)
+    assert replays.begin("a", [b"key", b"body"], now_s=1) is DONE
 
 
 def test_a_refused_request_gives_the_key_back() -> None:
     replays = Replays(10_000)
-    replays.begin("a", b"[", now_s=0)
+    replays.begin("a", [b"["], now_s=0)
     replays.end("a", Answer(400, b""))
-    assert replays.begin("a", b"[]", now_s=0) is None
+    assert replays.begin("a", [b"[]"], now_s=0) is None
 
 
 def test_answers_are_forgotten_after_a_day() -> None:
     replays = Replays(10_000)
-    replays.begin("a", b"1", now_s=0)
+    replays.begin("a", [b"1"], now_s=0)
     replays.end("a", DONE)
-    assert replays.begin("a", b"1", now_s=86_399) is DONE
-    assert replays.begin("a", b"1", now_s=86_401) is None
+    assert replays.begin("a", [b"1"], now_s=86_399) is DONE
+    assert replays.begin("a", [b"1"], now_s=86_401) is None
 
 
 def test_what_is_remembered_is_bounded_and_the_oldest_goes_first() -> None:
     replays = Replays(100_000)
     for n in range(1_000):
-        replays.begin(str(n), b"", now_s=n)
+        replays.begin(str(n), [b""], now_s=n)
         replays.end(str(n), Answer(200, b"x" * 400))
     assert replays._byte_count <= 101_000
     assert len(replays._entries) < 102
-    assert replays.begin("999", b"", now_s=1_000) is not None
+    assert replays.begin("999", [b""], now_s=1_000) is not None
 
 
 def test_ids_of_a_repetition_are_the_same_everywhere() -> None:
@@ -134,7 +143,7 @@ OPTIONS: list[tuple[dict[bytes, str], bytes, RequestOptions]] = [
     ({b"prefer": "respond-async, wait=10; x=y"}, b"", RequestOptions(is_async=True)),
     ({}, b"dry_run=true", RequestOptions(is_dry_run=True)),
     ({}, b"dry_run", RequestOptions(is_dry_run=True)),
-    ({}, b"results=all&other=1", RequestOptions(lists_all=True)),
+    ({}, b"results=all&dry_run=false", RequestOptions(lists_all=True)),
     ({b"idempotency-key": '"quoted"'}, b"", RequestOptions(idempotency_key="quoted")),
     ({b"idempotency-key": "bare"}, b"", RequestOptions(idempotency_key="bare")),
     ({b"x-partition-key": "\xe9"}, b"", RequestOptions(ordering_key=b"\xe9")),
@@ -154,6 +163,8 @@ def test_wishes_are_read(headers: dict[bytes, str], query: bytes, options: Reque
         ({b"idempotency-key": "a\x07b"}, b""),
         ({b"x-partition-key": "x" * 1_025}, b""),
         ({}, b"dry_run=maybe"),
+        ({}, b"dryrun=true"),
+        ({}, b"results=all&other"),
         ({}, b"results=all&results=all"),
         ({}, b"&".join([b"a=b"] * 21)),
     ],

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from observe.console.hosts import is_ours, may_post
 from observe.console.lag_history import STEP_MS, STEPS, LagHistory
 from observe.console.page_context import PageContext
 from observe.console.pages.destination_pages import destination_page
@@ -26,6 +25,7 @@ from shared.flow.flow_record import FlowRecord
 from shared.proof.overview import MinuteState, Node, NodeLag, Overview, StreamVerdict
 from shared.proof.trail import Kept
 from shared.retry.schedule import RetrySchedule
+from shared.runtime.hosts import is_ours, may_post
 from tests.support.console_fixtures import (
     destination_view,
     found_event,
@@ -198,7 +198,8 @@ def test_cookies_are_sealed_run_out_and_carry_their_own_token() -> None:
     [
         ("127.0.0.1:8088", True), ("localhost", True), ("LOCALHOST:1", True), ("[::1]:8088", True),
         ("hifi.example:443", True), ("evil.example", False), ("127.0.0.1.evil.example", False),
-        ("[::2]:1", False), ("", False), ("hifi.example.evil", False),
+        ("", False), ("hifi.example.evil", False), ("evil.localhost.example", False),
+        ("10.0.0.7:8088", True), ("[fd00::2]:1", True), ("gateway", True), ("a.localhost", True),
     ],
 )  # fmt: skip
 def test_only_our_own_names_are_answered(host: str, is_right: bool) -> None:  # noqa: FBT001

@@ -47,14 +47,15 @@ def test_a_2xx_is_delivered() -> None:
 
 
 def test_a_4xx_is_dead_and_its_attempt_is_counted() -> None:
-    decision = after(Responded(404, excerpt="no such path"))
+    decision = after(Responded(404, excerpt="no such path" + "!" * 1_000))
     assert decision == DeadLetter(
         "status_404",
         replace(
             a_history(attempt_count=1),
             cause="status_404",
             last_status=404,
-            last_detail="no such path",
+            # Each waiting event carries it: the first words are enough.
+            last_detail="no such path" + "!" * 244,
             last_attempt_at_ms=a_situation().now_ms,
         ),
     )

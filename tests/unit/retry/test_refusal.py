@@ -47,7 +47,7 @@ REFUSALS = [
     (Failure.BREAKER_OPEN, 164, DAY_S, "30s", 0),
     (Failure.BREAKER_OPEN, 166, DAY_S, "5m", 0),
     (Failure.HELD, 900, DAY_S, "5m", 0),
-    (Failure.HELD, 1_200, DAY_S, "30m", 0),
+    (Failure.HELD, 1_200, DAY_S, "5m", 0),
     (Failure.OVER_RATE, 40, DAY_S, "30s", 40),
     (Failure.OVER_RATE, 50_000, 2 * DAY_S, "8h", 50_000),
     # Near the deadline: a shorter tier, and one last try.

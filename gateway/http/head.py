@@ -1,0 +1,57 @@
+"""Reads the headers of a request; refuses a head that could be read in two ways."""
+
+import re
+from collections.abc import Sequence
+
+from starlette.types import Scope
+
+from gateway.problems import Problem
+
+# Of others a list may be sent in several lines (RFC 9110, 5.3); of these each reader would take
+# another one for the right one.
+_ONCE = frozenset(
+    {
+        *(b"authorization", b"content-encoding", b"content-type", b"hifi-signature", b"host"),
+        *(b"idempotency-key", b"origin", b"x-partition-key", b"x-request-id"),
+    }
+)
+_CLOUD_EVENT = b"ce-"
+# A name or an address, and a port (RFC 9110, 7.2).
+_HOST = re.compile(r"([\w.~!$&'()*+,;=%-]*|\[[\da-fA-F:.]+\])(:\d*)?", re.ASCII)
+_CLOSE = ((b"connection", b"close"),)
+
+
+def read_headers(scope: Scope) -> dict[bytes, str]:
+    """The headers by name; Problem when the head is not to be believed."""
+    given: Sequence[tuple[bytes, bytes]] = scope["headers"]
+    headers = {name: value.decode("latin-1") for name, value in given}
+    if len(headers) != len(given):
+        headers = _joined(given)
+    host = headers.get(b"host")
+    if host is None and scope["http_version"] == "1.1":
+        raise Problem("bad_header", "A request has a Host header (RFC 9112, 3.2).", headers=_CLOSE)
+    if host and not _HOST.fullmatch(host):
+        raise Problem("bad_header", f"Host is {host[:100]!r}: this is no host.", headers=_CLOSE)
+    coding = headers.get(b"transfer-encoding", "chunked")
+    if coding.lower() != "chunked":
+        detail = f"Transfer-Encoding is {coding[:100]!r}; send `chunked` alone (RFC 9112, 6.1)."
+        raise Problem("unknown_transfer_coding", detail, headers=_CLOSE)
+    raw_path: bytes = scope["raw_path"]
+    if b"%" in raw_path and b"%2f" in raw_path.lower():
+        # Read as a slash it would lead to another path than the one that was asked for.
+        raise Problem("not_found", f"{raw_path[:200].decode('ascii')!r} is not a path of this API.")
+    return headers
+
+
+def _joined(given: Sequence[tuple[bytes, bytes]]) -> dict[bytes, str]:
+    headers: dict[bytes, str] = {}
+    for name, raw in given:
+        value = raw.decode("latin-1")
+        if name not in headers:
+            headers[name] = value
+        elif name in _ONCE or name.startswith(_CLOUD_EVENT):
+            detail = f"{name.decode('latin-1')!r} stands in the head twice; send it once."
+            raise Problem("bad_header", detail)
+        else:
+            headers[name] = f"{headers[name]}, {value}"
+    return headers

@@ -1,0 +1,28 @@
+"""Lets a destination begin anew, once a person has said that it is to be tried now."""
+
+from shared.flow.breaker import Breaker, BreakerState
+from shared.flow.concurrency import recovered
+from shared.flow.flow import Flow, SendLimits
+from shared.flow.rate_gate import reopened
+
+
+def resumed(flow: Flow, limits: SendLimits) -> Flow:
+    """The flow after a person's last word, which is heard once, whatever clocks say.
+
+    What was shut is tried by one small request at once: a destination that is still down costs no
+    more than that, and its next wait is the shortest.
+    """
+    if limits.to.resumed_at_ms <= flow.resumed_at_ms:
+        return flow
+    was_shut = flow.breaker.state is not BreakerState.CLOSED
+    return Flow(
+        concurrency=recovered(flow.concurrency),
+        gate=reopened(flow.gate),
+        breaker=Breaker(BreakerState.HALF_OPEN) if was_shut else Breaker(),
+        resumed_at_ms=limits.to.resumed_at_ms,
+        last_ok_at_ms=flow.last_ok_at_ms,
+        last_refusal=flow.last_refusal,
+        attempts=flow.attempts,
+        parks=flow.parks,
+        tasks=flow.tasks,
+    )

@@ -1,0 +1,33 @@
+"""Checks Host and Origin headers: no page from elsewhere acts through a service of ours.
+
+A page of a stranger can make a name of theirs point to 127.0.0.1, and then use what asks nobody for
+a key (DNS rebinding). It cannot make the browser send another Host header.
+"""
+
+import re
+from collections.abc import Collection
+from urllib.parse import urlsplit
+
+# No stranger has a page at one of these: addresses, names of one word, and what is below localhost.
+_NOBODYS = re.compile(r"[\d.]+|\[[\da-f:.]+\]|[a-z\d_-]+|[a-z\d._-]+\.localhost")
+# What proxies add.
+FORWARDED = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip"})
+
+
+def is_ours(host: str, allowed: Collection[str]) -> bool:
+    """Whether a Host header can only mean us; any port is fine, as it may be forwarded."""
+    name = _name_of(host.lower())
+    return name in allowed or _NOBODYS.fullmatch(name) is not None
+
+
+def may_post(*, host: str, origin: str | None, fetch_site: str | None) -> bool:
+    """Whether a POST comes from our own page, as far as the browser says."""
+    if fetch_site is not None and fetch_site not in {"same-origin", "none"}:
+        return False
+    return origin is None or urlsplit(origin).netloc.lower() == host.lower()
+
+
+def _name_of(host: str) -> str:
+    if host.startswith("["):
+        return host.partition("]")[0] + "]"
+    return host.partition(":")[0]
