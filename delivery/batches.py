@@ -12,7 +12,9 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import TypeAlias, assert_never
+from typing import Annotated, Literal, TypeAlias, assert_never
+
+import msgspec
 
 from delivery.arrow_events import EventColumns
 from shared.config.destination import BodyFormat, Destination
@@ -29,6 +31,20 @@ CONTENT_TYPES: dict[BodyFormat, str] = {
 }
 # 96 bits: no two batches of one destination meet in practice (2^48 batches for an even chance).
 _BATCH_ID_BYTES = 12
+
+_Text = Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class _CloudEvent(msgspec.Struct):
+    specversion: Literal["1.0"]
+    id: _Text
+    source: _Text
+    type: _Text
+
+
+_CLOUD_EVENT = msgspec.json.Decoder(_CloudEvent)
+# What each one has, whichever members a destination asks for.
+_ATTRIBUTES = ("/specversion", "/id", "/source", "/type")
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +212,9 @@ def join_body(
 def _element(envelope: Envelope, body_format: BodyFormat, fields: Sequence[str] = ()) -> bytes:
     # A record without a value (written past the gateway) is null; nothing would break the array.
     value = envelope.value or b"null"
+    if body_format == "cloudevents" and _is_cloud_event(value):
+        # As it is: its own source belongs to its name, as ids are unique for a source only.
+        return keep(value, (*fields, *_ATTRIBUTES)) if fields else value
     if fields:
         value = keep(value, fields)
     if body_format == "cloudevents":
@@ -204,6 +223,16 @@ def _element(envelope: Envelope, body_format: BodyFormat, fields: Sequence[str] 
         # JSON has line breaks between its tokens only, where a blank does as well.
         return value.replace(b"\n", b" ").replace(b"\r", b" ")
     return value
+
+
+def _is_cloud_event(value: bytes) -> bool:
+    if b'"specversion"' not in value:
+        return False
+    try:
+        _CLOUD_EVENT.decode(value)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True
 
 
 def _cloud_event(envelope: Envelope, value: bytes) -> bytes:

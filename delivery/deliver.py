@@ -11,7 +11,7 @@ import math
 import os
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -63,6 +63,8 @@ class Plan:
     allows_private: bool = False
     # Which replay this is part of; empty for a live lane.
     replay_id: str = ""
+    # Destinations of which it is known that they were removed.
+    removed: Collection[str] = ()
     # What the state topic knows of them, for a machine that has no such folder yet.
     flows: Mapping[str, FlowRecord] = field(default_factory=dict)
 
@@ -165,6 +167,7 @@ class _Task:
                     rows,
                     plan.destinations,
                     plan.schedule,
+                    removed=plan.removed,
                     is_again=self._is_again,
                     now_ms=at_ms,
                 )

@@ -4,7 +4,7 @@ Rows come as Spark's Arrow batches, or in real time as a few records at a time.
 """
 
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -30,6 +30,7 @@ from shared.retry.decision import (
     Hop,
     Send,
     admit,
+    admit_unknown,
 )
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.spark.arrow_rows import records_of
@@ -91,6 +92,7 @@ def open_retries(
     destinations: Mapping[str, Destination],
     schedule: RetrySchedule,
     *,
+    removed: Collection[str],
     is_again: bool,
     now_ms: int,
 ) -> Opened:
@@ -107,7 +109,10 @@ def open_retries(
             # What a dead try let wait anew, its repeat does too: that copy must say so.
             history = replace(history, is_ambiguous=True)
         if name not in destinations:
-            opened.keep(name, Tried(envelope, history), DeadLetter(DESTINATION_GONE, history))
+            gone: Hop | DeadLetter = DeadLetter(DESTINATION_GONE, history)
+            if name not in removed:
+                gone = admit_unknown(history, schedule, now_ms=now_ms)
+            opened.keep(name, Tried(envelope, history), gone)
             continue
         match admit(history, schedule, now_ms=now_ms):
             case Send(history=current):

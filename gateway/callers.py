@@ -7,7 +7,7 @@ config topic, so one that is written or removed there counts on the next request
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from gateway.jwt import TokenReader
 from gateway.problems import Problem, bad_credential
@@ -21,10 +21,11 @@ from shared.config.access import (
     read_text,
     secret_from,
 )
-from shared.config.configuration import Configuration, Stream
+from shared.config.configuration import Configuration, RemovedStream, Stream
 from shared.event.topics import is_name
 from shared.runtime.hosts import FORWARDED, is_ours, may_post
 
+AnyStream = TypeVar("AnyStream", bound=Stream | RemovedStream)
 _CHALLENGE = ((b"www-authenticate", b'Bearer realm="hifi"'),)
 
 
@@ -67,7 +68,16 @@ class Caller:
 
     def stream(self, name: str, configuration: Configuration) -> Stream:
         """The stream of that name; what is another tenant's is not there for the caller."""
-        stream = configuration.streams.get(name)
+        return self._own(name, configuration.streams.get(name))
+
+    def past_stream(self, name: str, configuration: Configuration) -> Stream | RemovedStream:
+        """The same, or one that was removed: what became of its events is still its owner's."""
+        known: Stream | RemovedStream | None = configuration.streams.get(name)
+        if known is None:
+            known = configuration.removed_streams.get(name)
+        return self._own(name, known)
+
+    def _own(self, name: str, stream: AnyStream | None) -> AnyStream:
         if stream is None or stream.tenant != self.tenant:
             raise Problem(
                 "unknown_stream",
@@ -98,7 +108,7 @@ class Caller:
             detail = f"A key that ends makes keys that end no later: expires_at_ms {ends_ms}."
             raise Problem("scope_missing", detail, pointer="/expires_at_ms")
 
-    def sees(self, stream: Stream) -> bool:
+    def sees(self, stream: Stream | RemovedStream) -> bool:
         """Whether a stream is one of the caller's."""
         is_open = not self.streams or stream.name in self.streams
         return stream.tenant == self.tenant and is_open

@@ -4,7 +4,8 @@ Who, where, what format, how much: all from the headers, before a byte of the bo
 the body, then every event; only when all of them are judged is the first one sent to Kafka.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from time import monotonic, time_ns
 from typing import Any
@@ -110,12 +111,14 @@ class Ingest:
 
     async def take(self, arrival: Arrival) -> Answer:
         """POST .../events. Raises Problem for what is refused as a whole."""
-        now_ms = time_ns() // 1_000_000
-        headers = arrival.headers
+        now_ms, headers = time_ns() // 1_000_000, arrival.headers
         caller = self._callers.of_request(headers, state=arrival.state, now_ms=now_ms)
-        caller.check("write", origin=headers.get(b"origin"))
-        body_format = admission.read_format(headers)
-        options = read_options(headers, arrival.query_string)
+        return await self._metered(caller, self._take(arrival, caller, now_ms))
+
+    async def _take(self, arrival: Arrival, caller: Caller, now_ms: int) -> Answer:
+        caller.check("write", origin=arrival.headers.get(b"origin"))
+        body_format = admission.read_format(arrival.headers)
+        options = read_options(arrival.headers, arrival.query_string)
         stream = caller.stream(arrival.stream, self._config.configuration)
         ingestion = _Ingestion(arrival, caller, stream, body_format, options, now_ms)
         given = await self._serve(ingestion, self._body_limits)
@@ -130,6 +133,9 @@ class Ingest:
                 raise Problem("scope_missing", "A beacon takes only keys made for browsers.")
         else:
             caller = self._callers.of_request(arrival.headers, state={}, now_ms=now_ms)
+        return await self._metered(caller, self._take_beacon(arrival, caller, now_ms))
+
+    async def _take_beacon(self, arrival: Arrival, caller: Caller, now_ms: int) -> Answer:
         caller.check("write", origin=arrival.headers.get(b"origin"))
         media_type = arrival.headers.get(b"content-type", "").split(";")[0].strip(" \t").lower()
         if media_type not in {"text/plain", "application/json"}:
@@ -137,6 +143,20 @@ class Ingest:
         stream = caller.stream(arrival.stream, self._config.configuration)
         ingestion = _Ingestion(arrival, caller, stream, Format.JSON, RequestOptions(), now_ms)
         return (await self._serve(ingestion, self._beacon_limits)).minimal()
+
+    async def _metered(self, caller: Caller, serving: Awaitable[Answer]) -> Answer:
+        """What becomes of a request, with what is left of its tenant's quota then."""
+        try:
+            given = await serving
+        except Problem as problem:
+            problem.headers += self._limit_headers(caller)
+            raise
+        limits = self._limit_headers(caller)
+        return replace(given, headers=given.headers + limits) if limits else given
+
+    def _limit_headers(self, caller: Caller) -> tuple[tuple[bytes, bytes], ...]:
+        tenant = self._config.configuration.tenants.get(caller.tenant)
+        return self._quotas.headers(tenant, now_s=monotonic())
 
     async def _serve(self, ingestion: "_Ingestion", limits: BodyLimits) -> Answer:
         arrival, caller, options = ingestion.arrival, ingestion.caller, ingestion.options
@@ -170,10 +190,9 @@ class Ingest:
                 given = await self._once(ingestion, raw)
         finally:
             body.release()
-        now_s = monotonic()
-        self._quotas.use(tenant, events=ingestion.event_count, byte_count=len(raw), now_s=now_s)
-        limit_headers = self._quotas.headers(tenant, now_s=now_s)
-        return Answer(given.status, given.body, given.headers + limit_headers + options.applied)
+            events, byte_count = ingestion.event_count, body.byte_count
+            self._quotas.use(tenant, events=events, byte_count=byte_count, now_s=monotonic())
+        return Answer(given.status, given.body, given.headers + options.applied)
 
     async def _once(self, ingestion: "_Ingestion", raw: bytes) -> Answer:
         """Serve a request with an Idempotency-Key, or repeat the answer it had."""
@@ -197,9 +216,9 @@ class Ingest:
     async def _judge_and_store(self, ingestion: "_Ingestion", raw: bytes, base: str) -> Answer:
         options = ingestion.options
         parsed = self._judge(ingestion, raw, base)
+        ingestion.event_count = len(parsed.events) + len(parsed.rejections)
         if ingestion.stream.json_schema and parsed.events:
             await self._keep_fitting(parsed, ingestion)
-        ingestion.event_count = len(parsed.events)
         if options.is_strict and parsed.rejections:
             self._count(
                 ingestion, {"rejected": len(parsed.rejections), "aborted": len(parsed.events)}

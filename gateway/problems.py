@@ -54,6 +54,7 @@ CATALOGUE: Mapping[str, Kind] = {
     "stream_in_use": Kind(409, "The stream is still in use"),
     "secret_changed": Kind(409, "The secret is not the one that was shown"),
     "redrive_overtaken": Kind(409, "Another re-drive of the stream has begun"),
+    "bound_reached": Kind(409, "The tenant has as much of this as it may"),
     "key_in_use": Kind(409, "The key is there already"),
     "changed_meanwhile": Kind(412, "The object is not what the condition says"),
     "body_too_large": Kind(413, "The body is too large"),

@@ -52,17 +52,14 @@ class Quotas:
                     f"quota_{name}",
                     f"The tenant's quota of {bucket.rate * self.worker_count:g} {name} per second"
                     f" is used up; send again in {wait_s} s.",
-                    headers=(
-                        (b"retry-after", b"%d" % wait_s),
-                        *self.headers(tenant, now_s=now_s),
-                    ),
+                    headers=((b"retry-after", b"%d" % wait_s),),
                     members={"violated-policies": [f"tenant-{name}"]},
                 )
         if "requests" in buckets:
             buckets["requests"].level -= 1
 
     def use(self, tenant: Tenant | None, *, events: int, byte_count: int, now_s: float) -> None:
-        """Charge what a request held."""
+        """Charge what was read of a request, whatever became of it."""
         buckets = self._buckets(tenant, now_s)
         for name, amount in (("events", events), ("bytes", byte_count)):
             if name in buckets:

@@ -105,6 +105,13 @@ class Settings(ServiceSettings, ListenerSettings, SecretSettings, CopiesSettings
     in_flight_bytes_max: Count = 32_000_000
     # With keys, one tenant alone leaves a quarter for the others.
     tenant_in_flight_share: Annotated[float, Field(gt=0, le=1)] = 0.75
+    # What one tenant may set up of what all share, if nothing else is set for it. Kafka is well
+    # with some 4,000 partitions a broker: with three copies on three brokers one tenant takes half
+    # of that. Every process holds all destinations and keys, of a kilobyte or so each.
+    tenant_streams_max: Count = 200
+    tenant_partitions_max: Count = 2_000
+    tenant_destinations_max: Count = 1_000
+    tenant_keys_max: Count = 1_000
     # Ten thousand answers of the usual size.
     idempotency_bytes_max: Count = 8_000_000
     # Big enough that a batch's fixed costs vanish; the broker's default limit is 1,048,588.

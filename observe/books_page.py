@@ -1,10 +1,12 @@
 """The books as a page of JSON on observe's metrics port, and how it is read."""
 
+from collections.abc import Iterable
+
 import msgspec
 from msgspec import Struct
 
 from shared.proof.balance import Balance
-from shared.proof.overview import Overview
+from shared.proof.overview import Overview, RemovedView
 
 BOOKS_PATH = "/books"
 
@@ -15,6 +17,8 @@ class BooksRow(Struct, frozen=True):
     stream: str
     destination: str | None
     balance: Balance
+    # 0: it is there.
+    removed_at_ms: int = 0
 
 
 class BooksPage(Struct, frozen=True):
@@ -41,10 +45,17 @@ def books_page(overview: Overview, *, kafka: str) -> BooksPage:
     for stream in overview.streams:
         rows += [BooksRow(stream.name, to.name, to.balance) for to in stream.destinations]
         if not stream.destinations:
-            rows.append(unwanted(stream.name, stream.acked))
+            rows.append(unwanted(stream.name, stream.acked, overview.removed))
+    rows += map(removed_row, overview.removed)
     return BooksPage(kafka, overview.at_ms, overview.problem, rows)
 
 
-def unwanted(stream: str, acked: int) -> BooksRow:
-    """The books of a stream without a destination: everything is still to come."""
-    return BooksRow(stream, None, Balance(acked=acked, pending=acked))
+def unwanted(stream: str, acked: int, removed: Iterable[RemovedView]) -> BooksRow:
+    """The books of a stream without a destination: what none had come to is still to come."""
+    had = max((gone.balance.acked for gone in removed if gone.stream == stream), default=0)
+    rest = max(0, acked - had)
+    return BooksRow(stream, None, Balance(acked=rest, pending=rest))
+
+
+def removed_row(gone: RemovedView) -> BooksRow:
+    return BooksRow(gone.stream, gone.name, gone.balance, gone.removed_at_ms)

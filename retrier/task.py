@@ -40,7 +40,8 @@ def deliver_due(
     age_s_max = min(plan.schedule.tiers[0].delay_s, _CONFIG_AGE_S_MAX)
     known = _config_follower(bootstrap_servers).as_of(age_s_max=age_s_max)
     clock = broker(bootstrap_servers).clock()
-    plan = replace(plan, destinations=known.destinations, clock=clock)
+    removed = known.removed_destinations.keys()
+    plan = replace(plan, destinations=known.destinations, removed=removed, clock=clock)
     is_again = is_another_try() or (replayed is not None and micro_batch() == replayed)
     yield from deliver(batches, plan, is_again=is_again)
 

@@ -72,6 +72,10 @@ GATEWAY_SPOOLED_AGE_SECONDS = Metric(
     "hifi_gateway_spooled_age_seconds",
     "How long ago the oldest spool file was begun; 0 when nothing is spooled.",
 )
+GATEWAY_SPOOL_SET_ASIDE_EVENTS = Metric(
+    "hifi_gateway_spool_set_aside_events_total",
+    "Events answered 202 whose topic was deleted: they are in a .spool.refused file of the spool.",
+)
 GATEWAY_UP = Metric(
     "hifi_gateway_up",
     "1 while /readyz says so: Kafka stores records and the gateway is not stopping.",
@@ -80,9 +84,9 @@ GATEWAY_CONFIG_AGE_SECONDS = Metric(
     "hifi_gateway_config_age_seconds",
     "Since Kafka last said that the gateway's configuration is the newest.",
 )
-GATEWAY_SHORT_OF_COPIES_STREAMS = Metric(
-    "hifi_gateway_short_of_copies_streams",
-    "Streams that Kafka keeps in fewer copies than HIFI_KAFKA_REPLICAS and _IN_SYNC_MIN say.",
+GATEWAY_SHORT_OF_COPIES_TOPICS = Metric(
+    "hifi_gateway_short_of_copies_topics",
+    "Topics of streams in fewer copies than HIFI_KAFKA_REPLICAS and HIFI_KAFKA_IN_SYNC_MIN say.",
 )
 DELIVERY_LANE_UP = _of_destination(
     "hifi_delivery_lane_up",

@@ -234,7 +234,7 @@ HOUSE: tuple[Alert, ...] = (
     Alert(
         "HifiShortOfCopies",
         "page",
-        f"max({m.GATEWAY_SHORT_OF_COPIES_STREAMS.name}) > 0",
+        f"max({m.GATEWAY_SHORT_OF_COPIES_TOPICS.name}) > 0",
         "{{ $value }} streams are kept in too few copies",
         "An event that was answered with 2xx may be on one disk only, and lost with it.",
         for_="5m",

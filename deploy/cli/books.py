@@ -1,7 +1,7 @@
 """Gets the books for `hifi status` and `hifi up`: from observe, or counted anew from Kafka."""
 
 from deploy.local.services import answer_of
-from observe.books_page import BOOKS_PATH, BooksPage, BooksRow, unwanted
+from observe.books_page import BOOKS_PATH, BooksPage, BooksRow, removed_row, unwanted
 from observe.lag.live_books import open_books
 from shared.config.configuration import Configuration
 from shared.runtime.clock import now_ms
@@ -40,10 +40,16 @@ async def counted_books(kafka: str, configuration: Configuration) -> BooksPage:
     streams = sorted(configuration.streams)
     rows = []
     async with open_books(kafka) as books:
-        await books.refresh(streams, list(configuration.destinations))
+        gone = configuration.removed_now
+        await books.refresh(
+            sorted(configuration.past_streams),
+            [*configuration.destinations, *(each.id for each in gone)],
+        )
+        removed = [books.left_of(each) for each in gone]
         for stream in streams:
             ours = sorted(configuration.destinations_of(stream), key=lambda ours: ours.name)
             rows += [BooksRow(stream, to.name, books.balance(to.id)) for to in ours]
             if not ours:
-                rows.append(unwanted(stream, books.acked_count(stream)))
+                rows.append(unwanted(stream, books.acked_count(stream), removed))
+        rows += map(removed_row, removed)
     return BooksPage(kafka, now_ms(), "", rows)

@@ -29,8 +29,8 @@ from shared.runtime.setup_error import OperatorError, SetupError
 
 log = structlog.get_logger()
 
-# A worker that is killed is started again after this; one that meets a fault of ours waits twice as
-# long each time, as it must not spin.
+# A worker that is killed is started again after this; one that ends by itself waits twice as long
+# each time, as it must not spin.
 _RESTART_S, _RESTART_S_MAX = 0.1, 10.0
 # How a worker ends that says why itself, and how one that met a fault of ours.
 _COULD_NOT, _FAULT = 1, 70
@@ -68,6 +68,7 @@ class _GatewayWorker:
     pid: int | None = None
     due_at_s: float = 0.0
     wait_s: float = _RESTART_S
+    start_count: int = 0
 
     def start(self) -> None:
         supervisor = os.getpid()
@@ -75,9 +76,10 @@ class _GatewayWorker:
         if pid == 0:
             _be_worker(self.settings, supervisor)
         self.pid = pid
+        self.start_count += 1
 
     def look_after(self) -> None:
-        """Start it again if it has died; SetupError when it never came up."""
+        """Start it again if it has died; SetupError when it could not start at all."""
         if self.pid is None:
             if time.monotonic() >= self.due_at_s:
                 self.start()
@@ -85,11 +87,12 @@ class _GatewayWorker:
         status = self.ended()
         if status is None:
             return
-        if status == _COULD_NOT:
-            # It has said why: a port, a setting, no Kafka. Another would say the same.
+        if status == _COULD_NOT and self.start_count == 1:
+            # It has said why: a port, a setting, no Kafka. Another would say the same. Later on it
+            # is something that passes, and the others serve meanwhile.
             raise SetupError(f"gateway worker {self.nth} could not go on: its reason stands above.")
         talk.print(f"gateway worker {self.nth} ended ({status}) and is started again")
-        self.wait_s = min(2 * self.wait_s, _RESTART_S_MAX) if status == _FAULT else _RESTART_S
+        self.wait_s = min(2 * self.wait_s, _RESTART_S_MAX) if status > 0 else _RESTART_S
         self.due_at_s = time.monotonic() + self.wait_s
 
     def ended(self) -> int | None:

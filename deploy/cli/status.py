@@ -90,6 +90,7 @@ def _as_json(services: dict[str, bool], page: BooksPage | None, note: str) -> An
             {
                 "stream": row.stream,
                 "destination": row.destination,
+                "removed_at_ms": row.removed_at_ms,
                 **asdict(row.balance),
                 "verdict": verdict(row.balance, destination=row.destination)[0],
             }
@@ -123,7 +124,7 @@ def _cells(row: BooksRow) -> list[Cell]:
     words, style = verdict(row.balance, destination=row.destination)
     return [
         row.stream,
-        row.destination or "-",
+        f"{row.destination or '-'}{' (removed)' if row.removed_at_ms else ''}",
         Text(words, style),
         *(f"{getattr(row.balance, name):,}" for name in COUNTS),
     ]

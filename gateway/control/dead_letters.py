@@ -41,7 +41,7 @@ from shared.retry.dead_letter import (
 log = structlog.get_logger()
 router = APIRouter()
 
-# A page of a list; with their payloads a thousand events of a few KB are some MB.
+# A page of a list; its payloads have a bound of their own, in bytes.
 _COUNT_DEFAULT, COUNT_MAX = 100, 1_000
 # So slow that a destination that has just come back is not overrun.
 _RATE_DEFAULT, _RATE_MAX = 100.0, 10_000.0
@@ -131,7 +131,7 @@ class RedriveResult(BaseModel):
 @router.get(
     "/v1/streams/{stream}/dead-letters",
     response_model=LetterPage,
-    openapi_extra=also("bad_query", "kafka_unavailable"),
+    openapi_extra=also("bad_query", "overloaded", "kafka_unavailable"),
 )
 async def list_dead_letters(
     request: Request,
@@ -140,15 +140,17 @@ async def list_dead_letters(
     plane: Plane,
     query: Annotated[LetterQuery, Query()],
 ) -> Response:
-    """List what was given up."""
-    caller.stream(stream, plane.configuration)
+    """List what was given up, also of a stream that was removed."""
+    caller.past_stream(stream, plane.configuration)
     return await _page(request, caller, plane, query, query.wanted(stream))
 
 
 @router.get(
     "/v1/dead-letters",
     response_model=LetterPage,
-    openapi_extra=also("bad_query", "unknown_stream", "stream_forbidden", "kafka_unavailable"),
+    openapi_extra=also(
+        "bad_query", "unknown_stream", "stream_forbidden", "overloaded", "kafka_unavailable"
+    ),
 )
 async def list_all_dead_letters(
     request: Request, caller: Reader, plane: Plane, query: Annotated[AnyLetterQuery, Query()]
@@ -163,22 +165,30 @@ async def list_all_dead_letters(
 @router.get(
     "/v1/dead-letters:newest",
     response_model=NewestLetters,
-    openapi_extra=also("bad_query", "unknown_stream", "stream_forbidden", "kafka_unavailable"),
+    openapi_extra=also(
+        "bad_query", "unknown_stream", "stream_forbidden", "overloaded", "kafka_unavailable"
+    ),
 )
 async def show_newest_dead_letters(
     caller: Reader, plane: Plane, query: Annotated[NewestQuery, Query()]
 ) -> Response:
     """The newest first, with how many match in all: what to look at before a re-drive."""
-    wanted = query.wanted(sees=_sees(caller, plane, query.stream, orphans=False))
-    async with plane.letters_turn:
-        surveyed = await plane.dead_letters.survey(wanted, newest_max=query.limit)
+    sees = _sees(caller, plane, query.stream, orphans=False)
+    live = plane.configuration.streams
+    async with plane.letters_turns.of(caller.tenant):
+        surveyed = await plane.dead_letters.survey(query.wanted(sees=sees), newest_max=query.limit)
+        redrivable, streams = surveyed.counts.count, surveyed.streams & live.keys()
+        if streams != surveyed.streams:
+            # Of a stream that was removed nothing is sent again.
+            wanted = query.wanted(sees=lambda stream: stream in live and sees(stream))
+            redrivable = (await plane.dead_letters.survey(wanted)).counts.count if streams else 0
     counts = surveyed.counts
     return as_json(
         {
             "dead_letters": [_shown(letter, surveyed.marked) for letter in surveyed.newest],
             "matching": counts.count + counts.already + counts.malformed,
-            "redrivable": counts.count,
-            "redrivable_streams": sorted(surveyed.streams),
+            "redrivable": redrivable,
+            "redrivable_streams": sorted(streams),
             "is_complete": counts.next is None,
         }
     )
@@ -188,7 +198,7 @@ async def show_newest_dead_letters(
     "/v1/streams/{stream}/dead-letters:redrive",
     response_model=RedriveResult,
     openapi_extra={
-        **also("redrive_overtaken", "kafka_unavailable"),
+        **also("redrive_overtaken", "overloaded", "kafka_unavailable"),
         "requestBody": {"content": {"application/json": {"schema": _ORDER_SCHEMA}}},
     },
 )
@@ -200,7 +210,8 @@ async def redrive_dead_letters(
     order = RedriveOrder.model_validate(given)
     redrive_id = None if order.dry_run else order.redrive_id or uuid.uuid4().hex
     wanted, count_max = order.wanted(stream), order.limit
-    async with plane.letters_turn:
+    turns = plane.letters_turns if order.dry_run else plane.redrive_turns
+    async with turns.of(caller.tenant):
         try:
             if redrive_id is None:
                 result = (await plane.dead_letters.survey(wanted, count_max=count_max)).counts
@@ -249,9 +260,9 @@ async def _page(
     if with_payload:
         # Who may only send may see that something died, but not what others have sent.
         caller.check("read")
-    async with plane.letters_turn:
+    async with plane.letters_turns.of(caller.tenant):
         page, marked = await plane.dead_letters.page(
-            wanted, after=query.after, count_max=query.limit
+            wanted, after=query.after, count_max=query.limit, keeps_values=with_payload
         )
     if is_export:
         answer = Response(b"".join(map(export_line, page.letters)), media_type=_NDJSON)
@@ -274,13 +285,13 @@ def _sees(
     configuration = plane.configuration
 
     def sees(stream: str) -> bool:
-        configured = configuration.streams.get(stream)
-        return orphans if configured is None else caller.sees(configured)
+        known = configuration.streams.get(stream) or configuration.removed_streams.get(stream)
+        return orphans if known is None else caller.sees(known)
 
     for stream in streams:
         if not sees(stream):
             # Says whether there is none, or none for this caller.
-            caller.stream(stream, configuration)
+            caller.past_stream(stream, configuration)
     return frozenset(streams).__contains__ if streams else sees
 
 

@@ -30,6 +30,7 @@ from gateway.control.requests import (
     strictly,
 )
 from gateway.control.revision import Preconditions
+from gateway.control.streams import Removed, listed
 from gateway.problems import Problem, pointer_to
 from shared.config.addresses import HostError, host_class, may_send, read_host
 from shared.config.configuration import Configuration, RemovedDestination
@@ -52,11 +53,18 @@ router = APIRouter()
 _PATH = "/v1/streams/{stream}/destinations/{destination}"
 
 
-@router.get("/v1/streams/{stream}/destinations", response_model=dict[str, list[Destination]])
+class DestinationList(BaseModel):
+    destinations: list[Destination]
+    removed: list[Removed]
+
+
+@router.get("/v1/streams/{stream}/destinations", response_model=DestinationList)
 async def list_destinations(stream: PathName, caller: Reader, plane: Plane) -> Response:
-    caller.stream(stream, plane.configuration)
+    """A stream's destinations; of a stream that was removed, those that it had."""
+    known = caller.past_stream(stream, plane.configuration)
     items = sorted(plane.configuration.destinations_of(stream), key=lambda each: each.name)
-    return as_json({"destinations": [shown(each) for each in items]})
+    gone = listed(plane.configuration.removed_from(known))
+    return as_json({"destinations": [shown(each) for each in items], "removed": gone})
 
 
 @router.get(_PATH, response_model=Destination)
@@ -71,7 +79,7 @@ async def show_destination(
     _PATH,
     response_model=Destination,
     responses={201: {"model": Destination}},
-    openapi_extra=also("target_forbidden", "secrets_off", "secret_changed"),
+    openapi_extra=also("target_forbidden", "secrets_off", "secret_changed", "bound_reached"),
 )
 async def put_destination(
     stream: PathName,
@@ -92,6 +100,8 @@ async def put_destination(
         if before is None and destination_id(stream, destination) in removed:
             # It goes on where it was, but for what had stopped it: a person has looked at it.
             given["resumed_at_ms"] = now_ms()
+        elif before is None:
+            plane.check_bounds(caller.tenant, {"destinations": 1})
         return _read(named(given, stream=stream, name=destination), before, plane.box)
 
     # Judged beforehand as well, so that no other change waits for a slow resolver.

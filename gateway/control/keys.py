@@ -12,6 +12,7 @@ import structlog
 from fastapi import APIRouter, Response
 
 from gateway.callers import Caller
+from gateway.control.bounds import bounds_of
 from gateway.control.requests import (
     Admin,
     ControlPlane,
@@ -61,6 +62,7 @@ async def show_limits(caller: Reader, plane: Plane) -> Response:
             "content_types": ACCEPT_POST.split(", "),
             "content_encodings": list(ENCODINGS),
             "quotas": None if quotas is None else quotas.known_fields(),
+            "bounds": bounds_of(caller.tenant, plane.configuration, plane.settings),
         }
     )
 
@@ -81,7 +83,7 @@ async def show_key(key: PathName, caller: Admin, plane: Plane) -> Response:
     "/v1/keys/{key}",
     response_model=ApiKey,
     responses={201: {"model": ApiKey}},
-    openapi_extra=also("key_in_use"),
+    openapi_extra=also("key_in_use", "bound_reached"),
 )
 async def put_key(
     key: PathName, caller: Admin, given: JsonObject, plane: Plane, when: When
@@ -107,6 +109,7 @@ async def put_key(
         secrets = [{"hash": secret.hash, "signing_key": secret.signing_key}]
         item = strictly(ApiKey.of({**named(given, id=key), "secrets": secrets}), None)
         caller.check_grant(item)
+        plane.check_bounds(item.tenant, {"keys": 1})
         return item
 
     return await _store(plane, key, edit, when, check=check_new, text=text)

@@ -41,11 +41,12 @@ class KafkaReceipts:
 
 
 class SearchTurns:
-    """Few search at a time, and no tenant holds all the turns."""
+    """Few work at a time, and no tenant holds more than one of the turns."""
 
-    def __init__(self) -> None:
-        self._turn = asyncio.Semaphore(_AT_ONCE)
-        # Of the tenants who search or wait to; forgotten with the last of their requests.
+    def __init__(self, at_once: int = _AT_ONCE, *, wait_s: float = _TURN_S_MAX) -> None:
+        self._turn = asyncio.Semaphore(at_once)
+        self._wait_s = wait_s
+        # Of the tenants who work or wait to; forgotten with the last of their requests.
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     @asynccontextmanager
@@ -53,7 +54,7 @@ class SearchTurns:
         own_turn = self._turns.setdefault(tenant, asyncio.Lock())
         async with AsyncExitStack() as held:
             try:
-                async with asyncio.timeout(_TURN_S_MAX):
+                async with asyncio.timeout(self._wait_s):
                     await held.enter_async_context(own_turn)
                     await held.enter_async_context(self._turn)
             except TimeoutError as error:

@@ -23,7 +23,7 @@ from gateway.control.requests import (
 )
 from gateway.control.whereabouts import At, ByDestination, ShownWhereabouts, counts_of, whereabouts
 from gateway.problems import Problem
-from shared.config.configuration import Configuration, Stream
+from shared.config.configuration import Configuration
 from shared.event.record import Origin
 from shared.event.times import DAY_MS, MINUTE_MS, rfc3339
 from shared.event.topics import ACKED_RETENTION_MS, stream_and_name, stream_of
@@ -109,7 +109,7 @@ async def show_receipt(
     return as_json(
         {
             "request_id": request_id,
-            "stream": stream.name,
+            "stream": stream,
             "accepted_at_ms": request.accepted_at_ms,
             "count": max(request.count, len(request.ids)),
             "is_complete": request.is_complete and trail.is_whole,
@@ -146,10 +146,10 @@ async def _find(
     raise _unknown()
 
 
-def _stream(request: AckedRequest, caller: Caller, configuration: Configuration) -> Stream:
+def _stream(request: AckedRequest, caller: Caller, configuration: Configuration) -> str:
     """The stream it was sent to; what is another tenant's is not there for the caller."""
     try:
-        return caller.stream(stream_of(request.topic), configuration)
+        return caller.past_stream(stream_of(request.topic), configuration).name
     except Problem as problem:
         if problem.code == "unknown_stream":
             raise _unknown() from problem
@@ -157,9 +157,9 @@ def _stream(request: AckedRequest, caller: Caller, configuration: Configuration)
 
 
 async def _follow(
-    plane: ControlPlane, request: AckedRequest, stream: Stream
+    plane: ControlPlane, request: AckedRequest, stream: str
 ) -> tuple[Trail, ByDestination]:
-    destination_ids = {each.id for each in plane.configuration.destinations_of(stream.name)}
+    destination_ids = {each.id for each in plane.configuration.destinations_of(stream)}
     origins = [origin for origin, _ in _events(request)]
     trail = await plane.receipts.trail(
         origins, since_ms=request.accepted_at_ms, destination_ids=destination_ids

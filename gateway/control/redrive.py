@@ -7,8 +7,9 @@ can never send the same dead letter.
 
 import asyncio
 import heapq
+import math
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -35,10 +36,15 @@ from shared.runtime.setup_error import KafkaUnavailableError
 _PAGE_LETTERS_MAX = 500
 # Some 50,000 records are read in a second (measured with 300 bytes each).
 SCAN_MAX = 50_000
-# What a person waits for a page; beyond that the counts are called incomplete.
+# Events of a page together, if it has more than one: few turns of such pages, each decoded and
+# written again, are what they may take of a gateway's memory.
+PAGE_BYTES_MAX = 4_000_000
+# What a person waits for a page; it says then where to go on, and counts are called incomplete.
 _SURVEY_S_MAX = 8.0
 # A re-drive answers before the 30 s after which clients commonly give up.
 REDRIVE_S_MAX = 20.0
+# Of marks: 4 KiB, so that few of them lie far from others.
+_PIECE_BITS = 32_768
 _AGE = attrgetter("dead_at_ms", "place")
 # Letters of one transaction: enough that its cost of some 20 ms (measured) is shared by many.
 _CHUNK = 100
@@ -89,11 +95,19 @@ class DeadLetters:
         wanted: DeadLetterFilter,
         *,
         count_max: int = _PAGE_LETTERS_MAX,
+        keeps_values: bool = False,
+        until_s: float = math.inf,
     ) -> AsyncIterator[DeadLetterPage]:
         """All that are wanted, page by page; what dies meanwhile is not among them."""
         after: Place | None = None
         while True:
-            page = await self.page(wanted, after=after, count_max=count_max)
+            page = await self.page(
+                wanted,
+                after=after,
+                count_max=count_max,
+                keeps_values=keeps_values,
+                until_s=until_s,
+            )
             yield page
             if page.next is None:
                 return
@@ -105,27 +119,35 @@ class DeadLetters:
         *,
         after: Place | None = None,
         count_max: int,
+        keeps_values: bool = False,
+        until_s: float = math.inf,
     ) -> DeadLetterPage:
-        """At most `count_max` that are wanted, having looked at no more than `SCAN_MAX`."""
+        """At most `count_max` that are wanted, of at most `SCAN_MAX`, within bytes and time."""
         letters: list[Letter] = []
-        left = SCAN_MAX
+        looked = kept_bytes = 0
         for partition, span in await self._ranges(wanted, after):
             async for records in self._reader.range({partition: span}):
                 for record in records:
-                    letter = open_letter(record)
+                    letter = open_letter(record, keeps_value=keeps_values)
+                    looked += 1
                     if wanted.takes(letter):
+                        kept_bytes += len(letter.value)
+                        if letters and kept_bytes > PAGE_BYTES_MAX:
+                            return DeadLetterPage(tuple(letters), letter.place)
                         letters.append(letter)
-                    left -= 1
-                    if len(letters) == count_max or left == 0:
+                    if (
+                        len(letters) == count_max
+                        or looked == SCAN_MAX
+                        or time.monotonic() > until_s
+                    ):
                         after_it = Place(record.origin.partition, record.origin.offset + 1)
                         return DeadLetterPage(tuple(letters), after_it)
         return DeadLetterPage(tuple(letters), None)
 
-    async def redriven(self) -> set[Place]:
-        """Those that were sent again."""
-        marks = self._reader.range(await self._reader.spans([REDRIVEN]))
-        places = {marked_place(record.key) async for record in marks.records()}
-        return {place for place in places if place is not None}
+    async def catch_up(self, marks: "RedrivenMarks", *, until_s: float) -> None:
+        """Learn what was sent again until now; KafkaUnavailableError if that takes too long."""
+        starts = {partition.partition: start for partition, (start, _) in self._spans.items()}
+        await marks.read(self._reader, starts, until_s=until_s)
 
     async def _ranges(
         self, wanted: DeadLetterFilter, after: Place | None
@@ -145,6 +167,63 @@ class DeadLetters:
         return ranges
 
 
+class RedrivenMarks:
+    """Which dead letters were sent again, as far as the marks were read: a bit for each letter.
+
+    It is kept from request to request, so that a process reads each mark once, whoever asks. A
+    hundred million letters are 12 MB, and what Kafka has deleted is forgotten.
+    """
+
+    def __init__(self) -> None:
+        self._pieces: dict[tuple[int, int], bytearray] = {}
+        self._read_to: dict[KafkaPartition, int] = {}
+        self._turn = asyncio.Lock()
+
+    def __contains__(self, place: Place) -> bool:
+        number, bit = divmod(place.offset, _PIECE_BITS)
+        piece = self._pieces.get((place.partition, number))
+        return piece is not None and bool(piece[bit // 8] >> bit % 8 & 1)
+
+    def add(self, place: Place) -> None:
+        number, bit = divmod(place.offset, _PIECE_BITS)
+        piece = self._pieces.setdefault((place.partition, number), bytearray(_PIECE_BITS // 8))
+        piece[bit // 8] |= 1 << bit % 8
+
+    def among(self, letters: Iterable[Letter]) -> AbstractSet[Place]:
+        return {letter.place for letter in letters if letter.place in self}
+
+    async def read(
+        self, reader: KafkaReader, letters_from: Mapping[int, int], *, until_s: float
+    ) -> None:
+        """Go on to the end as it is now; who was cut short by time goes on where this ended."""
+        async with self._turn:
+            spans = await reader.spans([REDRIVEN])
+            if any(end < self._read_to.get(partition, 0) for partition, (_, end) in spans.items()):
+                # It was deleted and made anew.
+                self._pieces.clear()
+                self._read_to.clear()
+            unread = {
+                partition: (max(start, self._read_to.get(partition, 0)), end)
+                for partition, (start, end) in spans.items()
+            }
+            async for records in reader.range(unread):
+                for record in records:
+                    place = marked_place(record.key)
+                    if place is not None:
+                        self.add(place)
+                    topic, partition, offset = record.origin
+                    self._read_to[KafkaPartition(topic, partition)] = offset + 1
+                if time.monotonic() > until_s:
+                    raise KafkaUnavailableError(
+                        "What was sent again is still being read: ask again, it goes on from here."
+                    )
+            self._read_to |= {partition: end for partition, (_, end) in spans.items()}
+            for at in list(self._pieces):
+                partition_number, number = at
+                if (number + 1) * _PIECE_BITS <= letters_from.get(partition_number, 0):
+                    del self._pieces[at]
+
+
 @asynccontextmanager
 async def open_dead_letters(bootstrap_servers: str) -> AsyncIterator[DeadLetters]:
     """The dead letters as of now."""
@@ -162,7 +241,12 @@ class DeadLetterStore(Protocol):
     """Where dead letters rest; KafkaDeadLetters in a running gateway."""
 
     async def page(
-        self, wanted: DeadLetterFilter, *, after: Place | None, count_max: int
+        self,
+        wanted: DeadLetterFilter,
+        *,
+        after: Place | None,
+        count_max: int,
+        keeps_values: bool = False,
     ) -> tuple[DeadLetterPage, AbstractSet[Place]]: ...
 
     async def survey(
@@ -180,14 +264,24 @@ class KafkaDeadLetters:
     def __init__(self, bootstrap_servers: str, *, schedule: RetrySchedule) -> None:
         self._bootstrap_servers = bootstrap_servers
         self._schedule = schedule
+        self._marks = RedrivenMarks()
 
     async def page(
-        self, wanted: DeadLetterFilter, *, after: Place | None, count_max: int
+        self,
+        wanted: DeadLetterFilter,
+        *,
+        after: Place | None,
+        count_max: int,
+        keeps_values: bool = False,
     ) -> tuple[DeadLetterPage, AbstractSet[Place]]:
         """Some of them, and which have been sent again."""
+        until_s = time.monotonic() + _SURVEY_S_MAX
         async with open_dead_letters(self._bootstrap_servers) as letters:
-            page = await letters.page(wanted, after=after, count_max=count_max)
-            return page, await letters.redriven()
+            page = await letters.page(
+                wanted, after=after, count_max=count_max, keeps_values=keeps_values, until_s=until_s
+            )
+            await letters.catch_up(self._marks, until_s=until_s + _SURVEY_S_MAX)
+            return page, self._marks.among(page.letters)
 
     async def survey(
         self, wanted: DeadLetterFilter, *, count_max: int | None = None, newest_max: int = 0
@@ -196,10 +290,10 @@ class KafkaDeadLetters:
         until_s = time.monotonic() + _SURVEY_S_MAX
         counts, newest, streams = Redriven(), list[Letter](), set[str]()
         async with open_dead_letters(self._bootstrap_servers) as letters:
-            marked = await letters.redriven()
-            async for page in letters.pages(wanted):
+            await letters.catch_up(self._marks, until_s=until_s)
+            async for page in letters.pages(wanted, until_s=until_s):
                 for letter in page.letters:
-                    if letter.place in marked:
+                    if letter.place in self._marks:
                         counts.already += 1
                     elif not letter.can_be_redriven:
                         counts.malformed += 1
@@ -207,12 +301,12 @@ class KafkaDeadLetters:
                         counts.count += 1
                         streams.add(letter.stream)
                     if counts.count == count_max:
-                        return Survey(counts, tuple(newest), marked, streams)
+                        return Survey(counts, tuple(newest), self._marks.among(newest), streams)
                 newest = heapq.nlargest(newest_max, [*newest, *page.letters], key=_AGE)
                 if time.monotonic() > until_s:
                     counts.next = page.next
                     break
-        return Survey(counts, tuple(newest), marked, streams)
+        return Survey(counts, tuple(newest), self._marks.among(newest), streams)
 
     async def redrive(
         self,
@@ -236,14 +330,17 @@ class KafkaDeadLetters:
             open_dead_letters(self._bootstrap_servers) as letters,
         ):
             until_s = time.monotonic() + REDRIVE_S_MAX
-            marked, done = await letters.redriven(), Redriven()
+            await letters.catch_up(self._marks, until_s=until_s)
+            done = Redriven()
             begun_s = time.monotonic()
             # A chunk is written at once, so it must be small where the rate is.
             chunk_max = max(1, min(_CHUNK, int(rate_per_s)))
-            async for page in letters.pages(wanted, count_max=chunk_max):
+            async for page in letters.pages(
+                wanted, count_max=chunk_max, keeps_values=True, until_s=until_s
+            ):
                 chunk: list[Letter] = []
                 for letter in page.letters:
-                    if letter.place in marked:
+                    if letter.place in self._marks:
                         done.already += 1
                     elif not letter.can_be_redriven:
                         done.malformed += 1

@@ -4,7 +4,6 @@ A change is judged on the newest object there is and stored in one step for all 
 nobody's change is lost to somebody else's (see ControlStore).
 """
 
-from asyncio import Semaphore
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
@@ -17,6 +16,7 @@ from fastapi import Depends, Header, Path, Request, Response
 from pydantic import BeforeValidator, PlainValidator, WithJsonSchema
 
 from gateway.callers import Caller, Callers, ConfigSource
+from gateway.control.bounds import Bounded, check_bounds
 from gateway.control.receipt_store import ReceiptStore, SearchTurns
 from gateway.control.redrive import DeadLetterStore
 from gateway.control.revision import Preconditions, etag_of
@@ -38,7 +38,9 @@ from shared.runtime.secret_box import SecretBox
 # The largest object is a stream with its schema of 256 Ki characters, escaped.
 _BODY_BYTES_MAX = 1_048_576
 _BODIES_AT_ONCE = 4
-_LETTERS_AT_ONCE = 2
+# Re-drives wait most of their 20 s for their rate, so more of them go beside each other than lists;
+# who comes as the next waits for as long as one takes, and a little.
+_REDRIVES_AT_ONCE, _REDRIVE_WAIT_S = 4, 25.0
 
 
 Configured = TypeVar("Configured", bound=ConfigObject)
@@ -83,9 +85,12 @@ class ControlPlane:
     resolver: Resolver
     box: SecretBox
     schemas: SchemaChecks
-    # Each takes a connection of its own to Kafka.
-    letters_turn: Semaphore = field(default_factory=partial(Semaphore, _LETTERS_AT_ONCE))
+    # Each takes connections of its own to Kafka, and memory for a page.
     search_turns: SearchTurns = field(default_factory=SearchTurns)
+    letters_turns: SearchTurns = field(default_factory=SearchTurns)
+    redrive_turns: SearchTurns = field(
+        default_factory=partial(SearchTurns, _REDRIVES_AT_ONCE, wait_s=_REDRIVE_WAIT_S)
+    )
     byte_budget: ByteBudget = field(
         default_factory=partial(ByteBudget, _BODIES_AT_ONCE * _BODY_BYTES_MAX)
     )
@@ -94,6 +99,10 @@ class ControlPlane:
     def configuration(self) -> Configuration:
         """As of now."""
         return self.config.configuration
+
+    def check_bounds(self, tenant: str, more: Mapping[Bounded, int]) -> None:
+        """Within a change: refuse what a tenant may not have more of."""
+        check_bounds(tenant, self.configuration, self.settings, more)
 
     async def change(
         self,

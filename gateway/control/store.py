@@ -22,6 +22,7 @@ from shared.event.topics import (
     stream_topic,
 )
 from shared.retry.schedule import RetrySchedule
+from shared.runtime.clock import now_ms
 from shared.runtime.kafka.config_topic import ConfigFeed
 from shared.runtime.kafka.topic_admin import TooFewBrokersError, topic_admin
 from shared.runtime.setup_error import KafkaUnavailableError
@@ -86,7 +87,9 @@ class KafkaControlStore:
                 newest = await self._feed.newest()
                 if newest is not configuration:
                     value = await judge(newest)
-                (stored,) = await write([(CONFIG, key, value, ())])
+                outlived = (each for each in newest.outlived(now_ms=now_ms()) if each != key)
+                rows = [(CONFIG, key, value, ()), *((CONFIG, each, None, ()) for each in outlived)]
+                stored = (await write(rows))[-1]
         except OvertakenError:
             return False
         # Not its end as Kafka tells it: a transaction is shown a moment after it was committed.

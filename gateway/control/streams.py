@@ -1,10 +1,12 @@
 """Routes to set up and show streams, live on every gateway within 2 s."""
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import structlog
 from fastapi import APIRouter, Response
+from pydantic import BaseModel
 
 from gateway.control.requests import (
     Admin,
@@ -21,7 +23,7 @@ from gateway.control.requests import (
 )
 from gateway.intake.schemas import SchemaError
 from gateway.problems import Problem
-from shared.config.configuration import RemovedStream, Stream
+from shared.config.configuration import RemovedDestination, RemovedStream, Stream
 from shared.config.model import ConfigError
 from shared.event.times import rfc3339
 from shared.event.topics import config_key
@@ -31,11 +33,26 @@ log = structlog.get_logger()
 router = APIRouter()
 
 
-@router.get("/v1/streams", response_model=dict[str, list[str]])
+class Removed(BaseModel):
+    """What was removed, and whose dead letters, receipts and books can still be read."""
+
+    name: str
+    removed_at_ms: int
+
+
+class StreamList(BaseModel):
+    streams: list[str]
+    removed: list[Removed]
+
+
+@router.get("/v1/streams", response_model=StreamList)
 async def list_streams(caller: Reader, plane: Plane) -> Response:
     streams = plane.configuration.streams.values()
     names = sorted(stream.name for stream in streams if stream.tenant == caller.tenant)
-    return as_json({"streams": names})
+    gone = plane.configuration.removed_streams.values()
+    return as_json(
+        {"streams": names, "removed": listed(each for each in gone if caller.sees(each))}
+    )
 
 
 @router.get("/v1/streams/{stream}", response_model=Stream)
@@ -48,7 +65,7 @@ async def show_stream(stream: PathName, caller: Reader, plane: Plane) -> Respons
     "/v1/streams/{stream}",
     response_model=Stream,
     responses={201: {"model": Stream}},
-    openapi_extra=also("stream_in_use", "too_few_brokers"),
+    openapi_extra=also("stream_in_use", "bound_reached", "too_few_brokers"),
 )
 async def put_stream(
     stream: PathName, caller: Admin, given: JsonObject, plane: Plane, when: When
@@ -64,6 +81,9 @@ async def put_stream(
         if isinstance(known, RemovedStream) and known.tenant != caller.tenant:
             await _check_free(known, plane)
         wanted = _read(named(given, name=stream, tenant=caller.tenant), known)
+        had = known if known is not None and known.tenant == caller.tenant else None
+        more = wanted.partition_count - (had.partition_count if had else 0)
+        plane.check_bounds(caller.tenant, {"streams": int(had is None), "partitions": more})
         if wanted.json_schema:
             try:
                 await plane.schemas.check(wanted.json_schema, tenant=caller.tenant)
@@ -98,6 +118,12 @@ async def delete_stream(stream: PathName, caller: Admin, plane: Plane, when: Whe
 
     await plane.change(config_key("stream", stream), edit, when=when)
     log.info("stream.removed", stream=stream, tenant=caller.tenant)
+
+
+def listed(gone: Iterable[RemovedStream | RemovedDestination]) -> list[dict[str, Any]]:
+    """What was removed, the newest first."""
+    newest_first = sorted(gone, key=lambda each: (-each.removed_at_ms, each.name))
+    return [{"name": each.name, "removed_at_ms": each.removed_at_ms} for each in newest_first]
 
 
 def shown(stream: Stream) -> dict[str, Any]:

@@ -10,8 +10,11 @@ from enum import Enum
 from gateway.intake.encodings import ENCODINGS
 from gateway.problems import Problem
 
-# W3C Trace Context, version 00; anything else is not a traceparent and is not passed on.
-_TRACEPARENT = re.compile(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+# W3C Trace Context: a version, what version 00 has, and what a later one may have besides.
+_TRACEPARENT = re.compile(
+    r"(?!ff)([0-9a-f]{2})(-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-)([0-9a-f]{2})(-.*)?"
+)
+_SAMPLED = 1
 # What others put there are UUIDs and ULIDs; it must not split a header or a log line.
 _REQUEST_ID = re.compile(r"[!-~]{1,128}")
 _ATTRIBUTES = frozenset({b"ce-specversion", b"ce-id", b"ce-source", b"ce-type"})
@@ -92,8 +95,14 @@ def body_too_large(body_bytes_max: int, *, closes: bool) -> Problem:
 
 
 def traceparent(header: str | None) -> str | None:
-    """The traceparent to pass on; a wrong one is dropped, as W3C asks."""
-    return header if header is not None and _TRACEPARENT.fullmatch(header) else None
+    """The traceparent to pass on, in version 00; a wrong one is dropped, as W3C asks."""
+    found = _TRACEPARENT.fullmatch(header) if header is not None else None
+    if found is None:
+        return None
+    version, ids, flags, more = found.groups()
+    if version == "00":
+        return header if more is None else None
+    return f"00{ids}{int(flags, 16) & _SAMPLED:02x}"
 
 
 def echoed_request_id(header: str | None, *, otherwise: str) -> str:

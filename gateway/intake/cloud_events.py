@@ -8,6 +8,8 @@ import base64
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from datetime import datetime
+from typing import Annotated, Literal
 from urllib.parse import unquote
 
 import msgspec
@@ -15,7 +17,6 @@ import msgspec
 from gateway.problems import Problem
 
 _PREFIX = b"ce-"
-_REQUIRED = ("specversion", "id", "source", "type")
 # Each is a header of its own in HTTP; the specification asks for short names of a-z and 0-9.
 _NAME_LENGTH_MAX = 64
 _ESCAPED = re.compile(r"\\(.)")
@@ -23,30 +24,71 @@ _ESCAPED = re.compile(r"\\(.)")
 _RAW = msgspec.json.Decoder(msgspec.Raw)
 
 
-class _Required(msgspec.Struct):
-    specversion: str
-    id: str
-    source: str
-    type: str
+_Text = Annotated[str, msgspec.Meta(min_length=1)]
+_JSON = "application/json"
+_WORD = "[A-Za-z0-9!#$%&'*+.^_`|~-]+"
+_MEDIA_TYPE = re.compile(rf"{_WORD}/{_WORD}[ \t]*(;.*)?")
 
 
-_DECODER = msgspec.json.Decoder(_Required)
+class _Attributes(msgspec.Struct):
+    """What version 1.0.2 says of an event's members; an optional one that is null is not set."""
+
+    specversion: Literal["1.0"]
+    id: _Text
+    source: _Text
+    type: _Text
+    subject: _Text | None = None
+    dataschema: _Text | None = None
+    datacontenttype: str | None = _JSON
+    time: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+    data_base64: str | None = None
+
+
+_RULES = {
+    **dict.fromkeys(("id", "source", "type"), "is there, and a text that is not empty"),
+    "specversion": "is there, and 1.0: no other is known",
+    **dict.fromkeys(("subject", "dataschema"), "is a text that is not empty, or not there"),
+    "datacontenttype": "is a media type, such as application/json, or not there",
+    "time": "is a time as in RFC 3339, such as 2026-11-21T10:00:00Z, or not there",
+    "data_base64": "is a text in base64, or not there",
+}
+# Most events have no others, and looking at each name takes a microsecond.
+_KNOWN = {*_RULES, "data", "partitionkey", "traceparent"} - {"data_base64"}
+_DECODER = msgspec.json.Decoder(_Attributes)
+_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_NAME = re.compile("[a-z0-9]+")
+_LEAP_SECOND, _SECOND = b":60", b":59"
 
 
 def fault(value: bytes) -> tuple[str, str] | None:
-    """What keeps an event from being a CloudEvent, and the name of the attribute at fault."""
+    """What keeps an event from being a CloudEvent, and the name of the member at fault."""
     try:
         attributes = _DECODER.decode(value)
     except msgspec.DecodeError as error:
+        if _LEAP_SECOND in value:
+            # RFC 3339 has it, and the decoder does not know it.
+            return fault(value.replace(_LEAP_SECOND, _SECOND))
         text = str(error)
-        name = next((n for n in _REQUIRED if f"`{n}`" in text or f"$.{n}`" in text), "")
-        return f"a CloudEvent has the texts {', '.join(_REQUIRED)}: {text}", name
-    if attributes.specversion != "1.0":
-        return "only specversion 1.0 is known", "specversion"
-    for name in _REQUIRED:
-        if not getattr(attributes, name):
-            return f"{name} is empty", name
+        return _broken(next(n for n in _RULES if f"`{n}`" in text or f"$.{n}`" in text))
+    content_type = attributes.datacontenttype
+    if content_type not in {_JSON, None} and not _MEDIA_TYPE.fullmatch(content_type):
+        return _broken("datacontenttype")
+    members = _MEMBERS.decode(value)
+    return None if members.keys() <= _KNOWN else _odd(members)
+
+
+def _odd(members: dict[str, msgspec.Raw]) -> tuple[str, str] | None:
+    """What is wrong with members that are not all of the usual ones."""
+    if members.pop("data_base64", None) is not None and "data" in members:
+        return "a CloudEvent has data or data_base64, not both", "data_base64"
+    for name in members:
+        if not _NAME.fullmatch(name):
+            return "attributes of a CloudEvent have names of a to z and 0 to 9", name
     return None
+
+
+def _broken(name: str) -> tuple[str, str]:
+    return f"in a CloudEvent {name} {_RULES[name]}", name
 
 
 def from_headers(headers: Mapping[bytes, str], body: bytes) -> bytes:

@@ -26,6 +26,7 @@ _SURROGATE = re.compile(
     rb"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
     rb"|(\\u[dD][89a-fA-F][0-9a-fA-F]{2})"
 )
+_OBJECTS = re.compile(rb"\[\s*\{")
 # Looking at so many takes 5 ms; a body of millions is meant to hurt.
 _SURROGATES_MAX = 10_000
 
@@ -50,7 +51,21 @@ class _Wrapped(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class _MaybeWrapped(msgspec.Struct):
+    id: msgspec.Raw = msgspec.Raw()
     events: msgspec.Raw = msgspec.Raw()
+    # What others take a batch in.
+    batch: msgspec.Raw = msgspec.Raw()
+    records: msgspec.Raw = msgspec.Raw()
+
+    @property
+    def batch_name(self) -> str | None:
+        """The member that makes it a batch rather than one event."""
+        if bytes(self.events).startswith(b"["):
+            return "events"
+        if bytes(self.id):
+            return None
+        named = {"batch": self.batch, "records": self.records}
+        return next((name for name, raw in named.items() if _OBJECTS.match(raw)), None)
 
 
 _ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
@@ -142,11 +157,12 @@ def _json(body: bytes, events_max: int, event_bytes_max: int) -> EventSpans:
     if len(body) > event_bytes_max:
         # No event, whatever else it is: not worth the time that reading all of it takes.
         return EventSpans([body], "")
-    if bytes(_MAYBE_WRAPPED.decode(body).events).startswith(b"["):
+    name = _MAYBE_WRAPPED.decode(body).batch_name
+    if name is not None:
         raise Problem(
             "ambiguous_body",
-            "The object has an array `events` and other members. Send `events` alone, or, if the"
-            " object is one event, send it in an array: [{...}].",
+            f"The object has an array `{name}`: is that many events, or is the object one? Send"
+            ' many as {"events": [...]} without other members, or one in an array: [{...}].',
         )
     return EventSpans([_stripped(body)], "")
 

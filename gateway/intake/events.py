@@ -193,7 +193,9 @@ def _read_event(
             return looked
         facts = looked
     if context.are_cloud_events and (found := fault(value)) is not None:
-        return _Fault("bad_cloud_event", found[0], f"/{found[1]}" if found[1] else "")
+        detail, name = found
+        escaped = name.replace("~", "~0").replace("/", "~1")
+        return _Fault("bad_cloud_event", detail, f"/{escaped}")
     event_id = facts.id
     if event_id is None or event_id == "":
         event_id = f"{context.id_base}-{index}"

@@ -52,6 +52,8 @@ class Body:
     tenant: str
     overdue_bytes: int
     limits: BodyLimits
+    # What has come, or has become of it: what a quota is charged with.
+    byte_count: int = field(default=0, init=False)
     _until_s: float = field(default=0.0, init=False)
     _held: int = field(default=0, init=False)
 
@@ -74,7 +76,7 @@ class Body:
             self.byte_budget.check(announced, tenant=self.tenant, overdue_bytes=self.overdue_bytes)
         if is_whole:
             # It came together with the head: no deadline can pass.
-            chunk, has_more = _content(await self.receive())
+            chunk, has_more = self._content(await self.receive())
         else:
             chunk, has_more = await self._chunk()
         if not has_more and len(chunk) == announced:
@@ -103,7 +105,7 @@ class Body:
             wire,
             bytes_max=self.limits.decompressed_bytes_max,
             ratio_max=self.limits.ratio_max,
-            hold=lambda byte_count: self._hold(len(wire) + byte_count),
+            hold=lambda byte_count: self._grow(len(wire), byte_count),
         )
 
     def release(self) -> None:
@@ -119,6 +121,10 @@ class Body:
             )
             self._held = byte_count
 
+    def _grow(self, wire_bytes: int, byte_count: int) -> None:
+        self._hold(wire_bytes + byte_count)
+        self.byte_count = max(wire_bytes, byte_count)
+
     async def _chunk(self) -> tuple[bytes, bool]:
         left_s = self._until_s - monotonic()
         wait_s = min(self.limits.stall_s, left_s)
@@ -132,7 +138,7 @@ class Body:
                 else f"The body did not end within {self.limits.total_s:g} s."
             )
             raise Problem("body_timeout", detail, headers=_CLOSE) from error
-        return _content(message)
+        return self._content(message)
 
     async def _too_large(self, *, has_more: bool = True) -> Problem:
         """Read on up to one cap: a client that is still sending would not see our answer."""
@@ -142,8 +148,9 @@ class Body:
             byte_count += len(chunk)
         return body_too_large(self.limits.body_bytes_max, closes=has_more)
 
-
-def _content(message: Message) -> tuple[bytes, bool]:
-    if message["type"] == "http.disconnect":
-        raise ClientGoneError
-    return message.get("body", b""), message.get("more_body", False)
+    def _content(self, message: Message) -> tuple[bytes, bool]:
+        if message["type"] == "http.disconnect":
+            raise ClientGoneError
+        chunk = message.get("body", b"")
+        self.byte_count += len(chunk)
+        return chunk, message.get("more_body", False)

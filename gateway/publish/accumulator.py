@@ -65,7 +65,7 @@ class Accumulator:
     partition: int
     new_builder: Callable[[], RecordBatch]
     send: Callable[[int, RecordBatch], Awaitable[int]]
-    # Opens when there is a producer.
+    # Opens when there are a producer and a leader for this partition.
     gate: Callable[[], Awaitable[object]]
     # For spreading events without a key evenly.
     assigned_bytes: int = 0
@@ -81,6 +81,11 @@ class Accumulator:
     def is_filling(self) -> bool:
         """Whether a batch has begun that can still take events."""
         return bool(self._waiting) and not self._waiting[-1].is_full
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it holds nothing."""
+        return self._sender is None
 
     @property
     def held_bytes(self) -> int:
@@ -145,6 +150,10 @@ class Accumulator:
         is_still = self._moved_at_s + queue_deadline_s <= now_s
         wait_s = queue_deadline_s if is_still else ack_deadline_s
         self._withdraw(taken_until_s=now_s - wait_s, reason="kafka did not take it in time")
+        if self._sender is not None and self._on_its_way is None and not self._waiting:
+            # Nobody waits for the gate any more, which may never open.
+            self._sender.cancel()
+            self._sender = None
 
     def close(self, reason: str) -> None:
         """Withdraw what waits, give up on what is on its way."""

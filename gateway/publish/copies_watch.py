@@ -7,7 +7,7 @@ import structlog
 
 from shared.event.topic_safety import Copies, TopicState
 from shared.event.topics import stream_of
-from shared.metric_names import GATEWAY_SHORT_OF_COPIES_STREAMS
+from shared.metric_names import GATEWAY_SHORT_OF_COPIES_TOPICS
 from shared.runtime.kafka.topic_admin import topic_admin
 from shared.runtime.metrics import Metrics
 from shared.runtime.setup_error import KafkaUnavailableError
@@ -42,7 +42,7 @@ class CopiesWatch:
         return f"Kafka keeps fewer than {wanted}, of {names}{others}: see `hifi doctor`"
 
     def measure(self, metrics: Metrics) -> None:
-        gauge = metrics.gauge(GATEWAY_SHORT_OF_COPIES_STREAMS)
+        gauge = metrics.gauge(GATEWAY_SHORT_OF_COPIES_TOPICS)
         gauge.set_function(lambda: float(len(self._short)))
 
     async def run(self) -> None:

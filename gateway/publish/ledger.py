@@ -67,6 +67,7 @@ class AckLedger:
         self._publisher = publisher
         self._drafts: dict[tuple[str, int], _Draft] = {}
         self._full: list[Event] = []
+        self._turn = asyncio.Lock()
 
     def note(
         self,
@@ -91,26 +92,34 @@ class AckLedger:
     async def run(self) -> None:
         while True:
             await asyncio.sleep(_FLUSH_S)
-            await self.flush()
+            try:
+                # When we are cancelled, rows under way must come back if Kafka refuses them.
+                await asyncio.shield(self.flush())
+            except Exception:
+                # A fault of ours, in one row; the others are written the next time.
+                log.exception("ledger.failed")
 
     async def flush(self) -> None:
-        """Write what there is. Kafka's own order is that of writing, row by row."""
-        for topic, partition in list(self._drafts):
-            self._close(topic, partition)
-        rows, self._full = self._full, []
-        if not rows:
-            return
-        reports = await self._publisher.publish(ACKED, rows)
-        again = [
-            rows[position]
-            for report in reports
-            if report.fate is Fate.NOT_STORED
-            for position in report.positions
-        ]
-        self._full = (again + self._full)[-_ROWS_MAX:]
-        written = sum(len(r.positions) for r in reports if r.fate is Fate.STORED)
-        if written < len(rows):
-            log.warning("ledger.rows_not_written", rows=len(rows) - written, kept=len(self._full))
+        """Write what there is, after whoever does so already; Kafka's order is that of writing."""
+        async with self._turn:
+            for topic, partition in list(self._drafts):
+                self._close(topic, partition)
+            rows, self._full = self._full, []
+            if not rows:
+                return
+            reports = await self._publisher.publish(ACKED, rows)
+            again = [
+                rows[position]
+                for report in reports
+                if report.fate is Fate.NOT_STORED
+                for position in report.positions
+            ]
+            self._full = (again + self._full)[-_ROWS_MAX:]
+            written = sum(len(r.positions) for r in reports if r.fate is Fate.STORED)
+            if written < len(rows):
+                log.warning(
+                    "ledger.rows_not_written", rows=len(rows) - written, kept=len(self._full)
+                )
 
     def _draft(self, topic: str, partition: int, count: int) -> _Draft:
         """A draft that has room for so many events."""

@@ -14,12 +14,16 @@ from time import monotonic
 from typing import Protocol
 
 import structlog
+from aiokafka import TopicPartition
+from aiokafka.cluster import ClusterMetadata
 from aiokafka.errors import (
     InvalidTopicError,
     KafkaError,
+    KafkaTimeoutError,
     MessageSizeTooLargeError,
     RecordListTooLargeError,
     TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
 )
 
 from gateway.intake.events import Event
@@ -33,6 +37,7 @@ from gateway.publish.accumulator import (
     UnknownFateError,
 )
 from gateway.publish.partitions import partition_of
+from gateway.publish.producers import Producers
 from gateway.publish.report import Fate, Report
 from shared.event.topics import PROBE
 from shared.runtime.clock import now_ms
@@ -46,10 +51,6 @@ _SWEEP_S = 0.05
 # How often we probe Kafka when nobody sends, and how long an answer is news (three missed).
 _PROBE_S = 2.0
 _PROBE_AGE_S_MAX = 6.0
-# Between attempts to reach a Kafka that is not there.
-_CONNECT_PAUSE_S = 0.5
-# How long a given-up producer may take to close its connections.
-_STOP_S = 5.0
 
 # A batch of this size is sent at hardly more cost than a smaller one, so small requests share it.
 _SHARED_BYTES = 65_536
@@ -58,6 +59,15 @@ _TURN_BATCHES = 2
 # A healthy Kafka reports a batch within 20 ms here (p99 under load).
 _MOVING_S = 0.1
 _PROBE_EVENT = Event.of(id="probe", key=None, value=b"{}", headers=())
+# The client did not take the batch, for what it knows of the topic (it asserts that the partition
+# is there): the batch has no number, so the producer is as good as before.
+_NOT_TAKEN = (
+    AssertionError,
+    InvalidTopicError,
+    KafkaTimeoutError,
+    TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
+)
 # The broker looked at the batch and refused it, so it is certainly not in the log.
 _REFUSALS = (
     InvalidTopicError,
@@ -93,24 +103,27 @@ class KafkaPublisher:
     # As of the last sweep, which alone makes events overdue; each request asks for it.
     overdue_bytes: int = field(default=0, init=False)
     _topics: dict[str, "_Topic"] = field(default_factory=dict, init=False)
-    _producer: KafkaProducer | None = field(default=None, init=False)
-    _has_producer: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _producers: Producers = field(init=False)
     _heard_at_s: float = field(default=float("-inf"), init=False)
     _is_broken: bool = field(default=False, init=False)
     _is_probing: bool = field(default=False, init=False)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set, init=False)
+
+    def __post_init__(self) -> None:
+        self._producers = Producers(self._new_producer, self._spawn)
 
     async def start(self, *, deadline_s: float) -> None:
         """Connect, or say in one sentence that Kafka is not there."""
         produce_encoding.install()
         try:
             async with asyncio.timeout(deadline_s):
-                await self._connect()
+                await self._producers.connect()
         except TimeoutError as error:
             raise SetupError(
                 f"Kafka does not answer at {self.bootstrap_servers}: start it, or set"
                 " HIFI_GATEWAY_BOOTSTRAP_SERVERS to where it runs."
             ) from error
+        self._heard_at_s = monotonic()
         self._spawn(self._sweep())
         self._spawn(self._probe())
 
@@ -122,28 +135,28 @@ class KafkaPublisher:
         for topic in self._topics.values():
             for accumulator in topic.accumulators:
                 accumulator.close("the gateway stops")
-        self._has_producer.clear()
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            await _give_up(producer)
+        await self._producers.stop()
 
     @property
     def problem(self) -> str | None:
         if self._is_broken:
             return "a part of the gateway has died"
-        if self._producer is None:
+        if self._producers.current is None:
             return "there is no connection to Kafka"
         if monotonic() - self._heard_at_s > _PROBE_AGE_S_MAX:
             return f"Kafka has stored nothing for {_PROBE_AGE_S_MAX:g} s"
         return None
 
     async def publish(self, topic: str, events: Sequence[Event]) -> Sequence[Report]:
-        if self._producer is None:
-            return _refused(events, "there is no connection to Kafka")
+        producer = self._producers.current
+        if producer is None:
+            reason = "there is no connection to Kafka"
+            return [Report(Fate.NOT_STORED, range(len(events)), reason=reason)]
         try:
-            open_topic = self._topics.get(topic) or await self._open(self._producer, topic)
+            open_topic = self._topics.get(topic) or await self._open(producer.kafka, topic)
         except NotStoredError as error:
-            return _refused(events, str(error))
+            everything = range(len(events))
+            return [Report(Fate.NOT_STORED, everything, reason=str(error), is_topic_unknown=True)]
         slices = open_topic.take(events, now_s=monotonic(), now_ms=now_ms())
         if len(slices) == 1:
             return [await slices[0].report]
@@ -166,7 +179,7 @@ class KafkaPublisher:
                     partition=partition,
                     new_builder=partial(RecordBatch, self.batch_bytes_max),
                     send=partial(self._produce, topic),
-                    gate=self._has_producer.wait,
+                    gate=partial(self._producers.ready, TopicPartition(topic, partition)),
                 )
                 for partition in range(partition_count)
             ],
@@ -175,62 +188,36 @@ class KafkaPublisher:
 
     async def _produce(self, topic: str, partition: int, builder: RecordBatch) -> int:
         """Hand one batch over and wait for Kafka's report on it, however long that takes."""
-        producer = self._producer
-        assert producer is not None, "the gate is open only while there is a producer"
-        try:
-            future = await producer.send_batch(builder, topic, partition=partition)
-        except (KafkaError, AssertionError) as error:
-            # A producer that died earlier says so here too; aiokafka asserts that a partition is.
-            self._replace(producer, error)
-            raise NotStoredError(f"it was not handed over: {error!r}") from error
-        try:
-            metadata = await future
-        except KafkaError as error:
-            # The sequence numbers of this producer are broken now, whatever the error was.
-            self._replace(producer, error)
-            if isinstance(error, _REFUSALS):
-                raise NotStoredError(f"kafka refused it: {error!r}") from error
-            raise UnknownFateError(f"kafka lost track of it: {error!r}") from error
+        place = TopicPartition(topic, partition)
+        with self._producers.used(place, builder.record_count()) as producer:
+            try:
+                future = await producer.kafka.send_batch(builder, topic, partition=partition)
+            except _NOT_TAKEN as error:
+                raise NotStoredError(f"it was not handed over: {error!r}") from error
+            except KafkaError as error:
+                # A producer that died earlier says so here.
+                self._producers.bury(producer, error)
+                raise NotStoredError(f"it was not handed over: {error!r}") from error
+            try:
+                metadata = await future
+            except KafkaError as error:
+                # Its numbers for this partition are broken now, whatever the error was.
+                self._producers.spoil(producer, place, error)
+                if isinstance(error, _REFUSALS):
+                    raise NotStoredError(f"kafka refused it: {error!r}") from error
+                raise UnknownFateError(f"kafka lost track of it: {error!r}") from error
         self._heard_at_s = monotonic()
         offset: int = metadata.offset
         return offset
 
-    async def _connect(self) -> None:
-        while True:
-            producer = new_producer(
-                self.bootstrap_servers,
-                enable_idempotence=True,
-                max_batch_size=self.batch_bytes_max,
-                # Half our own deadline: one lost request can be repeated before it passes.
-                request_timeout_ms=round(self.ack_deadline_s * 500),
-            )
-            try:
-                await producer.start()
-            except (KafkaError, OSError) as error:
-                log.warning("kafka.unreachable", error=repr(error))
-                await _give_up(producer)
-                await asyncio.sleep(_CONNECT_PAUSE_S)
-            except asyncio.CancelledError:
-                await _give_up(producer)
-                raise
-            else:
-                self._producer = producer
-                self._heard_at_s = monotonic()
-                self._has_producer.set()
-                return
-
-    def _replace(self, producer: KafkaProducer, error: BaseException) -> None:
-        """Get a new producer in place of a broken one; the first to notice does it."""
-        if producer is not self._producer or not self._has_producer.is_set():
-            return
-        log.warning("producer.replaced", error=repr(error))
-        self._has_producer.clear()
-        self._spawn(self._reconnect(producer))
-
-    async def _reconnect(self, broken: KafkaProducer) -> None:
-        await _give_up(broken)
-        # Partition counts may have been the reason; they are asked for anew.
-        await self._connect()
+    def _new_producer(self) -> KafkaProducer:
+        return new_producer(
+            self.bootstrap_servers,
+            enable_idempotence=True,
+            max_batch_size=self.batch_bytes_max,
+            # Half our own deadline: one lost request can be repeated before it passes.
+            request_timeout_ms=round(self.ack_deadline_s * 500),
+        )
 
     async def _sweep(self) -> None:
         while True:
@@ -251,23 +238,30 @@ class KafkaPublisher:
         """Keep the news of Kafka fresh: when nobody sends, we send a record of no meaning."""
         while True:
             await asyncio.sleep(_PROBE_S)
-            producer = self._producer
+            producer = self._producers.current
             if producer is None:
                 continue
-            with contextlib.suppress(KafkaError):
-                has_answered = await producer.client.force_metadata_update()
-                cluster = producer.client.cluster
+            with self._producers.kept(producer), contextlib.suppress(KafkaError):
+                client = producer.kafka.client
+                has_answered = await client.force_metadata_update()
+                cluster = client.cluster
                 if PROBE not in cluster.topics(exclude_internal_topics=False):
                     # Made before there were probes: an answer about metadata has to do.
                     if has_answered and cluster.brokers():
                         self._heard_at_s = monotonic()
                 elif monotonic() - self._heard_at_s >= _PROBE_S and not self._is_probing:
                     self._spawn(self._send_probe())
-                for name, topic in self._topics.items():
-                    partitions = cluster.partitions_for_topic(name) or ()
-                    if len(partitions) > len(topic.accumulators):
-                        grown = self._new_topic(name, len(partitions)).accumulators
-                        topic.accumulators.extend(grown[len(topic.accumulators) :])
+                self._recount(cluster)
+
+    def _recount(self, cluster: ClusterMetadata) -> None:
+        """Use the partitions that topics have grown by; forget topics that are gone or shorter."""
+        for name, topic in list(self._topics.items()):
+            count, known = len(cluster.partitions_for_topic(name) or ()), len(topic.accumulators)
+            if count > known:
+                topic.accumulators += self._new_topic(name, count).accumulators[known:]
+            elif count < known and all(one.is_idle for one in topic.accumulators):
+                # A new client knows not yet what nobody sends to; it is learned anew.
+                del self._topics[name]
 
     async def _send_probe(self) -> None:
         """One record, by the way of every other; its report is the news."""
@@ -350,19 +344,3 @@ class _Topic:
             )
             self._sticky_from_bytes = sticky.assigned_bytes
         return sticky
-
-
-def _refused(events: Sequence[Event], reason: str) -> Sequence[Report]:
-    return [Report(Fate.NOT_STORED, range(len(events)), reason=reason)]
-
-
-async def _give_up(producer: KafkaProducer) -> None:
-    """Stop a producer without waiting for batches that may never be reported.
-
-    aiokafka's stop() waits for every batch as long as Kafka stays away, and its public API has no
-    other way out: so first fail what is open, by the method it uses itself when its sender dies.
-    """
-    producer._message_accumulator.fail_all(KafkaError("the producer was given up"))  # noqa: SLF001
-    with contextlib.suppress(TimeoutError, KafkaError):
-        async with asyncio.timeout(_STOP_S):
-            await producer.stop()

@@ -30,3 +30,5 @@ class Report(msgspec.Struct, frozen=True):
     partition: int | None = None
     first_offset: int | None = None
     reason: str = ""
+    # Kafka knows no such topic, or none that we may use; trouble that passes looks otherwise.
+    is_topic_unknown: bool = False

@@ -6,12 +6,11 @@ sent, with the ids they had: at least once, after those that came meanwhile.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
-from time import time
+from time import monotonic, time
 
 import structlog
 
@@ -21,6 +20,7 @@ from gateway.publish.publisher import Publisher
 from gateway.publish.report import Fate, Report
 from gateway.publish.spool_file import SUFFIX, Spooled, SpoolFile, frame
 from shared.metric_names import (
+    GATEWAY_SPOOL_SET_ASIDE_EVENTS,
     GATEWAY_SPOOLED_AGE_SECONDS,
     GATEWAY_SPOOLED_BYTES,
     GATEWAY_SPOOLED_EVENTS,
@@ -33,8 +33,13 @@ log = structlog.get_logger()
 
 # How soon after Kafka is back it gets what was spooled.
 _LOOK_S = 0.5
-# Requests sent side by side: enough to fill Kafka's batches, and little enough to hold.
-_TOGETHER = 64
+# A file that Kafka did not take all of, or that nobody could read, is tried again ever more seldom.
+_AGAIN_S_MAX = 30.0
+# What is sent side by side: enough to fill Kafka's batches, and little enough to hold beside what
+# the gateway has in flight. A request that is larger goes alone.
+_TOGETHER_BYTES = 4_000_000
+# A topic that Kafka does not know for so long, while it takes others, was deleted.
+_GONE_S = 600.0
 
 
 @dataclass(slots=True, eq=False)
@@ -54,6 +59,9 @@ class Spool:
     _writer: asyncio.Task[None] | None = field(default=None, init=False)
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
     _folder_bytes: int = field(default=0, init=False)
+    # Topics that Kafka does not know, and since when.
+    _unknown_since_s: dict[str, float] = field(default_factory=dict, init=False)
+    _count_set_aside: Callable[[int], None] = field(default=lambda _: None, init=False)
 
     def start(self) -> None:
         """Find what an earlier process has left, or say in one sentence why there is no spool."""
@@ -68,6 +76,7 @@ class Spool:
 
     def measure(self, metrics: Metrics) -> None:
         files = self._files
+        self._count_set_aside = metrics.counter(GATEWAY_SPOOL_SET_ASIDE_EVENTS).inc
         metrics.gauge(GATEWAY_SPOOLED_BYTES).set_function(
             lambda: sum(file.byte_count for file in files())
         )
@@ -110,6 +119,9 @@ class Spool:
                 except OSError as error:
                     # The disk is in trouble; what Kafka takes need not wait for it.
                     log.warning("spool.not_read", error=str(error))
+                except Exception:
+                    # A fault of ours; what was spooled must not wait for our next start.
+                    log.exception("spool.failed")
 
     async def _send_all(self) -> None:
         async with self._lock:
@@ -118,9 +130,20 @@ class Spool:
                 self._filling = None
         await asyncio.to_thread(self._look)
         for file in list(self._full):
+            if file.due_at_s <= monotonic():
+                await self._look_after(file)
+
+    async def _look_after(self, file: SpoolFile) -> None:
+        """Send what is in a file; its troubles are its own."""
+        try:
             if await self._drain(file):
-                self._full.remove(file)
                 file.remove()
+                self._full.remove(file)
+                return
+        except Exception:
+            log.exception("spool.file_failed", path=str(file.path))
+        file.wait_s = min(max(2 * file.wait_s, _LOOK_S), _AGAIN_S_MAX)
+        file.due_at_s = monotonic() + file.wait_s
 
     def stop(self) -> None:
         """Let go of the files: they stay for whoever comes next."""
@@ -186,11 +209,16 @@ class Spool:
         return None
 
     async def _drain(self, file: SpoolFile) -> bool:
-        """Send what is in a file; whether all of it is in Kafka now."""
-        requests, is_whole = file.requests(), True
-        while together := list(islice(requests, _TOGETHER)):
-            is_whole = await self._send(file, together) and is_whole
-        return is_whole
+        """Send what is in a file; whether nothing is left to do for it."""
+        together: list[Spooled] = []
+        byte_count, is_done = 0, True
+        for request in file.requests():
+            if together and byte_count + request.byte_count > _TOGETHER_BYTES:
+                is_done = await self._send(file, together) and is_done
+                together, byte_count = [], 0
+            together.append(request)
+            byte_count += request.byte_count
+        return await self._send(file, together) and is_done
 
     async def _send(self, file: SpoolFile, requests: Sequence[Spooled]) -> bool:
         answers = await asyncio.gather(
@@ -198,15 +226,35 @@ class Spool:
         )
         for each, reports in zip(requests, answers, strict=True):
             if all(report.fate is Fate.STORED for report in reports):
-                file.done.add(each.at)
-                file.event_count -= len(each.events)
+                self._finish(file, each)
                 # From here on the request can be followed as any other. Only now: what is sent
                 # again as a whole would be entered twice.
                 if self.ledger is not None and each.request is not None:
                     self.ledger.note(
                         each.topic, each.events, reports, request=each.request, now_ms=now_ms()
                     )
+            if not any(report.is_topic_unknown for report in reports):
+                self._unknown_since_s.pop(each.topic, None)
+            elif self._is_gone(each.topic):
+                path = await asyncio.to_thread(file.set_aside, each)
+                self._finish(file, each)
+                self._count_set_aside(len(each.events))
+                log.error(
+                    "spool.set_aside",
+                    path=str(path),
+                    topic=each.topic,
+                    events=len(each.events),
+                    request=each.request and each.request.id,
+                    reason="Kafka has no such topic; renamed to .spool, the file is sent again",
+                )
         left = [each.at for each in requests if each.at not in file.done]
         if left:
             log.warning("spool.not_taken", path=str(file.path), requests=len(left))
         return not left
+
+    def _is_gone(self, topic: str) -> bool:
+        return monotonic() - self._unknown_since_s.setdefault(topic, monotonic()) >= _GONE_S
+
+    def _finish(self, file: SpoolFile, request: Spooled) -> None:
+        file.done.add(request.at)
+        file.event_count -= len(request.events)

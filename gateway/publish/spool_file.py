@@ -40,6 +40,7 @@ class Spooled(msgspec.Struct, frozen=True):
     """A request's events as they are read back, and where their frame begins."""
 
     at: int
+    byte_count: int
     topic: str
     events: list[Event]
     # None for what an older gateway has spooled.
@@ -64,7 +65,10 @@ class SpoolFile:
         self.made_at_s = path.stat().st_mtime
         # Where the last whole frame ends, as of the last time they were read.
         self._end = 0
-        # Where the frames begin that are in Kafka already.
+        self._is_readable = True
+        # When it is tried again, and how long it has waited for that.
+        self.due_at_s = self.wait_s = 0.0
+        # Where the frames begin that nothing is left to do for.
         self.done: set[int] = set()
 
     @classmethod
@@ -113,15 +117,29 @@ class SpoolFile:
 
     def requests(self) -> Iterator[Spooled]:
         """Each request that is not in Kafka yet."""
-        for at, _, _, packed in self._frames():
+        for at, size, _, packed in self._frames():
             if at not in self.done:
-                frame = _FRAME.decode(packed)
-                events = [Event(*each) for each in frame.events]
-                yield Spooled(at, frame.topic, events, frame.request)
+                try:
+                    told = _FRAME.decode(packed)
+                except msgspec.DecodeError:
+                    # Of a gateway that writes otherwise; what stands behind it need not wait.
+                    self._is_readable = False
+                    continue
+                events = [Event(*each) for each in told.events]
+                yield Spooled(at, size, told.topic, events, told.request)
+
+    def set_aside(self, request: Spooled) -> Path:
+        """Put a request that Kafka will not take into a file beside this one, in the same form."""
+        path = self.path.with_suffix(f"{SUFFIX}.refused")
+        with path.open("ab") as file:
+            file.write(frame(request.topic, request.events, request.request))
+            file.flush()
+            os.fsync(file.fileno())
+        return path
 
     def remove(self) -> None:
         """Take away a file that is in Kafka; what of it could not be read is kept aside."""
-        if os.fstat(self._descriptor).st_size > self._end:
+        if os.fstat(self._descriptor).st_size > self._end or not self._is_readable:
             self.path.rename(self.path.with_suffix(f"{SUFFIX}.torn"))
         else:
             self.path.unlink(missing_ok=True)

@@ -26,12 +26,19 @@ class PageContext:
             for stream in self.overview.streams
             if viewer.sees(stream.name, tenant=self.tenant_of(stream.name))
         )
-        return replace(self, overview=replace(self.overview, streams=streams))
+        removed = tuple(
+            gone
+            for gone in self.overview.removed
+            if viewer.sees(gone.stream, tenant=self.tenant_of(gone.stream))
+        )
+        return replace(self, overview=replace(self.overview, streams=streams, removed=removed))
 
     def tenant_of(self, stream: str) -> str:
-        """Whose stream it is; one that is not configured (any more) is nobody's."""
-        configured = self.configuration.streams.get(stream)
-        return configured.tenant if configured else ""
+        """Whose stream it is or was; one that nobody has heard of is nobody's."""
+        known = self.configuration.streams.get(stream) or self.configuration.removed_streams.get(
+            stream
+        )
+        return known.tenant if known else ""
 
     def destination(self, destination_id: str) -> DestinationView | None:
         views = self.overview.destinations

@@ -56,10 +56,9 @@ class PageRequest:
 
     @property
     def streams(self) -> list[str]:
-        """The names of the streams that the viewer may look into."""
-        streams = self.context.configuration.streams.values()
-        sees = self.viewer.sees
-        return sorted(each.name for each in streams if sees(each.name, tenant=each.tenant))
+        """The names of the streams that the viewer may look into, also of those that were."""
+        names, tenant_of = self.context.configuration.past_streams, self.context.tenant_of
+        return sorted(each for each in names if self.viewer.sees(each, tenant=tenant_of(each)))
 
     @property
     def keys(self) -> list[ApiKey]:

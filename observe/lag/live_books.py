@@ -12,9 +12,11 @@ from typing import TypeAlias
 import structlog
 
 from observe.lag.progress import Progress
+from shared.config.configuration import RemovedDestination
 from shared.event.record import KafkaPartition, Origin, Ranges
 from shared.event.topics import RECEIPTS, RETRIER, stream_and_name, stream_topic
 from shared.proof.balance import Balance
+from shared.proof.overview import RemovedView
 from shared.proof.receipt import receipts_of
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.lane_positions import LaneGroups
@@ -58,6 +60,11 @@ class LiveBooks:
     def balance(self, destination_id: str) -> Balance:
         """The books of one destination, as far as everything has been read."""
         return self.of(destination_id).balance(self.log_of(destination_id))
+
+    def left_of(self, gone: RemovedDestination) -> RemovedView:
+        """The books of one that was removed."""
+        balance = self.balance(gone.id).come_to
+        return RemovedView(gone.stream, gone.name, gone.removed_at_ms, balance)
 
     def log_of(self, destination_id: str) -> Ranges:
         """The log of a destination's stream, by Kafka partition."""

@@ -28,6 +28,7 @@ from shared.proof.overview import (
     NodeLag,
     Overview,
     Quantiles,
+    RemovedView,
     StreamVerdict,
     StreamView,
     worst,
@@ -99,7 +100,7 @@ class Sampler:
     async def _follow(self, books: LiveBooks) -> None:
         loop = asyncio.get_running_loop()
         sample_s = slow_s = 0.0
-        await books.look_at_log(self._configuration().streams)
+        await books.look_at_log(self._configuration().past_streams)
         while True:
             while loop.time() < sample_s:
                 self._enter(await books.read())
@@ -112,7 +113,7 @@ class Sampler:
                     sample_s = loop.time() + _SAMPLE_S
                     self._publish()
             self._problem = ""
-            await books.look_at_log(self._configuration().streams)
+            await books.look_at_log(self._configuration().past_streams)
             if is_slow:
                 slow_s = loop.time() + _SLOW_SAMPLE_S
                 await self._look_for_oldest(books)
@@ -166,10 +167,12 @@ class Sampler:
         at_ms = now_ms()
         configuration = self._configuration()
         views: tuple[StreamView, ...] = ()
+        removed: tuple[RemovedView, ...] = ()
         if (books := self._books) is not None:
+            removed = tuple(map(books.left_of, configuration.removed_now))
             names = sorted(configuration.streams)
             views = tuple(self._stream_view(name, configuration, books, at_ms) for name in names)
-        self.overview = Overview(at_ms, views, self._audit.health_at(at_ms), self._problem)
+        self.overview = Overview(at_ms, views, self._audit.health_at(at_ms), self._problem, removed)
         self._show(self.overview)
 
     def _stream_view(

@@ -43,6 +43,8 @@ _Origin: TypeAlias = Annotated[
 ]
 # At most a terabyte.
 _Rate: TypeAlias = Annotated[float, Field(gt=0, le=1e12)]
+# None at all is a bound, too; Kafka's own end is near a million partitions.
+_Most: TypeAlias = Annotated[int, Field(ge=0, le=1_000_000)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +117,20 @@ class ApiKey(ConfigObject):
 
 @config_dataclass(frozen=True, slots=True, config=CONFIG)
 class Tenant(ConfigObject):
-    """What the requests of one tenant may use together, on one gateway process. None: no limit."""
+    """What one tenant may use.
+
+    Of requests, on one gateway process; None: no limit. Of what all tenants share in Kafka and in
+    every process; None: as much as the gateway is set to let any tenant have.
+    """
 
     name: Name
     requests_per_s: _Rate | None = None
     events_per_s: _Rate | None = None
     bytes_per_s: _Rate | None = None
+    streams_max: _Most | None = None
+    partitions_max: _Most | None = None
+    destinations_max: _Most | None = None
+    keys_max: _Most | None = None
 
     @property
     def config_key(self) -> bytes:

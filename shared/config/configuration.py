@@ -18,8 +18,17 @@ from shared.config.access import DEFAULT_TENANT, ApiKey, Tenant
 from shared.config.destination import Destination
 from shared.config.model import CONFIG, ConfigError, ConfigObject
 from shared.config.values import Name, Pointer
-from shared.event.topics import STREAM_PARTITIONS, config_key, destination_id
+from shared.event.times import DAY_MS
+from shared.event.topics import (
+    RECEIPTS_RETENTION_MS,
+    STREAM_PARTITIONS,
+    config_key,
+    destination_id,
+)
 
+# As long as receipts of a destination rest, and the segment that they are in; what waits for it is
+# given up long before.
+REMOVED_KEPT_MS = RECEIPTS_RETENTION_MS + 7 * DAY_MS
 # A schema travels to every gateway through the config topic, under Kafka's limit for a record.
 SCHEMA_CHARS_MAX = 262_144
 
@@ -142,10 +151,30 @@ class Configuration:
     def destinations_of(self, stream: str) -> Iterator[Destination]:
         return (d for d in self.destinations.values() if d.stream == stream)
 
+    @property
+    def past_streams(self) -> set[str]:
+        """The names of all streams that there are, and that there were."""
+        return {*self.streams, *self.removed_streams}
+
+    def outlived(self, *, now_ms: int) -> Iterator[bytes]:
+        """The keys of records that have nothing to say any more: nothing is left to be read."""
+        gone = self.removed_destinations.values()
+        return (d.config_key for d in gone if now_ms - d.removed_at_ms > REMOVED_KEPT_MS)
+
     def removed_from(self, stream: Stream | RemovedStream) -> Iterator[RemovedDestination]:
         """The destinations that a stream no longer has; not those of a former owner's."""
         whose = (stream.name, stream.tenant)
         return (d for d in self.removed_destinations.values() if (d.stream, d.tenant) == whose)
+
+    @property
+    def removed_now(self) -> list[RemovedDestination]:
+        """All of these, of streams that there are and that there were, by name."""
+        owners: list[Stream | RemovedStream] = [
+            *self.streams.values(),
+            *self.removed_streams.values(),
+        ]
+        found = (each for owner in owners for each in self.removed_from(owner))
+        return sorted(found, key=lambda each: each.id)
 
 
 def _fields(key: bytes, value: bytes) -> Mapping[str, Any]:

@@ -9,7 +9,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import field, replace
-from functools import cache
+from functools import cache, partial
 from typing import Annotated, Any, Self
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -113,7 +113,13 @@ def _beyond(given: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any
         elif isinstance(value, dict) and isinstance(known[name], dict):
             inner = _beyond(value, known[name])
             beyond.update({name: inner} if inner else {})
+        elif isinstance(value, list) and any(map(_is_beyond, value, known[name])):
+            beyond[name] = value
     return beyond
+
+
+def _is_beyond(given: object, known: object) -> bool:
+    return isinstance(given, dict) and isinstance(known, dict) and bool(_beyond(given, known))
 
 
 def _merged(known: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, Any]:
@@ -123,4 +129,17 @@ def _merged(known: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, An
             merged[name] = value
         elif isinstance(known[name], dict) and isinstance(value, dict):
             merged[name] = _merged(known[name], value)
+        elif isinstance(known[name], list) and isinstance(value, list):
+            # Which of them is which, they say themselves: some may have come and gone since.
+            merged[name] = [
+                next(filter(partial(_is_same, each), value), each) for each in known[name]
+            ]
     return merged
+
+
+def _is_same(known: Any, given: Any) -> bool:
+    """Whether what was written is what we know, and more of it."""
+    if not isinstance(known, dict) or not isinstance(given, dict):
+        return False
+    both = known.keys() & given.keys()
+    return bool(both) and all(known[name] == given[name] for name in both)

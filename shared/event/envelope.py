@@ -256,7 +256,7 @@ def malformed_headers(malformed: Malformed, *, reason: str, dead_at_ms: int) -> 
 
 
 def dead_value(value: bytes) -> bytes:
-    """What a dead letter keeps of a value: all of it, or the beginning of one beyond measure."""
+    """What a dead letter keeps of a value: all of it, or its beginning if it is beyond measure."""
     return value if len(value) <= EVENT_BYTES_MAX else value[:_KEPT_BYTES_MAX]
 
 

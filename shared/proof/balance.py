@@ -4,7 +4,7 @@ This is the only place that says what is pending and what is unaccounted, for wh
 judges it. It is set arithmetic over offsets, so a duplicate can never hide a loss.
 """
 
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from operator import add
 
 from shared.proof.intervals import Offsets
@@ -22,6 +22,11 @@ class Balance:
     # stored.
     pending: int = 0
     unaccounted: int = 0
+
+    @property
+    def come_to(self) -> "Balance":
+        """Without what is pending: of a destination that was removed nothing is on its way."""
+        return replace(self, acked=self.acked - self.pending, pending=0)
 
     def __add__(self, other: "Balance") -> "Balance":
         return Balance(*map(add, astuple(self), astuple(other)))

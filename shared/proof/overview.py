@@ -173,6 +173,16 @@ class StreamView:
 
 
 @dataclass(frozen=True, slots=True)
+class RemovedView:
+    """What became of the events that a destination had come to when it was removed."""
+
+    stream: str
+    name: str
+    removed_at_ms: int
+    balance: Balance
+
+
+@dataclass(frozen=True, slots=True)
 class AuditHealth:
     """Whether the audit itself can be believed."""
 
@@ -191,6 +201,18 @@ class Overview:
     audit: AuditHealth
     # Why the sampler's figures may be old; empty while it reads on.
     problem: str = ""
+    # Destinations that were removed; their streams may be there still.
+    removed: tuple[RemovedView, ...] = ()
+
+    @property
+    def removed_acked(self) -> int:
+        """Acknowledged events of streams that are there no more, each once."""
+        there = {stream.name for stream in self.streams}
+        acked: dict[str, int] = {}
+        for view in self.removed:
+            if view.stream not in there:
+                acked[view.stream] = max(acked.get(view.stream, 0), view.balance.acked)
+        return sum(acked.values())
 
     @property
     def verdict(self) -> StreamVerdict:

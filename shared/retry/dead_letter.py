@@ -68,6 +68,8 @@ class Letter:
     stream: str
     destination_id: str
     event_id: str
+    # How long the event is, also where its bytes were not kept.
+    byte_count: int
     value: bytes
     opened: Envelope | Malformed
 
@@ -111,8 +113,11 @@ class DeadLetterFilter:
         return self.reason in {None, reason}
 
 
-def open_letter(record: RecordIn) -> Letter:
+def open_letter(record: RecordIn, *, keeps_value: bool = True) -> Letter:
     """Read a record of the dead letters' topic; it never fails, whoever wrote it."""
+    byte_count = len(record.value)
+    if not keeps_value:
+        record = replace(record, value=b"")
     texts = {name: raw.decode(errors="replace") for name, raw in record.headers}
     opened = open_retry_record(record)
     if texts.get(REASON) == MALFORMED_RETRY_RECORD:
@@ -127,6 +132,7 @@ def open_letter(record: RecordIn) -> Letter:
         stream=texts.get(STREAM, ""),
         destination_id=texts.get(DESTINATION, ""),
         event_id=texts.get(EVENT_ID, ""),
+        byte_count=byte_count,
         value=record.value,
         opened=opened,
     )
@@ -141,7 +147,7 @@ def story_of(letter: Letter) -> dict[str, Any]:
         "destination": letter.destination_id,
         "reason": letter.reason,
         "id": letter.event_id,
-        "bytes": len(letter.value),
+        "bytes": letter.byte_count,
     }
     if isinstance(letter.opened, Malformed):
         return {**story, "problem": letter.opened.problem}

@@ -26,6 +26,9 @@ _ENDED_BY_A_WORD = frozenset({Failure.BREAKER_OPEN, Failure.HELD})
 # What a dead letter shows of the reply, and each waiting event carries: the first words of it.
 DETAIL_CHARS_MAX = 256
 
+# As long as an upgrade of some processes takes; each look rewrites the event.
+_UNKNOWN_S = 300.0
+
 
 @dataclass(frozen=True, slots=True)
 class Situation:
@@ -162,6 +165,17 @@ def admit(history: History, schedule: RetrySchedule, *, now_ms: int) -> Admissio
     if left_s > 0:
         return Hop(schedule.tier_for_wait(left_s), history)
     return Send(history)
+
+
+def admit_unknown(history: History, schedule: RetrySchedule, *, now_ms: int) -> Hop | DeadLetter:
+    """Say what happens to a waiting event of a destination that nobody has heard of here.
+
+    Nobody has removed it either: a process of another release may know it, or its record cannot be
+    read here. It waits for us to learn of it, as long as it waits for anything.
+    """
+    if now_ms >= history.deadline_at_ms:
+        return DeadLetter(DEADLINE_PASSED, history)
+    return Hop(schedule.tier_for_wait(_UNKNOWN_S), history)
 
 
 def _with_attempt(history: History, attempt: Attempt, verdict: Verdict, *, now_ms: int) -> History:

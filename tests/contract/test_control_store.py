@@ -12,11 +12,19 @@ import pytest
 from gateway.callers import ConfigSource
 from gateway.control.store import ControlStore, KafkaControlStore
 from gateway.problems import Problem
-from shared.config.configuration import Configuration, RemovedStream, Stream
+from shared.config.configuration import (
+    REMOVED_KEPT_MS,
+    Configuration,
+    RemovedDestination,
+    RemovedStream,
+    Stream,
+)
+from shared.config.destination import Destination
 from shared.event.times import DAY_MS
 from shared.event.topic_safety import Copies
 from shared.event.topics import fixed_specs, stream_topic
 from shared.retry.schedule import RetrySchedule
+from shared.runtime.clock import now_ms
 from shared.runtime.kafka.config_topic import ConfigFeed
 from shared.runtime.kafka.reader import KafkaReader
 from shared.runtime.kafka.topic_admin import topic_admin
@@ -227,6 +235,28 @@ def test_a_removed_stream_is_held_as_long_as_kafka_may_keep_its_events(opened: O
         assert held_ms is not None
         assert held_ms > (4 + 30) * DAY_MS
         assert ground.config.configuration.removed_streams[stream.name] == gone
+
+    on(opened, test)
+
+
+def test_what_was_removed_long_ago_is_forgotten_with_the_next_change(opened: Opened) -> None:
+    async def test(ground: Ground) -> None:
+        stream = a_stream()
+        at_ms = now_ms() - REMOVED_KEPT_MS
+        old = RemovedDestination(stream.name, "old", stream.tenant, at_ms - 1)
+        new = RemovedDestination(stream.name, "new", stream.tenant, at_ms + 3_600_000)
+        again = Destination(stream.name, "old", "https://1.1.1.1/")
+        for gone in (old, new):
+            await store(ground, gone.config_key, gone.to_json())
+            assert gone.id in ground.config.configuration.removed_destinations
+        # Who makes it again does not lose it to its own end.
+        await store(ground, again.config_key, again.to_json())
+        assert ground.config.configuration.destinations[again.id] == again
+        await store(ground, old.config_key, old.to_json())
+        await store(ground, stream.config_key, stream.to_json())
+        removed = ground.config.configuration.removed_destinations
+        assert (old.id in removed, new.id in removed) == (False, True)
+        assert ground.config.configuration.streams[stream.name] == stream
 
     on(opened, test)
 

@@ -8,7 +8,13 @@ from typing import Any, TypeVar
 
 import pytest
 
-from gateway.control.redrive import DeadLetterStore, KafkaDeadLetters, Redriven, Survey
+from gateway.control.redrive import (
+    PAGE_BYTES_MAX,
+    DeadLetterStore,
+    KafkaDeadLetters,
+    Redriven,
+    Survey,
+)
 from shared.event.envelope import Envelope, History
 from shared.event.record import Origin, RecordIn, RecordOut
 from shared.event.topics import DEAD, fixed_specs, stream_topic
@@ -81,11 +87,11 @@ def fake_ground(stream: str) -> Ground:
     return Ground(fake, stream, lay_down)
 
 
-def a_row(stream: str, number: int, reason: str) -> RecordOut:
+def a_row(stream: str, number: int, reason: str, *, value: bytes = b"{}") -> RecordOut:
     """What delivery writes of an event that it gave up."""
     envelope = Envelope(
         origin=Origin(stream_topic(stream), 0, number),
-        value=b"{}",
+        value=value,
         key=None,
         stream=stream,
         event_id=f"e{number}",
@@ -125,8 +131,23 @@ def test_what_is_sent_again_is_what_was_counted_and_goes_once(ground: Ground) ->
     assert ground.redrive(ground.all).count == 3
     again = ground.redrive(ground.all)
     assert (again.count, again.already) == (0, 3)
-    _, marked = run(ground.store.page(ground.all, after=None, count_max=1))
-    assert set(ground.places(ground.all)) <= marked
+    page, marked = run(ground.store.page(ground.all, after=None, count_max=2))
+    assert marked == {letter.place for letter in page.letters}, "those of the page, and no more"
+
+
+def test_a_page_of_large_events_ends_before_its_bytes_are_too_many(ground: Ground) -> None:
+    size = PAGE_BYTES_MAX // 5 + 1
+    value = b'"%b"' % (b"x" * (size - 2))
+    ground.lay_down([a_row(ground.stream, n, "status_400", value=value) for n in range(6)])
+    listed, _ = run(ground.store.page(ground.all, after=None, count_max=100))
+    assert [(one.byte_count, one.value) for one in listed.letters] == [(size, b"")] * 6
+    found, after = [], None
+    for count in (4, 2):
+        page, _ = run(ground.store.page(ground.all, after=after, count_max=100, keeps_values=True))
+        assert [one.value for one in page.letters] == [value] * count
+        found += [one.event_id for one in page.letters]
+        after = page.next
+    assert (found, after) == ([f"e{n}" for n in range(6)], None)
 
 
 def test_a_limit_bounds_what_is_sent_again(ground: Ground) -> None:

@@ -14,6 +14,7 @@ from gateway.publish.publisher import KafkaPublisher, Publisher
 from gateway.publish.report import Fate, Report
 from shared.event.envelope import event_headers
 from shared.event.topics import stream_of, stream_spec
+from shared.runtime.kafka.clients import new_admin, running
 from shared.runtime.kafka.topic_admin import topic_admin
 from tests.support.gateway_fixtures import PARTITION_COUNT, FakePublisher
 from tests.support.kafka_log import read_all
@@ -28,6 +29,9 @@ class Ground:
     publisher: Publisher
     topic: str
     read: Callable[[], Awaitable[Rows]]
+    # Somebody else's, and how it is deleted.
+    other: str
+    remove_other: Callable[[], Awaitable[None]]
 
 
 Opened = Callable[[], AbstractAsyncContextManager[Ground]]
@@ -42,12 +46,18 @@ def opened(request: pytest.FixtureRequest) -> Iterator[Opened]:
 
     @asynccontextmanager
     async def real_ground() -> Any:
-        topic = f"hifi.stream.contract-{uuid.uuid4().hex}"
-        await create_topic(servers, topic)
+        topic, other = (f"hifi.stream.contract-{uuid.uuid4().hex}" for _ in range(2))
+        await create_topics(servers, topic, other)
         publisher = kafka_publisher(servers)
         await publisher.start(deadline_s=30)
         try:
-            yield Ground(publisher, topic, lambda: read_topic(servers, topic))
+            yield Ground(
+                publisher,
+                topic,
+                lambda: read_topic(servers, topic),
+                other,
+                lambda: delete_topic(servers, other),
+            )
         finally:
             await publisher.stop()
 
@@ -56,8 +66,8 @@ def opened(request: pytest.FixtureRequest) -> Iterator[Opened]:
 
 @asynccontextmanager
 async def fake_ground() -> Any:
-    topic = "hifi.stream.contract"
-    publisher = FakePublisher([topic])
+    topic, other = "hifi.stream.contract", "hifi.stream.other"
+    publisher = FakePublisher([topic, other])
 
     async def read() -> Rows:
         return {
@@ -66,7 +76,10 @@ async def fake_ground() -> Any:
             for offset, event in enumerate(log)
         }
 
-    yield Ground(publisher, topic, read)
+    async def remove_other() -> None:
+        del publisher.logs[other]
+
+    yield Ground(publisher, topic, read, other, remove_other)
 
 
 def kafka_publisher(servers: str) -> KafkaPublisher:
@@ -175,6 +188,24 @@ def test_a_topic_that_is_not_there_stores_nothing_and_raises_nothing(opened: Ope
         reports = await ground.publisher.publish("hifi.stream.nowhere", events(3))
         assert positions(reports) == [0, 1, 2]
         assert {report.fate for report in reports} == {Fate.NOT_STORED}
+        assert all(report.is_topic_unknown for report in reports)
+
+    on(opened, test)
+
+
+def test_a_topic_that_is_deleted_under_way_costs_another_topic_nothing(opened: Opened) -> None:
+    async def test(ground: Ground) -> None:
+        where(await ground.publisher.publish(ground.other, events(3)))
+        await ground.remove_other()
+        gone = asyncio.create_task(ground.publisher.publish(ground.other, events(3)))
+        told = []
+        while not gone.done():
+            told.append(await ground.publisher.publish(ground.topic, events(5)))
+            await asyncio.sleep(0)
+        told.append(await ground.publisher.publish(ground.topic, events(5)))
+        assert Fate.STORED not in {report.fate for report in gone.result()}
+        stored = [place for reports in told for place in where(reports).values()]
+        assert len(stored) == len(set(stored)) == len(await ground.read())
 
     on(opened, test)
 
@@ -209,10 +240,15 @@ def _always(key: bytes) -> Callable[[int], bytes | None]:
     return lambda _: key
 
 
-async def create_topic(servers: str, topic: str) -> None:
-    spec = stream_spec(stream_of(topic), partition_count=PARTITION_COUNT)
+async def create_topics(servers: str, *topics: str) -> None:
+    specs = [stream_spec(stream_of(topic), partition_count=PARTITION_COUNT) for topic in topics]
     async with topic_admin(servers) as admin:
-        await admin.create_missing([spec])
+        await admin.create_missing(specs)
+
+
+async def delete_topic(servers: str, topic: str) -> None:
+    async with running(new_admin(servers), servers) as admin:
+        await admin.delete_topics([topic])
 
 
 async def read_topic(servers: str, topic: str) -> Rows:

@@ -7,13 +7,20 @@ import threading
 import zlib
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 
 import httpx
 import uvicorn
 
 from gateway.app import create_app
-from gateway.control.redrive import DeadLetterPage, DeadLetterStore, Redriven, Survey
+from gateway.control.redrive import (
+    PAGE_BYTES_MAX,
+    DeadLetterPage,
+    DeadLetterStore,
+    Redriven,
+    Survey,
+)
 from gateway.control.store import Judge
 from gateway.intake.events import Event
 from gateway.intake.schemas import SchemaChecks
@@ -35,6 +42,7 @@ from shared.proof.trail import Trail
 from shared.retry.dead_letter import DeadLetterFilter, Letter, Place, open_letter
 from shared.retry.decision import DeadLetter
 from shared.retry.routing import route, route_receipt
+from shared.runtime.clock import now_ms
 from shared.runtime.metrics import Metrics
 from shared.runtime.setup_error import KafkaUnavailableError, OperatorError
 
@@ -76,7 +84,8 @@ class FakePublisher:
         if not self._released.is_set():
             await asyncio.to_thread(self._released.wait, 10)
         if topic not in self.logs:
-            return [Report(Fate.NOT_STORED, range(len(events)), reason="no such topic")]
+            everything, reason = range(len(events)), "no such topic"
+            return [Report(Fate.NOT_STORED, everything, reason=reason, is_topic_unknown=True)]
         self._turn += 1
         reports = []
         for (fate, partition), positions in self._sort(events).items():
@@ -120,6 +129,8 @@ class FakeStore:
             raise self.problem
         async with self.turn:
             value = await judge(self.config.configuration)
+            for outlived in [*self.config.configuration.outlived(now_ms=now_ms())]:
+                self.config.configuration = self.config.configuration.apply(outlived, None)
             self.config.configuration = self.config.configuration.apply(key, value)
 
     async def catch_up(self) -> None:
@@ -166,10 +177,14 @@ class FakeDeadLetters:
     # As if nobody had come to the end of them.
     is_whole: bool = True
     redrives: list[DeadLetterFilter] = field(default_factory=list)
+    # What is asked about these streams takes until their event is set; how many such there are.
+    holds: dict[str, threading.Event] = field(default_factory=dict)
+    held_count: int = 0
 
     async def survey(
         self, wanted: DeadLetterFilter, *, count_max: int | None = None, newest_max: int = 0
     ) -> Survey:
+        await self._hold(wanted)
         letters = self._wanted(wanted)
         new = [letter for letter in letters if letter.place not in self.marked][:count_max]
         already = sum(letter.place in self.marked for letter in letters)
@@ -180,11 +195,22 @@ class FakeDeadLetters:
         return Survey(counts, tuple(newest[:newest_max]), self.marked, streams)
 
     async def page(
-        self, wanted: DeadLetterFilter, *, after: Place | None, count_max: int
+        self,
+        wanted: DeadLetterFilter,
+        *,
+        after: Place | None,
+        count_max: int,
+        keeps_values: bool = False,
     ) -> tuple[DeadLetterPage, set[Place]]:
+        await self._hold(wanted)
         found = [one for one in self._wanted(wanted) if after is None or one.place >= after]
-        page, more = found[:count_max], found[count_max:]
-        return DeadLetterPage(tuple(page), more[0].place if more else None), self.marked
+        if not keeps_values:
+            found = [replace(one, value=b"") for one in found]
+        sizes = accumulate(len(one.value) for one in found)
+        count = max(1, sum(1 for size in sizes if size <= PAGE_BYTES_MAX))
+        page, more = found[: min(count_max, count)], found[min(count_max, count) :]
+        marked = self.marked & {one.place for one in page}
+        return DeadLetterPage(tuple(page), more[0].place if more else None), marked
 
     async def redrive(
         self, wanted: DeadLetterFilter, *, redrive_id: str, rate_per_s: float, count_max: int | None
@@ -196,6 +222,11 @@ class FakeDeadLetters:
         new = [each.place for each in self._wanted(wanted) if each.place not in self.marked]
         self.marked |= set(new[:count_max])
         return counts
+
+    async def _hold(self, wanted: DeadLetterFilter) -> None:
+        if wanted.stream in self.holds:
+            self.held_count += 1
+            await asyncio.to_thread(self.holds[wanted.stream].wait, 10)
 
     def _wanted(self, wanted: DeadLetterFilter) -> list[Letter]:
         if self.error is not None:

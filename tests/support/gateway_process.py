@@ -96,6 +96,9 @@ def settings(bootstrap_servers: str, **more: object) -> dict[str, str]:
         "HIFI_GATEWAY_AUTH": "off",
         "HIFI_GATEWAY_ACK_DEADLINE_S": ACK_DEADLINE_S,
         "HIFI_GATEWAY_QUEUE_DEADLINE_S": QUEUE_DEADLINE_S,
+        # Tests share a Kafka, and with it a tenant.
+        "HIFI_GATEWAY_TENANT_STREAMS_MAX": 100_000,
+        "HIFI_GATEWAY_TENANT_PARTITIONS_MAX": 1_000_000,
         "HIFI_KAFKA_REPLICAS": 1,
         "HIFI_KAFKA_IN_SYNC_MIN": 1,
     }

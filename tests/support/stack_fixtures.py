@@ -16,12 +16,14 @@ from deploy.local.ports import pick_free
 from deploy.local.stack import Stack
 from deploy.local.stack_settings import StackSettings
 from observe.lag.live_books import open_books
-from shared.config.configuration import Stream
+from shared.config.access import DEFAULT_TENANT
+from shared.config.configuration import RemovedDestination, Stream
 from shared.config.destination import Destination
 from shared.event.topics import DEAD, stream_and_name, stream_spec
 from shared.proof.balance import Balance
+from shared.runtime.clock import now_ms
 from shared.runtime.kafka.topic_admin import topic_admin
-from tests.support.config_records import write_config, write_records
+from tests.support.config_records import write_config
 from tests.support.kafka_log import read_all
 
 # The 30 s tier lasts 0.6 s, the deadline of 72 h an hour and a half.
@@ -69,8 +71,11 @@ class RunningHifi:
     def remove_added(self) -> None:
         """Take the test's destinations away, so that the next test has the cores for itself."""
         if self.added:
-            keys = [destination.config_key for destination in self.added]
-            asyncio.run(write_records(self.kafka, [(key, None) for key in keys]))
+            gone = [
+                RemovedDestination(each.stream, each.name, DEFAULT_TENANT, now_ms())
+                for each in self.added
+            ]
+            asyncio.run(write_config(self.kafka, gone))
 
     def wait_for_lane(self, destination_id: str) -> None:
         metrics = f"http://127.0.0.1:{self.stack.settings.delivery_metrics_port}/metrics"

@@ -7,8 +7,10 @@ from typing import Annotated, Any
 import typer
 
 from deploy.cli import options
+from deploy.cli.control import removal
 from deploy.cli.control.streams import read_json
 from deploy.cli.printing import harmless, print_json, print_table, talk
+from deploy.local.stack_settings import StackSettings
 from observe.console.parts import wording
 from shared.runtime.control_client import ControlClient
 from shared.runtime.setup_error import UsageError
@@ -106,10 +108,21 @@ def resume(stream: Stream, name: Name, client: ControlClient) -> None:
     talk.print(f"{harmless(name)} is tried now. {wording.WHAT_FOLLOWS}")
 
 
-@options.control_command(app)
-def delete(stream: Stream, name: Name, client: ControlClient) -> None:
+@options.control_command(app, settings=removal.observe)
+def delete(
+    *,
+    stream: Stream,
+    name: Name,
+    yes: removal.Yes = False,
+    kafka: options.Kafka = options.KAFKA_DEFAULT,
+    settings: StackSettings,
+    client: ControlClient,
+) -> None:
     """Remove a destination: what waits to be tried again becomes dead letters."""
-    client.call("DELETE", *_path(stream, name))
+    path = _path(stream, name)
+    client.call("GET", *path)
+    removal.ask_first(stream, name, settings=settings, kafka=kafka, yes=yes)
+    client.call("DELETE", *path)
     talk.print(f"{harmless(name)} is removed.")
 
 

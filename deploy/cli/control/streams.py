@@ -8,7 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from deploy.cli import options
-from deploy.cli.printing import harmless, out, print_json, talk
+from deploy.cli.control import removal
+from deploy.cli.printing import harmless, out, print_json, talk, when
+from deploy.local.stack_settings import StackSettings
 from shared.runtime.control_client import ControlClient
 from shared.runtime.setup_error import UsageError
 
@@ -19,13 +21,15 @@ Name = Annotated[str, typer.Argument(metavar="STREAM", help="The stream's name."
 
 @options.control_command(app, "list")
 def list_streams(*, as_json: options.AsJson = False, client: ControlClient) -> None:
-    """List the names of the streams there are."""
-    names = client.call("GET", "streams")["streams"]
+    """List the names of the streams there are; on standard error, those that were removed."""
+    answer = client.call("GET", "streams")
     if as_json:
-        print_json(names)
+        print_json(answer["streams"])
         return
-    for name in names:
+    for name in answer["streams"]:
         out.print(harmless(name))
+    for gone in answer["removed"]:
+        talk.print(f"{harmless(gone['name'])} was removed {when(gone['removed_at_ms'])}")
 
 
 @options.control_command(app)
@@ -61,11 +65,22 @@ def put(
     print_json(client.call("PUT", "streams", name, body=body))
 
 
-@options.control_command(app)
-def delete(name: Name, client: ControlClient) -> None:
-    """Take a stream off the list. Its topic stays: what is in it may still be on its way."""
+@options.control_command(app, settings=removal.observe)
+def delete(
+    *,
+    name: Name,
+    yes: removal.Yes = False,
+    kafka: options.Kafka = options.KAFKA_DEFAULT,
+    settings: StackSettings,
+    client: ControlClient,
+) -> None:
+    """Take a stream off the list. Its name, and what can be read of its events, stay yours."""
+    client.call("GET", "streams", name)
+    removal.ask_first(name, None, settings=settings, kafka=kafka, yes=yes)
     client.call("DELETE", "streams", name)
-    talk.print(f"{harmless(name)} is off the list; its Kafka topic stays as it is.")
+    talk.print(
+        f"{harmless(name)} is off the list; its dead letters and receipts can be read as before."
+    )
 
 
 def read_json(path: Path) -> Any:

@@ -30,9 +30,16 @@ def put(
     requests_per_s: Annotated[float | None, typer.Option(min=_MIN)] = None,
     events_per_s: Annotated[float | None, typer.Option(min=_MIN)] = None,
     bytes_per_s: Annotated[float | None, typer.Option(min=_MIN)] = None,
+    streams_max: Annotated[int | None, typer.Option(min=0)] = None,
+    partitions_max: Annotated[int | None, typer.Option(min=0)] = None,
+    destinations_max: Annotated[int | None, typer.Option(min=0)] = None,
+    keys_max: Annotated[int | None, typer.Option(min=0)] = None,
     client: ControlClient,
 ) -> None:
-    """Set a tenant's quotas, for each gateway host; what is not said has no limit.
+    """Set a tenant's quotas, for each gateway host, and how much it may set up.
+
+    What is not said has no limit; of streams, partitions, destinations and keys it is the gateway's
+    (HIFI_GATEWAY_TENANT_STREAMS_MAX and so on).
 
     hifi tenants put acme --events-per-s 1000
     """
@@ -40,6 +47,10 @@ def put(
         "requests_per_s": requests_per_s,
         "events_per_s": events_per_s,
         "bytes_per_s": bytes_per_s,
+        "streams_max": streams_max,
+        "partitions_max": partitions_max,
+        "destinations_max": destinations_max,
+        "keys_max": keys_max,
     }
     print_json(client.call("PUT", "tenants", name, body=body))
 

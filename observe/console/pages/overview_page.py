@@ -13,7 +13,13 @@ from observe.console.parts.loss_pieces import loss_section
 from observe.console.parts.markup import NOTHING, Child, Safe, tag
 from observe.console.parts.pieces import badge, books, nothing_yet, p95, section, table
 from observe.lag.time_shares import time_shares
-from shared.proof.overview import DestinationView, Overview, StreamVerdict, StreamView
+from shared.proof.overview import (
+    DestinationView,
+    Overview,
+    RemovedView,
+    StreamVerdict,
+    StreamView,
+)
 
 
 def overview_page(context: PageContext) -> Page:
@@ -27,6 +33,7 @@ def overview_page(context: PageContext) -> Page:
         regions=(
             Region("headline", _hero(overview, said)),
             Region("streams", _streams(overview.streams, ordered)),
+            Region("removed", _removed(overview.removed)),
             Region("lag", lag_section(overview.destinations, context)),
             Region("loss", loss_section(ordered, now_ms=overview.at_ms)),
         ),
@@ -44,7 +51,7 @@ def headline(overview: Overview) -> str:
         where = _list([view.destination_id for view in everybody if view.balance.unaccounted])
         is_are = "is" if unaccounted == 1 else "are"
         return f"{wording.plural(unaccounted, 'event')} {is_are} unaccounted for in {where}."
-    acked = sum(view.balance.acked for view in everybody)
+    acked = sum(view.balance.acked for view in everybody) + overview.removed_acked
     verdict = overview.verdict
     if verdict is not StreamVerdict.OK:
         bad = [view.destination_id for view in everybody if view.verdict is verdict] or [
@@ -125,6 +132,33 @@ def _streams(streams: Sequence[StreamView], ordered: Sequence[DestinationView]) 
         if lonely
         else NOTHING,
     )  # fmt: skip
+
+
+def _removed(removed: Sequence[RemovedView]) -> Safe:
+    """The books of what was removed; dead letters and receipts are where they always are."""
+    if not removed:
+        return NOTHING
+    heads = ("Stream → destination", "Removed", "Acknowledged", "Delivered", "Waiting", "Dead",
+             "Unaccounted")  # fmt: skip
+    rows: list[list[Child]] = [
+        [
+            tag("span", gone.stream, " → ", gone.name),
+            wording.clock(gone.removed_at_ms),
+            *(
+                wording.count(count)
+                for count in (
+                    gone.balance.acked,
+                    gone.balance.delivered,
+                    gone.balance.waiting,
+                    gone.balance.dead,
+                    gone.balance.unaccounted,
+                )
+            ),
+        ]
+        for gone in removed
+    ]
+    caption = "What became of the events that each had come to"
+    return section("Removed", table(heads, rows, caption=caption, numbers_from=2))
 
 
 def _list(names: Sequence[str]) -> str:

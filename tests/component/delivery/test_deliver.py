@@ -9,7 +9,7 @@ import pytest
 from delivery.deliver import Plan
 from shared.config.destination import Destination
 from shared.event.record import Origin, RecordIn
-from shared.event.topics import DEAD, RECEIPTS, retry_topic
+from shared.event.topics import DEAD, RECEIPTS, RETRY_PREFIX, retry_topic
 from shared.proof.receipt import ReceiptOutcome
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
@@ -327,10 +327,26 @@ def test_a_waiting_event_that_asked_for_longer_hops_on_unsent() -> None:
 
 def test_a_waiting_event_whose_destination_is_gone_rests_in_dead_letters() -> None:
     with scripted_destination() as destination:
-        outcomes = run([waiting_record("demo/other")], retry_plan(sample(destination)))
+        plan = replace(retry_plan(sample(destination)), removed={"demo/other"})
+        outcomes = run([waiting_record("demo/other")], plan)
         assert destination.requests == []
     (dead,) = [one for one in outcomes if one.topic == DEAD]
     assert dict(dead.headers)["reason"] == b"destination_gone"
+
+
+def test_a_waiting_event_whose_destination_is_not_known_here_waits_on() -> None:
+    """Its record may be one of a newer release, that this process cannot read; or not here yet."""
+    with scripted_destination() as destination:
+        plan = retry_plan(sample(destination))
+        (waits,) = run([waiting_record("demo/other")], plan)
+        (dead,) = [
+            one
+            for one in run([waiting_record("demo/other", deadline_s=0)], plan)
+            if one.topic == DEAD
+        ]
+        assert destination.requests == []
+    assert waits.topic.startswith(RETRY_PREFIX)
+    assert dict(dead.headers)["reason"] == b"deadline_passed"
 
 
 def test_a_retry_record_that_cannot_be_opened_is_kept_with_its_problem() -> None:

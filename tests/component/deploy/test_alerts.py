@@ -215,8 +215,8 @@ CASES = [
     ),
     Case(
         "HifiShortOfCopies",
-        {"hifi_gateway_short_of_copies_streams": "1x20"},
-        {"hifi_gateway_short_of_copies_streams": "1x3 0x20"},
+        {"hifi_gateway_short_of_copies_topics": "1x20"},
+        {"hifi_gateway_short_of_copies_topics": "1x3 0x20"},
         "9m",
         "1 streams are kept in too few copies",
         {},

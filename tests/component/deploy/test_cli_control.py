@@ -95,7 +95,7 @@ def test_streams_are_put_shown_listed_and_deleted(gateway: RunningGateway, tmp_p
     assert made["schema"]["required"] == ["price"]
     assert said(gateway, "streams", "show", "bills") == made
     assert hifi(gateway, "streams", "list")[1] == "bills\norders\n"
-    assert hifi(gateway, "streams", "delete", "bills")[0] == 0
+    assert hifi(gateway, "streams", "delete", "bills", "--yes")[0] == 0
     assert said(gateway, "streams", "list", "--json") == ["orders"]
     schema.write_text("{")
     with pytest.raises(UsageError, match=r"order\.json is not JSON"):

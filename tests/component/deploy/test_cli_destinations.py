@@ -10,10 +10,15 @@ import pytest
 from typer.testing import CliRunner
 
 from deploy.cli.commands import app
+from deploy.local.ports import pick_free
 from deploy.local.secret_keys import secret_keys
 from gateway.settings import Settings
+from observe.books_page import BOOKS_PATH, BooksPage, BooksRow
 from shared.config.configuration import Configuration, Stream
 from shared.config.signing import signing_key
+from shared.proof.balance import Balance
+from shared.runtime.clock import now_ms
+from shared.runtime.metrics import Metrics
 from shared.runtime.secret_box import SecretBox, new_key
 from shared.runtime.setup_error import SetupError, UsageError
 from tests.support.gateway_fixtures import (
@@ -68,9 +73,51 @@ def test_a_destination_is_put_changed_paused_resumed_and_deleted(
     # Set anew: as on the first day, but for the secret.
     anew = at(gateway, "put", "--settings", "-", stdin=json.dumps({"url": URL}))
     assert (anew["parallel_max"], anew["auth"]) == (4, made["auth"])
-    hifi(gateway, "destinations", "delete", "orders", "shop")
+    hifi(gateway, "destinations", "delete", "orders", "shop", "--yes")
     listed, _ = hifi(gateway, "destinations", "list", "orders", "--json")
     assert json.loads(listed) == []
+
+
+def test_nothing_is_removed_before_somebody_has_seen_what_waits_and_said_yes(
+    gateway: RunningGateway,
+) -> None:
+    at(gateway, "put", URL)
+    (port,) = pick_free(1)
+    where = ("--kafka", "k:1", "--observe-metrics-port", str(port))
+    remove = ("destinations", "delete", "orders", "shop", *where)
+
+    def asked(answer: str) -> tuple[int, str]:
+        result = CliRunner().invoke(
+            app, list(remove), env={"HIFI_GATEWAY": gateway.url}, input=answer
+        )
+        return result.exit_code, result.stderr
+
+    code, said = asked("")
+    assert code == 1
+    assert "cannot be counted: observe does not answer" in said
+    rows = [
+        BooksRow("orders", "shop", Balance(acked=2_007, pending=2_000, waiting=3, dead=4)),
+        BooksRow("orders", "crm", Balance(acked=99, pending=99)),
+    ]
+    page = BooksPage("k:1", now_ms() + 3_600_000, "", rows)
+    Metrics().serve(host="127.0.0.1", port=port, pages={BOOKS_PATH: page.to_json})
+    code, said = asked("n\n")
+    assert code == 1
+    assert "2,000 on their way will not be sent. 3 that wait for a retry become dead" in said
+    assert "4 dead letters can be read on" in said
+    assert "Remove orders/shop?" in said
+    assert at(gateway, "show")["url"] == URL
+    code, said = asked("y\n")
+    assert code == 0
+    assert "shop is removed" in said
+    with pytest.raises(UsageError, match="unknown_destination"):
+        hifi(gateway, *remove)
+    # The stream's own removal counts what all of its destinations had.
+    stream = ("streams", "delete", "orders", *where)
+    result = CliRunner().invoke(app, list(stream), env={"HIFI_GATEWAY": gateway.url}, input="y\n")
+    assert "2,099 on their way" in result.stderr
+    out, said = hifi(gateway, "streams", "list")
+    assert (out, said.startswith("orders was removed 20")) == ("", True)
 
 
 def test_a_mistake_is_one_sentence(gateway: RunningGateway, tmp_path: Path) -> None:

@@ -1,27 +1,34 @@
-"""A worker that meets a fault of ours says so and is started again; the others serve on."""
+"""A worker that meets a fault of ours, or cannot come up again, costs the others nothing."""
 
 import subprocess
 import sys
 from pathlib import Path
 
-# Of two workers one fails once, and whoever comes after it is well.
+# Of two workers one fails, then does not come up, and whoever comes after it is well.
 SCRIPT = """
 import asyncio, sys, time
 from pathlib import Path
 from deploy.cli import gateway_crew
 from gateway.settings import Settings
+from shared.runtime.setup_error import SetupError
 
 folder = Path(sys.argv[1])
-failed, well = folder / "failed", folder / "well"
+failed, refused, well = folder / "failed", folder / "refused", folder / "well"
 
 async def serve(settings):
     if settings.metrics_port == 9001:
         try:
             failed.touch(exist_ok=False)
         except FileExistsError:
-            well.touch()
+            pass
         else:
             raise RuntimeError("a bug")
+        try:
+            refused.touch(exist_ok=False)
+        except FileExistsError:
+            well.touch()
+        else:
+            raise SetupError("Kafka does not answer")
     await asyncio.sleep(30)
 
 class Stop:
@@ -47,3 +54,5 @@ def test_a_fault_ends_one_worker_for_a_moment_and_is_said(tmp_path: Path) -> Non
     assert "RuntimeError: a bug" in ran.stdout + ran.stderr
     assert "gateway.failed" in ran.stdout + ran.stderr
     assert "gateway worker 1 ended (70) and is started again" in ran.stdout + ran.stderr
+    assert "hifi gateway: Kafka does not answer" in ran.stderr
+    assert "gateway worker 1 ended (1) and is started again" in ran.stdout + ran.stderr

@@ -181,6 +181,32 @@ def test_members_of_a_newer_hifi_stay_when_an_object_is_put(
     assert config.configuration.destinations[SHOP.id].to_fields()["colour"] == "red"
 
 
+def test_members_of_a_newer_hifi_stay_through_every_write(
+    gateway: RunningGateway, config: FixedConfig
+) -> None:
+    (secret,) = KEY.to_fields()["secrets"]
+    for item, more in (
+        (KEY, {"colour": "red", "secrets": [{**secret, "ends_at_ms": 17}]}),
+        (Tenant("acme"), {"colour": "red"}),
+        (Stream("orders"), {"colour": "red"}),
+    ):
+        newer = json.dumps({**item.to_fields(), **more}).encode()
+        config.configuration = config.configuration.apply(item.config_key, newer)
+    assert gateway.client.post(f"{KEY_PATH}/rotate").status_code == 200
+    key = config.configuration.keys["shop"].to_fields()
+    assert (key["colour"], key["secrets"][0]) == ("red", {**secret, "ends_at_ms": 17})
+    assert "ends_at_ms" not in key["secrets"][1]
+    assert gateway.client.post(f"{KEY_PATH}/retire").status_code == 200
+    (left,) = config.configuration.keys["shop"].to_fields()["secrets"]
+    assert "ends_at_ms" not in left
+    for path, member in ((TENANT, "tenants"), (STREAM, "streams")):
+        etag = gateway.client.get(path).headers["etag"]
+        done = gateway.client.put(path, json={}, headers={"if-match": etag})
+        assert (done.status_code, "colour" in done.text) == (200, False)
+        name = path.rpartition("/")[2]
+        assert getattr(config.configuration, member)[name].to_fields()["colour"] == "red"
+
+
 def test_a_condition_tells_nothing_of_what_is_somebody_elses(config: FixedConfig) -> None:
     text = new_text(kind="secret", key_id="acme", entropy=bytes(20))
     admin = ApiKey(

@@ -11,7 +11,7 @@ from gateway.publish.copies_watch import CopiesWatch
 from gateway.settings import Settings
 from shared.event.topic_safety import Copies, TopicState
 from shared.event.topics import stream_topic
-from shared.metric_names import GATEWAY_SHORT_OF_COPIES_STREAMS
+from shared.metric_names import GATEWAY_SHORT_OF_COPIES_TOPICS
 from shared.runtime.metrics import Metrics
 from shared.runtime.setup_error import SetupError
 from tests.support.gateway_fixtures import FakePublisher, FixedConfig
@@ -35,7 +35,7 @@ def test_a_stream_that_is_kept_in_too_few_copies_worries_the_gateway() -> None:
         return answer.text
 
     def count() -> float | None:
-        return metrics.registry.get_sample_value(GATEWAY_SHORT_OF_COPIES_STREAMS.name)
+        return metrics.registry.get_sample_value(GATEWAY_SHORT_OF_COPIES_TOPICS.name)
 
     async def run() -> None:
         assert (await ready(SAFE), count()) == ("ready\n", 0)

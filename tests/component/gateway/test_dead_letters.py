@@ -1,7 +1,9 @@
 """Dead letters over HTTP: filters, pages, payloads on request only, and re-drives within bounds."""
 
 import json
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -22,6 +24,7 @@ from tests.support.gateway_fixtures import (
     config_with,
     running_gateway,
 )
+from tests.support.stack_fixtures import wait_until
 
 PATH = "/v1/streams/orders/dead-letters"
 
@@ -161,6 +164,52 @@ def test_keys_see_their_tenants_streams_and_only_administrators_send_again(
         assert get(PATH, headers=as_reader, params=payload).status_code == 200
         assert post(PATH + ":redrive", json={}, headers=as_reader).status_code == 403
         assert post(PATH + ":redrive", json={}, headers=as_admin).json()["count"] == 25
+
+
+def test_what_one_tenant_asks_leaves_room_for_others(resting: FakeDeadLetters) -> None:
+    def key(tenant: str) -> tuple[ApiKey, dict[str, str]]:
+        text = new_text(kind="secret", key_id=tenant, entropy=bytes(ENTROPY_BYTES))
+        made = ApiKey(
+            tenant,
+            (secret_from(text, signs=False),),
+            tenant=tenant,
+            scopes=frozenset({"read", "admin"}),
+        )
+        return made, {"authorization": f"Bearer {text}"}
+
+    (shop, as_shop), (bank, as_bank) = key("shop"), key("bank")
+    configuration = Configuration(
+        streams={
+            "orders": Stream("orders", tenant="shop"),
+            "others": Stream("others", tenant="bank"),
+        },
+        keys={"shop": shop, "bank": bank},
+    )
+    released = threading.Event()
+    resting.holds = {"orders": released}
+    with (
+        running_gateway(
+            FakePublisher([]),
+            FixedConfig(configuration),
+            Settings(auth="keys"),
+            dead_letters=resting,
+        ) as running,
+        ThreadPoolExecutor(8) as pool,
+    ):
+        get, post = running.client.get, running.client.post
+        try:
+            slow = [pool.submit(get, PATH, headers=as_shop) for _ in range(4)]
+            slow += [
+                pool.submit(post, f"{PATH}:redrive", json={}, headers=as_shop) for _ in range(4)
+            ]
+            wait_until(lambda: resting.held_count == 2, what="a list and a re-drive have begun")
+            theirs = "/v1/streams/others/dead-letters"
+            assert len(get(theirs, headers=as_bank).json()["dead_letters"]) == 1
+            assert post(f"{theirs}:redrive", json={}, headers=as_bank).json()["count"] == 1
+            assert resting.held_count == 2, "one of each for a tenant"
+        finally:
+            released.set()
+        assert {answer.result().status_code for answer in slow} == {200}
 
 
 def test_the_newest_come_with_how_many_match(

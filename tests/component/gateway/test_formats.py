@@ -1,11 +1,9 @@
 """Every format and encoding over real HTTP, and what a sender may ask for besides."""
 
 import gzip
-import json
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import brotli
 import httpx
@@ -32,9 +30,6 @@ STREAMS = (
     Stream("keyed", key_pointer="/user/id"),
     Stream("typed", json_schema=SCHEMA),
 )
-EVENT = b'{"specversion":"1.0","id":"c-1","source":"/s","type":"t","partitionkey":"p","data":1}'
-
-CE = {"ce_specversion": "1.0", "ce_id": "b-1", "ce_source": "/s", "ce_type": "t"}
 
 
 @pytest.fixture(scope="module")
@@ -85,109 +80,6 @@ def test_ndjson_is_one_event_a_line_and_a_bad_line_is_alone(
 def test_too_many_lines_are_413(gateway: RunningGateway) -> None:
     response = post(gateway, b"{}\n" * 101, content_type="application/x-ndjson")
     assert response.json()["code"] == "too_many_events"
-
-
-def test_a_structured_cloud_event_is_stored_as_it_came(
-    gateway: RunningGateway, publisher: FakePublisher
-) -> None:
-    assert post(gateway, EVENT, content_type="application/cloudevents+json").status_code == 200
-    (event,) = publisher.stored(TOPIC)
-    assert (event.id, event.key, event.value) == ("c-1", b"p", EVENT)
-
-
-def test_in_a_batch_of_cloud_events_one_that_is_none_is_rejected_alone(
-    gateway: RunningGateway, publisher: FakePublisher
-) -> None:
-    wrong = [b'{"id":"x"}', EVENT.replace(b'"1.0"', b'"0.3"'), EVENT.replace(b'"/s"', b'""'), b"5"]
-    body = b"[" + b",".join([EVENT, *wrong]) + b"]"
-    response = post(gateway, body, content_type="application/cloudevents-batch+json")
-    assert response.status_code == 207
-    assert values(publisher) == [EVENT]
-    found = [(e["code"], e["pointer"]) for e in response.json()["results"]]
-    assert found[1:] == [
-        ("bad_cloud_event", "/2/specversion"),
-        ("bad_cloud_event", "/3/source"),
-        ("not_an_object", "/4"),
-    ]
-    assert found[0][0] == "bad_cloud_event"
-
-
-@pytest.mark.parametrize(
-    ("content_type", "body", "stored"),
-    [
-        ("application/json", b' {"n": 1.50} ', {"data": {"n": 1.5}}),
-        ("text/plain; charset=utf-8", b"hello", {"data_base64": "aGVsbG8="}),
-        ("application/json", b"", {}),
-    ],
-)
-def test_a_binary_cloud_event_is_stored_as_the_structured_one_it_is(
-    gateway: RunningGateway,
-    publisher: FakePublisher,
-    content_type: str,
-    body: bytes,
-    stored: dict[str, Any],
-) -> None:
-    attributes = {"ce_specversion": "1.0", "ce_id": "b-1", "ce_source": "/s", "ce_type": "t"}
-    more = {"ce_partitionkey": "p", "ce_subject": "caf%C3%A9"}
-    response = post(gateway, body, content_type=content_type, **attributes, **more)
-    assert response.status_code == 200, response.text
-    (event,) = publisher.stored(TOPIC)
-    assert (event.id, event.key) == ("b-1", b"p")
-    found = json.loads(event.value)
-    assert found.pop("datacontenttype") == content_type
-    assert found.pop("subject") == "caf\u00e9"
-    assert {name: found.pop(name) for name in stored} == stored
-    assert set(found) == {"specversion", "id", "source", "type", "partitionkey"}
-    assert b'{"n": 1.50}' in event.value or content_type != "application/json" or not body
-
-
-def test_a_binary_cloud_event_needs_its_attributes(gateway: RunningGateway) -> None:
-    response = post(gateway, b"{}", ce_specversion="1.0", ce_id="x")
-    assert response.status_code == 422
-    assert response.json()["results"][0]["code"] == "bad_cloud_event"
-    assert post(gateway, b"{", ce_specversion="1.0").json()["code"] == "invalid_json"
-    assert post(gateway, b"{}", ce_specversion="1.0", ce_data="x").status_code == 400
-
-
-def with_subject(gateway: RunningGateway, sent: bytes) -> httpx.Response:
-    headers = {name.replace("_", "-").encode(): value.encode() for name, value in CE.items()}
-    named = headers | {b"content-type": b"application/json", b"ce-subject": sent}
-    return gateway.client.post(PATH, content=b"{}", headers=named)
-
-
-@pytest.mark.parametrize(
-    ("sent", "subject"),
-    [
-        ("caf\u00e9 \u20ac".encode(), "caf\u00e9 \u20ac"),
-        ("caf\u00e9".encode("latin-1"), "caf\u00e9"),
-        (b"Euro%20%E2%82%AC%20%F0%9F%98%80", "Euro \u20ac \U0001f600"),
-        # Percent-encoded twice is decoded once; one sign of percent is itself.
-        (b"50%2525 100% %zz", "50%25 100% %zz"),
-        (b'"quoted"', "quoted"),
-        (rb'"a \"b\" \\ %22c%22"', 'a "b" \\ "c"'),
-        (b'half "quoted"', 'half "quoted"'),
-        (b'"', '"'),
-    ],
-)
-def test_attributes_in_headers_are_decoded_as_the_binding_says(
-    gateway: RunningGateway, publisher: FakePublisher, sent: bytes, subject: str
-) -> None:
-    # HTTP binding 1.0.2, 3.1.3.2: double-quoted values MUST be unquoted, with their backslashes,
-    # then percent-decoded once. Raw UTF-8 is what senders write who do neither.
-    assert with_subject(gateway, sent).status_code == 200
-    (value,) = values(publisher)
-    assert json.loads(value)["subject"] == subject
-
-
-@pytest.mark.parametrize("sent", [b"a%FF", b"%C0%A0", b"%ED%A0%80", b'"%80"'])
-def test_what_is_no_utf8_once_decoded_is_refused(
-    gateway: RunningGateway, publisher: FakePublisher, sent: bytes
-) -> None:
-    # 3.1.3.2: "encoded byte sequences which are invalid in UTF-8 MUST be rejected".
-    answer = with_subject(gateway, sent)
-    assert (answer.status_code, answer.json()["code"]) == (400, "bad_header")
-    assert "ce-subject" in answer.json()["detail"]
-    assert values(publisher) == []
 
 
 @pytest.mark.parametrize(
@@ -313,29 +205,6 @@ def test_after_a_part_was_not_stored_the_same_key_sends_again(
     assert {event.id for event in publisher.stored(TOPIC)} == {"first", "late"}
     replayed = post(gateway, body, idempotency_key="key-9")
     assert replayed.headers["idempotency-replayed"] == "true"
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"ce_id": "b-2"},
-        {"ce_source": "/other"},
-        {"ce_subject": "new"},
-        {"content_type": "application/other+json"},
-        {"x_partition_key": "k"},
-    ],
-)
-def test_an_idempotency_key_covers_all_that_becomes_the_event(
-    gateway: RunningGateway, publisher: FakePublisher, other: dict[str, str]
-) -> None:
-    name = {"idempotency_key": f"key-{other}"}
-    assert post(gateway, b"{}", **CE, **name).status_code == 200
-    again = post(gateway, b"{}", **CE, **name, traceparent=f"00-{'1' * 32}-{'2' * 16}-01")
-    # A sender's tracer gives each try a span of its own.
-    assert again.headers["idempotency-replayed"] == "true"
-    changed = post(gateway, b"{}", **(CE | other), **name)
-    assert (changed.status_code, changed.json()["code"]) == (422, "idempotency_key_reused")
-    assert len(values(publisher)) == 1
 
 
 HALF = b'{"id":"half","says":"\\ud83d and \\\\ud83d"}'

@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Sequence
 
+import pytest
+
 from gateway.intake.events import Event
 from gateway.publish.ledger import AckLedger, Request
 from gateway.publish.report import Fate, Report
@@ -107,3 +109,65 @@ def test_a_row_that_was_not_stored_is_written_later_and_an_unknown_one_is_not() 
         assert [row.ids for row in publisher.rows] == [("a",)]
 
     asyncio.run(scenario())
+
+
+def test_a_row_that_cannot_be_written_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.publish.ledger._FLUSH_S", 0.01)
+    publisher = Publisher()
+    ledger = AckLedger(publisher)
+
+    async def run() -> None:
+        writing = asyncio.create_task(ledger.run())
+        with monkeypatch.context() as patched:
+            broken = asyncio.Event()
+
+            def to_bytes(_: AckedRow) -> bytes:
+                broken.set()
+                raise RuntimeError("a fault of ours")
+
+            patched.setattr(AckedRow, "to_bytes", to_bytes)
+            noted(ledger, [an_event("a")], [Report(Fate.STORED, [0], 2, 100)])
+            await broken.wait()
+        noted(ledger, [an_event("b")], [Report(Fate.STORED, [0], 2, 101)])
+        async with asyncio.timeout(10):
+            while not publisher.rows:  # noqa: ASYNC110 - a row sets no event
+                await asyncio.sleep(0.01)
+        assert not writing.done()
+        writing.cancel()
+
+    asyncio.run(run())
+    assert [event_id for row in publisher.rows for _, _, event_id in row.named()] == ["b"]
+
+
+def test_rows_that_are_under_way_when_it_stops_are_written_by_the_last_flush(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gateway.publish.ledger._FLUSH_S", 0.01)
+
+    class SlowPublisher(Publisher):
+        def __init__(self) -> None:
+            super().__init__()
+            self.asked, self.answers = asyncio.Event(), asyncio.Event()
+
+        async def publish(self, topic: str, events: Sequence[Event]) -> Sequence[Report]:
+            if not self.asked.is_set():
+                self.asked.set()
+                await self.answers.wait()
+                return [Report(Fate.NOT_STORED, range(len(events)))]
+            return await super().publish(topic, events)
+
+    async def run() -> list[AckedRow]:
+        publisher = SlowPublisher()
+        ledger = AckLedger(publisher)
+        noted(ledger, [an_event("a")], [Report(Fate.STORED, [0], 2, 100)])
+        writing = asyncio.create_task(ledger.run())
+        await publisher.asked.wait()
+        writing.cancel()
+        await asyncio.gather(writing, return_exceptions=True)
+        last = asyncio.create_task(ledger.flush())
+        await asyncio.sleep(0)
+        publisher.answers.set()
+        await last
+        return publisher.rows
+
+    assert [row.ids for row in asyncio.run(run())] == [("a",)]

@@ -142,6 +142,18 @@ def test_each_event_is_told_with_its_place_and_what_became_of_it(
     ]
 
 
+def test_a_request_can_be_followed_after_stream_and_destination_were_removed(
+    gateway: RunningGateway, kept: FakeReceipts
+) -> None:
+    request_id = an_id()
+    kept.ledger = [a_ledger_row(request_id)]
+    kept.receipts = [a_receipt(10, ReceiptOutcome.DELIVERED, "status_200")]
+    for path in ("/v1/streams/orders/destinations/crm", "/v1/streams/orders"):
+        assert gateway.client.delete(path).status_code == 204
+    said = get(gateway, request_id).json()
+    assert (said["stream"], said["destinations"]["crm"]["delivered"]) == ("orders", 1)
+
+
 def test_one_event_or_some_of_many_are_shown_and_all_are_counted(
     gateway: RunningGateway, kept: FakeReceipts
 ) -> None:

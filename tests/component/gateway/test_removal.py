@@ -107,6 +107,36 @@ def test_a_name_is_never_free_where_kafka_keeps_its_events_for_ever(
     assert (held.status_code, held.json()["free_at"]) == (409, None)
 
 
+def test_what_became_of_a_removed_streams_events_is_still_its_owners(
+    gateway: RunningGateway, letters: FakeDeadLetters
+) -> None:
+    letters.letters.append(replace(a_dead_letter(2), stream="hits", event_id="e2"))
+    for stream in ("orders", "hits"):
+        assert status(gateway, "acme", "PUT", f"/v1/streams/{stream}", json={}) == 201
+    assert status(gateway, "acme", "PUT", TO, json=URL) == 201
+    for path in (TO, STREAM):
+        assert status(gateway, "acme", "DELETE", path) == 204
+    listed = ask(gateway, "acme", "GET", "/v1/streams").json()
+    assert listed["streams"] == ["hits"]
+    assert [gone["name"] for gone in listed["removed"]] == ["orders"]
+    listed = ask(gateway, "acme", "GET", f"{STREAM}/destinations").json()
+    assert listed["destinations"] == []
+    assert [gone["name"] for gone in listed["removed"]] == ["shop"]
+    found = ask(gateway, "acme", "GET", f"{STREAM}/dead-letters").json()["dead_letters"]
+    assert [letter["id"] for letter in found] == ["e1"]
+    # All of them can be looked at; only what has somewhere to go can be sent again.
+    newest = "/v1/dead-letters:newest"
+    shown = ask(gateway, "acme", "GET", newest).json()
+    assert (shown["matching"], shown["redrivable"]) == (2, 1)
+    assert shown["redrivable_streams"] == ["hits"]
+    shown = ask(gateway, "acme", "GET", f"{newest}?stream=orders").json()
+    assert (shown["matching"], shown["redrivable"], shown["redrivable_streams"]) == (1, 0, [])
+    assert status(gateway, "acme", "POST", f"{STREAM}/dead-letters:redrive", json={}) == 404
+    for path in (f"{STREAM}/dead-letters", f"{newest}?stream=orders", f"{STREAM}/destinations"):
+        assert status(gateway, "bravo", "GET", path) == 404
+    assert ask(gateway, "bravo", "GET", "/v1/streams").json() == {"streams": [], "removed": []}
+
+
 def test_who_makes_a_stream_again_goes_on_with_it(gateway: RunningGateway) -> None:
     settings = {"partition_count": 3, "key_pointer": "/id"}
     assert status(gateway, "acme", "PUT", STREAM, json=settings) == 201

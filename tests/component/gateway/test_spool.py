@@ -4,7 +4,7 @@ import asyncio
 import os
 import struct
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import google_crc32c
@@ -16,7 +16,7 @@ from gateway.intake.events import Event
 from gateway.publish.ledger import AckLedger, Request
 from gateway.publish.report import Fate, Report
 from gateway.publish.spool import Spool
-from gateway.publish.spool_file import SpoolFile, frame
+from gateway.publish.spool_file import Spooled, SpoolFile, frame
 from shared.event.envelope import EVENT_TIME
 from shared.event.topics import ACKED, stream_topic
 from shared.proof.acked import AckedRow
@@ -264,3 +264,112 @@ def test_trouble_in_the_folder_does_not_end_the_sending(
     asyncio.run(run())
     assert not troubles
     assert [event.id for event in publisher.stored(TOPIC)] == ["a"]
+
+
+def test_what_is_sent_at_once_is_bounded_in_bytes(
+    tmp_path: Path, publisher: FakePublisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_once: list[int] = []
+    under_way = 0
+
+    async def publish(topic: str, events: Sequence[Event]) -> Sequence[Report]:
+        nonlocal under_way
+        under_way += 1
+        at_once.append(under_way)
+        await asyncio.sleep(0)
+        under_way -= 1
+        return await original(topic, events)
+
+    original = publisher.publish
+    monkeypatch.setattr(publisher, "publish", publish)
+    packed = [frame(TOPIC, [event(f"e{n}")]) for n in range(9)]
+    monkeypatch.setattr("gateway.publish.spool._TOGETHER_BYTES", 2 * len(packed[0]))
+    file = SpoolFile.made(tmp_path)
+    file.append(packed, len(packed))
+    assert asyncio.run(Spool(tmp_path, bytes_max=1, publisher=publisher)._drain(file))
+    assert sorted(one.id for one in publisher.stored(TOPIC)) == [f"e{n}" for n in range(9)]
+    assert max(at_once) == 2
+    file.close()
+
+
+def test_what_a_deleted_topic_was_to_get_is_set_aside_and_sent_when_it_is_put_back(
+    tmp_path: Path, publisher: FakePublisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.publish.spool._GONE_S", 0)
+    monkeypatch.setattr("gateway.publish.spool._LOOK_S", 0.01)
+    gone = "hifi.stream.gone"
+    file = SpoolFile.made(tmp_path)
+    file.append([frame(gone, [event("a")]), frame(TOPIC, [event("b")])], 2)
+    file.close()
+    spool, metrics = Spool(tmp_path, bytes_max=10_000, publisher=publisher), Metrics()
+    spool.start()
+    spool.measure(metrics)
+    assert [one.id for one in drain(spool, publisher, until=1)] == ["b"]
+    (kept,) = tmp_path.iterdir()
+    assert kept.name == f"{file.path.name}.refused"
+    name = "hifi_gateway_spool_set_aside_events_total"
+    assert metrics.registry.get_sample_value(name) == 1
+    publisher.logs[gone] = [[] for _ in range(4)]
+    kept.rename(file.path)
+    spool.start()
+    drain(spool, publisher, until=1)
+    assert [one.id for one in publisher.stored(gone)] == ["a"]
+
+
+def test_a_topic_that_is_unknown_for_a_moment_is_waited_for(
+    tmp_path: Path, publisher: FakePublisher
+) -> None:
+    file = SpoolFile.made(tmp_path)
+    file.append([frame("hifi.stream.gone", [event("a")])], 1)
+    spool = Spool(tmp_path, bytes_max=10_000, publisher=publisher)
+    assert not asyncio.run(spool._drain(file))
+    assert [path.name for path in tmp_path.iterdir()] == [file.path.name]
+    file.close()
+
+
+def test_a_file_in_trouble_holds_up_no_other_and_is_tried_ever_more_seldom(
+    tmp_path: Path, publisher: FakePublisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.publish.spool._LOOK_S", 0.01)
+    bad, good = SpoolFile.made(tmp_path), SpoolFile.made(tmp_path)
+    original, tries = SpoolFile.requests, []
+
+    def requests(file: SpoolFile) -> Iterator[Spooled]:
+        if file.path == bad.path:
+            tries.append(file.wait_s)
+            raise RuntimeError("a fault of ours")
+        return original(file)
+
+    monkeypatch.setattr(SpoolFile, "requests", requests)
+    for file in (bad, good):
+        file.append([frame(TOPIC, [event(file.path.stem)])], 1)
+        file.close()
+    spool = Spool(tmp_path, bytes_max=10_000, publisher=publisher)
+    spool.start()
+
+    async def run() -> None:
+        sending = asyncio.create_task(spool.run())
+        async with asyncio.timeout(10):
+            while len(tries) < 4 or not publisher.stored(TOPIC):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert not sending.done()
+        sending.cancel()
+
+    asyncio.run(run())
+    assert [one.id for one in publisher.stored(TOPIC)] == [good.path.stem]
+    assert tries[:4] == [0, 0.01, 0.02, 0.04]
+    spool.stop()
+
+
+def test_a_frame_that_nobody_can_read_is_kept_aside_and_those_behind_it_are_sent(
+    tmp_path: Path, publisher: FakePublisher
+) -> None:
+    packed = msgspec.msgpack.encode({"of": "a later gateway"})
+    strange = struct.pack(">III", len(packed), 1, google_crc32c.value(packed)) + packed
+    file = SpoolFile.made(tmp_path)
+    file.append([strange, frame(TOPIC, [event("a")])], 2)
+    file.close()
+    spool = Spool(tmp_path, bytes_max=10_000, publisher=publisher)
+    spool.start()
+    assert [one.id for one in drain(spool, publisher, until=1)] == ["a"]
+    assert [path.name for path in tmp_path.iterdir()] == [f"{file.path.name}.torn"]

@@ -4,8 +4,10 @@ import asyncio
 import json
 import subprocess
 import sys
+import tracemalloc
 from collections import Counter
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -41,6 +43,8 @@ from tests.support.kafka_log import read_all, write_rows
 pytestmark = pytest.mark.integration
 
 SCHEDULE = RetrySchedule()
+# What three readers hold of the log at once; a page of 150 letters would be 150 MB by itself.
+MEMORY_BYTES_MAX = 100_000_000
 
 
 def a_dead_letter(stream: str, number: int, *, reason: str = "status_400") -> RecordOut:
@@ -58,7 +62,7 @@ def a_dead_letter(stream: str, number: int, *, reason: str = "status_400") -> Re
     return route(DeadLetter(reason, history), envelope, f"{stream}/to", now_ms=now_ms())
 
 
-def write(cluster: Cluster, rows: Sequence[RecordOut]) -> None:
+def write(cluster: Cluster, rows: Iterable[RecordOut]) -> None:
     async def run() -> None:
         tiers = [tier.name for tier in SCHEDULE.tiers]
         async with topic_admin(cluster.bootstrap_servers) as admin:
@@ -237,6 +241,45 @@ def test_a_survey_shows_the_newest_and_counts_the_rest(kafka: Cluster) -> None:
     nothing = DeadLetterFilter(stream=other, sees=frozenset({stream}).__contains__)
     assert asyncio.run(do_redrive(kafka, nothing)) == Redriven()
     assert asyncio.run(look(streams=(other,))).counts == Redriven(count=1)
+
+
+@pytest.mark.parametrize("count", [150, pytest.param(1_000, marks=pytest.mark.long)])
+def test_letters_of_a_megabyte_each_fill_no_memory_and_hold_up_nobody(
+    kafka: Cluster, count: int
+) -> None:
+    value = b'"%b"' % (b"x" * 999_998)
+    write(kafka, (replace(a_dead_letter("large", n), value=value) for n in range(count)))
+    write(kafka, [a_dead_letter("small", 1)])
+    large, small = DeadLetterFilter(stream="large"), DeadLetterFilter(stream="small")
+
+    async def look() -> None:
+        letters = letters_of(kafka)
+
+        async def listed(*, keeps_values: bool) -> int:
+            found, after = 0, None
+            while found == 0 or (after is not None and not keeps_values):
+                page, _ = await letters.page(
+                    large, after=after, count_max=1_000, keeps_values=keeps_values
+                )
+                found, after = found + len(page.letters), page.next
+            return found
+
+        tracemalloc.start()
+        try:
+            all_of_them, some, mine = await asyncio.gather(
+                listed(keeps_values=False),
+                listed(keeps_values=True),
+                letters.page(small, after=None, count_max=10, keeps_values=True),
+            )
+            assert (all_of_them, some) == (count, 4)
+            assert [letter.event_id for letter in mine[0].letters] == ["e1"]
+            assert len((await letters.survey(large, newest_max=1_000)).newest) == count
+            _, most = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert most < MEMORY_BYTES_MAX, f"{most / 1e6:.0f} MB"
+
+    asyncio.run(look())
 
 
 @pytest.fixture

@@ -22,13 +22,8 @@ from typer.testing import CliRunner
 
 from deploy.cli.commands import app
 from deploy.local.cluster import Cluster
-from gateway.intake.events import Event
-from gateway.publish.publisher import KafkaPublisher
-from gateway.publish.report import Fate
 from shared.config.configuration import Stream
-from shared.event.topics import fixed_specs, stream_spec, stream_topic
 from shared.runtime.kafka.config_topic import ConfigFeed
-from shared.runtime.kafka.topic_admin import topic_admin
 from shared.runtime.setup_error import SetupError
 from tests.support.broker_faults import frozen, killed
 from tests.support.config_records import write_config
@@ -230,57 +225,6 @@ def test_with_kafka_dead_under_load_memory_stays_bounded_and_all_comes_back(
         assert peak_rss_mb(gateway.process.pid) < RSS_MB_MAX
         wait_until(gateway.is_ready, what="the gateway is ready", timeout_s=30)
         assert not set(load.accepted) - set(stored_ids(kafka.bootstrap_servers, stream))
-
-
-def test_a_batch_that_kafka_refuses_is_not_stored_and_the_producer_is_replaced(
-    kafka: Cluster,
-) -> None:
-    servers = kafka.bootstrap_servers
-    name = f"tiny-{uuid.uuid4().hex}"
-
-    async def refuse() -> None:
-        spec = stream_spec(name, partition_count=1)
-        small = type(spec)(spec.name, 1, {**spec.settings, "max.message.bytes": "1000"})
-        async with topic_admin(servers) as admin:
-            await admin.create_missing([small])
-        publisher = KafkaPublisher(
-            servers, ack_deadline_s=10, queue_deadline_s=5, batch_bytes_max=100_000
-        )
-        await publisher.start(deadline_s=30)
-        try:
-            first = publisher._producer
-            topic = stream_topic(name)
-            large = Event.of(id="large", key=None, value=b"x" * 5_000, headers=())
-            (report,) = await publisher.publish(topic, [large])
-            assert report.fate is Fate.NOT_STORED
-            assert "MessageSizeTooLarge" in report.reason
-            small_event = Event.of(id="small", key=None, value=b"{}", headers=())
-            (report,) = await publisher.publish(topic, [small_event])
-            assert report.fate is Fate.STORED
-            assert publisher._producer is not first
-            assert publisher.problem is None
-        finally:
-            await publisher.stop()
-
-    asyncio.run(refuse())
-
-
-def test_an_idle_gateway_probes_kafka_by_storing_something(kafka: Cluster) -> None:
-    async def idle() -> float:
-        async with topic_admin(kafka.bootstrap_servers) as admin:
-            await admin.create_missing(fixed_specs(["30s"]))
-        publisher = KafkaPublisher(
-            kafka.bootstrap_servers, ack_deadline_s=10, queue_deadline_s=5, batch_bytes_max=10_000
-        )
-        await publisher.start(deadline_s=30)
-        try:
-            begun_s = publisher._heard_at_s
-            await until(lambda: publisher._heard_at_s > begun_s)
-            return publisher._heard_at_s - begun_s
-        finally:
-            await publisher.stop()
-
-    assert asyncio.run(idle()) < 6
 
 
 def test_a_config_feed_survives_its_kafka_and_says_how_old_it_is(kafka: Cluster) -> None:

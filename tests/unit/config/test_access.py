@@ -221,3 +221,20 @@ def test_a_broken_signature_is_wrong_and_no_error(header: str) -> None:
 def test_signing_keys_are_kept_only_for_keys_that_sign() -> None:
     assert secret_from(TEXT, signs=True).signing_key == signing_key_of(TEXT)
     assert secret_from(TEXT, signs=False).signing_key == ""
+
+
+def test_what_a_newer_hifi_says_of_a_text_stays_with_that_text() -> None:
+    (first,) = KEY.to_fields()["secrets"]
+    newer = {**KEY.to_fields(), "secrets": [{"hash": first["hash"], "ends_at_ms": 17}]}
+    key = ApiKey.of(newer)
+    assert ApiKey.of(key.to_fields()) == key
+    rotated = key.with_new(secret_from(TEXT + "x", signs=True))
+    second = rotated.secrets[1]
+    assert rotated.to_fields()["secrets"] == [
+        {"hash": first["hash"], "ends_at_ms": 17},
+        {"hash": second.hash, "signing_key": second.signing_key},
+    ]
+    assert rotated.with_newest_only().to_fields()["secrets"] == rotated.to_fields()["secrets"][1:]
+    # Whatever stands in a list of a record: it is looked at, and nothing breaks.
+    odd = replace(KEY, others={"secrets": [17, {"colour": "red"}], "scopes": [{"a": 1}]})
+    assert odd.to_fields() == KEY.to_fields()

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.config.configuration import (
+    REMOVED_KEPT_MS,
     Configuration,
     RemovedDestination,
     RemovedStream,
@@ -66,9 +67,19 @@ def test_what_was_removed_is_no_longer_there_but_still_somebodys() -> None:
     assert list(full.removed_from(ORDERS)) == list(full.removed_from(stream)) == [destination]
     assert list(full.removed_from(replace(ORDERS, tenant="bravo"))) == []
     assert list(full.removed_from(Stream("hits"))) == []
+    assert full.removed_now == [destination]
+    assert full.past_streams == {"orders"}
+    assert replace(full, streams={"hits": Stream("hits")}).past_streams == {"orders", "hits"}
     for again in (ORDERS, SHOP):
         full = full.apply(again.config_key, again.to_json())
     assert full == Configuration({"orders": ORDERS}, {SHOP.id: SHOP})
+
+
+def test_a_removed_destination_is_known_as_long_as_its_receipts_are() -> None:
+    gone = RemovedDestination("orders", "shop", "default", 17)
+    full = Configuration().apply(gone.config_key, gone.to_json())
+    assert list(full.outlived(now_ms=17 + REMOVED_KEPT_MS)) == []
+    assert list(full.outlived(now_ms=18 + REMOVED_KEPT_MS)) == [gone.config_key]
 
 
 @pytest.mark.parametrize("key", [b"", b"colour:1", b"stream", b"\xff\xfe"])

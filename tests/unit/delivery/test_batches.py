@@ -189,6 +189,38 @@ def test_a_cloud_event_wraps_the_bytes_as_they_came() -> None:
     assert "traceparent" not in json.loads(plain)[0]
 
 
+def test_a_cloud_event_goes_on_as_it_came_so_that_source_and_id_stay_its_name() -> None:
+    # CloudEvents 1.0.2, id: "Producers MUST ensure that source + id is unique for each distinct
+    # event". Two sources may use one id; a wrapper of ours would have given both one source.
+    ours = [b'{"id":"1","specversion":"1.0","source":"/%b","type":"t", "data":1}' % s for s in _AB]
+    envelopes = [replace(an_envelope(0, value=value), event_id="1") for value in ours]
+    assert join_body(envelopes, "cloudevents") == b"[%b,%b]" % (ours[0], ours[1])
+    # What makes it one stays, whichever members are asked for.
+    cut_down = json.loads(join_body(envelopes[:1], "cloudevents", fields=("/data",)))
+    assert cut_down == [
+        {"id": "1", "specversion": "1.0", "source": "/a", "type": "t", "data": 1},
+    ]
+    assert json.loads(join_body(envelopes[:1], "json", fields=("/data",))) == [{"data": 1}]
+
+
+_AB = (b"a", b"b")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b'{"id":"1","specversion":"1.0","source":"/s"}',
+        b'{"id":"1","specversion":"0.3","source":"/s","type":"t"}',
+        b'{"id":"","specversion":"1.0","source":"/s","type":"t"}',
+        b'{"id":1,"specversion":"1.0","source":"/s","type":"t"}',
+        b'["specversion"]',
+    ],
+)
+def test_what_only_looks_like_a_cloud_event_becomes_one(value: bytes) -> None:
+    (found,) = json.loads(join_body([an_envelope(0, value=value)], "cloudevents"))
+    assert (found["source"], found["data"]) == ("/streams/orders", json.loads(value))
+
+
 # epoch ms -> RFC 3339; what no calendar has is the epoch
 TIMES = [
     (0, "1970-01-01T00:00:00.000Z"),

@@ -120,7 +120,21 @@ def test_overdue_bytes_take_room_too() -> None:
         ("", None),
         (PARENT.upper(), None),
         (PARENT + "\n", None),
-        ("01" + PARENT[2:], None),
+        (PARENT + "-more", None),
+        # W3C Trace Context, 3.2.2.3 and 3.2.2.4: with an id of zeros, vendors MUST ignore it all.
+        (f"00-{'0' * 32}-00f067aa0ba902b7-01", None),
+        (f"00-4bf92f3577b34da6a3ce929d0e0e4736-{'0' * 16}-01", None),
+        # 3.2.2.1: version ff is invalid.
+        ("ff" + PARENT[2:], None),
+        # 3.2.4: of a later version they MUST use what they know, in the version that they know,
+        # if only a dash, and no further digit, follows.
+        ("01" + PARENT[2:], PARENT),
+        ("cc" + PARENT[2:-2] + "09-what-ever", PARENT),
+        ("cc" + PARENT[2:-2] + "08", PARENT[:-2] + "00"),
+        ("cc" + PARENT[2:] + ".more", None),
+        ("cc" + PARENT[2:] + "1", None),
+        # Two of them, as they are read.
+        (f"{PARENT}, {PARENT}", None),
     ],
 )
 def test_only_a_right_traceparent_is_passed_on(header: str | None, passed_on: str | None) -> None:

@@ -95,6 +95,8 @@ def test_bytes_are_untouched(body: bytes, values: list[bytes]) -> None:
         (b'{"events":[{}],"sent_at":1}', "ambiguous_body"),
         (b'{"sent_at":1,"events":[{}]}', "ambiguous_body"),
         (b'{"events":[{}],"events":[{"b":1}]}', "ambiguous_body"),
+        (b'{"batch":[{"a":1}],"sentAt":1}', "ambiguous_body"),
+        (b'{"records": [ {"value":{}}]}', "ambiguous_body"),
         (b"[" * 1_000_000, "too_deep"),
         (b"[" * 15_000 + b"]" * 15_000, "too_deep"),
         (b'{"a":' * 15_000 + b"1" + b"}" * 15_000, "too_deep"),
@@ -103,6 +105,27 @@ def test_bytes_are_untouched(body: bytes, values: list[bytes]) -> None:
 )
 def test_a_body_that_cannot_be_taken_says_why(body: bytes, code: str) -> None:
     assert refusal(body) == code
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        b'{"id":"e-1","records":[{"a":1}]}',
+        b'{"records":[]}',
+        b'{"batch":[1,2]}',
+        b'{"batch":{"a":1}}',
+        b'{"batch":"[{"}',
+    ],
+)
+def test_an_event_that_only_looks_like_a_batch_is_an_event(event: bytes) -> None:
+    assert [each.value for each in read(event).events] == [event]
+
+
+@pytest.mark.parametrize("event", [b'{"batch":[{"a":1}]}', b'{"events":[{}],"sent_at":1}'])
+def test_in_an_array_every_object_is_an_event(event: bytes) -> None:
+    with pytest.raises(Problem, match="in an array"):
+        read(event)
+    assert [each.value for each in read(b"[%b]" % event).events] == [event]
 
 
 def test_a_json_error_names_its_place() -> None:

@@ -1,11 +1,37 @@
 """The books page says what the sampler knows, and its JSON is read back as it was."""
 
+from dataclasses import replace
+
 from observe.books_page import BooksPage, BooksRow, books_page
 from shared.proof.balance import Balance
-from shared.proof.overview import AuditHealth, Overview, StreamVerdict, StreamView
+from shared.proof.overview import AuditHealth, Overview, RemovedView, StreamVerdict, StreamView
 from tests.support.console_fixtures import destination_view
 
 AT_MS = 1_700_000_000_000
+
+
+def test_what_was_removed_keeps_its_books_and_is_on_its_way_no_more() -> None:
+    """A destination had come to 7 of 9 events and was removed; two more are nobody's."""
+    had = Balance(acked=9, delivered=5, waiting=1, dead=1, pending=2).come_to
+    assert had == Balance(acked=7, delivered=5, waiting=1, dead=1)
+    removed = (
+        RemovedView("alone", "crm", 17, had),
+        RemovedView("alone", "late", 18, Balance(acked=3, delivered=3)),
+        RemovedView("gone", "shop", 19, Balance(acked=4, delivered=4)),
+        RemovedView("gone", "crm", 20, Balance(acked=5, delivered=5)),
+    )
+    alone = StreamView("alone", StreamVerdict.OK, "", 0.0, None, (), acked=9)
+    overview = Overview(AT_MS, (alone,), AuditHealth(), removed=removed)
+    assert books_page(overview, kafka="a:1").rows == [
+        BooksRow("alone", None, Balance(acked=2, pending=2)),
+        BooksRow("alone", "crm", had, 17),
+        BooksRow("alone", "late", Balance(acked=3, delivered=3), 18),
+        BooksRow("gone", "shop", Balance(acked=4, delivered=4), 19),
+        BooksRow("gone", "crm", Balance(acked=5, delivered=5), 20),
+    ]
+    # An event counts once, however many destinations its stream had.
+    assert overview.removed_acked == 5
+    assert replace(overview, streams=()).removed_acked == 12
 
 
 def test_each_destination_has_a_row_and_so_has_a_stream_without_one() -> None:

@@ -9,20 +9,28 @@ from observe.console.lag_history import STEP_MS, STEPS, LagHistory
 from observe.console.page_context import PageContext
 from observe.console.pages.destination_pages import destination_page
 from observe.console.pages.event_page import steps_of
-from observe.console.pages.overview_page import headline
+from observe.console.pages.overview_page import headline, overview_page
 from observe.console.parts import wording
 from observe.console.parts.loss_pieces import heat_level
 from observe.console.parts.markup import Attribute, fragment, tag
 from observe.console.viewers import ANYBODY, Cookies, Session, Viewer
 from observe.lag.time_shares import time_shares
-from shared.config.configuration import Configuration, Stream
+from shared.config.configuration import Configuration, RemovedStream, Stream
 from shared.config.destination import Destination
 from shared.event.envelope import DEAD_AT, REASON, History
 from shared.event.record import Origin
 from shared.event.topics import retry_topic
 from shared.flow.flow import Flow, FlowState
 from shared.flow.flow_record import FlowRecord
-from shared.proof.overview import MinuteState, Node, NodeLag, Overview, StreamVerdict
+from shared.proof.balance import Balance
+from shared.proof.overview import (
+    MinuteState,
+    Node,
+    NodeLag,
+    Overview,
+    RemovedView,
+    StreamVerdict,
+)
 from shared.proof.trail import Kept
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.hosts import is_ours, may_post
@@ -35,6 +43,32 @@ from tests.support.console_fixtures import (
 )
 
 AT_MS = 1_790_000_000_000
+
+
+def test_what_was_removed_is_shown_to_its_owner_with_its_books() -> None:
+    removed = (
+        RemovedView("gone", "crm", AT_MS, Balance(acked=1_007, delivered=1_003, dead=4)),
+        RemovedView("theirs", "shop", AT_MS, Balance(acked=5, delivered=5)),
+    )
+    configuration = Configuration(
+        streams={"orders": Stream("orders", tenant="acme")},
+        removed_streams={
+            "gone": RemovedStream("gone", "acme", 4, AT_MS),
+            "theirs": RemovedStream("theirs", "bravo", 4, AT_MS),
+        },
+    )
+    context = PageContext(replace(overview(at_ms=AT_MS), removed=removed), configuration)
+    reader = frozenset({"read"})
+    seen = context.seen_by(Viewer("k", reader, "acme"))
+    assert seen.overview.removed == removed[:1]
+    (region,) = [one for one in overview_page(seen).regions if one.id == "removed"]
+    assert "gone → crm" in region.content
+    assert "1,003" in region.content
+    assert context.seen_by(ANYBODY).overview.removed == removed
+    assert overview_page(PageContext(overview(at_ms=AT_MS), configuration)).regions[2].content == ""
+    # What the first screen adds up does not fall when a stream is removed.
+    ours = replace(seen.overview, streams=())
+    assert ours.removed_acked == 1_007
 
 
 def test_markup_escapes_what_it_is_given_and_nothing_twice() -> None:

@@ -5,8 +5,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from observe.lag.live_books import LiveBooks
+from shared.config.configuration import RemovedDestination
 from shared.event.topics import RECEIPTS, RETRIER
 from shared.proof.balance import Balance
+from shared.proof.overview import RemovedView
 from shared.proof.receipt import ReceiptOutcome
 from tests.support.samples import a_receipt
 
@@ -52,3 +54,6 @@ def test_what_a_busy_lane_delivers_meanwhile_is_not_lost() -> None:
         read = lane.read_until
         assert books.balance(TO) == Balance(20, read, 0, 0, 20 - read, 0)
     assert books.acked_count("orders") == 20
+    # Once it is removed, nothing is on its way to it.
+    gone = books.left_of(RemovedDestination("orders", "shop", "acme", 17))
+    assert gone == RemovedView("orders", "shop", 17, Balance(read, read))

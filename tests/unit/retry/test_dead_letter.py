@@ -61,6 +61,16 @@ def a_malformed_letter() -> Letter:
     return open_letter(RecordIn(Origin(DEAD, 0, 5), NOW_MS, b"k", written.value, written.headers))
 
 
+def test_a_letter_read_without_its_bytes_still_says_how_many_there_were() -> None:
+    row = route(DeadLetter("x", a_history()), an_envelope(3), "orders/shop", now_ms=NOW_MS)
+    record = RecordIn(Origin(DEAD, 0, 5), NOW_MS, b"k", row.value, row.headers)
+    whole, bare = open_letter(record), open_letter(record, keeps_value=False)
+    assert (bare.value, bare.byte_count) == (b"", len(row.value))
+    assert isinstance(bare.opened, Envelope)
+    assert bare.opened.value == b""
+    assert story_of(bare) == story_of(whole)
+
+
 def test_a_dead_letter_tells_its_whole_story() -> None:
     assert story_of(a_letter(last_attempt_at_ms=NOW_MS + 5)) == {
         "place": "1:17",

@@ -24,6 +24,7 @@ from shared.retry.decision import (
     Situation,
     Split,
     admit,
+    admit_unknown,
 )
 from shared.retry.schedule import RetrySchedule
 from tests.support.samples import DAY_S, NOW_MS, a_history, decided, histories
@@ -389,3 +390,11 @@ def test_asked_past_the_deadline_the_last_try_comes_in_its_last_minutes(
     life.live([Responded(503, "86400"), Responded(200)], RetrySchedule(deadline_s=deadline_s))
     assert life.reason == "status_200"
     assert NOW_MS + (deadline_s - 62) * 1000 <= life.tried_at_ms[1]
+
+
+def test_an_event_of_an_unknown_destination_waits_until_its_deadline_and_is_not_charged() -> None:
+    history = a_history()
+    waits = admit_unknown(history, SCHEDULE, now_ms=history.deadline_at_ms - 1)
+    assert waits == Hop(SCHEDULE.tier_for_wait(300), history)
+    dies = admit_unknown(history, SCHEDULE, now_ms=history.deadline_at_ms)
+    assert dies == DeadLetter(DEADLINE_PASSED, history)

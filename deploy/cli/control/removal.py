@@ -1,0 +1,40 @@
+"""Asks before something is removed, and counts what still waits for it."""
+
+from typing import Annotated
+
+import typer
+
+from deploy.cli import options
+from deploy.cli.books import NoBooksError, observed_books
+from deploy.cli.printing import harmless, talk
+from deploy.local.stack_settings import StackSettings
+from shared.proof.balance import Balance
+
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask: for scripts.")]
+# Where observe says what still waits.
+observe = options.stack_settings("observe_metrics_port")
+
+
+def ask_first(
+    stream: str, destination: str | None, *, settings: StackSettings, kafka: str, yes: bool
+) -> None:
+    """Say what becomes of the events; ends the command unless the answer is yes."""
+    if yes:
+        return
+    try:
+        rows = observed_books(kafka, port=settings.observe_metrics_port).rows
+    except NoBooksError as why:
+        talk.print(f"What waits for it cannot be counted: {why}.")
+    else:
+        ours = (
+            row.balance
+            for row in rows
+            if row.stream == stream and destination in {None, row.destination}
+        )
+        balance = sum(ours, Balance())
+        talk.print(
+            f"{balance.pending:,} on their way will not be sent. {balance.waiting:,} that wait for"
+            f" a retry become dead letters. {balance.dead:,} dead letters can be read on."
+        )
+    what = harmless(stream if destination is None else f"{stream}/{destination}")
+    typer.confirm(f"Remove {what}?", abort=True, err=True)

@@ -1,0 +1,68 @@
+"""Bounds how much of what all tenants share one of them may set up.
+
+Checked within the change itself, on the newest configuration there is: however many gateways are
+asked at once, nobody gets beyond a bound.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Literal, TypeAlias
+
+from gateway.problems import Problem
+from gateway.settings import Settings
+from shared.config.configuration import Configuration, RemovedStream, Stream
+
+Bounded: TypeAlias = Literal["streams", "partitions", "destinations", "keys"]
+# Why there is more in use than is listed.
+_HELD = " (with what was removed and is still kept)"
+_REMOVED_COUNT = frozenset({"streams", "partitions", "destinations"})
+
+
+def check_bounds(
+    tenant: str, configuration: Configuration, settings: Settings, more: Mapping[Bounded, int]
+) -> None:
+    """Refuse what would take a tenant beyond a bound; what is there already may always stay."""
+    shown = bounds_of(tenant, configuration, settings)
+    for name, count in more.items():
+        used, bound = shown[name]["used"], shown[name]["max"]
+        if count > 0 and used + count > bound:
+            held = _HELD if name in _REMOVED_COUNT else ""
+            raise Problem(
+                "bound_reached",
+                f"The tenant {tenant!r} has {used} {name}{held}, this takes {count} more, and"
+                f" {bound} is its bound. Whoever runs Hifi raises it:"
+                f" PUT /v1/tenants/{tenant} with {name}_max.",
+                members={"bound": name, "used": used, "max": bound},
+            )
+
+
+def bounds_of(
+    tenant: str, configuration: Configuration, settings: Settings
+) -> Mapping[Bounded, Mapping[str, int]]:
+    """How much of everything a tenant uses, and how much it may."""
+    own = configuration.tenants.get(tenant)
+    used: Mapping[Bounded, int] = {
+        "streams": sum(1 for _ in _streams(tenant, configuration)),
+        "partitions": sum(each.partition_count for each in _streams(tenant, configuration)),
+        "destinations": sum(1 for _ in _destinations(tenant, configuration)),
+        "keys": sum(key.tenant == tenant for key in configuration.keys.values()),
+    }
+
+    def bound(name: Bounded) -> int:
+        set_for_it = getattr(own, f"{name}_max", None)
+        return int(getattr(settings, f"tenant_{name}_max") if set_for_it is None else set_for_it)
+
+    return {name: {"used": count, "max": bound(name)} for name, count in used.items()}
+
+
+def _streams(tenant: str, configuration: Configuration) -> Iterator[Stream | RemovedStream]:
+    # Kafka keeps the topics of those that were removed.
+    for streams in (configuration.streams, configuration.removed_streams):
+        yield from (each for each in streams.values() if each.tenant == tenant)
+
+
+def _destinations(tenant: str, configuration: Configuration) -> Iterator[str]:
+    ours = {each.name for each in _streams(tenant, configuration)}
+    yield from (each.id for each in configuration.destinations.values() if each.stream in ours)
+    # Every process goes on knowing of those that were removed.
+    gone = configuration.removed_destinations.values()
+    yield from (each.id for each in gone if each.tenant == tenant)

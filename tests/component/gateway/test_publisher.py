@@ -1,0 +1,353 @@
+"""What trouble with one Kafka partition may cost the others: nothing. On a scripted client."""
+
+import asyncio
+import struct
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from aiokafka import TopicPartition
+from aiokafka.errors import (
+    KafkaError,
+    MessageSizeTooLargeError,
+    NotLeaderForPartitionError,
+    UnknownTopicOrPartitionError,
+)
+from aiokafka.producer.transaction_manager import TransactionManager
+from aiokafka.structs import RecordMetadata
+
+from gateway.intake.events import Event
+from gateway.intake.record_batch import RecordBatch
+from gateway.publish import producers, publisher
+from gateway.publish.publisher import KafkaPublisher
+from gateway.publish.report import Fate, Report
+
+# Where a batch keeps the number of its first record.
+_BASE_SEQUENCE = struct.Struct(">i"), 53
+
+
+class ScriptedCluster:
+    """Who leads what; a topic that it does not name is not there."""
+
+    def __init__(self) -> None:
+        self.leaders: dict[str, list[int]] = {"ours": [0], "theirs": [0]}
+
+    def leader_for_partition(self, partition: TopicPartition) -> int | None:
+        leaders = self.leaders.get(partition.topic, [])
+        return leaders[partition.partition] if partition.partition < len(leaders) else None
+
+    def partitions_for_topic(self, topic: str) -> set[int] | None:
+        return set(range(len(self.leaders[topic]))) if topic in self.leaders else None
+
+    def topics(self, *, exclude_internal_topics: bool) -> set[str]:  # noqa: ARG002
+        return set(self.leaders)
+
+    def brokers(self) -> list[int]:
+        return [0]
+
+
+class ScriptedProducer:
+    """Takes batches; each waits until a test says what became of it."""
+
+    def __init__(self, cluster: ScriptedCluster) -> None:
+        self.client = self
+        self.cluster = cluster
+        self.under_way: dict[str, asyncio.Future[RecordMetadata]] = {}
+        self.refusals: dict[str, Exception] = {}
+        self.is_stopped = False
+        self._message_accumulator = self
+        self._numbers = TransactionManager(None, 0)
+
+    async def start(self) -> None:
+        self._numbers.set_pid_and_epoch(7, 0)
+
+    async def stop(self) -> None:
+        self.is_stopped = True
+
+    def fail_all(self, error: Exception) -> None:
+        for future in self.under_way.values():
+            if not future.done():
+                future.set_exception(error)
+
+    async def force_metadata_update(self) -> bool:
+        await asyncio.sleep(0)
+        return True
+
+    async def partitions_for(self, topic: str) -> set[int]:
+        found = self.cluster.partitions_for_topic(topic)
+        if found is None:
+            raise UnknownTopicOrPartitionError
+        return found
+
+    async def send_batch(self, builder: RecordBatch, topic: str, *, partition: int) -> Any:
+        assert not self.is_stopped
+        if topic in self.refusals:
+            raise self.refusals[topic]
+        place = TopicPartition(topic, partition)
+        # As aiokafka's own accumulator does when it takes a batch.
+        number = self._numbers.sequence_number(place)
+        self._numbers.increment_sequence_number(place, builder.record_count())
+        builder._set_producer_state(7, 0, number)
+        head, _ = builder._build()
+        packer, at = _BASE_SEQUENCE
+        assert packer.unpack_from(head, at)[0] == number >= 0
+        self.under_way[topic] = asyncio.get_running_loop().create_future()
+        return asyncio.shield(self.under_way[topic])
+
+    def store(self, topic: str) -> None:
+        place = TopicPartition(topic, 0)
+        self.under_way.pop(topic).set_result(RecordMetadata(topic, 0, place, 5, -1, 0, 0))
+
+    def fail(self, topic: str, error: Exception) -> None:
+        self.under_way.pop(topic).set_exception(error)
+
+
+class Scene:
+    """A publisher whose producers are scripted."""
+
+    def __init__(self) -> None:
+        self.made: list[ScriptedProducer] = []
+        self.cluster = ScriptedCluster()
+        self.publisher = KafkaPublisher(
+            "nowhere", ack_deadline_s=5, queue_deadline_s=0.1, batch_bytes_max=10_000
+        )
+
+    def new_producer(self, *_: Any, **__: Any) -> ScriptedProducer:
+        self.made.append(ScriptedProducer(self.cluster))
+        return self.made[-1]
+
+    def publish(self, topic: str) -> "asyncio.Task[Any]":
+        event = Event.of(id="e", key=None, value=b"{}", headers=())
+        return asyncio.create_task(self._publish(topic, event))
+
+    async def _publish(self, topic: str, event: Event) -> Report:
+        (report,) = await self.publisher.publish(topic, [event])
+        return report
+
+    async def until(self, is_so: Callable[[], object]) -> None:
+        async with asyncio.timeout(5):
+            while not is_so():  # noqa: ASYNC110 - what we wait for has no event of its own
+                await asyncio.sleep(0.001)
+
+    async def under_way(self, nth: int, topic: str) -> ScriptedProducer:
+        await self.until(lambda: len(self.made) > nth and topic in self.made[nth].under_way)
+        return self.made[nth]
+
+    async def settled(self, publishing: "asyncio.Task[Any]") -> Fate:
+        async with asyncio.timeout(5):
+            report: Report = await publishing
+            return report.fate
+
+
+Test = Callable[[Scene], Coroutine[Any, Any, None]]
+
+
+@pytest.fixture
+def play(monkeypatch: pytest.MonkeyPatch) -> Callable[[Test], None]:
+    def run(test: Test) -> None:
+        async def scene() -> None:
+            s = Scene()
+            monkeypatch.setattr(publisher, "new_producer", s.new_producer)
+            monkeypatch.setattr(producers, "_REPLACE_PAUSE_S", 0)
+            await s.publisher.start(deadline_s=5)
+            try:
+                await test(s)
+            finally:
+                await s.publisher.stop()
+            assert all(one.is_stopped for one in s.made)
+
+        asyncio.run(scene())
+
+    return run
+
+
+def test_a_topic_that_is_gone_costs_no_other_batch_its_report(play: Callable[[Test], None]) -> None:
+    async def test(s: Scene) -> None:
+        warm = s.publish("theirs")
+        (await s.under_way(0, "theirs")).store("theirs")
+        assert await s.settled(warm) is Fate.STORED
+        ours = s.publish("ours")
+        first = await s.under_way(0, "ours")
+        # Once as the client says it, once as its metadata does.
+        first.refusals["theirs"] = UnknownTopicOrPartitionError()
+        assert await s.settled(s.publish("theirs")) is Fate.NOT_STORED
+        del s.cluster.leaders["theirs"]
+        assert await s.settled(s.publish("theirs")) is Fate.NOT_STORED
+        first.store("ours")
+        assert await s.settled(ours) is Fate.STORED
+        assert s.made == [first], "nothing was numbered, so nothing is broken"
+
+    play(test)
+
+
+def test_a_partition_without_a_leader_is_not_handed_over_and_costs_nobody_else(
+    play: Callable[[Test], None],
+) -> None:
+    async def test(s: Scene) -> None:
+        s.cluster.leaders["theirs"] = [-1]
+        ours = s.publish("ours")
+        first = await s.under_way(0, "ours")
+        # Certain, where the client would keep it for seconds and then not know.
+        assert await s.settled(s.publish("theirs")) is Fate.NOT_STORED
+        assert "theirs" not in first.under_way
+        first.store("ours")
+        assert await s.settled(ours) is Fate.STORED
+        theirs = s.publish("theirs")
+        s.cluster.leaders["theirs"] = [0]
+        (await s.under_way(0, "theirs")).store("theirs")
+        assert await s.settled(theirs) is Fate.STORED, "it goes on when there is a leader"
+
+    play(test)
+
+
+@pytest.mark.parametrize(
+    ("error", "fate"),
+    [
+        (NotLeaderForPartitionError(), Fate.UNKNOWN),
+        (MessageSizeTooLargeError(), Fate.NOT_STORED),
+    ],
+)
+def test_after_an_error_its_partition_has_a_new_producer_and_others_keep_their_reports(
+    play: Callable[[Test], None], error: Exception, fate: Fate
+) -> None:
+    async def test(s: Scene) -> None:
+        ours, theirs = s.publish("ours"), s.publish("theirs")
+        first = await s.under_way(0, "ours")
+        (await s.under_way(0, "theirs")).fail("theirs", error)
+        assert await s.settled(theirs) is fate
+        again = s.publish("theirs")
+        second = await s.under_way(1, "theirs")
+        assert "theirs" not in first.under_way, "its numbers are broken there"
+        assert not first.is_stopped, "it owes a report"
+        first.store("ours")
+        assert await s.settled(ours) is Fate.STORED
+        await s.until(lambda: first.is_stopped)
+        second.store("theirs")
+        assert await s.settled(again) is Fate.STORED
+
+    play(test)
+
+
+def test_others_need_not_wait_for_the_new_producer(
+    play: Callable[[Test], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(s: Scene) -> None:
+        connects = asyncio.Event()
+
+        async def slow_start(producer: ScriptedProducer) -> None:
+            await connects.wait()
+            producer._numbers.set_pid_and_epoch(8, 0)
+
+        monkeypatch.setattr(ScriptedProducer, "start", slow_start)
+        theirs = s.publish("theirs")
+        (await s.under_way(0, "theirs")).fail("theirs", NotLeaderForPartitionError())
+        assert await s.settled(theirs) is Fate.UNKNOWN
+        ours = s.publish("ours")
+        (await s.under_way(0, "ours")).store("ours")
+        assert await s.settled(ours) is Fate.STORED
+        waiting = s.publish("theirs")
+        assert await s.settled(waiting) is Fate.NOT_STORED, "it had no producer in time"
+        connects.set()
+        again = s.publish("theirs")
+        (await s.under_way(1, "theirs")).store("theirs")
+        assert await s.settled(again) is Fate.STORED
+
+    play(test)
+
+
+def test_a_producer_that_is_asked_something_is_not_closed_before_it_answers(
+    play: Callable[[Test], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """aiokafka's client answers nobody any more once it is closed; the probe would ask for ever."""
+    monkeypatch.setattr(publisher, "_PROBE_S", 0.01)
+
+    async def test(s: Scene) -> None:
+        asked, answers = asyncio.Event(), asyncio.Event()
+        first = s.made[0]
+
+        async def slowly() -> bool:
+            asked.set()
+            await answers.wait()
+            return not first.is_stopped
+
+        monkeypatch.setattr(first, "force_metadata_update", slowly)
+        await asked.wait()
+        theirs = s.publish("theirs")
+        (await s.under_way(0, "theirs")).fail("theirs", NotLeaderForPartitionError())
+        await s.settled(theirs)
+        again = s.publish("theirs")
+        (await s.under_way(1, "theirs")).store("theirs")
+        assert await s.settled(again) is Fate.STORED
+        assert not first.is_stopped
+        answers.set()
+        await s.until(lambda: first.is_stopped)
+
+    play(test)
+
+
+def test_a_producer_that_has_died_is_used_by_nobody_any_more(
+    play: Callable[[Test], None],
+) -> None:
+    async def test(s: Scene) -> None:
+        s.made[0].refusals["theirs"] = KafkaError("its sender is dead")
+        assert await s.settled(s.publish("theirs")) is Fate.NOT_STORED
+        ours = s.publish("ours")
+        (await s.under_way(1, "ours")).store("ours")
+        assert await s.settled(ours) is Fate.STORED
+
+    play(test)
+
+
+def test_a_topic_that_is_gone_is_forgotten_when_nobody_waits_for_it(
+    play: Callable[[Test], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publisher, "_PROBE_S", 0.01)
+
+    async def test(s: Scene) -> None:
+        publishing = s.publish("theirs")
+        (await s.under_way(0, "theirs")).store("theirs")
+        await s.settled(publishing)
+        assert "theirs" in s.publisher._topics
+        del s.cluster.leaders["theirs"]
+        assert await s.settled(s.publish("theirs")) is Fate.NOT_STORED
+        await s.until(lambda: "theirs" not in s.publisher._topics)
+
+    play(test)
+
+
+def test_before_its_numbers_run_out_a_partition_gets_a_new_producer(
+    play: Callable[[Test], None],
+) -> None:
+    """Kafka's numbers are 32 bits wide and go on at 0 after 2^31 - 1; aiokafka's go on below 0."""
+
+    async def test(s: Scene) -> None:
+        ours = TopicPartition("ours", 0)
+        current = s.publisher._producers.current
+        assert current is not None
+        last = 2**31 - 2**20 - 1
+        current.numbers[ours] = last
+        s.made[0]._numbers.increment_sequence_number(ours, last)
+        for nth in (0, 1):
+            other = s.publish("theirs")
+            publishing = s.publish("ours")
+            producer = await s.under_way(nth, "ours")
+            producer.store("ours")
+            assert await s.settled(publishing) is Fate.STORED
+            (await s.under_way(nth, "theirs")).store("theirs")
+            assert await s.settled(other) is Fate.STORED, "who was under way keeps the report"
+            await s.until(lambda: len(s.made) == 2)
+
+    play(test)
+
+
+def test_aiokafka_goes_on_where_kafka_does_not() -> None:
+    """Should this ever change, nobody need be replaced for it."""
+
+    async def wrapped() -> int:
+        numbers, place = TransactionManager(None, 0), TopicPartition("t", 0)
+        numbers.increment_sequence_number(place, 2**31 - 10)
+        numbers.increment_sequence_number(place, 100)
+        number: int = numbers.sequence_number(place)
+        return number
+
+    assert asyncio.run(wrapped()) == 90 - 2**31

@@ -1,0 +1,99 @@
+"""The gateway's producer, on a real Kafka that refuses, that is silent, or after 2^31 events."""
+
+import asyncio
+import uuid
+
+import pytest
+from aiokafka import TopicPartition
+
+from deploy.local.cluster import Cluster
+from gateway.intake.events import Event
+from gateway.publish.publisher import KafkaPublisher
+from gateway.publish.report import Fate
+from shared.event.topics import fixed_specs, stream_spec, stream_topic
+from shared.runtime.kafka.topic_admin import topic_admin
+
+pytestmark = pytest.mark.integration
+
+
+def test_a_batch_that_kafka_refuses_is_not_stored_and_the_producer_is_replaced(
+    kafka: Cluster,
+) -> None:
+    servers = kafka.bootstrap_servers
+    name = f"tiny-{uuid.uuid4().hex}"
+
+    async def refuse() -> None:
+        spec = stream_spec(name, partition_count=1)
+        small = type(spec)(spec.name, 1, {**spec.settings, "max.message.bytes": "1000"})
+        async with topic_admin(servers) as admin:
+            await admin.create_missing([small])
+        publisher = KafkaPublisher(
+            servers, ack_deadline_s=10, queue_deadline_s=5, batch_bytes_max=100_000
+        )
+        await publisher.start(deadline_s=30)
+        try:
+            first = publisher._producers.current
+            topic = stream_topic(name)
+            large = Event.of(id="large", key=None, value=b"x" * 5_000, headers=())
+            (report,) = await publisher.publish(topic, [large])
+            assert report.fate is Fate.NOT_STORED
+            assert "MessageSizeTooLarge" in report.reason
+            small_event = Event.of(id="small", key=None, value=b"{}", headers=())
+            (report,) = await publisher.publish(topic, [small_event])
+            assert report.fate is Fate.STORED
+            assert publisher._producers.current is not first
+            assert publisher.problem is None
+        finally:
+            await publisher.stop()
+
+    asyncio.run(refuse())
+
+
+def test_a_partition_whose_numbers_run_out_goes_on_with_another_producer(kafka: Cluster) -> None:
+    servers, name = kafka.bootstrap_servers, f"long-{uuid.uuid4().hex}"
+    place = TopicPartition(stream_topic(name), 0)
+
+    async def wear_out() -> None:
+        async with topic_admin(servers) as admin:
+            await admin.create_missing([stream_spec(name, partition_count=1)])
+        publisher = KafkaPublisher(
+            servers, ack_deadline_s=10, queue_deadline_s=5, batch_bytes_max=10_000
+        )
+        await publisher.start(deadline_s=30)
+        try:
+            first = publisher._producers.current
+            assert first is not None
+            last = 2**31 - 2**20 - 2
+            first.numbers[place] = last
+            first.kafka._txn_manager.increment_sequence_number(place, last)
+            offsets = []
+            for n in range(6):
+                event = Event.of(id=f"e{n}", key=None, value=b"{}", headers=())
+                (report,) = await publisher.publish(place.topic, [event])
+                offsets.append((report.fate, report.first_offset))
+            assert offsets == [(Fate.STORED, n) for n in range(6)]
+            assert publisher._producers.current is not first
+        finally:
+            await publisher.stop()
+
+    asyncio.run(wear_out())
+
+
+def test_an_idle_gateway_probes_kafka_by_storing_something(kafka: Cluster) -> None:
+    async def idle() -> float:
+        async with topic_admin(kafka.bootstrap_servers) as admin:
+            await admin.create_missing(fixed_specs(["30s"]))
+        publisher = KafkaPublisher(
+            kafka.bootstrap_servers, ack_deadline_s=10, queue_deadline_s=5, batch_bytes_max=10_000
+        )
+        await publisher.start(deadline_s=30)
+        try:
+            begun_s = publisher._heard_at_s
+            async with asyncio.timeout(20):
+                while publisher._heard_at_s <= begun_s:  # noqa: ASYNC110 - it sets no event
+                    await asyncio.sleep(0.02)
+            return publisher._heard_at_s - begun_s
+        finally:
+            await publisher.stop()
+
+    assert asyncio.run(idle()) < 6
