@@ -131,6 +131,6 @@ def test_every_strange_record_has_its_outcome(body_format: str, wanted: dict[str
         replace(record, value=value, headers=headers)
         for record, (value, headers) in zip(events(len(pairs)), pairs, strict=True)
     ]
-    with scripted_destination(always(503)) as destination:
+    with scripted_destination(always(400)) as destination:
         outcomes = run(records, plan_for(sample(destination, body_format=body_format, **wanted)))
-    assert len(covered(outcomes, ReceiptOutcome.WAITING)) == len(records)
+    assert len(covered(outcomes, ReceiptOutcome.DEAD)) == len(records)
