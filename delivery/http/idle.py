@@ -23,7 +23,8 @@ class IdleConnections:
         place.append(connection)
         self._places[connection] = place
         if len(self._places) > IDLE_MAX:
-            self._close(next(iter(self._places)))
+            # Who has most gives way; of those with as many, who has waited longest.
+            self._close(max(self._places.values(), key=len)[0])
 
     def take(self, place: list[Connection]) -> Connection | None:
         """The connection used last; the others may get old and go."""

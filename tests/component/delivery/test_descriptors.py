@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from delivery.deliver import deliver
 from delivery.flow_store import FILES_MAX, FlowStore
 from delivery.http import idle
@@ -19,7 +21,12 @@ from shared.runtime.spark.arrow_rows import batch_in
 from tests.support.deliver_runs import events, new_folder, plan_for, rows_of, sample
 from tests.support.egress_sends import BOX, a_destination
 from tests.support.samples import NOW_MS
-from tests.support.scripted_destination import ScriptedDestination, scripted_destination
+from tests.support.scripted_destination import (
+    Reply,
+    Request,
+    ScriptedDestination,
+    scripted_destination,
+)
 
 DESTINATIONS = 200
 
@@ -65,6 +72,29 @@ def test_what_waited_too_long_is_closed_at_the_end_of_any_later_task() -> None:
         finally:
             idle.KEEP_ALIVE_S = before_s
         assert open_connections(quiet) == 0
+
+
+def test_who_has_most_connections_gives_way_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another tenant's crowd costs nobody a new handshake."""
+    monkeypatch.setattr(idle, "IDLE_MAX", 4)
+    monkeypatch.setattr(idle, "KEEP_ALIVE_S", 600.0)
+
+    async def send(quiet: ScriptedDestination, busy: ScriptedDestination) -> list[int]:
+        sender = Sender(allows_private=True, box=BOX)
+        to = a_destination(quiet.url)
+        assert await sender.post(to, b"[1]", {}) == Responded(200)
+        other = replace(to, name="busy", url=busy.url)
+        await asyncio.gather(*(sender.post(other, b"[1]", {}) for _ in range(6)))
+        await sender.end_task()
+        left = [open_connections(each) for each in (quiet, busy)]
+        await sender.close()
+        return left
+
+    def wait_a_little(_: int, __: Request) -> Reply:
+        return Reply(delay_s=0.1)
+
+    with scripted_destination() as quiet, scripted_destination(wait_a_little) as busy:
+        assert asyncio.run(send(quiet, busy)) == [1, 3]
 
 
 def test_a_file_that_was_closed_is_read_again(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
+from typing import Any
 
 import pytest
 
@@ -99,3 +101,36 @@ def test_what_is_no_json_is_sent_whole_whatever_members_are_wanted(value: bytes)
         (request,) = destination.accepted
     assert request.body == b"[%b]" % value
     assert len(covered(outcomes, ReceiptOutcome.DELIVERED)) == 1
+
+
+STRANGE_VALUES = [
+    b"",
+    b"\xff",
+    b"[" * 5_000,
+    b'{"a":' * 3_000,
+    b'{"type":%b}' % (b"9" * 5_000),
+    b'"\\ud800"',
+    b"\x00\x00\xfe\xff{",
+    b"{}\n{}",
+    b'{"type":NaN}',
+    b"\xef\xbb\xbf{}",
+]
+STRANGE_HEADERS = [
+    (),
+    (("event-id", b"\xff"), ("event-time-ms", b"-99999999999999999")),
+    (("event-time-ms", b"999999999999999999"), ("traceparent", b"a\r\nb")),
+    (("accepted-at-ms", b""), ("event-id", b"a\r\nb"), ("event-id", b"")),
+]
+
+
+@pytest.mark.parametrize("body_format", ["json", "ndjson", "cloudevents", "single"])
+@pytest.mark.parametrize("wanted", [{}, {"fields": ("/a", "/type/b"), "order": "key"}], ids=str)
+def test_every_strange_record_has_its_outcome(body_format: str, wanted: dict[str, Any]) -> None:
+    pairs = list(product(STRANGE_VALUES, STRANGE_HEADERS))
+    records = [
+        replace(record, value=value, headers=headers)
+        for record, (value, headers) in zip(events(len(pairs)), pairs, strict=True)
+    ]
+    with scripted_destination(always(400)) as destination:
+        outcomes = run(records, plan_for(sample(destination, body_format=body_format, **wanted)))
+    assert len(covered(outcomes, ReceiptOutcome.DEAD)) == len(records)

@@ -396,5 +396,5 @@ def test_an_event_of_an_unknown_destination_waits_until_its_deadline_and_is_not_
     history = a_history()
     waits = admit_unknown(history, SCHEDULE, now_ms=history.deadline_at_ms - 1)
     assert waits == Hop(SCHEDULE.tier_for_wait(300), history)
-    ends = admit_unknown(history, SCHEDULE, now_ms=history.deadline_at_ms)
-    assert ends == DeadLetter(DEADLINE_PASSED, history)
+    dies = admit_unknown(history, SCHEDULE, now_ms=history.deadline_at_ms)
+    assert dies == DeadLetter(DEADLINE_PASSED, history)
