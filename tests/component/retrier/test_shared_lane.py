@@ -14,8 +14,11 @@ from retrier.settings import RetrierSettings
 from shared.config.destination import Destination
 from shared.event.record import Origin, RecordIn, RecordOut
 from shared.event.topics import RETRIER, RETRIER_SLOW, retry_topic
-from shared.flow.flow import QUICK_ANSWERS
+from shared.flow.breaker import Breaker, BreakerState
+from shared.flow.flow import QUICK_ANSWERS, Flow
+from shared.flow.flow_record import FlowRecord
 from shared.proof.receipt import ReceiptOutcome
+from shared.runtime.clock import now_ms
 from tests.support.deliver_runs import covered, opened, receipts, run, sample, waiting_record
 from tests.support.scripted_destination import Reply, scripted_destination
 
@@ -88,6 +91,19 @@ def test_who_answers_quickly_again_is_served_with_the_others_again(tmp_path: Pat
             run([waiting_record(to.id)], patient)
         outcomes = run([waiting_record(to.id)], shared)
         assert len(covered(outcomes, ReceiptOutcome.DELIVERED)) == 1
+
+
+def test_a_slow_destination_that_is_shut_parks_like_any_other(tmp_path: Path) -> None:
+    """Its crowd would stand before what is due to the other slow ones."""
+    at_ms = now_ms()
+    shut = Breaker(BreakerState.OPEN, open_count=1, until_ms=at_ms + 30_000)
+    known = FlowRecord(Flow(breaker=shut, slow_left=QUICK_ANSWERS), updated_at_ms=at_ms)
+    with scripted_destination() as destination:
+        to = sample(destination)
+        shared, _ = plans(tmp_path, to)
+        outcomes = run([waiting_record(to.id)], replace(shared, flows={to.id: known}))
+        assert destination.requests == []
+    assert len(waiting(retry_topic("30s", is_parked=True), outcomes)) == 1
 
 
 @pytest.mark.parametrize("is_paused", [False, True])
