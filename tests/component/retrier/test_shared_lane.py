@@ -23,8 +23,9 @@ from tests.support.deliver_runs import covered, opened, receipts, run, sample, w
 from tests.support.scripted_destination import Reply, scripted_destination
 
 HEALTHY = 49
-# Longer than a shared lane waits, and far from what its owner lets it take.
-ANSWER_S = 2.5
+# Longer than a shared lane waits, and far from what its owner lets it take. A busy machine may take
+# a second for fifty connections, so that here a shared lane has more than that.
+PATIENCE_S, ANSWER_S = 2.5, 6.0
 TIMEOUT_S = 60.0
 
 
@@ -57,11 +58,11 @@ def test_a_hanging_destination_holds_up_nobody_and_is_delivered_when_it_answers(
         healthy = [replace(sample(well), name=f"well{n}") for n in range(HEALTHY)]
         slow = replace(sample(hanging, timeout_s=TIMEOUT_S), name="slow")
         shared, patient = plans(tmp_path, slow, *healthy)
+        shared = replace(shared, patience_s=PATIENCE_S)
         due = [waiting_record(to.id) for to in (slow, *healthy)]
         begun_s = time.monotonic()
         outcomes = run(due, shared)
         took_s = time.monotonic() - begun_s
-        # A second is what it waits for an answer.
         assert took_s < ANSWER_S
         assert sum(r.outcome is ReceiptOutcome.DELIVERED for r in receipts(outcomes)) == HEALTHY
         # It is waited for elsewhere, says that it may be a repeat, and is charged nothing.
