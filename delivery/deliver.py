@@ -120,7 +120,8 @@ class _Task:
         self._is_again = is_again
         self._store = worker.store(plan)
         self._courier = Courier(worker.sender, worker.log, plan.clock, plan.patience_s)
-        self._box_end_s = time.monotonic() + plan.time_box_s
+        # Begun when there is something to send: reading and opening it is not the destinations'.
+        self._box_end_s: float | None = None
         # The spread of delays, and names of tasks, need no secrecy.
         self._dice = random.Random()  # noqa: S311
         self._name = f"{os.getpid()}.{self._dice.getrandbits(32):x}"
@@ -135,17 +136,18 @@ class _Task:
             self._read_at = opened.first
         at_ms = self._plan.clock()
         outcomes = outcomes_of_unsent(opened, at_ms=at_ms, read_at=self._read_at)
-        if self._plan.is_realtime:
+        if self._box_end_s is None or self._plan.is_realtime:
             self._box_end_s = time.monotonic() + self._plan.time_box_s
+        box_end_s = self._box_end_s
         dispatchers = {name: self._dispatcher(name) for name in opened.to_send}
         if len(opened.to_send) == 1:
             ((name, tracks),) = opened.to_send.items()
-            outcomes += await dispatchers[name].drain(tracks, box_end_s=self._box_end_s)
+            outcomes += await dispatchers[name].drain(tracks, box_end_s=box_end_s)
         else:
             # A group, so that our own mistake in one leaves no other one running behind us.
             async with asyncio.TaskGroup() as group:
                 drains = [
-                    group.create_task(dispatchers[name].drain(tracks, box_end_s=self._box_end_s))
+                    group.create_task(dispatchers[name].drain(tracks, box_end_s=box_end_s))
                     for name, tracks in opened.to_send.items()
                 ]
             for drain in drains:

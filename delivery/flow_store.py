@@ -191,9 +191,13 @@ class Permits:
 
     @property
     def is_slow(self) -> bool:
-        """Whether the destination lets requests wait for longer than others can."""
+        """Whether the destination may be sent to and lets requests wait for longer than others can.
+
+        What would only park need not go anywhere for it.
+        """
         with self.store.hold(self.limits, now_ms=now_ms()) as held:
-            return held.flow.is_slow
+            is_shut = held.flow.breaker.until_ms > held.now_ms or self.limits.to.is_paused
+            return held.flow.is_slow and not is_shut
 
     def may_skip(self, *, tells: bool) -> bool:
         """Whether a request may go without a look, as the destination was well a moment ago."""
