@@ -82,7 +82,8 @@ def _verdict(
         return StreamVerdict.FAILING
     is_failing = flow is not None and flow.failing_since_ms > 0
     if flow is not None and is_failing and flow.last_refusal is not None:
-        is_hopeless = flow.failures_in_row >= _FAILURES_IN_ROW or not lately.total
+        # What it says of itself counts before how its events were kept back meanwhile.
+        is_hopeless = flow.failures_in_row >= _FAILURES_IN_ROW or not latest.delivered
         verdict = _verdict_of(flow.last_refusal.reason)
         if is_hopeless and verdict is not None:
             return verdict

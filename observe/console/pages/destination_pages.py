@@ -109,7 +109,9 @@ def destinations_page(context: PageContext) -> Page:
         if rows
         else nothing_yet("No stream has a destination yet.")
     )
-    bad = [view.destination_id for view in views if view.verdict is not StreamVerdict.OK]
+    # A pause is somebody's will.
+    fine = {StreamVerdict.OK, StreamVerdict.PAUSED}
+    bad = [view.destination_id for view in views if view.verdict not in fine]
     said = f"In trouble: {', '.join(bad)}." if bad else "All destinations are well."
     top = fragment(tag("h1", "Destinations"), tag("p", said, class_="lead"), listed)
     return Page(

@@ -7,7 +7,8 @@ NONE = "\u2013"
 # What becomes of events once a person has said that their destination is to be tried now.
 WHAT_FOLLOWS = (
     "New events go out at once. Those that wait for a retry follow when their wait is over: within"
-    " 5 min what was only kept back, later what it had refused several times."
+    " 5 min what a breaker, a hold or a pause kept back, later what it had refused several times or"
+    " had asked to wait with."
 )
 _MINUTE_S, _HOUR_S, _DAY_S = 60, 3_600, 86_400
 

@@ -64,7 +64,7 @@ def test_one_that_is_failing_can_be_tried_now_and_the_page_says_what_follows(
     assert "breaker open since 22:13:20, next try at 22:13:50" in client.get("/destinations").text
     asked = client.get("/destinations/resume?stream=orders&destination=lake").text
     assert "One small request tries it at once" in asked
-    assert "within 5 min what was only kept back" in asked
+    assert "within 5 min what a breaker, a hold or a pause kept back" in asked
     fields = {"csrf": csrf_of(asked), "stream": "orders", "destination": "lake"}
     after = client.post("/destinations/resume", data=fields, follow_redirects=True).text
     # No worker has heard it yet, and the page does not go on saying what was before.

@@ -317,6 +317,8 @@ def test_a_place_is_told_and_read() -> None:
 def test_an_age_is_told_and_read_and_orders_those_of_one_millisecond() -> None:
     age = Age(7, Place(3, 42))
     assert Age.of(str(age)) == age
+    letter = open_letter(RecordIn(Origin(DEAD, 3, 42), 7, None, b"{}", ()))
+    assert letter.age == age
     assert Age(7, Place(3, 41)) < age < Age(8, Place(0, 0))
     for wrong in ("", "x:3:42", "7:3", "7", "\u0667:3:42", "9" * 40 + ":3:42"):
         with pytest.raises(ValueError, match="is no"):
