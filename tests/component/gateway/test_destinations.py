@@ -347,12 +347,8 @@ def test_a_private_address_is_refused_with_a_pointer(gateway: RunningGateway, ho
 
 
 def test_a_token_service_at_a_private_address_is_refused_too(gateway: RunningGateway) -> None:
-    auth = {
-        "kind": "oauth2",
-        "token_url": "http://10.0.0.1/token",
-        "client_id": "me",
-        "client_secret": "s",
-    }
+    auth = {"kind": "oauth2", "client_id": "me", "client_secret": "s"}
+    auth |= {"token_url": "http://10.0.0.1/token"}
     assert code(put(gateway, auth=auth)) == (422, "target_forbidden", "/auth/token_url")
 
 
