@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 
 from delivery.attempt_log import AttemptLog
@@ -11,6 +11,9 @@ from delivery.http.partial_reply import UnreadableReportError, failed_events
 from delivery.http.sender import Sender
 from shared.config.destination import Destination
 from shared.retry.attempt import Attempt, Failed, Failure, Outcome, Responded, Verdict, classify
+
+# A pause of ours takes one of so many steps, however long it is.
+_PATIENCE_STEPS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +82,9 @@ class Courier:
             headers["hifi-replay"] = ", ".join(replays)
         body = batch.body(destination)
         started_s = time.perf_counter()
-        attempt: Attempt
-        try:
-            async with asyncio.timeout(self.patience_s):
-                attempt = await self.sender.post(destination, body, headers)
-        except TimeoutError:
-            # Others wait for this task; where nobody does, it gets all of its time.
-            attempt = Failed(Failure.SLOW_ANSWER, f"no answer within {self.patience_s:g} s")
+        exchange = self.sender.post(destination, body, headers)
+        patience_s = self.patience_s
+        attempt = await (exchange if patience_s is None else _within(exchange, patience_s))
         latency_ms = (time.perf_counter() - started_s) * 1000
         attempt, failed = _read_report(attempt, batch)
         sent = Sent(
@@ -97,6 +96,24 @@ class Courier:
         )
         self.log.note(destination.id, sent.attempt, sent.verdict, batch_id=name)
         return sent
+
+
+async def _within(exchange: Coroutine[None, None, Attempt], patience_s: float) -> Attempt:
+    """What comes of it while others can wait; where nobody does, it gets all of its time.
+
+    Counted in steps: while this worker is busy with others, it cannot hear an answer.
+    """
+    task = asyncio.ensure_future(exchange)
+    try:
+        for _ in range(_PATIENCE_STEPS):
+            done, _ = await asyncio.wait({task}, timeout=patience_s / _PATIENCE_STEPS)
+            if done:
+                return task.result()
+    finally:
+        task.cancel()
+    # Its connection is closed before the task that waited goes on.
+    await asyncio.wait({task})
+    return Failed(Failure.SLOW_ANSWER, f"no answer within {patience_s:g} s")
 
 
 def _read_report(attempt: Attempt, batch: Batch) -> tuple[Attempt, Mapping[int, int]]:

@@ -28,7 +28,7 @@ _AWAY_S_MAX = 30.0
 # As many Kafka partitions' worth of events is what a micro-batch has room for.
 _MICRO_BATCH_PARTITIONS = 2
 # The least that parked events get of what others may.
-_PARKED_PART = 5
+_PARKED_PART = 10
 
 # What Spark keeps in its checkpoint: {topic: {partition: offset}}, as its own Kafka source does.
 SparkOffsets = dict[str, dict[str, int]]
@@ -116,7 +116,7 @@ def bounded(start: SparkOffsets, due: SparkOffsets, *, events_max: int) -> Spark
     """How far the next micro-batch goes: never back, and not further than `events_max`.
 
     What was parked may be a crowd of one destination's: it has the room that what was tried leaves,
-    and a fifth in any case.
+    and a tenth in any case.
     """
     ends = by_partition(due)
     # A Kafka partition that is new since then starts at its beginning.

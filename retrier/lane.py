@@ -27,6 +27,9 @@ from shared.runtime.spark.checkpoint import position, replayed_micro_batch
 from shared.runtime.spark.lane_driver import Flows, Tell
 from shared.runtime.spark.session import map_arrow, write_outcomes
 
+# Answers that take seconds need not be asked for twice a second, and looking costs processor time.
+_SLOW_LOOKS = 4
+
 
 @dataclass(frozen=True, slots=True)
 class RetryLane:
@@ -37,6 +40,8 @@ class RetryLane:
     delays_s: Mapping[str, float]
     time_box_s: float
     patience_s: float | None
+    # How often its topics are asked what has become due.
+    look_s: float
 
 
 def lanes(settings: RetrierSettings) -> dict[str, RetryLane]:
@@ -44,10 +49,10 @@ def lanes(settings: RetrierSettings) -> dict[str, RetryLane]:
     tiers = settings.schedule.tiers
     delays_s = {topic: tier.delay_s for tier in tiers for topic in tier_topics(tier.name)}
     slow = {retry_topic(SLOW.name): SLOW.delay_s}
-    shared = RetryLane(RETRIER, delays_s, settings.time_box_s, SLOW_MS / 1000)
+    look_s, slow_look_s = settings.look_s, _SLOW_LOOKS * settings.look_s
     return {
-        RETRIER: shared,
-        RETRIER_SLOW: RetryLane(RETRIER_SLOW, slow, settings.slow_time_box_s, None),
+        RETRIER: RetryLane(RETRIER, delays_s, settings.time_box_s, SLOW_MS / 1000, look_s),
+        RETRIER_SLOW: RetryLane(RETRIER_SLOW, slow, settings.slow_time_box_s, None, slow_look_s),
     }
 
 
@@ -105,5 +110,5 @@ def start_lane(
         name=lane.name,
         bootstrap_servers=settings.bootstrap_servers,
         checkpoint=checkpoint,
-        trigger_interval=f"{round(settings.look_s * 1000)} milliseconds",
+        trigger_interval=f"{round(lane.look_s * 1000)} milliseconds",
     )

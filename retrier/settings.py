@@ -28,5 +28,5 @@ class RetrierSettings(LaneDriverSettings):
     # How often each tier is asked what has become due: the most that an event is late by.
     look_s: float = Field(default=0.5, gt=0)
     # Per Kafka partition and micro-batch, so that one tier's crowd does not hold up another's few;
-    # of parked ones, which may be a crowd, a fifth while others are due.
+    # of parked ones, which may be a crowd, a tenth while others are due.
     micro_batch_events_max: int = Field(default=5_000, ge=1)
