@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from observe.audit.books import CLOSED_KEPT_MS, AuditBooks, World
 from observe.audit.evidence import Claim, Evidence
-from observe.audit.minutes import DEAD, Rules
+from observe.audit.minutes import DEAD, Outcomes, Rules
 from shared.event.record import KafkaPartition
 from shared.proof.acked import WILD
 from shared.proof.intervals import Offsets
@@ -155,3 +155,32 @@ def test_a_weeks_outage_of_a_hundred_destinations_is_small() -> None:
     assert len(books.judge(here, rules, {})) <= 75 * len(destinations)
     assert {books.unsettled[each].minute_count for each in destinations} == {week - 12}
     assert len(msgspec.msgpack.encode(books)) < 200 * week
+
+
+def test_a_loss_of_one_neither_closes_nor_settles_what_is_open_for_another() -> None:
+    books = AuditBooks()
+    books.take(evidence([claim(M0, 0, 2), claim(M0 + 60_000 * 60 * 24 * 9, 2, 3)]))
+    still = "orders/still"
+    here = World({TOPIC: [TO, still]}, {TO: {WHERE: 2}}, {WHERE: (0, 3)}, NOW)
+    later = replace(here, now_ms=NOW + 9 * CLOSED_KEPT_MS)
+    for world in (here, later, later):
+        books.close(books.judge(world, AT_ONCE, {}), world, AT_ONCE, held={(TOPIC, M0)})
+        books.close(books.judge(world, AT_ONCE, {}), world, AT_ONCE)
+        assert len(books.ledgers[TOPIC].times_ms()) == 2
+        assert not any(books.ledgers[TOPIC].settled.values())
+    books.outcomes[still, KafkaPartition(TOPIC, 1)] = Outcomes()
+    books.take(evidence([claim(M1, 1, 2)]))
+    assert books.acked(TOPIC, M1) == 1
+
+
+def test_who_is_taken_away_leaves_open_only_what_others_wait_for() -> None:
+    books = AuditBooks()
+    books.take(evidence([claim(M0, 0, 2), claim(M1, 2, 3)], delivered=[(0, 2)]))
+    both = World({TOPIC: [TO, "orders/still"]}, {TO: {WHERE: 2}}, {WHERE: (0, 3)}, NOW)
+    books.close(books.judge(both, AT_ONCE, {}), both, AT_ONCE)
+    assert books.ledgers[TOPIC].times_ms() == [M0, M1]
+    assert books.to_look_up(both, AT_ONCE) == {}
+    alone = replace(both, destinations={TOPIC: [TO]})
+    books.close(books.judge(alone, AT_ONCE, {}), alone, AT_ONCE)
+    assert books.ledgers[TOPIC].times_ms() == [M1]
+    assert books.closed[TOPIC, M0].outcomes == {TO: (2, 0)}
