@@ -259,7 +259,7 @@ OBSERVE_AUDIT_RUN_SECONDS = Metric(
     "How long the audit's last run took.",
 )
 OBSERVE_UNREADABLE_RECORDS = Metric(
-    "hifi_observe_unreadable_records",
+    "hifi_observe_unreadable_count",
     "Records that the audit could not read in the last day: they prove nothing of any event.",
 )
 OBSERVE_UNDER_MIN_ISR_TOPICS = Metric(

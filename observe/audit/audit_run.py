@@ -141,7 +141,7 @@ class Audit:
             for topic, minute_ms in list(noted):
                 ledger = memory.books.ledgers.get(topic, _NO_LEDGER)
                 is_named = noted is memory.log_ids and (topic, minute_ms) in memory.stated
-                if 0 <= minute_ms < before_ms and (is_named or minute_ms not in ledger.minutes):
+                if 0 <= minute_ms < before_ms and (is_named or minute_ms not in ledger):
                     del noted[topic, minute_ms]
         for listed in (self._missing, self._listed):
             for key in [key for key in listed if key not in self._shown]:

@@ -19,11 +19,12 @@ from observe.audit.findings import (
     books_of,
     by_minute,
     is_ended,
-    one_more,
+    with_more,
 )
 from observe.audit.minutes import (
     Account,
     Ledger,
+    LedgerMinute,
     Outcomes,
     Rules,
     account_for,
@@ -134,14 +135,14 @@ class AuditBooks(Struct, forbid_unknown_fields=True):
             known = unsettled.get(one.destination, _ALL_SETTLED)
             is_old = one.minute_ms >= 0 and one.minute.quiet_since_ms(one.minute_ms) < told_ms
             if is_old and one.is_untouched and known.minute_count:
-                unsettled[one.destination] = one_more(known)
+                unsettled[one.destination] = with_more(known, one.minute_count)
                 continue
             finding = self._finding(one, world, rules, absent, suspects)
             books = finding.books
             if books.state is MinuteState.CANNOT_TELL:
                 if not known.minute_count:
                     known = Unsettled(0, books.minute_ms, books.problem)
-                unsettled[one.destination] = one_more(known)
+                unsettled[one.destination] = with_more(known, one.minute_count)
             findings.append(finding)
         for key, outcomes in self.outcomes.items():
             remember_suspects(outcomes, suspects.get(key, {}), rules, now_ms=world.now_ms)
@@ -151,18 +152,30 @@ class AuditBooks(Struct, forbid_unknown_fields=True):
     def _to_judge(self, world: World) -> Iterator[ToJudge]:
         """What is open, by destination and oldest first."""
         for topic, ledger in self.ledgers.items():
-            numbers = Offsets.of((n, n + 1) for n in sorted(map(number_of, ledger.minutes)))
+            numbers = Offsets.of((n, n + 1) for n in map(number_of, ledger.times_ms()))
+            looked: dict[int, LedgerMinute] = {}
             for destination in world.destinations.get(topic, ()):
                 reached = self._reached(topic, ledger, destination, world)
                 settled = ledger.settled.get(destination, Offsets())
+                # As long as it stands still nothing of what is packed has to be looked at.
+                is_still = all(low >= reached[where] for where, low in ledger.lowest.items())
+                if is_still and ledger.packed:
+                    oldest_ms = min(ledger.packed)
+                    oldest, count = ledger.look(oldest_ms), len(ledger.packed)
+                    yield ToJudge(topic, oldest_ms, oldest, destination, True, count)
                 for low, high in numbers.minus(settled):
                     for number in range(low, high):
                         minute_ms = number * MINUTE_MS if number >= 0 else WILD
-                        minute = ledger.minutes[minute_ms]
+                        if is_still and minute_ms in ledger.packed:
+                            continue
+                        minute = looked.get(minute_ms) or ledger.look(minute_ms)
+                        looked[minute_ms] = minute
                         is_untouched = not minute.overwritten and all(
                             offsets.start >= reached[partition]
                             for partition, offsets in minute.acked.items()
                         )
+                        if not is_untouched:
+                            minute = looked[minute_ms] = ledger.unpack(minute_ms)
                         yield ToJudge(topic, minute_ms, minute, destination, is_untouched)
 
     def _reached(
@@ -189,7 +202,7 @@ class AuditBooks(Struct, forbid_unknown_fields=True):
         absent: Mapping[KafkaPartition, Offsets],
         suspects: dict[tuple[str, KafkaPartition], dict[Node, Offsets]],
     ) -> AuditFinding:
-        topic, _, minute, destination, is_untouched = one
+        topic, _, minute, destination, is_untouched, _ = one
         delivered, dead = self._ended(one)
         sums = Counter(acked=delivered + dead, delivered=delivered, dead=dead)
         if is_untouched:
@@ -248,7 +261,7 @@ class AuditBooks(Struct, forbid_unknown_fields=True):
     def acked(self, topic: str, minute_ms: int) -> int:
         """How many events an open minute has, with those of before it was closed."""
         before = self.closed.get((topic, minute_ms), Closed())
-        return self.ledgers[topic].minutes[minute_ms].count + before.acked
+        return self.ledgers[topic].look(minute_ms).count + before.acked
 
     def of_minute(
         self, topic: str, minute_ms: int, judged: Iterable[MinuteBooks], destinations: Iterable[str]
@@ -258,7 +271,7 @@ class AuditBooks(Struct, forbid_unknown_fields=True):
         ledger = self.ledgers[topic]
         for destination in destinations:
             if number_of(minute_ms) in ledger.settled.get(destination, ()):
-                one = ToJudge(topic, minute_ms, ledger.minutes[minute_ms], destination, False)
+                one = ToJudge(topic, minute_ms, ledger.look(minute_ms), destination, False)
                 delivered, dead = self._ended(one)
                 sums = Counter(acked=delivered + dead, delivered=delivered, dead=dead)
                 known[destination] = books_of(one, sums, (), Rules(0, 0), sys.maxsize)
@@ -290,23 +303,30 @@ class AuditBooks(Struct, forbid_unknown_fields=True):
             for books in ended:
                 if books.state is MinuteState.COMPLETE:
                     self._settle(topic, minute_ms, books)
-        for topic, ledger in self.ledgers.items():
-            wanted = world.destinations.get(topic, ())
-            settled = [ledger.settled.get(each, Offsets()) for each in wanted]
-            for minute_ms, minute in list(ledger.minutes.items()):
-                # Nobody wants its events, or nobody any more who has not all of them.
-                if wanted and not all(number_of(minute_ms) in numbers for numbers in settled):
-                    continue
-                if world.now_ms >= minute.quiet_since_ms(minute_ms) + rules.settle_ms:
-                    self._close(topic, minute_ms, self.of_minute(topic, minute_ms, (), wanted))
+        self._sweep(world, rules, held)
         self.closed = {
             key: closed for key, closed in self.closed.items() if key[1] < 0 or key[1] >= old_ms
         }
 
+    def _sweep(self, world: World, rules: Rules, held: AbstractSet[tuple[str, int]]) -> None:
+        """Close what nobody wants any more who has not all of it, and pack what is old."""
+        told_ms = world.now_ms - rules.settle_ms - rules.blind_ms - HOUR_MS
+        old_ms = min(told_ms, world.now_ms - CLOSED_KEPT_MS)
+        for topic, ledger in self.ledgers.items():
+            wanted = world.destinations.get(topic, ())
+            settled = [ledger.settled.get(each, Offsets()) for each in wanted]
+            for minute_ms in ledger.times_ms() if all(settled) else ():
+                due_ms = ledger.look(minute_ms).quiet_since_ms(minute_ms) + rules.settle_ms
+                if world.now_ms >= due_ms and all(number_of(minute_ms) in each for each in settled):
+                    self._close(topic, minute_ms, self.of_minute(topic, minute_ms, (), wanted))
+            for minute_ms in list(ledger.minutes):
+                if 0 <= minute_ms < old_ms and (topic, minute_ms) not in held:
+                    ledger.pack(minute_ms)
+
     def _settle(self, topic: str, minute_ms: int, books: MinuteBooks) -> None:
         """Forget a minute's offsets for one destination."""
         ledger, destination = self.ledgers[topic], books.destination_id
-        minute = ledger.minutes[minute_ms]
+        minute = ledger.unpack(minute_ms)
         before = self.closed.get((topic, minute_ms), _NOTHING).outcomes.get(destination, (0, 0))
         own = (books.delivered - before[0], books.dead - before[1])
         minute.ended[destination] = own
@@ -323,7 +343,8 @@ class AuditBooks(Struct, forbid_unknown_fields=True):
 
     def _close(self, topic: str, minute_ms: int, settled: Iterable[MinuteBooks]) -> None:
         ledger = self.ledgers[topic]
-        minute = ledger.minutes.pop(minute_ms)
+        minute = ledger.unpack(minute_ms)
+        del ledger.minutes[minute_ms]
         kept = self.closed.setdefault((topic, minute_ms), Closed())
         kept.acked += minute.count
         for books in settled:

@@ -43,10 +43,12 @@ class ToJudge(NamedTuple):
     destination: str
     # Nothing of it is known to be passed, to have any outcome, or to be out of the log.
     is_untouched: bool
+    # Of how many minutes the same holds: it is the oldest of them.
+    minute_count: int = 1
 
 
-def one_more(known: Unsettled) -> Unsettled:
-    return Unsettled(known.minute_count + 1, known.oldest_ms, known.problem)
+def with_more(known: Unsettled, count: int) -> Unsettled:
+    return Unsettled(known.minute_count + count, known.oldest_ms, known.problem)
 
 
 def is_ended(books: MinuteBooks, old_ms: int) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 
+import msgspec
 from msgspec import Struct, field
 
 from observe.audit.evidence import Claim, Evidence
@@ -114,6 +115,9 @@ class Outcomes(Struct, forbid_unknown_fields=True):
                 yield int(count), offsets
 
 
+_MINUTE = msgspec.msgpack.Decoder(LedgerMinute)
+
+
 class Ledger(Struct, forbid_unknown_fields=True):
     """Every open minute of one stream, and of its Kafka partitions what has been claimed."""
 
@@ -123,12 +127,44 @@ class Ledger(Struct, forbid_unknown_fields=True):
     from_log: dict[int, Offsets] = {}
     # By destination: the numbers of those minutes that are settled for it, and open for another.
     settled: dict[str, Offsets] = {}
+    # Minutes too, old ones: as they are few, but for an outage, when they take a tenth of the room.
+    packed: dict[int, bytes] = {}
+    # By Kafka partition: no offset of a packed minute is lower.
+    lowest: dict[int, int] = {}
+
+    def __contains__(self, minute_ms: int) -> bool:
+        return minute_ms in self.minutes or minute_ms in self.packed
+
+    def times_ms(self) -> list[int]:
+        """Of every open minute, in their order."""
+        return sorted([*self.minutes, *self.packed])
+
+    def look(self, minute_ms: int) -> LedgerMinute:
+        """An open minute, to read in it only."""
+        packed = self.packed.get(minute_ms)
+        return self.minutes[minute_ms] if packed is None else _MINUTE.decode(packed)
+
+    def unpack(self, minute_ms: int) -> LedgerMinute:
+        """An open minute, to change it."""
+        if minute_ms in self.packed:
+            self.minutes[minute_ms] = _MINUTE.decode(self.packed.pop(minute_ms))
+        return self.minutes[minute_ms]
+
+    def pack(self, minute_ms: int) -> None:
+        minute = self.minutes.pop(minute_ms)
+        if not self.packed:
+            self.lowest.clear()
+        for partition, offsets in minute.acked.items():
+            self.lowest[partition] = min(offsets.start, self.lowest.get(partition, offsets.start))
+        self.packed[minute_ms] = msgspec.msgpack.encode(minute)
 
     def enter(self, claim: Claim, *, is_from_log: bool = False) -> Offsets:
         """Enter one claim. Offsets that were claimed before belong to another event now: these."""
         claimed = self.claimed.setdefault(claim.partition, Offsets())
         from_log = self.from_log.setdefault(claim.partition, Offsets())
-        minute = self.minutes.setdefault(claim.minute, LedgerMinute())
+        if claim.minute not in self:
+            self.minutes[claim.minute] = LedgerMinute()
+        minute = self.unpack(claim.minute)
         self._reopen(minute, number_of(claim.minute))
         fresh = Offsets.of([(claim.first, claim.end)])
         again = Offsets.of(claimed.within(claim.first, claim.end))
@@ -161,12 +197,11 @@ class Ledger(Struct, forbid_unknown_fields=True):
     def _overwrite(self, partition: int, first: int, end: int) -> None:
         """Note the events that had these offsets before, in the minutes they were of."""
         lost = Offsets.of([(first, end)])
-        for minute_ms, minute in self.minutes.items():
-            held = minute.acked.get(partition)
-            if held is None:
-                continue
+        for minute_ms in self.times_ms():
+            held = self.look(minute_ms).acked.get(partition, Offsets())
             here = held.both(lost)
             if here:
+                minute = self.unpack(minute_ms)
                 self._reopen(minute, number_of(minute_ms))
                 minute.overwritten += [(partition, low, high) for low, high in here]
                 minute.acked[partition] = held.minus(lost)

@@ -98,7 +98,7 @@ class Stating:
             (topic, minute_ms)
             for topic, ledger in known.ledgers.items()
             if not world.destinations.get(topic)
-            for minute_ms in ledger.minutes
+            for minute_ms in ledger.times_ms()
         ]
         for topic, minute_ms in sorted([*judged_of, *unwanted]):
             judged = judged_of.get((topic, minute_ms), [])
@@ -108,7 +108,7 @@ class Stating:
             if (
                 bool(minutes) == bool(wanted)
                 and not any(books.state is MinuteState.OPEN for books in judged)
-                and self._is_due(minute_ms, known.ledgers[topic].minutes[minute_ms], world)
+                and self._is_due(minute_ms, known.ledgers[topic].look(minute_ms), world)
             ):
                 yield topic, minute_ms, minutes
 

@@ -209,7 +209,10 @@ class Progress:
     def _count_from(self, where: KafkaPartition, offset: int) -> None:
         """Count what the log does not hold any more, too: what was deleted unread is not well."""
         begin, outcomes = self._outcomes_of(where)
-        if offset < begin == outcomes.base:
+        if offset < begin:
+            others = outcomes.dead.union(outcomes.waiting)
+            for span in Offsets.of([(begin, outcomes.base)]).minus(others):
+                outcomes.delivered.add(*span)
             outcomes.base = offset
             self._outcomes[where] = (offset, outcomes)
 

@@ -57,7 +57,8 @@ async def minute_ids(kafka: str, stream: str, minute_ms: int) -> MinuteIds:
         if not about:
             raise UsageError(
                 f"There is no statement about that minute of {stream}: nothing was acknowledged in"
-                " it, or it has not settled yet, which is about three minutes after its last event."
+                " it, or no destination has settled it yet. That takes about three minutes after"
+                " its last event, and longer where lanes stand still: the console says so."
             )
         ids = await _ids(log, stream, minute_ms)
         known = MinuteIds(about[-1], broken_link(chain), ids)

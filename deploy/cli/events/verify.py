@@ -5,6 +5,7 @@ Prints `complete`, or exactly the ids that are missing from the list.
 
 import asyncio
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -16,6 +17,8 @@ from deploy.cli.events.minute_ids import MinuteIds, minute_ids, read_minute
 from deploy.cli.printing import harmless, out, talk
 from observe.audit.signing import PUBLIC, is_signed
 from observe.console.parts import wording
+from shared.event.times import DAY_MS
+from shared.event.topics import ACKED_RETENTION_MS
 from shared.runtime.setup_error import UsageError
 
 # Something is missing; the statement itself cannot be trusted. As everywhere, 1 says that nothing
@@ -45,7 +48,7 @@ def verify(  # noqa: PLR0917 - typer makes an option of each
         hifi verify --stream orders --minute 2026-11-21T19:05Z --ids received.txt
     """
     mine = read_ids(ids)
-    theirs = asyncio.run(minute_ids(kafka, stream, read_minute(minute)))
+    theirs = or_as_listed(asyncio.run(minute_ids(kafka, stream, read_minute(minute))), mine)
     key = read_public_key(public_key or data / "observe" / PUBLIC)
     if problem := distrust(theirs, key):
         talk.print(f"hifi: {problem}", style="bold red")
@@ -82,6 +85,15 @@ def read_public_key(path: Path) -> str:
         ) from error
 
 
+def or_as_listed(theirs: MinuteIds, mine: frozenset[str]) -> MinuteIds:
+    """The ids of the list, if they are the very ones that were signed: Kafka may have them no more.
+
+    A minute can be stated a week after its events, and be verified a year later.
+    """
+    listed = replace(theirs, ids=mine)
+    return listed if listed.is_whole else theirs
+
+
 def distrust(theirs: MinuteIds, public_key: str) -> str:
     """Why the statement cannot be believed; empty if it can."""
     if not is_signed(theirs.signed, public_key=public_key):
@@ -91,8 +103,8 @@ def distrust(theirs: MinuteIds, public_key: str) -> str:
         return f"the chain of statements is broken: the one about {at} does not name the last."
     if not theirs.is_whole:
         return (
-            "the ids that are left in Kafka are not those that were signed"
-            " (the ledger is kept for four days)."
+            "the ids that are left in Kafka are not those that were signed (the ledger is kept for"
+            f" {ACKED_RETENTION_MS // DAY_MS} days), and neither are exactly those of your list."
         )
     return ""
 

@@ -97,8 +97,8 @@ CASES = [
     ),
     Case(
         "HifiUnreadableRecords",
-        {"hifi_observe_unreadable_records": "0 3x10"},
-        {"hifi_observe_unreadable_records": "0x10"},
+        {"hifi_observe_unreadable_count": "0 3x10"},
+        {"hifi_observe_unreadable_count": "0x10"},
         "1m",
         "3 records prove nothing: the audit could not read them",
         {},

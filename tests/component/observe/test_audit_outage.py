@@ -137,9 +137,9 @@ def test_what_a_lane_never_came_to_is_told_as_lost_however_late(tmp_path: Path) 
     assert stated.root == merkle_root(IDS).hex()
     # It is news for an hour, and may turn up for a day after it was told; then it is closed.
     assert lost(hifi.at(M0 + 8 * DAY_MS + 2 * HOUR_MS), STILL) == {}
-    assert Memory.load(tmp_path).books.ledgers[TOPIC].minutes
+    assert Memory.load(tmp_path).books.ledgers[TOPIC].times_ms()
     hifi.at(M0 + 9 * DAY_MS + 2 * HOUR_MS)
-    assert Memory.load(tmp_path).books.ledgers[TOPIC].minutes == {}
+    assert Memory.load(tmp_path).books.ledgers[TOPIC].times_ms() == []
     assert len(hifi.statements) == 1
 
 
@@ -187,7 +187,7 @@ def test_one_destination_that_stands_still_holds_up_nobody_elses_statement(tmp_p
     assert second.revision == 2
     assert second.destinations == {**first.destinations, "still": first.destinations["well"]}
     assert broken_link(hifi.statements) is None
-    assert Memory.load(tmp_path).books.ledgers[TOPIC].minutes == {}
+    assert Memory.load(tmp_path).books.ledgers[TOPIC].times_ms() == []
 
 
 def test_a_destination_that_is_taken_away_leaves_no_minute_open(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_a_destination_that_is_taken_away_leaves_no_minute_open(tmp_path: Path) 
     hifi.at(M0 + HOUR_MS)
     hifi.destinations = (WELL,)
     hifi.at(M0 + 2 * HOUR_MS)
-    assert Memory.load(tmp_path).books.ledgers[TOPIC].minutes == {}
+    assert Memory.load(tmp_path).books.ledgers[TOPIC].times_ms() == []
     assert len(hifi.statements) == 1
 
 

@@ -254,7 +254,7 @@ def test_a_closed_minute_is_forgotten_and_a_late_event_finds_its_counts() -> Non
     books.outcomes[TO, elsewhere] = Outcomes(delivered=Offsets.of([(0, 6)]))
     here = world(6, end=6)
     books.close(books.judge(here, AT_ONCE, {}), here, AT_ONCE)
-    assert books.ledgers[TOPIC].minutes == {}
+    assert books.ledgers[TOPIC].times_ms() == []
     assert not list(books.outcomes[TO, WHERE].delivered)
     assert list(books.outcomes[TO, elsewhere].delivered) == [(0, 6)]
     # Receipts that come again find nothing to do.
@@ -279,19 +279,19 @@ def test_a_loss_keeps_a_minute_open_for_a_day_after_it_was_told_a_wait_until_it_
                         records={WRITTEN: [(2, 4)]}))  # fmt: skip
     here = world(4, end=4)
     books.close(books.judge(here, AT_ONCE, {}), here, AT_ONCE)
-    assert set(books.ledgers[TOPIC].minutes) == {M0, M1}
+    assert books.ledgers[TOPIC].times_ms() == [M0, M1]
     later = replace(here, now_ms=NOW + CLOSED_KEPT_MS)
     (loss, _) = books.judge(later, AT_ONCE, {})
     assert loss.books.told_at_ms == NOW
     books.close(books.judge(later, AT_ONCE, {}), later, AT_ONCE)
-    assert set(books.ledgers[TOPIC].minutes) == {M0, M1}
+    assert books.ledgers[TOPIC].times_ms() == [M0, M1]
     later = replace(here, now_ms=NOW + CLOSED_KEPT_MS + 1)
     books.close(books.judge(later, AT_ONCE, {}), later, AT_ONCE)
-    assert set(books.ledgers[TOPIC].minutes) == {M1}
+    assert books.ledgers[TOPIC].times_ms() == [M1]
     books.take(evidence(delivered=[(2, 4)]))
     much_later = replace(here, now_ms=NOW + 100 * CLOSED_KEPT_MS)
     books.close(books.judge(much_later, AT_ONCE, {}), much_later, AT_ONCE)
-    assert books.ledgers[TOPIC].minutes == {}
+    assert books.ledgers[TOPIC].times_ms() == []
 
 
 def test_what_nobody_came_to_is_counted_however_old_and_listed_for_an_hour() -> None:
@@ -328,7 +328,7 @@ def test_a_stream_that_nobody_wants_closes_by_itself() -> None:
     alone = replace(world(), destinations={TOPIC: []})
     assert books.judge(alone, AT_ONCE, {}) == []
     books.close([], alone, AT_ONCE)
-    assert books.ledgers[TOPIC].minutes == {}
+    assert books.ledgers[TOPIC].times_ms() == []
     assert books.closed[TOPIC, M0].acked == 2
 
 
@@ -390,6 +390,6 @@ def test_a_minute_that_waits_for_its_statement_stays_open() -> None:
     here = world(6, end=6)
     findings = books.judge(here, AT_ONCE, {})
     books.close(findings, here, AT_ONCE, held={(TOPIC, M0)})
-    assert (len(books.ledgers[TOPIC].minutes), books.acked(TOPIC, M0)) == (1, 6)
+    assert (len(books.ledgers[TOPIC].times_ms()), books.acked(TOPIC, M0)) == (1, 6)
     books.close(findings, here, AT_ONCE)
-    assert books.ledgers[TOPIC].minutes == {}
+    assert books.ledgers[TOPIC].times_ms() == []

@@ -158,6 +158,16 @@ def test_what_kafka_deleted_before_its_lane_came_to_it_is_unaccounted() -> None:
     assert moved.balance(log) == Balance(140, 30, 0, 0, 10, 100)
 
 
+def test_where_a_lane_is_may_be_known_when_much_is_settled_already() -> None:
+    log = {WHERE: (1_000, 1_020)}
+    late = Progress("orders/shop")
+    late.begin(log)
+    late.take(a_receipt(DELIVERED, 1_000, 1_005), now_ms=14 * DAY_MS)
+    late.take(a_receipt(DEAD, 1_005, 1_010), now_ms=14 * DAY_MS)
+    late.reached({WHERE: 900})
+    assert late.balance(log) == Balance(120, 5, 0, 5, 10, 100)
+
+
 def test_one_that_has_not_begun_owes_nothing_that_was_deleted_before() -> None:
     log = {WHERE: (1_000, 1_020)}
     new = Progress("orders/shop")
