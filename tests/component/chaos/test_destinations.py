@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.chaos.actions import MOODS
 from tests.chaos.destinations import Destinations, open_destinations
 from tests.chaos.recount import Arrival
 
@@ -14,6 +15,23 @@ PATH = "/t0/t0-s1/d2"
 IDS = [f"t0.t0-s1.a.{n}" for n in (1, 2, 7)]
 # Long enough for an answer on loopback; what hangs or drips has said no more by then.
 PATIENCE_S = 0.5
+# The mood, how its answer begins, what it has taken, and whether it resets the connection.
+CASES = [
+    ("throttle", b"HTTP/1.1 429 ", [], False),
+    ("unavailable", b"HTTP/1.1 503 ", [], False),
+    ("unauthorized", b"HTTP/1.1 401 ", [], False),
+    ("redirect", b"HTTP/1.1 302 ", [], False),
+    ("gone", b"HTTP/1.1 410 ", [], False),
+    ("hang", b"", IDS, False),
+    ("reset_before", b"", [], True),
+    ("reset_after", b"", IDS, True),
+    ("partial_207", b"HTTP/1.1 207 ", IDS[1:], False),
+    ("cut_207", b"HTTP/1.1 207 ", IDS[1:], False),
+    ("slow_body", b"HTTP/1.1 200 ", IDS, False),
+    ("garbage", b"\x16\x03\x01", IDS, False),
+    ("limit", b"HTTP/1.1 200 ", IDS, False),
+    ("refuse_some", b"HTTP/1.1 400 ", [], False),
+]
 
 
 @pytest.fixture
@@ -54,25 +72,7 @@ def test_in_no_mood_everything_is_taken_with_its_label(destinations: Destination
     assert destinations.arrivals == [Arrival("t0", "t0-s1/d2", IDS[0], is_labelled=True)]
 
 
-@pytest.mark.parametrize(
-    ("mood", "begins", "took", "resets"),
-    [
-        ("throttle", b"HTTP/1.1 429 ", [], False),
-        ("unavailable", b"HTTP/1.1 503 ", [], False),
-        ("unauthorized", b"HTTP/1.1 401 ", [], False),
-        ("redirect", b"HTTP/1.1 302 ", [], False),
-        ("gone", b"HTTP/1.1 410 ", [], False),
-        ("hang", b"", IDS, False),
-        ("reset_before", b"", [], True),
-        ("reset_after", b"", IDS, True),
-        ("partial_207", b"HTTP/1.1 207 ", IDS[1:], False),
-        ("cut_207", b"HTTP/1.1 207 ", IDS[1:], False),
-        ("slow_body", b"HTTP/1.1 200 ", IDS, False),
-        ("garbage", b"\x16\x03\x01", IDS, False),
-        ("limit", b"HTTP/1.1 200 ", IDS, False),
-        ("refuse_some", b"HTTP/1.1 400 ", [], False),
-    ],
-)
+@pytest.mark.parametrize(("mood", "begins", "took", "resets"), CASES)
 def test_a_mood_does_what_it_is_called(
     destinations: Destinations, mood: str, begins: bytes, took: list[str], *, resets: bool
 ) -> None:
@@ -99,3 +99,7 @@ def test_who_denies_an_event_has_answered_200_to_it(destinations: Destinations) 
     assert post(destinations, IDS)[0].startswith(b"HTTP/1.1 200 ")
     assert taken(destinations) == IDS[1:]
     assert destinations.denied == IDS[:1]
+
+
+def test_every_mood_is_tried_here() -> None:
+    assert {case[0] for case in CASES} == set(MOODS)

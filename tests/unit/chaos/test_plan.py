@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.chaos.actions import KINDS, ROUND_S
+from tests.chaos.actions import CHANGES, KINDS, ROUND_S
+from tests.chaos.customers import Customers
 from tests.chaos.plan import chaos_plan
 
 
@@ -35,6 +36,10 @@ def test_what_is_done_to_something_finds_it_there(seed: int) -> None:
         assert there.issuperset(about), action
         if what == "remove":
             there.remove(about[-1])
+
+
+def test_customers_can_do_every_change() -> None:
+    assert [kind for kind in CHANGES if not hasattr(Customers, kind.replace(" ", "_"))] == []
 
 
 def test_every_third_seed_has_three_brokers_unless_somebody_says_otherwise() -> None:
