@@ -35,6 +35,7 @@ def test_missing_ids_and_a_statement_not_to_be_trusted_are_told_apart(  # noqa: 
         return SimpleNamespace(ids=frozenset({"a", "b"}))
 
     monkeypatch.setattr(verify, "minute_ids", signed)
+    monkeypatch.setattr(verify, "or_as_listed", lambda theirs, _: theirs)
     monkeypatch.setattr(verify, "distrust", lambda *_: problem)
     monkeypatch.setattr(verify, "describe", lambda _: None)
     (tmp_path / "ids").write_text(mine)
