@@ -100,7 +100,10 @@ def test_the_verdict_in_the_metrics_is_the_one_that_holds_now_and_no_other() -> 
         ("orders/crm", "FAILING", "status_503"),
         ("orders/shop", "OK", ""),
     }
-    # Another cause, and one that is gone.
+    # Another cause, and one that is gone: it leaves no figure that an alert could go by.
     assert shown(("crm", StreamVerdict.FAILING, "read_timeout")) == {
         ("orders/crm", "FAILING", "read_timeout")
     }
+    samples = [sample for family in metrics.registry.collect() for sample in family.samples]
+    assert {sample.labels.get("destination", "orders/crm") for sample in samples} == {"orders/crm"}
+    assert {sample.name for sample in samples} >= {"hifi_observe_unaccounted_events"}
