@@ -39,7 +39,7 @@ async def counted_books(kafka: str, configuration: Configuration) -> BooksPage:
     """Read every receipt that Kafka has: some 10 s for a million."""
     streams = sorted(configuration.streams)
     rows = []
-    async with open_books(kafka) as books:
+    async with open_books(kafka, lambda: configuration) as books:
         gone = configuration.removed_now
         await books.refresh(
             sorted(configuration.past_streams),

@@ -139,8 +139,10 @@ async def delete_destination(
     item = _known(stream, destination, caller, plane.configuration)
 
     async def edit(_: Destination | None) -> RemovedDestination:
-        _known(stream, destination, caller, plane.configuration)
-        return RemovedDestination(stream, destination, caller.tenant, now_ms())
+        newest = _known(stream, destination, caller, plane.configuration)
+        return RemovedDestination(
+            stream, destination, caller.tenant, now_ms(), starts_late=newest.starts_late
+        )
 
     await plane.change(item.config_key, edit, when=when)
     log.info("destination.removed", destination=item.id, tenant=caller.tenant)

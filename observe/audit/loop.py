@@ -116,7 +116,7 @@ class Auditor:
         late = frozenset(
             destination.id
             for destination in configuration.destinations.values()
-            if destination.start != "earliest"
+            if destination.starts_late
         )
         return destinations, late
 

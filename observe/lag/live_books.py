@@ -4,7 +4,7 @@ A position is asked for before the receipts that it can vouch for are read to th
 what a lane has just delivered and passed would look lost. Nothing here asks Spark how it is.
 """
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -12,7 +12,7 @@ from typing import TypeAlias
 import structlog
 
 from observe.lag.progress import Progress
-from shared.config.configuration import RemovedDestination
+from shared.config.configuration import Configuration, RemovedDestination
 from shared.event.record import KafkaPartition, Origin, Ranges
 from shared.event.topics import RECEIPTS, RETRIER, stream_and_name, stream_topic
 from shared.proof.balance import Balance
@@ -42,6 +42,7 @@ class LiveBooks:
     _follow: Follow
     _peeker: KafkaReader
     _groups: LaneGroups
+    _starts_late: Callable[[str], bool]
     _progress: dict[str, Progress] = field(default_factory=dict)
     # Where the logs of streams began and ended when they were looked at, by topic.
     _logs: dict[str, dict[KafkaPartition, tuple[int, int]]] = field(default_factory=dict)
@@ -53,8 +54,9 @@ class LiveBooks:
 
     def of(self, destination_id: str) -> Progress:
         if destination_id not in self._progress:
-            progress = self._progress[destination_id] = Progress(destination_id)
+            progress = Progress(destination_id, starts_late=self._starts_late(destination_id))
             progress.begin(self.log_of(destination_id))
+            self._progress[destination_id] = progress
         return self._progress[destination_id]
 
     def balance(self, destination_id: str) -> Balance:
@@ -123,12 +125,19 @@ class LiveBooks:
 
 @asynccontextmanager
 async def open_books(
-    bootstrap_servers: str, *, latest: Mapping[str, int] | None = None
+    bootstrap_servers: str,
+    configuration: Callable[[], Configuration],
+    *,
+    latest: Mapping[str, int] | None = None,
 ) -> AsyncIterator[LiveBooks]:
     """Books of one's own, read from Kafka with consumers that belong to no group.
 
     All receipts are followed, and other topics from a moment (epoch ms) on.
     """
+
+    def starts_late(destination_id: str) -> bool:
+        return configuration().starts_late(destination_id)
+
     since_ms = latest or {}
     async with (
         open_reader(bootstrap_servers) as reader,
@@ -139,4 +148,4 @@ async def open_books(
         times_ms = {partition: since_ms[partition.topic] for partition in ends}
         recent = {**ends, **await reader.offsets_at(times_ms)}
         follow = reader.follow({**await reader.starts([RECEIPTS]), **recent})
-        yield LiveBooks(follow, peeker, groups)
+        yield LiveBooks(follow, peeker, groups, starts_late)

@@ -158,6 +158,8 @@ class Progress:
     """One destination."""
 
     destination_id: str
+    # It counts from where its lane began, and not from where the log does.
+    starts_late: bool = False
     delivery: Lags = field(default_factory=Lags)
     retrier: Lags = field(default_factory=Lags)
     recent: Recent = field(default_factory=Recent)
@@ -203,8 +205,12 @@ class Progress:
 
     def begin(self, log: Ranges) -> None:
         """Look at the log for the first time: what it held before counts if the lane owes it."""
-        for where, (first, _) in log.items():
-            self._outcomes_of(where, first)
+        for where, span in log.items():
+            self._outcomes_of(where, self._begin(span))
+
+    def _begin(self, span: tuple[int, int]) -> int:
+        """Where the books of a Kafka partition begin, unless its lane tells of earlier events."""
+        return span[self.starts_late]
 
     def _count_from(self, where: KafkaPartition, offset: int) -> None:
         """Count what the log does not hold any more, too: what was deleted unread is not well."""
@@ -240,7 +246,7 @@ class Progress:
         unconfirmed = self._unconfirmed.offsets()
         total = Balance()
         for where, span in log.items():
-            begin, outcomes = self._outcomes_of(where, span[0])
+            begin, outcomes = self._outcomes_of(where, self._begin(span))
             end = max(begin, span[1])
             position = self._unconfirmed.position(*where)
             total += balanced(
@@ -268,7 +274,9 @@ class Progress:
         What a person has sent again out of dead letters is under way, yet not old: it began anew.
         """
         for (topic, number), (first, end) in log.items():
-            _, outcomes = self._outcomes_of(KafkaPartition(topic, number), first)
+            _, outcomes = self._outcomes_of(
+                KafkaPartition(topic, number), self._begin((first, end))
+            )
             # A base is where the first such event is.
             oldest = max(outcomes.base, first)
             if oldest < end:

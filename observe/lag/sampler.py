@@ -88,7 +88,9 @@ class Sampler:
         while True:
             try:
                 latest = {ACKED: now_ms() - _LEDGER_MS}
-                async with open_books(self._bootstrap_servers, latest=latest) as books:
+                async with open_books(
+                    self._bootstrap_servers, self._configuration, latest=latest
+                ) as books:
                     for remembered in (self._streams, self._oldest, self._busy_since_ms):
                         remembered.clear()
                     self._books = books

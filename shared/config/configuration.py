@@ -87,6 +87,7 @@ class RemovedDestination(ConfigObject):
     # Whose the stream was: who gets its name later did not have this destination.
     tenant: Name
     removed_at_ms: int
+    starts_late: bool = False
 
     @property
     def id(self) -> str:
@@ -160,6 +161,13 @@ class Configuration:
         """The keys of records that have nothing to say any more: nothing is left to be read."""
         gone = self.removed_destinations.values()
         return (d.config_key for d in gone if now_ms - d.removed_at_ms > REMOVED_KEPT_MS)
+
+    def starts_late(self, destination_id: str) -> bool:
+        """Whether one that is there, or was, has begun later than its stream."""
+        found = self.destinations.get(destination_id) or self.removed_destinations.get(
+            destination_id
+        )
+        return found is not None and found.starts_late
 
     def removed_from(self, stream: Stream | RemovedStream) -> Iterator[RemovedDestination]:
         """The destinations that a stream no longer has; not those of a former owner's."""

@@ -155,6 +155,11 @@ class Destination(ConfigObject):
             raise ConfigError("headers", "one name is there twice, in any spelling, or as auth")
         return self
 
+    @property
+    def starts_late(self) -> bool:
+        """Whether it owes nothing of what was in the stream before it began."""
+        return self.start != "earliest"
+
     def resumed(self, *, at_ms: int) -> "Destination":
         """As it is once a person has said to go on, after a pause, a hold or a disabling."""
         return replace(self, is_paused=False, is_disabled=False, resumed_at_ms=at_ms)

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from deploy.cli.commands import app
 from observe.audit.signing import PUBLIC
 from observe.lag.live_books import open_books
+from shared.config.configuration import Configuration
 from shared.event.envelope import DESTINATION, EVENT_ID
 from shared.event.record import KafkaPartition
 from shared.event.topics import (
@@ -139,7 +140,7 @@ def wrong_books(kafka: str, owed: Sequence[Owed]) -> list[str]:
 
     async def look() -> list[str]:
         wrong = []
-        async with open_books(kafka) as books:
+        async with open_books(kafka, Configuration) as books:
             await books.refresh(sorted({one.stream for one in owed}), [one.id for one in owed])
             for one in owed:
                 balance = books.balance(one.id)

@@ -17,7 +17,7 @@ from deploy.local.stack import Stack
 from deploy.local.stack_settings import StackSettings
 from observe.lag.live_books import open_books
 from shared.config.access import DEFAULT_TENANT
-from shared.config.configuration import RemovedDestination, Stream
+from shared.config.configuration import Configuration, RemovedDestination, Stream
 from shared.config.destination import Destination
 from shared.event.topics import DEAD, stream_and_name, stream_spec
 from shared.proof.balance import Balance
@@ -103,7 +103,7 @@ class RunningHifi:
 
         async def look() -> None:
             # Kept open: to read all receipts anew ten times a second takes a core from the lanes.
-            async with open_books(self.kafka) as books:
+            async with open_books(self.kafka, Configuration) as books:
                 while not last or not holds(last[-1]):
                     await asyncio.sleep(_LOOK_S if last else 0)
                     await books.refresh([stream], [destination_id])

@@ -158,7 +158,8 @@ def test_who_makes_a_destination_again_goes_on_with_it_unstopped(
     assert status(gateway, "acme", "DELETE", TO) == 204
     (gone,) = config.configuration.removed_destinations.values()
     # No address, no secret: none of them is needed any more.
-    assert set(gone.to_fields()) == {"stream", "name", "tenant", "removed_at_ms"}
+    kept = {"stream", "name", "tenant", "removed_at_ms", "starts_late"}
+    assert set(gone.to_fields()) == kept
     again = ask(gateway, "acme", "PUT", TO, json=made.json())
     assert again.status_code == 201
     # What had held or disabled it does so no longer.

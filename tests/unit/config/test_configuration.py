@@ -82,6 +82,17 @@ def test_a_removed_destination_is_known_as_long_as_its_receipts_are() -> None:
     assert list(full.outlived(now_ms=18 + REMOVED_KEPT_MS)) == [gone.config_key]
 
 
+def test_one_that_began_later_than_its_stream_is_known_as_such_also_once_it_is_removed() -> None:
+    late = replace(SHOP, start="latest")
+    full = Configuration({"orders": ORDERS}, {SHOP.id: SHOP})
+    assert not full.starts_late(SHOP.id)
+    assert not full.starts_late("nobody/knows")
+    full = full.apply(late.config_key, late.to_json())
+    assert full.starts_late(late.id)
+    gone = RemovedDestination("orders", "shop", "default", 17, starts_late=True)
+    assert full.apply(gone.config_key, gone.to_json()).starts_late(late.id)
+
+
 @pytest.mark.parametrize("key", [b"", b"colour:1", b"stream", b"\xff\xfe"])
 def test_a_key_of_an_unknown_kind_changes_nothing(key: bytes) -> None:
     full = Configuration({"orders": ORDERS})

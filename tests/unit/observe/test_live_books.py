@@ -48,7 +48,7 @@ class BusyLane:
 def test_what_a_busy_lane_delivers_meanwhile_is_not_lost() -> None:
     lane = BusyLane()
     kafka: Any = lane
-    books = LiveBooks(kafka, kafka, kafka)
+    books = LiveBooks(kafka, kafka, kafka, lambda _: False)
     for _ in range(4):
         asyncio.run(books.refresh(["orders"], [TO]))
         read = lane.read_until

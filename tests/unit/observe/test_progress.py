@@ -176,6 +176,23 @@ def test_one_that_has_not_begun_owes_nothing_that_was_deleted_before() -> None:
     assert new.balance(log) == Balance(20, 0, 0, 0, 20, 0)
 
 
+def test_one_that_starts_late_owes_nothing_of_before_it_began() -> None:
+    log = {WHERE: (0, 100)}
+    late = Progress("orders/shop", starts_late=True)
+    late.begin(log)
+    assert late.balance(log) == Balance(), "its lane has not begun"
+    late.reached({WHERE: 90})
+    assert late.balance(log) == Balance(10, 0, 0, 0, 10, 0)
+    # Of a lane that was there before whoever counts: its first receipt says where it began.
+    late.take(a_receipt(DELIVERED, 60, 90), now_ms=0)
+    assert late.balance(log) == Balance(40, 30, 0, 0, 10, 0)
+    assert late.balance({WHERE: (0, 103)}) == Balance(43, 30, 0, 0, 13, 0)
+    # And what it passes without an outcome is missing, as anybody's.
+    late.reached({WHERE: 95})
+    assert late.balance(log) == Balance(40, 30, 0, 0, 5, 5)
+    assert [place.offset for place in late.oldest_open(log)] == [90]
+
+
 @pytest.mark.parametrize(
     ("reason", "word"),
     [
