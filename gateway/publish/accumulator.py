@@ -100,9 +100,9 @@ class Accumulator:
             return 0
         return sum(_size(s.events) for s in batch.slices if s.report.done())
 
-    def on_its_way_since_s(self) -> float | None:
-        """When the oldest event came of those whose report is due."""
-        batch = self._on_its_way
+    def oldest_s(self) -> float | None:
+        """When the oldest event came of those it holds."""
+        batch = self._on_its_way or (self._waiting[0] if self._waiting else None)
         return batch.slices[0].taken_at_s if batch is not None else None
 
     def take(

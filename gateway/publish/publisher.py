@@ -334,7 +334,7 @@ class _Topic:
         batches. Else to the idlest, so that a stuck one does not hold up what could go elsewhere.
         """
         sticky = self._sticky
-        since_s = sticky.on_its_way_since_s()
+        since_s = sticky.oldest_s()
         is_moving = since_s is None or now_s - since_s < _MOVING_S
         if sticky.is_filling and is_moving:
             return sticky

@@ -2,9 +2,8 @@
 
 import asyncio
 import struct
-from collections import Counter
 from collections.abc import Callable, Coroutine
-from functools import partial
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -21,7 +20,6 @@ from aiokafka.structs import RecordMetadata
 from gateway.intake.events import Event
 from gateway.intake.record_batch import RecordBatch
 from gateway.publish import producers, publisher
-from gateway.publish.accumulator import Accumulator
 from gateway.publish.publisher import KafkaPublisher
 from gateway.publish.report import Fate, Report
 
@@ -203,6 +201,31 @@ def test_a_partition_without_a_leader_is_not_handed_over_and_costs_nobody_else(
     play(test)
 
 
+def test_events_without_a_key_go_where_there_is_a_leader(
+    play: Callable[[Test], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publisher, "_MOVING_S", 0.01)
+
+    async def test(s: Scene) -> None:
+        s.publisher.queue_deadline_s = 5
+        s.cluster.leaders["ours"] = [-1, 0]
+        stuck = s.publish("ours")
+        await s.until(lambda: "ours" in s.publisher._topics)
+        begun_s = s.publisher._topics["ours"].accumulators[0].oldest_s()
+        assert begun_s is not None
+        await s.until(lambda: monotonic() > begun_s + 0.02)
+        for _ in range(3):
+            ours = s.publish("ours")
+            (await s.under_way(0, "ours")).store("ours")
+            assert await s.settled(ours) is Fate.STORED
+        assert not stuck.done()
+        s.cluster.leaders["ours"] = [0, 0]
+        (await s.under_way(0, "ours")).store("ours")
+        assert await s.settled(stuck) is Fate.STORED
+
+    play(test)
+
+
 @pytest.mark.parametrize(
     ("error", "fate"),
     [
@@ -341,37 +364,6 @@ def test_before_its_numbers_run_out_a_partition_gets_a_new_producer(
             await s.until(lambda: len(s.made) == 2)
 
     play(test)
-
-
-def test_few_events_without_a_key_reach_each_partition_and_still_share_batches() -> None:
-    """4,000 small events in a few seconds are far from filling a batch."""
-    batches: list[tuple[int, int]] = []
-
-    async def send(partition: int, builder: RecordBatch) -> int:
-        await asyncio.sleep(0)
-        batches.append((partition, builder.record_count()))
-        return 0
-
-    async def opened() -> None:
-        pass
-
-    async def publish() -> None:
-        accumulators = [
-            Accumulator(n, partial(RecordBatch, 500_000), send, opened) for n in range(4)
-        ]
-        topic = publisher._Topic(accumulators, turn_bytes=1_000_000)
-        event = Event.of(id="e", key=None, value=b"x" * 200, headers=())
-        for request in range(400):
-            # Five requests come in one turn of the loop, each such turn 10 ms after the last.
-            slices = topic.take([event] * 10, now_s=request // 5 * 0.01, now_ms=0)
-            if request % 5 == 4:
-                await asyncio.gather(*(part.report for part in slices))
-
-    asyncio.run(publish())
-    spread = Counter(partition for partition, _ in batches)
-    assert sorted(spread) == [0, 1, 2, 3]
-    assert max(spread.values()) <= 2 * min(spread.values())
-    assert [count for _, count in batches] == [50] * 80
 
 
 def test_aiokafka_goes_on_where_kafka_does_not() -> None:

@@ -249,10 +249,11 @@ def test_a_survey_shows_the_newest_and_counts_the_rest(kafka: Cluster) -> None:
 def test_letters_of_a_megabyte_each_fill_no_memory_and_hold_up_nobody(
     kafka: Cluster, count: int
 ) -> None:
+    stream, other = f"large-{count}", f"small-{count}"
     value = b'"%b"' % (b"x" * 999_998)
-    write(kafka, (replace(a_dead_letter("large", n), value=value) for n in range(count)))
-    write(kafka, [a_dead_letter("small", 1)])
-    large, small = DeadLetterFilter(stream="large"), DeadLetterFilter(stream="small")
+    write(kafka, (replace(a_dead_letter(stream, n), value=value) for n in range(count)))
+    write(kafka, [a_dead_letter(other, 1)])
+    large, small = DeadLetterFilter(stream=stream), DeadLetterFilter(stream=other)
 
     async def look() -> None:
         letters = letters_of(kafka)

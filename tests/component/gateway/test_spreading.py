@@ -1,0 +1,41 @@
+"""Which Kafka partitions events without a key go to, and what travels together there."""
+
+import asyncio
+from collections import Counter
+from functools import partial
+
+from gateway.intake.events import Event
+from gateway.intake.record_batch import RecordBatch
+from gateway.publish import publisher
+from gateway.publish.accumulator import Accumulator
+
+
+def test_few_events_without_a_key_reach_each_partition_and_still_share_batches() -> None:
+    """4,000 small events in a few seconds are far from filling a batch."""
+    batches: list[tuple[int, int]] = []
+
+    async def send(partition: int, builder: RecordBatch) -> int:
+        await asyncio.sleep(0)
+        batches.append((partition, builder.record_count()))
+        return 0
+
+    async def opened() -> None:
+        pass
+
+    async def publish() -> None:
+        accumulators = [
+            Accumulator(n, partial(RecordBatch, 500_000), send, opened) for n in range(4)
+        ]
+        topic = publisher._Topic(accumulators, turn_bytes=1_000_000)
+        event = Event.of(id="e", key=None, value=b"x" * 200, headers=())
+        for request in range(400):
+            # Five requests come in one turn of the loop, each such turn 10 ms after the last.
+            slices = topic.take([event] * 10, now_s=request // 5 * 0.01, now_ms=0)
+            if request % 5 == 4:
+                await asyncio.gather(*(part.report for part in slices))
+
+    asyncio.run(publish())
+    spread = Counter(partition for partition, _ in batches)
+    assert sorted(spread) == [0, 1, 2, 3]
+    assert max(spread.values()) <= 2 * min(spread.values())
+    assert [count for _, count in batches] == [50] * 80
