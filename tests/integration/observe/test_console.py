@@ -58,6 +58,7 @@ def console(kafka: Cluster, tmp_path: Path) -> Iterator[str]:
         "BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
         "FOLDER": str(tmp_path / "observe"),
         "IS_AUDIT_ON": "false",
+        "CONSOLE_AUTH": "off",
         "METRICS_PORT": str(metrics_port),
         "CONSOLE_PORT": str(port),
     }
