@@ -135,6 +135,7 @@ def _observe(kafka: str, folder: Path, ports: dict[str, int]) -> Iterator[float]
         "HIFI_OBSERVE_METRICS_PORT": str(ports["OBSERVE_METRICS"]),
         "HIFI_OBSERVE_CONSOLE_PORT": str(ports["CONSOLE"]),
         "HIFI_OBSERVE_IS_AUDIT_ON": "false",
+        "HIFI_OBSERVE_CONSOLE_AUTH": "off",
     }
     began_s = time.monotonic()
     with subprocess.Popen([sys.executable, "-m", "observe"], env={**os.environ, **env}) as process:
