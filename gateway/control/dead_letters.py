@@ -184,18 +184,15 @@ async def show_newest_dead_letters(
         surveyed = await plane.dead_letters.survey(
             query.wanted(sees=sees), newest_max=query.limit + 1, before=query.before
         )
-        redrivable, streams = surveyed.counts.count, surveyed.streams & live.keys()
-        if streams != surveyed.streams:
-            # Of a stream that was removed nothing is sent again.
-            wanted = query.wanted(sees=lambda stream: stream in live and sees(stream))
-            redrivable = (await plane.dead_letters.survey(wanted)).counts.count if streams else 0
+    # Of a stream that was removed nothing is sent again.
+    redrivable = {stream: n for stream, n in surveyed.streams.items() if stream in live}
     counts, shown = surveyed.counts, surveyed.newest[: query.limit]
     return as_json(
         {
             "dead_letters": [_shown(letter, surveyed.marked) for letter in shown],
             "matching": counts.count + counts.already + counts.malformed,
-            "redrivable": redrivable,
-            "redrivable_streams": sorted(streams),
+            "redrivable": sum(redrivable.values()),
+            "redrivable_streams": sorted(redrivable),
             "next": str(shown[-1].age) if len(surveyed.newest) > len(shown) else None,
             "is_complete": counts.next is None,
         }

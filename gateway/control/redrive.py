@@ -9,6 +9,7 @@ import asyncio
 import heapq
 import math
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager
@@ -80,8 +81,8 @@ class Survey:
     counts: Redriven
     newest: tuple[Letter, ...]
     marked: AbstractSet[Place]
-    # The streams of what would be sent.
-    streams: AbstractSet[str]
+    # How many would be sent of each stream.
+    streams: Mapping[str, int]
 
 
 class DeadLetters:
@@ -302,7 +303,7 @@ class KafkaDeadLetters:
         `before`: of all that are counted, those that are older than this are kept.
         """
         until_s = time.monotonic() + _SURVEY_S_MAX
-        counts, newest, streams = Redriven(), list[Letter](), set[str]()
+        counts, newest, streams = Redriven(), list[Letter](), Counter[str]()
         async with open_dead_letters(self._bootstrap_servers) as letters:
             await letters.catch_up(self._marks, until_s=until_s)
             async for page in letters.pages(wanted, until_s=until_s):
@@ -313,7 +314,7 @@ class KafkaDeadLetters:
                         counts.malformed += 1
                     else:
                         counts.count += 1
-                        streams.add(letter.stream)
+                        streams[letter.stream] += 1
                     if counts.count == count_max:
                         return Survey(counts, tuple(newest), self._marks.among(newest), streams)
                 older = (each for each in page.letters if before is None or each.age < before)

@@ -71,13 +71,13 @@ class Body:
             if waits:
                 raise body_too_large(self.limits.body_bytes_max, closes=True)
             raise await self._too_large()
-        if announced:
-            # Who cannot be served is told before sending it all.
-            self.byte_budget.check(announced, tenant=self.tenant, overdue_bytes=self.overdue_bytes)
         if is_whole:
             # It came together with the head: no deadline can pass.
+            self._hold(announced)
             chunk, has_more = self._content(await self.receive())
         else:
+            # Who cannot be served is told before sending it all.
+            self.byte_budget.check(announced, tenant=self.tenant, overdue_bytes=self.overdue_bytes)
             chunk, has_more = await self._chunk()
         if not has_more and len(chunk) == announced:
             self._hold(announced)

@@ -5,7 +5,7 @@ import contextlib
 import socket
 import threading
 import zlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
@@ -197,7 +197,7 @@ class FakeDeadLetters:
         counts = Redriven(count=len(new), already=already, next=stopped)
         older = [letter for letter in letters if before is None or letter.age < before]
         newest = sorted(older, key=lambda letter: letter.age, reverse=True)
-        streams = {letter.stream for letter in new}
+        streams = Counter(letter.stream for letter in new)
         return Survey(counts, tuple(newest[:newest_max]), self.marked, streams)
 
     async def page(
