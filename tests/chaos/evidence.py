@@ -25,20 +25,26 @@ from shared.event.topics import (
     RECEIPTS,
     REDRIVEN,
     RETRIER,
+    RETRIER_SLOW,
     STATEMENTS,
     retry_topic,
     stream_topic,
+    tier_topics,
 )
 from shared.proof.receipt import Receipt, ReceiptOutcome, receipts_of
 from shared.proof.statement import SignedStatement
 from shared.retry.decision import FILTERED
-from shared.retry.schedule import RetrySchedule
+from shared.retry.schedule import SLOW, RetrySchedule
 from shared.runtime.kafka.lane_positions import LaneGroups
 from shared.runtime.kafka.reader import open_reader
 from tests.chaos.recount import Claim, Owed
 from tests.support.kafka_log import read_all
 
-_TIERS = [retry_topic(tier.name) for tier in RetrySchedule().tiers]
+# What each of the retrier's lanes reads.
+_WAITING = {
+    RETRIER: [topic for tier in RetrySchedule().tiers for topic in tier_topics(tier.name)],
+    RETRIER_SLOW: [retry_topic(SLOW.name)],
+}
 _COMPLETE = 0
 
 # Ids by the destination that they are for.
@@ -60,13 +66,15 @@ def read_evidence(kafka: str, streams: Iterable[str], owed: Iterable[Owed]) -> E
 
 async def _read(kafka: str, streams: Sequence[str], destination_ids: Sequence[str]) -> Evidence:
     async with LaneGroups(kafka) as groups:
-        retrier = await groups.position(RETRIER) or {}
+        retriers = {one: await groups.position(one) or {} for one in _WAITING}
         lanes = {one: await groups.position(one) or {} for one in destination_ids}
     waiting: _Ids = defaultdict(set)
-    for topic in _TIERS:
-        for record in await read_all(kafka, topic):
-            if record.offset >= retrier.get(KafkaPartition(topic, record.partition), 0):
-                _note(waiting, record)
+    for retrier, topics in _WAITING.items():
+        for topic in topics:
+            for record in await read_all(kafka, topic):
+                where = KafkaPartition(topic, record.partition)
+                if record.offset >= retriers[retrier].get(where, 0):
+                    _note(waiting, record)
     again = {(record.key or b"").decode() for record in await read_all(kafka, REDRIVEN)}
     dead: _Ids = defaultdict(set)
     for record in await read_all(kafka, DEAD):
@@ -122,7 +130,7 @@ async def _unsettled(kafka: str, owed: Sequence[Owed]) -> list[str]:
     async with LaneGroups(kafka) as groups, open_reader(kafka) as reader:
         for lane, topics in [
             *((one.id, [stream_topic(one.stream)]) for one in owed),
-            (RETRIER, _TIERS),
+            *_WAITING.items(),
         ]:
             position = await groups.position(lane) or {}
             spans = await reader.spans(topics)
