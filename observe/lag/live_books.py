@@ -28,7 +28,7 @@ log = structlog.get_logger()
 Values: TypeAlias = Mapping[str, list[bytes]]
 
 # So long the records that are followed are waited for, if there are none.
-_POLL_S = 0.2
+POLL_S = 0.2
 # A record and its neighbours; what is peeked at is one event of at most a megabyte.
 _PEEK_BYTES = 65_536
 _PEEK_S = 2.0
@@ -93,7 +93,7 @@ class LiveBooks:
 
     async def read(self) -> Values:
         """Enter the receipts that have come; gives everything that has, by topic."""
-        values = await self._follow.values(wait_s=_POLL_S)
+        values = await self._follow.values(wait_s=POLL_S)
         at_ms = now_ms()
         for sheet in values.get(RECEIPTS, ()):
             for receipt in receipts_of(sheet):

@@ -38,7 +38,7 @@ def found(script: Script, folder: Path, *, batch_count_max: int = 1) -> Finding:
         last_refusal=record.flow.last_refusal,
     )
     latest = progress.recent.read(now_ms=at_ms, span_ms=LATEST_MS)
-    return stream_verdict(view, to, record, latest, slow_after_s=30)
+    return stream_verdict(view, to, record, latest, slow_after_s=30, now_ms=now_ms())
 
 
 @pytest.mark.parametrize(
