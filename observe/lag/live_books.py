@@ -4,7 +4,7 @@ A position is asked for before the receipts that it can vouch for are read to th
 what a lane has just delivered and passed would look lost. Nothing here asks Spark how it is.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -16,7 +16,7 @@ from shared.config.configuration import Configuration, RemovedDestination
 from shared.event.record import KafkaPartition, Origin, Ranges
 from shared.event.topics import RECEIPTS, RETRIER, stream_and_name, stream_topic
 from shared.proof.balance import Balance
-from shared.proof.overview import RemovedView
+from shared.proof.overview import RemovedView, UnknownView
 from shared.proof.receipt import receipts_of
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.lane_positions import LaneGroups
@@ -76,6 +76,14 @@ class LiveBooks:
         """How many events the log of a stream holds."""
         log_spans = self._logs.get(stream_topic(stream), {})
         return sum(end - first for first, end in log_spans.values())
+
+    def unknown_of(self, configuration: Configuration) -> Iterator[UnknownView]:
+        """Destinations of which nobody has heard here, and for which events wait."""
+        known = {*configuration.destinations, *configuration.removed_destinations}
+        for destination_id in sorted(self._progress.keys() - known):
+            waiting = sum(self._progress[destination_id].waiting_by_cause().values())
+            if waiting:
+                yield UnknownView(*stream_and_name(destination_id), waiting)
 
     async def look_at_log(self, streams: Iterable[str]) -> None:
         """See where the logs of streams begin and end now."""

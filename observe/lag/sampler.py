@@ -32,6 +32,7 @@ from shared.proof.overview import (
     RemovedView,
     StreamVerdict,
     StreamView,
+    UnknownView,
     Unsettled,
     worst,
 )
@@ -175,13 +176,16 @@ class Sampler:
         configuration = self._configuration()
         views: tuple[StreamView, ...] = ()
         removed: tuple[RemovedView, ...] = ()
+        unknown: tuple[UnknownView, ...] = ()
         if (books := self._books) is not None:
             there = configuration.destinations
             self._paces = {name: self._paces.get(name) or Pace() for name in there}
             removed = tuple(map(books.left_of, configuration.removed_now))
+            unknown = tuple(books.unknown_of(configuration))
             names = sorted(configuration.streams)
             views = tuple(self._stream_view(name, configuration, books, at_ms) for name in names)
-        self.overview = Overview(at_ms, views, self._audit.health_at(at_ms), self._problem, removed)
+        audit = self._audit.health_at(at_ms)
+        self.overview = Overview(at_ms, views, audit, self._problem, removed, unknown)
         self._show(self.overview)
 
     def _stream_view(
