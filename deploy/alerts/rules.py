@@ -260,6 +260,16 @@ FLOW: tuple[Alert, ...] = (
         "It has taken nothing for days. When the time is over its events go to dead letters.",
     ),
     Alert(
+        "HifiUnknownDestination",
+        "ticket",
+        f"max by (destination) ({m.OBSERVE_UNKNOWN_WAITING_EVENTS.name}) > 0",
+        "{{ $value }} events wait for {{ $labels.destination }}, of which nobody here knows",
+        "Nobody has removed it, and no configuration names it that can be read here. Its events"
+        " wait until it is known, and become dead letters 72 h after they came.",
+        # Longer than an upgrade, in which the old processes do not know what the new ones make.
+        for_="15m",
+    ),
+    Alert(
         "HifiDeadLetterGrowth",
         "ticket",
         f"max by (destination) (delta({m.OBSERVE_DEAD_EVENTS.name}[15m])) > {_DEAD_GROWTH_MAX}",

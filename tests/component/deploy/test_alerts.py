@@ -230,6 +230,15 @@ CASES = [
         DESTINATION,
     ),
     Case(
+        "HifiUnknownDestination",
+        {f"hifi_observe_unknown_waiting_events{{{BILLING}}}": "7x60"},
+        # An upgrade that takes its time.
+        {f"hifi_observe_unknown_waiting_events{{{BILLING}}}": "7x20 _x40"},
+        "20m",
+        "7 events wait for orders/billing, of which nobody here knows",
+        DESTINATION,
+    ),
+    Case(
         "HifiDeadLetterGrowth",
         {f"hifi_observe_dead_events{{{BILLING}}}": "100+10x60"},
         {f"hifi_observe_dead_events{{{BILLING}}}": "100+1x60"},

@@ -50,6 +50,8 @@ def found(script: Script, folder: Path, *, batch_count_max: int = 1) -> Finding:
         (Reply(503, body=b"no upstream"), "FAILING", "status_503", ": no upstream"),
         (Reply(breaks_off=True), "FAILING", "reset_after_sent", "reset after sent"),
         (Reply(429, {"retry-after": "60"}), "THROTTLED", "status_429", "429"),
+        # Known with the first answers, whatever waits.
+        (Reply(delay_s=1.1), "SLOW", "slow_answers", "it takes "),
     ],
 )
 def test_the_word_and_the_cause_are_those_of_the_answers(
