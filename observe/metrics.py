@@ -5,6 +5,7 @@ from typing import Any, TypeAlias
 
 from observe.lag.time_shares import time_shares
 from shared import metric_names as m
+from shared.event.topics import destination_id
 from shared.proof.overview import (
     DestinationView,
     Node,
@@ -48,6 +49,9 @@ def _values(overview: Overview) -> Iterator[Value]:
         yield (m.OBSERVE_EVENTS_PER_SECOND, stream.name), stream.events_per_s
         for quantile, seconds in _quantiles(stream.ingest):
             yield (m.OBSERVE_INGEST_SECONDS, stream.name, quantile), seconds
+    for unknown in overview.unknown:
+        name = destination_id(unknown.stream, unknown.name)
+        yield (m.OBSERVE_UNKNOWN_WAITING_EVENTS, name), unknown.waiting_events
     for view in overview.destinations:
         yield (m.OBSERVE_VERDICT, view.destination_id, view.verdict.value, view.cause), 1
         yield from _books(view)

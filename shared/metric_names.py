@@ -225,6 +225,11 @@ OBSERVE_WAITING_EVENTS = Metric(
     "Events that wait for a retry, by why: parked, throttled, breaker or retry.",
     labels=("destination", "cause"),
 )
+OBSERVE_UNKNOWN_WAITING_EVENTS = _of_destination(
+    "hifi_observe_unknown_waiting_events",
+    "Events that wait for a destination that no configuration names which can be read here, and"
+    " that nobody has removed. They become dead letters at their deadline.",
+)
 OBSERVE_DEAD_EVENTS = _of_destination(
     "hifi_observe_dead_events",
     "Events that rest in dead letters, by the receipts that are kept.",

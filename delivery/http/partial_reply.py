@@ -2,6 +2,9 @@
 
 `{"failed": [{"id": "a", "status": 503}, {"index": 4, "status": 400}]}` under status 207, or under
 any 2xx with our media type. Whoever never heard of it and answers 207 has taken the whole batch.
+
+An id may stand twice in a batch. An entry with its index means that one event; one without means
+all of that id, as a repeat is better than a loss.
 """
 
 import json
@@ -34,12 +37,19 @@ def failed_events(report: bytes, ids: Sequence[str], *, is_ours: bool) -> Mappin
     positions: dict[str, list[int]] = {}
     for position, event_id in enumerate(ids):
         positions.setdefault(event_id, []).append(position)
-    failed: dict[int, int] = {}
+    by_id: dict[int, int] = {}
+    by_index: dict[int, int] = {}
     for entry in entries:
         status = _status(entry)
-        for position in _positions(entry, positions, len(ids)):
-            failed[position] = status
-    return failed
+        named = _positions(entry, positions, len(ids))
+        if len(named) == 1:
+            by_index[named[0]] = status
+            continue
+        for position in named:
+            # Two entries of one id, with a status each: nobody can tell which event is which.
+            is_other = by_id.setdefault(position, status) != status
+            by_id[position] = DEFAULT_STATUS if is_other else status
+    return by_id | by_index
 
 
 def _status(entry: object) -> int:
@@ -55,7 +65,9 @@ def _positions(
 ) -> Sequence[int]:
     match entry:
         case {"id": str(event_id)} if event_id in positions:
-            return positions[event_id]
+            named = positions[event_id]
+            index = entry.get("index")
+            return (index,) if type(index) is int and index in named else named
         case {"index": int(index)} if 0 <= index < count and type(index) is int:
             return (index,)
         case _:

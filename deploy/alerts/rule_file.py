@@ -2,7 +2,7 @@
 
 import json
 
-from deploy.alerts.rules import GROUPS, Alert
+from deploy.alerts.rules import GROUPS, INTERVALS_S, Alert
 
 _HEAD = "# Written by docs/generate.py from deploy/alerts/rules.py: change that, then run it.\n"
 
@@ -11,7 +11,9 @@ def rule_file() -> str:
     """The whole file. JSON's strings are YAML's, so that no text can break out of its place."""
     lines = [_HEAD + "groups:"]
     for name, alerts in GROUPS.items():
-        lines += [f"  - name: {name}", "    rules:"]
+        lines += [f"  - name: {name}"]
+        lines += [f"    interval: {INTERVALS_S[name]}s"] if name in INTERVALS_S else []
+        lines += ["    rules:"]
         for alert in alerts:
             lines += _rule(alert)
     return "\n".join(lines) + "\n"

@@ -1,7 +1,8 @@
 """The alerts: what wakes a person or opens a ticket, with each one's condition, words and runbook.
 
 `page`: somebody must look now, as events are lost, about to be, or nobody can tell. `ticket`: look
-today. deploy/alerts/hifi.yaml is written from here; docs/runbooks has a page for each alert.
+today. `note`: only tells, at once, and may be gone in a minute; for a channel that wakes nobody.
+deploy/alerts/hifi.yaml is written from here; docs/runbooks has a page for each alert.
 """
 
 from dataclasses import dataclass
@@ -13,10 +14,14 @@ from shared.flow.failing import WARN_AT
 from shared.proof.overview import StreamVerdict
 from shared.retry.attempt import Failure
 
-Severity = Literal["page", "ticket"]
+Severity = Literal["page", "ticket", "note"]
 
 # What people can wait for: past every local retry, as what makes a destination SLOW.
 LAG_S_MAX = 30
+# How often Prometheus is to ask each process, as docs/console.md sets it up, and to judge what only
+# tells: a destination in trouble is told of within 15 s, which is most of that.
+SCRAPE_S = 5
+NOTE_S = 5
 # The SRE workbook's burn rates (table 5-8) for an objective of 99 %: 2 % of a month's budget within
 # an hour, 5 % within six; the short window ends the alert soon after the trouble.
 _LAG_BUDGET = 0.01
@@ -36,6 +41,7 @@ _DEAD_GROWTH_MAX = 100
 # The second of the three warnings in the log: of five days a day and a half are left. From 1 on
 # the destination is disabled, of which HifiDestinationHeld tells.
 _FAILING_MAX, _DISABLED_AT = WARN_AT[1], 1
+_END_TO_END = f'{m.OBSERVE_LAG_SECONDS.name}{{node="end to end",since="accepted",quantile="0.95"}}'
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,26 +60,35 @@ class Alert:
 
 
 def _judged(
-    name: str, verdicts: tuple[StreamVerdict, ...], description: str, *, for_: str = "0s"
+    name: str,
+    severity: Severity,
+    verdicts: tuple[StreamVerdict, ...],
+    description: str,
+    *,
+    also: str = "",
+    for_: str = "0s",
 ) -> Alert:
     """An alert of a verdict, in the words that console and command line have for it."""
     words = "|".join(verdict.value for verdict in verdicts)
     metric = f'{m.OBSERVE_VERDICT.name}{{verdict=~"{words}"}}'
     # Of the same verdict the cause may change, and the alert is to go on.
-    expr = f"max by (destination, verdict) ({metric}) > 0"
+    expr = f"max by (destination, verdict) ({metric}) > 0{also}"
     matchers = "{destination=%q,verdict=%q}"
     query = f'printf "{m.OBSERVE_VERDICT.name}{matchers}" $labels.destination $labels.verdict'
     cause = f'{{{{ with {query} | query }}}}: {{{{ . | first | label "cause" }}}}{{{{ end }}}}'
     summary = "{{ $labels.destination }} is {{ $labels.verdict }}" + cause
-    return Alert(name, "ticket", expr, summary, description, for_)
+    return Alert(name, severity, expr, summary, description, for_)
+
+
+def _are_late() -> str:
+    """Of destinations with late events only: one that answers slowly may keep up all the same."""
+    age = f"{m.OBSERVE_OLDEST_AGE_SECONDS.name} > {LAG_S_MAX}"
+    return f" and on (destination) ({age} or {_END_TO_END} > {LAG_S_MAX})"
 
 
 def _lag_burn() -> str:
     """The part of the time that a destination's p95 is too late, over both windows of a burn."""
-    late = (
-        f'({m.OBSERVE_LAG_SECONDS.name}{{node="end to end",since="accepted",quantile="0.95"}}'
-        f" > bool {LAG_S_MAX})"
-    )
+    late = f"({_END_TO_END} > bool {LAG_S_MAX})"
     burns = " or ".join(
         f"(avg_over_time({late}[{long}:30s]) > {rate * _LAG_BUDGET:g}"
         f" and avg_over_time({late}[{short}:30s]) > {rate * _LAG_BUDGET:g})"
@@ -189,6 +204,7 @@ FLOW: tuple[Alert, ...] = (
     ),
     _judged(
         "HifiDestinationFailing",
+        "ticket",
         (StreamVerdict.FAILING,),
         "It is down, answers 5xx or not at all. Its events wait, and those that its breaker keeps"
         " back are not charged an attempt. Whoever runs it should know.",
@@ -196,6 +212,7 @@ FLOW: tuple[Alert, ...] = (
     ),
     _judged(
         "HifiDestinationRejecting",
+        "ticket",
         (StreamVerdict.REJECTING,),
         "It answers 4xx to at least half of what it gets, and what it refuses goes to dead letters"
         " at once: most often a key or an address is wrong.",
@@ -203,6 +220,7 @@ FLOW: tuple[Alert, ...] = (
     ),
     _judged(
         "HifiDestinationThrottled",
+        "ticket",
         (StreamVerdict.THROTTLED,),
         "It asks for less than comes, so that events wait. If that goes on they get older and"
         " older: ask its owner for a higher limit.",
@@ -210,12 +228,15 @@ FLOW: tuple[Alert, ...] = (
     ),
     _judged(
         "HifiDestinationSlow",
+        "ticket",
         (StreamVerdict.SLOW,),
         f"Its events come over {LAG_S_MAX} s late. The console shows which node takes the time.",
+        also=_are_late(),
         for_="15m",
     ),
     _judged(
         "HifiDestinationHeld",
+        "ticket",
         (StreamVerdict.HELD, StreamVerdict.DISABLED),
         "It refuses everything, is gone, or has failed for days. Held events wait, those of a"
         " disabled one go to dead letters; a person has to look.",
@@ -237,6 +258,16 @@ FLOW: tuple[Alert, ...] = (
         "{{ $labels.destination }} will be disabled: {{ $value | humanizePercentage }} of the time"
         " until then have passed",
         "It has taken nothing for days. When the time is over its events go to dead letters.",
+    ),
+    Alert(
+        "HifiUnknownDestination",
+        "ticket",
+        f"max by (destination) ({m.OBSERVE_UNKNOWN_WAITING_EVENTS.name}) > 0",
+        "{{ $value }} events wait for {{ $labels.destination }}, of which nobody here knows",
+        "Nobody has removed it, and no configuration names it that can be read here. Its events"
+        " wait until it is known, and become dead letters 72 h after they came.",
+        # Longer than an upgrade, in which the old processes do not know what the new ones make.
+        for_="15m",
     ),
     Alert(
         "HifiDeadLetterGrowth",
@@ -291,9 +322,31 @@ HOUSE: tuple[Alert, ...] = (
     ),
 )
 
+# What only tells; a group of its own, as it is looked at more often.
+NOTES: tuple[Alert, ...] = (
+    _judged(
+        "HifiDestinationInTrouble",
+        "note",
+        (
+            StreamVerdict.SLOW,
+            StreamVerdict.THROTTLED,
+            StreamVerdict.FAILING,
+            StreamVerdict.REJECTING,
+            StreamVerdict.HELD,
+            StreamVerdict.DISABLED,
+            StreamVerdict.STALLED,
+        ),
+        "The word that the first screen has for it now, and its cause. This only tells; what lasts"
+        " has a ticket or a page of its own.",
+    ),
+)
+
 GROUPS: dict[str, tuple[Alert, ...]] = {
     "hifi-loss": LOSS,
     "hifi-flow": FLOW,
     "hifi-house": HOUSE,
+    "hifi-notes": NOTES,
 }
+# How often a group is judged, where that is not Prometheus' own setting.
+INTERVALS_S = {"hifi-notes": NOTE_S}
 ALERTS: tuple[Alert, ...] = tuple(alert for group in GROUPS.values() for alert in group)

@@ -37,6 +37,9 @@ Kafka = Annotated[
 Gateway = Annotated[
     str, typer.Option("--gateway", envvar="HIFI_GATEWAY", metavar="URL", help="The gateway.")
 ]
+Console = Annotated[
+    str, typer.Option("--console", envvar="HIFI_CONSOLE", metavar="URL", help="The console.")
+]
 ApiKey = Annotated[
     str | None,
     typer.Option("--api-key", envvar="HIFI_API_KEY", help="For a gateway that asks for keys."),
@@ -80,7 +83,7 @@ def control_command(
     """Add a command that asks the gateway: its `client` is made of --gateway and --api-key."""
 
     def add(command: Command) -> Command:
-        return app.command(name)(made_of(client=_client, **makers)(command))
+        return app.command(name)(made_of(client=control_client, **makers)(command))
 
     return add
 
@@ -98,7 +101,7 @@ def stack_settings(*names: str) -> Maker:
     return make
 
 
-def _client(gateway: Gateway = GATEWAY_DEFAULT, api_key: ApiKey = None) -> ControlClient:
+def control_client(gateway: Gateway = GATEWAY_DEFAULT, api_key: ApiKey = None) -> ControlClient:
     return ControlClient(gateway, api_key)
 
 

@@ -4,7 +4,6 @@ import time
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NamedTuple
 
-import httpx
 import typer
 from rich.console import Group
 from rich.live import Live
@@ -13,6 +12,7 @@ from rich.text import Text
 
 from deploy.cli import options
 from deploy.cli.books import COUNTS
+from deploy.cli.overview import console_client, read_overview
 from deploy.cli.printing import harmless, out, print_json, verdict_text
 from observe.console.parts import wording
 from shared.event.times import MINUTE_MS, minute_of
@@ -21,8 +21,6 @@ from shared.runtime.setup_error import UsageError
 
 # The sampler makes a new overview every second.
 _STEP_S = 1.0
-# Loopback answers in a few ms; a busy machine in a second.
-_TIMEOUT_S = 5.0
 # Colours of the bar; each node's letter stands in it, so that no colour is needed to read it.
 _NODES = {
     Node.GATEWAY.value: ("g", "blue"),
@@ -67,9 +65,7 @@ _COLUMNS = (
 
 
 def top(
-    console: Annotated[
-        str, typer.Option(envvar="HIFI_CONSOLE", metavar="URL", help="The console.")
-    ] = options.CONSOLE_DEFAULT,
+    console: options.Console = options.CONSOLE_DEFAULT,
     api_key: options.ApiKey = None,
     once: Annotated[bool, typer.Option("--once", help="Print it once and end.")] = False,
     as_json: options.AsJson = False,
@@ -80,20 +76,19 @@ def top(
 
     hifi top --once --json
     """
-    headers = {} if api_key is None else {"authorization": f"Bearer {api_key}"}
-    with httpx.Client(base_url=console, headers=headers, timeout=_TIMEOUT_S) as client:
+    with console_client(console, api_key) as client:
         if as_json:
-            print_json(_read(client))
+            print_json(read_overview(client))
             return
         if once or not out.is_terminal:
-            out.print(screen(_read(client), width=out.width))
+            out.print(screen(read_overview(client), width=out.width))
             return
         with Live(console=out, auto_refresh=False, screen=True) as live:
-            live.update(screen(_read(client), width=out.width), refresh=True)
+            live.update(screen(read_overview(client), width=out.width), refresh=True)
             while True:
                 time.sleep(_STEP_S)
                 try:
-                    live.update(screen(_read(client), width=out.width), refresh=True)
+                    live.update(screen(read_overview(client), width=out.width), refresh=True)
                 except UsageError as error:
                     # It may come back; until then nobody must take old figures for new ones.
                     live.update(Text(f"  {error}", style="red"), refresh=True)
@@ -125,30 +120,6 @@ def screen(overview: Mapping[str, Any], *, width: int) -> Group:
         ]
         parts.append(_legend())
     return Group(*parts)
-
-
-def _read(client: httpx.Client) -> dict[str, Any]:
-    try:
-        answer = client.get("/api/overview")
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise UsageError(
-            f"No console answers at {client.base_url} ({error}):"
-            " start one with `hifi up`, or name another with --console URL."
-        ) from error
-    if answer.status_code == httpx.codes.UNAUTHORIZED:
-        raise UsageError(
-            f"The console at {client.base_url} asks for a key:"
-            " name one with --api-key or HIFI_API_KEY."
-        )
-    try:
-        answer.raise_for_status()
-        overview: dict[str, Any] = answer.json()
-    except (httpx.HTTPStatusError, ValueError) as error:
-        raise UsageError(
-            f"What answers at {client.base_url} is no console of Hifi ({error}):"
-            " name it with --console URL."
-        ) from error
-    return overview
 
 
 def _table(rows: list[dict[str, Any]], *, now_ms: int, width: int) -> Table:

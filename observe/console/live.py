@@ -8,7 +8,7 @@ from contextlib import suppress
 from observe.console.parts.layout import Page
 
 # People see a second's change; the sampler makes no more.
-_STEP_S = 1.0
+STEP_S = 1.0
 # A comment in this many steps keeps proxies from closing a stream with no news.
 _QUIET_STEPS = 15
 # Each costs a page a second; more viewers than this look at Grafana.
@@ -58,4 +58,4 @@ class Live:
 
     async def _step(self) -> None:
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._stopping.wait(), _STEP_S)
+            await asyncio.wait_for(self._stopping.wait(), STEP_S)

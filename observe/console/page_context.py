@@ -31,7 +31,13 @@ class PageContext:
             for gone in self.overview.removed
             if viewer.sees(gone.stream, tenant=self.tenant_of(gone.stream))
         )
-        return replace(self, overview=replace(self.overview, streams=streams, removed=removed))
+        unknown = tuple(
+            each
+            for each in self.overview.unknown
+            if viewer.sees(each.stream, tenant=self.tenant_of(each.stream))
+        )
+        seen = replace(self.overview, streams=streams, removed=removed, unknown=unknown)
+        return replace(self, overview=seen)
 
     def tenant_of(self, stream: str) -> str:
         """Whose stream it is or was; one that nobody has heard of is nobody's."""

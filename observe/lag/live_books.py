@@ -4,7 +4,7 @@ A position is asked for before the receipts that it can vouch for are read to th
 what a lane has just delivered and passed would look lost. Nothing here asks Spark how it is.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -16,7 +16,7 @@ from shared.config.configuration import Configuration, RemovedDestination
 from shared.event.record import KafkaPartition, Origin, Ranges
 from shared.event.topics import RECEIPTS, RETRIER, stream_and_name, stream_topic
 from shared.proof.balance import Balance
-from shared.proof.overview import RemovedView
+from shared.proof.overview import RemovedView, UnknownView
 from shared.proof.receipt import receipts_of
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.lane_positions import LaneGroups
@@ -28,7 +28,7 @@ log = structlog.get_logger()
 Values: TypeAlias = Mapping[str, list[bytes]]
 
 # So long the records that are followed are waited for, if there are none.
-_POLL_S = 0.2
+POLL_S = 0.2
 # A record and its neighbours; what is peeked at is one event of at most a megabyte.
 _PEEK_BYTES = 65_536
 _PEEK_S = 2.0
@@ -77,6 +77,14 @@ class LiveBooks:
         log_spans = self._logs.get(stream_topic(stream), {})
         return sum(end - first for first, end in log_spans.values())
 
+    def unknown_of(self, configuration: Configuration) -> Iterator[UnknownView]:
+        """Destinations of which nobody has heard here, and for which events wait."""
+        known = {*configuration.destinations, *configuration.removed_destinations}
+        for destination_id in sorted(self._progress.keys() - known):
+            waiting = sum(self._progress[destination_id].waiting_by_cause().values())
+            if waiting:
+                yield UnknownView(*stream_and_name(destination_id), waiting)
+
     async def look_at_log(self, streams: Iterable[str]) -> None:
         """See where the logs of streams begin and end now."""
         spans = await self._peeker.spans([stream_topic(stream) for stream in streams])
@@ -93,7 +101,7 @@ class LiveBooks:
 
     async def read(self) -> Values:
         """Enter the receipts that have come; gives everything that has, by topic."""
-        values = await self._follow.values(wait_s=_POLL_S)
+        values = await self._follow.values(wait_s=POLL_S)
         at_ms = now_ms()
         for sheet in values.get(RECEIPTS, ()):
             for receipt in receipts_of(sheet):

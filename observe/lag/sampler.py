@@ -11,6 +11,7 @@ import structlog
 
 from observe.audit.status import AuditStatus, is_news
 from observe.lag.live_books import LiveBooks, Values, open_books
+from observe.lag.pace import Pace
 from observe.lag.progress import Lags, Progress, Rolling
 from observe.lag.trouble import LATEST_MS
 from observe.lag.verdict import stream_verdict
@@ -31,6 +32,7 @@ from shared.proof.overview import (
     RemovedView,
     StreamVerdict,
     StreamView,
+    UnknownView,
     Unsettled,
     worst,
 )
@@ -40,7 +42,7 @@ from shared.runtime.setup_error import KafkaUnavailableError
 log = structlog.get_logger()
 
 # Half of what a hung lane may take to show, and a fraction of a percent of a core.
-_SAMPLE_S = 1.0
+SAMPLE_S = 1.0
 # Positions and ages cost a request each; they are as fresh as a person can look. Positions that
 # would confirm an outcome are asked for with each sample.
 _SLOW_SAMPLE_S = 3.0
@@ -82,6 +84,7 @@ class Sampler:
     # When the broker took the first open event that a destination has in a Kafka partition.
     _oldest: dict[tuple[str, Origin], int] = field(default_factory=dict)
     _busy_since_ms: dict[str, int] = field(default_factory=dict)
+    _paces: dict[str, Pace] = field(default_factory=dict)
 
     async def run(self) -> None:
         """Follow Kafka; whatever happens to it, begin anew."""
@@ -93,6 +96,7 @@ class Sampler:
                 ) as books:
                     for remembered in (self._streams, self._oldest, self._busy_since_ms):
                         remembered.clear()
+                    self._paces.clear()
                     self._books = books
                     await self._follow(books)
             except (KafkaUnavailableError, OSError) as error:
@@ -108,13 +112,13 @@ class Sampler:
         while True:
             while loop.time() < sample_s:
                 self._enter(await books.read())
-            sample_s = loop.time() + _SAMPLE_S
+            sample_s = loop.time() + SAMPLE_S
             is_slow = loop.time() >= slow_s
             async for values in books.catch_up(self._to_ask(books, is_slow=is_slow)):
                 self._enter(values)
                 if self._problem and loop.time() >= sample_s:
                     # A long history takes its time after a start: say so meanwhile.
-                    sample_s = loop.time() + _SAMPLE_S
+                    sample_s = loop.time() + SAMPLE_S
                     self._publish()
             self._problem = ""
             await books.look_at_log(self._configuration().past_streams)
@@ -172,11 +176,16 @@ class Sampler:
         configuration = self._configuration()
         views: tuple[StreamView, ...] = ()
         removed: tuple[RemovedView, ...] = ()
+        unknown: tuple[UnknownView, ...] = ()
         if (books := self._books) is not None:
+            there = configuration.destinations
+            self._paces = {name: self._paces.get(name) or Pace() for name in there}
             removed = tuple(map(books.left_of, configuration.removed_now))
+            unknown = tuple(books.unknown_of(configuration))
             names = sorted(configuration.streams)
             views = tuple(self._stream_view(name, configuration, books, at_ms) for name in names)
-        self.overview = Overview(at_ms, views, self._audit.health_at(at_ms), self._problem, removed)
+        audit = self._audit.health_at(at_ms)
+        self.overview = Overview(at_ms, views, audit, self._problem, removed, unknown)
         self._show(self.overview)
 
     def _stream_view(
@@ -248,6 +257,8 @@ class Sampler:
             progress.recent.read(now_ms=at_ms, span_ms=LATEST_MS),
             problem=self._problem,
             blindness=self._audit.blindness(at_ms),
+            drain_s=self._paces[destination_id].drain_s(balance, at_ms),
+            now_ms=at_ms,
             slow_after_s=self._slow_after_s,
         )
         return replace(view, verdict=found.verdict, reason=found.reason, cause=found.cause)

@@ -15,8 +15,10 @@ from shared.retry.attempt import CONFIG_FAULTS
 # What the last so many seconds say counts before what the last minutes say: who has mended a
 # destination sees it within them.
 LATEST_MS = 30_000
-# No chance: that many requests in a row, and none was taken.
+# No chance: that many requests in a row, and none was taken; or nothing for so long, although it
+# was asked. Local retries have had their time by then, and people hear of it within 15 s.
 _FAILURES_IN_ROW = 10
+HOPELESS_MS = 3_000
 # Of ten events that wait because it is asked for less, nine are late.
 _THROTTLED_PART_MIN = 0.1
 # A sentence holds so much of an answer; the destination's page has the rest.
@@ -25,7 +27,12 @@ _REJECTIONS = frozenset(f"status_{status}" for status in CONFIG_FAULTS)
 
 
 def trouble_of(
-    view: DestinationView, to: Destination, record: FlowRecord | None, latest: Lately
+    view: DestinationView,
+    to: Destination,
+    record: FlowRecord | None,
+    latest: Lately,
+    *,
+    now_ms: int,
 ) -> Finding | None:
     """What is the matter with a destination, of which `latest` is the newest part of `lately`."""
     heard = heard_of(to, record)
@@ -37,7 +44,7 @@ def trouble_of(
         # A person has said to try now: what was before says nothing any more.
         return None
     state = heard.state if heard else FlowState.CLOSED
-    verdict = _verdict(flow, state, view.lately, latest)
+    verdict = _verdict(flow, state, view.lately, latest, now_ms=now_ms)
     if verdict is None:
         return None
     if verdict is StreamVerdict.REJECTING:
@@ -76,14 +83,15 @@ def heard_of(to: Destination, record: FlowRecord | None) -> FlowRecord | None:
 
 
 def _verdict(
-    flow: Flow | None, state: FlowState, lately: Lately, latest: Lately
+    flow: Flow | None, state: FlowState, lately: Lately, latest: Lately, *, now_ms: int
 ) -> StreamVerdict | None:
     if state in {FlowState.OPEN, FlowState.HALF_OPEN}:
         return StreamVerdict.FAILING
     is_failing = flow is not None and flow.failing_since_ms > 0
     if flow is not None and is_failing and flow.last_refusal is not None:
         # What it says of itself counts before how its events were kept back meanwhile.
-        is_hopeless = flow.failures_in_row >= _FAILURES_IN_ROW or not latest.delivered
+        is_long = now_ms - flow.failing_since_ms >= HOPELESS_MS
+        is_hopeless = is_long or flow.failures_in_row >= _FAILURES_IN_ROW or not latest.delivered
         verdict = _verdict_of(flow.last_refusal.reason)
         if is_hopeless and verdict is not None:
             return verdict

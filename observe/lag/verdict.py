@@ -1,9 +1,12 @@
 """Sums a destination up in one word for people, and a sentence that says why."""
 
 from datetime import UTC, datetime
+from math import inf
 
+from observe.lag.pace import PACE_S
 from observe.lag.trouble import counted, heard_of, trouble_of
 from shared.config.destination import Destination
+from shared.flow.flow import SLOW_MS
 from shared.flow.flow_record import FlowRecord
 from shared.proof.overview import DestinationView, Finding, Lately, StreamVerdict, Unsettled
 
@@ -11,8 +14,6 @@ from shared.proof.overview import DestinationView, Finding, Lately, StreamVerdic
 STALLED_AFTER_S = 4.0
 # A lane at rest begins a micro-batch every four to five seconds, and waits for a probe in it.
 _REST_S = 10.0
-# An answer that takes so long is worth a word.
-_SLOW_ANSWER_S = 1.0
 
 
 def stream_verdict(
@@ -23,11 +24,14 @@ def stream_verdict(
     *,
     problem: str = "",
     blindness: str = "",
+    drain_s: float = 0.0,
     slow_after_s: float,
+    now_ms: int,
 ) -> Finding:
     """The worst that holds, and why.
 
-    `problem`: what could not be read, if anything; `blindness`: why nobody looks for losses.
+    `problem`: what could not be read, if anything; `blindness`: why nobody looks for losses;
+    `drain_s`: how long what is there will take at the pace of late, if some of it is late already.
     What is known to be the matter with a destination also explains a silent lane and minutes that
     are not settled.
     """
@@ -38,9 +42,8 @@ def stream_verdict(
         return Finding(StreamVerdict.LOSING, reason)
     if problem:
         return Finding(StreamVerdict.CANNOT_TELL, problem)
-    trouble = trouble_of(view, to, record, latest)
-    answer_s = record.flow.concurrency.mean_ms / 1000 if record else 0.0
-    patience_s = _REST_S + to.timeout_s if trouble else 2 * min(answer_s, to.timeout_s)
+    trouble = trouble_of(view, to, record, latest, now_ms=now_ms)
+    patience_s = _REST_S + to.timeout_s if trouble else 2 * _answer_s_max(to, record)
     if view.silent_s >= STALLED_AFTER_S + patience_s:
         reason = f"{counted(view.balance.pending, 'is', 'are')} there and none has moved"
         return Finding(StreamVerdict.STALLED, f"{reason} for {view.silent_s:.0f} s")
@@ -48,7 +51,27 @@ def stream_verdict(
         return trouble
     if blindness or view.unsettled.minute_count:
         return Finding(StreamVerdict.CANNOT_TELL, blindness or _in_words(view.unsettled))
-    return _pace(view, to, record, answer_s=answer_s, slow_after_s=slow_after_s)
+    return _pace(view, to, record, drain_s=drain_s, slow_after_s=slow_after_s)
+
+
+def _answer_s_max(to: Destination, record: FlowRecord | None) -> float:
+    """How long an answer may well take: after one slow answer nobody knows what is usual."""
+    if record is None:
+        return 0.0
+    usual_s = record.flow.concurrency.mean_ms / 1000
+    is_unknown = record.flow.is_slow and not usual_s
+    return to.timeout_s if is_unknown else min(usual_s, to.timeout_s)
+
+
+def _slowness(record: FlowRecord | None) -> str:
+    """How long a destination takes to answer, in words; empty unless that is worth a word."""
+    if record is None:
+        return ""
+    usual_ms = record.flow.concurrency.mean_ms
+    if usual_ms >= SLOW_MS:
+        return f"it takes {usual_ms / 1000:,.1f} s to answer"
+    is_first = record.flow.is_slow and not usual_ms
+    return f"it takes over {SLOW_MS / 1000:g} s to answer" if is_first else ""
 
 
 def _in_words(unsettled: Unsettled) -> str:
@@ -67,22 +90,30 @@ def _pace(
     to: Destination,
     record: FlowRecord | None,
     *,
-    answer_s: float,
+    drain_s: float,
     slow_after_s: float,
 ) -> Finding:
     """Whether what is there moves as it should, once nothing worse is known."""
-    is_slow = answer_s >= _SLOW_ANSWER_S
-    cause = "slow_answers" if is_slow else "late"
-    why = f"; it takes {answer_s:,.1f} s to answer" if is_slow else ""
+    # Of answers that it gave long ago nothing follows, unless events wait.
+    slowness = _slowness(record) if view.lately.total or view.backlog_events else ""
+    cause = "slow_answers" if slowness else "late"
+    why = f"; {slowness}" if slowness else ""
     if record is not None and heard_of(to, record) is None:
         cause, why = "not_tried_yet", "; a person has said to try it now, and no event has come yet"
-    if view.oldest_age_s is not None and view.oldest_age_s >= slow_after_s:
-        waiting = view.balance.waiting
-        what = f"{waiting:,} {'waits' if waiting == 1 else 'wait'} for a retry, " if waiting else ""
-        reason = f"{what}the oldest event is {view.oldest_age_s:,.0f} s old{why}"
-        return Finding(StreamVerdict.SLOW, reason, cause)
+    waiting = view.balance.waiting
+    what = f"{waiting:,} {'waits' if waiting == 1 else 'wait'} for a retry, " if waiting else ""
     p95_s = view.since_accepted.p95_ms / 1000 if view.since_accepted else 0.0
-    if p95_s >= slow_after_s:
+    if view.oldest_age_s is not None and view.oldest_age_s >= slow_after_s:
+        reason = f"{what}the oldest event is {view.oldest_age_s:,.0f} s old{why}"
+    elif p95_s >= slow_after_s:
         reason = f"95 % of events arrive within {p95_s:,.1f} s, not sooner{why}"
-        return Finding(StreamVerdict.SLOW, reason, cause)
-    return Finding(StreamVerdict.OK)
+    elif drain_s >= slow_after_s:
+        there = counted(view.balance.pending, "is there", "are there")
+        none = f"none has moved for {PACE_S} s"
+        takes = f"at the pace of the last {PACE_S} s the last one comes in {drain_s:,.0f} s"
+        reason = f"{there}, and {none if drain_s == inf else takes}{why}"
+    elif slowness:
+        reason = f"{what}{slowness}"
+    else:
+        return Finding(StreamVerdict.OK)
+    return Finding(StreamVerdict.SLOW, reason, cause)

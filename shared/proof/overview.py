@@ -243,6 +243,18 @@ class RemovedView:
 
 
 @dataclass(frozen=True, slots=True)
+class UnknownView:
+    """Events that wait for a destination that no record names, and that nobody has removed.
+
+    A newer release may have made it, or its record cannot be read here.
+    """
+
+    stream: str
+    name: str
+    waiting_events: int
+
+
+@dataclass(frozen=True, slots=True)
 class AuditHealth:
     """Whether the audit itself can be believed."""
 
@@ -265,6 +277,8 @@ class Overview:
     problem: str = ""
     # Destinations that were removed; their streams may be there still.
     removed: tuple[RemovedView, ...] = ()
+    # Of which nobody has heard here, and for which events wait.
+    unknown: tuple[UnknownView, ...] = ()
 
     @property
     def removed_acked(self) -> int:

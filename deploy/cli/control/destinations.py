@@ -9,7 +9,8 @@ import typer
 from deploy.cli import options
 from deploy.cli.control import removal
 from deploy.cli.control.streams import read_json
-from deploy.cli.printing import harmless, print_json, print_table, talk
+from deploy.cli.overview import console_client, read_view
+from deploy.cli.printing import harmless, print_json, print_table, talk, verdict_text
 from deploy.local.stack_settings import StackSettings
 from observe.console.parts import wording
 from shared.runtime.control_client import ControlClient
@@ -45,10 +46,35 @@ def list_destinations(
     print_table(heads, [_cells(each) for each in answer["destinations"]])
 
 
-@options.control_command(app)
-def show(stream: Stream, name: Name, client: ControlClient) -> None:
-    """Show what a destination is set to, as JSON; of a secret only that there is one."""
-    print_json(client.call("GET", *_path(stream, name)))
+@app.command()
+def show(
+    *,
+    stream: Stream,
+    name: Name,
+    gateway: options.Gateway = options.GATEWAY_DEFAULT,
+    console: options.Console = options.CONSOLE_DEFAULT,
+    api_key: options.ApiKey = None,
+) -> None:
+    """Show what a destination is set to, as JSON, and beside it how it is and what it said last.
+
+    Of a secret only that there is one. How it is goes to standard error, and is what the console
+    shows.
+    """
+    print_json(options.control_client(gateway, api_key).call("GET", *_path(stream, name)))
+    try:
+        with console_client(console, api_key) as client:
+            view = read_view(client, stream, name)
+    except UsageError as error:
+        talk.print(f"How it is cannot be told: {harmless(str(error))}", style="dim")
+        return
+    if view is None:
+        talk.print("How it is cannot be told: the console has not heard of it.", style="dim")
+        return
+    talk.print(verdict_text(view.verdict.value), harmless(view.reason))
+    for fact, said in wording.last_answers(view):
+        talk.print(f"{fact}: {harmless(said)}")
+    if view.last_refusal and view.last_refusal.text:
+        talk.print(harmless(view.last_refusal.text), style="dim")
 
 
 @options.control_command(app)

@@ -18,7 +18,6 @@ from observe.console.parts.pieces import (
     section,
     table,
 )
-from observe.lag.trouble import words_of
 from shared.config.destination import Destination
 from shared.flow.failing import WARN_AT
 from shared.flow.flow import FlowState
@@ -168,19 +167,10 @@ def _flow(view: DestinationView, context: PageContext, *, may_resume: bool) -> S
 
 def _last_answers(view: DestinationView) -> Safe:
     """What was taken last, and what was not, in the destination's own words."""
-    facts: list[tuple[str, Child]] = []
-    if view.lately.total:
-        counts = ("delivered", "refused", "failed", "throttled")
-        said = [f"{getattr(view.lately, name):,} {name}" for name in counts]
-        facts.append(("Outcomes of the last 5 min", ", ".join(said)))
-    if view.last_ok_at_ms:
-        facts.append(("Last taken at", wording.moment(view.last_ok_at_ms)))
-    answer = view.last_refusal
-    if answer is not None:
-        said_then = f"{words_of(answer.reason)} at {wording.moment(answer.at_ms)}"
-        facts.append(("Last refusal", said_then))
+    facts = wording.last_answers(view)
     if not facts:
         return NOTHING
+    answer = view.last_refusal
     text = tag("pre", answer.text) if answer and answer.text else NOTHING
     return section("Last answers", facts_list(facts), text)
 

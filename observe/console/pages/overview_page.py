@@ -19,6 +19,7 @@ from shared.proof.overview import (
     RemovedView,
     StreamVerdict,
     StreamView,
+    UnknownView,
 )
 
 
@@ -34,6 +35,7 @@ def overview_page(context: PageContext) -> Page:
             Region("headline", _hero(overview, said)),
             Region("streams", _streams(overview.streams, ordered)),
             Region("removed", _removed(overview.removed)),
+            Region("unknown", _unknown(overview.unknown)),
             Region("lag", lag_section(overview.destinations, context)),
             Region("loss", loss_section(ordered, now_ms=overview.at_ms)),
         ),
@@ -168,6 +170,23 @@ def _removed(removed: Sequence[RemovedView]) -> Safe:
     ]
     caption = "What became of the events that each had come to"
     return section("Removed", table(heads, rows, caption=caption, numbers_from=2))
+
+
+def _unknown(unknown: Sequence[UnknownView]) -> Safe:
+    """What waits for nobody that is known; usually there is none."""
+    if not unknown:
+        return NOTHING
+    rows: list[list[Child]] = [
+        [tag("span", each.stream, " → ", each.name), wording.count(each.waiting_events)]
+        for each in unknown
+    ]
+    caption = "Events that wait for destinations that are not known"
+    why = (
+        "A newer release may have made them, or their records cannot be read here. Their events go"
+        " on once they are known, and become dead letters at their deadline."
+    )
+    listed = table(("Stream → destination", "Waiting"), rows, caption=caption, numbers_from=1)
+    return section("Not known", listed, tag("p", why, class_="note"))
 
 
 def _list(names: Sequence[str]) -> str:

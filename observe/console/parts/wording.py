@@ -2,6 +2,9 @@
 
 import time
 
+from observe.lag.trouble import words_of
+from shared.proof.overview import DestinationView
+
 # Where there is nothing to write.
 NONE = "\u2013"
 # What becomes of events once a person has said that their destination is to be tried now.
@@ -76,3 +79,17 @@ def sentence(text: str) -> str:
 
 def plural(number: int, word: str) -> str:
     return f"{number:,} {word if number == 1 else word + 's'}"
+
+
+def last_answers(view: DestinationView) -> list[tuple[str, str]]:
+    """What a destination took last, and what it did not; its own words are shown beside these."""
+    facts = []
+    if view.lately.total:
+        counts = ("delivered", "refused", "failed", "throttled")
+        said = [f"{getattr(view.lately, name):,} {name}" for name in counts]
+        facts.append(("Outcomes of the last 5 min", ", ".join(said)))
+    if view.last_ok_at_ms:
+        facts.append(("Last taken at", moment(view.last_ok_at_ms)))
+    if (answer := view.last_refusal) is not None:
+        facts.append(("Last refusal", f"{words_of(answer.reason)} at {moment(answer.at_ms)}"))
+    return facts

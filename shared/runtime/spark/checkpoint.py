@@ -42,6 +42,16 @@ def set_aside(checkpoint: Path) -> None:
         checkpoint.rename(aside)
 
 
+def sweep(checkpoint: Path) -> None:
+    """Remove what a writer that was killed has left half written, before the next one begins.
+
+    Spark never does, and refuses to plan its first micro-batch beside any: a driver that died while
+    it wrote the first plan of a lane would have stopped that lane for good.
+    """
+    for half in checkpoint.rglob(".*.tmp"):
+        half.unlink(missing_ok=True)
+
+
 def _newest(folder: Path) -> int | None:
     """The highest micro-batch number in a log folder of Spark's."""
     numbers = [int(path.name) for path in folder.glob("[0-9]*") if path.name.isdigit()]

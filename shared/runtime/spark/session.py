@@ -24,6 +24,7 @@ from shared.runtime.java.class_archive import ClassArchive
 from shared.runtime.java.jars import default_cache, ensure_jars
 from shared.runtime.java.java import find_java
 from shared.runtime.kafka.spark_options import sink_options
+from shared.runtime.spark.checkpoint import sweep
 from shared.runtime.spark.packed_rows import BATCH_BYTES
 from shared.runtime.spark.quick_files import write_files_quickly
 
@@ -209,7 +210,9 @@ def write_outcomes(
     """Write every outcome where its topic column says; the one action of the query.
 
     In real time the interval is how long a micro-batch stays open, and rows are not waited for.
+    Nobody else may write to the checkpoint meanwhile.
     """
+    sweep(checkpoint)
     writer = (
         outcomes.writeStream.format("kafka")
         .queryName(name)

@@ -3,11 +3,8 @@
 import json
 import subprocess
 import urllib.parse
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from deploy.alerts.rules import ALERTS
 from deploy.dashboards.boards import slowest_by_node
@@ -16,11 +13,9 @@ from observe.metrics import ObserveMetrics
 from shared import metric_names
 from shared.metric_names import OBSERVE_NODE_SECONDS
 from tests.support.console_fixtures import overview
-from tests.support.prometheus_programs import program
+from tests.support.prometheus_programs import RULES, ask, program, prometheus
 from tests.support.stack_fixtures import fetch, wait_until
-from tests.tidy import sources
 
-RULES = sources.ROOT / "deploy" / "alerts" / "hifi.yaml"
 DESTINATIONS = {"orders/billing", "orders/lake", "players/stats"}
 BILLING = 'destination="orders/billing"'
 
@@ -46,6 +41,7 @@ def verdict_is(word: str, cause: str) -> str:
     return f'hifi_observe_verdict{{{BILLING},verdict="{word}",cause="{cause}"}}'
 
 
+OLDEST = f"hifi_observe_oldest_age_seconds{{{BILLING}}}"
 LAG = f'hifi_observe_lag_seconds{{{BILLING},node="end to end",since="accepted",quantile="0.95"}}'
 LAG_LABELS = {**DESTINATION, "node": "end to end", "since": "accepted", "quantile": "0.95"}
 CASES = [
@@ -179,8 +175,9 @@ CASES = [
             {
                 verdict_is(word, "status_503"): "1x20 _x20",
                 verdict_is(word, "read_timeout"): "_x20 1x40",
+                OLDEST: "45x60",
             },
-            {verdict_is("OK", ""): "1x60"},
+            {verdict_is("OK", ""): "1x60", OLDEST: "45x60"},
             "25m",
             f"orders/billing is {word}: read_timeout",
             {**DESTINATION, "verdict": word},
@@ -193,6 +190,28 @@ CASES = [
             ("HifiDestinationHeld", "HELD"),
             ("HifiDestinationHeld", "DISABLED"),
         )
+    ),
+    Case(
+        "HifiDestinationSlow",
+        # Its 95 % are late, whatever waits.
+        {verdict_is("SLOW", "slow_answers"): "1x60", OLDEST: "3x60", LAG: "31x60"},
+        # It answers slowly and keeps up.
+        {verdict_is("SLOW", "slow_answers"): "1x60", OLDEST: "3x60", LAG: "3x60"},
+        "25m",
+        "orders/billing is SLOW: slow_answers",
+        {**DESTINATION, "verdict": "SLOW"},
+    ),
+    *(
+        Case(
+            "HifiDestinationInTrouble",
+            # From the first time on that Prometheus sees it.
+            {verdict_is("OK", ""): "1x1 _x9", verdict_is(word, "status_503"): "_x2 1x9"},
+            {verdict_is("PAUSED", "paused"): "1x10"},
+            "1m",
+            f"orders/billing is {word}: status_503",
+            {**DESTINATION, "verdict": word},
+        )
+        for word in ("SLOW", "THROTTLED", "FAILING", "REJECTING", "HELD", "DISABLED", "STALLED")
     ),
     Case(
         "HifiInternalFault",
@@ -208,6 +227,15 @@ CASES = [
         {f"hifi_delivery_failing_ratio{{{BILLING}}}": "1x10"},
         "2m",
         "orders/billing will be disabled: 72% of the time until then have passed",
+        DESTINATION,
+    ),
+    Case(
+        "HifiUnknownDestination",
+        {f"hifi_observe_unknown_waiting_events{{{BILLING}}}": "7x60"},
+        # An upgrade that takes its time.
+        {f"hifi_observe_unknown_waiting_events{{{BILLING}}}": "7x20 _x40"},
+        "20m",
+        "7 events wait for orders/billing, of which nobody here knows",
         DESTINATION,
     ),
     Case(
@@ -345,7 +373,7 @@ def test_a_real_prometheus_loads_the_rules_scrapes_us_and_fires(tmp_path: Path) 
     port, own = pick_free(2)
     metrics.serve(host="127.0.0.1", port=port)
     metrics.show(overview(unaccounted=3))
-    with prometheus(tmp_path, own=own, scraped=port) as url:
+    with prometheus(tmp_path, own=own, scraped=port, asks_s=1, judges_s=1) as url:
         wait_until(lambda: "ready" in fetch(f"{url}/-/ready").lower(), what="Prometheus is ready")
         loaded = ask(url, "rules")["groups"]
         names = {rule["name"] for group in loaded for rule in group["rules"]}
@@ -366,30 +394,3 @@ def test_a_real_prometheus_loads_the_rules_scrapes_us_and_fires(tmp_path: Path) 
         assert {one["metric"]["destination"] for one in found} == DESTINATIONS
         assert all(rule["health"] in {"ok", "unknown"}
                    for group in ask(url, "rules")["groups"] for rule in group["rules"])  # fmt: skip
-
-
-@contextmanager
-def prometheus(folder: Path, *, own: int, scraped: int) -> Iterator[str]:
-    targets = [{"targets": [f"127.0.0.1:{scraped}"]}]
-    config = {
-        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
-        "rule_files": [str(RULES)],
-        "scrape_configs": [{"job_name": "hifi", "static_configs": targets}],
-    }
-    file = folder / "prometheus.yml"
-    file.write_text(json.dumps(config))
-    with (folder / "log").open("w") as log:
-        argv = [program("prometheus"), f"--config.file={file}"]
-        argv += [f"--storage.tsdb.path={folder / 'data'}", f"--web.listen-address=127.0.0.1:{own}"]
-        running = subprocess.Popen(argv, stdout=log, stderr=log)
-        try:
-            yield f"http://127.0.0.1:{own}"
-        finally:
-            running.terminate()
-            running.wait(30)
-
-
-def ask(url: str, path: str) -> dict[str, Any]:
-    answer = json.loads(fetch(f"{url}/api/v1/{path}") or "{}")
-    data: dict[str, Any] = answer.get("data", {"alerts": [], "groups": [], "result": []})
-    return data

@@ -3,6 +3,7 @@
 import json
 import stat
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,13 @@ from observe.books_page import BOOKS_PATH, BooksPage, BooksRow
 from shared.config.configuration import Configuration, Stream
 from shared.config.signing import signing_key
 from shared.proof.balance import Balance
+from shared.proof.last_answer import LastAnswer
+from shared.proof.overview import Lately, StreamVerdict
 from shared.runtime.clock import now_ms
 from shared.runtime.metrics import Metrics
 from shared.runtime.secret_box import SecretBox, new_key
 from shared.runtime.setup_error import SetupError, UsageError
+from tests.support.console_fixtures import RunningConsole, overview
 from tests.support.gateway_fixtures import (
     FakePublisher,
     FixedConfig,
@@ -39,8 +43,13 @@ def gateway(monkeypatch: pytest.MonkeyPatch) -> Iterator[RunningGateway]:
         yield running
 
 
-def hifi(gateway: RunningGateway, *arguments: str, stdin: str = "") -> tuple[str, str]:
-    environment = {"HIFI_GATEWAY": gateway.url}
+def hifi(
+    gateway: RunningGateway,
+    *arguments: str,
+    stdin: str = "",
+    console: str = "http://127.0.0.1:9",
+) -> tuple[str, str]:
+    environment = {"HIFI_GATEWAY": gateway.url, "HIFI_CONSOLE": console}
     result = CliRunner().invoke(app, list(arguments), env=environment, input=stdin)
     if isinstance(result.exception, UsageError):
         raise result.exception
@@ -76,6 +85,39 @@ def test_a_destination_is_put_changed_paused_resumed_and_deleted(
     hifi(gateway, "destinations", "delete", "orders", "shop", "--yes")
     listed, _ = hifi(gateway, "destinations", "list", "orders", "--json")
     assert json.loads(listed) == []
+
+
+def test_beside_its_settings_stands_what_the_console_shows_of_it(
+    gateway: RunningGateway, console: RunningConsole
+) -> None:
+    made = at(gateway, "put", URL)
+    shown = overview(at_ms=1_790_000_000_000)
+    stream = shown.streams[0]
+    shop = replace(
+        stream.destinations[0],
+        name="shop",
+        destination_id="orders/shop",
+        verdict=StreamVerdict.FAILING,
+        reason="0 of 9 delivered in 5 min; 503 since 13:33: no upstream",
+        lately=Lately(failed=9),
+        last_ok_at_ms=1_789_999_999_000,
+        last_refusal=LastAnswer(1_790_000_000_000, "status_503", "no upstream \x1b[2J"),
+    )
+    console.show(replace(shown, streams=(replace(stream, destinations=(shop,)),)))
+    show = ("destinations", "show", "orders", "shop")
+    out, said = hifi(gateway, *show, console=console.url)
+    # Programs read on as before.
+    assert json.loads(out) == made
+    assert said.splitlines() == [
+        "FAILING 0 of 9 delivered in 5 min; 503 since 13:33: no upstream",
+        "Outcomes of the last 5 min: 0 delivered, 0 refused, 9 failed, 0 throttled",
+        "Last taken at: 2026-09-21 14:13:19.000Z",
+        "Last refusal: 503 at 2026-09-21 14:13:20.000Z",
+        "no upstream \\x1b[2J",
+    ]
+    console.show(shown)
+    assert "has not heard of it" in hifi(gateway, *show, console=console.url)[1]
+    assert "No console answers at http://127.0.0.1:9" in hifi(gateway, *show)[1]
 
 
 def test_nothing_is_removed_before_somebody_has_seen_what_waits_and_said_yes(

@@ -38,7 +38,7 @@ def found(script: Script, folder: Path, *, batch_count_max: int = 1) -> Finding:
         last_refusal=record.flow.last_refusal,
     )
     latest = progress.recent.read(now_ms=at_ms, span_ms=LATEST_MS)
-    return stream_verdict(view, to, record, latest, slow_after_s=30)
+    return stream_verdict(view, to, record, latest, slow_after_s=30, now_ms=now_ms())
 
 
 @pytest.mark.parametrize(
@@ -50,6 +50,8 @@ def found(script: Script, folder: Path, *, batch_count_max: int = 1) -> Finding:
         (Reply(503, body=b"no upstream"), "FAILING", "status_503", ": no upstream"),
         (Reply(breaks_off=True), "FAILING", "reset_after_sent", "reset after sent"),
         (Reply(429, {"retry-after": "60"}), "THROTTLED", "status_429", "429"),
+        # Known with the first answers, whatever waits.
+        (Reply(delay_s=1.1), "SLOW", "slow_answers", "it takes "),
     ],
 )
 def test_the_word_and_the_cause_are_those_of_the_answers(

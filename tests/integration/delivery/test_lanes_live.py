@@ -69,6 +69,20 @@ def times_logged(hifi: RunningHifi, event: str, destination: Destination) -> int
     return [line["lane"] for line in lines].count(destination.id)
 
 
+def test_a_lane_starts_whose_driver_died_while_it_wrote_the_first_plan(hifi: RunningHifi) -> None:
+    checkpoints = hifi.stack.settings.folder / "delivery" / "checkpoints"
+    half = checkpoints / "halved" / "to" / "offsets" / ".0.d0c18e0b-aa60-4daf-a4e1-0a346cab0f27.tmp"
+    half.parent.mkdir(parents=True)
+    half.write_text("v1")
+    with scripted_destination() as destination:
+        to = Destination(stream="halved", name="to", url=destination.url)
+        hifi.add(to)
+        assert hifi.post("halved", ids("first", 3)).status_code == 200
+        hifi.wait_for_balance(to.id, lambda b: b.delivered == 3, what="3 delivered")
+    assert not half.exists()
+    assert times_logged(hifi, "lane.died", to) == 0
+
+
 def micro_batches(port: int, destination: Destination) -> int:
     name = f'hifi_delivery_micro_batch_seconds_count{{destination="{destination.id}"}} '
     lines = fetch(f"http://127.0.0.1:{port}/metrics").splitlines()

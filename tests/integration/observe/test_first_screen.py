@@ -2,16 +2,23 @@
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from deploy.alerts.rules import NOTES, SCRAPE_S
+from deploy.cli.books import observed_books
+from deploy.local.ports import pick_free
 from shared.config.destination import Destination
+from shared.event.topics import RECEIPTS, stream_and_name
+from shared.proof.receipt import receipts_of
+from shared.runtime.clock import now_ms
 from tests.integration.observe.test_observe import figure
 from tests.support import cli_runs
+from tests.support.prometheus_programs import ask, prometheus
 from tests.support.scripted_destination import Reply, Script, scripted_destination
 from tests.support.stack_fixtures import RunningHifi, fetch, wait_until
 
@@ -34,15 +41,22 @@ TROUBLES: list[tuple[str, Script, str, str, str]] = [
 ]  # fmt: skip
 
 
-@pytest.fixture
-def four(hifi: RunningHifi) -> Iterator[RunningHifi]:
+@contextmanager
+def four_troubles(hifi: RunningHifi, stream: str) -> Iterator[None]:
+    """A stream with a destination in each of them."""
     with ExitStack() as stack:
         for name, script, *_ in TROUBLES:
             url = stack.enter_context(scripted_destination(script)).url
             one: dict[str, Any] = (
                 {"batch_count_max": 1, "parallel_max": 1} if name == "slow" else {}
             )
-            hifi.add(Destination(STREAM, name, url, **one))
+            hifi.add(Destination(stream, name, url, **one))
+        yield
+
+
+@pytest.fixture
+def four(hifi: RunningHifi) -> Iterator[RunningHifi]:
+    with four_troubles(hifi, STREAM):
         yield hifi
 
 
@@ -90,6 +104,67 @@ def test_every_surface_says_the_same_word_of_it_and_why(four: RunningHifi, tmp_p
             each for each in top.splitlines() if each.strip().startswith(f"{STREAM}/{name} ")
         ]
         assert word in line
+
+
+@pytest.mark.long
+def test_within_15_s_of_the_first_outcome_every_surface_says_it(
+    hifi: RunningHifi, tmp_path: Path
+) -> None:
+    (own,) = pick_free(1)
+    asked = hifi.stack.settings.observe_metrics_port
+    # Prometheus' own default is to judge once a minute: what tells has an interval of its own.
+    judging = prometheus(tmp_path, own=own, scraped=asked, asks_s=SCRAPE_S, judges_s=60)
+    with four_troubles(hifi, "clocked"), judging as url:
+        wait_until(lambda: "ready" in fetch(f"{url}/-/ready").lower(), what="Prometheus is ready")
+        assert hifi.post("clocked", [{"id": str(number)} for number in range(EVENTS)]).is_success
+        seen: dict[tuple[str, str], int] = {}
+
+        def all_say_it() -> bool:
+            for surface, shown in surfaces(hifi, "clocked", url).items():
+                for name, _, word, cause, says in TROUBLES:
+                    said = shown.get(name, "")
+                    if word in said and (says in said or cause in said):
+                        seen.setdefault((surface, name), now_ms())
+            return len(seen) == 4 * len(TROUBLES)
+
+        wait_until(all_say_it, what=lambda: f"all say it; these do: {sorted(seen)}")
+    told_ms: dict[str, list[int]] = {name: [] for name, *_ in TROUBLES}
+    for record in hifi.records(RECEIPTS):
+        for receipt in receipts_of(record.value):
+            stream, name = stream_and_name(receipt.destination_id) if receipt else ("", "")
+            if stream == "clocked":
+                told_ms[name].append(record.timestamp)
+    late_s = {f"{who} by {which}": (at - min(told_ms[who])) / 1000
+              for (which, who), at in seen.items()}  # fmt: skip
+    assert max(late_s.values()) <= 15, late_s
+
+
+def surfaces(hifi: RunningHifi, stream: str, prometheus_url: str) -> dict[str, dict[str, str]]:
+    """What the first screen, `hifi status`, the API and the alerts say of each destination now."""
+    settings = hifi.stack.settings
+    console = f"http://127.0.0.1:{settings.console_port}"
+    streams = json.loads(fetch(f"{console}/api/overview") or "{}").get("streams", [])
+    ours: list[list[dict[str, Any]]]
+    ours = [one["destinations"] for one in streams if one["name"] == stream]
+    # The table of verdicts comes before others that name them, and the first one is to win.
+    lines = fetch(console).split("<tr")[::-1]
+    rows = observed_books(hifi.kafka, port=settings.observe_metrics_port).rows
+    return {
+        "first screen": {
+            name: line for name, *_ in TROUBLES for line in lines if f"{stream}/{name}" in line
+        },
+        "status": {
+            row.destination: f"{row.verdict.value} {row.reason}"
+            for row in rows
+            if row.stream == stream and row.destination and row.verdict
+        },
+        "api": {one["name"]: f"{one['verdict']} {one['reason']}" for some in ours for one in some},
+        "alert": {
+            one["labels"]["destination"].removeprefix(f"{stream}/"): one["annotations"]["summary"]
+            for one in ask(prometheus_url, "alerts")["alerts"]
+            if one["labels"]["alertname"] == NOTES[0].name and one["state"] == "firing"
+        },
+    }
 
 
 def _shows(views: Callable[[], dict[str, Any]], name: str, word: str, cause: str) -> bool:

@@ -19,6 +19,25 @@ READABLE: list[tuple[Any, dict[int, int]]] = [
     ({"failed": [{"index": 2}]}, {2: 500}),
     # One id twice in a batch: both.
     ({"failed": [{"id": "a", "status": 429}], "more": 1}, {0: 429, 3: 429}),
+    # And one of the two, if it says which; also beside an entry that means both.
+    ({"failed": [{"id": "a", "index": 3, "status": 400}]}, {3: 400}),
+    ({"failed": [{"id": "a", "index": 0, "status": 400}, {"id": "a"}]}, {0: 400, 3: 500}),
+    (
+        {"failed": [{"id": "a", "index": 0, "status": 400}, {"index": 3, "status": 503}]},
+        {0: 400, 3: 503},
+    ),
+    # A place where another id stands says nothing: the id counts, and all of it.
+    ({"failed": [{"id": "a", "index": 1, "status": 503}]}, {0: 503, 3: 503}),
+    ({"failed": [{"id": "b", "index": 0, "status": 503}]}, {1: 503}),
+    # Nobody can tell which of the two is refused for good: both are worth another try.
+    (
+        {"failed": [{"id": "a", "status": 400}, {"id": "a", "status": 429}]},
+        {0: 500, 3: 500},
+    ),
+    (
+        {"failed": [{"id": "a", "status": 400}, {"id": "a", "status": 400}]},
+        {0: 400, 3: 400},
+    ),
     ({"failed": [{"id": "b", "status": 503}, {"index": 1, "status": 400}]}, {1: 400}),
 ]
 UNREADABLE: list[Any] = [

@@ -30,6 +30,7 @@ from shared.proof.overview import (
     Overview,
     RemovedView,
     StreamVerdict,
+    UnknownView,
 )
 from shared.proof.trail import Kept
 from shared.retry.schedule import RetrySchedule
@@ -43,6 +44,25 @@ from tests.support.console_fixtures import (
 )
 
 AT_MS = 1_790_000_000_000
+
+
+def test_what_waits_for_nobody_that_is_known_is_shown_to_the_streams_owner() -> None:
+    ours, theirs = UnknownView("orders", "newer", 1_007), UnknownView("theirs", "newer", 3)
+    configuration = Configuration(
+        streams={
+            "orders": Stream("orders", tenant="acme"),
+            "theirs": Stream("theirs", tenant="bravo"),
+        }
+    )
+    shown = replace(overview(at_ms=AT_MS), unknown=(ours, theirs))
+    context = PageContext(shown, configuration)
+    seen = context.seen_by(Viewer("k", frozenset({"read"}), "acme"))
+    assert seen.overview.unknown == (ours,)
+    (region,) = [one for one in overview_page(seen).regions if one.id == "unknown"]
+    assert "orders → newer" in region.content
+    assert "1,007" in region.content
+    assert context.seen_by(ANYBODY).overview.unknown == (ours, theirs)
+    assert overview_page(PageContext(overview(at_ms=AT_MS), configuration)).regions[3].content == ""
 
 
 def test_what_was_removed_is_shown_to_its_owner_with_its_books() -> None:

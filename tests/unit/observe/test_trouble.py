@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from observe.lag.trouble import trouble_of
+from observe.lag.trouble import HOPELESS_MS, trouble_of
 from shared.flow.flow import Flow
 from shared.flow.flow_record import FlowRecord
 from shared.proof.last_answer import LastAnswer
@@ -107,7 +107,7 @@ def test_the_word_is_that_of_the_last_answers(  # noqa: PLR0917 - a table
 ) -> None:
     flow = told(Flow(), *answers)
     view = a_view(lately, flow.last_refusal, backlog=7)
-    found = trouble_of(view, TO, record(flow), lately if latest is None else latest)
+    found = trouble_of(view, TO, record(flow), lately if latest is None else latest, now_ms=NOW_MS)
     assert (found and found.verdict) is verdict
     if found is not None:
         assert found.cause == cause
@@ -117,7 +117,7 @@ def test_the_word_is_that_of_the_last_answers(  # noqa: PLR0917 - a table
 def test_the_whole_sentence_is_what_an_operator_wants_to_read() -> None:
     flow = told(Flow(), *[UNHEALTHY] * 10)
     view = a_view(Lately(failed=180_002), flow.last_refusal, backlog=180_002)
-    found = trouble_of(view, TO, record(flow), view.lately)
+    found = trouble_of(view, TO, record(flow), view.lately, now_ms=NOW_MS)
     assert found is not None
     assert found.reason == ("0 of 180,002 delivered in 5 min; 503 since 22:13: no healthy upstream")
 
@@ -125,7 +125,11 @@ def test_the_whole_sentence_is_what_an_operator_wants_to_read() -> None:
 def test_a_sentence_holds_the_first_words_of_a_long_answer() -> None:
     flow = told(Flow(), Responded(503, detail="<html>" * 400))
     found = trouble_of(
-        a_view(Lately(failed=1), flow.last_refusal), TO, record(flow), Lately(failed=1)
+        a_view(Lately(failed=1), flow.last_refusal),
+        TO,
+        record(flow),
+        Lately(failed=1),
+        now_ms=NOW_MS,
     )
     assert found is not None
     assert len(found.reason) < 200
@@ -133,7 +137,7 @@ def test_a_sentence_holds_the_first_words_of_a_long_answer() -> None:
 
 def test_without_a_word_of_the_workers_receipts_alone_tell() -> None:
     view = a_view(Lately(refused=5), None)
-    found = trouble_of(view, TO, None, NOTHING)
+    found = trouble_of(view, TO, None, NOTHING, now_ms=NOW_MS)
     assert found is not None
     assert (found.verdict, found.cause, found.reason) == (
         V.REJECTING,
@@ -145,7 +149,7 @@ def test_without_a_word_of_the_workers_receipts_alone_tell() -> None:
 def test_what_a_person_or_a_storm_has_stopped_says_so() -> None:
     def found(flow: Flow, **settings: object) -> tuple[StreamVerdict, str, str]:
         view = a_view(NOTHING, flow.last_refusal, backlog=1)
-        finding = trouble_of(view, replace(TO, **settings), record(flow), NOTHING)  # type: ignore[arg-type]
+        finding = trouble_of(view, replace(TO, **settings), record(flow), NOTHING, now_ms=NOW_MS)  # type: ignore[arg-type]
         assert finding is not None
         return finding.verdict, finding.cause, finding.reason
 
@@ -167,4 +171,20 @@ def test_a_persons_word_that_no_worker_has_heard_counts_before_what_they_say() -
     down = told(Flow(), *[UNHEALTHY] * 10)
     view = a_view(Lately(failed=99), down.last_refusal)
     to = replace(TO, resumed_at_ms=NOW_MS + 1)
-    assert trouble_of(view, to, record(down), view.lately) is None
+    assert trouble_of(view, to, record(down), view.lately, now_ms=NOW_MS) is None
+
+
+def test_a_destination_that_was_well_is_hopeless_once_it_takes_nothing_for_three_seconds() -> None:
+    # It took 900 events just now; one request has failed since, of which more may come of.
+    flow = told(Flow(), Responded(200), NO_KEY)
+    lately = Lately(delivered=900, refused=1)
+    view = a_view(lately, flow.last_refusal)
+
+    def word(after_ms: int) -> StreamVerdict | None:
+        found = trouble_of(view, TO, record(flow), lately, now_ms=NOW_MS + after_ms)
+        return found.verdict if found else None
+
+    assert word(HOPELESS_MS - 1) is None
+    assert word(HOPELESS_MS) is V.REJECTING
+    well = told(flow, Responded(200))
+    assert trouble_of(view, TO, record(well), lately, now_ms=NOW_MS + HOPELESS_MS) is None

@@ -1,6 +1,7 @@
 """The worst that holds decides the word, and its reason is told."""
 
 from dataclasses import replace
+from math import inf
 
 import pytest
 
@@ -11,6 +12,7 @@ from shared.proof.balance import Balance
 from shared.proof.overview import (
     DestinationView,
     Finding,
+    Lately,
     MinuteBooks,
     MinuteState,
     Node,
@@ -20,7 +22,7 @@ from shared.proof.overview import (
 )
 from tests.support.console_fixtures import destination_view
 from tests.support.samples import NOW_MS, log_buckets
-from tests.unit.flow.test_flow import AWAY, TO, told
+from tests.unit.flow.test_flow import AWAY, OK, TO, told
 from tests.unit.observe.test_trouble import record
 
 BALANCE = Balance(100, 90, 3, 2, 5, 0)
@@ -66,7 +68,7 @@ def a_view(
 
 
 def test_a_loss_names_who_lost() -> None:
-    found = stream_verdict(a_view(0, None, None, [LOSING]), TO, slow_after_s=30)
+    found = stream_verdict(a_view(0, None, None, [LOSING]), TO, slow_after_s=30, now_ms=NOW_MS)
     assert found.reason == "2 events were lost in the last hour, at kafka"
 
 
@@ -81,7 +83,7 @@ def test_the_worst_that_holds_decides(  # noqa: PLR0917 - a table
     why: str,
 ) -> None:
     view = a_view(silent, age, lag, minutes)
-    found = stream_verdict(view, TO, blindness=blindness, slow_after_s=30)
+    found = stream_verdict(view, TO, blindness=blindness, slow_after_s=30, now_ms=NOW_MS)
     assert found.verdict is verdict
     assert why in found.reason
     assert bool(found.reason) == (verdict is not StreamVerdict.OK)
@@ -89,30 +91,85 @@ def test_the_worst_that_holds_decides(  # noqa: PLR0917 - a table
 
 def test_what_cannot_be_read_says_nothing_of_a_destination() -> None:
     view = a_view(99.0, 99.0, SLOW, [WELL])
-    found = stream_verdict(view, TO, DOWN, problem="Kafka is away", slow_after_s=30)
+    found = stream_verdict(view, TO, DOWN, problem="Kafka is away", slow_after_s=30, now_ms=NOW_MS)
     assert found == Finding(StreamVerdict.CANNOT_TELL, "Kafka is away")
 
 
 def test_a_destination_that_is_down_explains_silence_and_minutes_that_are_not_settled() -> None:
     # A lane at rest is silent for seconds, and each probe may take as long as an answer.
     view = a_view(20.0, 99.0, SLOW, [BLIND])
-    found = stream_verdict(view, TO, DOWN, blindness="the audit is behind", slow_after_s=30)
+    found = stream_verdict(
+        view, TO, DOWN, blindness="the audit is behind", slow_after_s=30, now_ms=NOW_MS
+    )
     assert found.verdict is StreamVerdict.FAILING
     hangs = replace(view, silent_s=60.0)
-    assert stream_verdict(hangs, TO, DOWN, slow_after_s=30).verdict is StreamVerdict.STALLED
+    assert (
+        stream_verdict(hangs, TO, DOWN, slow_after_s=30, now_ms=NOW_MS).verdict
+        is StreamVerdict.STALLED
+    )
 
 
 def test_a_lane_whose_destination_takes_its_time_does_not_hang() -> None:
     slow = record(Flow(concurrency=Concurrency(limit=2.0, mean_ms=6_000.0)))
     view = a_view(10.0, 45.0, FAST, [])
-    found = stream_verdict(view, TO, slow, slow_after_s=30)
+    found = stream_verdict(view, TO, slow, slow_after_s=30, now_ms=NOW_MS)
     assert (found.verdict, found.cause) == (StreamVerdict.SLOW, "slow_answers")
     assert found.reason.endswith("the oldest event is 45 s old; it takes 6.0 s to answer")
 
 
+@pytest.mark.parametrize(
+    ("flow", "says"),
+    [
+        (Flow(concurrency=Concurrency(mean_ms=1_500.0)), "it takes 1.5 s to answer"),
+        # After a single answer nobody knows what is usual.
+        (told(Flow(), OK, latency_ms=1_200.0), "it takes over 1 s to answer"),
+        (Flow(concurrency=Concurrency(mean_ms=900.0)), ""),
+        (told(Flow(concurrency=Concurrency(mean_ms=90.0)), OK, latency_ms=1_200.0), ""),
+    ],
+)
+def test_who_takes_a_second_to_answer_is_slow_before_any_event_is_late(
+    flow: Flow, says: str
+) -> None:
+    view = replace(a_view(0.0, 1.0, FAST, []), balance=Balance(100, 90, 0, 2, 8, 0))
+    found = stream_verdict(view, TO, record(flow), slow_after_s=30, now_ms=NOW_MS)
+    wanted = (
+        Finding(StreamVerdict.SLOW, says, "slow_answers") if says else Finding(StreamVerdict.OK)
+    )
+    assert found == wanted
+    # Its backlog waits in a tier: for thirty seconds at least.
+    parked = replace(view, balance=BALANCE)
+    found = stream_verdict(parked, TO, record(flow), slow_after_s=30, now_ms=NOW_MS)
+    assert found.reason == (f"3 wait for a retry, {says}" if says else "")
+    # What it answered long ago says nothing of it, once nothing waits.
+    long_ago = replace(view, backlog_events=0, lately=Lately())
+    found = stream_verdict(long_ago, TO, record(flow), slow_after_s=30, now_ms=NOW_MS)
+    assert found.verdict is StreamVerdict.OK
+
+
+def test_behind_one_slow_answer_a_silent_lane_is_waited_for() -> None:
+    slow = record(told(Flow(), OK, latency_ms=9_000.0))
+    view = a_view(2 * TO.timeout_s, 1.0, FAST, [])
+    found = stream_verdict(view, TO, slow, slow_after_s=30, now_ms=NOW_MS)
+    assert (found.verdict, found.cause) == (StreamVerdict.SLOW, "slow_answers")
+
+
+@pytest.mark.parametrize(
+    ("drain_s", "reason"),
+    [
+        (29.0, ""),
+        (80.0, "8 events are there, and at the pace of the last 10 s the last one comes in 80 s"),
+        (inf, "8 events are there, and none has moved for 10 s"),
+    ],
+)
+def test_a_backlog_that_will_be_late_is_slow_before_it_is(drain_s: float, reason: str) -> None:
+    view = replace(a_view(0.0, 11.0, FAST, []), balance=Balance(100, 90, 0, 2, 8, 0))
+    found = stream_verdict(view, TO, drain_s=drain_s, slow_after_s=30, now_ms=NOW_MS)
+    assert (found.reason, found.cause) == (reason, "late" if reason else "")
+
+
 def test_a_destination_that_is_to_be_tried_now_is_slow_until_it_is() -> None:
     to = replace(TO, resumed_at_ms=NOW_MS + 1)
-    found = stream_verdict(a_view(0.0, 45.0, None, []), to, DOWN, slow_after_s=30)
+    found = stream_verdict(a_view(0.0, 45.0, None, []), to, DOWN, slow_after_s=30, now_ms=NOW_MS)
     assert (found.verdict, found.cause) == (StreamVerdict.SLOW, "not_tried_yet")
     assert "a person has said to try it now" in found.reason
 
@@ -129,5 +186,5 @@ def test_a_destination_that_is_to_be_tried_now_is_slow_until_it_is() -> None:
 )
 def test_what_is_not_settled_is_told_however_old_it_is(unsettled: Unsettled, words: str) -> None:
     view = replace(a_view(0.0, None, None, []), unsettled=unsettled)
-    found = stream_verdict(view, TO, slow_after_s=30)
+    found = stream_verdict(view, TO, slow_after_s=30, now_ms=NOW_MS)
     assert found == Finding(StreamVerdict.CANNOT_TELL, words)

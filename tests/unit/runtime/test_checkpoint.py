@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.runtime.spark.checkpoint import replay_until, replayed_micro_batch
+from shared.runtime.spark.checkpoint import replay_until, replayed_micro_batch, sweep
 
 PLAN = 'v1\n{"batchWatermarkMs":0}\n{"hifi.stream.demo":{"0":7,"1":9}}\n'
 
@@ -52,3 +52,15 @@ def test_the_retrier_knows_which_micro_batch_may_have_been_sent(
             (tmp_path / folder / str(number)).touch()
             (tmp_path / folder / f".{number}.crc").touch()
     assert replayed_micro_batch(tmp_path) == replayed
+
+
+def test_what_a_killed_writer_left_is_swept_away_and_nothing_else(tmp_path: Path) -> None:
+    sweep(tmp_path / "none")
+    write(tmp_path, "offsets", 1, PLAN)
+    write(tmp_path, "commits", 1)
+    write(tmp_path, "sources/0", 0)
+    kept = sorted(path for path in tmp_path.rglob("*") if path.is_file())
+    for log in ("offsets", "commits", "sources/0"):
+        (tmp_path / log / ".2.d0c18e0b-aa60-4daf-a4e1-0a346cab0f27.tmp").write_text("half a plan")
+    sweep(tmp_path)
+    assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == kept

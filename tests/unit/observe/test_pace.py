@@ -1,0 +1,43 @@
+"""What will be late is known from the pace, and a burst is not judged by the quiet before it."""
+
+from collections.abc import Iterable
+from math import inf
+
+from observe.lag.pace import PACE_S, Pace
+from shared.proof.balance import Balance
+
+
+def drains(samples: Iterable[tuple[int, int]]) -> list[float]:
+    """How long it takes, at one sample a second of what was acknowledged and what is pending."""
+    pace = Pace()
+    return [
+        pace.drain_s(
+            Balance(acked=acked, delivered=acked - pending, pending=pending), 1000 * second
+        )
+        for second, (acked, pending) in enumerate(samples)
+    ]
+
+
+def test_a_backlog_that_shrinks_slowly_is_told_after_ten_seconds() -> None:
+    # One of a hundred a second.
+    found = drains((100, 100 - second) for second in range(PACE_S + 3))
+    assert found == [0.0] * PACE_S + [90.0, 89.0, 88.0]
+
+
+def test_a_backlog_of_which_nothing_moves_takes_for_ever() -> None:
+    assert drains([(7, 7)] * (PACE_S + 1))[-1] == inf
+    # More comes meanwhile.
+    assert drains((second, second) for second in range(1, PACE_S + 2))[-1] == inf
+
+
+def test_who_keeps_up_is_not_late_however_much_comes() -> None:
+    steady = [(10 * second, 5) for second in range(2 * PACE_S)]
+    assert set(drains(steady)) == {0.0}
+    # A burst of ten thousand, of which a thousand a second goes.
+    last, _ = steady[-1]
+    burst = [(last + 10_000, 10_000 - 1000 * second) for second in range(10)]
+    assert set(drains(steady + burst)) == {0.0}
+
+
+def test_books_that_are_counted_from_elsewhere_do_not_run_backwards() -> None:
+    assert drains([(100, 10)] + [(50, 10)] * PACE_S)[-1] == inf
