@@ -5,8 +5,7 @@ A success covers exactly the events that Kafka reported stored. Anything unknown
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -15,6 +14,7 @@ from gateway.problems import CONTENT_TYPE, Problem
 from gateway.publish.partitions import partition_of
 from gateway.publish.report import Fate, Report
 
+AnswerHeaders: TypeAlias = tuple[tuple[bytes, bytes], ...]
 # The code of the problem when this is every event's fate.
 _CODES = {
     Fate.NOT_STORED: "not_stored",
@@ -25,13 +25,17 @@ PROBLEM_TYPE = (b"content-type", CONTENT_TYPE)
 _RESPOND_ASYNC = ((b"preference-applied", b"respond-async"),)
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     status: int
     body: bytes
-    headers: tuple[tuple[bytes, bytes], ...] = ()
+    headers: AnswerHeaders = ()
     # Whether the same request, sent again, would change nothing.
     is_final: bool = True
+
+    def with_headers(self, more: AnswerHeaders) -> "Answer":
+        if not more:
+            return self
+        return Answer(self.status, self.body, self.headers + more, self.is_final)
 
     def minimal(self) -> "Answer":
         """The answer without what the caller did not want to read: success needs no body."""
