@@ -53,6 +53,8 @@ from shared.runtime.metrics import Metrics
 _STREAMS_REMEMBERED = 10_000
 _find_key = lru_cache(maxsize=1_000)(key_finder)
 _REPLAYED = ((b"idempotency-replayed", b"true"),)
+# Not a set: an enum's hash is a call.
+_CLOUD_EVENTS = (Format.CLOUD_EVENT, Format.CLOUD_EVENTS)
 
 
 class Arrival(msgspec.Struct, frozen=True):
@@ -251,7 +253,7 @@ class Ingest:
             key=ingestion.options.ordering_key,
             traceparent=admission.traceparent(headers.get(b"traceparent")),
             find_key=_find_key(stream.key_pointer) if stream.key_pointer else None,
-            are_cloud_events=ingestion.body_format in {Format.CLOUD_EVENT, Format.CLOUD_EVENTS},
+            are_cloud_events=ingestion.body_format in _CLOUD_EVENTS,
         )
         # Most bodies are plain, and are read in columns; None says that this one is not.
         parsed = read_plain(spans, raw, context=context, limits=self._limits)

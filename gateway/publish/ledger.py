@@ -150,7 +150,7 @@ def _enter(
 ) -> None:
     accepted_at_ms = request.accepted_at_ms
     times_ms: Sequence[int]
-    if isinstance(events, PlainEvents):
+    if type(events) is PlainEvents:
         happened_ms, ids, value_bytes = events.happened_ms, events.ids, events.byte_count
         # Events without a time of their own have one in common, and nobody asks for each.
         times_ms = [happened_ms] if isinstance(happened_ms, int) else happened_ms
