@@ -139,7 +139,9 @@ class AckLedger:
 
 
 def _chosen(events: Sequence[Event], positions: Sequence[int]) -> Sequence[Event]:
-    """The events at some positions, which mostly follow one another."""
+    """The events at some positions, which mostly are all of them, or follow one another."""
+    if len(positions) == len(events):
+        return events
     if isinstance(positions, range) and positions.step == 1:
         return events[positions.start : positions.stop]
     return [events[position] for position in positions]
