@@ -3,10 +3,8 @@
 A success covers exactly the events that Kafka reported stored. Anything unknown makes it a 504.
 """
 
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -15,6 +13,7 @@ from gateway.problems import CONTENT_TYPE, Problem
 from gateway.publish.partitions import partition_of
 from gateway.publish.report import Fate, Report
 
+AnswerHeaders: TypeAlias = tuple[tuple[bytes, bytes], ...]
 # The code of the problem when this is every event's fate.
 _CODES = {
     Fate.NOT_STORED: "not_stored",
@@ -25,13 +24,17 @@ PROBLEM_TYPE = (b"content-type", CONTENT_TYPE)
 _RESPOND_ASYNC = ((b"preference-applied", b"respond-async"),)
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     status: int
     body: bytes
-    headers: tuple[tuple[bytes, bytes], ...] = ()
+    headers: AnswerHeaders = ()
     # Whether the same request, sent again, would change nothing.
     is_final: bool = True
+
+    def with_headers(self, more: AnswerHeaders) -> "Answer":
+        if not more:
+            return self
+        return Answer(self.status, self.body, self.headers + more, self.is_final)
 
     def minimal(self) -> "Answer":
         """The answer without what the caller did not want to read: success needs no body."""
@@ -42,13 +45,15 @@ def problem_answer(problem: Problem, request_id: str) -> Answer:
     return Answer(problem.status, problem.to_json(request_id), (*problem.headers, PROBLEM_TYPE))
 
 
-def count_outcomes(parsed: Parsed, reports: Sequence[Report]) -> Counter[str]:
+def count_outcomes(parsed: Parsed, reports: Sequence[Report]) -> Mapping[str, int]:
     """Events of a request by what the caller is told of them."""
-    counts: Counter[str] = Counter()
+    # Not a Counter: making, asking and adding one up costs 3 µs.
+    counts = {"accepted": 0, "rejected": len(parsed.rejections)}
     for report in reports:
-        counts[report.fate.value] += len(report.positions)
-    counts["rejected"] = len(parsed.rejections)
-    assert counts.total() == len(parsed.events) + counts["rejected"], "one outcome for each event"
+        word = "accepted" if report.fate is Fate.STORED else report.fate.value
+        counts[word] = counts.get(word, 0) + len(report.positions)
+    event_count = len(parsed.events) + len(parsed.rejections)
+    assert sum(counts.values()) == event_count, "one outcome for each event"
     return counts
 
 
@@ -56,39 +61,37 @@ def answer(
     parsed: Parsed,
     reports: Sequence[Report],
     *,
-    counts: Counter[str],
+    counts: Mapping[str, int],
     request_id: str,
     lists_all: bool,
 ) -> Answer | Problem:
     """Say what became of every event of a request."""
-    total = counts.total()
-    members: dict[str, Any] = {"accepted": counts["accepted"], "rejected": counts["rejected"]}
-    for word in ("retry", "unknown", "spooled"):
-        if counts[word]:
-            members[word] = counts[word]
-    if counts["accepted"] == total and not lists_all:
+    total, accepted = sum(counts.values()), counts["accepted"]
+    if accepted == total and not lists_all:
         body = b'{"request_id":"%b","accepted":%d,"rejected":0}' % (request_id.encode(), total)
         return Answer(200, body)
-    is_taken = counts["accepted"] + counts["spooled"] == total
+    members: dict[str, Any] = dict(counts)
+    retry, unknown, spooled = (counts.get(word, 0) for word in ("retry", "unknown", "spooled"))
+    is_taken = accepted + spooled == total
     if lists_all or not is_taken:
         members["results"] = _results(parsed, reports, lists_all=lists_all)
-    if counts["unknown"]:
+    if unknown:
         return Problem(
             "outcome_unknown",
             "Kafka did not report in time on the events listed as unknown: they may be stored."
             " Send those again with the same ids.",
             members=members,
         )
-    if counts["spooled"]:
+    if spooled:
         # A smaller promise than 200, and told as such, however many there are of each.
         body = msgspec.json.encode({"request_id": request_id, "ack": "spool", **members})
-        is_final = not counts["retry"]
+        is_final = not retry
         return Answer(202 if is_taken else 207, body, _RESPOND_ASYNC, is_final)
-    if counts["accepted"] or total == 0:
+    if accepted or total == 0:
         status = 200 if is_taken else 207
         body = msgspec.json.encode({"request_id": request_id, **members})
-        return Answer(status, body, is_final=not counts["retry"])
-    if counts["retry"]:
+        return Answer(status, body, is_final=not retry)
+    if retry:
         return Problem(
             "not_stored",
             "Kafka took no event of this request. Send the events listed as retryable again.",

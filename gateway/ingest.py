@@ -4,8 +4,7 @@ Who, where, what format, how much: all from the headers, before a byte of the bo
 the body, then every event; only when all of them are judged is the first one sent to Kafka.
 """
 
-from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from time import monotonic, time_ns
 from typing import Any
@@ -39,6 +38,7 @@ from gateway.publish.spool import Spool
 from gateway.quota import Quotas
 from gateway.request_options import RequestOptions, read_options
 from gateway.settings import Settings
+from shared.config.access import Tenant
 from shared.config.configuration import Stream
 from shared.event.topics import stream_topic
 from shared.metric_names import (
@@ -53,6 +53,8 @@ from shared.runtime.metrics import Metrics
 _STREAMS_REMEMBERED = 10_000
 _find_key = lru_cache(maxsize=1_000)(key_finder)
 _REPLAYED = ((b"idempotency-replayed", b"true"),)
+# Not a set: an enum's hash is a call.
+_CLOUD_EVENTS = (Format.CLOUD_EVENT, Format.CLOUD_EVENTS)
 
 
 class Arrival(msgspec.Struct, frozen=True):
@@ -113,16 +115,13 @@ class Ingest:
         """POST .../events. Raises Problem for what is refused as a whole."""
         now_ms, headers = time_ns() // 1_000_000, arrival.headers
         caller = self._callers.of_request(headers, state=arrival.state, now_ms=now_ms)
-        return await self._metered(caller, self._take(arrival, caller, now_ms))
+        return await self._serve(arrival, caller, now_ms, self._read_head, self._body_limits)
 
-    async def _take(self, arrival: Arrival, caller: Caller, now_ms: int) -> Answer:
-        caller.check("write", origin=arrival.headers.get(b"origin"))
+    def _read_head(self, arrival: Arrival, caller: Caller, now_ms: int) -> "_Ingestion":
         body_format = admission.read_format(arrival.headers)
         options = read_options(arrival.headers, arrival.query_string)
         stream = caller.stream(arrival.stream, self._config.configuration)
-        ingestion = _Ingestion(arrival, caller, stream, body_format, options, now_ms)
-        given = await self._serve(ingestion, self._body_limits)
-        return given.minimal() if options.is_minimal else given
+        return _Ingestion(arrival, caller, stream, body_format, options, now_ms)
 
     async def take_beacon(self, arrival: Arrival, *, key: str) -> Answer:
         """POST .../beacon: what a page sends while it closes, as a type that needs no preflight."""
@@ -133,36 +132,40 @@ class Ingest:
                 raise Problem("scope_missing", "A beacon takes only keys made for browsers.")
         else:
             caller = self._callers.of_request(arrival.headers, state={}, now_ms=now_ms)
-        return await self._metered(caller, self._take_beacon(arrival, caller, now_ms))
+        read_head, limits = self._read_beacon_head, self._beacon_limits
+        return (await self._serve(arrival, caller, now_ms, read_head, limits)).minimal()
 
-    async def _take_beacon(self, arrival: Arrival, caller: Caller, now_ms: int) -> Answer:
-        caller.check("write", origin=arrival.headers.get(b"origin"))
+    def _read_beacon_head(self, arrival: Arrival, caller: Caller, now_ms: int) -> "_Ingestion":
         media_type = arrival.headers.get(b"content-type", "").split(";")[0].strip(" \t").lower()
         if media_type not in {"text/plain", "application/json"}:
             raise Problem("unsupported_media_type", "A beacon is JSON, as text/plain or as JSON.")
         stream = caller.stream(arrival.stream, self._config.configuration)
-        ingestion = _Ingestion(arrival, caller, stream, Format.JSON, RequestOptions(), now_ms)
-        return (await self._serve(ingestion, self._beacon_limits)).minimal()
+        return _Ingestion(arrival, caller, stream, Format.JSON, RequestOptions(), now_ms)
 
-    async def _metered(self, caller: Caller, serving: Awaitable[Answer]) -> Answer:
+    async def _serve(
+        self,
+        arrival: Arrival,
+        caller: Caller,
+        now_ms: int,
+        read_head: Callable[[Arrival, Caller, int], "_Ingestion"],
+        limits: BodyLimits,
+    ) -> Answer:
         """What becomes of a request, with what is left of its tenant's quota then."""
-        try:
-            given = await serving
-        except Problem as problem:
-            problem.headers += self._limit_headers(caller)
-            raise
-        limits = self._limit_headers(caller)
-        return replace(given, headers=given.headers + limits) if limits else given
-
-    def _limit_headers(self, caller: Caller) -> tuple[tuple[bytes, bytes], ...]:
         tenant = self._config.configuration.tenants.get(caller.tenant)
-        return self._quotas.headers(tenant, now_s=monotonic())
+        try:
+            caller.check("write", origin=arrival.headers.get(b"origin"))
+            given = await self._read_and_store(read_head(arrival, caller, now_ms), tenant, limits)
+        except Problem as problem:
+            problem.headers += self._quotas.headers(tenant, now_s=monotonic())
+            raise
+        return given.with_headers(self._quotas.headers(tenant, now_s=monotonic()))
 
-    async def _serve(self, ingestion: "_Ingestion", limits: BodyLimits) -> Answer:
+    async def _read_and_store(
+        self, ingestion: "_Ingestion", tenant: Tenant | None, limits: BodyLimits
+    ) -> Answer:
         arrival, caller, options = ingestion.arrival, ingestion.caller, ingestion.options
         headers = arrival.headers
         encoding = admission.read_encoding(headers.get(b"content-encoding"))
-        tenant = self._config.configuration.tenants.get(caller.tenant)
         self._quotas.admit(tenant, now_s=monotonic())
         body = Body(
             arrival.receive,
@@ -192,7 +195,8 @@ class Ingest:
             body.release()
             events, byte_count = ingestion.event_count, body.byte_count
             self._quotas.use(tenant, events=events, byte_count=byte_count, now_s=monotonic())
-        return Answer(given.status, given.body, given.headers + options.applied)
+        given = given.with_headers(options.applied)
+        return given.minimal() if options.is_minimal else given
 
     async def _once(self, ingestion: "_Ingestion", raw: bytes) -> Answer:
         """Serve a request with an Idempotency-Key, or repeat the answer it had."""
@@ -202,7 +206,7 @@ class Ingest:
         content = ingestion.body_format.value.encode(), ordering_key, raw
         remembered = self._replays.begin(scope, content, now_s=monotonic())
         if remembered is not None:
-            return Answer(remembered.status, remembered.body, remembered.headers + _REPLAYED)
+            return remembered.with_headers(_REPLAYED)
         given: Answer | None = None
         try:
             given = await self._judge_and_store(ingestion, raw, id_base(scope))
@@ -249,7 +253,7 @@ class Ingest:
             key=ingestion.options.ordering_key,
             traceparent=admission.traceparent(headers.get(b"traceparent")),
             find_key=_find_key(stream.key_pointer) if stream.key_pointer else None,
-            are_cloud_events=ingestion.body_format in {Format.CLOUD_EVENT, Format.CLOUD_EVENTS},
+            are_cloud_events=ingestion.body_format in _CLOUD_EVENTS,
         )
         # Most bodies are plain, and are read in columns; None says that this one is not.
         parsed = read_plain(spans, raw, context=context, limits=self._limits)

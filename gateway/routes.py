@@ -32,6 +32,10 @@ _JSON = (b"content-type", b"application/json")
 # For the metric only: what nginx counts when the client left before its answer.
 _CLIENT_GONE = 499
 _PATH = re.compile(r"/v1/streams/([^/]+)/(events|beacon)")
+# Looked up once: an enum's member is a call away.
+_BAD_REQUEST, _NO_CONTENT = HTTPStatus.BAD_REQUEST, HTTPStatus.NO_CONTENT
+# The two bits that are set in each UUID, and two of the dice (RFC 9562, 4.1).
+_VARIANTS = "89ab"
 _ALLOW = ((b"allow", b"POST, OPTIONS"),)
 # How long a browser may remember the answer to a preflight; Chromium keeps none longer.
 _MAX_AGE_S = 7_200
@@ -88,7 +92,7 @@ class EventPaths:
         answer = await self._answer(scope["method"], what, arrival)
         status = _CLIENT_GONE if answer is None else int(answer.status)
         self._requests_of(what, str(status)).inc()
-        if status >= HTTPStatus.BAD_REQUEST:
+        if status >= _BAD_REQUEST:
             self._access_log.note(
                 what, scope, status=status, request_id=request_id, begun_s=begun_s
             )
@@ -167,16 +171,14 @@ class EventPaths:
 
 def new_request_id() -> str:
     """A UUID of version 7: sorts by time, and nobody else has it (RFC 9562)."""
-    now_ms = time_ns() // 1_000_000
-    dice = int.from_bytes(os.urandom(10))
-    number = (now_ms << 80 | dice) & ~(0xF << 76 | 0x3 << 62) | 0x7 << 76 | 0x2 << 62
-    text = f"{number:032x}"
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    now, dice = f"{time_ns() // 1_000_000:012x}", os.urandom(10).hex()
+    variant = _VARIANTS[int(dice[-1], 16) & 3]
+    return f"{now[:8]}-{now[8:]}-7{dice[:3]}-{variant}{dice[3:6]}-{dice[6:18]}"
 
 
 async def _respond(send: Send, answer: Answer, more: tuple[tuple[bytes, bytes], ...]) -> None:
     headers = [*more, *answer.headers]
-    if answer.status != HTTPStatus.NO_CONTENT:
+    if answer.status != _NO_CONTENT:
         headers.append((b"content-length", b"%d" % len(answer.body)))
         if PROBLEM_TYPE not in answer.headers:
             headers.append(_JSON)

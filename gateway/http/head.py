@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 from starlette.types import Scope
 
 from gateway.problems import Problem
+from shared.runtime.hosts import HOSTS_REMEMBERED
 
 # Of others a list may be sent in several lines (RFC 9110, 5.3); of these each reader would take
 # another one for the right one.
@@ -18,6 +20,7 @@ _ONCE = frozenset(
 _CLOUD_EVENT = b"ce-"
 # A name or an address, and a port (RFC 9110, 7.2).
 _HOST = re.compile(r"([\w.~!$&'()*+,;=%-]*|\[[\da-fA-F:.]+\])(:\d*)?", re.ASCII)
+_is_host = lru_cache(HOSTS_REMEMBERED)(_HOST.fullmatch)
 _CLOSE = ((b"connection", b"close"),)
 
 
@@ -30,10 +33,10 @@ def read_headers(scope: Scope) -> dict[bytes, str]:
     host = headers.get(b"host")
     if host is None and scope["http_version"] == "1.1":
         raise Problem("bad_header", "A request has a Host header (RFC 9112, 3.2).", headers=_CLOSE)
-    if host and not _HOST.fullmatch(host):
+    if host and not _is_host(host):
         raise Problem("bad_header", f"Host is {host[:100]!r}: this is no host.", headers=_CLOSE)
-    coding = headers.get(b"transfer-encoding", "chunked")
-    if coding.lower() != "chunked":
+    coding = headers.get(b"transfer-encoding")
+    if coding is not None and coding.lower() != "chunked":
         detail = f"Transfer-Encoding is {coding[:100]!r}; send `chunked` alone (RFC 9112, 6.1)."
         raise Problem("unknown_transfer_coding", detail, headers=_CLOSE)
     raw_path: bytes = scope["raw_path"]

@@ -70,8 +70,12 @@ class DeadlineProtocol(PlainProtocol):
         self._is_in_head = True
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        """As uvicorn does it, in one call: this is done for each header of each request."""
         # Blanks behind a value are no part of it (RFC 9112, 5.1); the parser leaves them.
-        super().on_header(name, value.rstrip(b" \t"))
+        name, value = name.lower(), value.rstrip(b" \t")
+        if name == b"expect":
+            self.expect_100_continue |= value.lower() == b"100-continue"
+        self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         if self._head_bytes + self._segment_bytes > self.head_bytes_max:

@@ -32,6 +32,7 @@ class Format(Enum):
     CLOUD_EVENT_BINARY = "*/*"
 
 
+_JSON = Format.JSON.value
 _FORMATS: Mapping[str, Format] = {
     **{found.value: found for found in Format if found is not Format.CLOUD_EVENT_BINARY},
     # Both spellings are in wide use and neither is registered.
@@ -45,7 +46,7 @@ def read_format(headers: Mapping[bytes, str]) -> Format:
     """How the body holds events. A header that every CloudEvent has makes it one's data."""
     content_type = headers.get(b"content-type", "")
     is_plain = _ATTRIBUTES.isdisjoint(headers)
-    if content_type == Format.JSON.value and is_plain:
+    if content_type == _JSON and is_plain:
         return Format.JSON
     media_type, *parameters = [part.strip(" \t").lower() for part in content_type.split(";")]
     # In structured mode such headers may repeat what the body says (HTTP binding, 3.2.3).

@@ -38,8 +38,7 @@ class EventLimits:
     json_depth_max: int = 100
 
 
-@dataclass(frozen=True, slots=True)
-class EventSpans:
+class EventSpans(msgspec.Struct, frozen=True):
     """The events of a body, and the JSON pointer before each one's index ("" for a lone one)."""
 
     raws: Raws

@@ -6,7 +6,7 @@ counts, as it does for every common parser; both stay in the stored bytes.
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
@@ -63,13 +63,12 @@ class Rejection:
     pointer: str
 
 
-@dataclass(slots=True)
-class Parsed:
+class Parsed(msgspec.Struct):
     """A body that was read: its events, where each stood in the body, and what was rejected."""
 
     events: Sequence[Event] = ()
     indexes: Sequence[int] = ()
-    rejections: list[Rejection] = field(default_factory=list)
+    rejections: list[Rejection] = msgspec.field(default_factory=list)
     # What stands before an event's index in a JSON pointer into the body; empty for a lone one.
     prefix: str = ""
 
@@ -90,23 +89,25 @@ class Context(msgspec.Struct):
     are_cloud_events: bool = False
 
 
+# The names of an event's headers, and how many there are, as they stand in its record.
+_ID, _HAPPENED_AT, _ACCEPTED_AT, _TRACEPARENT = (
+    pack_header(name)
+    for name, _ in event_headers(event_id="", event_time_ms=0, accepted_at_ms=0, traceparent="")
+)
+_BEFORE_ID, _BEFORE_TRACED_ID = pack_count(3) + _ID, pack_count(4) + _ID
+
+
 class Packer:
     """Packs the headers of a request's events: all but two values are the same for each."""
 
     def __init__(self, context: Context) -> None:
-        headers = event_headers(
-            event_id="",
-            event_time_ms=0,
-            accepted_at_ms=context.accepted_at_ms,
-            traceparent=context.traceparent,
-        )
-        (id_name, _), (time_name, _), *others = headers
-        self.before_id = pack_count(len(headers)) + pack_header(id_name)
-        self._before_time = pack_header(time_name)
-        # Without its count, which stands before the first.
-        self._after_time = pack_headers(tuple(others))[1:]
+        accepted_at, trace = b"%d" % context.accepted_at_ms, context.traceparent
+        self.before_id = _BEFORE_ID if trace is None else _BEFORE_TRACED_ID
+        self._after_time = _ACCEPTED_AT + pack_value(accepted_at)
+        if trace is not None:
+            self._after_time += _TRACEPARENT + pack_value(trace.encode())
         # For events that say nothing of their time.
-        self.after_id = self._with_time(context.accepted_at_ms)
+        self.after_id = _HAPPENED_AT + pack_value(accepted_at) + self._after_time
 
     def pack(self, raw_id: bytes, time_ms: int | None) -> bytes:
         return b"".join((self.before_id, pack_value(raw_id), self.after_id_at(time_ms)))
@@ -116,8 +117,7 @@ class Packer:
         return self.after_id if time_ms is None else self._with_time(time_ms)
 
     def _with_time(self, time_ms: int) -> bytes:
-        raw = b"%d" % time_ms
-        return b"".join((self._before_time, pack_value(raw), self._after_time))
+        return _HAPPENED_AT + pack_value(b"%d" % time_ms) + self._after_time
 
 
 class _Facts(msgspec.Struct):

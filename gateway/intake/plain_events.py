@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import accumulate, repeat
-from typing import Annotated, overload
+from typing import Annotated, final, overload
 
 import msgspec
 
@@ -70,9 +70,13 @@ _COUNT_MIN = 2
 _FLAT_LEVELS_MAX = 3
 
 
+@final
 @dataclass(eq=False, repr=False)
 class PlainEvents(Sequence[Event]):
-    """Events of one request in columns: a sequence of events that makes one only when asked."""
+    """Events of one request in columns: a sequence of events that makes one only when asked.
+
+    Told from others by `type(events) is PlainEvents`: isinstance() asks the abstract class, 0.3 µs.
+    """
 
     raws: Raws
     ids: Sequence[str]

@@ -52,7 +52,7 @@ class RecordBatch:
             return 0
         if not self._count:
             self._time_ms = now_ms
-        if isinstance(records, PlainEvents):
+        if type(records) is PlainEvents:
             columns = records.pack(first=self._count, room=self._bytes_max - self._size)
             # The first record always fits, and that is seen to below.
             if columns is not None and (columns[1] or self._count):

@@ -1,9 +1,10 @@
 """Reads a request's body within its limits of size, time and memory."""
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import monotonic
 
+import msgspec
 from starlette.types import Message, Receive
 
 from gateway.intake.admission import body_too_large
@@ -39,8 +40,7 @@ class BodyLimits:
         )
 
 
-@dataclass(slots=True, eq=False)
-class Body:
+class Body(msgspec.Struct, eq=False):
     """One request's body. Its bytes count as in flight from when they have come to `release`.
 
     What is only announced takes no room: whoever announces much and sends nothing would keep
@@ -53,9 +53,9 @@ class Body:
     overdue_bytes: int
     limits: BodyLimits
     # What has come, or has become of it: what a quota is charged with.
-    byte_count: int = field(default=0, init=False)
-    _until_s: float = field(default=0.0, init=False)
-    _held: int = field(default=0, init=False)
+    byte_count: int = 0
+    _until_s: float = 0.0
+    _held: int = 0
 
     async def read(
         self, content_length: str | None, *, is_whole: bool = False, waits: bool = False

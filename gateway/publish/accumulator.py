@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from gateway.intake.events import Event
 from gateway.intake.plain_events import PlainEvents
 from gateway.intake.record_batch import RecordBatch
@@ -25,8 +27,7 @@ class UnknownFateError(Exception):
     """The batch was handed over, and no report came that says what became of it."""
 
 
-@dataclass(slots=True, eq=False)
-class BatchSlice:
+class BatchSlice(msgspec.Struct, eq=False):
     """The events of one request in one batch."""
 
     events: Sequence[Event]
@@ -219,6 +220,6 @@ class Accumulator:
 
 
 def _size(events: Sequence[Event]) -> int:
-    if isinstance(events, PlainEvents):
+    if type(events) is PlainEvents:
         return events.byte_count
     return sum([len(event.value) for event in events])

@@ -139,7 +139,9 @@ class AckLedger:
 
 
 def _chosen(events: Sequence[Event], positions: Sequence[int]) -> Sequence[Event]:
-    """The events at some positions, which mostly follow one another."""
+    """The events at some positions, which mostly are all of them, or follow one another."""
+    if len(positions) == len(events):
+        return events
     if isinstance(positions, range) and positions.step == 1:
         return events[positions.start : positions.stop]
     return [events[position] for position in positions]
@@ -150,7 +152,7 @@ def _enter(
 ) -> None:
     accepted_at_ms = request.accepted_at_ms
     times_ms: Sequence[int]
-    if isinstance(events, PlainEvents):
+    if type(events) is PlainEvents:
         happened_ms, ids, value_bytes = events.happened_ms, events.ids, events.byte_count
         # Events without a time of their own have one in common, and nobody asks for each.
         times_ms = [happened_ms] if isinstance(happened_ms, int) else happened_ms

@@ -316,7 +316,7 @@ class _Topic:
     def _sort(self, events: Sequence[Event]) -> dict[int | None, Sequence[int]]:
         """The positions of events by their Kafka partition; None for those that may go anywhere."""
         count = len(self.accumulators)
-        if isinstance(events, PlainEvents):
+        if type(events) is PlainEvents:
             only = None if events.key is None else partition_of(events.key, count)
             return {only: range(len(events))}
         if not [event for event in events if event.key is not None]:

@@ -49,8 +49,7 @@ def request_time_ms(request_id: str) -> int | None:
     return int(request_id[:8] + request_id[9:13], 16)
 
 
-@dataclass(frozen=True, slots=True)
-class AckedSlice:
+class AckedSlice(msgspec.Struct, frozen=True):
     """Consecutive offsets that one request's events were given."""
 
     first: int

@@ -5,16 +5,19 @@ a key (DNS rebinding). It cannot make the browser send another Host header.
 """
 
 import re
-from collections.abc import Collection
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 # No stranger has a page at one of these: addresses, names of one word, and what is below localhost.
 _NOBODYS = re.compile(r"[\d.]+|\[[\da-f:.]+\]|[a-z\d_-]+|[a-z\d._-]+\.localhost")
+# A service is called by a name or two; what a stranger makes up is looked at each time.
+HOSTS_REMEMBERED = 16
 # What proxies add.
 FORWARDED = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip"})
 
 
-def is_ours(host: str, allowed: Collection[str]) -> bool:
+@lru_cache(HOSTS_REMEMBERED)
+def is_ours(host: str, allowed: frozenset[str]) -> bool:
     """Whether a Host header can only mean us; any port is fine, as it may be forwarded."""
     name = _name_of(host.lower())
     return name in allowed or _NOBODYS.fullmatch(name) is not None

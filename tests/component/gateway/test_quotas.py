@@ -103,7 +103,7 @@ REFUSED: list[tuple[int, bytes, dict[str, str]]] = [
 def test_what_is_read_is_charged_also_when_it_is_refused(
     gateway: RunningGateway, config: FixedConfig, status: int, body: bytes, headers: dict[str, str]
 ) -> None:
-    limit(config, bytes_per_s=90_000)
+    limit(config, bytes_per_s=9_000)
     refused = post(gateway, body, **headers)
     assert refused.status_code == status
     assert refused.headers["ratelimit"].startswith('"tenant-bytes";r=0;t=')

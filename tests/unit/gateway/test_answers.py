@@ -29,7 +29,7 @@ def ask(*outcomes: str, lists_all: bool = False) -> tuple[int, dict[str, object]
         reports.append(Report(FATES[outcome], [position], 3, 100 + position, reason="why"))
     parsed.events, parsed.indexes = events, indexes
     counts = count_outcomes(parsed, reports)
-    assert +counts == Counter(outcomes)
+    assert +Counter(counts) == Counter(outcomes)
     found = answer(parsed, reports, counts=counts, request_id="r", lists_all=lists_all)
     body = found.body if isinstance(found, Answer) else found.to_json("r")
     return found.status, json.loads(body)

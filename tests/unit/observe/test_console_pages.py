@@ -259,7 +259,7 @@ def test_cookies_are_sealed_run_out_and_carry_their_own_token() -> None:
     ],
 )  # fmt: skip
 def test_only_our_own_names_are_answered(host: str, is_right: bool) -> None:  # noqa: FBT001
-    assert is_ours(host, {"hifi.example"}) is is_right
+    assert is_ours(host, frozenset({"hifi.example"})) is is_right
 
 
 def test_posts_come_from_our_own_pages() -> None:
