@@ -22,6 +22,7 @@ from gateway.control.receipt_store import KafkaReceipts, ReceiptStore
 from gateway.control.redrive import DeadLetterStore, KafkaDeadLetters
 from gateway.control.requests import ControlPlane
 from gateway.control.store import ControlStore
+from gateway.fleet.claims import Claims
 from gateway.http.openapi import document
 from gateway.ingest import Ingest
 from gateway.intake.schemas import SchemaChecks
@@ -49,6 +50,7 @@ def create_app(
     store: ControlStore,
     metrics: Metrics,
     schemas: SchemaChecks,
+    claims: Claims,
     ledger: AckLedger | None = None,
     spool: Spool | None = None,
     dead_letters: DeadLetterStore | None = None,
@@ -76,6 +78,7 @@ def create_app(
         callers=callers,
         metrics=metrics,
         schemas=schemas,
+        claims=claims,
         ledger=ledger,
         spool=spool,
     )
