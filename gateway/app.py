@@ -23,6 +23,7 @@ from gateway.control.redrive import DeadLetterStore, KafkaDeadLetters
 from gateway.control.requests import ControlPlane
 from gateway.control.store import ControlStore
 from gateway.fleet.claims import Claims
+from gateway.fleet.quota import Quotas
 from gateway.http.openapi import document
 from gateway.ingest import Ingest
 from gateway.intake.schemas import SchemaChecks
@@ -51,6 +52,7 @@ def create_app(
     metrics: Metrics,
     schemas: SchemaChecks,
     claims: Claims,
+    quotas: Quotas,
     ledger: AckLedger | None = None,
     spool: Spool | None = None,
     dead_letters: DeadLetterStore | None = None,
@@ -79,6 +81,7 @@ def create_app(
         metrics=metrics,
         schemas=schemas,
         claims=claims,
+        quotas=quotas,
         ledger=ledger,
         spool=spool,
     )

@@ -23,6 +23,7 @@ from gateway.answers import (
 )
 from gateway.callers import Caller, Callers, ConfigSource
 from gateway.fleet.claims import Claims, KeyClaim
+from gateway.fleet.quota import Quotas
 from gateway.idempotency import id_base
 from gateway.intake import admission, cloud_events
 from gateway.intake.admission import Format
@@ -37,7 +38,6 @@ from gateway.publish.ledger import AckLedger, Request
 from gateway.publish.publisher import Publisher
 from gateway.publish.report import Fate, Report
 from gateway.publish.spool import Spool
-from gateway.quota import Quotas
 from gateway.request_options import RequestOptions, read_options
 from gateway.settings import Settings
 from shared.config.configuration import Stream
@@ -80,6 +80,7 @@ class Ingest:
         metrics: Metrics,
         schemas: SchemaChecks,
         claims: Claims,
+        quotas: Quotas,
         ledger: AckLedger | None = None,
         spool: Spool | None = None,
     ) -> None:
@@ -105,7 +106,7 @@ class Ingest:
             settings.in_flight_bytes_max,
             tenant_bytes_max=int(share * settings.in_flight_bytes_max),
         )
-        self._quotas = Quotas(settings.worker_count)
+        self._quotas = quotas
         self._claims = claims
         metrics.gauge(GATEWAY_IN_FLIGHT_BYTES).set_function(
             lambda: self._byte_budget.byte_count + publisher.overdue_bytes

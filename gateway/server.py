@@ -90,7 +90,7 @@ async def _serve_until(
     ledger = AckLedger(publisher) if settings.is_ledger_on else None
     spool = _spool(settings, publisher, metrics, ledger)
     copies = _copies(settings, feed, metrics)
-    peers = Peers(settings, publisher)
+    peers = Peers(settings, publisher, feed)
     readiness = Readiness(publisher, feed, spool, copies)
     app = create_app(
         settings,
@@ -100,6 +100,7 @@ async def _serve_until(
         metrics=metrics,
         schemas=schemas,
         claims=peers.claims,
+        quotas=peers.quotas,
         ledger=ledger,
         spool=spool,
     )
@@ -107,7 +108,7 @@ async def _serve_until(
     shown = create_probes(readiness, metrics=metrics, config=feed)
     probes = HttpServer(server_config(shown, drain_s=1))
     async with asyncio.TaskGroup() as group:
-        working = peers.start(group)
+        working = await peers.start(group)
         probing = group.create_task(probes.serve(sockets=[back]))
         serving = group.create_task(api.serve(sockets=[front]))
         working += [
@@ -123,6 +124,7 @@ async def _serve_until(
         await serving
         for task in working:
             task.cancel()
+        await peers.leave()
         if ledger is not None:
             await ledger.flush()
         if spool is not None:

@@ -40,9 +40,6 @@ class Settings(ServiceSettings, ListenerSettings, SecretSettings, CopiesSettings
     # A socket that listens already, inherited from `hifi gateway`, which shares it among workers.
     listen_fd: Annotated[int, Field(ge=0)] | None = None
 
-    # How many workers share the quotas of tenants.
-    worker_count: Count = 1
-
     # A folder for events that Kafka cannot take, of senders who ask for it (`respond-async`) and
     # get a 202: they are on this disk and on no other. Without it there is no 202.
     spool: Path | None = None

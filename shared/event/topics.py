@@ -35,6 +35,7 @@ STATE = "hifi.state"
 PROBE = "hifi.probe"
 REDRIVEN = "hifi.redriven"
 REQUESTS = "hifi.requests"
+SHARES = "hifi.shares"
 
 # No dot: Kafka's own metrics cannot tell a.b from a_b, and a stream is one word of the topic name.
 # 100 characters leave room for the prefix in Kafka's 249.
@@ -187,6 +188,8 @@ def fixed_specs(tiers: Sequence[str]) -> tuple[TopicSpec, ...]:
         redriven_spec(),
         # Deleted, not compacted: a claim that came too late would take the answer away (ADR 0060).
         TopicSpec(REQUESTS, REQUESTS_PARTITIONS, {**_log(REQUESTS_RETENTION_MS), **_SEGMENTS}),
+        # Nobody reads what is older than seconds; one partition, so that all hear all in one order.
+        TopicSpec(SHARES, 1, {**_log(PROBE_RETENTION_MS), "segment.ms": str(PROBE_RETENTION_MS)}),
         # Where idle gateways ask whether records are still taken, and the retrier what time it is;
         # nobody reads it.
         TopicSpec(PROBE, PROBE_PARTITIONS, _log(PROBE_RETENTION_MS)),

@@ -21,6 +21,7 @@ from gateway.control.redrive import (
 )
 from gateway.control.store import Judge
 from gateway.fleet.claims import Claims
+from gateway.fleet.quota import Quotas
 from gateway.intake.events import Event
 from gateway.intake.schemas import SchemaChecks
 from gateway.problems import Problem
@@ -34,7 +35,7 @@ from shared.config.configuration import Configuration, Stream
 from shared.event.envelope import Envelope, History
 from shared.event.record import Origin, RecordIn, RecordOut
 from shared.event.times import DAY_MS
-from shared.event.topics import DEAD, REQUESTS, stream_topic
+from shared.event.topics import DEAD, REQUESTS, SHARES, stream_topic
 from shared.proof.acked import AckedRequest, AckedRow, AckedSlice
 from shared.proof.receipt import Receipt
 from shared.proof.trail import Trail
@@ -48,7 +49,7 @@ from tests.support.quick_server import LOOK_S, STOP_TIMEOUT_S, QuickServer
 from tests.support.told_topics import ToldTopics
 
 PARTITION_COUNT = 4
-GATEWAY_TOPICS = {REQUESTS}
+GATEWAY_TOPICS = {REQUESTS, SHARES}
 
 
 class FakePublisher:
@@ -338,6 +339,7 @@ def running_gateway(
     ledger: AckLedger | None = None,
     dead_letters: DeadLetterStore | None = None,
     receipts: FakeReceipts | None = None,
+    quotas: Quotas | None = None,
 ) -> Iterator[RunningGateway]:
     """Serve the application with uvicorn in a thread, as the real process does."""
     metrics = Metrics()
@@ -361,6 +363,7 @@ def running_gateway(
         receipts=receipts or FakeReceipts(),
         schemas=schemas,
         claims=claims,
+        quotas=quotas or Quotas(),
         spool=spool,
         ledger=ledger,
     )

@@ -1,18 +1,24 @@
-"""Two gateway processes are one: an Idempotency-Key is good at both."""
+"""Two gateway processes are one: a key is good at both, and a quota is that of both together."""
 
+import asyncio
 import json
+import os
 import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from http import HTTPStatus
 
 import httpx
 import pytest
 
 from deploy.local.cluster import Cluster
-from tests.support.gateway_process import Gateway, new_stream, running, stored_ids
+from shared.config.access import ENTROPY_BYTES, ApiKey, Tenant, new_text, secret_from
+from shared.config.configuration import Stream
+from tests.support.config_records import write_config
+from tests.support.gateway_process import PARTITION_COUNT, Gateway, new_stream, running, stored_ids
 
 pytestmark = pytest.mark.integration
 
@@ -108,3 +114,62 @@ def test_what_a_gateway_stored_before_it_was_killed_is_not_stored_again(
     assert any(errors), "it was killed while requests were under way"
     found = Counter(stored_ids(servers, stream))
     assert found == Counter(one["id"] for events in bodies.values() for one in events)
+
+
+QUOTA = 1_000
+BATCH = 20
+# A second, at each of ten connections; three times the quota in all.
+REQUESTS_PER_S = 15
+CONNECTIONS = 10
+
+
+@pytest.mark.parametrize("lasting_s", [8, pytest.param(20, marks=pytest.mark.long)])
+def test_a_quota_is_that_of_both_together_wherever_the_load_is(
+    kafka: Cluster, lasting_s: float
+) -> None:
+    servers = kafka.bootstrap_servers
+    stream = new_stream(servers)
+    tenant = f"t-{stream}"
+    text = new_text(kind="secret", key_id=tenant, entropy=os.urandom(ENTROPY_BYTES))
+    objects = [
+        Stream(stream, tenant=tenant, partition_count=PARTITION_COUNT),
+        ApiKey(tenant, (secret_from(text, signs=False),), tenant=tenant),
+        Tenant(tenant, events_per_s=QUOTA),
+    ]
+    asyncio.run(write_config(servers, objects))
+    headers = {"content-type": "application/json", "authorization": f"Bearer {text}"}
+    body = json.dumps([{}] * BATCH).encode()
+    path = f"/v1/streams/{stream}/events"
+
+    def send(gateway: Gateway) -> tuple[int, int]:
+        """Requests at a steady pace: how many, and how many of them were let in."""
+        sent = admitted = 0
+        with httpx.Client(base_url=gateway.url, headers=headers, timeout=30) as own:
+            due_s = begun_s
+            while due_s < until_s:
+                time.sleep(max(0.0, due_s - time.monotonic()))
+                answer = own.post(path, content=body)
+                if time.monotonic() > counted_from_s:
+                    sent += 1
+                    admitted += answer.status_code == HTTPStatus.OK
+                    policy = f'"tenant-events";q={QUOTA};w=1'
+                    assert answer.headers["ratelimit-policy"] == policy
+                due_s += 1 / REQUESTS_PER_S
+        return sent, admitted
+
+    with (
+        running(servers, HIFI_GATEWAY_AUTH="keys") as busy,
+        running(servers, HIFI_GATEWAY_AUTH="keys") as other,
+        ThreadPoolExecutor(CONNECTIONS) as threads,
+    ):
+        begun_s = time.monotonic()
+        # What may come at once, and what comes before all know of each other, is not counted.
+        counted_from_s = begun_s + 3
+        until_s = counted_from_s + lasting_s
+        found = [*threads.map(send, [busy] * (CONNECTIONS - 1) + [other])]
+    offered = BATCH * sum(sent for sent, _ in found) / lasting_s
+    admitted = BATCH * sum(admitted for _, admitted in found) / lasting_s
+    assert offered > 1.5 * QUOTA, "else nothing is shown"
+    assert 0.9 * QUOTA < admitted < 1.1 * QUOTA, (admitted, found)
+    sent, let_in = found[-1]
+    assert let_in > 0.9 * sent, "who wants less than an even part gets it"

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.fleet.quota import Quotas
+from gateway.fleet.shares import Members, ShareNews
 from gateway.intake.json_depth import is_deeper
 from gateway.problems import Problem
-from gateway.quota import Quotas
 from gateway.request_options import RequestOptions, read_options
 from shared.config.access import Tenant
 
@@ -55,12 +56,43 @@ def test_requests_count_when_they_are_let_in() -> None:
         quotas.admit(tenant, now_s=0)
 
 
-def test_workers_share_a_quota_and_a_new_one_counts_at_once() -> None:
-    quotas = Quotas(worker_count=4)
+def test_gateways_share_a_quota_and_the_headers_name_all_of_it() -> None:
+    quotas = Quotas(Members(b"me"))
+    for name in (b"a", b"b", b"c"):
+        quotas.members.take(name, ShareNews({"acme": {"events": 1_000}}).to_bytes(), 0)
+    quotas.admit(ACME, now_s=0)
     quotas.use(ACME, events=26, byte_count=0, now_s=0)
-    with pytest.raises(Problem, match="quota of 100 events per second"):
+    with pytest.raises(Problem, match="quota of 100 events per second") as caught:
+        quotas.admit(ACME, now_s=0)
+    # What there is for who asks, and not what there was for who did not.
+    assert dict(caught.value.headers)[b"retry-after"] == b"2"
+    policy, left = (value for _, value in quotas.headers(ACME, now_s=0))
+    assert policy == b'"tenant-events";q=100;w=1'
+    assert left.startswith(b'"tenant-events";r=0;')
+
+
+def test_a_quota_that_is_changed_counts_at_once() -> None:
+    quotas = Quotas()
+    quotas.use(ACME, events=200, byte_count=0, now_s=0)
+    with pytest.raises(Problem):
         quotas.admit(ACME, now_s=0)
     quotas.admit(Tenant("acme", events_per_s=200), now_s=0)
+    quotas.admit(Tenant("acme"), now_s=0)
+    assert quotas.headers(Tenant("acme"), now_s=0) == ()
+
+
+def test_wants_are_told_at_once_when_they_begin_and_when_something_is_refused() -> None:
+    told: list[str] = []
+    quotas = Quotas(tell=lambda: told.append("told"))
+    assert quotas.news(now_s=10.0) == ShareNews()
+    quotas.admit(ACME, now_s=10.0)
+    assert len(told) == 1
+    quotas.use(ACME, events=100, byte_count=0, now_s=10.0)
+    with pytest.raises(Problem):
+        quotas.admit(ACME, now_s=10.0)
+    assert len(told) == 2
+    assert quotas.news(now_s=10.5).wants["acme"]["events"] == pytest.approx(100 * (4 + 2))
+    assert quotas.news(now_s=11.0).wants == {}, "nobody asked since"
 
 
 OPTIONS: list[tuple[dict[bytes, str], bytes, RequestOptions]] = [
