@@ -22,6 +22,8 @@ from gateway.control.receipt_store import KafkaReceipts, ReceiptStore
 from gateway.control.redrive import DeadLetterStore, KafkaDeadLetters
 from gateway.control.requests import ControlPlane
 from gateway.control.store import ControlStore
+from gateway.fleet.claims import Claims
+from gateway.fleet.quota import Quotas
 from gateway.http.openapi import document
 from gateway.ingest import Ingest
 from gateway.intake.schemas import SchemaChecks
@@ -49,6 +51,8 @@ def create_app(
     store: ControlStore,
     metrics: Metrics,
     schemas: SchemaChecks,
+    claims: Claims,
+    quotas: Quotas,
     ledger: AckLedger | None = None,
     spool: Spool | None = None,
     dead_letters: DeadLetterStore | None = None,
@@ -76,6 +80,8 @@ def create_app(
         callers=callers,
         metrics=metrics,
         schemas=schemas,
+        claims=claims,
+        quotas=quotas,
         ledger=ledger,
         spool=spool,
     )

@@ -21,7 +21,9 @@ from gateway.answers import (
     strict_refusal,
 )
 from gateway.callers import Caller, Callers, ConfigSource
-from gateway.idempotency import Replays, id_base
+from gateway.fleet.claims import Claims, KeyClaim
+from gateway.fleet.quota import Quotas
+from gateway.idempotency import id_base
 from gateway.intake import admission, cloud_events
 from gateway.intake.admission import Format
 from gateway.intake.byte_budget import ByteBudget
@@ -35,7 +37,6 @@ from gateway.publish.ledger import AckLedger, Request
 from gateway.publish.publisher import Publisher
 from gateway.publish.report import Fate, Report
 from gateway.publish.spool import Spool
-from gateway.quota import Quotas
 from gateway.request_options import RequestOptions, read_options
 from gateway.settings import Settings
 from shared.config.access import Tenant
@@ -80,6 +81,8 @@ class Ingest:
         callers: Callers,
         metrics: Metrics,
         schemas: SchemaChecks,
+        claims: Claims,
+        quotas: Quotas,
         ledger: AckLedger | None = None,
         spool: Spool | None = None,
     ) -> None:
@@ -105,8 +108,8 @@ class Ingest:
             settings.in_flight_bytes_max,
             tenant_bytes_max=int(share * settings.in_flight_bytes_max),
         )
-        self._quotas = Quotas(settings.worker_count)
-        self._replays = Replays(settings.idempotency_bytes_max)
+        self._quotas = quotas
+        self._claims = claims
         metrics.gauge(GATEWAY_IN_FLIGHT_BYTES).set_function(
             lambda: self._byte_budget.byte_count + publisher.overdue_bytes
         )
@@ -204,9 +207,10 @@ class Ingest:
         scope = f"{tenant}\0{ingestion.stream.name}\0{key}"
         ordering_key = ingestion.options.ordering_key or b""
         content = ingestion.body_format.value.encode(), ordering_key, raw
-        remembered = self._replays.begin(scope, content, now_s=monotonic())
-        if remembered is not None:
-            return remembered.with_headers(_REPLAYED)
+        claimed = await self._claims.begin(scope, content, tenant=tenant)
+        if isinstance(claimed, Answer):
+            return claimed.with_headers(_REPLAYED)
+        ingestion.claim = claimed
         given: Answer | None = None
         try:
             given = await self._judge_and_store(ingestion, raw, id_base(scope))
@@ -214,7 +218,7 @@ class Ingest:
             given = problem_answer(problem, ingestion.arrival.request_id)
             raise
         finally:
-            self._replays.end(scope, given)
+            await self._claims.end(claimed, given)
         return given
 
     async def _judge_and_store(self, ingestion: "_Ingestion", raw: bytes, base: str) -> Answer:
@@ -278,7 +282,11 @@ class Ingest:
             return []
         begun_s = monotonic()
         stream, topic = ingestion.stream.name, stream_topic(ingestion.stream.name)
-        reports = await self._publisher.publish(topic, parsed.events)
+        claim = ingestion.claim
+        if claim is None:
+            reports = await self._publisher.publish(topic, parsed.events)
+        else:
+            reports = await self._claims.publish(claim, topic, parsed.events)
         took_s = monotonic() - begun_s
         self._seconds_of(stream).observe(took_s)
         if self._spool is not None and ingestion.options.is_async:
@@ -286,11 +294,12 @@ class Ingest:
             request = _request(ingestion, reports, Fate.NOT_STORED)
             reports = await self._spool.keep(topic, parsed.events, reports, request)
         if self._ledger is not None:
+            new = reports if claim is None else [r for r in reports if not r.is_earlier]
             self._ledger.note(
                 topic,
                 parsed.events,
-                reports,
-                request=_request(ingestion, reports, Fate.SPOOLED),
+                new,
+                request=_request(ingestion, new, Fate.SPOOLED),
                 now_ms=time_ns() // 1_000_000,
             )
         return list(reports)
@@ -312,6 +321,8 @@ class _Ingestion(msgspec.Struct):
     options: RequestOptions
     now_ms: int
     event_count: int = 0
+    # Of a request with an Idempotency-Key.
+    claim: KeyClaim | None = None
 
 
 def _request(ingestion: _Ingestion, reports: Sequence[Report], or_fate: Fate) -> Request:

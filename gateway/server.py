@@ -13,6 +13,7 @@ from starlette.types import ASGIApp
 
 from gateway.app import create_app
 from gateway.control.store import KafkaControlStore
+from gateway.fleet.peers import Peers
 from gateway.http.probes import Readiness, create_probes
 from gateway.http.protocol import bounded
 from gateway.intake.schemas import SchemaChecks
@@ -89,6 +90,7 @@ async def _serve_until(
     ledger = AckLedger(publisher) if settings.is_ledger_on else None
     spool = _spool(settings, publisher, metrics, ledger)
     copies = _copies(settings, feed, metrics)
+    peers = Peers(settings, publisher, feed)
     readiness = Readiness(publisher, feed, spool, copies)
     app = create_app(
         settings,
@@ -97,6 +99,8 @@ async def _serve_until(
         store=KafkaControlStore(settings.bootstrap_servers, feed, settings.copies),
         metrics=metrics,
         schemas=schemas,
+        claims=peers.claims,
+        quotas=peers.quotas,
         ledger=ledger,
         spool=spool,
     )
@@ -104,19 +108,14 @@ async def _serve_until(
     shown = create_probes(readiness, metrics=metrics, config=feed)
     probes = HttpServer(server_config(shown, drain_s=1))
     async with asyncio.TaskGroup() as group:
+        working = await peers.start(group)
         probing = group.create_task(probes.serve(sockets=[back]))
         serving = group.create_task(api.serve(sockets=[front]))
-        working = [
+        working += [
             group.create_task(work.run()) for work in (ledger, spool, copies) if work is not None
         ]
         await asyncio.gather(probes.listens.wait(), api.listens.wait())
-        if not settings.asks_for_keys:
-            log.warning(
-                "authentication.off",
-                host=settings.host,
-                meaning="whoever reaches this address may send and administer",
-            )
-        log.info("gateway.started", host=settings.host, port=ports[0], metrics_port=ports[1])
+        _say_started(settings, ports)
         await stop.wait()
         log.info("gateway.draining")
         readiness.is_draining = True
@@ -125,6 +124,7 @@ async def _serve_until(
         await serving
         for task in working:
             task.cancel()
+        await peers.leave()
         if ledger is not None:
             await ledger.flush()
         if spool is not None:
@@ -132,6 +132,16 @@ async def _serve_until(
         # The probes answer to the last, so that whoever asks sees us drain rather than vanish.
         probes.should_exit = True
         await probing
+
+
+def _say_started(settings: Settings, ports: tuple[int, int]) -> None:
+    if not settings.asks_for_keys:
+        log.warning(
+            "authentication.off",
+            host=settings.host,
+            meaning="whoever reaches this address may send and administer",
+        )
+    log.info("gateway.started", host=settings.host, port=ports[0], metrics_port=ports[1])
 
 
 def _copies(settings: Settings, feed: ConfigFeed, metrics: Metrics) -> CopiesWatch:

@@ -39,8 +39,6 @@ class Settings(ServiceSettings, ListenerSettings, SecretSettings, CopiesSettings
     metrics_port: Port = defaults.GATEWAY_METRICS_PORT
     # A socket that listens already, inherited from `hifi gateway`, which shares it among workers.
     listen_fd: Annotated[int, Field(ge=0)] | None = None
-    # How many workers share the quotas of tenants.
-    worker_count: Count = 1
 
     # A folder for events that Kafka cannot take, of senders who ask for it (`respond-async`) and
     # get a 202: they are on this disk and on no other. Without it there is no 202.
@@ -112,7 +110,7 @@ class Settings(ServiceSettings, ListenerSettings, SecretSettings, CopiesSettings
     tenant_partitions_max: Count = 2_000
     tenant_destinations_max: Count = 1_000
     tenant_keys_max: Count = 1_000
-    # Ten thousand answers of the usual size.
-    idempotency_bytes_max: Count = 8_000_000
+    # Fifty thousand keys with an answer of the usual size, of all gateways together.
+    idempotency_bytes_max: Count = 32_000_000
     # Big enough that a batch's fixed costs vanish; the broker's default limit is 1,048,588.
     batch_bytes_max: Annotated[int, Field(gt=0, le=1_048_588)] = 524_288

@@ -44,10 +44,7 @@ def run(settings: Settings, workers: int, *, stop: threading.Event) -> None:
     with listening(
         "The gateway", host=settings.host, port=settings.port, setting="HIFI_GATEWAY_PORT"
     ) as front:
-        crew = [
-            _GatewayWorker(nth, _settings_of(settings, nth, workers, front))
-            for nth in range(workers)
-        ]
+        crew = [_GatewayWorker(nth, _settings_of(settings, nth, front)) for nth in range(workers)]
         tune()
         try:
             for worker in crew:
@@ -144,12 +141,11 @@ def _end(crew: list[_GatewayWorker], *, timeout_s: float) -> None:
             time.sleep(_LOOK_S)
 
 
-def _settings_of(settings: Settings, nth: int, workers: int, front: socket.socket) -> Settings:
+def _settings_of(settings: Settings, nth: int, front: socket.socket) -> Settings:
     # 0 asks for any port, for each worker anew.
     metrics_port = settings.metrics_port + nth if settings.metrics_port else 0
     changed = {
         "listen_fd": front.fileno(),
         "metrics_port": metrics_port,
-        "worker_count": workers,
     }
     return settings.model_copy(update=changed)

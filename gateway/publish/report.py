@@ -30,5 +30,7 @@ class Report(msgspec.Struct, frozen=True):
     partition: int | None = None
     first_offset: int | None = None
     reason: str = ""
+    # An earlier request with the same Idempotency-Key has stored them.
+    is_earlier: bool = False
     # Kafka knows no such topic, or none that we may use; trouble that passes looks otherwise.
     is_topic_unknown: bool = False

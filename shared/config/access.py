@@ -119,8 +119,8 @@ class ApiKey(ConfigObject):
 class Tenant(ConfigObject):
     """What one tenant may use.
 
-    Of requests, on one gateway process; None: no limit. Of what all tenants share in Kafka and in
-    every process; None: as much as the gateway is set to let any tenant have.
+    Of requests, over all gateways together; None: no limit. Of what all tenants share in Kafka and
+    in every process; None: as much as the gateway is set to let any tenant have.
     """
 
     name: Name
@@ -135,6 +135,16 @@ class Tenant(ConfigObject):
     @property
     def config_key(self) -> bytes:
         return config_key("tenant", self.name)
+
+    @property
+    def rates(self) -> dict[str, float]:
+        """Its quotas: how much a second, by what is rationed."""
+        rates = {
+            "requests": self.requests_per_s,
+            "events": self.events_per_s,
+            "bytes": self.bytes_per_s,
+        }
+        return {name: rate for name, rate in rates.items() if rate is not None}
 
 
 def new_text(*, kind: KeyKind, key_id: str, entropy: bytes) -> str:

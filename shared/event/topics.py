@@ -34,6 +34,8 @@ CONFIG = "hifi.config"
 STATE = "hifi.state"
 PROBE = "hifi.probe"
 REDRIVEN = "hifi.redriven"
+REQUESTS = "hifi.requests"
+SHARES = "hifi.shares"
 
 # No dot: Kafka's own metrics cannot tell a.b from a_b, and a stream is one word of the topic name.
 # 100 characters leave room for the prefix in Kafka's 249.
@@ -60,6 +62,9 @@ STATEMENTS_RETENTION_MS = 365 * DAY_MS
 # Kafka's word for it is -1, but people also write a number that no calendar has.
 _FOR_EVER_MS = 36_500 * DAY_MS
 
+# How long an Idempotency-Key is good, as Stripe's is.
+REQUESTS_RETENTION_MS = DAY_MS
+
 # Nobody reads a probe; an hour shows a person when it last worked.
 PROBE_RETENTION_MS = HOUR_MS
 
@@ -74,6 +79,9 @@ RETRY_PARTITIONS = 2
 # Enough that each broker leads one, of as many brokers as there commonly are: the retrier asks each
 # for the time. And a probe finds a leader also when one broker is away.
 PROBE_PARTITIONS = 12
+# Enough that a broker that fails holds up only some of the keys. It must not grow: what is said of
+# a key has the order of its partition.
+REQUESTS_PARTITIONS = 4
 # A destination's waiting events spread over this many keys, and so over the Kafka partitions.
 RETRY_BUCKETS = 16
 
@@ -178,6 +186,10 @@ def fixed_specs(tiers: Sequence[str]) -> tuple[TopicSpec, ...]:
         TopicSpec(CONFIG, 1, _COMPACTED),
         TopicSpec(STATE, 1, _COMPACTED),
         redriven_spec(),
+        # Deleted, not compacted: a claim that came too late would take the answer away (ADR 0060).
+        TopicSpec(REQUESTS, REQUESTS_PARTITIONS, {**_log(REQUESTS_RETENTION_MS), **_SEGMENTS}),
+        # Nobody reads what is older than seconds; one partition, so that all hear all in one order.
+        TopicSpec(SHARES, 1, {**_log(PROBE_RETENTION_MS), "segment.ms": str(PROBE_RETENTION_MS)}),
         # Where idle gateways ask whether records are still taken, and the retrier what time it is;
         # nobody reads it.
         TopicSpec(PROBE, PROBE_PARTITIONS, _log(PROBE_RETENTION_MS)),

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import socket
 import threading
 import zlib
 from collections import Counter, defaultdict
@@ -11,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 import httpx
-import uvicorn
 
 from gateway.app import create_app
 from gateway.control.redrive import (
@@ -22,6 +20,8 @@ from gateway.control.redrive import (
     Survey,
 )
 from gateway.control.store import Judge
+from gateway.fleet.claims import Claims
+from gateway.fleet.quota import Quotas
 from gateway.intake.events import Event
 from gateway.intake.schemas import SchemaChecks
 from gateway.problems import Problem
@@ -35,7 +35,7 @@ from shared.config.configuration import Configuration, Stream
 from shared.event.envelope import Envelope, History
 from shared.event.record import Origin, RecordIn, RecordOut
 from shared.event.times import DAY_MS
-from shared.event.topics import DEAD, stream_topic
+from shared.event.topics import DEAD, REQUESTS, SHARES, stream_topic
 from shared.proof.acked import AckedRequest, AckedRow, AckedSlice
 from shared.proof.receipt import Receipt
 from shared.proof.trail import Trail
@@ -45,11 +45,11 @@ from shared.retry.routing import route, route_receipt
 from shared.runtime.clock import now_ms
 from shared.runtime.metrics import Metrics
 from shared.runtime.setup_error import KafkaUnavailableError, OperatorError
+from tests.support.quick_server import LOOK_S, STOP_TIMEOUT_S, QuickServer
+from tests.support.told_topics import ToldTopics
 
 PARTITION_COUNT = 4
-_LOOK_S = 0.005
-# No request of a test takes longer.
-_STOP_TIMEOUT_S = 10.0
+GATEWAY_TOPICS = {REQUESTS, SHARES}
 
 
 class FakePublisher:
@@ -59,6 +59,8 @@ class FakePublisher:
         self.logs: dict[str, list[list[Event]]] = {
             topic: [[] for _ in range(PARTITION_COUNT)] for topic in topics
         }
+        # What gateways tell each other, whatever becomes of events.
+        self.told = ToldTopics()
         self.fate = Fate.STORED
         self.fates: dict[str, Fate] = {}
         self.problem: str | None = None
@@ -80,6 +82,8 @@ class FakePublisher:
         return [event for log in self.logs[topic] for event in log]
 
     async def publish(self, topic: str, events: Sequence[Event]) -> Sequence[Report]:
+        if topic in GATEWAY_TOPICS:
+            return self.told.publish(topic, events)
         self.published.set()
         if not self._released.is_set():
             await asyncio.to_thread(self._released.wait, 10)
@@ -96,6 +100,18 @@ class FakePublisher:
             reports.append(Report(fate, positions, partition, len(log)))
             log.extend(events[position] for position in positions)
         return reports
+
+    async def find(
+        self, topic: str, wanted: Sequence[tuple[str, bytes]], *, since_ms: int
+    ) -> dict[int, tuple[int, int]]:
+        """As `find_stored` does, over all there is."""
+        assert since_ms > 0
+        there = {
+            (event.id, event.value): (partition, offset)
+            for partition, log in enumerate(self.logs[topic])
+            for offset, event in enumerate(log)
+        }
+        return {place: there[event] for place, event in enumerate(wanted) if event in there}
 
     def _sort(self, events: Sequence[Event]) -> dict[tuple[Fate, int], list[int]]:
         found: dict[tuple[Fate, int], list[int]] = defaultdict(list)
@@ -313,24 +329,6 @@ class RunningGateway:
         return self.metrics.registry.get_sample_value(name, labels) or 0.0
 
 
-class _QuickServer(uvicorn.Server):
-    """Stops within a hundredth of a second: uvicorn takes two tenths, and tests start hundreds."""
-
-    async def main_loop(self) -> None:
-        await self.on_tick(0)
-        while not self.should_exit:  # noqa: ASYNC110 - a flag of uvicorn's
-            await asyncio.sleep(_LOOK_S)
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
-        for server in self.servers:
-            server.close()
-        for connection in list(self.server_state.connections):
-            connection.shutdown()
-        async with asyncio.timeout(_STOP_TIMEOUT_S):
-            while self.server_state.connections or self.server_state.tasks:  # noqa: ASYNC110
-                await asyncio.sleep(_LOOK_S)
-
-
 @contextlib.contextmanager
 def running_gateway(
     publisher: Publisher,
@@ -341,12 +339,20 @@ def running_gateway(
     ledger: AckLedger | None = None,
     dead_letters: DeadLetterStore | None = None,
     receipts: FakeReceipts | None = None,
+    quotas: Quotas | None = None,
 ) -> Iterator[RunningGateway]:
     """Serve the application with uvicorn in a thread, as the real process does."""
     metrics = Metrics()
     settings = settings or Settings(auth="off")
     store = FakeStore(config, publisher)
     schemas = SchemaChecks()
+    fake = publisher if isinstance(publisher, FakePublisher) else FakePublisher([])
+    claims = Claims(
+        publisher,
+        bytes_max=settings.idempotency_bytes_max,
+        deadline_s=settings.ack_deadline_s,
+        search=fake.find,
+    )
     app = create_app(
         settings,
         publisher=publisher,
@@ -356,25 +362,28 @@ def running_gateway(
         dead_letters=dead_letters or FakeDeadLetters(),
         receipts=receipts or FakeReceipts(),
         schemas=schemas,
+        claims=claims,
+        quotas=quotas or Quotas(),
         spool=spool,
         ledger=ledger,
     )
     serving = api_config(app, settings)
     serving.port, serving.loop = 0, "uvloop"
-    server = _QuickServer(serving)
+    server = QuickServer(serving)
+    server.followed = lambda: fake.told.followed({REQUESTS: claims.take})
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
         deadline = threading.Event()
         while not server.started:
             assert thread.is_alive(), "the server ended instead of starting"
-            deadline.wait(_LOOK_S)
+            deadline.wait(LOOK_S)
         port = server.servers[0].sockets[0].getsockname()[1]
         url = f"http://127.0.0.1:{port}"
         with httpx.Client(base_url=url, timeout=20) as client:
             yield RunningGateway(url, port, metrics, client, store)
     finally:
         server.should_exit = True
-        thread.join(timeout=2 * _STOP_TIMEOUT_S)
+        thread.join(timeout=2 * STOP_TIMEOUT_S)
         schemas.close()
         assert not thread.is_alive(), "the server did not stop"

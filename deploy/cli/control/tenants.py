@@ -36,7 +36,7 @@ def put(
     keys_max: Annotated[int | None, typer.Option(min=0)] = None,
     client: ControlClient,
 ) -> None:
-    """Set a tenant's quotas, for each gateway host, and how much it may set up.
+    """Set a tenant's quotas, over all gateways together, and how much it may set up.
 
     What is not said has no limit; of streams, partitions, destinations and keys it is the gateway's
     (HIFI_GATEWAY_TENANT_STREAMS_MAX and so on).

@@ -6,11 +6,12 @@ from there.
 
 import asyncio
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from math import inf
 
-from shared.event.envelope import Envelope, open_stream_record
+from shared.event.envelope import EVENT_ID, Envelope, open_stream_record
 from shared.event.record import KafkaPartition, Origin, RecordIn
 from shared.event.topics import ACKED, DEAD, RECEIPTS, retry_topics, stream_topic
 from shared.proof.acked import AckedRequest
@@ -114,6 +115,29 @@ async def find_request(
                 return request
             await asyncio.sleep(_LOOK_S)
             at, ends = ends, await log.ends([ACKED])
+
+
+async def find_stored(
+    bootstrap_servers: str, topic: str, wanted: Sequence[tuple[str, bytes]], *, since_ms: int
+) -> dict[int, tuple[int, int]]:
+    """Kafka partition and offset of those of the wanted, by their place, that are in the log.
+
+    An event is the one of its id and its value. All that was stored since that time is read.
+    """
+    left: dict[tuple[bytes, bytes], list[int]] = {}
+    for place, (event_id, value) in enumerate(wanted):
+        left.setdefault((event_id.encode(), value), []).append(place)
+    found: dict[int, tuple[int, int]] = {}
+
+    def take(record: RecordIn) -> None:
+        named = dict(record.headers).get(EVENT_ID, b"")
+        if places := left.get((named, record.value)):
+            found[places.pop(0)] = record.origin.partition, record.origin.offset
+
+    async with _open(bootstrap_servers) as log:
+        read = await log.since([topic], since_ms)
+        await read.each(take, until_s=inf, is_over=lambda: len(found) == len(wanted))
+    return found
 
 
 async def find_trail(

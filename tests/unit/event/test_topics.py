@@ -101,6 +101,8 @@ SPECS = [
     ("hifi.config", 1, "compact", None),
     ("hifi.state", 1, "compact", None),
     ("hifi.redriven", 1, "compact,delete", 32),
+    ("hifi.requests", 4, "delete", 1),
+    ("hifi.shares", 1, "delete", 0),
     ("hifi.probe", 12, "delete", 0),
 ]
 

@@ -7,16 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.answers import Answer
-from gateway.idempotency import Replays, id_base
+from gateway.fleet.quota import Quotas
+from gateway.fleet.shares import Members, ShareNews
 from gateway.intake.json_depth import is_deeper
 from gateway.problems import Problem
-from gateway.quota import Quotas
 from gateway.request_options import RequestOptions, read_options
 from shared.config.access import Tenant
 
 ACME = Tenant("acme", events_per_s=100)
-DONE = Answer(200, b"{}")
 
 
 def test_a_tenant_without_a_quota_is_let_in_and_told_nothing() -> None:
@@ -58,81 +56,43 @@ def test_requests_count_when_they_are_let_in() -> None:
         quotas.admit(tenant, now_s=0)
 
 
-def test_workers_share_a_quota_and_a_new_one_counts_at_once() -> None:
-    quotas = Quotas(worker_count=4)
+def test_gateways_share_a_quota_and_the_headers_name_all_of_it() -> None:
+    quotas = Quotas(Members(b"me"))
+    for name in (b"a", b"b", b"c"):
+        quotas.members.take(name, ShareNews({"acme": {"events": 1_000}}).to_bytes(), 0)
+    quotas.admit(ACME, now_s=0)
     quotas.use(ACME, events=26, byte_count=0, now_s=0)
-    with pytest.raises(Problem, match="quota of 100 events per second"):
+    with pytest.raises(Problem, match="quota of 100 events per second") as caught:
+        quotas.admit(ACME, now_s=0)
+    # What there is for who asks, and not what there was for who did not.
+    assert dict(caught.value.headers)[b"retry-after"] == b"2"
+    policy, left = (value for _, value in quotas.headers(ACME, now_s=0))
+    assert policy == b'"tenant-events";q=100;w=1'
+    assert left.startswith(b'"tenant-events";r=0;')
+
+
+def test_a_quota_that_is_changed_counts_at_once() -> None:
+    quotas = Quotas()
+    quotas.use(ACME, events=200, byte_count=0, now_s=0)
+    with pytest.raises(Problem):
         quotas.admit(ACME, now_s=0)
     quotas.admit(Tenant("acme", events_per_s=200), now_s=0)
+    quotas.admit(Tenant("acme"), now_s=0)
+    assert quotas.headers(Tenant("acme"), now_s=0) == ()
 
 
-def test_a_repeated_key_gets_the_first_answer() -> None:
-    replays = Replays(10_000)
-    assert replays.begin("a", [b"body"], now_s=0) is None
-    replays.end("a", DONE)
-    assert replays.begin("a", [b"body"], now_s=1) is DONE
-
-
-def test_a_key_under_way_is_409_and_with_another_body_422() -> None:
-    replays = Replays(10_000)
-    replays.begin("a", [b"body"], now_s=0)
-    with pytest.raises(Problem) as caught:
-        replays.begin("a", [b"body"], now_s=0)
-    assert caught.value.status == 409
-    with pytest.raises(Problem) as caught:
-        replays.begin("a", [b"other"], now_s=0)
-    assert caught.value.status == 422
-    assert replays.begin("b", [b"body"], now_s=0) is None
-
-
-@pytest.mark.parametrize("ended", [None, Answer(503, b""), Answer(504, b""), Answer(500, b"")])
-def test_what_is_not_final_opens_the_key_for_the_same_body(ended: Answer | None) -> None:
-    replays = Replays(10_000)
-    replays.begin("a", [b"body"], now_s=0)
-    replays.end("a", ended)
-    with pytest.raises(Problem) as caught:
-        replays.begin("a", [b"other"], now_s=0)
-    assert caught.value.status == 422
-    assert replays.begin("a", [b"body"], now_s=0) is None
-
-
-def test_content_is_compared_part_by_part() -> None:
-    replays = Replays(10_000)
-    replays.begin("a", [b"key", b"body"], now_s=0)
-    replays.end("a", DONE)
+def test_wants_are_told_at_once_when_they_begin_and_when_something_is_refused() -> None:
+    told: list[str] = []
+    quotas = Quotas(tell=lambda: told.append("told"))
+    assert quotas.news(now_s=10.0) == ShareNews()
+    quotas.admit(ACME, now_s=10.0)
+    assert len(told) == 1
+    quotas.use(ACME, events=100, byte_count=0, now_s=10.0)
     with pytest.raises(Problem):
-        replays.begin("a", [b"keyb", b"ody"], now_s=1)
-    assert replays.begin("a", [b"key", b"body"], now_s=1) is DONE
-
-
-def test_a_refused_request_gives_the_key_back() -> None:
-    replays = Replays(10_000)
-    replays.begin("a", [b"["], now_s=0)
-    replays.end("a", Answer(400, b""))
-    assert replays.begin("a", [b"[]"], now_s=0) is None
-
-
-def test_answers_are_forgotten_after_a_day() -> None:
-    replays = Replays(10_000)
-    replays.begin("a", [b"1"], now_s=0)
-    replays.end("a", DONE)
-    assert replays.begin("a", [b"1"], now_s=86_399) is DONE
-    assert replays.begin("a", [b"1"], now_s=86_401) is None
-
-
-def test_what_is_remembered_is_bounded_and_the_oldest_goes_first() -> None:
-    replays = Replays(100_000)
-    for n in range(1_000):
-        replays.begin(str(n), [b""], now_s=n)
-        replays.end(str(n), Answer(200, b"x" * 400))
-    assert replays._byte_count <= 101_000
-    assert len(replays._entries) < 102
-    assert replays.begin("999", [b""], now_s=1_000) is not None
-
-
-def test_ids_of_a_repetition_are_the_same_everywhere() -> None:
-    assert id_base("acme\0orders\0k") == "ik-b7e4a61a315486ebbc3b32dd0c088b9f"
-    assert id_base("a") != id_base("b")
+        quotas.admit(ACME, now_s=10.0)
+    assert len(told) == 2
+    assert quotas.news(now_s=10.5).wants["acme"]["events"] == pytest.approx(100 * (4 + 2))
+    assert quotas.news(now_s=11.0).wants == {}, "nobody asked since"
 
 
 OPTIONS: list[tuple[dict[bytes, str], bytes, RequestOptions]] = [

@@ -1,0 +1,1 @@
+"""What gateway processes tell each other: Idempotency-Keys, and shares of quotas."""

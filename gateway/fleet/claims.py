@@ -1,0 +1,201 @@
+"""Claims Idempotency-Keys for requests, over all gateways (ADR 0060).
+
+A claim is a record; who has the key is known once it was read back. What Kafka does not store, or
+does not show in time, is answered with 503 before any event is sent.
+"""
+
+import asyncio
+import hashlib
+import os
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass
+from time import monotonic
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from gateway.answers import Answer
+from gateway.control.receipt_store import SearchTurns
+from gateway.idempotency import KeyBook, RequestRow, Verdict, digest_of
+from gateway.intake.events import Event
+from gateway.problems import Problem
+from gateway.publish.publisher import Publisher
+from gateway.publish.report import Fate, Report
+from shared.event.record import RecordIn
+from shared.event.topics import REQUESTS
+from shared.runtime.setup_error import KafkaUnavailableError
+
+log = structlog.get_logger()
+
+# A claim holds for so many times the deadline of a report: while it is made, while the request is
+# judged and while its events are sent.
+_HOLDS_DEADLINES = 3
+# An answer does not wait longer for its record. Without it a repetition is told "in use" until the
+# claim holds no more, and then the log is searched for the events.
+_ENDED_S = 1.5
+# So many may be spent on looking whether the events are there, and on waiting for a turn to look.
+_SEARCH_DEADLINES = 0.5
+# Brokers' clocks differ by less.
+_CLOCK_SLACK_MS = 5_000
+
+# Kafka partition and offset of some events, by their place among others.
+Places = Mapping[int, tuple[int, int]]
+
+
+class Search(Protocol):
+    """Finds events of these ids and values in a topic: event_search.find_stored."""
+
+    async def __call__(
+        self, topic: str, wanted: Sequence[tuple[str, bytes]], /, *, since_ms: int
+    ) -> Places: ...
+
+
+@dataclass(slots=True, eq=False)
+class KeyClaim:
+    """A key that is ours."""
+
+    key: bytes
+    row: RequestRow
+    # From when on sending its events might take longer than it holds.
+    until_s: float
+    # Since when its events may be in the log.
+    since_ms: int | None = None
+    # Whether some of its events may be stored by now.
+    is_sent: bool = False
+
+    def begin_sending(self) -> None:
+        """Problem when another gateway might have the key before our events are stored."""
+        if monotonic() > self.until_s:
+            raise _unchecked("it took too long to judge the events")
+        self.is_sent = True
+
+
+class Claims:
+    """Claims keys and says how their requests ended. `take` must be shown the topic's records."""
+
+    def __init__(
+        self, publisher: Publisher, *, bytes_max: int, deadline_s: float, search: Search
+    ) -> None:
+        self._publisher = publisher
+        self._deadline_s = deadline_s
+        self._search = search
+        self._book = KeyBook(bytes_max)
+        # By the number of the claim: who waits for its verdict.
+        self._waiting: dict[bytes, asyncio.Future[Verdict]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._search_s = _SEARCH_DEADLINES * deadline_s
+        self._search_turns = SearchTurns(wait_s=self._search_s)
+
+    async def begin(
+        self, scope: str, content: Sequence[bytes], *, tenant: str
+    ) -> KeyClaim | Answer:
+        """The key for a request, or the answer to repeat; Problem when it can have neither."""
+        key = hashlib.sha256(scope.encode()).digest()[:16]
+        holds_s = _HOLDS_DEADLINES * self._deadline_s
+        row = RequestRow(os.urandom(8), tenant, digest_of(content), holds_ms=round(holds_s * 1000))
+        claim = KeyClaim(key, row, until_s=monotonic() + holds_s - self._deadline_s)
+        verdict = self._book.known(key, row)
+        if verdict is None:
+            verdict = await self._verdict(claim)
+        if isinstance(verdict, Problem):
+            raise verdict
+        if isinstance(verdict, RequestRow):
+            return verdict.answer
+        claim.since_ms = verdict.since_ms
+        return claim
+
+    async def end(self, claim: KeyClaim, answer: Answer | None) -> None:
+        """Say how the request ended; None: it broke off."""
+        row = claim.row.end(answer, is_sent=claim.is_sent)
+        task = self._spawn(self._write(claim.key, row))
+        await asyncio.wait({task}, timeout=_ENDED_S)
+
+    async def publish(
+        self, claim: KeyClaim, topic: str, events: Sequence[Event]
+    ) -> Sequence[Report]:
+        """Store what no earlier request with the key has stored."""
+        earlier = await self._stored(claim, topic, events) if claim.since_ms is not None else {}
+        claim.begin_sending()
+        if not earlier:
+            return await self._publisher.publish(topic, events)
+        left = [place for place in range(len(events)) if place not in earlier]
+        reports = [
+            Report(Fate.STORED, [place], partition, offset, is_earlier=True)
+            for place, (partition, offset) in earlier.items()
+        ]
+        if left:
+            for report in await self._publisher.publish(topic, [events[n] for n in left]):
+                places = [left[position] for position in report.positions]
+                reports.append(msgspec.structs.replace(report, positions=places))
+        return reports
+
+    def take(self, records: Sequence[RecordIn]) -> None:
+        """The next records of the topic."""
+        for record in records:
+            try:
+                row, verdict = self._book.take(record.key or b"", record.value, record.timestamp_ms)
+            except ValueError as error:
+                log.warning("requests.record_refused", origin=record.origin, error=str(error))
+                continue
+            waiting = self._waiting.get(row.claim)
+            if waiting is not None and verdict is not None and not waiting.done():
+                waiting.set_result(verdict)
+
+    async def _stored(self, claim: KeyClaim, topic: str, events: Sequence[Event]) -> Places:
+        """What an earlier claim has stored of the events, if the log can be read in time."""
+        assert claim.since_ms is not None, "there was an earlier claim"
+        wanted = [(event.id, event.value) for event in events]
+        since_ms = claim.since_ms - _CLOCK_SLACK_MS
+        async with self._search_turns.of(claim.row.tenant):
+            try:
+                async with asyncio.timeout(self._search_s):
+                    return await self._search(topic, wanted, since_ms=since_ms)
+            except (TimeoutError, KafkaUnavailableError) as error:
+                # They are sent again, under the ids that they have there.
+                log.warning("requests.not_searched", topic=topic, error=repr(error))
+                return {}
+
+    async def _verdict(self, claim: KeyClaim) -> Verdict:
+        number = claim.row.claim
+        waiting = self._waiting[number] = asyncio.get_running_loop().create_future()
+        verdict: Verdict | None = None
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                reason = await self._write(claim.key, claim.row)
+                if reason is not None:
+                    raise _unchecked(reason)
+                verdict = await waiting
+        except TimeoutError as error:
+            raise _unchecked("Kafka did not show it in time") from error
+        finally:
+            del self._waiting[number]
+            if verdict is None:
+                # It may be stored all the same, and would hold the key.
+                free = RequestRow(number, claim.row.tenant, claim.row.content, ended="free")
+                self._spawn(self._write(claim.key, free))
+        return verdict
+
+    async def _write(self, key: bytes, row: RequestRow) -> str | None:
+        """Store a row; or why not."""
+        event = Event.of(id="", key=key, value=row.to_bytes(), headers=())
+        report = (await self._publisher.publish(REQUESTS, [event]))[0]
+        return None if report.fate is Fate.STORED else report.reason
+
+    def _spawn(self, work: Awaitable[object]) -> asyncio.Task[None]:
+        async def done() -> None:
+            await work
+
+        task = asyncio.create_task(done())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+def _unchecked(reason: str) -> Problem:
+    return Problem(
+        "not_stored",
+        "Nothing of this request was stored: whether its Idempotency-Key was used before cannot be"
+        f" told now ({reason}). Send it again.",
+        headers=((b"retry-after", b"1"),),
+    )

@@ -1,0 +1,58 @@
+"""Keeps a gateway process in touch with all others, through two topics of Kafka."""
+
+import asyncio
+from functools import partial
+
+from gateway.callers import ConfigSource
+from gateway.fleet.claims import Claims
+from gateway.fleet.share_news import QuotaNews
+from gateway.fleet.shares import FORGET_MS
+from gateway.idempotency import ENTRY_BYTES
+from gateway.publish.publisher import Publisher
+from gateway.settings import Settings
+from shared.event.topics import REQUESTS, REQUESTS_RETENTION_MS, SHARES
+from shared.runtime.kafka.event_search import find_stored
+from shared.runtime.kafka.tail import Tail
+
+# Of each key there is a claim and how it ended.
+_RECORDS_OF_KEY = 2
+# Of so many gateway processes the newest is read by one that starts.
+_SHARES_READ_MAX = 10_000
+
+
+class Peers:
+    """What all gateway processes know together: keys that were used, and shares of quotas."""
+
+    def __init__(self, settings: Settings, publisher: Publisher, config: ConfigSource) -> None:
+        servers = settings.bootstrap_servers
+        self.claims = Claims(
+            publisher,
+            bytes_max=settings.idempotency_bytes_max,
+            deadline_s=settings.ack_deadline_s,
+            search=partial(find_stored, servers),
+        )
+        self._requests = Tail(
+            servers,
+            REQUESTS,
+            back_ms=REQUESTS_RETENTION_MS,
+            records_max=_RECORDS_OF_KEY * settings.idempotency_bytes_max // ENTRY_BYTES,
+        )
+        self._news = QuotaNews(
+            publisher,
+            has_quotas=lambda: any(each.rates for each in config.configuration.tenants.values()),
+        )
+        self.quotas = self._news.quotas
+        self._shares = Tail(servers, SHARES, back_ms=FORGET_MS, records_max=_SHARES_READ_MAX)
+
+    async def start(self, group: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
+        """Begin to listen and to tell; returns when we know of the others."""
+        tasks = [
+            group.create_task(self._requests.run(self.claims.take)),
+            group.create_task(self._shares.run(self._news.take)),
+        ]
+        await self._news.join()
+        return [*tasks, group.create_task(self._news.run())]
+
+    async def leave(self) -> None:
+        """Leave our shares to the others."""
+        await self._news.leave()

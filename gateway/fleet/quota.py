@@ -1,0 +1,145 @@
+"""Charges a tenant's quota, and says in RateLimit headers what is left of it.
+
+Token buckets: a second's worth may come at once. What a request costs in events is known only
+after it was read, so a bucket may go below zero and lets nothing in until it is above it again.
+The quota is that of all gateway processes together: each fills its buckets with its share of it
+(ADR 0061).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import ceil
+
+from gateway.fleet.shares import TELL_S, Demand, Members, ShareNews, share
+from gateway.problems import Problem
+from shared.config.access import Tenant
+
+# How many seconds' worth a bucket holds: the shortest window that RateLimit-Policy can name.
+_WINDOW_S = 1
+# How old a share may be. Finding one anew takes 10 to 50 µs for each process there is.
+_SHARE_AGE_S = 0.25
+
+
+@dataclass(slots=True)
+class Bucket:
+    """One rate. `level` is what may be used at once."""
+
+    # The tenant's, and our share of it.
+    whole: float
+    rate: float
+    level: float
+    filled_at_s: float
+    # An even share: at least so much there will be soon for who asks.
+    even: float
+
+    def fill(self, now_s: float) -> None:
+        grown = self.level + (now_s - self.filled_at_s) * self.rate
+        self.level = min(grown, self.rate * _WINDOW_S)
+        self.filled_at_s = now_s
+
+    def wait_s(self) -> float:
+        """How long until something may be used again."""
+        rate = max(self.rate, self.even)
+        return max(0.0, -self.level / rate) + 1 / rate if self.level <= 0 else 0.0
+
+
+@dataclass(slots=True)
+class _Account:
+    """A tenant's buckets, and what it asks for here."""
+
+    # As the buckets were made for it.
+    tenant: Tenant
+    buckets: dict[str, Bucket]
+    demand: Demand = field(default_factory=Demand)
+    shared_at_s: float = float("-inf")
+
+
+@dataclass(slots=True)
+class Quotas:
+    """The buckets of every tenant that has a quota."""
+
+    members: Members = field(default_factory=lambda: Members(b""))
+    # Called when the others should hear at once what is wanted here.
+    tell: Callable[[], None] = lambda: None
+    # By the tenant's name.
+    _accounts: dict[str, _Account] = field(default_factory=dict)
+    _rolled_at_s: float = 0.0
+
+    def admit(self, tenant: Tenant | None, *, now_s: float) -> None:
+        """Take a request in, or refuse it with 429."""
+        if tenant is None or (account := self._account(tenant, now_s)) is None:
+            return
+        if account.demand.ask(now_s):
+            self.tell()
+        for name, bucket in account.buckets.items():
+            bucket.fill(now_s)
+            if bucket.level <= 0:
+                self.tell()
+                wait_s = ceil(bucket.wait_s())
+                raise Problem(
+                    f"quota_{name}",
+                    f"The tenant's quota of {bucket.whole:g} {name} per second"
+                    f" is used up; send again in {wait_s} s.",
+                    headers=((b"retry-after", b"%d" % wait_s),),
+                    members={"violated-policies": [f"tenant-{name}"]},
+                )
+        if "requests" in account.buckets:
+            account.buckets["requests"].level -= 1
+
+    def use(self, tenant: Tenant | None, *, events: int, byte_count: int, now_s: float) -> None:
+        """Charge what was read of a request, whatever became of it."""
+        if tenant is None or (account := self._account(tenant, now_s)) is None:
+            return
+        for name, amount in (("events", events), ("bytes", byte_count)):
+            if (bucket := account.buckets.get(name)) is not None:
+                bucket.fill(now_s)
+                bucket.level -= amount
+                account.demand.use(name, amount)
+
+    def headers(self, tenant: Tenant | None, *, now_s: float) -> tuple[tuple[bytes, bytes], ...]:
+        """RateLimit and RateLimit-Policy (draft-ietf-httpapi-ratelimit-headers-10)."""
+        if tenant is None or (account := self._account(tenant, now_s)) is None:
+            return ()
+        policies, limits = [], []
+        for name, bucket in account.buckets.items():
+            bucket.fill(now_s)
+            left = max(0, int(bucket.level))
+            quota = max(1, int(bucket.whole * _WINDOW_S))
+            policies.append(f'"tenant-{name}";q={quota};w={_WINDOW_S}')
+            limits.append(f'"tenant-{name}";r={left};t={ceil(bucket.wait_s())}')
+        return (
+            (b"ratelimit-policy", ", ".join(policies).encode()),
+            (b"ratelimit", ", ".join(limits).encode()),
+        )
+
+    def news(self, *, now_s: float) -> ShareNews:
+        """What is wanted here, for the others."""
+        if now_s - self._rolled_at_s >= TELL_S:
+            self._rolled_at_s = now_s
+            for account in self._accounts.values():
+                account.demand.roll(now_s)
+        wants = {name: account.demand.wants(now_s) for name, account in self._accounts.items()}
+        return ShareNews({name: wanted for name, wanted in wants.items() if wanted})
+
+    def _account(self, tenant: Tenant, now_s: float) -> _Account | None:
+        """The tenant's account with its share of now; None for a tenant without a quota."""
+        account = self._accounts.get(tenant.name)
+        if account is None or account.tenant != tenant:
+            rates = tenant.rates
+            if not rates:
+                return None
+            buckets = {
+                name: Bucket(rate, rate, rate * _WINDOW_S, now_s, rate)
+                for name, rate in rates.items()
+            }
+            account = self._accounts[tenant.name] = _Account(tenant, buckets)
+        if now_s - account.shared_at_s >= _SHARE_AGE_S:
+            account.shared_at_s = now_s
+            mine = account.demand.wants(now_s)
+            for name, bucket in account.buckets.items():
+                bucket.fill(now_s)
+                others = self.members.wants(tenant.name, name)
+                bucket.even = bucket.whole / (len(others) + 1)
+                bucket.rate = share(bucket.whole, mine=mine.get(name, 0.0), others=others)
+                bucket.level = min(bucket.level, bucket.rate * _WINDOW_S)
+        return account

@@ -1,0 +1,135 @@
+"""Divides a tenant's quota among the gateway processes that want some of it (ADR 0061).
+
+Pure. Whoever wants less than an even part gets what it wants; the others share the rest evenly, and
+what nobody wants is spread over all. The shares always add up to the quota.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import sqrt
+
+import msgspec
+
+# What an idle process may count on, as a part of an even share: a first request is let in, and ten
+# idle ones tie up no more than a twentieth of the quota.
+_IDLE_PART = 0.05
+# By how much more than known may come in a second by chance: one standard deviation is wanted as
+# well, for the bucket evens out the rest; what goes beyond two is a rise.
+_SPREAD, _RISE = 1.0, 2.0
+# How often each process tells its wants.
+TELL_S = 0.5
+# Who has told nothing for so long, as the log's own clock goes, is forgotten.
+FORGET_MS = 3_000
+# What came in less time than this says nothing of a second.
+_RISE_S = 0.25
+# What one request cost says so much of the next.
+_COST_WEIGHT = 0.1
+
+# By name of the tenant, by what is rationed: how much a second.
+Wants = Mapping[str, Mapping[str, float]]
+
+
+class ShareNews(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one process tells the others."""
+
+    wants: dict[str, dict[str, float]] = {}
+    # It stops, and leaves its shares to the others.
+    is_leaving: bool = False
+
+    def to_bytes(self) -> bytes:
+        return msgspec.json.encode(self)
+
+
+def share(rate: float, *, mine: float, others: Sequence[float]) -> float:
+    """Our part of a rate, which we and so many others want so much of."""
+    idle = _IDLE_PART * rate / (len(others) + 1)
+    wants = sorted([max(want, idle) for want in (mine, *others)])
+    wanted, left = max(mine, idle), rate
+    for nth, want in enumerate(wants):
+        even = left / (len(wants) - nth)
+        if want > even:
+            # Nobody from here on gets all.
+            return min(wanted, even)
+        left -= want
+    return wanted + left / len(wants)
+
+
+@dataclass(slots=True)
+class _Member:
+    at_ms: int
+    wants: Wants
+
+
+@dataclass(slots=True)
+class Members:
+    """The other processes, and what each of them wants, as the topic of shares tells it."""
+
+    me: bytes
+    _members: dict[bytes, _Member] = field(default_factory=dict)
+    _newest_ms: int = 0
+
+    def take(self, who: bytes, raw: bytes, at_ms: int) -> None:
+        """The next record; ValueError when it makes no sense.
+
+        Only records tell that time passes: without news everything stays as it is.
+        """
+        news = msgspec.json.decode(raw, type=ShareNews)
+        self._newest_ms = max(self._newest_ms, at_ms)
+        if news.is_leaving:
+            self._members.pop(who, None)
+        elif who != self.me:
+            self._members[who] = _Member(at_ms, news.wants)
+        forgotten_ms = self._newest_ms - FORGET_MS
+        silent = [who for who, each in self._members.items() if each.at_ms < forgotten_ms]
+        for each in silent:
+            del self._members[each]
+
+    def wants(self, tenant: str, resource: str) -> list[float]:
+        """What each of the others wants of it."""
+        return [each.wants.get(tenant, {}).get(resource, 0.0) for each in self._members.values()]
+
+
+@dataclass(slots=True)
+class Demand:
+    """How much of a tenant's quota is asked for here, also in vain.
+
+    What a refused request would have cost is not known: as much as others did.
+    """
+
+    # Requests since then, and how many a second before.
+    asked: int = 0
+    before: float = 0.0
+    since_s: float = 0.0
+    costs: dict[str, float] = field(default_factory=dict)
+
+    def ask(self, now_s: float) -> bool:
+        """One more request; whether it is the first for a while."""
+        is_first = not self.asked and not self.before
+        if is_first:
+            self.since_s = now_s
+        self.asked += 1
+        return is_first
+
+    def use(self, resource: str, amount: float) -> None:
+        """What a request has cost."""
+        known = self.costs.get(resource)
+        self.costs[resource] = amount if known is None else known + _COST_WEIGHT * (amount - known)
+
+    def wants(self, now_s: float) -> dict[str, float]:
+        """How much a second of each resource."""
+        asked, since_s = self.before, max(now_s - self.since_s, _RISE_S)
+        usual = asked * since_s
+        if self.asked > usual + _RISE * sqrt(usual):
+            # It rises, and should not wait for the time to be over.
+            asked = self.asked / since_s
+        if not asked:
+            return {}
+        requests = asked + _SPREAD * sqrt(asked)
+        return {"requests": requests} | {
+            resource: requests * cost for resource, cost in self.costs.items()
+        }
+
+    def roll(self, now_s: float) -> None:
+        """Half a second, more or less, is over."""
+        self.before = self.asked / max(now_s - self.since_s, _RISE_S)
+        self.asked, self.since_s = 0, now_s

@@ -1,0 +1,175 @@
+"""Two gateway processes are one: a key is good at both, and a quota is that of both together."""
+
+import asyncio
+import json
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from http import HTTPStatus
+
+import httpx
+import pytest
+
+from deploy.local.cluster import Cluster
+from shared.config.access import ENTROPY_BYTES, ApiKey, Tenant, new_text, secret_from
+from shared.config.configuration import Stream
+from tests.support.config_records import write_config
+from tests.support.gateway_process import PARTITION_COUNT, Gateway, new_stream, running, stored_ids
+
+pytestmark = pytest.mark.integration
+
+SENDERS = 8
+KEYS = 12
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[httpx.Client]:
+    with httpx.Client(timeout=30) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def two(kafka: Cluster) -> Iterator[tuple[Gateway, Gateway]]:
+    new_stream(kafka.bootstrap_servers)
+    with running(kafka.bootstrap_servers) as one, running(kafka.bootstrap_servers) as other:
+        yield one, other
+
+
+def post(
+    client: httpx.Client, gateway: Gateway, stream: str, key: str, body: bytes
+) -> httpx.Response:
+    headers = {"content-type": "application/json", "idempotency-key": key}
+    url = f"{gateway.url}/v1/streams/{stream}/events"
+    return client.post(url, content=body, headers=headers)
+
+
+def test_of_many_senders_of_one_key_at_two_gateways_one_stores(
+    kafka: Cluster, client: httpx.Client, two: tuple[Gateway, Gateway]
+) -> None:
+    stream = new_stream(kafka.bootstrap_servers)
+    statuses: Counter[int] = Counter()
+    with ThreadPoolExecutor(SENDERS) as threads:
+        for n in range(KEYS):
+            body = json.dumps([{"id": f"{n}-{event}"} for event in range(3)]).encode()
+            sent = [
+                threads.submit(post, client, two[nth % 2], stream, f"key-{n}", body)
+                for nth in range(SENDERS)
+            ]
+            answers = [each.result() for each in sent]
+            statuses.update(answer.status_code for answer in answers)
+            bodies = {answer.content for answer in answers if answer.status_code == 200}
+            assert len(bodies) == 1, "all successes are the first answer"
+            for gateway in two:
+                again = post(client, gateway, stream, f"key-{n}", body)
+                assert (again.status_code, {again.content}) == (200, bodies)
+                other = post(client, gateway, stream, f"key-{n}", b"[{}]")
+                assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
+    assert set(statuses) <= {200, 409}, statuses
+    ids = stored_ids(kafka.bootstrap_servers, stream)
+    assert sorted(ids) == sorted(f"{n}-{event}" for n in range(KEYS) for event in range(3))
+
+
+def test_a_key_outlives_the_gateways_that_knew_it(kafka: Cluster, client: httpx.Client) -> None:
+    servers = kafka.bootstrap_servers
+    stream = new_stream(servers)
+    with running(servers) as first:
+        told = post(client, first, stream, "key", b"[{},{}]")
+        assert told.status_code == 200
+        first.process.send_signal(signal.SIGKILL)
+        first.process.wait(10)
+    with ExitStack() as stack:
+        new = stack.enter_context(running(servers))
+        again = post(client, new, stream, "key", b"[{},{}]")
+    assert (again.status_code, again.content) == (200, told.content)
+    assert again.headers["idempotency-replayed"] == "true"
+    assert len(stored_ids(servers, stream)) == 2
+
+
+def test_what_a_gateway_stored_before_it_was_killed_is_not_stored_again(
+    kafka: Cluster, client: httpx.Client
+) -> None:
+    servers = kafka.bootstrap_servers
+    stream = new_stream(servers)
+    bodies = {f"key-{n}": [{"id": f"{n}-{event}"} for event in range(50)] for n in range(16)}
+
+    def send(gateway: Gateway, key: str) -> int:
+        return post(client, gateway, stream, key, json.dumps(bodies[key]).encode()).status_code
+
+    # The shorter a report may take, the shorter a claim holds.
+    with running(servers, HIFI_GATEWAY_ACK_DEADLINE_S=2) as other, ThreadPoolExecutor() as threads:
+        with running(servers, HIFI_GATEWAY_ACK_DEADLINE_S=2) as dying:
+            sent = [threads.submit(send, dying, key) for key in bodies]
+            while not stored_ids(servers, stream):
+                assert dying.process.poll() is None
+            dying.process.send_signal(signal.SIGKILL)
+            errors = [each.exception() for each in sent]
+        for key in bodies:
+            while (status := send(other, key)) in {409, 503}:
+                time.sleep(0.2)
+            assert status == 200
+    assert any(errors), "it was killed while requests were under way"
+    found = Counter(stored_ids(servers, stream))
+    assert found == Counter(one["id"] for events in bodies.values() for one in events)
+
+
+QUOTA = 1_000
+BATCH = 20
+# A second, at each of ten connections; three times the quota in all.
+REQUESTS_PER_S = 15
+CONNECTIONS = 10
+
+
+@pytest.mark.parametrize("lasting_s", [8, pytest.param(20, marks=pytest.mark.long)])
+def test_a_quota_is_that_of_both_together_wherever_the_load_is(
+    kafka: Cluster, lasting_s: float
+) -> None:
+    servers = kafka.bootstrap_servers
+    stream = new_stream(servers)
+    tenant = f"t-{stream}"
+    text = new_text(kind="secret", key_id=tenant, entropy=os.urandom(ENTROPY_BYTES))
+    objects = [
+        Stream(stream, tenant=tenant, partition_count=PARTITION_COUNT),
+        ApiKey(tenant, (secret_from(text, signs=False),), tenant=tenant),
+        Tenant(tenant, events_per_s=QUOTA),
+    ]
+    asyncio.run(write_config(servers, objects))
+    headers = {"content-type": "application/json", "authorization": f"Bearer {text}"}
+    body = json.dumps([{}] * BATCH).encode()
+    path = f"/v1/streams/{stream}/events"
+
+    def send(gateway: Gateway) -> tuple[int, int]:
+        """Requests at a steady pace: how many, and how many of them were let in."""
+        sent = admitted = 0
+        with httpx.Client(base_url=gateway.url, headers=headers, timeout=30) as own:
+            due_s = begun_s
+            while due_s < until_s:
+                time.sleep(max(0.0, due_s - time.monotonic()))
+                answer = own.post(path, content=body)
+                if time.monotonic() > counted_from_s:
+                    sent += 1
+                    admitted += answer.status_code == HTTPStatus.OK
+                    policy = f'"tenant-events";q={QUOTA};w=1'
+                    assert answer.headers["ratelimit-policy"] == policy
+                due_s += 1 / REQUESTS_PER_S
+        return sent, admitted
+
+    with (
+        running(servers, HIFI_GATEWAY_AUTH="keys") as busy,
+        running(servers, HIFI_GATEWAY_AUTH="keys") as other,
+        ThreadPoolExecutor(CONNECTIONS) as threads,
+    ):
+        begun_s = time.monotonic()
+        # What may come at once, and what comes before all know of each other, is not counted.
+        counted_from_s = begun_s + 3
+        until_s = counted_from_s + lasting_s
+        found = [*threads.map(send, [busy] * (CONNECTIONS - 1) + [other])]
+    offered = BATCH * sum(sent for sent, _ in found) / lasting_s
+    admitted = BATCH * sum(admitted for _, admitted in found) / lasting_s
+    assert offered > 1.5 * QUOTA, "else nothing is shown"
+    assert 0.9 * QUOTA < admitted < 1.1 * QUOTA, (admitted, found)
+    sent, let_in = found[-1]
+    assert let_in > 0.9 * sent, "who wants less than an even part gets it"
