@@ -22,11 +22,14 @@ from shared.config.configuration import Configuration
 from shared.event.topics import stream_topic
 from shared.proof.overview import AuditHealth
 from shared.runtime.clock import now_ms
+from shared.runtime.health import Health, Pulse
 from shared.runtime.setup_error import KafkaUnavailableError
-from shared.runtime.spark.session import SparkSettings, running_spark
+from shared.runtime.spark.session import SparkSettings, require_running, running_spark
 
 log = structlog.get_logger()
 
+# Spark answers in milliseconds, and within seconds while all cores are busy.
+_SPARK_LOOK_S, _SPARK_WITHIN_S = 5.0, 60.0
 # What a run costs is planning, not rows: two plans over a few thousand of them (docs/tuning.md).
 # It is also one of many in a process that stays.
 _SESSION = {
@@ -51,6 +54,7 @@ class Auditor:
     # What the sampler shows of it.
     _status: AuditStatus
     _configuration: Callable[[], Configuration]
+    _health: Health
 
     async def run(self) -> None:
         # What was not settled before the start is not because of it.
@@ -59,16 +63,28 @@ class Auditor:
         await asyncio.sleep(self._settings.audit_interval_s)
         held = ExitStack()
         spark = await asyncio.to_thread(held.enter_context, self._spark())
+        watching = asyncio.create_task(self._watch(spark))
         try:
-            while True:
+            while not watching.done():
                 try:
                     await self._audit(spark)
                 except (KafkaUnavailableError, OSError, PySparkException) as error:
                     log.warning("audit.failed", error=str(error).split("\n", 1)[0][:300])
                     self._status.failed(f"the audit's last run failed: {type(error).__name__}")
                     await asyncio.sleep(self._settings.audit_interval_s)
+            watching.result()
         finally:
+            watching.cancel()
             await asyncio.to_thread(held.close)
+
+    async def _watch(self, spark: SparkSession) -> None:
+        """Ask Spark how it is beside the runs, of which one may take long; ends when it has."""
+        pulse = Pulse()
+        self._health.must_turn("the audit's Spark", pulse, within_s=_SPARK_WITHIN_S)
+        while True:
+            await asyncio.to_thread(require_running, spark)
+            pulse.beat()
+            await asyncio.sleep(_SPARK_LOOK_S)
 
     def _spark(self) -> AbstractContextManager[SparkSession]:
         settings = self._settings

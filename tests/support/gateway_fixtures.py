@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
 import httpx
-import uvicorn
 
 from gateway.app import create_app
 from gateway.control.redrive import (
@@ -43,6 +42,7 @@ from shared.retry.dead_letter import Age, DeadLetterFilter, Letter, Place, open_
 from shared.retry.decision import DeadLetter
 from shared.retry.routing import route, route_receipt
 from shared.runtime.clock import now_ms
+from shared.runtime.http_server import HttpServer
 from shared.runtime.metrics import Metrics
 from shared.runtime.setup_error import KafkaUnavailableError, OperatorError
 
@@ -307,13 +307,15 @@ class RunningGateway:
     metrics: Metrics
     client: httpx.Client
     store: FakeStore
+    server: HttpServer
+    loop: asyncio.AbstractEventLoop
 
     def sample(self, name: str, **labels: str) -> float:
         """A metric's value; 0 while nothing was counted."""
         return self.metrics.registry.get_sample_value(name, labels) or 0.0
 
 
-class _QuickServer(uvicorn.Server):
+class _QuickServer(HttpServer):
     """Stops within a hundredth of a second: uvicorn takes two tenths, and tests start hundreds."""
 
     async def main_loop(self) -> None:
@@ -372,7 +374,8 @@ def running_gateway(
         port = server.servers[0].sockets[0].getsockname()[1]
         url = f"http://127.0.0.1:{port}"
         with httpx.Client(base_url=url, timeout=20) as client:
-            yield RunningGateway(url, port, metrics, client, store)
+            loop = server.servers[0].get_loop()
+            yield RunningGateway(url, port, metrics, client, store, server, loop)
     finally:
         server.should_exit = True
         thread.join(timeout=2 * _STOP_TIMEOUT_S)
