@@ -61,7 +61,7 @@ GATEWAY_IN_FLIGHT_BYTES = Metric(
     " Kafka has not answered for.",
 )
 GATEWAY_CONNECTIONS = Metric(
-    "hifi_gateway_connections",
+    "hifi_gateway_connection_count",
     "Open connections of callers, idle ones too; at most HIFI_GATEWAY_CONNECTIONS_MAX.",
 )
 GATEWAY_SPOOLED_EVENTS = Metric(
