@@ -5,6 +5,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from http.client import HTTPException
+from urllib.error import HTTPError
 
 from deploy.local.secret_keys import OPERATOR_KEY, VARIABLE
 from deploy.local.stack_settings import StackSettings
@@ -12,6 +13,8 @@ from shared.runtime.defaults import HOST
 
 # Loopback answers in a few ms; a driver whose processors are all busy was seen to take 1 s.
 _ANSWER_TIMEOUT_S = 2.0
+# As much of a sentence as anybody reads.
+_WORDS_MAX = 300
 # The delivery process for destinations that ask for real time.
 REALTIME = "realtime"
 # How the sample destination's page begins; other programs like port 8090 too.
@@ -41,8 +44,21 @@ class Service:
         return {VARIABLE} if self.name in {"delivery", REALTIME, "retrier"} else set()
 
     def is_ready(self) -> bool:
-        lines = answer_of(self.ready_url).decode(errors="replace").splitlines()
-        return any(line.startswith(self.ready_line) for line in lines)
+        return self.problem() is None
+
+    def problem(self) -> str | None:
+        """Why it is not ready, in its own words if it has any; None while it is."""
+        try:
+            with urllib.request.urlopen(self.ready_url, timeout=_ANSWER_TIMEOUT_S) as response:  # noqa: S310 - loopback, ours
+                lines = response.read().decode(errors="replace").splitlines()
+        except HTTPError as refusal:
+            with refusal:
+                said = refusal.read(_WORDS_MAX).decode(errors="replace")
+            return said.partition("\n")[0] or "it answers with an error"
+        except (OSError, HTTPException, ValueError):
+            return "it does not answer"
+        is_well = any(line.startswith(self.ready_line) for line in lines)
+        return None if is_well else "something else answers there"
 
 
 def services_of(settings: StackSettings) -> Iterator[Service]:
