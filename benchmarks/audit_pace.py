@@ -174,7 +174,7 @@ async def _runs(job: AuditReads, kafka: AuditKafka, memory: Memory, folder: Path
         while is_behind:
             outcome = await audit.run(destinations)
             await kafka.publish_minutes(outcome.changed)
-            await asyncio.to_thread(memory.save, folder)
+            await kafka.save_memory(memory.to_bytes())
             is_behind = outcome.is_behind
         took_s = time.perf_counter() - begun_s
         after_s, memory_mb = used_by(os.getpid())

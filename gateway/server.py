@@ -5,6 +5,7 @@ import socket
 import ssl
 from collections.abc import Coroutine
 from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
@@ -14,7 +15,8 @@ from starlette.types import ASGIApp
 from gateway.app import create_app
 from gateway.control.store import KafkaControlStore
 from gateway.fleet.peers import Peers
-from gateway.http.probes import Readiness, create_probes
+from gateway.http.crowd import Crowd, connections_max
+from gateway.http.probes import tell_health
 from gateway.http.protocol import bounded
 from gateway.intake.schemas import SchemaChecks
 from gateway.publish.copies_watch import CopiesWatch
@@ -23,6 +25,8 @@ from gateway.publish.publisher import KafkaPublisher
 from gateway.publish.spool import Spool
 from gateway.settings import Settings
 from shared.event.topics import stream_topic
+from shared.metric_names import GATEWAY_CONNECTIONS
+from shared.runtime.health import Health
 from shared.runtime.http_server import HttpServer, listening, server_config
 from shared.runtime.kafka.config_topic import ConfigFeed
 from shared.runtime.metrics import Metrics
@@ -30,14 +34,20 @@ from shared.runtime.setup_error import SetupError
 
 log = structlog.get_logger()
 
+# A client that sends all the time asks on each of its connections within this.
+_LET_GO_S = 5.0
+
 
 async def serve(settings: Settings, *, stop: asyncio.Event) -> None:
     """Run a gateway until `stop` is set, then drain it."""
-    with (
-        _front(settings) as front,
-        _listening(settings, settings.metrics_port, "HIFI_GATEWAY_METRICS_PORT") as back,
-        closing(SchemaChecks()) as schemas,
-    ):
+    health, metrics = Health(), Metrics()
+    with _front(settings) as front, closing(SchemaChecks()) as schemas:
+        metrics_port = metrics.serve(
+            host=settings.host,
+            port=settings.metrics_port,
+            probes=health.probes,
+            setting="HIFI_GATEWAY_METRICS_PORT",
+        )
         publisher = KafkaPublisher(
             settings.bootstrap_servers,
             ack_deadline_s=settings.ack_deadline_s,
@@ -45,11 +55,39 @@ async def serve(settings: Settings, *, stop: asyncio.Event) -> None:
             batch_bytes_max=settings.batch_bytes_max,
         )
         feed = ConfigFeed(settings.bootstrap_servers)
+        feed.tell(health)
+        ports = front.getsockname()[1], metrics_port
         try:
             if not await _finished_before(stop, _start(settings, publisher, feed)):
                 return
-            sockets = front, back
-            await _serve_until(stop, settings, publisher, feed, schemas=schemas, sockets=sockets)
+            parts = _parts(settings, publisher, feed, metrics)
+            # One that was left behind is sent all the same.
+            taking = parts.spool if settings.may_spool else None
+            tell_health(
+                health,
+                metrics=metrics,
+                publisher=publisher,
+                config=feed,
+                spool=taking,
+                copies=parts.copies,
+            )
+            app = create_app(
+                settings,
+                publisher=publisher,
+                config=feed,
+                store=KafkaControlStore(settings.bootstrap_servers, feed, settings.copies),
+                metrics=metrics,
+                schemas=schemas,
+                claims=parts.peers.claims,
+                quotas=parts.peers.quotas,
+                ledger=parts.ledger,
+                spool=taking,
+            )
+            api = HttpServer(api_config(app, settings))
+            metrics.gauge(GATEWAY_CONNECTIONS).set_function(
+                lambda: float(len(api.server_state.connections))
+            )
+            await _serve_until(stop, settings, api, parts, health, front=front, ports=ports)
         finally:
             await feed.stop()
             await publisher.stop()
@@ -75,63 +113,58 @@ async def _finished_before(stop: asyncio.Event, work: Coroutine[Any, Any, None])
     return False
 
 
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What works beside the requests."""
+
+    peers: Peers
+    copies: CopiesWatch
+    ledger: AckLedger | None
+    spool: Spool | None
+
+
+def _parts(
+    settings: Settings, publisher: KafkaPublisher, feed: ConfigFeed, metrics: Metrics
+) -> _Parts:
+    ledger = AckLedger(publisher) if settings.is_ledger_on else None
+    spool = _spool(settings, publisher, metrics, ledger)
+    peers = Peers(settings, publisher, feed)
+    return _Parts(peers, _copies(settings, feed, metrics), ledger, spool)
+
+
 async def _serve_until(
     stop: asyncio.Event,
     settings: Settings,
-    publisher: KafkaPublisher,
-    feed: ConfigFeed,
+    api: HttpServer,
+    parts: _Parts,
+    health: Health,
     *,
-    schemas: SchemaChecks,
-    sockets: tuple[socket.socket, socket.socket],
+    front: socket.socket,
+    ports: tuple[int, int],
 ) -> None:
-    front, back = sockets
-    ports = front.getsockname()[1], back.getsockname()[1]
-    metrics = Metrics()
-    ledger = AckLedger(publisher) if settings.is_ledger_on else None
-    spool = _spool(settings, publisher, metrics, ledger)
-    copies = _copies(settings, feed, metrics)
-    peers = Peers(settings, publisher, feed)
-    readiness = Readiness(publisher, feed, spool, copies)
-    app = create_app(
-        settings,
-        publisher=publisher,
-        config=feed,
-        store=KafkaControlStore(settings.bootstrap_servers, feed, settings.copies),
-        metrics=metrics,
-        schemas=schemas,
-        claims=peers.claims,
-        quotas=peers.quotas,
-        ledger=ledger,
-        spool=spool,
-    )
-    api = HttpServer(api_config(app, settings))
-    shown = create_probes(readiness, metrics=metrics, config=feed)
-    probes = HttpServer(server_config(shown, drain_s=1))
     async with asyncio.TaskGroup() as group:
-        working = await peers.start(group)
-        probing = group.create_task(probes.serve(sockets=[back]))
+        working = await parts.peers.start(group)
         serving = group.create_task(api.serve(sockets=[front]))
         working += [
-            group.create_task(work.run()) for work in (ledger, spool, copies) if work is not None
+            group.create_task(work.run())
+            for work in (parts.ledger, parts.spool, parts.copies)
+            if work is not None
         ]
-        await asyncio.gather(probes.listens.wait(), api.listens.wait())
+        working.append(group.create_task(health.beat()))
+        await api.listens.wait()
+        health.start()
         _say_started(settings, ports)
         await stop.wait()
-        log.info("gateway.draining")
-        readiness.is_draining = True
-        await asyncio.sleep(settings.drain_notice_s)
-        api.should_exit = True
+        health.stop()
+        await _drain(api, settings)
         await serving
         for task in working:
             task.cancel()
-        await peers.leave()
-        if ledger is not None:
-            await ledger.flush()
-        if spool is not None:
-            spool.stop()
-        # The probes answer to the last, so that whoever asks sees us drain rather than vanish.
-        probes.should_exit = True
-        await probing
+        await parts.peers.leave()
+        if parts.ledger is not None:
+            await parts.ledger.flush()
+        if parts.spool is not None:
+            parts.spool.stop()
 
 
 def _say_started(settings: Settings, ports: tuple[int, int]) -> None:
@@ -142,6 +175,18 @@ def _say_started(settings: Settings, ports: tuple[int, int]) -> None:
             meaning="whoever reaches this address may send and administer",
         )
     log.info("gateway.started", host=settings.host, port=ports[0], metrics_port=ports[1])
+
+
+async def _drain(api: HttpServer, settings: Settings) -> None:
+    """Let callers go elsewhere, then end: who asks is answered at each step."""
+    log.info("gateway.draining", notice_s=settings.drain_notice_s)
+    # Balancers see that we are not ready, and send no more.
+    await asyncio.sleep(settings.drain_notice_s)
+    # Whoever still asks on an open connection is told to open the next one elsewhere; a connection
+    # that is idle all the time is closed then.
+    await api.let_go(within_s=min(settings.drain_notice_s, _LET_GO_S))
+    # Nobody is accepted any more, and what is under way gets its answer.
+    api.should_exit = True
 
 
 def _copies(settings: Settings, feed: ConfigFeed, metrics: Metrics) -> CopiesWatch:
@@ -183,8 +228,11 @@ def api_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
             " set HIFI_GATEWAY_TLS_CERT_FILE and HIFI_GATEWAY_TLS_KEY_FILE too."
         )
     config = server_config(app, drain_s=settings.drain_s)
+    config.timeout_keep_alive = settings.keep_alive_s
     config.http = bounded(
-        head_deadline_s=settings.head_deadline_s, head_bytes_max=settings.head_bytes_max
+        head_deadline_s=settings.head_deadline_s,
+        head_bytes_max=settings.head_bytes_max,
+        crowd=Crowd(connections_max(settings.connections_max)),
     )
     config.ssl_certfile = settings.tls_cert_file
     config.ssl_keyfile = settings.tls_key_file
@@ -198,7 +246,8 @@ def api_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
 def _front(settings: Settings) -> AbstractContextManager[socket.socket]:
     """The socket that takes events: our own, or one that a supervisor shares among workers."""
     if settings.listen_fd is None:
-        return _listening(settings, settings.port, "HIFI_GATEWAY_PORT")
+        port, setting = settings.port, "HIFI_GATEWAY_PORT"
+        return listening("The gateway", host=settings.host, port=port, setting=setting)
     try:
         return socket.socket(fileno=settings.listen_fd)
     except OSError as error:
@@ -206,9 +255,3 @@ def _front(settings: Settings) -> AbstractContextManager[socket.socket]:
             f"HIFI_GATEWAY_LISTEN_FD is {settings.listen_fd}, which is no open socket"
             f" ({error.strerror}): only `hifi gateway --workers` sets it."
         ) from error
-
-
-def _listening(
-    settings: Settings, port: int, setting: str
-) -> AbstractContextManager[socket.socket]:
-    return listening("The gateway", host=settings.host, port=port, setting=setting)

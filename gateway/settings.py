@@ -1,7 +1,7 @@
 """Lists what can be set for the gateway from outside, each number with its source."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 from pydantic_settings import SettingsConfigDict
@@ -43,6 +43,9 @@ class Settings(ServiceSettings, ListenerSettings, SecretSettings, CopiesSettings
     # A folder for events that Kafka cannot take, of senders who ask for it (`respond-async`) and
     # get a 202: they are on this disk and on no other. Without it there is no 202.
     spool: Path | None = None
+    # Whether this machine's disk is still there when the machine is not: `passing` where machines
+    # come and go. Nothing is spooled then: nobody would come back for it.
+    disk: Literal["lasting", "passing"] = "lasting"
     # Two million events of 500 bytes: half an hour of 1,000 a second.
     spool_bytes_max: Count = 1_000_000_000
 
@@ -79,6 +82,12 @@ class Settings(ServiceSettings, ListenerSettings, SecretSettings, CopiesSettings
     head_deadline_s: Seconds = 10.0
     receive_deadline_s: Seconds = 10.0
     receive_total_s: Seconds = 30.0
+    # A connection on which nothing is asked stays open so long: longer than load balancers and
+    # clients keep theirs (ALB 60 s, nginx 60 s), so that they close it and never meet our closing.
+    keep_alive_s: Count = 75
+    # Connections of one process: each costs 13 KB and a descriptor. Whoever comes then has the
+    # longest idle one closed of whoever has most of them (docs/fleet.md).
+    connections_max: Count = 8_192
     # After SIGTERM, readiness says no while requests are still taken: as long as a load balancer
     # needs to notice. Nobody watches a gateway on a laptop, so nothing by default.
     drain_notice_s: Annotated[float, Field(ge=0)] = 0.0
@@ -114,3 +123,8 @@ class Settings(ServiceSettings, ListenerSettings, SecretSettings, CopiesSettings
     idempotency_bytes_max: Count = 32_000_000
     # Big enough that a batch's fixed costs vanish; the broker's default limit is 1,048,588.
     batch_bytes_max: Annotated[int, Field(gt=0, le=1_048_588)] = 524_288
+
+    @property
+    def may_spool(self) -> bool:
+        """Whether a 202 may be answered here."""
+        return self.spool is not None and self.disk == "lasting"

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import signal
+from collections.abc import Sequence
 
 import structlog
 
@@ -15,6 +16,7 @@ from observe.lag.sampler import Sampler
 from observe.metrics import ObserveMetrics
 from observe.settings import ConsoleSettings, ObserveSettings
 from shared.runtime.clock import now_ms
+from shared.runtime.health import Health
 from shared.runtime.kafka.config_topic import ConfigFeed
 from shared.runtime.kafka.event_search import EventSearch
 from shared.runtime.kafka.state_topic import StateFeed
@@ -39,7 +41,7 @@ async def _run(settings: ObserveSettings, console: ConsoleSettings) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    metrics = ObserveMetrics()
+    metrics, health = ObserveMetrics(), Health()
     kafka = settings.bootstrap_servers
     feed, states = ConfigFeed(kafka), StateFeed(kafka)
     audit_status = AuditStatus(
@@ -59,8 +61,13 @@ async def _run(settings: ObserveSettings, console: ConsoleSettings) -> None:
     metrics.serve(
         host=settings.metrics_host,
         port=settings.metrics_port,
+        probes=health.probes,
+        setting="HIFI_OBSERVE_METRICS_PORT",
         pages={BOOKS_PATH: lambda: books_page(sampler.overview, kafka=kafka).to_json()},
     )
+    for followed in (feed, states, sampler):
+        followed.tell(health)
+    health.needs(lambda: sampler.overview.problem or None)
     await feed.start()
     await states.start()
     pages = serve_console(
@@ -70,6 +77,7 @@ async def _run(settings: ObserveSettings, console: ConsoleSettings) -> None:
         flows=lambda: states.flows,
         events=EventSearch(kafka),
         stop=stop,
+        on_started=lambda _port: health.start(),
     )
     metrics.show(sampler.overview)
     log.info("service.started", metrics_port=settings.metrics_port)
@@ -77,10 +85,21 @@ async def _run(settings: ObserveSettings, console: ConsoleSettings) -> None:
         asyncio.create_task(sampler.run(), name="sampler"),
         asyncio.create_task(watch_kafka(kafka, metrics), name="health"),
         asyncio.create_task(pages, name="console"),
+        asyncio.create_task(health.beat(), name="health of the loop"),
     ]
     if settings.is_audit_on:
-        auditor = Auditor(settings, audit_status, lambda: feed.configuration)
+        auditor = Auditor(settings, audit_status, lambda: feed.configuration, health)
         parts.append(asyncio.create_task(auditor.run(), name="audit"))
+    try:
+        await _work(parts, stop=stop)
+    finally:
+        health.stop()
+        await states.stop()
+        await feed.stop()
+
+
+async def _work(parts: Sequence[asyncio.Task[None]], *, stop: asyncio.Event) -> None:
+    """Until we are told to stop, or one of them dies, with whose error this ends."""
     stopping = asyncio.create_task(stop.wait())
     try:
         await asyncio.wait([stopping, *parts], return_when=asyncio.FIRST_COMPLETED)
@@ -93,8 +112,6 @@ async def _run(settings: ObserveSettings, console: ConsoleSettings) -> None:
         for task in (stopping, *parts):
             with contextlib.suppress(asyncio.CancelledError):
                 await task
-        await states.stop()
-        await feed.stop()
 
 
 if __name__ == "__main__":

@@ -1,12 +1,40 @@
 """Lists what can be set for observe from outside: HIFI_OBSERVE_* and nothing else."""
 
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from pydantic_settings import SettingsConfigDict
 
 from shared.runtime import defaults
 from shared.runtime.settings import ListenerSettings, Port, SparkServiceSettings
+from shared.runtime.setup_error import SetupError
+
+_KEY_BYTES = 32
+# As many random characters as nobody guesses, also of hexadecimal digits.
+_SECRET_LENGTH_MIN = 32
+
+
+def _statement_key(text: str) -> str:
+    try:
+        is_key = not text or len(bytes.fromhex(text)) == _KEY_BYTES
+    except ValueError:
+        is_key = False
+    if not is_key:
+        raise SetupError(
+            "HIFI_OBSERVE_STATEMENT_KEY, or what is in its file, is no ed25519 key:"
+            " 64 hexadecimal digits, as `openssl rand -hex 32` prints them."
+        )
+    return text
+
+
+def _cookie_secret(text: str) -> str:
+    if 0 < len(text) < _SECRET_LENGTH_MIN:
+        raise SetupError(
+            f"HIFI_OBSERVE_CONSOLE_COOKIE_SECRET has fewer than {_SECRET_LENGTH_MIN} characters:"
+            " `openssl rand -hex 32` prints a good one."
+        )
+    return text
 
 
 class ObserveSettings(SparkServiceSettings):
@@ -14,8 +42,12 @@ class ObserveSettings(SparkServiceSettings):
 
     model_config = SettingsConfigDict(env_prefix="HIFI_OBSERVE_", frozen=True)
 
-    # The audit's memory and the key that signs its statements.
+    # Scratch space, and the key that signs statements if none is set.
     folder: Path = Path("data/observe")
+    # The key that signs statements, or a file with it: the same for all that may ever observe this
+    # Hifi. Without either one is made, and kept in the folder.
+    statement_key: Annotated[str, AfterValidator(_statement_key)] = Field(default="", repr=False)
+    statement_key_file: Path | None = None
     metrics_port: Port = defaults.OBSERVE_METRICS_PORT
     # An event that is not delivered after so long makes its destination SLOW: half a minute is
     # past every local retry and before the first tier's second round.
@@ -33,6 +65,19 @@ class ObserveSettings(SparkServiceSettings):
     blind_after_s: float = Field(default=600.0, gt=0)
     heap_mb: int = Field(default=512, ge=384)
 
+    @property
+    def signing_key(self) -> str:
+        """What the settings say; empty if they leave it to the folder."""
+        if self.statement_key_file is None:
+            return self.statement_key
+        try:
+            return _statement_key(self.statement_key_file.read_text().strip())
+        except OSError as error:
+            raise SetupError(
+                f"HIFI_OBSERVE_STATEMENT_KEY_FILE is {self.statement_key_file}, which cannot be"
+                f" read ({error.strerror}): name a file with the key."
+            ) from error
+
 
 class ConsoleSettings(ListenerSettings):
     """What the console is told. Read once, in __main__."""
@@ -46,3 +91,6 @@ class ConsoleSettings(ListenerSettings):
     time_scale: float = Field(default=1.0, gt=0)
     # A proxy in front speaks TLS: the cookie is then sent over TLS only.
     https: bool = False
+    # Seals the cookies of who is signed in: the same for all consoles behind one name. Without it
+    # each process has its own, and who was signed in signs in again after its restart.
+    cookie_secret: Annotated[str, AfterValidator(_cookie_secret)] = Field(default="", repr=False)

@@ -60,6 +60,10 @@ GATEWAY_IN_FLIGHT_BYTES = Metric(
     "Body bytes held: of requests without an answer yet, and of events reported unknown that"
     " Kafka has not answered for.",
 )
+GATEWAY_CONNECTIONS = Metric(
+    "hifi_gateway_connection_count",
+    "Open connections of callers, idle ones too; at most HIFI_GATEWAY_CONNECTIONS_MAX.",
+)
 GATEWAY_SPOOLED_EVENTS = Metric(
     "hifi_gateway_spooled_events",
     "Events answered 202 that are on this gateway's disk and not in Kafka yet.",

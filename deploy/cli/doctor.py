@@ -20,6 +20,7 @@ from deploy.cli.printing import out, print_json
 from deploy.local.ports import is_free
 from deploy.local.services import services_of
 from deploy.local.stack_settings import StackSettings
+from gateway.settings import Settings
 from shared.event.topic_safety import (
     Copies,
     Holder,
@@ -31,6 +32,7 @@ from shared.event.topic_safety import (
     examine_marks,
     examine_port,
     examine_python,
+    examine_spool,
     examine_topic,
     is_safe,
 )
@@ -103,6 +105,9 @@ def _machine(settings: StackSettings) -> Iterator[TopicFinding]:
             sizes = [jar.size_bytes for jar in missing]
             yield examine_jars(jar_set, total=len(locked), missing_bytes=sizes)
     yield _disk(settings.folder)
+    gateway = read_settings(Settings, program="hifi doctor")
+    if gateway.spool is not None:
+        yield examine_spool(str(gateway.spool), lasts=gateway.may_spool)
 
 
 def _disk(folder: Path) -> TopicFinding:

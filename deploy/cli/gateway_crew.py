@@ -55,7 +55,9 @@ def run(settings: Settings, workers: int, *, stop: threading.Event) -> None:
                 for worker in crew:
                     worker.look_after()
         finally:
-            _end(crew, timeout_s=settings.drain_notice_s + settings.drain_s + 10)
+            # Theirs are open as long as they accept. Whoever came later would wait for nobody.
+            front.close()
+            _end(crew, timeout_s=2 * settings.drain_notice_s + settings.drain_s + 10)
 
 
 @dataclass

@@ -1,6 +1,7 @@
 """`hifi status`: which services are up, and the books of every stream and destination."""
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -42,7 +43,7 @@ def status(
 
         hifi status --kafka broker-1:9092 --json
     """
-    services = {service.name: service.is_ready() for service in services_of(settings)}
+    services = {service.name: service.problem() for service in services_of(settings)}
     page, note, problem = None, "", ""
     try:
         page, note = asyncio.run(_books(kafka, settings.observe_metrics_port))
@@ -71,8 +72,9 @@ async def _books(kafka: str, observe_metrics_port: int) -> tuple[BooksPage, str]
         return await counted_books(kafka, await read_config(kafka)), str(why)
 
 
-def _as_json(services: dict[str, bool], page: BooksPage | None, note: str) -> Any:
-    answer = {"kafka": page is not None, "services": services, "books": []}
+def _as_json(services: Mapping[str, str | None], page: BooksPage | None, note: str) -> Any:
+    ups = {name: problem is None for name, problem in services.items()}
+    answer = {"kafka": page is not None, "services": ups, "books": []}
     if page is None:
         return answer
     return answer | {
@@ -94,13 +96,18 @@ def _as_json(services: dict[str, bool], page: BooksPage | None, note: str) -> An
     }
 
 
-def _print(services: dict[str, bool], page: BooksPage | None, note: str, *, kafka: str) -> None:
-    ups = {f"kafka {kafka}": page is not None, **services}
+def _print(
+    services: Mapping[str, str | None], page: BooksPage | None, note: str, *, kafka: str
+) -> None:
+    # Why Kafka is away is said at the end.
+    problems = {f"kafka {kafka}": None if page else "", **services}
     print_table(
-        ("service", ""),
+        ("service", "", ""),
         [
-            (name, Text("up", "green") if is_up else Text("down", "red"))
-            for name, is_up in ups.items()
+            (name, Text("up", "green"), "")
+            if problem is None
+            else (name, Text("down", "red"), harmless(problem))
+            for name, problem in problems.items()
         ],
     )
     if page is None or not page.rows:

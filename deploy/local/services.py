@@ -5,14 +5,16 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from http.client import HTTPException
+from urllib.error import HTTPError
 
 from deploy.local.secret_keys import OPERATOR_KEY, VARIABLE
 from deploy.local.stack_settings import StackSettings
-from shared.metric_names import DELIVERY_LANE_UP, OBSERVE_UP, RETRIER_LANE_UP, Metric
 from shared.runtime.defaults import HOST
 
 # Loopback answers in a few ms; a driver whose processors are all busy was seen to take 1 s.
 _ANSWER_TIMEOUT_S = 2.0
+# As much of a sentence as anybody reads.
+_WORDS_MAX = 300
 # The delivery process for destinations that ask for real time.
 REALTIME = "realtime"
 # How the sample destination's page begins; other programs like port 8090 too.
@@ -31,8 +33,8 @@ class Service:
     # Its port, and the port that tells of its health.
     ports: tuple[int, ...]
     ready_url: str
-    # The answer holds a line that begins and ends so.
-    ready_line: tuple[str, str]
+    # A line of the answer begins so.
+    ready_line: str = "ready"
 
     @property
     def keys(self) -> set[str]:
@@ -42,9 +44,21 @@ class Service:
         return {VARIABLE} if self.name in {"delivery", REALTIME, "retrier"} else set()
 
     def is_ready(self) -> bool:
-        begin, end = self.ready_line
-        lines = answer_of(self.ready_url).decode(errors="replace").splitlines()
-        return any(line.startswith(begin) and line.endswith(end) for line in lines)
+        return self.problem() is None
+
+    def problem(self) -> str | None:
+        """Why it is not ready, in its own words if it has any; None while it is."""
+        try:
+            with urllib.request.urlopen(self.ready_url, timeout=_ANSWER_TIMEOUT_S) as response:  # noqa: S310 - loopback, ours
+                lines = response.read().decode(errors="replace").splitlines()
+        except HTTPError as refusal:
+            with refusal:
+                said = refusal.read(_WORDS_MAX).decode(errors="replace")
+            return said.partition("\n")[0] or "it answers with an error"
+        except (OSError, HTTPException, ValueError):
+            return "it does not answer"
+        is_well = any(line.startswith(self.ready_line) for line in lines)
+        return None if is_well else "something else answers there"
 
 
 def services_of(settings: StackSettings) -> Iterator[Service]:
@@ -62,12 +76,11 @@ def services_of(settings: StackSettings) -> Iterator[Service]:
         },
         ports=(settings.gateway_port, settings.gateway_metrics_port),
         ready_url=_url(settings.gateway_metrics_port, "readyz"),
-        ready_line=("ready", ""),
     )
     # Both learn from each other what a destination can take.
     flows = {"FLOW_FOLDER": str(settings.folder / "flows")}
-    yield _lanes(settings, "delivery", lane_up=DELIVERY_LANE_UP, more=flows)
-    yield _lanes(settings, "retrier", lane_up=RETRIER_LANE_UP, more=flows)
+    yield _lanes(settings, "delivery", more=flows)
+    yield _lanes(settings, "retrier", more=flows)
     yield Service(
         name="observe",
         module="observe",
@@ -79,8 +92,7 @@ def services_of(settings: StackSettings) -> Iterator[Service]:
             "HIFI_OBSERVE_CONSOLE_TIME_SCALE": str(settings.time_scale),
         },
         ports=(settings.observe_metrics_port, settings.console_port),
-        ready_url=_url(settings.observe_metrics_port, "metrics"),
-        ready_line=(OBSERVE_UP.name, " 1.0"),
+        ready_url=_url(settings.observe_metrics_port, "readyz"),
     )
     yield Service(
         name="sample",
@@ -88,21 +100,20 @@ def services_of(settings: StackSettings) -> Iterator[Service]:
         env={"HIFI_SAMPLE_PORT": str(settings.sample_port)},
         ports=(settings.sample_port,),
         ready_url=_url(settings.sample_port, ""),
-        ready_line=("<title>", f"{SAMPLE_TITLE}</title>"),
+        ready_line=f"<title>{SAMPLE_TITLE}</title>",
     )
 
 
 def realtime_service(settings: StackSettings) -> Service:
     """The second delivery process, which the stack starts when a destination asks for real time."""
     more = {"LATENCY": "realtime", "MAKES_CLASS_ARCHIVE": "false"}
-    return _lanes(settings, REALTIME, module="delivery", lane_up=DELIVERY_LANE_UP, more=more)
+    return _lanes(settings, REALTIME, module="delivery", more=more)
 
 
 def _lanes(
     settings: StackSettings,
     name: str,
     *,
-    lane_up: Metric,
     more: Mapping[str, str],
     module: str = "",
 ) -> Service:
@@ -123,9 +134,7 @@ def _lanes(
         module=module,
         env={f"HIFI_{module.upper()}_{variable}": value for variable, value in env.items()},
         ports=(port,),
-        ready_url=_url(port, "metrics"),
-        # It answers long before it is ready: some lane must run.
-        ready_line=(lane_up.name, " 1.0"),
+        ready_url=_url(port, "readyz"),
     )
 
 

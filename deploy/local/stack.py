@@ -227,8 +227,8 @@ class Stack:
                     raise SetupError(_how_it_died(other.name, other))
             if time.monotonic() > until_s:
                 raise SetupError(
-                    f"{service.name} is not ready after {_READY_TIMEOUT_S:.0f} s:"
-                    f" its log is {child.log}."
+                    f"{service.name} is not ready after {_READY_TIMEOUT_S:.0f} s"
+                    f" ({service.problem()}): its log is {child.log}."
                 )
             time.sleep(_READY_LOOK_S)
 

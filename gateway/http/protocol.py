@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from gateway.http.crowd import Crowd
 from gateway.problems import CONTENT_TYPE, Problem
 from shared.runtime.http_server import PlainProtocol
 
@@ -23,10 +24,11 @@ _REASONS = {400: b"Bad Request", 408: b"Request Timeout", 431: b"Request Header 
 
 
 class DeadlineProtocol(PlainProtocol):
-    """uvicorn's HTTP/1.1 with an end to waiting. `bounded` sets the two limits."""
+    """uvicorn's HTTP/1.1 with an end to waiting. `bounded` sets the limits."""
 
     head_deadline_s = 10.0
     head_bytes_max = 32_768
+    crowd: Crowd
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)  # type: ignore[arg-type]  # uvicorn narrows it as well
@@ -37,10 +39,28 @@ class DeadlineProtocol(PlainProtocol):
         self._head_timer: asyncio.TimerHandle | None = None
         self._one_write = _OneWrite(self.transport, self._close_kindly)
         self._await_head()
+        if not self.crowd.enter(self, self._address):
+            self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.crowd.leave(self, self._address)
         self._head_came()
         super().connection_lost(exc)
+
+    @property
+    def closes_at_s(self) -> float | None:
+        """When it is closed if nothing comes; None while it is asked something."""
+        timer = self.timeout_keep_alive_task or self._head_timer
+        return None if timer is None else timer.when()
+
+    def close(self) -> None:
+        """Close it while nothing is under way on it."""
+        self.transport.close()
+
+    def shutdown(self) -> None:
+        """As uvicorn does it, but a request whose head is on its way is still answered."""
+        if not self._head_bytes:
+            super().shutdown()
 
     def data_received(self, data: bytes) -> None:
         cycle, was_in_body = self.cycle, self._is_in_body
@@ -140,6 +160,10 @@ class DeadlineProtocol(PlainProtocol):
         self.flow.resume_reading()
         self.loop.call_later(_LINGER_S, self.transport.close)
 
+    @property
+    def _address(self) -> str:
+        return self.client[0] if self.client else ""
+
     def _is_idle(self) -> bool:
         """No request is under way and uvicorn's own timer does not run: blank lines stop it."""
         cycle: RequestResponseCycle | None = self.cycle
@@ -229,9 +253,10 @@ class _OneWrite:
         self._close()
 
 
-def bounded(*, head_deadline_s: float, head_bytes_max: int) -> type[DeadlineProtocol]:
+def bounded(*, head_deadline_s: float, head_bytes_max: int, crowd: Crowd) -> type[DeadlineProtocol]:
     """The protocol with limits of its own."""
     members: dict[str, Any] = {
+        "crowd": crowd,
         "head_deadline_s": head_deadline_s,
         "head_bytes_max": head_bytes_max,
     }

@@ -153,7 +153,9 @@ class Spool:
         self._filling = None
 
     def _files(self) -> list[SpoolFile]:
-        return self._full if self._filling is None else [*self._full, self._filling]
+        # Whoever reads the metrics looks from another thread.
+        full, filling = self._full, self._filling
+        return full if filling is None else [*full, filling]
 
     def _look(self) -> None:
         """Take over what nobody owns, and see how much there is of all processes."""

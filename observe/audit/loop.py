@@ -2,16 +2,17 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 
 import structlog
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from observe.audit.audit_run import Audit, AuditOutcome
-from observe.audit.kafka import audit_kafka
+from observe.audit.kafka import audit_kafka, saved_memory
 from observe.audit.memory import Memory
 from observe.audit.minutes import Rules
 from observe.audit.signing import Signer
@@ -22,11 +23,17 @@ from shared.config.configuration import Configuration
 from shared.event.topics import stream_topic
 from shared.proof.overview import AuditHealth
 from shared.runtime.clock import now_ms
+from shared.runtime.health import Health, Pulse
+from shared.runtime.kafka.reader import open_reader
 from shared.runtime.setup_error import KafkaUnavailableError
-from shared.runtime.spark.session import SparkSettings, running_spark
+from shared.runtime.spark.session import SparkSettings, require_running, running_spark
 
 log = structlog.get_logger()
 
+# Spark answers in milliseconds, and within seconds while all cores are busy.
+_SPARK_LOOK_S, _SPARK_WITHIN_S = 5.0, 60.0
+# A large memory is saved less often than each minute: what was read since is read again then.
+_SAVED_BYTES_PER_S = 1_000_000
 # What a run costs is planning, not rows: two plans over a few thousand of them (docs/tuning.md).
 # It is also one of many in a process that stays.
 _SESSION = {
@@ -51,24 +58,42 @@ class Auditor:
     # What the sampler shows of it.
     _status: AuditStatus
     _configuration: Callable[[], Configuration]
+    _health: Health
 
     async def run(self) -> None:
-        # What was not settled before the start is not because of it.
-        self._status.unsettled = Memory.load(self._settings.folder).books.unsettled
+        # What is wrong with a key is said at the start.
+        _ = self._settings.signing_key
+        with suppress(KafkaUnavailableError):
+            async with open_reader(self._settings.bootstrap_servers) as reader:
+                memory = Memory.from_bytes(await saved_memory(reader))
+            # What was not settled before the start is not because of it.
+            self._status.unsettled = memory.books.unsettled
         # The services that carry events start first.
         await asyncio.sleep(self._settings.audit_interval_s)
         held = ExitStack()
         spark = await asyncio.to_thread(held.enter_context, self._spark())
+        watching = asyncio.create_task(self._watch(spark))
         try:
-            while True:
+            while not watching.done():
                 try:
                     await self._audit(spark)
                 except (KafkaUnavailableError, OSError, PySparkException) as error:
                     log.warning("audit.failed", error=str(error).split("\n", 1)[0][:300])
                     self._status.failed(f"the audit's last run failed: {type(error).__name__}")
                     await asyncio.sleep(self._settings.audit_interval_s)
+            watching.result()
         finally:
+            watching.cancel()
             await asyncio.to_thread(held.close)
+
+    async def _watch(self, spark: SparkSession) -> None:
+        """Ask Spark how it is beside the runs, of which one may take long; ends when it has."""
+        pulse = Pulse()
+        self._health.must_turn("the audit's Spark", pulse, within_s=_SPARK_WITHIN_S)
+        while True:
+            await asyncio.to_thread(require_running, spark)
+            pulse.beat()
+            await asyncio.sleep(_SPARK_LOOK_S)
 
     def _spark(self) -> AbstractContextManager[SparkSession]:
         settings = self._settings
@@ -81,17 +106,18 @@ class Auditor:
         rules = Rules(
             settle_ms=round(settings.settle_s * 1000), blind_ms=round(settings.blind_after_s * 1000)
         )
-        memory = Memory.load(settings.folder)
         async with audit_kafka(settings.bootstrap_servers) as kafka:
+            memory = Memory.from_bytes(await kafka.saved_memory())
             audit = Audit(
                 job=AuditReads(spark, settings.bootstrap_servers),
                 kafka=kafka,
                 memory=memory,
-                signer=Signer(settings.folder),
+                signer=Signer(settings.folder, key=settings.signing_key),
                 publish=kafka.publish_statements,
                 rules=rules,
                 now_ms=now_ms,
             )
+            save_at_s = 0.0
             while True:
                 began_ms = now_ms()
                 async for offset, signed in kafka.statements(memory.statements_read):
@@ -99,7 +125,10 @@ class Auditor:
                 destinations, late = self._destinations()
                 outcome = await audit.run(destinations, late=late)
                 await kafka.publish_minutes(outcome.changed)
-                await asyncio.to_thread(memory.save, settings.folder)
+                if monotonic() >= save_at_s:
+                    saved = await asyncio.to_thread(memory.to_bytes)
+                    await kafka.save_memory(saved)
+                    save_at_s = monotonic() + len(saved) / _SAVED_BYTES_PER_S
                 self._tell(outcome, memory, began_ms)
                 if outcome.is_behind:
                     continue

@@ -1,13 +1,11 @@
-"""Saves the audit's memory across restarts: one file, replaced as a whole.
+"""Holds what the audit knows from run to run, as bytes that outlive its process and its machine.
 
 What cannot be read is nothing: the audit then starts anew with all that Kafka still has.
 """
 
-import contextlib
 import hashlib
 from collections import Counter
 from collections.abc import Mapping
-from pathlib import Path
 
 import msgspec
 import structlog
@@ -16,12 +14,8 @@ from msgspec import Struct, field
 from observe.audit.books import AuditBooks
 from shared.event.topics import STATEMENTS, stream_topic
 from shared.proof.statement import Counts, SignedStatement
-from shared.runtime.whole_file import write_whole
 
 log = structlog.get_logger()
-
-# MessagePack, as JSON has no keys of several parts.
-_FILE = "audit.msgpack"
 
 
 class Stated(Struct):
@@ -52,20 +46,19 @@ class Memory(Struct, forbid_unknown_fields=True):
     unreadable: list[tuple[int, str, int]] = []
 
     @classmethod
-    def load(cls, folder: Path) -> "Memory":
+    def from_bytes(cls, saved: bytes | None) -> "Memory":
         """What was saved last; nothing if nothing was."""
-        path = folder / _FILE
-        if not path.exists():
+        if saved is None:
             return cls()
-        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
-            return msgspec.msgpack.decode(path.read_bytes(), type=cls)
-        log.warning("audit.memory_unreadable", path=str(path))
-        return cls()
+        try:
+            return msgspec.msgpack.decode(saved, type=cls)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            log.warning("audit.memory_unreadable", error=str(error)[:300])
+            return cls()
 
-    def save(self, folder: Path) -> None:
-        """Replace the file."""
-        folder.mkdir(parents=True, exist_ok=True)
-        write_whole(folder / _FILE, msgspec.msgpack.encode(self))
+    def to_bytes(self) -> bytes:
+        """MessagePack, as JSON has no keys of several parts."""
+        return msgspec.msgpack.encode(self)
 
     def unreadable_in_words(self) -> str:
         """What proves nothing, for people; empty if everything could be read."""

@@ -52,8 +52,9 @@ class Authentication:
     ) -> None:
         # Nobody is asked for a key.
         self.is_open = not settings.asks_for_keys
-        # A new secret each time: who was signed in signs in again, and none lies on a disk.
-        self.cookies = Cookies(secrets.token_bytes(_SECRET_BYTES))
+        # Without a setting a new one each time, so that none lies on a disk.
+        secret = settings.cookie_secret.encode() or secrets.token_bytes(_SECRET_BYTES)
+        self.cookies = Cookies(secret)
         self._configuration = configuration
         self._is_https = settings.https
 

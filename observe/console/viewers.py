@@ -1,6 +1,6 @@
 """Identifies who looks: the API key in the session cookie, and what it may see and do.
 
-The cookie holds the key itself, sealed with a secret of this process, so that nobody can read it
+The cookie holds the key itself, sealed with a secret of the console, so that nobody can read it
 there. The key is looked up at every request: one that is revoked or has expired ends its sessions
 at once. Nothing is kept on the server.
 """

@@ -37,6 +37,7 @@ from shared.proof.overview import (
     worst,
 )
 from shared.runtime.clock import now_ms
+from shared.runtime.health import Health, Pulse
 from shared.runtime.setup_error import KafkaUnavailableError
 
 log = structlog.get_logger()
@@ -50,6 +51,8 @@ _SLOW_SAMPLE_S = 3.0
 _LEDGER_MS = MINUTE_MS
 _PACE_MS = MINUTE_MS
 _PAUSE_S = 2.0
+# It tells something at least so often: what it asks Kafka for ends within its clients' 40 s.
+_TURN_WITHIN_S = 120.0
 _NOTHING_READ = Overview(0, (), AuditHealth(), problem="nothing has been read yet")
 
 
@@ -85,6 +88,11 @@ class Sampler:
     _oldest: dict[tuple[str, Origin], int] = field(default_factory=dict)
     _busy_since_ms: dict[str, int] = field(default_factory=dict)
     _paces: dict[str, Pace] = field(default_factory=dict)
+    _pulse: Pulse = field(default_factory=Pulse)
+
+    def tell(self, health: Health) -> None:
+        """Let the process be alive only while this looks, whether Kafka answers or not."""
+        health.must_turn("what samples the lag", self._pulse, within_s=_TURN_WITHIN_S)
 
     async def run(self) -> None:
         """Follow Kafka; whatever happens to it, begin anew."""
@@ -172,6 +180,7 @@ class Sampler:
         self._oldest = oldest
 
     def _publish(self) -> None:
+        self._pulse.beat()
         at_ms = now_ms()
         configuration = self._configuration()
         views: tuple[StreamView, ...] = ()

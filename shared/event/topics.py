@@ -25,6 +25,7 @@ RECEIPTS = "hifi.receipts"
 ACKED = "hifi.acked"
 MINUTES = "hifi.minutes"
 STATEMENTS = "hifi.statements"
+AUDIT = "hifi.audit"
 LANE_GROUP_PREFIX = "hifi.lane."
 # The lanes over all tiers, and over what waits for slow destinations; any other lane is called
 # after its destination.
@@ -182,6 +183,8 @@ def fixed_specs(tiers: Sequence[str]) -> tuple[TopicSpec, ...]:
         TopicSpec(MINUTES, 1, _log(RECEIPTS_RETENTION_MS)),
         # One partition: a statement names the one before it.
         TopicSpec(STATEMENTS, 1, _log(STATEMENTS_RETENTION_MS)),
+        # What the audit knows from run to run, written anew by each: only the newest counts.
+        TopicSpec(AUDIT, 1, {**_COMPACTED, **_SEGMENTS, "compression.type": "zstd"}),
         # One partition: whoever reads the configuration sees its changes in the order of writing.
         TopicSpec(CONFIG, 1, _COMPACTED),
         TopicSpec(STATE, 1, _COMPACTED),

@@ -14,6 +14,8 @@ from shared.runtime.setup_error import SetupError
 
 # Connections that wait to be accepted while the loop is busy (the kernel's own cap is 4,096).
 _BACKLOG = 2_048
+_CLOSE = (b"connection", b"close")
+_LOOK_S = 0.02
 
 
 class HttpServer(uvicorn.Server):
@@ -26,6 +28,20 @@ class HttpServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self.listens.set()
+
+    async def let_go(self, *, within_s: float) -> None:
+        """Make each answer the last of its connection, until all are gone or the time is up."""
+        # Where uvicorn takes the headers of every answer from, and where it fills that from.
+        self.config.encoded_headers.append(_CLOSE)
+        self.server_state.default_headers = [*self.server_state.default_headers, _CLOSE]
+        for connection in self.server_state.connections:
+            # What is under way has its headers already.
+            if isinstance(connection, PlainProtocol) and connection.cycle is not None:
+                connection.cycle.keep_alive = False
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while self.server_state.connections:  # noqa: ASYNC110 - uvicorn tells nobody
+                    await asyncio.sleep(_LOOK_S)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

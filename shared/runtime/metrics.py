@@ -1,4 +1,7 @@
-"""Turns the catalogue's metrics into Prometheus ones: a registry and a port per process."""
+"""Turns the catalogue's metrics into Prometheus ones: a registry and a port per process.
+
+The port also answers what else a machine asks of a process: its probes.
+"""
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -14,10 +17,14 @@ from prometheus_client import (
 )
 
 from shared.metric_names import Metric
+from shared.runtime.setup_error import SetupError
 
 # What a GET of a path answers; called in a thread of the server's.
 Pages: TypeAlias = Mapping[str, Callable[[], bytes]]
+# The same, with a yes or a no.
+Probes: TypeAlias = Mapping[str, Callable[[], tuple[bool, str]]]
 _NO_PAGES: Pages = {}
+_NO_PROBES: Probes = {}
 
 M = TypeVar("M", Counter, Gauge, Histogram)
 
@@ -50,13 +57,36 @@ class Metrics:
             made: M = self._made[metric.name]
             return made
 
-    def serve(self, *, host: str, port: int, pages: Pages = _NO_PAGES) -> None:
-        """Answer GET /metrics, and pages of JSON by their paths, in a thread of its own."""
-        server, _ = start_http_server(port, addr=host, registry=self.registry)
+    def serve(
+        self,
+        *,
+        host: str,
+        port: int,
+        probes: Probes = _NO_PROBES,
+        pages: Pages = _NO_PAGES,
+        setting: str = "its metrics port",
+    ) -> int:
+        """Answer GET /metrics, probes, and pages of JSON by their paths; returns the port.
+
+        In threads of its own: what stands still elsewhere in the process is then told.
+        """
+        try:
+            server, _ = start_http_server(port, addr=host, registry=self.registry)
+        except OSError as error:
+            raise SetupError(
+                f"Metrics and probes cannot be shown on {host}:{port} ({error.strerror}):"
+                f" stop what uses that port, or set {setting}."
+            ) from error
         metrics_page = make_wsgi_app(self.registry)
 
         def answer(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-            page = pages.get(environ["PATH_INFO"])
+            path = environ["PATH_INFO"]
+            if (probe := probes.get(path)) is not None:
+                is_well, text = probe()
+                status = "200 OK" if is_well else "503 Service Unavailable"
+                start_response(status, [("Content-Type", "text/plain; charset=utf-8")])
+                return [text.encode()]
+            page = pages.get(path)
             if page is None:
                 body: Iterable[bytes] = metrics_page(environ, start_response)
                 return body
@@ -64,3 +94,5 @@ class Metrics:
             return [page()]
 
         server.set_app(answer)
+        shown_on: int = server.server_port
+        return shown_on

@@ -43,6 +43,7 @@ from shared.retry.dead_letter import Age, DeadLetterFilter, Letter, Place, open_
 from shared.retry.decision import DeadLetter
 from shared.retry.routing import route, route_receipt
 from shared.runtime.clock import now_ms
+from shared.runtime.http_server import HttpServer
 from shared.runtime.metrics import Metrics
 from shared.runtime.setup_error import KafkaUnavailableError, OperatorError
 from tests.support.quick_server import LOOK_S, STOP_TIMEOUT_S, QuickServer
@@ -323,6 +324,8 @@ class RunningGateway:
     metrics: Metrics
     client: httpx.Client
     store: FakeStore
+    server: HttpServer
+    loop: asyncio.AbstractEventLoop
 
     def sample(self, name: str, **labels: str) -> float:
         """A metric's value; 0 while nothing was counted."""
@@ -381,7 +384,8 @@ def running_gateway(
         port = server.servers[0].sockets[0].getsockname()[1]
         url = f"http://127.0.0.1:{port}"
         with httpx.Client(base_url=url, timeout=20) as client:
-            yield RunningGateway(url, port, metrics, client, store)
+            loop = server.servers[0].get_loop()
+            yield RunningGateway(url, port, metrics, client, store, server, loop)
     finally:
         server.should_exit = True
         thread.join(timeout=2 * STOP_TIMEOUT_S)

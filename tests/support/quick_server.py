@@ -5,14 +5,14 @@ import socket
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
-import uvicorn
+from shared.runtime.http_server import HttpServer
 
 LOOK_S = 0.005
 # No request of a test takes longer.
 STOP_TIMEOUT_S = 10.0
 
 
-class QuickServer(uvicorn.Server):
+class QuickServer(HttpServer):
     """Stops within a hundredth of a second: uvicorn takes two tenths, and tests start hundreds."""
 
     # What it follows while it serves.

@@ -48,7 +48,7 @@ IMPURE_CALLS = frozenset({"open", "print", "input", "exec", "eval", "__import__"
 
 METRIC_LIKE = re.compile(r"\bhifi_")
 TOPIC_LIKE = re.compile(
-    r"\bhifi\.(stream|retry|dead|receipts|acked|minutes|statements|lane|config|state)\b"
+    r"\bhifi\.(stream|retry|dead|receipts|acked|minutes|statements|audit|lane|config|state)\b"
 )
 # A word to a tool at the end of a line; ruff does not count it either.
 PRAGMA = re.compile(r"\s*# (noqa|type: ignore|pragma)\b.*$")

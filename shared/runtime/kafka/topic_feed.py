@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 import structlog
 
 from shared.event.record import Position
+from shared.runtime.health import Health, Pulse
 from shared.runtime.kafka.clients import kafka_errors
 from shared.runtime.kafka.reader import Follow, KafkaReader, start_reader
 from shared.runtime.setup_error import SetupError
@@ -22,6 +23,8 @@ _LOOK_S = 0.005
 # Without an answer for so long the value may be old: a dozen polls, and longer than the election of
 # a new leader takes.
 _AGE_S_MAX = 15.0
+# It asks twice a second; with no Kafka an attempt to begin anew ends within its clients' 40 s.
+_TURN_WITHIN_S = 120.0
 # Between attempts to follow again; a Kafka that restarts is away for seconds.
 _PAUSE_S, _PAUSE_S_MAX = 0.5, 5.0
 
@@ -55,6 +58,7 @@ class TopicFeed(Generic[T]):
         self._task: asyncio.Task[None] | None = None
         self._heard_at_s = float("-inf")
         self._answered_at_ms = 0
+        self._pulse = Pulse()
 
     async def start(self) -> None:
         """Read what there is, then follow. Returns once everything written so far is known."""
@@ -65,6 +69,10 @@ class TopicFeed(Generic[T]):
             await self._close()
             raise
         self._task = asyncio.create_task(self._keep_following())
+
+    def tell(self, health: Health) -> None:
+        """Let the process be alive only while this follows, whether Kafka answers or not."""
+        health.must_turn(f"what follows {self._topic}", self._pulse, within_s=_TURN_WITHIN_S)
 
     async def stop(self) -> None:
         if self._task is not None:
@@ -140,6 +148,7 @@ class TopicFeed(Generic[T]):
         """Take what comes. If that fails, read all anew: an old value must not pass for a new."""
         pause_s = _PAUSE_S
         while True:
+            self._pulse.beat()
             try:
                 if self._follow is None:
                     value = await self._open()
@@ -164,6 +173,7 @@ class TopicFeed(Generic[T]):
     async def _take(self, follow: Follow, value: T) -> T:
         """The value after the records that have come."""
         records = await follow.read(wait_s=_POLL_S)
+        self._pulse.beat()
         if records or follow.answered_at_ms != self._answered_at_ms:
             # Also an answer without records is news: there is nothing newer.
             self._answered_at_ms = follow.answered_at_ms

@@ -23,6 +23,7 @@ from shared.config.configuration import Configuration
 from shared.event.record import Position
 from shared.flow.flow_record import FlowRecord
 from shared.retry.schedule import RetrySchedule
+from shared.runtime.health import Health, Pulse
 from shared.runtime.kafka.config_topic import ConfigFeed
 from shared.runtime.kafka.lane_positions import LanePositions
 from shared.runtime.kafka.state_topic import StateFeed
@@ -31,12 +32,14 @@ from shared.runtime.one_owner import own_folder
 from shared.runtime.settings import SecretSettings, SparkServiceSettings, operator_errors
 from shared.runtime.spark.lane_keeper import HoldLane, LaneKeeper
 from shared.runtime.spark.lane_metrics import LaneMetrics
-from shared.runtime.spark.session import SparkSettings, running_spark
+from shared.runtime.spark.session import SparkSettings, require_running, running_spark
 
 log = structlog.get_logger()
 
 # A changed destination is live in well under the 5 s that we promise.
 _LOOK_S = 0.5
+# Spark answers in milliseconds and starts a lane within seconds, on a busy machine too.
+_KEEPER_WITHIN_S = 60.0
 # Kafka answers in milliseconds; one that is away must not hold up the end of the process.
 _LAST_WORD_S = 3.0
 
@@ -114,23 +117,16 @@ def run_lanes(
 ) -> None:
     """Run until SIGTERM or SIGINT, then drain. A mistake in the set-up ends with one sentence."""
     configure_logs(service=service, level=settings.log_level)
-    spark_settings = SparkSettings(
-        name=f"hifi-{service}",
-        folder=settings.home,
-        cache=settings.jars_cache,
-        slots=settings.slots,
-        heap_mb=settings.heap_mb,
-        worker_daemon=worker_daemon,
-        makes_class_archive=settings.makes_class_archive,
-        more=spark_options or {},
-    )
+    spark_settings = _spark_settings(service, settings, worker_daemon, spark_options or {})
     positions = LanePositions(settings.bootstrap_servers)
     states = StateFeed(settings.bootstrap_servers)
     with operator_errors(f"hifi {service}"), own_folder(settings.home, what=service):
-        metrics.serve(host=settings.metrics_host, port=settings.metrics_port)
+        health, keeping = Health(), Pulse()
+        _show(service, settings, metrics, health)
         with running_spark(spark_settings) as spark:
 
             def start(name: str, lane: W) -> StreamingQuery:
+                keeping.beat()
                 return start_lane(spark, lane, states.flows, partial(positions.enter, name))
 
             keeper = LaneKeeper[W](
@@ -144,16 +140,47 @@ def run_lanes(
             )
 
             def keep(configuration: Configuration) -> None:
+                if not health.is_started:
+                    health.must_turn("what keeps the lanes", keeping, within_s=_KEEPER_WITHIN_S)
+                require_running(spark)
                 keeper.keep(wanted_of(configuration, states.flows))
+                keeping.beat()
+                # All lanes were started, or have said why not.
+                health.start()
 
             # Beside the lanes: none of them waits for it.
             Thread(target=_warm_up, args=(spark, warm_up), name="warm-up", daemon=True).start()
             try:
-                asyncio.run(_keep(settings, keep, positions, states, metrics))
+                asyncio.run(_keep(settings, keep, positions, states, metrics, health))
             finally:
+                health.stop()
                 keeper.drain(drain_s=settings.drain_s)
                 asyncio.run(_tell_last(positions))
     log.info("service.stopped")
+
+
+def _show(service: str, settings: LaneDriverSettings, metrics: LaneMetrics, health: Health) -> None:
+    metrics.serve(
+        host=settings.metrics_host,
+        port=settings.metrics_port,
+        probes=health.probes,
+        setting=f"HIFI_{service.upper()}_METRICS_PORT",
+    )
+
+
+def _spark_settings(
+    service: str, settings: LaneDriverSettings, worker_daemon: str, more: Mapping[str, str]
+) -> SparkSettings:
+    return SparkSettings(
+        name=f"hifi-{service}",
+        folder=settings.home,
+        cache=settings.jars_cache,
+        slots=settings.slots,
+        heap_mb=settings.heap_mb,
+        worker_daemon=worker_daemon,
+        makes_class_archive=settings.makes_class_archive,
+        more=more,
+    )
 
 
 def _warm_up(spark: SparkSession, warm_up: Callable[[SparkSession], None]) -> None:
@@ -166,17 +193,21 @@ def _warm_up(spark: SparkSession, warm_up: Callable[[SparkSession], None]) -> No
         log.info("service.warm", took_s=round(time.monotonic() - begun_s, 1))
 
 
-async def _keep(
+async def _keep(  # noqa: PLR0917 - what run_lanes has made
     settings: LaneDriverSettings,
     keep: Callable[[Configuration], None],
     positions: LanePositions,
     states: StateFeed,
     metrics: LaneMetrics,
+    health: Health,
 ) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     feed = ConfigFeed(settings.bootstrap_servers)
+    for followed in (feed, states):
+        followed.tell(health)
+    health.needs(lambda: feed.problem or states.problem)
     await feed.start()
     # Before the first lane, which goes on from what was known when it ended.
     await states.start()

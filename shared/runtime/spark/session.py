@@ -24,11 +24,16 @@ from shared.runtime.java.class_archive import ClassArchive
 from shared.runtime.java.jars import default_cache, ensure_jars
 from shared.runtime.java.java import find_java
 from shared.runtime.kafka.spark_options import sink_options
+from shared.runtime.setup_error import OperatorError
 from shared.runtime.spark.checkpoint import sweep
 from shared.runtime.spark.packed_rows import BATCH_BYTES
 from shared.runtime.spark.quick_files import write_files_quickly
 
 ArrowFunction: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+class SparkEndedError(OperatorError):
+    """The session of a process is gone; a new process makes a new one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +97,12 @@ def running_spark(settings: SparkSettings) -> Iterator[SparkSession]:
     finally:
         if _stop(session):
             archive.publish()
+
+
+def require_running(session: SparkSession) -> None:
+    """SparkEndedError when the session has ended; waits for ever while its JVM stands still."""
+    if session.sparkContext._jsc.sc().isStopped():  # noqa: SLF001 - nothing else tells
+        raise SparkEndedError("Spark's session has ended: its own words stand above.")
 
 
 def _stop(session: SparkSession) -> bool:

@@ -18,6 +18,7 @@ from observe.books_page import BOOKS_PATH, BooksPage, BooksRow
 from shared.proof.balance import Balance
 from shared.proof.overview import StreamVerdict
 from shared.runtime.clock import now_ms
+from shared.runtime.health import Health
 from shared.runtime.kafka.topic_admin import ApiVersionsResponse, finalized_features
 from shared.runtime.metrics import Metrics
 from shared.runtime.setup_error import OperatorError
@@ -58,6 +59,31 @@ def test_status_has_the_words_of_the_console_and_why(
     told = json.loads(CliRunner().invoke(status_app, ["--json"], env=env).stdout)["books"]
     assert [row["verdict"] for row in told] == ["FAILING", "OK", None]
     assert told[0]["reason"] == reason
+
+
+def test_a_service_that_cannot_work_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def books(_: str, __: int) -> tuple[BooksPage, str]:
+        return BooksPage("127.0.0.1:9092", now_ms(), "", []), ""
+
+    monkeypatch.setattr("deploy.cli.status._books", books)
+    env = free_ports(tmp_path) | {"HIFI_KAFKA": "127.0.0.1:9092"}
+    well, waiting = Health(), Health()
+    for health in (well, waiting):
+        health.start()
+    waiting.needs(lambda: "no news of hifi.config for 15 s")
+    Metrics().serve(
+        host="127.0.0.1", port=int(env["HIFI_UP_GATEWAY_METRICS_PORT"]), probes=well.probes
+    )
+    Metrics().serve(
+        host="127.0.0.1", port=int(env["HIFI_UP_DELIVERY_METRICS_PORT"]), probes=waiting.probes
+    )
+    lines = CliRunner().invoke(status_app, env=env).stdout.splitlines()
+    told = {words[0]: words[1:] for words in (line.split(maxsplit=2) for line in lines) if words}
+    assert told["gateway"] == ["up"]
+    assert told["delivery"] == ["down", "no news of hifi.config for 15 s"]
+    assert told["retrier"] == ["down", "it does not answer"]
 
 
 @pytest.mark.parametrize("word", [verdict.value for verdict in StreamVerdict])
@@ -157,6 +183,16 @@ def test_no_kafka_is_a_note_when_nobody_asked_for_one(tmp_path: Path, jars_cache
     )
     assert findings["broker jars"]["grade"] == findings["spark jars"]["grade"] == "good"
     assert findings["java"]["grade"] == "good"
+
+
+@pytest.mark.parametrize(("disk", "grade"), [("lasting", "note"), ("passing", "good")])
+def test_doctor_says_what_a_202_rests_on(
+    tmp_path: Path, jars_cache: Path, disk: str, grade: str
+) -> None:
+    gateway = {"HIFI_GATEWAY_SPOOL": str(tmp_path), "HIFI_GATEWAY_DISK": disk}
+    _, findings = examine(tmp_path, HIFI_CACHE=str(jars_cache), **gateway)
+    assert findings["spool"]["grade"] == grade
+    assert "HIFI_GATEWAY_DISK=passing" in findings["spool"]["mend" if grade == "note" else "says"]
 
 
 def test_a_kafka_that_was_asked_for_must_answer(tmp_path: Path, jars_cache: Path) -> None:

@@ -1,17 +1,16 @@
 """Too few copies of a stream are worried about in /readyz and told by a metric."""
 
-import asyncio
 from dataclasses import replace
 
-import httpx
 import pytest
 
-from gateway.http.probes import Readiness, create_probes
+from gateway.http.probes import tell_health
 from gateway.publish.copies_watch import CopiesWatch
 from gateway.settings import Settings
 from shared.event.topic_safety import Copies, TopicState
 from shared.event.topics import stream_topic
 from shared.metric_names import GATEWAY_SHORT_OF_COPIES_TOPICS
+from shared.runtime.health import Health
 from shared.runtime.metrics import Metrics
 from shared.runtime.setup_error import SetupError
 from tests.support.gateway_fixtures import FakePublisher, FixedConfig
@@ -20,36 +19,37 @@ SAFE = TopicState(stream_topic("orders"), 4, 3, 3, {"min.insync.replicas": "2"})
 
 
 def test_a_stream_that_is_kept_in_too_few_copies_worries_the_gateway() -> None:
-    metrics, config = Metrics(), FixedConfig()
+    metrics, health = Metrics(), Health()
     watch = CopiesWatch("nowhere:1", lambda: [SAFE.name], Settings().copies)
     watch.measure(metrics)
-    readiness = Readiness(FakePublisher([]), config, copies=watch)
-    probes = create_probes(readiness, metrics=metrics, config=config)
+    tell_health(
+        health,
+        metrics=metrics,
+        publisher=FakePublisher([]),
+        config=FixedConfig(),
+        copies=watch,
+    )
+    health.start()
 
-    async def ready(*states: TopicState) -> str:
+    def ready(*states: TopicState) -> str:
         watch.judge({state.name: state for state in states})
-        transport = httpx.ASGITransport(probes)
-        async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
-            answer = await client.get("/readyz")
-        assert answer.status_code == 200
-        return answer.text
+        is_ready, text = health.probes["/readyz"]()
+        assert is_ready
+        return text
 
     def count() -> float | None:
         return metrics.registry.get_sample_value(GATEWAY_SHORT_OF_COPIES_TOPICS.name)
 
-    async def run() -> None:
-        assert (await ready(SAFE), count()) == ("ready\n", 0)
-        # Made while brokers were away.
-        said = await ready(replace(SAFE, replicas_min=1, settings={}))
-        assert "ready, but Kafka keeps fewer than 3 copies, 2 of them in sync, of orders" in said
-        assert count() == 1
-        # And one that says yes too early.
-        assert "of orders" in await ready(replace(SAFE, settings={"min.insync.replicas": "1"}))
-        many = [replace(SAFE, name=f"hifi.stream.s{n}", replicas_min=2) for n in range(5)]
-        assert "of s0, s1, s2 and 2 more: see `hifi doctor`" in await ready(SAFE, *many)
-        assert (await ready(SAFE), count()) == ("ready\n", 0)
-
-    asyncio.run(run())
+    assert (ready(SAFE), count()) == ("ready\n", 0)
+    # Made while brokers were away.
+    said = ready(replace(SAFE, replicas_min=1, settings={}))
+    assert "ready, but Kafka keeps fewer than 3 copies, 2 of them in sync, of orders" in said
+    assert count() == 1
+    # And one that says yes too early.
+    assert "of orders" in ready(replace(SAFE, settings={"min.insync.replicas": "1"}))
+    many = [replace(SAFE, name=f"hifi.stream.s{n}", replicas_min=2) for n in range(5)]
+    assert "of s0, s1, s2 and 2 more: see `hifi doctor`" in ready(SAFE, *many)
+    assert (ready(SAFE), count()) == ("ready\n", 0)
 
 
 def test_how_many_copies_there_are_is_set_and_never_guessed(

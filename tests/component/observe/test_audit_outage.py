@@ -1,6 +1,7 @@
 """A lane that stands still for days: what is not settled is not forgotten, and a loss is told."""
 
 import asyncio
+import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from shared.proof.intervals import Offsets
 from shared.proof.merkle import merkle_root
 from shared.proof.overview import MinuteState, Node
 from shared.proof.statement import SignedStatement
+from tests.support import memory_files
 
 TOPIC, STILL, WELL = "hifi.stream.orders", "orders/still", "orders/well"
 WHERE = KafkaPartition(TOPIC, 0)
@@ -59,7 +61,7 @@ class Outage:
     def at(self, now_ms: int, *, is_saved: bool = True) -> AuditOutcome:
         """The audit is started anew, runs twice, and dies; what it saved is all that is left."""
         self.now_ms = now_ms
-        memory = Memory.load(self.folder)
+        memory = memory_files.load(self.folder)
         audit = self._audit(memory)
         for offset in range(memory.statements_read, len(self.statements)):
             memory.read_statement(self.statements[offset], offset)
@@ -67,11 +69,11 @@ class Outage:
         self.now_ms += RULES.settle_ms
         outcome = asyncio.run(audit.run({TOPIC: self.destinations}))
         if is_saved:
-            memory.save(self.folder)
+            memory_files.save(memory, self.folder)
         return outcome
 
     def unsettled(self, destination: str) -> int:
-        found = Memory.load(self.folder).books.unsettled.get(destination)
+        found = memory_files.load(self.folder).books.unsettled.get(destination)
         return found.minute_count if found else 0
 
     def _audit(self, memory: Memory) -> Audit:
@@ -137,9 +139,9 @@ def test_what_a_lane_never_came_to_is_told_as_lost_however_late(tmp_path: Path) 
     assert stated.root == merkle_root(IDS).hex()
     # It is news for an hour, and may turn up for a day after it was told; then it is closed.
     assert lost(hifi.at(M0 + 8 * DAY_MS + 2 * HOUR_MS), STILL) == {}
-    assert Memory.load(tmp_path).books.ledgers[TOPIC].times_ms()
+    assert memory_files.load(tmp_path).books.ledgers[TOPIC].times_ms()
     hifi.at(M0 + 9 * DAY_MS + 2 * HOUR_MS)
-    assert Memory.load(tmp_path).books.ledgers[TOPIC].times_ms() == []
+    assert memory_files.load(tmp_path).books.ledgers[TOPIC].times_ms() == []
     assert len(hifi.statements) == 1
 
 
@@ -176,7 +178,7 @@ def test_one_destination_that_stands_still_holds_up_nobody_elses_statement(tmp_p
     hifi.deliver(WELL, 0, EACH, outcome="delivered")
     hifi.at(M0 + HOUR_MS)
     assert [set(one.statement.destinations) for one in hifi.statements] == [{"well"}]
-    books = Memory.load(tmp_path).books
+    books = memory_files.load(tmp_path).books
     # Of what is settled for one nothing is kept but that it is.
     known = books.outcomes[WELL, WHERE]
     assert (list(known.delivered), list(known.done)) == ([], [(0, EACH)])
@@ -187,7 +189,7 @@ def test_one_destination_that_stands_still_holds_up_nobody_elses_statement(tmp_p
     assert second.revision == 2
     assert second.destinations == {**first.destinations, "still": first.destinations["well"]}
     assert broken_link(hifi.statements) is None
-    assert Memory.load(tmp_path).books.ledgers[TOPIC].times_ms() == []
+    assert memory_files.load(tmp_path).books.ledgers[TOPIC].times_ms() == []
 
 
 def test_a_destination_that_is_taken_away_leaves_no_minute_open(tmp_path: Path) -> None:
@@ -198,7 +200,7 @@ def test_a_destination_that_is_taken_away_leaves_no_minute_open(tmp_path: Path) 
     hifi.at(M0 + HOUR_MS)
     hifi.destinations = (WELL,)
     hifi.at(M0 + 2 * HOUR_MS)
-    assert Memory.load(tmp_path).books.ledgers[TOPIC].times_ms() == []
+    assert memory_files.load(tmp_path).books.ledgers[TOPIC].times_ms() == []
     assert len(hifi.statements) == 1
 
 
@@ -208,12 +210,45 @@ def test_what_was_published_and_not_saved_is_not_left_out_of_the_chain(tmp_path:
     hifi.deliver(STILL, 0, EACH)
     # The machine dies between the two.
     hifi.at(M0 + HOUR_MS, is_saved=False)
-    assert (len(hifi.statements), Memory.load(tmp_path)) == (1, Memory())
+    assert (len(hifi.statements), memory_files.load(tmp_path)) == (1, Memory())
     hifi.accept(M0 + HOUR_MS)
     hifi.deliver(STILL, EACH, 2 * EACH)
     hifi.at(M0 + 2 * HOUR_MS)
     assert len(hifi.statements) == 2
     assert broken_link(hifi.statements) is None
+
+
+def test_a_machine_that_knows_nothing_goes_on_with_the_same_chain(tmp_path: Path) -> None:
+    hifi = Outage(tmp_path, STILL)
+    hifi.accept(M0)
+    hifi.deliver(STILL, 0, EACH)
+    known = copy.deepcopy(hifi._evidence)
+    hifi.at(M0 + HOUR_MS)
+    # Kafka still has what there was, and the statement; what was remembered is gone.
+    (tmp_path / "memory").unlink()
+    hifi._evidence = known
+    hifi.at(M0 + 2 * HOUR_MS)
+    assert len(hifi.statements) == 1, "what was stated is stated again"
+    hifi.accept(M0 + 2 * HOUR_MS)
+    hifi.deliver(STILL, EACH, 2 * EACH)
+    hifi.at(M0 + 3 * HOUR_MS)
+    assert [one.statement.revision for one in hifi.statements] == [1, 1]
+    assert broken_link(hifi.statements) is None
+
+
+def test_of_what_was_stated_no_less_is_stated_later(tmp_path: Path) -> None:
+    hifi = Outage(tmp_path, STILL)
+    hifi.accept(M0)
+    hifi.accept(M0)
+    hifi.deliver(STILL, 0, 2 * EACH)
+    known = copy.deepcopy(hifi._evidence)
+    hifi.at(M0 + HOUR_MS)
+    (tmp_path / "memory").unlink()
+    # Kafka deletes the ledger by its segments: of a minute it may have deleted a part.
+    hifi._evidence = known
+    del hifi._evidence.claims[0]
+    hifi.at(M0 + 8 * DAY_MS)
+    assert [one.statement.acked for one in hifi.statements] == [2 * EACH]
 
 
 def test_late_events_open_what_was_settled_for_one(tmp_path: Path) -> None:
@@ -241,6 +276,6 @@ def test_records_that_could_not_be_read_are_told_for_a_day(tmp_path: Path) -> No
         hifi.misread(counts)
         hifi.at(M0)
     told = "records of the last day could not be read, and prove nothing: 1 dead, 2,001 receipt"
-    assert Memory.load(tmp_path).unreadable_in_words() == told
+    assert memory_files.load(tmp_path).unreadable_in_words() == told
     hifi.at(M0 + DAY_MS + RULES.settle_ms)
-    assert Memory.load(tmp_path).unreadable_in_words() == ""
+    assert memory_files.load(tmp_path).unreadable_in_words() == ""

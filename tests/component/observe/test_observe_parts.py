@@ -27,6 +27,7 @@ from shared.proof.merkle import merkle_root
 from shared.proof.overview import MinuteBooks, MinuteState, Missing, Node, Unsettled
 from shared.proof.statement import NO_PREVIOUS, SignedStatement, Statement
 from shared.runtime.setup_error import SetupError, UsageError
+from tests.support import memory_files
 from tests.support.console_fixtures import overview
 from tests.support.samples import layers_of
 
@@ -78,9 +79,9 @@ def test_what_was_remembered_is_remembered_after_a_restart(tmp_path: Path) -> No
         chain={TOPIC: "cd"},
         log_ids={(TOPIC, M0): ["x"]},
     )
-    assert Memory.load(tmp_path) == Memory()
-    memory.save(tmp_path)
-    assert Memory.load(tmp_path) == memory
+    assert memory_files.load(tmp_path) == Memory()
+    memory_files.save(memory, tmp_path)
+    assert memory_files.load(tmp_path) == memory
     assert len(ledger.minutes[M0].overwritten) == 1
 
 
@@ -104,22 +105,23 @@ def test_a_memory_that_cannot_be_read_as_a_whole_is_none(
     memory = Memory(
         books=AuditBooks(ledgers={TOPIC: ledger}), read={("ledger", "hifi.acked", 0): 7}
     )
-    memory.save(tmp_path)
-    assert Memory.load(tmp_path) == memory
+    memory_files.save(memory, tmp_path)
+    assert memory_files.load(tmp_path) == memory
     (file,) = tmp_path.iterdir()
     file.write_bytes(change(file.read_bytes()))
-    assert Memory.load(tmp_path) == Memory()
+    assert memory_files.load(tmp_path) == Memory()
 
 
 def test_a_memory_that_was_cut_anywhere_or_is_all_zeros_is_none(tmp_path: Path) -> None:
     ledger = Ledger()
     ledger.enter(Claim(TOPIC, 1, M0, 0, 9, M0 + 5, (0, 3, 4)))
-    Memory(books=AuditBooks(ledgers={TOPIC: ledger}), chain={TOPIC: "cd"}).save(tmp_path)
+    memory = Memory(books=AuditBooks(ledgers={TOPIC: ledger}), chain={TOPIC: "cd"})
+    memory_files.save(memory, tmp_path)
     (file,) = tmp_path.iterdir()
     whole = file.read_bytes()
     for cut in (*(whole[:length] for length in range(len(whole))), bytes(len(whole))):
         file.write_bytes(cut)
-        assert Memory.load(tmp_path) == Memory()
+        assert memory_files.load(tmp_path) == Memory()
 
 
 def test_a_memory_of_before_statements_were_kept_small_is_read(tmp_path: Path) -> None:
@@ -134,8 +136,8 @@ def test_a_memory_of_before_statements_were_kept_small_is_read(tmp_path: Path) -
         "chain": {TOPIC: "cd"},
         "log_ids": {},
     }
-    (tmp_path / "audit.msgpack").write_bytes(msgspec.msgpack.encode(old))
-    memory = Memory.load(tmp_path)
+    (tmp_path / "memory").write_bytes(msgspec.msgpack.encode(old))
+    memory = memory_files.load(tmp_path)
     assert memory.books.acked(TOPIC, M0) == 9
     assert memory.stated == {(TOPIC, M0): Stated(1, 2, 2, a_statement().root)}
     assert memory.chain == {TOPIC: "cd"}

@@ -61,7 +61,8 @@ def test_a_gateway_killed_between_202_and_kafka_loses_nothing(
     # As a write that was cut short would leave it.
     with left.open("ab") as file:
         file.write(left.read_bytes()[:100])
-    with running(kafka.bootstrap_servers, **spool) as gateway:
+    # A machine that may vanish: it sends what was left, and takes nothing more.
+    with running(kafka.bootstrap_servers, **spool, HIFI_GATEWAY_DISK="passing") as gateway:
         wait_until(
             lambda: not list((tmp_path / "spool").glob("*.spool")),
             what="the spool is empty",
@@ -69,4 +70,11 @@ def test_a_gateway_killed_between_202_and_kafka_loses_nothing(
         )
         metrics = httpx.get(f"{gateway.probes}/metrics", timeout=30).text
         assert "hifi_gateway_spooled_events 0.0" in metrics
+        with frozen(kafka, broker):
+            # RFC 7240, 2: a server may ignore a preference.
+            url = f"{gateway.url}/v1/streams/{stream}/events"
+            refused = httpx.post(url, content=b'[{"id":"x"}]', headers=ASYNC, timeout=30)
+            assert refused.status_code in {503, 504}
+            assert "preference-applied" not in refused.headers
+        assert not list((tmp_path / "spool").glob("*.spool"))
     assert not set(promised) - set(stored_ids(kafka.bootstrap_servers, stream))

@@ -15,7 +15,6 @@ from deploy.local.cluster import Cluster
 from observe.audit.audit_run import Audit, AuditOutcome
 from observe.audit.kafka import audit_kafka
 from observe.audit.loop import audit_spark
-from observe.audit.memory import Memory
 from observe.audit.minutes import Rules
 from observe.audit.signing import Signer, is_signed
 from observe.audit.spark_job import AuditReads
@@ -26,6 +25,7 @@ from shared.proof.statement import SignedStatement
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.kafka.reader import open_reader
 from shared.runtime.kafka.topic_admin import topic_admin
+from tests.support import memory_files
 from tests.support.audit_seeds import PARTITIONS, Seed, make_seed, tell_positions, write_seeds
 
 TIERS = [tier.name for tier in RetrySchedule().tiers]
@@ -69,7 +69,7 @@ async def audited(
             statements.extend(made)
 
         for _ in range(2):
-            memory = Memory.load(folder)
+            memory = memory_files.load(folder)
             audit = Audit(
                 job=AuditReads(spark, kafka.bootstrap_servers),
                 kafka=asked,
@@ -82,7 +82,7 @@ async def audited(
             outcome = await audit.run(destinations)
             if not _:
                 first = outcome
-            memory.save(folder)
+            memory_files.save(memory, folder)
     return first, statements
 
 

@@ -98,6 +98,7 @@ SPECS = [
     ("hifi.acked", 2, "delete", 8),
     ("hifi.minutes", 1, "delete", 30),
     ("hifi.statements", 1, "delete", 365),
+    ("hifi.audit", 1, "compact", None),
     ("hifi.config", 1, "compact", None),
     ("hifi.state", 1, "compact", None),
     ("hifi.redriven", 1, "compact,delete", 32),

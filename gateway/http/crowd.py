@@ -1,0 +1,93 @@
+"""Bounds how many connections a process holds, so that nobody's idle ones keep others out.
+
+When there is no room, whoever has most loses those that would be closed soonest: heads that do not
+come, then connections on which nothing is asked. Behind a balancer all are the balancer's, so there
+is no fixed share of a peer.
+"""
+
+import heapq
+import resource
+from ipaddress import IPv6Address
+from typing import Protocol
+
+import structlog
+
+log = structlog.get_logger()
+
+# What a process needs besides: connections to each broker, its files, its probes, a schema process.
+_DESCRIPTORS_KEPT = 256
+# So many at a time, as finding them costs a look at each: a sixty-fourth of all.
+_MADE_ROOM_PART = 64
+# What one household or one machine is commonly given of IPv6.
+_NETWORK_BYTES = 8
+
+
+class Closable(Protocol):
+    """What a crowd asks of a connection."""
+
+    @property
+    def closes_at_s(self) -> float | None:
+        """When it would be closed if nothing came; None while it is asked something."""
+
+    def close(self) -> None: ...
+
+
+class Crowd:
+    """The open connections of one process, by who is at the other end."""
+
+    def __init__(self, count_max: int) -> None:
+        self.count_max = count_max
+        self.count = 0
+        self._of_peer: dict[str | bytes, set[Closable]] = {}
+
+    def enter(self, connection: Closable, address: str) -> bool:
+        """Whether there is room for one more."""
+        if self.count >= self.count_max and not self._make_room():
+            return False
+        self.count += 1
+        self._of_peer.setdefault(_peer(address), set()).add(connection)
+        return True
+
+    def leave(self, connection: Closable, address: str) -> None:
+        self._forget(connection, _peer(address))
+
+    def _forget(self, connection: Closable, peer: str | bytes) -> None:
+        of_peer = self._of_peer.get(peer, set())
+        if connection in of_peer:
+            self.count -= 1
+            of_peer.discard(connection)
+            if not of_peer:
+                del self._of_peer[peer]
+
+    def _make_room(self) -> bool:
+        """Close idle connections of whoever has most; False if everybody's are at work."""
+        by_size = sorted(self._of_peer.items(), key=lambda item: len(item[1]), reverse=True)
+        for peer, of_peer in by_size:
+            idle = [(at_s, each) for each in of_peer if (at_s := each.closes_at_s) is not None]
+            if idle:
+                count = max(1, self.count_max // _MADE_ROOM_PART)
+                for _, connection in heapq.nsmallest(count, idle, key=lambda one: one[0]):
+                    connection.close()
+                    self._forget(connection, peer)
+                log.warning("connections.closed", open=self.count)
+                return True
+        log.warning("connections.refused", open=self.count)
+        return False
+
+
+def connections_max(wanted: int) -> int:
+    """As many as are wanted, or as the machine lets this process open."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = wanted + _DESCRIPTORS_KEPT
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        wanted = min(wanted, max(soft - _DESCRIPTORS_KEPT, 1))
+    return wanted
+
+
+def _peer(address: str) -> str | bytes:
+    if ":" not in address:
+        return address
+    own = IPv6Address(address.partition("%")[0])
+    return str(own.ipv4_mapped) if own.ipv4_mapped else own.packed[:_NETWORK_BYTES]

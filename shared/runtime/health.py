@@ -1,0 +1,117 @@
+"""Says whether a process lives and can do its work: what /livez and /readyz of each answer.
+
+Alive is who makes progress: the loops of a process beat, and one that is late is a death, whatever
+threads still answer. Nothing outside counts there: to start anew brings no Kafka back. Ready is who
+has started, has what it needs, and is not on its way out.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from time import monotonic
+from typing import TypeAlias
+
+# Why not, in one sentence; None while all is well.
+Reason: TypeAlias = Callable[[], str | None]
+
+# A Spark driver is up within 20 s, and took 94 s beside eight others on two cores.
+_START_WITHIN_S = 300.0
+# The longest that one piece of work holds an event loop is about a second.
+_LOOP_WITHIN_S, _LOOP_BEAT_S = 15.0, 1.0
+
+
+class Pulse:
+    """When a loop last turned."""
+
+    def __init__(self) -> None:
+        self._beat_s = monotonic()
+
+    def beat(self) -> None:
+        self._beat_s = monotonic()
+
+    @property
+    def age_s(self) -> float:
+        return monotonic() - self._beat_s
+
+
+class Health:
+    """Of one process; asked from a thread of its own, so that a loop that stands still shows."""
+
+    def __init__(self) -> None:
+        self.is_started = False
+        self.is_stopping = False
+        self._begun = Pulse()
+        self._loops: list[tuple[str, Pulse, float]] = []
+        self._needs: list[Reason] = []
+        self._worries: list[Reason] = []
+
+    def start(self) -> None:
+        """It has come to its work."""
+        self.is_started = True
+
+    def stop(self) -> None:
+        """It is on its way out."""
+        self.is_stopping = True
+
+    def must_turn(self, what: str, pulse: Pulse, *, within_s: float) -> None:
+        """From now on the process is alive only while this loop turns."""
+        pulse.beat()
+        self._loops.append((what, pulse, within_s))
+
+    def needs(self, problem: Reason) -> None:
+        """The process is ready only while there is no such problem."""
+        self._needs.append(problem)
+
+    def worries(self, worry: Reason) -> None:
+        """Told with a yes, for people: what is no reason to take this process out."""
+        self._worries.append(worry)
+
+    async def beat(self) -> None:
+        """Show that the event loop turns, until cancelled."""
+        pulse = Pulse()
+        self.must_turn("the event loop", pulse, within_s=_LOOP_WITHIN_S)
+        while True:
+            pulse.beat()
+            await asyncio.sleep(_LOOP_BEAT_S)
+
+    @property
+    def death(self) -> str | None:
+        """Why the process should be killed and started anew."""
+        if self.is_stopping:
+            # Its loops end one by one; whoever told it to stop knows how long it may take.
+            return None
+        if not self.is_started and self._begun.age_s > _START_WITHIN_S:
+            return f"it has not come to its work for {self._begun.age_s:.0f} s"
+        for what, pulse, within_s in self._loops:
+            if pulse.age_s > within_s:
+                return f"{what} has not turned for {pulse.age_s:.0f} s"
+        return None
+
+    @property
+    def problem(self) -> str | None:
+        """Why no work should be sent here."""
+        if self.is_stopping:
+            return "it is stopping"
+        return "it is starting" if not self.is_started else _first(self._needs)
+
+    @property
+    def worry(self) -> str | None:
+        return _first(self._worries)
+
+    @property
+    def probes(self) -> Mapping[str, Callable[[], tuple[bool, str]]]:
+        """Yes or no, and what is said with it, by path."""
+        return {"/livez": self._live, "/readyz": self._ready}
+
+    def _live(self) -> tuple[bool, str]:
+        death = self.death
+        return (True, "alive\n") if death is None else (False, f"{death}\n")
+
+    def _ready(self) -> tuple[bool, str]:
+        problem, worry = self.problem, self.worry
+        if problem is not None:
+            return False, f"{problem}\n"
+        return True, "ready\n" if worry is None else f"ready, but {worry}\n"
+
+
+def _first(reasons: list[Reason]) -> str | None:
+    return next((said for reason in reasons if (said := reason()) is not None), None)

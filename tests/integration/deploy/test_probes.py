@@ -1,0 +1,58 @@
+"""Every service says on its metrics port whether it lives and can work."""
+
+import os
+import signal
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.support.stack_fixtures import RunningHifi, wait_until
+
+SERVICES = ("gateway", "delivery", "retrier", "observe")
+
+
+def probe(hifi: RunningHifi, service: str, path: str) -> tuple[int, str]:
+    port = getattr(hifi.stack.settings, f"{service}_metrics_port")
+    answer = httpx.get(f"http://127.0.0.1:{port}{path}", timeout=10)
+    return answer.status_code, answer.text
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_service_that_is_up_is_alive_and_ready(hifi: RunningHifi, service: str) -> None:
+    assert probe(hifi, service, "/livez") == (200, "alive\n")
+    wait_until(
+        lambda: probe(hifi, service, "/readyz")[0] == 200,
+        what=lambda: f"{service} is ready: {probe(hifi, service, '/readyz')}",
+    )
+
+
+def jvms_of(leader: int) -> list[int]:
+    """The JVMs that a service has started: they are of its session."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                name, _, rest = (entry / "stat").read_text().rpartition(")")
+            except OSError:
+                continue
+            if name.endswith("(java") and int(rest.split()[3]) == leader:
+                found.append(int(entry.name))
+    return found
+
+
+# It takes the minute that Spark has.
+@pytest.mark.long
+@pytest.mark.parametrize("service", ["delivery", "observe"])
+def test_a_service_whose_spark_stands_still_is_not_alive(hifi: RunningHifi, service: str) -> None:
+    says = {"delivery": "what keeps the lanes", "observe": "the audit's Spark"}[service]
+    (jvm,) = jvms_of(hifi.stack.children[service].pid)
+    os.kill(jvm, signal.SIGSTOP)
+    try:
+        wait_until(
+            lambda: probe(hifi, service, "/livez")[0] == 503, what="it is told", timeout_s=120
+        )
+        assert probe(hifi, service, "/livez")[1].startswith(f"{says} has not turned for ")
+    finally:
+        os.kill(jvm, signal.SIGCONT)
+    wait_until(lambda: probe(hifi, service, "/livez")[0] == 200, what="it is alive again")
