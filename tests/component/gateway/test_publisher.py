@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from aiokafka import TopicPartition
 from aiokafka.errors import (
+    ClusterAuthorizationFailedError,
     KafkaError,
     MessageSizeTooLargeError,
     NotLeaderForPartitionError,
+    TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
 )
 from aiokafka.producer.transaction_manager import TransactionManager
@@ -22,6 +24,7 @@ from gateway.intake.record_batch import RecordBatch
 from gateway.publish import producers, publisher
 from gateway.publish.publisher import KafkaPublisher
 from gateway.publish.report import Fate, Report
+from shared.runtime.setup_error import KafkaRefusedError
 
 # Where a batch keeps the number of its first record.
 _BASE_SEQUENCE = struct.Struct(">i"), 53
@@ -55,6 +58,7 @@ class ScriptedProducer:
         self.cluster = cluster
         self.under_way: dict[str, asyncio.Future[RecordMetadata]] = {}
         self.refusals: dict[str, Exception] = {}
+        self.hidden: dict[str, Exception] = {}
         self.is_stopped = False
         self._message_accumulator = self
         self._numbers = TransactionManager(None, 0)
@@ -75,6 +79,8 @@ class ScriptedProducer:
         return True
 
     async def partitions_for(self, topic: str) -> set[int]:
+        if topic in self.hidden:
+            raise self.hidden[topic]
         found = self.cluster.partitions_for_topic(topic)
         if found is None:
             raise UnknownTopicOrPartitionError
@@ -179,6 +185,41 @@ def test_a_topic_that_is_gone_costs_no_other_batch_its_report(play: Callable[[Te
         assert s.made == [first], "nothing was numbered, so nothing is broken"
 
     play(test)
+
+
+@pytest.mark.parametrize("hidden", [["theirs"], []])
+def test_a_right_that_is_missing_for_one_topic_costs_no_other_and_tells_senders_nothing_of_kafka(
+    hidden: list[str], play: Callable[[Test], None]
+) -> None:
+    async def test(s: Scene) -> None:
+        refused = TopicAuthorizationFailedError("theirs")
+        s.made[0].hidden = dict.fromkeys(hidden, refused)
+        s.made[0].refusals["theirs"] = refused
+        ours, theirs = s.publish("ours"), s.publish("theirs")
+        report = await asyncio.wait_for(theirs, 5)
+        assert report.fate is Fate.NOT_STORED
+        # The topic is there: what waits for it on a disk is not set aside.
+        assert not report.is_topic_unknown
+        assert "nowhere" not in report.reason
+        assert "HIFI_" not in report.reason
+        (await s.under_way(0, "ours")).store("ours")
+        assert await s.settled(ours) is Fate.STORED
+
+    play(test)
+
+
+def test_a_producer_that_may_write_nowhere_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def start() -> None:
+        s = Scene()
+        monkeypatch.setattr(publisher, "new_producer", s.new_producer)
+        monkeypatch.setattr(ScriptedProducer, "start", refused)
+        await s.publisher.start(deadline_s=60)
+
+    async def refused(_: ScriptedProducer) -> None:
+        raise ClusterAuthorizationFailedError
+
+    with pytest.raises(KafkaRefusedError, match=r"Kafka at nowhere .* write to any topic: grant"):
+        asyncio.run(start())
 
 
 def test_a_partition_without_a_leader_is_not_handed_over_and_costs_nobody_else(

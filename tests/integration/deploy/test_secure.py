@@ -182,6 +182,8 @@ def test_no_service_lacks_a_right(locked: LockedHifi) -> None:
 def test_the_command_finds_all_of_it_well(locked: LockedHifi) -> None:
     kafka = locked.command("status", "--json", "--kafka", locked.kafka)
     assert json.loads(kafka.out)["kafka"] is True, kafka.err
+    made = locked.command("topics")
+    assert (made.wait(), made.out.strip()) == (0, "no topics made."), made.err
     # It finds the operator's key by itself, in the data folder; another user has no such folder.
     ports = port_options(locked.stack.settings)
     env = {"HIFI_UP_DATA": str(locked.folder)}
