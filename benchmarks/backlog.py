@@ -10,7 +10,6 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from gateway.intake.events import Event
@@ -22,6 +21,7 @@ from shared.event.record import KafkaPartition
 from shared.event.topics import destination_id, stream_topic
 from shared.proof.receipt import Covered, Facts, ReceiptOutcome, make_receipt
 from shared.retry.routing import route_receipt
+from shared.runtime.kafka.clients import KafkaProducer, new_producer
 from shared.runtime.kafka.lane_positions import LaneGroups
 
 MINUTE_MS = 60_000
@@ -68,9 +68,7 @@ class Backlog:
         )
         await publisher.start(deadline_s=60)
         ledger = AckLedger(publisher)
-        receipts = AIOKafkaProducer(
-            bootstrap_servers=self._kafka, linger_ms=20, compression_type="lz4"
-        )
+        receipts = new_producer(self._kafka, acks=1, linger_ms=20, compression_type="lz4")
         await receipts.start()
         try:
             starts = range(0, count, _REQUEST_EVENTS)
@@ -130,7 +128,7 @@ class Backlog:
             part.times_ms += found[0]
             part.accepted_ats_ms += [found[1]] * len(found[0])
 
-    async def _tell(self, receipts: AIOKafkaProducer, *, at_least: int) -> None:
+    async def _tell(self, receipts: KafkaProducer, *, at_least: int) -> None:
         """Write receipts of what is there, in whole batches."""
         for number, part in self._parts.items():
             while len(part.times_ms) >= at_least:

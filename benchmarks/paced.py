@@ -10,10 +10,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from aiokafka import AIOKafkaProducer
-
 from shared.event.envelope import event_headers
 from shared.event.topics import stream_topic
+from shared.runtime.kafka.clients import new_producer
 
 _EVENT_BYTES = 500
 # Events are due in steps of 5 ms; sleeping between single ones would measure the sleep.
@@ -24,7 +23,7 @@ async def write_paced(
     servers: str, streams: Sequence[str], *, events_per_s: float, duration_s: float
 ) -> int:
     """Write for so long; the number of events of each stream that Kafka has reported stored."""
-    producer = AIOKafkaProducer(bootstrap_servers=servers, acks="all")
+    producer = new_producer(servers)
     await producer.start()
     topics = [stream_topic(stream) for stream in streams]
     partitions = {topic: sorted(await producer.partitions_for(topic)) for topic in topics}
@@ -52,7 +51,7 @@ async def write_paced(
 
 async def write_all(servers: str, stream: str, *, count: int) -> None:
     """Write so many events as fast as this client can."""
-    producer = AIOKafkaProducer(bootstrap_servers=servers, acks="all", linger_ms=5)
+    producer = new_producer(servers, linger_ms=5)
     await producer.start()
     try:
         partitions = sorted(await producer.partitions_for(stream_topic(stream)))

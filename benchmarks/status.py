@@ -20,8 +20,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from aiokafka import AIOKafkaProducer
-
 from benchmarks.backlog import MINUTE_MS, Backlog
 from benchmarks.machine import describe
 from deploy.cli.books import NoBooksError, observed_books
@@ -35,6 +33,7 @@ from shared.proof.receipt import Covered, Facts, ReceiptOutcome, make_receipt, s
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
 from shared.runtime.java.jars import default_cache
+from shared.runtime.kafka.clients import new_producer
 from shared.runtime.kafka.lane_positions import LaneGroups
 from shared.runtime.kafka.topic_admin import topic_admin
 from tests.support.config_records import write_config
@@ -95,7 +94,7 @@ async def _fill(kafka: str) -> None:
     await write_config(kafka, [Stream(_STREAM), _BATCHED, _SINGLE])
     backlog = Backlog(kafka, _STREAM)
     await backlog.write(now_ms() - now_ms() % MINUTE_MS - 10 * MINUTE_MS, _EVENTS)
-    producer = AIOKafkaProducer(bootstrap_servers=kafka, linger_ms=20, compression_type="lz4")
+    producer = new_producer(kafka, acks=1, linger_ms=20, compression_type="lz4")
     await producer.start()
     try:
         for number, end in backlog.ends.items():

@@ -17,6 +17,7 @@ from observe.metrics import ObserveMetrics
 from observe.settings import ConsoleSettings, ObserveSettings
 from shared.runtime.clock import now_ms
 from shared.runtime.health import Health
+from shared.runtime.kafka.clients import check_access
 from shared.runtime.kafka.config_topic import ConfigFeed
 from shared.runtime.kafka.event_search import EventSearch
 from shared.runtime.kafka.state_topic import StateFeed
@@ -32,6 +33,7 @@ def main() -> None:
     console = read_settings(ConsoleSettings, program="hifi observe")
     configure_logs(service="observe", level=settings.log_level)
     with operator_errors("hifi observe"), own_folder(settings.folder, what="observe"):
+        asyncio.run(check_access(settings.bootstrap_servers))
         asyncio.run(_run(settings, console))
     log.info("service.stopped")
 

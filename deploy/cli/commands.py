@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from deploy.cli import doctor, gateway, status, top, up
+from deploy.cli import doctor, gateway, status, top, topics, up
 from deploy.cli.control import dead, destinations, keys, secrets, streams, tenants
 from deploy.cli.events import receipt, reconcile, replay, send, tail, verify
 from deploy.cli.options import control_command
@@ -43,6 +43,7 @@ app = typer.Typer(
 commands = (
     up.up,
     doctor.doctor,
+    topics.topics,
     status.status,
     top.top,
     send.send,

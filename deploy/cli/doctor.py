@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -17,10 +17,12 @@ from rich.text import Text
 
 from deploy.cli import options
 from deploy.cli.printing import out, print_json
+from deploy.local.kafka_lock import KafkaLock
 from deploy.local.ports import is_free
 from deploy.local.services import services_of
 from deploy.local.stack_settings import StackSettings
 from gateway.settings import Settings
+from shared.event.rights import OPERATOR
 from shared.event.topic_safety import (
     Copies,
     Holder,
@@ -42,8 +44,9 @@ from shared.runtime.defaults import HOST
 from shared.runtime.java.jars import missing_jars, read_lock
 from shared.runtime.java.java import find_java
 from shared.runtime.kafka.config_topic import read_config
+from shared.runtime.kafka.connection import learn_access
 from shared.runtime.kafka.topic_admin import topic_admin
-from shared.runtime.settings import CopiesSettings, read_settings
+from shared.runtime.settings import TopicSettings, read_settings
 from shared.runtime.setup_error import OperatorError, SetupError
 
 _ELR = "eligible.leader.replicas.version"
@@ -72,13 +75,13 @@ def doctor(
 
         hifi doctor --kafka broker-1:9092,broker-2:9092 --json
     """
+    topics = read_settings(TopicSettings, program="hifi doctor")
     findings = [*_machine(settings)]
     if kafka is None:
-        findings += _ports_and_kafka(settings)
+        findings += _ports_and_kafka(settings, topics)
     else:
         # Another Kafka than that of `hifi up`: this machine's ports are not its matter.
-        copies = read_settings(CopiesSettings, program="hifi doctor").copies
-        findings += _kafka(kafka, copies, subject=f"kafka {kafka}")
+        findings += _kafka(kafka, topics.copies, topics, subject=f"kafka {kafka}")
     if as_json:
         print_json(
             {"safe": is_safe(findings), "findings": [asdict(finding) for finding in findings]}
@@ -119,7 +122,7 @@ def _disk(folder: Path) -> TopicFinding:
     return examine_disk(str(folder), free_bytes=shutil.disk_usage(there).free)
 
 
-def _ports_and_kafka(settings: StackSettings) -> Iterator[TopicFinding]:
+def _ports_and_kafka(settings: StackSettings, topics: TopicSettings) -> Iterator[TopicFinding]:
     holders: dict[int, Holder] = {
         port: "hifi"
         for service in services_of(settings)
@@ -128,7 +131,12 @@ def _ports_and_kafka(settings: StackSettings) -> Iterator[TopicFinding]:
     }
     address = ",".join(f"{HOST}:{port}" for port in settings.kafka_ports)
     if any(not is_free(port) for port in settings.kafka_ports):
-        of_kafka = _kafka(address, settings.copies, subject=f"kafka {address}")
+        lock = KafkaLock(settings.folder / "kafka" / "lock")
+        if lock.is_made:
+            # Who may read the data folder is the operator of what is in it.
+            learn_access([address], lock.access(OPERATOR))
+        copies = replace(settings.copies, segment_ms=topics.kafka_segment_ms)
+        of_kafka = _kafka(address, copies, topics, subject=f"kafka {address}")
         if of_kafka[0].grade == "good":
             holders |= dict.fromkeys(settings.kafka_ports, "hifi")
     else:
@@ -140,17 +148,21 @@ def _ports_and_kafka(settings: StackSettings) -> Iterator[TopicFinding]:
     yield from of_kafka
 
 
-def _kafka(address: str, copies: Copies, *, subject: str) -> list[TopicFinding]:
+def _kafka(
+    address: str, copies: Copies, topics: TopicSettings, *, subject: str
+) -> list[TopicFinding]:
     """That it answers, then what it is like."""
     try:
-        return asyncio.run(_ask(address, copies, subject=subject))
+        return asyncio.run(_ask(address, copies, topics, subject=subject))
     except OperatorError as error:
         return [_finding(subject, error, mark=": ")]
 
 
-async def _ask(address: str, copies: Copies, *, subject: str) -> list[TopicFinding]:
+async def _ask(
+    address: str, copies: Copies, topics: TopicSettings, *, subject: str
+) -> list[TopicFinding]:
     tiers = [tier.name for tier in RetrySchedule().tiers]
-    specs = [*fixed_specs(tiers)]
+    specs = [*fixed_specs(tiers, topics.partition_counts)]
     async with topic_admin(address) as admin:
         broker_count = await admin.broker_count()
         if CONFIG in await admin.names():

@@ -143,7 +143,7 @@ def _where(settings: StackSettings) -> str:
   events in    {events}
   events out   http://{HOST}:{settings.sample_port}/  (sample destination, shows what arrives)
   console      http://{HOST}:{settings.console_port}/  (lag, loss, dead letters)
-  kafka        {",".join(f"{HOST}:{port}" for port in settings.kafka_ports)}
+  kafka        {",".join(f"{HOST}:{port}" for port in settings.kafka_ports)}{_key(settings)}
   metrics      {metrics}
   data, logs   {settings.folder}
 
@@ -153,6 +153,11 @@ Try it:
 
 Ctrl-C drains and stops everything.
 """
+
+
+def _key(settings: StackSettings) -> str:
+    """How a shell gets into a Kafka with a lock."""
+    return f"  (. {settings.operator_file})" if settings.secure else ""
 
 
 async def _serve(stack: Stack, stop: _Stop) -> None:

@@ -24,9 +24,17 @@ class BrokerAddress:
 
 
 def server_properties(
-    broker: BrokerAddress, *, all_brokers: Sequence[BrokerAddress], data: Path
+    broker: BrokerAddress,
+    *,
+    all_brokers: Sequence[BrokerAddress],
+    data: Path,
+    lock: Mapping[str, object] | None = None,
 ) -> str:
-    """The text of server.properties for one broker of a set of one or three."""
+    """The text of server.properties for one broker of a set of one or three.
+
+    `lock`: what it is told of who may come in; None: whoever reaches it may do everything.
+    """
+    protocol = "PLAINTEXT" if lock is None else "SASL_SSL"
     voters = ",".join(f"{each.broker_id}@{HOST}:{each.controller_port}" for each in all_brokers)
     client, controller = f"{HOST}:{broker.port}", f"{HOST}:{broker.controller_port}"
     return _text(
@@ -34,10 +42,15 @@ def server_properties(
             "process.roles": "broker,controller",
             "node.id": broker.broker_id,
             "controller.quorum.voters": voters,
-            # Loopback only: nothing here asks who is calling.
-            "listeners": f"PLAINTEXT://{client},CONTROLLER://{controller}",
-            "advertised.listeners": f"PLAINTEXT://{client}",
+            # Loopback only: without a lock nothing here asks who is calling.
+            "listeners": f"{protocol}://{client},CONTROLLER://{controller}",
+            "advertised.listeners": f"{protocol}://{client}",
             "controller.listener.names": "CONTROLLER",
+            "inter.broker.listener.name": protocol,
+            "listener.security.protocol.map": (
+                f"{protocol}:{protocol},CONTROLLER:{'PLAINTEXT' if lock is None else 'SSL'}"
+            ),
+            **(lock or {}),
             "log.dirs": data,
             **_safety(len(all_brokers)),
             **_laptop(),
@@ -59,6 +72,9 @@ def log4j2_properties() -> str:
             # A broker that is down on purpose would fill the others' logs with one line a second.
             "logger.net.name": "org.apache.kafka.clients.NetworkClient",
             "logger.net.level": "ERROR",
+            # Who was not allowed what: one line each, without which a missing right is a riddle.
+            "logger.denied.name": "kafka.authorizer.logger",
+            "logger.denied.level": "INFO",
             "logger.fetch.name": "kafka.server.ReplicaFetcherThread",
             "logger.fetch.level": "ERROR",
         }

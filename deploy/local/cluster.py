@@ -16,12 +16,18 @@ from deploy.local import ports as loopback
 from deploy.local.broker_properties import BrokerAddress, log4j2_properties, server_properties
 from deploy.local.children import Child
 from deploy.local.cluster_ready import wait_for_brokers
+from deploy.local.kafka_lock import KafkaLock
+from shared.event.rights import OPERATOR, RIGHTS
 from shared.runtime.defaults import HOST
 from shared.runtime.java.class_archive import ClassArchive
 from shared.runtime.java.jars import ensure_jars
 from shared.runtime.java.java import Java, find_java
+from shared.runtime.kafka.connection import learn_access
+from shared.runtime.kafka.settings import KafkaAccess
+from shared.runtime.kafka.topic_admin import topic_admin
 from shared.runtime.one_owner import own_folder
 from shared.runtime.setup_error import SetupError
+from shared.runtime.whole_file import write_whole
 
 # Heaps: one broker stays under 512 MB resident; three fit beside Spark on a laptop of 8 GB.
 HEAP_MB_SINGLE = 512
@@ -45,13 +51,18 @@ class Cluster:
         brokers: Literal[1, 3] = 1,
         ports: Sequence[int] = (),
         heap_mb: int | None = None,
+        is_secure: bool = False,
     ) -> None:
-        """Without ports they are those of the last start, or free ones the first time."""
+        """Without ports they are those of the last start, or free ones the first time.
+
+        A secure one asks who is calling, encrypts, and lets each service do only what it must.
+        """
         assert len(ports) in (0, brokers), f"{brokers} ports are needed, or none"
         self._folder = folder.absolute()
         self._cache = cache
         self._count = brokers
         self._ports = list(ports)
+        self.lock = KafkaLock(self._folder / "lock") if is_secure else None
         self._heap_mb = heap_mb or (HEAP_MB_SINGLE if brokers == 1 else HEAP_MB_OF_THREE)
         self._brokers: dict[int, BrokerAddress] = {}
         self._children: dict[int, Child] = {}
@@ -65,9 +76,12 @@ class Cluster:
         assert not self._children, "the cluster is already started"
         try:
             self._prepare()
+            learn_access(self._addresses, self._operator_access())
             for broker_id in self._brokers:
                 self.restart(broker_id)
             self._wait_ready()
+            if self.lock is not None:
+                asyncio.run(self._grant())
         except BaseException:
             self.stop(timeout_s=0)
             raise
@@ -93,6 +107,23 @@ class Cluster:
     @property
     def bootstrap_servers(self) -> str:
         return ",".join(f"{HOST}:{broker.port}" for broker in self._brokers.values())
+
+    @property
+    def _addresses(self) -> list[str]:
+        """Each broker's, and that of all of them."""
+        return [*self.bootstrap_servers.split(","), self.bootstrap_servers]
+
+    def _operator_access(self) -> KafkaAccess:
+        """How this process enters it; without a lock, whatever the environment says of another."""
+        if self.lock is None:
+            return KafkaAccess.model_construct()
+        return self.lock.access(OPERATOR)
+
+    async def _grant(self) -> None:
+        """Every right of every service; those that are there already stay as they are."""
+        async with topic_admin(self.bootstrap_servers) as admin:
+            for user, rights in RIGHTS.items():
+                await admin.grant(user, rights)
 
     @property
     def broker_ids(self) -> list[int]:
@@ -134,6 +165,8 @@ class Cluster:
         self._archive = ClassArchive(
             "broker", cache=self._cache, java=self._java, jars=jars, draft=draft
         )
+        if self.lock is not None:
+            self.lock.make()
         self._write_properties()
         with ThreadPoolExecutor(self._count) as pool:
             list(pool.map(lambda broker_id: self._format(broker_id, cluster_id), self._brokers))
@@ -151,10 +184,18 @@ class Cluster:
                 f"{self._folder} holds the data of {count} Kafka broker(s), and {self._count} "
                 "are wanted: choose another data folder, or the same number of brokers."
             )
+        was_secure, is_secure = kept.get("is_secure", False), self.lock is not None
+        if kept and was_secure != is_secure:
+            raise SetupError(
+                f"{self._folder} holds the data of a Kafka with{'' if was_secure else 'out'} a"
+                f" lock, and one with{'' if is_secure else 'out'} is wanted: choose another data"
+                " folder, or start it as it was (--secure)."
+            )
         free = loopback.pick_free(2 * count)
         decided = {
             "cluster_id": kept.get("cluster_id") or _new_cluster_id(),
             "brokers": count,
+            "is_secure": is_secure,
             "ports": self._ports or kept.get("ports") or free[:count],
             "controller_ports": kept.get("controller_ports") or free[count:],
         }
@@ -171,9 +212,13 @@ class Cluster:
             folder = self._broker_folder(broker_id)
             folder.mkdir(exist_ok=True)
             text = server_properties(
-                broker, all_brokers=list(self._brokers.values()), data=folder / "data"
+                broker,
+                all_brokers=list(self._brokers.values()),
+                data=folder / "data",
+                lock=self.lock.properties() if self.lock else None,
             )
-            (folder / "server.properties").write_text(text)
+            # A lock's has the brokers' password.
+            write_whole(folder / "server.properties", text.encode(), mode=0o600)
             (folder / "log4j2.properties").write_text(log4j2_properties())
 
     def _format(self, broker_id: int, cluster_id: str) -> None:
@@ -182,8 +227,13 @@ class Cluster:
         if (folder / "data" / "meta.properties").exists():
             return
         archive = self._archive.options(may_make=False)
-        argv = [*self._java_argv(broker_id, archive), "kafka.tools.StorageTool", "format"]
-        argv += ["-t", cluster_id, "-c", str(folder / "server.properties")]
+        words = ["kafka.tools.StorageTool", "format"]
+        words += ["-t", cluster_id, "-c", str(folder / "server.properties")]
+        words += self.lock.format_arguments() if self.lock else ()
+        # From a file: everybody on the machine may read the words that a process was started with.
+        said = folder / "format.arguments"
+        write_whole(said, "\n".join(map(_java_word, words)).encode(), mode=0o600)
+        argv = [*self._java_argv(broker_id, archive), f"@{said}"]
         try:
             answer = subprocess.run(
                 argv, capture_output=True, text=True, timeout=_FORMAT_TIMEOUT_S, check=False
@@ -193,6 +243,8 @@ class Cluster:
                 f"Formatting {folder} for Kafka took over "
                 f"{_FORMAT_TIMEOUT_S:.0f} s: check the disk."
             ) from error
+        finally:
+            said.unlink()
         if answer.returncode != 0:
             why = useful_line((answer.stdout + answer.stderr).splitlines())
             raise SetupError(f"{folder} could not be formatted for Kafka: {why}")
@@ -238,6 +290,12 @@ def useful_line(lines: Sequence[str]) -> str:
         if " ERROR " in line or " FATAL " in line or line.startswith(("Error", "Exception")):
             return line
     return next((line for line in reversed(lines) if line.strip()), "it wrote nothing")
+
+
+def _java_word(word: str) -> str:
+    """As a line of a file of arguments for Java."""
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def _new_cluster_id() -> str:

@@ -43,6 +43,11 @@ class Service:
             return {VARIABLE, OPERATOR_KEY}
         return {VARIABLE} if self.name in {"delivery", REALTIME, "retrier"} else set()
 
+    @property
+    def user(self) -> str | None:
+        """As whom it enters a Kafka that asks; None: it enters none."""
+        return None if self.name == "sample" else self.module
+
     def is_ready(self) -> bool:
         return self.problem() is None
 

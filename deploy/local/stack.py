@@ -12,6 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 
 from deploy.local.children import Child
 from deploy.local.cluster import Cluster
@@ -32,8 +33,10 @@ from shared.runtime.control_client import ControlClient, RefusedError
 from shared.runtime.defaults import HOST
 from shared.runtime.java.jars import OnProgress, ensure_jars
 from shared.runtime.java.java import find_java
+from shared.runtime.kafka.settings import KafkaAccess
 from shared.runtime.kafka.topic_admin import topic_admin
 from shared.runtime.one_owner import own_folder
+from shared.runtime.settings import TopicSettings, read_settings
 from shared.runtime.setup_error import SetupError
 
 DEMO_STREAM = "demo"
@@ -67,6 +70,7 @@ class Stack:
         self._say = say
         self._held = ExitStack()
         self._keys: dict[str, str] = {}
+        self._topics: TopicSettings
         self._realtime = RealtimeWatcher()
         self._deaths_s: dict[str, list[float]] = defaultdict(list)
         self._cluster = Cluster(
@@ -75,6 +79,7 @@ class Stack:
             brokers=settings.brokers,
             ports=settings.kafka_ports,
             heap_mb=settings.kafka_heap_mb,
+            is_secure=settings.secure,
         )
 
     @property
@@ -94,6 +99,8 @@ class Stack:
             self._require_all(on_progress)
             self._say("starting Kafka")
             self._cluster.start()
+            if self._cluster.lock is not None:
+                self._cluster.lock.write_operator(self.settings.operator_file)
             self._say("making topics")
             asyncio.run(self._prepare_topics())
             self._realtime.start(self.bootstrap_servers)
@@ -134,8 +141,20 @@ class Stack:
             service.name,
             [sys.executable, "-m", service.module],
             log=self.settings.folder / "logs" / f"{service.name}.log",
-            env={**_auth(self._environ), **self._environ, **service.env, **places, **keys},
+            env={
+                **_auth(self._environ),
+                **_but_of_kafka(self._environ),
+                **service.env,
+                **places,
+                **keys,
+                **self._kafka_access(service),
+            },
         )
+
+    def _kafka_access(self, service: Service) -> dict[str, str]:
+        """A service knows its own password and nobody else's."""
+        lock, user = self._cluster.lock, service.user
+        return {} if lock is None or user is None else lock.variables(user)
 
     def stop(self) -> None:
         """Drain and stop everything, in order; safe to call at any point of a start."""
@@ -173,6 +192,7 @@ class Stack:
             VARIABLE: secret_keys(folder, self._environ),
             OPERATOR_KEY: operator_key(folder, self._environ),
         }
+        self._topics = read_settings(TopicSettings, program="hifi up")
         find_java()
         for option, port in self.settings.ports():
             require_free(port, what=f"{option.removeprefix('--').replace('-', ' ')} ({option})")
@@ -183,8 +203,9 @@ class Stack:
     async def _prepare_topics(self) -> None:
         tiers = [tier.name for tier in RetrySchedule().tiers]
         async with topic_admin(self.bootstrap_servers) as admin:
-            specs = [*fixed_specs(tiers), stream_spec(DEMO_STREAM)]
-            await admin.create_missing(specs, self.settings.copies)
+            specs = [*fixed_specs(tiers, self._topics.partition_counts), stream_spec(DEMO_STREAM)]
+            copies = replace(self.settings.copies, segment_ms=self._topics.kafka_segment_ms)
+            await admin.create_missing(specs, copies)
 
     def _set_up_demo(self) -> None:
         """A stream with a destination, so that the first event goes somewhere."""
@@ -239,6 +260,12 @@ def _how_it_died(name: str, child: Child) -> str:
         f"{name} {how_it_ended(child.exit_code)}: {last[-1] if last else 'it wrote nothing'}"
         f" (its log is {child.log})."
     )
+
+
+def _but_of_kafka(environ: Mapping[str, str]) -> dict[str, str]:
+    """Without what is said there of another Kafka than ours."""
+    of_kafka = {f"HIFI_KAFKA_{name}".upper() for name in KafkaAccess.model_fields}
+    return {name: value for name, value in environ.items() if name not in of_kafka}
 
 
 def _auth(environ: Mapping[str, str]) -> dict[str, str]:

@@ -30,6 +30,7 @@ class StackSettings:
     folder: Path = _option(DATA, "Where everything is kept.")  # noqa: RUF009 - makes a field
     cache: Path = field(default_factory=default_cache)
     brokers: Literal[1, 3] = _option(1, "1, or 3: replicated, survives a broker.")
+    secure: bool = _option(False, "Lock Kafka: TLS, a user and rights for each service.")
     kafka_port: int = _port(defaults.KAFKA_PORT, "First Kafka port.")
     gateway_port: int = _port(defaults.GATEWAY_PORT, "Where to POST events.")
     gateway_metrics_port: int = _port(defaults.GATEWAY_METRICS_PORT, "Gateway's probes, metrics.")
@@ -50,6 +51,11 @@ class StackSettings:
     def kafka_ports(self) -> list[int]:
         """Broker ports: consecutive from the first."""
         return [self.kafka_port + number for number in range(self.brokers)]
+
+    @property
+    def operator_file(self) -> Path:
+        """What a shell reads to enter a Kafka with a lock as its operator."""
+        return self.folder / "kafka-operator.env"
 
     @property
     def copies(self) -> Copies:

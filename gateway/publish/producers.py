@@ -17,7 +17,7 @@ from typing import Any
 
 import structlog
 from aiokafka import TopicPartition
-from aiokafka.errors import KafkaError
+from aiokafka.errors import ClusterAuthorizationFailedError, KafkaError
 
 from shared.runtime.kafka.clients import KafkaProducer
 
@@ -76,8 +76,11 @@ class Producers:
             try:
                 await kafka.start()
             except (KafkaError, OSError) as error:
-                log.warning("kafka.unreachable", error=repr(error))
                 await _give_up(kafka)
+                if self.current is None and isinstance(error, ClusterAuthorizationFailedError):
+                    # It will not change its mind while somebody waits for the first connection.
+                    raise
+                log.warning("kafka.unreachable", error=repr(error))
                 await asyncio.sleep(_CONNECT_PAUSE_S)
             except asyncio.CancelledError:
                 await _give_up(kafka)

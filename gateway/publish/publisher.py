@@ -41,7 +41,13 @@ from gateway.publish.producers import Producers
 from gateway.publish.report import Fate, Report
 from shared.event.topics import PROBE
 from shared.runtime.clock import now_ms
-from shared.runtime.kafka.clients import KafkaProducer, new_producer
+from shared.runtime.kafka.clients import (
+    KafkaProducer,
+    check_access,
+    kafka_errors,
+    new_producer,
+)
+from shared.runtime.kafka.refusals import missing_right
 from shared.runtime.setup_error import SetupError
 
 log = structlog.get_logger()
@@ -117,9 +123,12 @@ class KafkaPublisher:
     async def start(self, *, deadline_s: float) -> None:
         """Connect, or say in one sentence that Kafka is not there."""
         produce_encoding.install()
+        # To wait would not help.
+        await check_access(self.bootstrap_servers)
         try:
             async with asyncio.timeout(deadline_s):
-                await self._producers.connect()
+                with kafka_errors(self.bootstrap_servers):
+                    await self._producers.connect()
         except TimeoutError as error:
             raise SetupError(
                 f"Kafka does not answer at {self.bootstrap_servers}: start it, or set"
@@ -158,7 +167,10 @@ class KafkaPublisher:
             open_topic = self._topics.get(topic) or await self._open(producer.kafka, topic)
         except NotStoredError as error:
             everything = range(len(events))
-            return [Report(Fate.NOT_STORED, everything, reason=str(error), is_topic_unknown=True)]
+            # A right that is missing can be given: the topic is there.
+            is_unknown = not isinstance(error.__cause__, TopicAuthorizationFailedError)
+            reason = str(error)
+            return [Report(Fate.NOT_STORED, everything, reason=reason, is_topic_unknown=is_unknown)]
         slices = open_topic.take(events, now_s=monotonic(), now_ms=now_ms())
         if len(slices) == 1:
             return [await slices[0].report]
@@ -169,6 +181,9 @@ class KafkaPublisher:
         try:
             async with asyncio.timeout(self.queue_deadline_s):
                 partitions = await producer.partitions_for(topic)
+        except TopicAuthorizationFailedError as error:
+            log.warning("kafka.refused", error=missing_right(self.bootstrap_servers, error))
+            raise NotStoredError("Kafka does not let the gateway write there") from error
         except (KafkaError, TimeoutError) as error:
             raise NotStoredError(f"Kafka knows no topic {topic}") from error
         # Another request may have been faster while we waited.
@@ -206,6 +221,8 @@ class KafkaPublisher:
                 # Its numbers for this partition are broken now, whatever the error was.
                 self._producers.spoil(producer, place, error)
                 if isinstance(error, _REFUSALS):
+                    if says := missing_right(self.bootstrap_servers, error):
+                        log.warning("kafka.refused", topic=topic, error=says)
                     raise NotStoredError(f"kafka refused it: {error!r}") from error
                 raise UnknownFateError(f"kafka lost track of it: {error!r}") from error
         self._heard_at_s = monotonic()

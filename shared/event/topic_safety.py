@@ -13,6 +13,7 @@ from shared.event.topics import SEGMENT_MS, TopicSpec
 Grade = Literal["good", "note", "unsafe"]
 Holder = Literal["nobody", "hifi", "somebody"]
 
+IN_SYNC_MIN = "min.insync.replicas"
 # Fewer copies than this survive no failure without loss or a pause.
 _REPLICAS_SAFE = 3
 # Settings of which more is fine (-1 is Kafka's word for "without end"), and of which less is.
@@ -32,11 +33,28 @@ class Copies:
     """In how many copies each record is to be kept; set, never guessed from the brokers there are.
 
     Three, of which two must have an event before it counts as stored: one zone may fail without
-    loss, and without a pause.
+    loss, and without a pause. And what else of every topic the cluster at hand decides.
     """
 
     replicas: int = 3
     in_sync_min: int = 2
+    # After how long a topic that is deleted from begins a new segment; None: as the topic or Kafka
+    # has it.
+    segment_ms: int | None = None
+    # What this Kafka lets nobody set on a topic, as some that are run for you do.
+    left_out: frozenset[str] = frozenset()
+
+    def settings_of(self, spec: TopicSpec) -> dict[str, str]:
+        """What is ours to set of a topic, besides its copies."""
+        settings = dict(spec.settings)
+        if self.segment_ms is not None and "retention.ms" in settings:
+            settings["segment.ms"] = str(self.segment_ms)
+        return {key: value for key, value in settings.items() if key not in self.left_out}
+
+    def creation_settings_of(self, spec: TopicSpec) -> dict[str, str]:
+        """The same with how many copies must have a record."""
+        needed = {IN_SYNC_MIN: str(self.in_sync_min)}
+        return self.settings_of(spec) | (needed if IN_SYNC_MIN not in self.left_out else {})
 
     def falls_short(self, state: "TopicState") -> bool:
         """Whether a topic keeps fewer copies than this, or says yes before enough have it."""
@@ -56,7 +74,7 @@ class TopicState:
     @property
     def needed(self) -> int:
         """How many replicas must have a record before it counts as stored."""
-        return int(self.settings.get("min.insync.replicas", "1"))
+        return int(self.settings.get(IN_SYNC_MIN, "1"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +180,7 @@ def examine_topic(
     if state is None:
         return [TopicFinding(spec.name, "unsafe", "does not exist", "create it, or run `hifi up`")]
     wrong = [
-        *_examine_settings(spec, state),
+        *_examine_settings(copies.settings_of(spec), state),
         *_examine_losses(spec, state),
         *_examine_partitions(spec, state),
         *_examine_copies(state, copies),
@@ -197,8 +215,8 @@ def _in_a_line(state: TopicState) -> str:
     return ", ".join(words)
 
 
-def _examine_settings(spec: TopicSpec, state: TopicState) -> Iterator[_Wrong]:
-    for setting, wanted in spec.settings.items():
+def _examine_settings(settings: Mapping[str, str], state: TopicState) -> Iterator[_Wrong]:
+    for setting, wanted in settings.items():
         actual = state.settings.get(setting)
         if not _is_enough(setting, actual, wanted):
             says = f"{setting} is {actual or 'not set'} and should be {wanted}"
@@ -243,7 +261,7 @@ def _examine_partitions(spec: TopicSpec, state: TopicState) -> Iterator[_Wrong]:
 def _examine_copies(state: TopicState, copies: Copies) -> Iterator[_Wrong]:
     replicas, needed = state.replicas_min, state.needed
     replicas_wanted, needed_wanted = copies.replicas, copies.in_sync_min
-    alter = _alter(state.name, "min.insync.replicas", str(needed_wanted))
+    alter = _alter(state.name, IN_SYNC_MIN, str(needed_wanted))
     in_sync = f"{state.in_sync_min} of {replicas} replicas are in sync"
     start = "start the brokers that are down"
     if replicas < replicas_wanted:

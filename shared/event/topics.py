@@ -54,6 +54,7 @@ RECEIPTS_RETENTION_MS = 30 * DAY_MS
 # Kafka deletes whole segments, a week's by default: with segments of a day a dead letter is gone a
 # day after its month at the latest, and its mark, which is younger, a day later.
 SEGMENT_MS = DAY_MS
+_SEGMENT_MS_OF_KAFKA = 7 * DAY_MS
 REDRIVEN_RETENTION_MS = DEAD_RETENTION_MS + SEGMENT_MS + DAY_MS
 # Longer than what it names: events that Kafka deletes unread have their ids in the ledger.
 ACKED_RETENTION_MS = STREAM_RETENTION_MS + DAY_MS
@@ -167,19 +168,30 @@ def stream_spec(stream: str, *, partition_count: int = STREAM_PARTITIONS) -> Top
     return TopicSpec(stream_topic(stream), partition_count, _log(STREAM_RETENTION_MS))
 
 
-def fixed_specs(tiers: Sequence[str]) -> tuple[TopicSpec, ...]:
+@dataclass(frozen=True, slots=True)
+class PartitionCounts:
+    """How many Kafka partitions the topics have that grow with the traffic of all streams."""
+
+    retry: int = RETRY_PARTITIONS
+    dead: int = RETRY_PARTITIONS
+    receipts: int = RETRY_PARTITIONS
+    ledger: int = RETRY_PARTITIONS
+
+
+def fixed_specs(
+    tiers: Sequence[str], counts: PartitionCounts | None = None
+) -> tuple[TopicSpec, ...]:
     """Every topic there is besides the streams' own."""
+    counts = counts or PartitionCounts()
     return (
         *(
-            TopicSpec(topic, RETRY_PARTITIONS, _outcome_log(RETRY_RETENTION_MS))
+            TopicSpec(topic, counts.retry, _outcome_log(RETRY_RETENTION_MS))
             for topic in retry_topics(tiers)
         ),
-        TopicSpec(DEAD, RETRY_PARTITIONS, {**_outcome_log(DEAD_RETENTION_MS), **_SEGMENTS}),
-        TopicSpec(RECEIPTS, RETRY_PARTITIONS, _outcome_log(RECEIPTS_RETENTION_MS)),
+        TopicSpec(DEAD, counts.dead, {**_outcome_log(DEAD_RETENTION_MS), **_SEGMENTS}),
+        TopicSpec(RECEIPTS, counts.receipts, _outcome_log(RECEIPTS_RETENTION_MS)),
         # Ids are half their size once compressed, and nobody waits for the broker to do it.
-        TopicSpec(
-            ACKED, RETRY_PARTITIONS, {**_log(ACKED_RETENTION_MS), "compression.type": "zstd"}
-        ),
+        TopicSpec(ACKED, counts.ledger, {**_log(ACKED_RETENTION_MS), "compression.type": "zstd"}),
         TopicSpec(MINUTES, 1, _log(RECEIPTS_RETENTION_MS)),
         # One partition: a statement names the one before it.
         TopicSpec(STATEMENTS, 1, _log(STATEMENTS_RETENTION_MS)),
@@ -207,7 +219,8 @@ def held_ms(tiers: Sequence[str], settings: Mapping[str, Mapping[str, str]]) -> 
     so a record may outlive its retention by as long as one takes.
     """
     kept_ms = {
-        name: (int(each["retention.ms"]), int(each["segment.ms"]))
+        # A cluster that decides on segments itself may not say how.
+        name: (int(each["retention.ms"]), int(each.get("segment.ms", _SEGMENT_MS_OF_KAFKA)))
         for name, each in settings.items()
     }
     if any(not 0 <= retention_ms < _FOR_EVER_MS for retention_ms, _ in kept_ms.values()):

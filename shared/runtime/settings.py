@@ -7,15 +7,17 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal, Self, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from shared.event.topic_safety import Copies
+from shared.event.topics import RETRY_PARTITIONS, SEGMENT_MS, PartitionCounts
 from shared.runtime import defaults
+from shared.runtime.kafka.settings import kafka_access
 from shared.runtime.secret_box import SecretBox
-from shared.runtime.setup_error import OperatorError, SetupError
+from shared.runtime.setup_error import OperatorError, SetupError, wrong_variable
 
 S = TypeVar("S", bound=BaseSettings)
 
@@ -35,6 +37,12 @@ class ServiceSettings(BaseSettings):
 
     bootstrap_servers: str = f"{defaults.HOST}:{defaults.KAFKA_PORT}"
     log_level: LogLevel = "info"
+
+    @model_validator(mode="after")
+    def _has_kafka_access(self) -> Self:
+        # Its clients read it where they are made; what is wrong with it is said at the start.
+        kafka_access()
+        return self
 
 
 class SparkServiceSettings(ServiceSettings):
@@ -63,7 +71,7 @@ class SecretSettings(BaseSettings):
 
 
 class CopiesSettings(BaseSettings):
-    """HIFI_KAFKA_REPLICAS and HIFI_KAFKA_IN_SYNC_MIN, for every process that makes topics."""
+    """HIFI_KAFKA_REPLICAS and its kin, for every process that makes topics."""
 
     model_config = SettingsConfigDict(frozen=True)
 
@@ -73,6 +81,14 @@ class CopiesSettings(BaseSettings):
     kafka_in_sync_min: Annotated[int, Field(ge=1, le=100)] = Field(
         default=Copies().in_sync_min, validation_alias="HIFI_KAFKA_IN_SYNC_MIN"
     )
+    # At most a day: a dead letter must not outlive the mark that it was sent again. At least a
+    # minute: each segment is four files that a broker keeps open.
+    kafka_segment_ms: Annotated[int, Field(ge=60_000, le=SEGMENT_MS)] | None = Field(
+        default=None, validation_alias="HIFI_KAFKA_SEGMENT_MS"
+    )
+    kafka_topic_keys_left_out: str = Field(
+        default="", validation_alias="HIFI_KAFKA_TOPIC_KEYS_LEFT_OUT"
+    )
 
     @property
     def copies(self) -> Copies:
@@ -81,7 +97,43 @@ class CopiesSettings(BaseSettings):
                 f"HIFI_KAFKA_IN_SYNC_MIN is {self.kafka_in_sync_min} of {self.kafka_replicas}"
                 " copies (HIFI_KAFKA_REPLICAS): nothing could ever be stored."
             )
-        return Copies(self.kafka_replicas, self.kafka_in_sync_min)
+        left_out = (key.strip() for key in self.kafka_topic_keys_left_out.split(","))
+        return Copies(
+            self.kafka_replicas,
+            self.kafka_in_sync_min,
+            self.kafka_segment_ms,
+            frozenset(key for key in left_out if key),
+        )
+
+
+# A broker holds some thousands of Kafka partitions, and there are a dozen topics of tiers.
+PartitionCount = Annotated[int, Field(ge=1, le=1_000)]
+
+
+class TopicSettings(CopiesSettings):
+    """The same, and how many Kafka partitions the topics have that no stream owns."""
+
+    kafka_retry_partitions: PartitionCount = Field(
+        default=RETRY_PARTITIONS, validation_alias="HIFI_KAFKA_RETRY_PARTITIONS"
+    )
+    kafka_dead_partitions: PartitionCount = Field(
+        default=RETRY_PARTITIONS, validation_alias="HIFI_KAFKA_DEAD_PARTITIONS"
+    )
+    kafka_receipts_partitions: PartitionCount = Field(
+        default=RETRY_PARTITIONS, validation_alias="HIFI_KAFKA_RECEIPTS_PARTITIONS"
+    )
+    kafka_ledger_partitions: PartitionCount = Field(
+        default=RETRY_PARTITIONS, validation_alias="HIFI_KAFKA_LEDGER_PARTITIONS"
+    )
+
+    @property
+    def partition_counts(self) -> PartitionCounts:
+        return PartitionCounts(
+            retry=self.kafka_retry_partitions,
+            dead=self.kafka_dead_partitions,
+            receipts=self.kafka_receipts_partitions,
+            ledger=self.kafka_ledger_partitions,
+        )
 
 
 class ListenerSettings(BaseSettings):
@@ -117,9 +169,7 @@ def read_settings(kind: type[S], *, program: str) -> S:
     try:
         return kind()
     except ValidationError as error:
-        first = error.errors()[0]
-        name = str(kind.model_config.get("env_prefix", "")) + "_".join(map(str, first["loc"]))
-        problem = f"{name.upper()} is {first['input']!r}: {first['msg']}."
+        problem = wrong_variable(error, prefix=str(kind.model_config.get("env_prefix", "")))
     except SetupError as error:
         problem = str(error)
     sys.stderr.write(f"{program}: {problem}\n")

@@ -1,5 +1,7 @@
 """Errors for the person who runs Hifi: one sentence that says what, where, and what to do next."""
 
+from pydantic import ValidationError
+
 
 class OperatorError(Exception):
     """Something outside the code is wrong; commands print its text and end with exit code 1."""
@@ -15,3 +17,16 @@ class UsageError(OperatorError):
 
 class KafkaUnavailableError(OperatorError):
     """Kafka does not answer, or does not do what it is asked to; it may a moment later."""
+
+
+class KafkaRefusedError(KafkaUnavailableError):
+    """Kafka does not let us in, or not do what we ask for: a person must mend it."""
+
+
+def wrong_variable(error: ValidationError, *, prefix: str) -> str:
+    """The first variable of the environment that a settings class refuses, as a sentence."""
+    first = error.errors()[0]
+    name = "_".join(map(str, first["loc"])).upper()
+    # Settings that all services share are called the same for each.
+    named = name if name.startswith("HIFI_") else prefix + name
+    return f"{named} is {first['input']!r}: {first['msg']}."

@@ -11,7 +11,8 @@ from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import IllegalOperation, KafkaConnectionError, KafkaError, ProducerFenced
 
 from shared.runtime.kafka.connection import client_connection
-from shared.runtime.setup_error import KafkaUnavailableError
+from shared.runtime.kafka.refusals import missing_right, refusal
+from shared.runtime.setup_error import KafkaRefusedError, KafkaUnavailableError
 
 KafkaProducer: TypeAlias = AIOKafkaProducer
 # Another producer of the same transactional id has begun: the client says the second when it has
@@ -74,10 +75,18 @@ async def start_client(client: C, bootstrap_servers: str) -> C:
             await client.start()
         # A client that is stopped before its own tasks have begun ends in a cancellation.
         await asyncio.sleep(0)
-    except BaseException:
+    except BaseException as error:
         await client.stop()
+        if isinstance(error, KafkaUnavailableError):
+            await check_access(bootstrap_servers)
         raise
     return client
+
+
+async def check_access(bootstrap_servers: str) -> None:
+    """KafkaRefusedError if Kafka does not let us in; a Kafka that is away has not refused."""
+    if says := await refusal(bootstrap_servers):
+        raise KafkaRefusedError(says)
 
 
 @asynccontextmanager
@@ -104,6 +113,8 @@ def kafka_errors(bootstrap_servers: str) -> Iterator[None]:
             " start one with `hifi up`, or name another Kafka."
         ) from error
     except (KafkaError, TimeoutError) as error:
+        if says := missing_right(bootstrap_servers, error):
+            raise KafkaRefusedError(says) from error
         raise KafkaUnavailableError(
             f"Kafka at {bootstrap_servers} does not do what it is asked ({error!r}):"
             " try again when it is well."

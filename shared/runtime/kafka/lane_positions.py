@@ -14,7 +14,12 @@ from threading import Lock
 from typing import Any, Self
 
 import structlog
-from aiokafka.errors import KafkaError, for_code
+from aiokafka.errors import (
+    GroupAuthorizationFailedError,
+    KafkaError,
+    TopicAuthorizationFailedError,
+    for_code,
+)
 from aiokafka.protocol.commit import OffsetCommitRequest, OffsetFetchRequest
 from aiokafka.protocol.coordination import FindCoordinatorRequest
 
@@ -22,8 +27,9 @@ from shared.event.record import KafkaPartition, Position
 from shared.event.topics import lane_group
 from shared.runtime.kafka.clients import new_client, start_client
 from shared.runtime.kafka.reader import open_reader
+from shared.runtime.kafka.refusals import missing_right
 from shared.runtime.kafka.spark_options import by_partition, by_topic
-from shared.runtime.setup_error import KafkaUnavailableError
+from shared.runtime.setup_error import KafkaRefusedError, KafkaUnavailableError
 
 log = structlog.get_logger()
 
@@ -35,6 +41,8 @@ _TELL_AGAIN_S = 3_600.0
 # The first group ever makes Kafka create its topic for them, which takes it seconds.
 _TOLD_TIMEOUT_S = 15.0
 _ASK_AGAIN_S = 0.1
+# As long as a lane that cannot start waits at most.
+_REFUSED_PAUSE_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +85,7 @@ class LanePositions:
         # What Kafka has been told of each lane, and when.
         self._told: dict[str, tuple[Position, float]] = {}
         self._groups: LaneGroups | None = None
+        self._again_s = 0.0
 
     def note(self, lane: str, progress: Mapping[str, Any]) -> None:
         """Enter what a finished micro-batch says of its sources."""
@@ -99,6 +108,8 @@ class LanePositions:
 
     async def commit(self) -> None:
         """Tell Kafka; what it does not take now is told the next time."""
+        if time.monotonic() < self._again_s:
+            return
         with self._lock:
             newest, self._newest = self._newest, {}
         if not newest:
@@ -110,7 +121,13 @@ class LanePositions:
                 await self._groups.commit(lane, position)
                 self._told[lane] = position, time.monotonic()
         except (KafkaUnavailableError, KafkaError, OSError) as error:
-            log.info("lane.position_not_told", error=repr(error))
+            refused = missing_right(self._bootstrap_servers, error)
+            if refused or isinstance(error, KafkaRefusedError):
+                # A person must mend it, which takes longer than half a second.
+                self._again_s = time.monotonic() + _REFUSED_PAUSE_S
+                log.warning("lane.position_not_told", error=refused or str(error))
+            else:
+                log.info("lane.position_not_told", error=repr(error))
             await self.close()
             with self._lock:
                 # Told the next time, unless there is a newer one by then.
@@ -120,6 +137,15 @@ class LanePositions:
         groups, self._groups = self._groups, None
         if groups is not None:
             await groups.__aexit__()
+
+
+def _refused_names(code: int, group: str, position: Position) -> list[str]:
+    """What a right is missing for, as Kafka says only that one is."""
+    if code == GroupAuthorizationFailedError.errno:
+        return [group]
+    if code == TopicAuthorizationFailedError.errno:
+        return sorted({where.topic for where in position})
+    return []
 
 
 class LaneGroups:
@@ -161,6 +187,10 @@ class LaneGroups:
             response = await self._ask(group, OffsetFetchRequest(group, None))
             if getattr(response, "error_code", 0):
                 raise for_code(response.error_code)
+        except GroupAuthorizationFailedError as error:
+            raise KafkaRefusedError(
+                missing_right(self._bootstrap_servers, GroupAuthorizationFailedError(group)) or ""
+            ) from error
         except KafkaError:
             self._coordinators.pop(group, None)
             return None

@@ -11,10 +11,11 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
-from aiokafka.errors import KafkaError, KafkaTimeoutError
+from aiokafka.errors import KafkaError, KafkaTimeoutError, TopicAuthorizationFailedError
+from aiokafka.protocol.metadata import MetadataRequest
 
 from shared.event.record import KafkaPartition, Origin, Position, Ranges, RecordIn
-from shared.runtime.kafka.clients import new_consumer, running, start_client
+from shared.runtime.kafka.clients import KafkaClient, new_consumer, running, start_client
 
 # A fetch without records returns after this, so that readers can look at the clock.
 _POLL_S = 0.3
@@ -74,12 +75,16 @@ class KafkaReader:
 
     async def _partitions(self, topics: Iterable[str]) -> list[TopicPartition]:
         """Every Kafka partition of those topics that exist, in the order of the topics."""
-        metadata = await self._consumer._client.fetch_all_metadata()  # noqa: SLF001 - the public
-        # call knows only topics that somebody subscribed to, and assigning is not subscribing.
+        client = self._consumer._client  # noqa: SLF001 - the public call knows only topics that
+        # somebody subscribed to, and assigning is not subscribing.
+        metadata = await client.fetch_all_metadata()
+        numbers = {topic: metadata.partitions_for_topic(topic) or () for topic in topics}
+        if missing := [topic for topic, there in numbers.items() if not there]:
+            await _require_seen(client, missing)
         return [
             TopicPartition(topic, number)
-            for topic in topics
-            for number in sorted(metadata.partitions_for_topic(topic) or ())
+            for topic, there in numbers.items()
+            for number in sorted(there)
         ]
 
 
@@ -216,6 +221,21 @@ async def start_reader(bootstrap_servers: str, **options: Any) -> KafkaReader:
     """A reader that lives until it is closed."""
     consumer = new_consumer(bootstrap_servers, **options)
     return KafkaReader(await start_client(consumer, bootstrap_servers))
+
+
+async def _require_seen(client: KafkaClient, topics: list[str]) -> None:
+    """TopicAuthorizationFailedError for topics that are only hidden from us.
+
+    A list of all topics leaves them out as if they were not there, and so would the books.
+    """
+    # By a client's own request a broker may make a topic.
+    asked = MetadataRequest(topics, allow_auto_topic_creation=False)
+    answer = await client.send(client.get_random_node(), asked)
+    hidden = [
+        topic for code, topic, *_ in answer.topics if code == TopicAuthorizationFailedError.errno
+    ]
+    if hidden:
+        raise TopicAuthorizationFailedError(*hidden)
 
 
 def _assign(consumer: AIOKafkaConsumer, position: Position) -> list[TopicPartition]:

@@ -12,6 +12,7 @@ from shared.event.record import Position
 from shared.runtime.health import Health, Pulse
 from shared.runtime.kafka.clients import kafka_errors
 from shared.runtime.kafka.reader import Follow, KafkaReader, start_reader
+from shared.runtime.kafka.refusals import missing_right
 from shared.runtime.setup_error import SetupError
 
 log = structlog.get_logger()
@@ -135,7 +136,7 @@ class TopicFeed(Generic[T]):
         if not spans:
             raise SetupError(
                 f"Kafka at {self._bootstrap_servers} has no topic {self._topic}: create Hifi's"
-                " topics first (`hifi up` does it), or name another Kafka."
+                " topics first (`hifi up` does it, or `hifi topics`), or name another Kafka."
             )
         follow = self._reader.follow({where: begin for where, (begin, _) in spans.items()})
         value = self._empty
@@ -158,8 +159,9 @@ class TopicFeed(Generic[T]):
                     self.value = value
                 pause_s = _PAUSE_S
             except Exception as error:  # noqa: BLE001 - whatever it is, we must follow on
+                says = missing_right(self._bootstrap_servers, error) or repr(error)
                 log.warning(
-                    "feed.follower_failed", topic=self._topic, error=repr(error), again_in_s=pause_s
+                    "feed.follower_failed", topic=self._topic, error=says, again_in_s=pause_s
                 )
                 await self._close()
                 await asyncio.sleep(pause_s)

@@ -24,8 +24,10 @@ from shared.event.record import Position
 from shared.flow.flow_record import FlowRecord
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.health import Health, Pulse
-from shared.runtime.kafka.config_topic import ConfigFeed
+from shared.runtime.kafka.clients import check_access
+from shared.runtime.kafka.config_topic import ConfigFeed, read_config
 from shared.runtime.kafka.lane_positions import LanePositions
+from shared.runtime.kafka.refusals import java_refusal
 from shared.runtime.kafka.state_topic import StateFeed
 from shared.runtime.logs import configure_logs
 from shared.runtime.one_owner import own_folder
@@ -123,6 +125,7 @@ def run_lanes(
     with operator_errors(f"hifi {service}"), own_folder(settings.home, what=service):
         health, keeping = Health(), Pulse()
         _show(service, settings, metrics, health)
+        asyncio.run(_look_at_kafka(settings.bootstrap_servers))
         with running_spark(spark_settings) as spark:
 
             def start(name: str, lane: W) -> StreamingQuery:
@@ -135,6 +138,7 @@ def run_lanes(
                 on_progress=positions.note,
                 hold=hold_lane,
                 can_wait=can_wait,
+                why=partial(java_refusal, settings.bootstrap_servers),
                 drain_s=settings.change_drain_s,
                 stalled_after_s=settings.stall_limit_s,
             )
@@ -181,6 +185,12 @@ def _spark_settings(
         makes_class_archive=settings.makes_class_archive,
         more=more,
     )
+
+
+async def _look_at_kafka(bootstrap_servers: str) -> None:
+    """Whether we are let in, and may read what to do: Spark takes its time, and many words."""
+    await check_access(bootstrap_servers)
+    await read_config(bootstrap_servers)
 
 
 def _warm_up(spark: SparkSession, warm_up: Callable[[SparkSession], None]) -> None:

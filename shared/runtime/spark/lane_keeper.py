@@ -63,6 +63,8 @@ class LaneKeeper(Generic[W]):
     drain_s: float
     stalled_after_s: float
     hold: HoldLane = lambda _: nullcontext()
+    # What somebody can mend, by the text of an error; None: it has to speak for itself.
+    why: Callable[[str], str | None] = lambda _: None
     # Whether a change of what is wanted is worth no micro-batch cut off.
     can_wait: Callable[[W, W], bool] = lambda _, __: False
     # Told of the newest micro-batch of a lane, as Spark describes it.
@@ -121,7 +123,7 @@ class LaneKeeper(Generic[W]):
                 lane=name,
                 kind=type(error).__name__,
                 restart_in_s=round(lane.start_again_s - now_s, 1),
-                error=_first_line(error),
+                error=self.why(str(error)) or _first_line(error),
             )
             return
         lane.started_s = lane.progress_s = now_s
@@ -147,7 +149,7 @@ class LaneKeeper(Generic[W]):
             "lane.data_lost" if is_data_loss else "lane.died",
             lane=name,
             restart_in_s=round(lane.start_again_s - now_s, 1),
-            error=_first_line(text),
+            error=self.why(text) or _first_line(text),
             **({"advice": _DATA_LOSS_ADVICE} if is_data_loss else {}),
         )
 

@@ -23,6 +23,7 @@ from pyspark.util import PythonEvalType
 from shared.runtime.java.class_archive import ClassArchive
 from shared.runtime.java.jars import default_cache, ensure_jars
 from shared.runtime.java.java import find_java
+from shared.runtime.kafka.settings import JAAS_VARIABLE, kafka_access
 from shared.runtime.kafka.spark_options import sink_options
 from shared.runtime.setup_error import OperatorError
 from shared.runtime.spark.checkpoint import sweep
@@ -87,6 +88,9 @@ def running_spark(settings: SparkSettings) -> Iterator[SparkSession]:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     # Spark derives its address from the host name otherwise, which need not resolve.
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    if kafka_access().is_named:
+        # Its Kafka clients fetch it from there: an option would stand in plans and messages.
+        os.environ[JAAS_VARIABLE] = kafka_access().jaas
     jvm_options = archive.options(may_make=settings.makes_class_archive)
     options = _options(settings, jars, jvm_options)
     session = SparkSession.builder.appName(settings.name).config(map=options).getOrCreate()

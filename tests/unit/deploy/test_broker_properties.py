@@ -8,6 +8,8 @@ import pytest
 
 from deploy.local.broker_properties import BrokerAddress, log4j2_properties, server_properties
 from deploy.local.cluster import useful_line
+from deploy.local.kafka_lock import KafkaLock
+from shared.event.rights import RIGHTS
 
 _THREE = [BrokerAddress(1, 9101, 9201), BrokerAddress(2, 9102, 9202), BrokerAddress(3, 9103, 9203)]
 
@@ -66,3 +68,45 @@ def test_the_log_holds_warnings_and_errors() -> None:
 )
 def test_the_line_that_tells_why_is_found(lines: list[str], expected: str) -> None:
     assert useful_line(lines) == expected
+
+
+def test_a_lock_lets_nobody_in_without_a_name() -> None:
+    lock = {"authorizer.class.name": "StandardAuthorizer"}
+    text = server_properties(_THREE[0], all_brokers=_THREE, data=Path("/data"), lock=lock)
+    properties = dict(line.partition("=")[::2] for line in text.splitlines())
+    assert "PLAINTEXT" not in text
+    assert properties["listeners"] == "SASL_SSL://127.0.0.1:9101,CONTROLLER://127.0.0.1:9201"
+    assert properties["advertised.listeners"] == "SASL_SSL://127.0.0.1:9101"
+    protocols = "SASL_SSL:SASL_SSL,CONTROLLER:SSL"
+    assert properties["listener.security.protocol.map"] == protocols
+    assert properties["authorizer.class.name"] == "StandardAuthorizer"
+
+
+def test_a_lock_is_made_once_and_read_by_its_owner_alone(tmp_path: Path) -> None:
+    lock, again = KafkaLock(tmp_path / "lock"), KafkaLock(tmp_path / "lock")
+    lock.make()
+    again.make()
+    assert again.is_made
+    assert lock.variables("delivery") == again.variables("delivery")
+    passwords = {lock.variables(user)["HIFI_KAFKA_PASSWORD"] for user in RIGHTS}
+    assert len(passwords) == len(RIGHTS), "each has its own"
+    open_to_others = [p.name for p in (tmp_path / "lock").iterdir() if p.stat().st_mode & 0o077]
+    assert open_to_others == ["ca.pem"]
+    # What clients check the broker's certificate with.
+    assert lock.access("delivery").tls is not None
+    operator = tmp_path / "operator.env"
+    lock.write_operator(operator)
+    assert operator.stat().st_mode & 0o077 == 0
+    assert "export HIFI_KAFKA_USER=operator\n" in operator.read_text()
+
+
+def test_the_brokers_speak_to_each_other_as_somebody_whom_they_trust(tmp_path: Path) -> None:
+    lock = KafkaLock(tmp_path / "lock")
+    lock.make()
+    properties = {key: str(value) for key, value in lock.properties().items()}
+    assert properties["listener.name.controller.ssl.client.auth"] == "required"
+    assert properties["super.users"] == "User:CN=hifi-broker;User:broker;User:operator"
+    told = list(lock.format_arguments())
+    assert [word.split(",")[0] for word in told if word != "--add-scram"] == [
+        f"SCRAM-SHA-512=[name={user}" for user in ("broker", *RIGHTS)
+    ]

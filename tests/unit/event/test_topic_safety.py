@@ -299,3 +299,31 @@ def test_who_keeps_letters_for_longer_must_keep_marks_for_longer(
     for one in found:
         assert (one.subject, one.grade) == (REDRIVEN, "unsafe")
         assert one.mend.endswith(f"--add-config retention.ms={kept(wanted)}")
+
+
+# What MSK Express lets one set on a topic (its configuration guide).
+_EXPRESS = {
+    *("cleanup.policy", "compression.type", "delete.retention.ms", "max.message.bytes"),
+    *("message.timestamp.type", "message.timestamp.after.max.ms"),
+    *("message.timestamp.before.max.ms", "min.compaction.lag.ms", "max.compaction.lag.ms"),
+    *("retention.ms", "retention.bytes"),
+}
+
+
+def test_a_cluster_that_forbids_some_settings_is_told_the_others() -> None:
+    express = Copies(left_out=frozenset({"min.insync.replicas", "segment.ms"}), segment_ms=60_000)
+    for spec in (*FIXED.values(), stream_spec("orders")):
+        assert express.creation_settings_of(spec).keys() <= _EXPRESS
+        assert Copies().creation_settings_of(spec)["min.insync.replicas"] == "2"
+    # And nobody is told to mend what cannot be set.
+    state = TopicState(DEAD, 2, 3, 3, {**FIXED[DEAD].settings, "min.insync.replicas": "2"})
+    state.settings.pop("segment.ms")  # type: ignore[attr-defined]
+    (finding,) = examine_topic(FIXED[DEAD], state, copies=express)
+    assert finding.grade == "good"
+
+
+def test_segments_are_set_where_something_is_deleted() -> None:
+    copies = Copies(segment_ms=60_000)
+    assert copies.settings_of(FIXED[RECEIPTS])["segment.ms"] == "60000"
+    assert copies.settings_of(FIXED[DEAD])["segment.ms"] == "60000"
+    assert "segment.ms" not in copies.settings_of(FIXED[CONFIG])

@@ -171,3 +171,17 @@ def test_a_mark_outlives_its_letter_whatever_segments_they_are_in() -> None:
 
 def test_the_ledger_names_what_kafka_deletes_unread() -> None:
     assert topics.ACKED_RETENTION_MS > topics.STREAM_RETENTION_MS
+
+
+def test_what_grows_with_the_traffic_has_as_many_partitions_as_are_set() -> None:
+    counts = topics.PartitionCounts(retry=6, dead=3, receipts=12, ledger=9)
+    specs = {spec.name: spec.partition_count for spec in topics.fixed_specs(["30s"], counts)}
+    assert {specs[name] for name in topics.retry_topics(["30s"])} == {6}
+    assert (specs[topics.DEAD], specs[topics.RECEIPTS], specs[topics.ACKED]) == (3, 12, 9)
+    # These are read in order.
+    assert {specs[name] for name in (topics.CONFIG, topics.STATE, topics.STATEMENTS)} == {1}
+
+
+def test_a_cluster_that_does_not_tell_of_segments_keeps_them_for_kafkas_week() -> None:
+    kept = {topics.DEAD: {"retention.ms": str(DAY_MS)}}
+    assert topics.held_ms([], kept) == 8 * DAY_MS

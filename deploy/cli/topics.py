@@ -1,0 +1,36 @@
+"""`hifi topics`: makes Hifi's topics in a Kafka of one's own; `hifi up` does it in its own."""
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from deploy.cli.printing import out
+from shared.event.topics import fixed_specs
+from shared.retry.schedule import RetrySchedule
+from shared.runtime.kafka.topic_admin import topic_admin
+from shared.runtime.settings import TopicSettings, read_settings
+
+
+def topics(
+    kafka: Annotated[
+        str, typer.Option(envvar="HIFI_KAFKA", metavar="HOST:PORT", help="Kafka's address.")
+    ],
+) -> None:
+    """Make the topics that Hifi needs and that are missing, as HIFI_KAFKA_* says (docs/kafka.md).
+
+    What is there stays as it is: `hifi doctor --kafka` says what is wrong with it.
+
+        hifi topics --kafka broker-1:9092,broker-2:9092
+    """
+    settings = read_settings(TopicSettings, program="hifi topics")
+    made = asyncio.run(_make(kafka, settings))
+    for name in made:
+        out.print(f"made {name}")
+    out.print(f"{len(made) or 'no'} topic{'' if len(made) == 1 else 's'} made.")
+
+
+async def _make(kafka: str, settings: TopicSettings) -> list[str]:
+    specs = fixed_specs([t.name for t in RetrySchedule().tiers], settings.partition_counts)
+    async with topic_admin(kafka) as admin:
+        return await admin.create_missing(specs, settings.copies)

@@ -1,0 +1,136 @@
+"""What each service may do in a Kafka that asks who is calling, and no more.
+
+The embedded Kafka grants just this (`hifi up --secure`), and docs/kafka.md has it as a table for
+those who bring their own.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from shared.event.topics import (
+    ACKED,
+    AUDIT,
+    CONFIG,
+    DEAD,
+    LANE_GROUP_PREFIX,
+    MINUTES,
+    PROBE,
+    RECEIPTS,
+    REDRIVEN,
+    REQUESTS,
+    RETRY_PREFIX,
+    SHARES,
+    STATE,
+    STATEMENTS,
+    STREAM_PREFIX,
+)
+
+Resource: TypeAlias = Literal["topic", "group", "transactional id"]
+Operation: TypeAlias = Literal[
+    "Read", "Write", "Create", "Delete", "Alter", "Describe", "AlterConfigs", "DescribeConfigs"
+]
+
+# Who makes topics and looks after them: `hifi up`, `hifi doctor`, `hifi replay` and a person.
+OPERATOR = "operator"
+# What the gateway's transactions are called after.
+TRANSACTION_PREFIX = "hifi-"
+# Everything of ours begins so.
+_OURS = "hifi."
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """What may be done with one thing in Kafka, or with all whose names begin so."""
+
+    resource: Resource
+    name: str
+    operations: tuple[Operation, ...]
+    is_prefix: bool = False
+
+
+def _read(*topics: str) -> tuple[Right, ...]:
+    return tuple(Right("topic", topic, ("Read", "Describe")) for topic in topics)
+
+
+def _write(*topics: str) -> tuple[Right, ...]:
+    return tuple(Right("topic", topic, ("Write", "Describe")) for topic in topics)
+
+
+def _both(*topics: str) -> tuple[Right, ...]:
+    return tuple(Right("topic", topic, ("Read", "Write", "Describe")) for topic in topics)
+
+
+def _all_of(prefix: str, *operations: Operation) -> Right:
+    return Right("topic", prefix, (*operations, "Describe"), is_prefix=True)
+
+
+# To commit a lane's position takes Read, to ask for it Describe.
+_LANES = Right("group", LANE_GROUP_PREFIX, ("Read", "Describe"), is_prefix=True)
+_SEES_LANES = Right("group", LANE_GROUP_PREFIX, ("Describe",), is_prefix=True)
+
+RIGHTS: Mapping[str, Sequence[Right]] = {
+    "gateway": (
+        # It makes the topics of streams, lets them grow, and finds events for who has sent them.
+        _all_of(STREAM_PREFIX, "Read", "Write", "Create", "Alter", "DescribeConfigs"),
+        # A dead letter that is sent again goes on where it would have gone.
+        _all_of(RETRY_PREFIX, "Read", "Write", "DescribeConfigs"),
+        # Keys that were used and shares of quotas are told to the other gateways.
+        *_both(CONFIG, REDRIVEN, REQUESTS, SHARES),
+        *_write(PROBE),
+        # How long they keep something is asked when a stream is removed.
+        *(
+            Right("topic", topic, (*more, "Read", "Describe", "DescribeConfigs"))
+            for topic, more in ((ACKED, ("Write",)), (DEAD, ()), (RECEIPTS, ()))
+        ),
+        Right("transactional id", TRANSACTION_PREFIX, ("Write", "Describe"), is_prefix=True),
+    ),
+    "delivery": (
+        _all_of(STREAM_PREFIX, "Read"),
+        _all_of(RETRY_PREFIX, "Write"),
+        *_read(CONFIG),
+        *_both(STATE),
+        *_write(RECEIPTS, DEAD),
+        _LANES,
+    ),
+    "retrier": (
+        _all_of(RETRY_PREFIX, "Read", "Write"),
+        *_read(CONFIG),
+        *_both(STATE),
+        *_write(RECEIPTS, DEAD, PROBE),
+        _LANES,
+    ),
+    "observe": (
+        # It reads all that it proves, and asks how the topics are kept.
+        _all_of(STREAM_PREFIX, "Read", "DescribeConfigs"),
+        _all_of(RETRY_PREFIX, "Read", "DescribeConfigs"),
+        *(
+            Right("topic", topic, ("Read", "Describe", "DescribeConfigs"))
+            for topic in (ACKED, RECEIPTS, DEAD, CONFIG, STATE, REDRIVEN)
+        ),
+        *(
+            Right("topic", topic, ("Read", "Write", "Describe", "DescribeConfigs"))
+            for topic in (MINUTES, STATEMENTS, PROBE, AUDIT)
+        ),
+        _SEES_LANES,
+    ),
+    OPERATOR: (
+        _all_of(
+            _OURS,
+            *("Read", "Write", "Create", "Delete", "Alter", "AlterConfigs", "DescribeConfigs"),
+        ),
+        Right("group", _OURS, ("Read", "Describe", "Delete"), is_prefix=True),
+        Right("transactional id", TRANSACTION_PREFIX, ("Write", "Describe"), is_prefix=True),
+    ),
+}
+
+
+def table() -> str:
+    """RIGHTS as a table in Markdown."""
+    rows = [
+        f"| {service} | {right.resource} | `{right.name}{'*' if right.is_prefix else ''}`"
+        f" | {', '.join(right.operations)} |"
+        for service, rights in RIGHTS.items()
+        for right in rights
+    ]
+    return "\n".join(["| user | resource | name | operations |", "|---|---|---|---|", *rows])

@@ -1,0 +1,147 @@
+"""Says in one sentence why Kafka does not let us in, or not do something: who, what, what to do."""
+
+import re
+import ssl
+from contextlib import suppress
+
+from aiokafka.conn import collect_hosts, create_conn
+from aiokafka.errors import (
+    ClusterAuthorizationFailedError,
+    GroupAuthorizationFailedError,
+    KafkaConnectionError,
+    KafkaError,
+    SaslAuthenticationFailed,
+    TopicAuthorizationFailedError,
+    TransactionalIdAuthorizationFailed,
+    UnsupportedSaslMechanismError,
+)
+
+from shared.runtime.kafka.connection import access_to
+from shared.runtime.kafka.settings import KafkaAccess
+
+# What Kafka says of a right that is missing, and what it is missing for.
+_RIGHTS: dict[type[KafkaError], str] = {
+    TopicAuthorizationFailedError: "topic",
+    GroupAuthorizationFailedError: "consumer group",
+    TransactionalIdAuthorizationFailed: "transactional id",
+}
+# Java's words for the same, in the text of what a Spark query died of.
+_JAVA_RIGHTS = re.compile(
+    r"Not authorized to access (topics|group|cluster|transactional)[^:\n]*:? ?\[?([^\]\n]*)"
+)
+_JAVA_KINDS = {"topics": "topic", "group": "consumer group", "transactional": "transactional id"}
+_JAVA_LOGIN = ("SaslAuthenticationException", "UnsupportedSaslMechanismException")
+_JAVA_TLS = ("SslAuthenticationException", "SSLHandshakeException", "PKIX path")
+# A broker answers a greeting in milliseconds, over an ocean too.
+_GREETING_TIMEOUT_MS = 2_000
+
+
+async def refusal(bootstrap_servers: str) -> str | None:
+    """Why Kafka does not let us in; None when it does, or when no broker answers at all.
+
+    A client says only that it reached nobody, so one more connection is tried for the reason.
+    """
+    access = access_to(bootstrap_servers)
+    options = access.for_client()
+    for host, port, _ in collect_hosts(bootstrap_servers):
+        try:
+            connection = await create_conn(
+                host, port, request_timeout_ms=_GREETING_TIMEOUT_MS, **options
+            )
+        except (KafkaError, OSError, TimeoutError) as error:
+            if says := _why(error, access, f"{host}:{port}"):
+                return says
+        else:
+            with suppress(KafkaError):
+                await connection.close()
+            return None
+    return None
+
+
+def missing_right(bootstrap_servers: str, error: BaseException) -> str | None:
+    """What we may not do, by an error of the client; None for any other error."""
+    if isinstance(error, ClusterAuthorizationFailedError):
+        # Said of a producer that may write to no topic at all: we ask for nothing else of clusters.
+        return _no_right(bootstrap_servers, "write to any topic")
+    kind = next((words for refused, words in _RIGHTS.items() if isinstance(error, refused)), None)
+    if kind is None:
+        return None
+    named = ", ".join(_names(error.args))
+    return _no_right(bootstrap_servers, _use_of(kind, named))
+
+
+def java_refusal(bootstrap_servers: str, text: str) -> str | None:
+    """The same by what a Spark query died of; None if it was something else."""
+    access = access_to(bootstrap_servers)
+    if found := _JAVA_RIGHTS.search(text):
+        kind, named = found.groups()
+        return _no_right(bootstrap_servers, _use_of(_JAVA_KINDS.get(kind, kind), named.strip(" .")))
+    if any(sign in text for sign in _JAVA_LOGIN):
+        return _bad_login(bootstrap_servers, access)
+    if any(sign in text for sign in _JAVA_TLS):
+        return _bad_certificate(bootstrap_servers, "Java does not trust it")
+    return None
+
+
+def _why(error: Exception, access: KafkaAccess, address: str) -> str | None:
+    says = None
+    match error:
+        case SaslAuthenticationFailed():
+            says = _bad_login(address, access)
+        case UnsupportedSaslMechanismError():
+            says = (
+                f"Kafka at {address} does not take {access.mechanism}:"
+                " set HIFI_KAFKA_MECHANISM to one that it does."
+            )
+        case ssl.SSLCertVerificationError():
+            says = _bad_certificate(address, error.verify_message)
+        case ssl.SSLError() if "ALERT" in (error.reason or ""):
+            says = (
+                f"Kafka at {address} does not take our certificate"
+                f" ({(error.reason or '').lower().replace('_', ' ')}):"
+                " set HIFI_KAFKA_CERT_FILE to one that it knows."
+            )
+        case ssl.SSLError() | ConnectionResetError() | KafkaConnectionError():
+            says = (
+                f"What listens at {address} hangs up when it is greeted in {access.protocol}:"
+                " set HIFI_KAFKA_PROTOCOL to what that listener speaks, or name another address."
+            )
+        case _:
+            # Nobody listens there, or nobody answers: which is no refusal.
+            pass
+    return says
+
+
+def _bad_login(where: str, access: KafkaAccess) -> str:
+    return (
+        f"Kafka at {where} does not let {access.caller} in ({access.mechanism}):"
+        " check HIFI_KAFKA_USER, HIFI_KAFKA_PASSWORD and HIFI_KAFKA_MECHANISM."
+    )
+
+
+def _bad_certificate(where: str, why: str) -> str:
+    return (
+        f"The certificate of Kafka at {where} is not trusted ({why}):"
+        " set HIFI_KAFKA_CA_FILE to the certificate of the authority that has signed it."
+    )
+
+
+def _use_of(kind: str, named: str) -> str:
+    return f"use the {kind} {named}" if named else f"use a {kind}"
+
+
+def _no_right(where: str, what: str) -> str:
+    return (
+        f"Kafka at {where} does not let {access_to(where).caller} {what}:"
+        " grant it what docs/kafka.md lists for this service."
+    )
+
+
+def _names(arguments: tuple[object, ...]) -> list[str]:
+    """The names in an error's arguments: one, or a set of them."""
+    return [
+        str(name)
+        for given in arguments
+        for name in (sorted(map(str, given)) if isinstance(given, set | list | tuple) else [given])
+        if name
+    ]

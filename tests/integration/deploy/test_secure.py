@@ -1,0 +1,287 @@
+"""All of Hifi through a Kafka with a lock: TLS, a user for each service, and no right too many.
+
+The tests of one module share one stack, as each start of it costs two Spark drivers.
+"""
+
+import contextlib
+import json
+import os
+import shlex
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from deploy.local.children import Child
+from deploy.local.ports import pick_free
+from deploy.local.stack import Stack
+from shared.config.destination import Destination
+from shared.event import rights
+from shared.event.times import MINUTE_MS
+from shared.event.topics import STREAM_PREFIX
+from shared.runtime.clock import now_ms
+from tests.support.authority import Authority
+from tests.support.cli_runs import Run, port_options, run
+from tests.support.scripted_destination import Reply, Request, always, scripted_destination
+from tests.support.stack_fixtures import (
+    PATIENCE_S,
+    QUICK_INTERVALS,
+    RunningHifi,
+    fetch,
+    stack_settings,
+    wait_until,
+)
+
+pytestmark = [
+    pytest.mark.integration,
+    # A TLS connection that the client lets go of says good-bye to its broker first, for which a
+    # loop that ends at once has no time: its socket is then closed by whoever collects it.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+# May log in, and nothing else.
+STRANGER = "stranger"
+# As delivery, but that it may not read streams: it sees that they are there.
+BLIND = "blind"
+# More than a process writes in the time of a test.
+_LINES = 500
+SERVICES = ("gateway", "delivery", "retrier", "observe")
+
+
+@dataclass
+class LockedHifi(RunningHifi):
+    """A stack with a lock, and what a person does beside it."""
+
+    tmp: Path = Path()
+
+    @property
+    def lock(self) -> Mapping[str, str]:
+        """The operator's variables, as the file has them for a shell."""
+        words = shlex.split(self.stack.settings.operator_file.read_text())
+        return dict(word.split("=", 1) for word in words if "=" in word)
+
+    def variables(self, user: str) -> dict[str, str]:
+        lock = self.stack._cluster.lock
+        assert lock is not None
+        return lock.variables(user)
+
+    def command(self, *arguments: str, **changed: str) -> Run:
+        """`hifi`, as the operator unless something is changed; it names this Kafka itself."""
+        env = {**self.lock, "HIFI_KAFKA": self.kafka, "HIFI_UP_DATA": str(self.folder), **changed}
+        return run(*arguments, folder=self.tmp / "runs", env=env)
+
+    def started(self, service: str, user: str, **changed: str | None) -> "Beside":
+        """One more process of a service, with a folder and ports of its own."""
+        prefix = f"HIFI_{service.upper()}_"
+        ports = map(str, pick_free(3))
+        own = {
+            f"{prefix}BOOTSTRAP_SERVERS": self.kafka,
+            f"{prefix}FOLDER": str(self.tmp / f"{service}-{user}"),
+            f"{prefix}METRICS_PORT": next(ports),
+            "HIFI_GATEWAY_PORT": next(ports),
+            "HIFI_OBSERVE_CONSOLE_PORT": next(ports),
+        }
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith("HIFI_")}
+        log = self.tmp / f"{service}-{user}.log"
+        env = {
+            name: value
+            for name, value in {**inherited, **own, **self.variables(user), **changed}.items()
+            if value is not None
+        }
+        return Beside(Child(service, [sys.executable, "-m", service], log=log, env=env))
+
+    @property
+    def folder(self) -> Path:
+        return self.stack.settings.folder
+
+    def denied(self, *users: str) -> list[str]:
+        """What Kafka has refused to them."""
+        log = (self.folder / "kafka" / "broker-1" / "broker.log").read_text().splitlines()
+        return [line for line in log for user in users if f"User:{user} is Denied" in line]
+
+
+@dataclass
+class Beside:
+    """A process beside the stack."""
+
+    child: Child
+
+    @property
+    def said(self) -> str:
+        return "\n".join(self.child.tail_log(_LINES))
+
+    def ended_with(self) -> str:
+        """All that it said, when that was one line and it ended as one that cannot start."""
+        try:
+            wait_until(lambda: not self.child.alive, what=lambda: f"it ends: {self.said}")
+        finally:
+            self.child.kill()
+        assert self.child.exit_code == 1, self.said
+        (sentence,) = self.said.splitlines()
+        return sentence
+
+
+@pytest.fixture(scope="module")
+def locked(tmp_path_factory: pytest.TempPathFactory, jars_cache: Path) -> Iterator[LockedHifi]:
+    tmp = tmp_path_factory.mktemp("secure")
+    settings = replace(stack_settings(tmp / "data", jars_cache), secure=True)
+    stack = Stack(settings, environ={**os.environ, **QUICK_INTERVALS}, say=lambda _: None)
+    sees = rights.Right("topic", STREAM_PREFIX, ("Describe",), is_prefix=True)
+    others = [each for each in rights.RIGHTS["delivery"] if each.name != STREAM_PREFIX]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(rights.RIGHTS, STRANGER, ())
+        patch.setitem(rights.RIGHTS, BLIND, (sees, *others))
+        stack.start(lambda _: None)
+        try:
+            yield LockedHifi(stack, tmp=tmp)
+        finally:
+            stack.stop()
+
+
+def test_every_event_goes_its_whole_way(locked: LockedHifi) -> None:
+    def fail_first(_: int, request: Request) -> Reply:
+        return Reply(503 if request.headers["hifi-attempt"] == "1" else 200)
+
+    with scripted_destination(fail_first) as later, scripted_destination(always(400)) as never:
+        locked.add(Destination(stream="way", name="later", url=later.url))
+        locked.add(Destination(stream="way", name="never", url=never.url))
+        minute_ms = now_ms() // MINUTE_MS * MINUTE_MS
+        answer = locked.post("way", [{"id": f"e{n}"} for n in range(5)])
+        assert answer.status_code == 200, answer.text
+        books = locked.wait_for_balance("way/never", lambda b: b.dead == 5, what="5 dead")
+        assert books.unaccounted == 0
+        books = locked.wait_for_balance("way/later", lambda b: b.delivered == 5, what="all there")
+        assert books.waiting == books.dead == books.pending == books.unaccounted == 0
+        assert len(later.accepted_ids) == 5
+        # Also what is sent again, in a transaction, by the gateway.
+        never.script = always(200)
+        asked = ["dead", "redrive", "--stream", "way", "--yes"]
+        redriven = locked.command(*asked, HIFI_GATEWAY=locked.gateway)
+        assert redriven.wait() == 0, redriven.err
+        locked.wait_for_balance("way/never", lambda b: b.delivered == 5, what="all there at last")
+    ids = locked.tmp / "ids.txt"
+    ids.write_text("".join(f"e{n}\n" for n in range(5)))
+    data = ["--data", str(locked.folder)]
+    wanted = ["--stream", "way", "--minute", str(minute_ms), "--ids", str(ids), *data]
+    # The auditor's Spark starts beside the others', and on few cores after them.
+    wait_until(
+        lambda: locked.command("verify", *wanted).wait() == 0,
+        what=lambda: f"the statement is there: {locked.command('verify', *wanted).err}",
+        timeout_s=2 * PATIENCE_S,
+        look_s=2,
+    )
+
+
+def test_no_service_lacks_a_right(locked: LockedHifi) -> None:
+    """What any of them was refused is in the broker's log."""
+    assert locked.denied("gateway", "delivery", "retrier", "observe", rights.OPERATOR) == []
+
+
+def test_the_command_finds_all_of_it_well(locked: LockedHifi) -> None:
+    kafka = locked.command("status", "--json", "--kafka", locked.kafka)
+    assert json.loads(kafka.out)["kafka"] is True, kafka.err
+    made = locked.command("topics")
+    assert (made.wait(), made.out.strip()) == (0, "no topics made."), made.err
+    # It finds the operator's key by itself, in the data folder; another user has no such folder.
+    ports = port_options(locked.stack.settings)
+    env = {"HIFI_UP_DATA": str(locked.folder)}
+    doctor = run("doctor", "--json", *ports, folder=locked.tmp / "runs", env=env)
+    findings = json.loads(doctor.out)["findings"]
+    assert [each for each in findings if each["grade"] == "unsafe"] == []
+    assert [each["says"] for each in findings if each["subject"] == f"kafka {locked.kafka}"] == [
+        "answers"
+    ]
+
+
+def test_the_secrets_are_nowhere_but_in_the_lock(locked: LockedHifi) -> None:
+    """Not in logs, plans, checkpoints, metrics, or what `ps` shows."""
+    folder = locked.folder
+    secrets = list(json.loads((folder / "kafka" / "lock" / "passwords.json").read_text()).values())
+    keepers = {
+        folder / "kafka" / "lock" / "passwords.json",
+        folder / "kafka" / "broker-1" / "server.properties",
+        locked.stack.settings.operator_file,
+    }
+    for keeper in keepers:
+        assert keeper.stat().st_mode & 0o077 == 0, f"others may read {keeper}"
+    seen = {path: path.read_bytes() for path in folder.rglob("*") if is_told(path)}
+    assert {path.parent.name for path in seen} > {"logs", "broker-1", "offsets", "commits"}
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            seen[process] = process.read_bytes()
+    for port in (locked.stack.settings.delivery_metrics_port, locked.stack.settings.console_port):
+        seen[Path(f"port {port}")] = fetch(f"http://127.0.0.1:{port}/metrics").encode()
+    showing = {path for path, text in seen.items() for one in secrets if one.encode() in text}
+    assert showing == keepers
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_service_that_is_not_let_in_says_why_in_one_sentence(
+    locked: LockedHifi, service: str
+) -> None:
+    stranger = Authority(locked.tmp).file
+    wrong: dict[str, dict[str, str | None]] = {
+        "let the user": {"HIFI_KAFKA_PASSWORD": "wrong"},
+        "is not trusted": {"HIFI_KAFKA_CA_FILE": str(stranger)},
+        "hangs up when it is greeted in PLAINTEXT": dict.fromkeys(
+            ("HIFI_KAFKA_PROTOCOL", "HIFI_KAFKA_USER", "HIFI_KAFKA_PASSWORD", "HIFI_KAFKA_CA_FILE")
+        ),
+    }
+    for says, changed in wrong.items():
+        sentence = locked.started(service, service, **changed).ended_with()
+        assert sentence.startswith(f"hifi {service}: "), sentence
+        assert says in sentence
+        assert locked.kafka in sentence
+        assert "HIFI_KAFKA_" in sentence, "what to do next"
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_service_that_lacks_a_right_says_which_in_one_sentence(
+    locked: LockedHifi, service: str
+) -> None:
+    sentence = locked.started(service, STRANGER).ended_with()
+    assert sentence.startswith(f"hifi {service}: "), sentence
+    # A gateway that may write nothing need not read.
+    what = "write to any topic" if service == "gateway" else "use the topic hifi.config"
+    assert f"the user {STRANGER} {what}" in sentence
+    assert "docs/kafka.md" in sentence
+
+
+def test_the_command_says_why_in_one_sentence(locked: LockedHifi) -> None:
+    stranger = Authority(locked.tmp).file
+    wrong: dict[str, dict[str, str]] = {
+        "does not let the user operator in": {"HIFI_KAFKA_PASSWORD": "wrong"},
+        "is not trusted": {"HIFI_KAFKA_CA_FILE": str(stranger)},
+        "HIFI_KAFKA_CA_FILE is /nowhere": {"HIFI_KAFKA_CA_FILE": "/nowhere"},
+        "use the topic hifi.": locked.variables(STRANGER),
+    }
+    for says, changed in wrong.items():
+        ended = locked.command("tail", "way", "--from", "earliest", "--count", "1", **changed)
+        assert ended.wait() == 1, ended.out
+        assert says in " ".join(ended.err.split()), ended.err
+        assert "Traceback" not in ended.err
+
+
+@pytest.mark.long
+def test_a_lane_that_lacks_a_right_says_so_and_the_others_go_on(locked: LockedHifi) -> None:
+    """Spark's words for it are many; and what dies at once is not started over and over."""
+    beside = locked.started("delivery", BLIND)
+    try:
+        wait_until(lambda: "lane.started" in beside.said, what=lambda: f"starts: {beside.said}")
+        assert locked.post("demo", [{"id": "unseen"}]).status_code == 200
+        wait_until(lambda: "lane.died" in beside.said, what=lambda: f"it dies: {beside.said}")
+        died = [json.loads(line) for line in beside.said.splitlines() if "lane.died" in line]
+        assert "does not let the user blind use the topic hifi.stream." in died[0]["error"]
+        assert "docs/kafka.md" in died[0]["error"]
+        assert beside.child.alive
+        assert len(died) < 10
+    finally:
+        beside.child.kill()
+    assert all(child.alive for child in locked.stack.children.values())
+
+
+def is_told(path: Path) -> bool:
+    """Whether a file has what somebody has written; Kafka's indexes are holes."""
+    return path.is_file() and path.suffix not in {".index", ".timeindex", ".jsa"}

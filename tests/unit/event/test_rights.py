@@ -1,0 +1,49 @@
+"""Each service may do what it must in Kafka, and nothing for another."""
+
+from pathlib import Path
+
+import pytest
+
+from shared.event.rights import OPERATOR, RIGHTS, table
+from shared.event.topics import CONFIG, LANE_GROUP_PREFIX, STATEMENTS, lane_group, stream_topic
+
+DOCUMENT = Path(__file__).parents[3] / "docs" / "kafka.md"
+
+
+def may(user: str, operation: str, name: str) -> bool:
+    return any(
+        operation in right.operations
+        and (name.startswith(right.name) if right.is_prefix else name == right.name)
+        for right in RIGHTS[user]
+    )
+
+
+def test_the_document_has_just_this_table() -> None:
+    assert table() in DOCUMENT.read_text()
+
+
+def test_all_rights_are_about_what_is_ours() -> None:
+    assert {
+        user: right
+        for user, rights in RIGHTS.items()
+        for right in rights
+        if not right.name.startswith(("hifi.", "hifi-"))
+    } == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "operation", "who"),
+    [
+        (stream_topic("orders"), "Write", {"gateway"}),
+        (stream_topic("orders"), "Read", {"gateway", "delivery", "observe"}),
+        (CONFIG, "Write", {"gateway"}),
+        (CONFIG, "Read", {"gateway", "delivery", "retrier", "observe"}),
+        (STATEMENTS, "Write", {"observe"}),
+        (stream_topic("orders"), "Delete", set()),
+        (lane_group("orders/to"), "Read", {"delivery", "retrier"}),
+    ],
+)
+def test_who_may_is_who_must(name: str, operation: str, who: set[str]) -> None:
+    assert lane_group("orders/to").startswith(LANE_GROUP_PREFIX)
+    assert {user for user in RIGHTS if may(user, operation, name)} - {OPERATOR} == who
+    assert may(OPERATOR, operation, name)

@@ -1,0 +1,143 @@
+"""How Kafka is entered is read from the environment, and the secret goes to nobody who shows it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from shared.runtime.kafka.connection import (
+    _own,
+    access_to,
+    client_connection,
+    learn_access,
+    spark_connection,
+)
+from shared.runtime.kafka.settings import JAAS_VARIABLE, KafkaAccess, kafka_access
+from shared.runtime.kafka.spark_options import range_options, sink_options, stream_options
+from shared.runtime.setup_error import SetupError
+from tests.support.authority import Authority
+
+SECRET = 'hunter2 "\\'
+
+
+@pytest.fixture(autouse=True)
+def _anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr("shared.runtime.kafka.connection._own", dict(_own))
+    kafka_access.cache_clear()
+    yield
+    kafka_access.cache_clear()
+
+
+def enter(monkeypatch: pytest.MonkeyPatch, **variables: str) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(f"HIFI_KAFKA_{name.upper()}", value)
+    kafka_access.cache_clear()
+
+
+def enter_locked(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Authority:
+    authority = Authority(folder)
+    locked = {"protocol": "SASL_SSL", "ca_file": str(authority.file)}
+    enter(monkeypatch, **locked, user="delivery", password=SECRET)
+    return authority
+
+
+def test_without_a_word_nobody_is_asked() -> None:
+    assert client_connection("a:1") == {
+        "bootstrap_servers": "a:1",
+        "security_protocol": "PLAINTEXT",
+        "ssl_context": None,
+    }
+    assert spark_connection("a:1") == {
+        "kafka.bootstrap.servers": "a:1",
+        "kafka.security.protocol": "PLAINTEXT",
+    }
+
+
+def test_our_clients_are_told_user_and_secret(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    enter_locked(monkeypatch, tmp_path)
+    told = client_connection("a:1")
+    assert (told["security_protocol"], told["sasl_mechanism"]) == ("SASL_SSL", "SCRAM-SHA-512")
+    assert (told["sasl_plain_username"], told["sasl_plain_password"]) == ("delivery", SECRET)
+    assert told["ssl_context"].check_hostname
+
+
+def test_no_source_or_sink_of_spark_is_told_the_secret(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    authority = enter_locked(monkeypatch, tmp_path)
+    for options in (
+        stream_options("a:1", "topic", "earliest"),
+        range_options("a:1", {}),
+        sink_options("a:1", name="lane"),
+    ):
+        assert "hunter2" not in str(options)
+        assert options["kafka.security.protocol"] == "SASL_SSL"
+        assert options["kafka.ssl.truststore.location"] == str(authority.file)
+        assert options["kafka.ssl.truststore.type"] == "PEM"
+        assert options["kafka.sasl.jaas.config"] == f"${{env:{JAAS_VARIABLE}}}"
+        assert options["kafka.config.providers"] == "env"
+
+
+def test_java_reads_any_secret_as_it_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    enter_locked(monkeypatch, tmp_path)
+    assert kafka_access().jaas == (
+        "org.apache.kafka.common.security.scram.ScramLoginModule required"
+        ' username="delivery" password="hunter2 \\"\\\\";'
+    )
+
+
+def test_nobody_sees_the_secret_by_chance(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    enter_locked(monkeypatch, tmp_path)
+    assert "hunter2" not in repr(kafka_access()) + str(kafka_access().model_dump())
+
+
+def test_a_certificate_of_ours_is_for_both(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    certificate, key = authority.sign("us")
+    both = tmp_path / "both.pem"
+    both.write_bytes(key.read_bytes() + certificate.read_bytes())
+    enter(monkeypatch, protocol="SSL", ca_file=str(authority.file), cert_file=str(both))
+    assert client_connection("a:1")["ssl_context"] is not None
+    options = spark_connection("a:1")
+    assert options["kafka.ssl.keystore.location"] == str(both)
+    assert options["kafka.ssl.keystore.type"] == "PEM"
+    assert kafka_access().caller == "the holder of HIFI_KAFKA_CERT_FILE"
+
+
+@pytest.mark.parametrize(
+    ("variables", "says"),
+    [
+        ({"protocol": "TLS"}, "HIFI_KAFKA_PROTOCOL is 'TLS'"),
+        ({"protocol": "SASL_SSL"}, "set HIFI_KAFKA_USER and HIFI_KAFKA_PASSWORD"),
+        ({"protocol": "SASL_SSL", "user": "me"}, "set HIFI_KAFKA_USER and HIFI_KAFKA_PASSWORD"),
+        ({"password": "hunter2"}, "PLAINTEXT, which knows no user: set it to SASL_SSL"),
+        ({"ca_file": "/nowhere"}, "not encrypted: set it to SASL_SSL or SSL"),
+        ({"protocol": "SSL", "ca_file": "/nowhere"}, "HIFI_KAFKA_CA_FILE is /nowhere, which holds"),
+        (
+            {"protocol": "SSL", "cert_file": __file__},
+            f"HIFI_KAFKA_CERT_FILE is {__file__}, which holds",
+        ),
+        ({"protocol": "SSL", "ca_file": __file__}, f"HIFI_KAFKA_CA_FILE is {__file__}"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_starts(
+    variables: dict[str, str], says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enter(monkeypatch, **variables)
+    with pytest.raises(SetupError) as refused:
+        kafka_access()
+    assert says in str(refused.value)
+    assert "hunter2" not in str(refused.value)
+
+
+def test_the_embedded_kafka_is_entered_as_it_was_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the environment says of another one."""
+    own = KafkaAccess(protocol="SASL_PLAINTEXT", user="operator", password=SecretStr("own"))
+    learn_access(["here:1"], own)
+    enter(monkeypatch, protocol="SASL_PLAINTEXT", user="me", password="hunter2")
+    assert client_connection("here:1")["sasl_plain_username"] == "operator"
+    assert client_connection("there:1")["sasl_plain_username"] == "me"
+    assert access_to("here:1").caller == "the user operator"
