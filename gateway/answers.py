@@ -47,7 +47,7 @@ def problem_answer(problem: Problem, request_id: str) -> Answer:
 
 def count_outcomes(parsed: Parsed, reports: Sequence[Report]) -> Mapping[str, int]:
     """Events of a request by what the caller is told of them."""
-    # Not a Counter: making, asking and adding one up costs 3 µs.
+    # Not a Counter: making one, asking it and adding it up is Python code, 1.4 µs a request.
     counts = {"accepted": 0, "rejected": len(parsed.rejections)}
     for report in reports:
         word = "accepted" if report.fate is Fate.STORED else report.fate.value

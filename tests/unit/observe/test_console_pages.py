@@ -34,7 +34,7 @@ from shared.proof.overview import (
 )
 from shared.proof.trail import Kept
 from shared.retry.schedule import RetrySchedule
-from shared.runtime.hosts import is_ours, may_post
+from shared.runtime.hosts import HOSTS_REMEMBERED, is_ours, may_post
 from tests.support.console_fixtures import (
     destination_view,
     found_event,
@@ -260,6 +260,12 @@ def test_cookies_are_sealed_run_out_and_carry_their_own_token() -> None:
 )  # fmt: skip
 def test_only_our_own_names_are_answered(host: str, is_right: bool) -> None:  # noqa: FBT001
     assert is_ours(host, frozenset({"hifi.example"})) is is_right
+
+
+def test_few_names_are_remembered_whoever_makes_them_up() -> None:
+    for number in range(100):
+        assert is_ours(f"10.0.0.{number}", frozenset())
+    assert is_ours.cache_info().currsize <= HOSTS_REMEMBERED
 
 
 def test_posts_come_from_our_own_pages() -> None:
