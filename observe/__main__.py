@@ -3,9 +3,11 @@
 import asyncio
 import contextlib
 import signal
+from collections.abc import Sequence
 
 import structlog
 
+from observe.active import ActiveObserver
 from observe.audit.loop import Auditor
 from observe.audit.status import AuditStatus
 from observe.books_page import BOOKS_PATH, books_page
@@ -78,23 +80,38 @@ async def _run(settings: ObserveSettings, console: ConsoleSettings) -> None:
         asyncio.create_task(watch_kafka(kafka, metrics), name="health"),
         asyncio.create_task(pages, name="console"),
     ]
-    if settings.is_audit_on:
-        auditor = Auditor(settings, audit_status, lambda: feed.configuration)
-        parts.append(asyncio.create_task(auditor.run(), name="audit"))
+    auditor = Auditor(settings, audit_status, lambda: feed.configuration)
+    # Without an audit one of them still has the figures.
+    work = auditor.run if settings.is_audit_on else asyncio.Event().wait
+    active = ActiveObserver(kafka, work, lease_s=settings.lease_s)
+    audit_status.is_elsewhere = lambda: active.stands_by
+    taking_part = asyncio.create_task(active.run(stop), name="audit")
+    parts.append(taking_part)
+    try:
+        await _until_stopped(stop, parts, taking_part)
+    finally:
+        await states.stop()
+        await feed.stop()
+
+
+async def _until_stopped(
+    stop: asyncio.Event, parts: Sequence[asyncio.Task[None]], taking_part: asyncio.Task[None]
+) -> None:
     stopping = asyncio.create_task(stop.wait())
     try:
         await asyncio.wait([stopping, *parts], return_when=asyncio.FIRST_COMPLETED)
         for part in parts:
             if part.done():
                 part.result()
+        # Another takes over at once, and does not wait until the lease is over.
+        stop.set()
+        await taking_part
     finally:
         for task in (stopping, *parts):
             task.cancel()
         for task in (stopping, *parts):
             with contextlib.suppress(asyncio.CancelledError):
                 await task
-        await states.stop()
-        await feed.stop()
 
 
 if __name__ == "__main__":

@@ -11,11 +11,15 @@ from shared.event.record import KafkaPartition, Position
 from shared.event.topics import MINUTES, STATEMENTS
 from shared.proof.overview import MinuteBooks
 from shared.proof.statement import SignedStatement
-from shared.runtime.kafka.clients import KafkaProducer, new_producer, running
 from shared.runtime.kafka.lane_positions import LaneGroups
+from shared.runtime.kafka.only_writer import Write, only_writer
 from shared.runtime.kafka.reader import KafkaReader, open_reader
 
 log = structlog.get_logger()
+
+_WRITER = "hifi.audit"
+# One transaction: as much as is written well within its 10 s.
+_TOGETHER_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +27,7 @@ class AuditKafka:
     """Made by `audit_kafka`."""
 
     _reader: KafkaReader
-    _producer: KafkaProducer
+    _write: Write
     _groups: LaneGroups
 
     async def position(self, lane: str) -> Position:
@@ -49,31 +53,39 @@ class AuditKafka:
 
     async def publish_statements(self, statements: Sequence[SignedStatement]) -> None:
         """Write them in their order, and wait until Kafka has them."""
-        for signed in statements:
-            key = f"{signed.statement.stream}:{signed.statement.minute_ms}".encode()
-            await self._producer.send_and_wait(STATEMENTS, key=key, value=signed.to_json())
+        await self._publish(
+            STATEMENTS,
+            [
+                (f"{signed.statement.stream}:{signed.statement.minute_ms}", signed.to_json())
+                for signed in statements
+            ],
+        )
 
     async def publish_minutes(self, minutes: Sequence[MinuteBooks]) -> None:
-        reports = [
-            await self._producer.send(
-                MINUTES,
-                key=f"{books.destination_id}:{books.minute_ms}".encode(),
-                value=msgspec.json.encode(books),
-            )
-            for books in minutes
-        ]
-        for report in reports:
-            await report
+        await self._publish(
+            MINUTES,
+            [
+                (f"{books.destination_id}:{books.minute_ms}", msgspec.json.encode(books))
+                for books in minutes
+            ],
+        )
+
+    async def _publish(self, topic: str, records: Sequence[tuple[str, bytes]]) -> None:
+        for first in range(0, len(records), _TOGETHER_MAX):
+            together = records[first : first + _TOGETHER_MAX]
+            await self._write((topic, key.encode(), value, ()) for key, value in together)
 
 
 @asynccontextmanager
 async def audit_kafka(bootstrap_servers: str) -> AsyncIterator[AuditKafka]:
-    """A reader, a producer, and the lanes' groups, for as long as the block lasts."""
-    # As large as the stream topics' records may be: a thousand missing ids fit.
-    producer = new_producer(bootstrap_servers, enable_idempotence=True)
+    """A reader, a writer, and the lanes' groups, for as long as the block lasts.
+
+    From then on nobody who began before can write anything more, be it frozen and come back: what
+    is read after this is all that the chain goes on from.
+    """
     async with (
+        only_writer(bootstrap_servers, _WRITER) as write,
         open_reader(bootstrap_servers) as reader,
-        running(producer, bootstrap_servers),
         LaneGroups(bootstrap_servers) as groups,
     ):
-        yield AuditKafka(reader, producer, groups)
+        yield AuditKafka(reader, write, groups)

@@ -22,6 +22,7 @@ from shared.config.configuration import Configuration
 from shared.event.topics import stream_topic
 from shared.proof.overview import AuditHealth
 from shared.runtime.clock import now_ms
+from shared.runtime.kafka.only_writer import OvertakenError
 from shared.runtime.setup_error import KafkaUnavailableError
 from shared.runtime.spark.session import SparkSettings, running_spark
 
@@ -55,19 +56,25 @@ class Auditor:
     async def run(self) -> None:
         # What was not settled before the start is not because of it.
         self._status.unsettled = Memory.load(self._settings.folder).books.unsettled
-        # The services that carry events start first.
-        await asyncio.sleep(self._settings.audit_interval_s)
+        # The services that carry events start first; who takes over later does so at once.
+        rest_s = self._settings.audit_interval_s - (now_ms() - self._status.started_ms) / 1000
+        await asyncio.sleep(max(0.0, rest_s))
         held = ExitStack()
-        spark = await asyncio.to_thread(held.enter_context, self._spark())
+        starting = asyncio.create_task(asyncio.to_thread(held.enter_context, self._spark()))
         try:
+            spark = await asyncio.shield(starting)
             while True:
                 try:
                     await self._audit(spark)
-                except (KafkaUnavailableError, OSError, PySparkException) as error:
+                except (
+                    KafkaUnavailableError, OvertakenError, OSError, PySparkException
+                ) as error:  # fmt: skip
                     log.warning("audit.failed", error=str(error).split("\n", 1)[0][:300])
                     self._status.failed(f"the audit's last run failed: {type(error).__name__}")
                     await asyncio.sleep(self._settings.audit_interval_s)
         finally:
+            # Also one that was not there yet: the lease may come back, and there is but one.
+            await asyncio.wait([starting])
             await asyncio.to_thread(held.close)
 
     def _spark(self) -> AbstractContextManager[SparkSession]:

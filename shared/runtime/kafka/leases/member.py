@@ -156,7 +156,8 @@ class LeaseMember:
                     " group.min.session.timeout.ms and group.max.session.timeout.ms."
                 ) from error
             except (KafkaUnavailableError, KafkaError, OSError, TimeoutError) as error:
-                log.warning("lease.no_contact", group=self._standing.group, error=repr(error))
+                # What that leads to is told when it does: the lease is lost.
+                log.info("lease.no_contact", group=self._standing.group, error=repr(error))
             pause_s = min(2 * pause_s, _PAUSE_S_MAX) if loop.time() - began_s < 1 else _PAUSE_S
             await asyncio.sleep(pause_s)
 
@@ -278,7 +279,8 @@ class LeaseMember:
 
     async def _say_goodbye(self) -> None:
         group, member_id, _ = self._standing
-        # A join of ours may still be waited for on the other connection.
+        if member_id == JoinGroupRequest.UNKNOWN_MEMBER_ID:
+            return
         with suppress(KafkaUnavailableError, KafkaError, OSError, TimeoutError):
             async with (
                 asyncio.timeout(_GOODBYE_S),
