@@ -96,6 +96,25 @@ def test_only_who_holds_a_lane_commits_its_position(kafka: Cluster, lanes: list[
     asyncio.run(scenario())
 
 
+def test_a_deleted_stream_does_not_hold_up_the_positions_of_others(
+    kafka: Cluster, lanes: list[str]
+) -> None:
+    servers, group = kafka.bootstrap_servers, "hifi.leases.gone"
+    work = NotedWork("a", [])
+    gone = {KafkaPartition("hifi.stream.gone", 0): 3}
+
+    async def scenario() -> None:
+        async with (
+            member(servers, group, work, session_s=SESSION_S) as owner,
+            FencedPositions(servers, owner) as positions,
+        ):
+            await until(lambda: len(work.held) == SLOTS)
+            await positions.commit({"gone/to": gone, lanes[5]: at(4)})
+            assert await positions.position(lanes[5], PLACES) == at(4)
+
+    asyncio.run(scenario())
+
+
 def test_who_takes_over_waits_for_what_the_last_owner_has_begun(
     kafka: Cluster, lanes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -131,6 +131,7 @@ def test_the_killed_and_the_frozen_are_taken_over_and_the_frozen_gives_up(
     assert not [deed for deed in deeds if deed.what == "drop"]
 
 
+@pytest.mark.long
 def test_nobody_loses_anything_for_a_restart_of_kafka(tmp_path: Path, jars_cache: Path) -> None:
     deeds: list[Deed] = []
     works = [NotedWork(name, deeds) for name in "abc"]

@@ -12,10 +12,12 @@ from collections.abc import Awaitable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Self
 
+import structlog
 from aiokafka.errors import (
     IllegalGenerationError,
     KafkaError,
     UnknownMemberIdError,
+    UnknownTopicOrPartitionError,
     for_code,
 )
 from aiokafka.protocol.coordination import FindCoordinatorRequest
@@ -32,6 +34,8 @@ from shared.runtime.kafka.leases.member import LeaseMember, Standing
 from shared.runtime.kafka.leases.requests import FencedCommitRequest, StableFetchRequest
 from shared.runtime.kafka.spark_options import by_topic
 from shared.runtime.setup_error import OperatorError
+
+log = structlog.get_logger()
 
 # What a frozen owner has left open holds up who takes over for so long, and for up to 10 s more
 # until Kafka looks (transaction.abort.timed.out.transaction.cleanup.interval.ms). It is no longer
@@ -132,8 +136,7 @@ class FencedPositions:
                 for group in sorted(groups)
             )
             await _all(
-                self._enter(lane_group(lane), producer, _NOBODY, _offsets(position))
-                for lane, position in positions.items()
+                self._enter_lane(lane, producer, position) for lane, position in positions.items()
             )
             # Last: who takes over after this was allowed finds the others begun, and waits for us.
             member = standing.generation, standing.member_id
@@ -144,6 +147,13 @@ class FencedPositions:
             with suppress(KafkaError):
                 await self._end(producer, is_valid=False)
             raise
+
+    async def _enter_lane(self, lane: str, producer: tuple[int, int], position: Position) -> None:
+        try:
+            await self._enter(lane_group(lane), producer, _NOBODY, _offsets(position))
+        except UnknownTopicOrPartitionError:
+            # Its stream was deleted meanwhile: that must not hold up the positions of the others.
+            log.info("lane.position_of_nothing", lane=lane)
 
     async def _enter(
         self,
