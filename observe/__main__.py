@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import structlog
 
+from observe.active import ActiveObserver
 from observe.audit.loop import Auditor
 from observe.audit.status import AuditStatus
 from observe.books_page import BOOKS_PATH, books_page
@@ -40,18 +41,15 @@ def main() -> None:
 
 async def _run(settings: ObserveSettings, console: ConsoleSettings) -> None:
     """Serve until SIGTERM or SIGINT; a part that dies takes the process with it."""
+    # What is wrong with a key is said at the start, also by who stands by.
+    _ = settings.signing_key
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     metrics, health = ObserveMetrics(), Health()
     kafka = settings.bootstrap_servers
     feed, states = ConfigFeed(kafka), StateFeed(kafka)
-    audit_status = AuditStatus(
-        started_ms=now_ms(),
-        interval_s=settings.audit_interval_s,
-        blind_after_s=settings.blind_after_s,
-        is_on=settings.is_audit_on,
-    )
+    audit_status = _audit_status(settings)
     sampler = Sampler(
         kafka,
         lambda: feed.configuration,
@@ -89,18 +87,33 @@ async def _run(settings: ObserveSettings, console: ConsoleSettings) -> None:
         asyncio.create_task(pages, name="console"),
         asyncio.create_task(health.beat(), name="health of the loop"),
     ]
-    if settings.is_audit_on:
-        auditor = Auditor(settings, audit_status, lambda: feed.configuration, health)
-        parts.append(asyncio.create_task(auditor.run(), name="audit"))
+    auditor = Auditor(settings, audit_status, lambda: feed.configuration, health)
+    # Without an audit one of them still has the figures.
+    work = auditor.run if settings.is_audit_on else asyncio.Event().wait
+    active = ActiveObserver(kafka, work, lease_s=settings.lease_s)
+    audit_status.is_elsewhere = lambda: active.stands_by
+    taking_part = asyncio.create_task(active.run(stop), name="audit")
+    parts.append(taking_part)
     try:
-        await _work(parts, stop=stop)
+        await _until_stopped(stop, parts, taking_part)
     finally:
         health.stop()
         await states.stop()
         await feed.stop()
 
 
-async def _work(parts: Sequence[asyncio.Task[None]], *, stop: asyncio.Event) -> None:
+def _audit_status(settings: ObserveSettings) -> AuditStatus:
+    return AuditStatus(
+        started_ms=now_ms(),
+        interval_s=settings.audit_interval_s,
+        blind_after_s=settings.blind_after_s,
+        is_on=settings.is_audit_on,
+    )
+
+
+async def _until_stopped(
+    stop: asyncio.Event, parts: Sequence[asyncio.Task[None]], taking_part: asyncio.Task[None]
+) -> None:
     """Until we are told to stop, or one of them dies, with whose error this ends."""
     stopping = asyncio.create_task(stop.wait())
     try:
@@ -108,6 +121,9 @@ async def _work(parts: Sequence[asyncio.Task[None]], *, stop: asyncio.Event) -> 
         for part in parts:
             if part.done():
                 part.result()
+        # Another takes over at once, and does not wait until the lease is over.
+        stop.set()
+        await taking_part
     finally:
         for task in (stopping, *parts):
             task.cancel()

@@ -34,7 +34,9 @@ class ObserveMetrics(Metrics):
         self.gauge(m.OBSERVE_AUDIT_BEHIND_SECONDS).set(overview.audit.behind_s)
         self.gauge(m.OBSERVE_AUDIT_RUN_SECONDS).set(overview.audit.last_run_took_s)
         self.gauge(m.OBSERVE_UNREADABLE_RECORDS).set(overview.audit.unreadable_count)
-        values = dict(_values(overview))
+        self.gauge(m.OBSERVE_LEASE_UP).set(int(not overview.audit.is_elsewhere))
+        # What two observers showed would count twice.
+        values = {} if overview.audit.is_elsewhere else dict(_values(overview))
         # Changed in place: what goes on must be there whenever it is looked at. Streams and
         # destinations that are gone leave no figures behind, nor alarms.
         for metric, *labels in self._present - values.keys():

@@ -7,6 +7,7 @@ from pydantic import AfterValidator, Field
 from pydantic_settings import SettingsConfigDict
 
 from shared.runtime import defaults
+from shared.runtime.kafka.leases.member import SESSION_S
 from shared.runtime.settings import ListenerSettings, Port, SparkServiceSettings
 from shared.runtime.setup_error import SetupError
 
@@ -64,6 +65,9 @@ class ObserveSettings(SparkServiceSettings):
     # What is not settled so long after that raises an alarm: longer than a lane's restart.
     blind_after_s: float = Field(default=600.0, gt=0)
     heap_mb: int = Field(default=512, ge=384)
+    # Who runs the audit and is silent for so long has it taken over by another observer: half of
+    # the minute within which that is promised. Kafka's own least is 6 s.
+    lease_s: float = Field(default=SESSION_S, ge=6, le=45)
 
     @property
     def signing_key(self) -> str:

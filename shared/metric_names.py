@@ -178,6 +178,11 @@ OBSERVE_UP = Metric(
     "hifi_observe_up",
     "1 while the sampler has read all receipts there are; 0 means that its figures may be old.",
 )
+OBSERVE_LEASE_UP = Metric(
+    "hifi_observe_lease_up",
+    "1 if this observer runs the audit and has the figures of streams and destinations; 0 while it"
+    " stands by, as another holds the lease.",
+)
 OBSERVE_VERDICT = Metric(
     "hifi_observe_verdict",
     "1 for the one verdict that holds of a destination, with its cause in a word (status_503,"

@@ -160,10 +160,11 @@ LOSS: tuple[Alert, ...] = (
         "HifiAuditBehind",
         "page",
         f"max({m.OBSERVE_AUDIT_BEHIND_SECONDS.name}) > {_BEHIND_S_MAX}"
-        f" or max({m.OBSERVE_UP.name}) < 1 or absent({m.OBSERVE_UP.name})",
+        f" or max({m.OBSERVE_UP.name}) < 1 or absent({m.OBSERVE_UP.name})"
+        f" or max({m.OBSERVE_LEASE_UP.name}) < 1",
         "Nobody looks for losses now",
-        "The audit has not finished a run for more than ten minutes, or the process that observes"
-        " is away. All other alerts about loss and lag are blind meanwhile.",
+        "The audit has not finished a run for more than ten minutes, or no process that observes"
+        " is there and active. All other alerts about loss and lag are blind meanwhile.",
         for_="5m",
     ),
 )

@@ -27,7 +27,6 @@ from gateway.control.requests import (
     also,
     as_json,
 )
-from gateway.control.transactions import OvertakenError
 from gateway.problems import Problem
 from shared.config.access import DEFAULT_TENANT
 from shared.retry.dead_letter import (
@@ -38,6 +37,7 @@ from shared.retry.dead_letter import (
     payload_of,
     story_of,
 )
+from shared.runtime.kafka.only_writer import OvertakenError
 
 log = structlog.get_logger()
 router = APIRouter()

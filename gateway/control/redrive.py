@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Protocol
 
-from gateway.control.transactions import only_writer
 from shared.event.record import KafkaPartition
 from shared.event.topics import DEAD, OUTCOME_BYTES_MAX, REDRIVEN
 from shared.retry.dead_letter import (
@@ -31,6 +30,7 @@ from shared.retry.dead_letter import (
 )
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
+from shared.runtime.kafka.only_writer import only_writer
 from shared.runtime.kafka.reader import KafkaReader, open_reader
 from shared.runtime.kafka.topic_admin import topic_admin
 from shared.runtime.setup_error import KafkaUnavailableError

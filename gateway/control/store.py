@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Protocol
 
-from gateway.control.transactions import OvertakenError, only_writer
 from gateway.problems import Problem
 from shared.config.configuration import Configuration, Stream
 from shared.event.record import KafkaPartition
@@ -24,6 +23,7 @@ from shared.event.topics import (
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.config_topic import ConfigFeed
+from shared.runtime.kafka.only_writer import OvertakenError, only_writer
 from shared.runtime.kafka.topic_admin import TooFewBrokersError, topic_admin
 from shared.runtime.setup_error import KafkaUnavailableError
 

@@ -12,8 +12,8 @@ from shared.event.record import KafkaPartition, Position, RecordIn
 from shared.event.topics import AUDIT, MINUTES, STATEMENTS
 from shared.proof.overview import MinuteBooks
 from shared.proof.statement import SignedStatement
-from shared.runtime.kafka.clients import KafkaProducer, new_producer, running
 from shared.runtime.kafka.lane_positions import LaneGroups
+from shared.runtime.kafka.only_writer import Write, only_writer
 from shared.runtime.kafka.reader import KafkaReader, open_reader
 
 log = structlog.get_logger()
@@ -23,6 +23,13 @@ _PART_BYTES = 500_000
 # The newest may have been cut off by the death of its writer; then it is the one before it.
 _SNAPSHOTS_TRIED = 3
 _PART, _PARTS, _SNAPSHOT = "part", "parts", "snapshot"
+# Whoever writes for the audit is called after what it remembers by.
+_WRITER = AUDIT
+# One transaction: as much as is written well within its 10 s.
+_TOGETHER_MAX = 1_000
+_PARTS_TOGETHER_MAX = 20
+# The newest record stands before the marker of its transaction, and of such as broke off.
+_LAST_OFFSETS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +37,7 @@ class AuditKafka:
     """Made by `audit_kafka`."""
 
     _reader: KafkaReader
-    _producer: KafkaProducer
+    _write: Write
     _groups: LaneGroups
 
     async def position(self, lane: str) -> Position:
@@ -56,44 +63,46 @@ class AuditKafka:
 
     async def publish_statements(self, statements: Sequence[SignedStatement]) -> None:
         """Write them in their order, and wait until Kafka has them."""
-        for signed in statements:
-            key = f"{signed.statement.stream}:{signed.statement.minute_ms}".encode()
-            await self._producer.send_and_wait(STATEMENTS, key=key, value=signed.to_json())
+        await self._publish(
+            STATEMENTS,
+            [
+                (f"{signed.statement.stream}:{signed.statement.minute_ms}", signed.to_json())
+                for signed in statements
+            ],
+        )
 
     async def save_memory(self, saved: bytes) -> None:
         """Write it in parts, one after the other, and wait until Kafka has them."""
         parts = [saved[at : at + _PART_BYTES] for at in range(0, max(len(saved), 1), _PART_BYTES)]
-        snapshot = uuid.uuid4().bytes
-        reports = [
-            await self._producer.send(
-                AUDIT,
-                key=b"%d" % number,
-                value=part,
-                headers=[
-                    (_PART, b"%d" % number),
-                    (_PARTS, b"%d" % len(parts)),
-                    (_SNAPSHOT, snapshot),
-                ],
+        count, snapshot = b"%d" % len(parts), uuid.uuid4().bytes
+        for first in range(0, len(parts), _PARTS_TOGETHER_MAX):
+            numbers = range(first, min(first + _PARTS_TOGETHER_MAX, len(parts)))
+            await self._write(
+                (
+                    AUDIT,
+                    b"%d" % number,
+                    parts[number],
+                    ((_PART, b"%d" % number), (_PARTS, count), (_SNAPSHOT, snapshot)),
+                )
+                for number in numbers
             )
-            for number, part in enumerate(parts)
-        ]
-        for report in reports:
-            await report
 
     async def saved_memory(self) -> bytes | None:
         return await saved_memory(self._reader)
 
     async def publish_minutes(self, minutes: Sequence[MinuteBooks]) -> None:
-        reports = [
-            await self._producer.send(
-                MINUTES,
-                key=f"{books.destination_id}:{books.minute_ms}".encode(),
-                value=msgspec.json.encode(books),
-            )
-            for books in minutes
-        ]
-        for report in reports:
-            await report
+        await self._publish(
+            MINUTES,
+            [
+                (f"{books.destination_id}:{books.minute_ms}", msgspec.json.encode(books))
+                for books in minutes
+            ],
+        )
+
+    async def _publish(self, topic: str, records: Sequence[tuple[str, bytes]]) -> None:
+        for first in range(0, len(records), _TOGETHER_MAX):
+            together = records[first : first + _TOGETHER_MAX]
+            await self._write((topic, key.encode(), value, ()) for key, value in together)
 
 
 async def saved_memory(reader: KafkaReader) -> bytes | None:
@@ -104,14 +113,28 @@ async def saved_memory(reader: KafkaReader) -> bytes | None:
     where = KafkaPartition(AUDIT, 0)
     start, end = (await reader.spans([AUDIT])).get(where, (0, 0))
     for _ in range(_SNAPSHOTS_TRIED):
-        newest = await _records(reader, where, max(start, end - 1), end)
-        if not newest:
+        newest = await _last(reader, where, start, end)
+        if newest is None:
             break
-        number, count, snapshot = _place(newest[0])
-        begin = max(start, end - 1 - number)
-        parts = await _records(reader, where, begin, end)
+        number, count, snapshot = _place(newest)
+        markers = number // _PARTS_TOGETHER_MAX
+        begin = max(start, newest.origin.offset - number - markers)
+        records = await _records(reader, where, begin, newest.origin.offset + 1)
+        parts = [record for record in records if _place(record)[2] == snapshot]
         if [_place(part) for part in parts] == [(at, count, snapshot) for at in range(count)]:
             return b"".join(part.value for part in parts)
+        end = parts[0].origin.offset
+    return None
+
+
+async def _last(
+    reader: KafkaReader, where: KafkaPartition, start: int, end: int
+) -> RecordIn | None:
+    """The last record before an offset."""
+    while start < end:
+        begin = max(start, end - _LAST_OFFSETS)
+        if records := await _records(reader, where, begin, end):
+            return records[-1]
         end = begin
     return None
 
@@ -130,12 +153,14 @@ def _place(record: RecordIn) -> tuple[int, int, bytes]:
 
 @asynccontextmanager
 async def audit_kafka(bootstrap_servers: str) -> AsyncIterator[AuditKafka]:
-    """A reader, a producer, and the lanes' groups, for as long as the block lasts."""
-    # As large as the stream topics' records may be: a thousand missing ids fit.
-    producer = new_producer(bootstrap_servers, enable_idempotence=True)
+    """A reader, a writer, and the lanes' groups, for as long as the block lasts.
+
+    From then on nobody who began before can write anything more, be it frozen and come back: what
+    is read after this is all that the chain goes on from.
+    """
     async with (
+        only_writer(bootstrap_servers, _WRITER) as write,
         open_reader(bootstrap_servers) as reader,
-        running(producer, bootstrap_servers),
         LaneGroups(bootstrap_servers) as groups,
     ):
-        yield AuditKafka(reader, producer, groups)
+        yield AuditKafka(reader, write, groups)

@@ -24,6 +24,7 @@ from shared.event.topics import stream_topic
 from shared.proof.overview import AuditHealth
 from shared.runtime.clock import now_ms
 from shared.runtime.health import Health, Pulse
+from shared.runtime.kafka.only_writer import OvertakenError
 from shared.runtime.kafka.reader import open_reader
 from shared.runtime.setup_error import KafkaUnavailableError
 from shared.runtime.spark.session import SparkSettings, require_running, running_spark
@@ -61,39 +62,49 @@ class Auditor:
     _health: Health
 
     async def run(self) -> None:
-        # What is wrong with a key is said at the start.
-        _ = self._settings.signing_key
         with suppress(KafkaUnavailableError):
             async with open_reader(self._settings.bootstrap_servers) as reader:
                 memory = Memory.from_bytes(await saved_memory(reader))
             # What was not settled before the start is not because of it.
             self._status.unsettled = memory.books.unsettled
-        # The services that carry events start first.
-        await asyncio.sleep(self._settings.audit_interval_s)
+        # The services that carry events start first; who takes over later does so at once.
+        rest_s = self._settings.audit_interval_s - (now_ms() - self._status.started_ms) / 1000
+        await asyncio.sleep(max(0.0, rest_s))
         held = ExitStack()
-        spark = await asyncio.to_thread(held.enter_context, self._spark())
-        watching = asyncio.create_task(self._watch(spark))
+        starting = asyncio.create_task(asyncio.to_thread(held.enter_context, self._spark()))
+        watching: asyncio.Task[None] | None = None
         try:
+            spark = await asyncio.shield(starting)
+            watching = asyncio.create_task(self._watch(spark))
             while not watching.done():
                 try:
                     await self._audit(spark)
-                except (KafkaUnavailableError, OSError, PySparkException) as error:
+                except (
+                    KafkaUnavailableError, OvertakenError, OSError, PySparkException
+                ) as error:  # fmt: skip
                     log.warning("audit.failed", error=str(error).split("\n", 1)[0][:300])
                     self._status.failed(f"the audit's last run failed: {type(error).__name__}")
                     await asyncio.sleep(self._settings.audit_interval_s)
             watching.result()
         finally:
-            watching.cancel()
+            # Also one that was not there yet: the lease may come back, and there is but one.
+            await asyncio.wait([starting])
+            if watching is not None:
+                watching.cancel()
             await asyncio.to_thread(held.close)
 
     async def _watch(self, spark: SparkSession) -> None:
         """Ask Spark how it is beside the runs, of which one may take long; ends when it has."""
         pulse = Pulse()
         self._health.must_turn("the audit's Spark", pulse, within_s=_SPARK_WITHIN_S)
-        while True:
-            await asyncio.to_thread(require_running, spark)
-            pulse.beat()
-            await asyncio.sleep(_SPARK_LOOK_S)
+        try:
+            while True:
+                await asyncio.to_thread(require_running, spark)
+                pulse.beat()
+                await asyncio.sleep(_SPARK_LOOK_S)
+        finally:
+            # Another observer may have the lease from now on.
+            self._health.may_rest(pulse)
 
     def _spark(self) -> AbstractContextManager[SparkSession]:
         settings = self._settings

@@ -1,11 +1,13 @@
 """Keeps what the audit last found, and tells how old that is: an audit that stops must show."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from shared.event.times import HOUR_MS
 from shared.proof.overview import AuditHealth, MinuteBooks, Unsettled
+
+_ELSEWHERE = "another observer runs the audit, and has what it found"
 
 # By destination, newest first.
 Minutes: TypeAlias = Mapping[str, Sequence[MinuteBooks]]
@@ -23,21 +25,27 @@ class AuditStatus:
     minutes: Minutes = field(default_factory=dict)
     # By destination; of the run before a restart, until there is one after it.
     unsettled: Mapping[str, Unsettled] = field(default_factory=dict)
+    # Another observer runs the audit; and when it was last seen to be so.
+    is_elsewhere: Callable[[], bool] = lambda: False
+    elsewhere_ms: int = 0
 
     def failed(self, problem: str) -> None:
         self.health = replace(self.health, problem=problem)
 
     def health_at(self, now_ms: int) -> AuditHealth:
         """As it was told last, and how late the next run is."""
+        if self.is_elsewhere():
+            self.elsewhere_ms = now_ms
+            return AuditHealth(problem=_ELSEWHERE, is_elsewhere=True)
         if not self.is_on:
             return AuditHealth(problem="the audit is switched off")
-        since_ms = self.health.last_run_ms or self.started_ms
+        since_ms = max(self.health.last_run_ms or self.started_ms, self.elsewhere_ms)
         behind_s = (now_ms - since_ms) / 1000 - self.interval_s
         return replace(self.health, behind_s=max(0.0, behind_s))
 
     def blindness(self, now_ms: int) -> str:
-        """Why the audit's word cannot be relied on; empty while it can, or nobody wants it."""
-        if not self.is_on:
+        """Why the audit's word cannot be relied on; empty while it can, or nobody wants it here."""
+        if not self.is_on or self.is_elsewhere():
             return ""
         behind_s = self.health_at(now_ms).behind_s
         if behind_s < self.blind_after_s:

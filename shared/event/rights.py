@@ -14,6 +14,7 @@ from shared.event.topics import (
     CONFIG,
     DEAD,
     LANE_GROUP_PREFIX,
+    LEASE_GROUP_PREFIX,
     MINUTES,
     PROBE,
     RECEIPTS,
@@ -113,6 +114,9 @@ RIGHTS: Mapping[str, Sequence[Right]] = {
             for topic in (MINUTES, STATEMENTS, PROBE, AUDIT)
         ),
         _SEES_LANES,
+        # Who of several observers is the active one, and its statements.
+        Right("group", LEASE_GROUP_PREFIX, ("Read", "Describe"), is_prefix=True),
+        Right("transactional id", AUDIT, ("Write", "Describe")),
     ),
     OPERATOR: (
         _all_of(

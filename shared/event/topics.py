@@ -27,6 +27,8 @@ MINUTES = "hifi.minutes"
 STATEMENTS = "hifi.statements"
 AUDIT = "hifi.audit"
 LANE_GROUP_PREFIX = "hifi.lane."
+# Who does what of a service that runs many times.
+LEASE_GROUP_PREFIX = "hifi.leases."
 # The lanes over all tiers, and over what waits for slow destinations; any other lane is called
 # after its destination.
 RETRIER = "retrier"
@@ -157,6 +159,11 @@ def lane_group(destination: str) -> str:
     """
     name = RETRIER if destination == RETRIER_SLOW else destination
     return LANE_GROUP_PREFIX + name.replace("/", ".")
+
+
+def lease_group(service: str) -> str:
+    """The group in which the processes of a service share its work out."""
+    return LEASE_GROUP_PREFIX + service
 
 
 def config_key(kind: ConfigKind, name: str) -> bytes:

@@ -266,6 +266,8 @@ class AuditHealth:
     problem: str = "the audit has not finished its first run"
     # Records of the last day that it could not read, which prove nothing of any event.
     unreadable_count: int = 0
+    # Another observer runs it, and knows more.
+    is_elsewhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)

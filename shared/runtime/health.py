@@ -57,6 +57,10 @@ class Health:
         pulse.beat()
         self._loops.append((what, pulse, within_s))
 
+    def may_rest(self, pulse: Pulse) -> None:
+        """The loop has ended, as it should."""
+        self._loops = [loop for loop in self._loops if loop[1] is not pulse]
+
     def needs(self, problem: Reason) -> None:
         """The process is ready only while there is no such problem."""
         self._needs.append(problem)

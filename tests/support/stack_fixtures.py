@@ -34,6 +34,8 @@ QUICK_INTERVALS = {
     # A minute is judged soon after its last event.
     "HIFI_OBSERVE_SETTLE_S": "2",
     "HIFI_OBSERVE_AUDIT_INTERVAL_S": "10",
+    # Kafka's least: an observer that was killed has the audit back when it is over.
+    "HIFI_OBSERVE_LEASE_S": "6",
 }
 # Spark starts in 10 s on two idle cores; tests never meet idle ones.
 PATIENCE_S = 90.0

@@ -76,8 +76,8 @@ BREACHES = [
     ("observe/breach.py", "import httpx", "observe.breach -> httpx"),
     (
         "deploy/cli/breach.py",
-        "import gateway.control.transactions",
-        "deploy.cli.breach -> gateway.control.transactions",
+        "import shared.runtime.kafka.only_writer",
+        "deploy.cli.breach -> shared.runtime.kafka.only_writer",
     ),
     ("observe/breach.py", "import pyspark", "observe.breach -> pyspark"),
     ("observe/breach.py", "import pyarrow", "observe.breach -> pyarrow"),

@@ -115,6 +115,8 @@ def _stop(session: SparkSession) -> bool:
     assert gateway is not None, "a session that runs has its gateway"
     session.stop()
     gateway.shutdown()
+    # Or the next session of this process would ask a JVM that is gone.
+    pyspark.SparkContext._gateway = pyspark.SparkContext._jvm = None  # noqa: SLF001 - as above
     # The end of its standard input is what the JVM of pyspark ends at.
     gateway.proc.stdin.close()
     try:

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.control.transactions import OvertakenError
 from gateway.settings import Settings
 from shared.config.access import ENTROPY_BYTES, ApiKey, Scope, new_text, secret_from
 from shared.config.configuration import Configuration, Stream
 from shared.event.topics import stream_topic
 from shared.retry.dead_letter import Place
+from shared.runtime.kafka.only_writer import OvertakenError
 from shared.runtime.setup_error import KafkaUnavailableError
 from tests.support.gateway_fixtures import (
     FakeDeadLetters,

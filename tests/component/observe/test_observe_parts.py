@@ -157,6 +157,35 @@ def test_an_audit_that_hangs_blinds_and_one_that_is_off_does_not() -> None:
     assert "off" in off.health_at(10**12).problem
 
 
+def test_who_takes_the_audit_over_is_not_late_for_what_another_did() -> None:
+    news = AuditStatus(started_ms=0, interval_s=60, blind_after_s=600)
+    news.health = replace(news.health, last_run_ms=1_000, problem="")
+    news.is_elsewhere = lambda: True
+    assert news.blindness(10**12) == ""
+    elsewhere = news.health_at(10**12)
+    assert (elsewhere.is_elsewhere, elsewhere.behind_s) == (True, 0.0)
+    assert "another observer" in elsewhere.problem
+    news.is_elsewhere = lambda: False
+    assert news.blindness(10**12 + 660_000 - 1) == ""
+    assert "behind" in news.blindness(10**12 + 660_000)
+
+
+def test_who_stands_by_shows_no_figures_that_would_count_twice() -> None:
+    shown = overview()
+    (view, *_) = shown.destinations
+    metrics = ObserveMetrics()
+    value = metrics.registry.get_sample_value
+    backlog = names.OBSERVE_BACKLOG_EVENTS.name, {"destination": view.destination_id}
+    metrics.show(shown)
+    assert value(names.OBSERVE_LEASE_UP.name) == 1
+    assert value(*backlog) == view.backlog_events
+    metrics.show(replace(shown, audit=replace(shown.audit, is_elsewhere=True)))
+    assert (value(names.OBSERVE_LEASE_UP.name), value(names.OBSERVE_UP.name)) == (0, 1)
+    assert value(*backlog) is None
+    metrics.show(shown)
+    assert value(*backlog) == view.backlog_events
+
+
 def test_a_statement_is_trusted_only_with_its_key_its_chain_and_its_ids(tmp_path: Path) -> None:
     signer = Signer(tmp_path)
     first = signer.sign(a_statement())

@@ -22,7 +22,6 @@ from gateway.control.redrive import (
     Survey,
     open_dead_letters,
 )
-from gateway.control.transactions import OvertakenError
 from shared.event.envelope import Envelope, History, Malformed
 from shared.event.record import Origin, RecordIn, RecordOut
 from shared.event.topics import RECEIPTS, fixed_specs, retry_topic, stream_topic
@@ -31,6 +30,7 @@ from shared.retry.decision import DeadLetter
 from shared.retry.routing import route, route_malformed
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
+from shared.runtime.kafka.only_writer import OvertakenError
 from shared.runtime.kafka.topic_admin import topic_admin
 from tests.support.gateway_fixtures import (
     FakePublisher,
@@ -173,18 +173,16 @@ from shared.retry.schedule import RetrySchedule
 
 # A chunk of 100 is 201 records: this is in the midst of the second one.
 LAST = 300
-send_and_wait, sent = AIOKafkaProducer.send_and_wait, []
+send, sent = AIOKafkaProducer.send, []
 
 async def dying(producer, *record, **named):
-    if len(sent) == LAST:
-        await asyncio.Event().wait()
-    sent.append(asyncio.ensure_future(send_and_wait(producer, *record, **named)))
+    sent.append(await send(producer, *record, **named))
     if len(sent) == LAST:
         await asyncio.gather(*sent)
         os.kill(os.getpid(), signal.SIGKILL)
-    return await sent[-1]
+    return sent[-1]
 
-AIOKafkaProducer.send_and_wait = dying
+AIOKafkaProducer.send = dying
 letters = KafkaDeadLetters(sys.argv[1], schedule=RetrySchedule())
 asyncio.run(letters.redrive(DeadLetterFilter(stream="killed"), redrive_id="k", rate_per_s=1e6))
 """

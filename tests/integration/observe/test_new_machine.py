@@ -5,7 +5,10 @@ import random
 import shutil
 from pathlib import Path
 
+import pytest
+
 from deploy.local.cluster import Cluster
+from observe.audit import kafka as audit
 from observe.audit.kafka import audit_kafka
 from observe.audit.signing import PUBLIC
 from shared.config.destination import Destination
@@ -52,7 +55,11 @@ def test_a_new_machine_goes_on_with_the_same_chain(hifi: RunningHifi, tmp_path: 
         assert (folder / PUBLIC).read_text() == key
 
 
-def test_the_newest_memory_that_was_written_whole_is_found(kafka: Cluster) -> None:
+def test_the_newest_memory_that_was_written_whole_is_found(
+    kafka: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A large one takes several transactions.
+    monkeypatch.setattr(audit, "_PARTS_TOGETHER_MAX", 2)
     servers = kafka.bootstrap_servers
     small, large = b"some", random.Random(7).randbytes(1_300_000)
 
@@ -65,8 +72,8 @@ def test_the_newest_memory_that_was_written_whole_is_found(kafka: Cluster) -> No
                 await asked.save_memory(saved)
                 assert await asked.saved_memory() == saved
             # Its writer died after the first part.
-            headers = [("part", b"0"), ("parts", b"3"), ("snapshot", b"cut off")]
-            await asked._producer.send_and_wait(AUDIT, key=b"0", value=b"x", headers=headers)
+            headers = (("part", b"0"), ("parts", b"3"), ("snapshot", b"cut off"))
+            await asked._write([(AUDIT, b"0", b"x", headers)])
             assert await asked.saved_memory() == large
             await asked.save_memory(small)
             assert await asked.saved_memory() == small

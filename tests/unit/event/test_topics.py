@@ -55,6 +55,7 @@ def test_topics_are_spelled_like_this() -> None:
     assert topics.STATEMENTS == "hifi.statements"
     assert topics.lane_group("orders/shop") == "hifi.lane.orders.shop"
     assert topics.lane_group("retrier-slow") == topics.lane_group("retrier") == "hifi.lane.retrier"
+    assert topics.lease_group("observe") == "hifi.leases.observe"
 
 
 def test_keys_are_spelled_like_this() -> None:

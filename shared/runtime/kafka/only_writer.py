@@ -15,6 +15,7 @@ _TRANSACTION_TIMEOUT_MS = 10_000
 
 # Topic, key, value and headers, as of a RecordOut; without a value it takes away.
 Row: TypeAlias = tuple[str, bytes | None, bytes | None, Headers]
+Write: TypeAlias = Callable[[Iterable[Row]], Awaitable[list[Any]]]
 
 
 class OvertakenError(OperatorError):
@@ -22,10 +23,8 @@ class OvertakenError(OperatorError):
 
 
 @asynccontextmanager
-async def only_writer(
-    bootstrap_servers: str, name: str, **options: Any
-) -> AsyncIterator[Callable[[Iterable[Row]], Awaitable[list[Any]]]]:
-    """Stores rows in one transaction and returns Kafka's report on each.
+async def only_writer(bootstrap_servers: str, name: str, **options: Any) -> AsyncIterator[Write]:
+    """Stores rows in their order, in one transaction, and returns Kafka's report on each.
 
     Once this has begun, nothing more can be written by whoever began under the name before.
     """
@@ -39,12 +38,15 @@ async def only_writer(
     async def write(rows: Iterable[Row]) -> list[Any]:
         try:
             async with producer.transaction():
-                sent = [
-                    producer.send_and_wait(topic, value, key=key, headers=list(headers))
-                    for topic, key, value, headers in rows
-                ]
-                # Whatever goes wrong, each report is looked at.
-                reports = await asyncio.gather(*sent, return_exceptions=True)
+                sent: list[Awaitable[Any]] = []
+                try:
+                    # One after the other, so that they stand in this order.
+                    for topic, key, value, headers in rows:
+                        report = await producer.send(topic, value, key=key, headers=list(headers))
+                        sent.append(report)
+                finally:
+                    # Whatever goes wrong, each report is looked at.
+                    reports = await asyncio.gather(*sent, return_exceptions=True)
                 for report in reports:
                     if isinstance(report, BaseException):
                         raise report

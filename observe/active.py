@@ -1,0 +1,55 @@
+"""Has one of any number of observers do the work that only one may do: who holds the lease does it.
+
+The others show what they see, and stand by (ADR 0058). Who has lost the lease and does not know it
+yet is refused by Kafka when it writes (`observe/audit/kafka.py`).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from shared.event.topics import lease_group
+from shared.runtime.kafka.leases.member import LeaseMember
+
+
+class ActiveObserver:
+    """Does `work`, which goes on until it is cancelled, while the lease is ours."""
+
+    def __init__(
+        self, bootstrap_servers: str, work: Callable[[], Awaitable[object]], *, lease_s: float
+    ) -> None:
+        self._work = work
+        self._member = LeaseMember(
+            bootstrap_servers, lease_group("observe"), self, slot_count=1, session_s=lease_s
+        )
+        self._working: asyncio.Task[None] | None = None
+        # What was dropped may still be ending when the lease comes back.
+        self._one_at_a_time = asyncio.Lock()
+        self._tasks = asyncio.TaskGroup()
+
+    @property
+    def stands_by(self) -> bool:
+        return self._member.is_told and not self._member.held
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Take part until told to stop, then hand over; what the work dies of ends this, too."""
+        try:
+            async with self._tasks:
+                await self._member.run(stop)
+        except ExceptionGroup as died:
+            raise died.exceptions[0] from None
+
+    def begin(self, _: frozenset[int]) -> None:
+        self._working = self._tasks.create_task(self._do())
+
+    async def finish(self, slots: frozenset[int]) -> None:
+        self.drop(slots)
+        if self._working is not None:
+            await asyncio.wait([self._working])
+
+    def drop(self, _: frozenset[int]) -> None:
+        if self._working is not None:
+            self._working.cancel()
+
+    async def _do(self) -> None:
+        async with self._one_at_a_time:
+            await self._work()

@@ -1,0 +1,320 @@
+"""Keeps a process's part of a fixed number of slots, by Kafka's own group coordination (ADR 0058).
+
+Each member says what it still holds when it joins, and who leads the group gives out only what
+nobody holds. So work goes on while the group changes, and a slot that moves is first brought to its
+end by its holder. Who hears nothing from Kafka for a session lets go of everything, as the others
+take it for dead then.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import msgspec
+import structlog
+from aiokafka.errors import (
+    IllegalGenerationError,
+    InvalidSessionTimeoutError,
+    KafkaError,
+    MemberIdRequired,
+    RebalanceInProgressError,
+    UnknownMemberIdError,
+    for_code,
+)
+from aiokafka.protocol.coordination import FindCoordinatorRequest
+from aiokafka.protocol.group import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    SyncGroupRequest,
+)
+
+from shared.runtime.kafka.clients import new_client, start_client
+from shared.runtime.setup_error import KafkaUnavailableError, SetupError
+from shared.slots import SLOT_COUNT, may_have, slot_of
+
+log = structlog.get_logger()
+
+# A member that is silent for so long is dead to the others: half of the minute within which its
+# work is to run elsewhere is left for that. Kafka allows no less than 6 s unless its
+# group.min.session.timeout.ms says so.
+SESSION_S = 20.0
+# What is under way may take so long to come to its end when it moves to another member.
+DRAIN_S = 10.0
+# A change of the group reaches each member with its next heartbeat, and a slot that moves takes two
+# changes: a second in all. Kafka answers thousands of them a second.
+_BEAT_S = 0.5
+# A Kafka that restarts is away for seconds, well within a session.
+_PAUSE_S, _PAUSE_S_MAX = 0.25, 3.0
+# Kafka answers a join when everybody has joined, within a session; a bit later is lost.
+_JOIN_GRACE_S = 5.0
+# To say goodbye saves the others from waiting for a session; it is no more than that.
+_GOODBYE_S = 3.0
+# No consumers: tools that reset or show these leave us alone.
+_PROTOCOL = "hifi"
+_DYNAMIC = None
+
+_encode = msgspec.json.encode
+_Ask: TypeAlias = Callable[[Any], Awaitable[Any]]
+
+
+class SlotWork(Protocol):
+    """What is done for the slots that a process holds. It is called in the event loop."""
+
+    def begin(self, slots: frozenset[int]) -> None:
+        """Nobody else works on these any more."""
+
+    async def finish(self, slots: frozenset[int]) -> None:
+        """Bring what is under way to its end, and begin nothing more.
+
+        Another may have them when this returns. It is cancelled when it takes too long, and what is
+        left is dropped.
+        """
+
+    def drop(self, slots: frozenset[int]) -> None:
+        """Stop at once: others may have them by now."""
+
+
+class Standing(NamedTuple):
+    """As whom Kafka knows a member; it refuses what others or earlier generations commit."""
+
+    group: str
+    member_id: str
+    generation: int
+
+
+class LeaseMember:
+    """One process's membership. It works on what it holds, whatever happens to the group."""
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        group: str,
+        work: SlotWork,
+        *,
+        slot_count: int = SLOT_COUNT,
+        session_s: float = SESSION_S,
+        drain_s: float = DRAIN_S,
+    ) -> None:
+        self.held: frozenset[int] = frozenset()
+        # Whether what we hold, or that we hold nothing, is what the group has said.
+        self.is_told = False
+        self._bootstrap_servers = bootstrap_servers
+        self._work = work
+        self._slot_count = slot_count
+        self._session_s, self._drain_s = session_s, drain_s
+        self._standing = Standing(group, JoinGroupRequest.UNKNOWN_MEMBER_ID, -1)
+        # Of what it holds, what it has been told to give up.
+        self._finishing: frozenset[int] = frozenset()
+        self._tasks: set[asyncio.Task[None]] = set()
+        # Something has changed that the group must be told of, by joining again.
+        self._news = asyncio.Event()
+        self._must_join = True
+        self._is_leaving = False
+        self._lapses: asyncio.TimerHandle | None = None
+
+    @property
+    def standing(self) -> Standing:
+        return self._standing
+
+    def holds(self, name: str) -> bool:
+        """Whether what has this name is ours."""
+        return slot_of(name, self._slot_count) in self.held
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Be a member until told to stop; then give everything up in order, and leave."""
+        keeping = asyncio.create_task(self._keep())
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait([keeping, stopping], return_when=asyncio.FIRST_COMPLETED)
+            if keeping.done():
+                keeping.result()
+            self._is_leaving = True
+            self._give_up(self.held)
+            while self._tasks:
+                await asyncio.wait(self._tasks)
+        finally:
+            self._let_go("it ends")
+            for task in (keeping, stopping):
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+            await self._say_goodbye()
+
+    async def _keep(self) -> None:
+        """Stay in touch with Kafka, over as many connections as it takes."""
+        loop = asyncio.get_running_loop()
+        pause_s = _PAUSE_S
+        while True:
+            began_s = loop.time()
+            try:
+                await self._stay_in_touch()
+            except InvalidSessionTimeoutError as error:
+                raise SetupError(
+                    f"Kafka refuses a lease of {self._session_s:g} s: set one between its"
+                    " group.min.session.timeout.ms and group.max.session.timeout.ms."
+                ) from error
+            except (KafkaUnavailableError, KafkaError, OSError, TimeoutError) as error:
+                # What that leads to is told when it does: the lease is lost.
+                log.info("lease.no_contact", group=self._standing.group, error=repr(error))
+            pause_s = min(2 * pause_s, _PAUSE_S_MAX) if loop.time() - began_s < 1 else _PAUSE_S
+            await asyncio.sleep(pause_s)
+
+    async def _stay_in_touch(self) -> None:
+        async with _coordinator(
+            self._bootstrap_servers, self._standing.group, session_s=self._session_s
+        ) as ask:
+            while True:
+                try:
+                    await (self._join if self._must_join else self._beat)(ask)
+                except RebalanceInProgressError:
+                    self._must_join = True
+                except (UnknownMemberIdError, IllegalGenerationError):
+                    # The others took us for dead: we may have been frozen.
+                    self._let_go("Kafka has given it to others")
+                    self._standing = self._standing._replace(
+                        member_id=JoinGroupRequest.UNKNOWN_MEMBER_ID
+                    )
+
+    async def _beat(self, ask: _Ask) -> None:
+        with suppress(TimeoutError):
+            # Not `wait_for`: before Python 3.12 it forgets that it was cancelled.
+            async with asyncio.timeout(_BEAT_S):
+                await self._news.wait()
+        if self._must_join:
+            return
+        sent_s = asyncio.get_running_loop().time()
+        group, member_id, generation = self._standing
+        try:
+            async with asyncio.timeout(self._session_s / 3):
+                await ask(HeartbeatRequest(group, generation, member_id))
+        except RebalanceInProgressError:
+            # Kafka has heard us, too.
+            self._is_known_alive(sent_s)
+            raise
+        self._is_known_alive(sent_s)
+
+    async def _join(self, ask: _Ask) -> None:
+        """Say what is held, and hear what may be."""
+        group, member_id, _ = self._standing
+        self._news.clear()
+        claimed = self.held
+        session_ms = round(self._session_s * 1000)
+        protocols = [(_PROTOCOL, _encode(sorted(claimed)))]
+        request = JoinGroupRequest(
+            group, session_ms, session_ms, member_id, _DYNAMIC, _PROTOCOL, protocols
+        )
+        joined = await ask(request)
+        if joined.error_code == MemberIdRequired.errno:
+            # Kafka names each member first, and wants to hear the name with the next join.
+            self._standing = self._standing._replace(member_id=joined.member_id)
+            return
+        self._standing = Standing(group, joined.member_id, joined.generation_id)
+        shared_out = []
+        if joined.leader_id == joined.member_id:
+            held = {member: _decode(metadata) for member, *_, metadata in joined.members}
+            shared_out = [
+                (member, _encode(sorted(slots)))
+                for member, slots in may_have(held, self._slot_count).items()
+            ]
+        sent_s = asyncio.get_running_loop().time()
+        synced = await ask(
+            SyncGroupRequest(group, joined.generation_id, joined.member_id, _DYNAMIC, shared_out)
+        )
+        self._is_known_alive(sent_s)
+        self._take(_decode(synced.member_assignment), claimed)
+
+    def _take(self, mine: frozenset[int], claimed: frozenset[int]) -> None:
+        new = frozenset() if self._is_leaving else mine - self.held
+        self.held |= new
+        self.is_told = True
+        # What came to its end while the group was joined is still taken for ours.
+        self._must_join = bool(claimed - self.held)
+        if new:
+            log.info("lease.begun", group=self._standing.group, slots=sorted(new))
+            self._work.begin(new)
+        self._give_up(self.held - mine)
+
+    def _give_up(self, slots: frozenset[int]) -> None:
+        slots -= self._finishing
+        if slots:
+            self._finishing |= slots
+            task = asyncio.create_task(self._finish(slots))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _finish(self, slots: frozenset[int]) -> None:
+        try:
+            async with asyncio.timeout(self._drain_s):
+                await self._work.finish(slots)
+            log.info("lease.given_up", group=self._standing.group, slots=sorted(slots))
+        except Exception as error:  # noqa: BLE001 - whatever it is, they must not stay with us
+            log.warning("lease.cut_off", slots=sorted(slots), error=repr(error))
+            self._work.drop(slots)
+        self._finishing -= slots
+        self.held -= slots
+        self._must_join = True
+        self._news.set()
+
+    def _is_known_alive(self, sent_s: float) -> None:
+        """Kafka has heard us at that time or later, and will for a session take us for alive."""
+        if self._lapses is not None:
+            self._lapses.cancel()
+        self._lapses = asyncio.get_running_loop().call_at(
+            sent_s + self._session_s, self._let_go, "Kafka has not been heard of for a session"
+        )
+
+    def _let_go(self, why: str) -> None:
+        for task in self._tasks:
+            task.cancel()
+        lost, self.held, self._finishing = self.held, frozenset(), frozenset()
+        self._must_join = True
+        if self._lapses is not None:
+            self._lapses.cancel()
+        if lost:
+            self.is_told = False
+            log.warning("lease.lost", group=self._standing.group, slots=sorted(lost), why=why)
+            self._work.drop(lost)
+
+    async def _say_goodbye(self) -> None:
+        group, member_id, _ = self._standing
+        if member_id == JoinGroupRequest.UNKNOWN_MEMBER_ID:
+            return
+        with suppress(KafkaUnavailableError, KafkaError, OSError, TimeoutError):
+            async with (
+                asyncio.timeout(_GOODBYE_S),
+                _coordinator(self._bootstrap_servers, group, session_s=_GOODBYE_S) as ask,
+            ):
+                await ask(LeaveGroupRequest(group, member_id))
+
+
+@asynccontextmanager
+async def _coordinator(
+    bootstrap_servers: str, group: str, *, session_s: float
+) -> AsyncIterator[_Ask]:
+    """Asks the broker that leads a group, for as long as the block lasts; its no is an error."""
+    client = new_client(
+        bootstrap_servers,
+        client_id="hifi-leases",
+        request_timeout_ms=round((session_s + _JOIN_GRACE_S) * 1000),
+    )
+
+    async def ask(request: Any) -> Any:
+        answer = await client.send(node, request)
+        if answer.error_code not in (0, MemberIdRequired.errno):
+            raise for_code(answer.error_code)
+        return answer
+
+    try:
+        async with asyncio.timeout(session_s / 3):
+            await start_client(client, bootstrap_servers)
+            node = client.get_random_node()
+            node = (await ask(FindCoordinatorRequest(group, 0))).coordinator_id
+        yield ask
+    finally:
+        await client.stop()
+
+
+def _decode(slots: bytes) -> frozenset[int]:
+    return msgspec.json.decode(slots, type=frozenset[int])

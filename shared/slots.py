@@ -1,0 +1,57 @@
+"""Says which of the slots each member of a group is to have, and which of them it may begin.
+
+Whatever is shared out has a name, and a name has one slot. Who leads the group computes this from
+what each member says that it still holds, so a slot moves in two steps: its holder is told to give
+it up, and only when nobody holds it any more has it a new owner.
+"""
+
+import zlib
+from collections import Counter
+from collections.abc import Collection, Mapping
+from itertools import chain, islice
+from typing import TypeAlias
+
+# By member.
+Slots: TypeAlias = Mapping[str, frozenset[int]]
+
+# As many machines can share the lanes, and each has its part to within one slot: of 50 machines
+# none has more than 3. A slot costs nothing but its number in an assignment.
+SLOT_COUNT = 128
+
+
+def slot_of(name: str, slot_count: int = SLOT_COUNT) -> int:
+    """The same for everybody, for ever."""
+    return zlib.crc32(name.encode()) % slot_count
+
+
+def shares(held: Mapping[str, Collection[int]], slot_count: int) -> Slots:
+    """What each member is to have in the end, by what they hold now: even, and few slots move."""
+    claims = _claims(held)
+    each, odd = divmod(slot_count, max(len(held), 1))
+    # Who holds most comes first, and so has one of the odd slots: one less has to move.
+    members = sorted(held, key=lambda member: (-len(held[member]), member))
+    sizes = {member: each + (rank < odd) for rank, member in enumerate(members)}
+    kept = {
+        member: sorted(slot for slot in held[member] if slot < slot_count and claims[slot] == 1)
+        for member in members
+    }
+    kept = {member: kept[member][:size] for member, size in sizes.items()}
+    free = iter(sorted(set(range(slot_count)).difference(*kept.values())))
+    return {
+        member: frozenset([*kept[member], *islice(free, size - len(kept[member]))])
+        for member, size in sizes.items()
+    }
+
+
+def may_have(held: Mapping[str, Collection[int]], slot_count: int) -> Slots:
+    """What each member may work on now: of its share, what no other member holds."""
+    claims = _claims(held)
+    return {
+        member: frozenset(slot for slot in share if claims[slot] == (slot in held[member]))
+        for member, share in shares(held, slot_count).items()
+    }
+
+
+def _claims(held: Mapping[str, Collection[int]]) -> Counter[int]:
+    """How many say that they hold it."""
+    return Counter(chain.from_iterable(map(frozenset, held.values())))

@@ -1,0 +1,166 @@
+"""Who holds which slots, by a real Kafka: members come, leave, die and freeze; Kafka restarts."""
+
+import asyncio
+import signal
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from deploy.local.cluster import Cluster
+from shared.runtime.kafka.leases.member import LeaseMember
+from shared.runtime.setup_error import SetupError
+from tests.support.broker_faults import restart
+from tests.support.lease_members import (
+    SLOTS,
+    Deed,
+    NotedWork,
+    child_member,
+    deeds_of,
+    member,
+)
+
+pytestmark = pytest.mark.integration
+
+ALL = frozenset(range(SLOTS))
+# Kafka's own least; and one that is never over while a test runs.
+SHORT_S, LONG_S = 6.0, 60.0
+PATIENCE_S = 90.0
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not holds():  # noqa: ASYNC110 - the members may be other processes
+            await asyncio.sleep(0.02)
+
+
+def assert_one_owner_at_a_time(deeds: list[Deed]) -> None:
+    owner: dict[int, str] = {}
+    for deed in sorted(deeds):
+        for slot in deed.slots:
+            if deed.what == "begin":
+                assert slot not in owner, f"{deed.who} begins {slot}, which {owner[slot]} has"
+                owner[slot] = deed.who
+            elif deed.what in ("finished", "drop"):
+                assert owner.pop(slot) == deed.who
+
+
+def test_slots_move_in_order_and_what_stays_is_not_interrupted(kafka: Cluster) -> None:
+    """Nobody waits for a session: that would take longer than the test may."""
+    deeds: list[Deed] = []
+    works = [NotedWork(name, deeds) for name in "abc"]
+    servers, group = kafka.bootstrap_servers, "hifi.leases.moves"
+
+    async def scenario() -> None:
+        a, b, c = works
+        async with AsyncExitStack() as stays, AsyncExitStack() as leaves:
+            await stays.enter_async_context(member(servers, group, a, session_s=LONG_S))
+            await until(lambda: a.held == ALL)
+            await stays.enter_async_context(member(servers, group, b, session_s=LONG_S))
+            await until(lambda: len(b.held) == SLOTS // 2)
+            of_b = b.held
+            await leaves.enter_async_context(member(servers, group, c, session_s=LONG_S))
+            await until(lambda: {len(w.held) for w in works} == {5, 6})
+            assert b.held < of_b
+            kept = b.held
+            await leaves.aclose()
+            await until(lambda: a.held | b.held == ALL)
+            assert len(a.held) == len(b.held)
+            assert kept < b.held
+        assert not any(work.held for work in works)
+
+    asyncio.run(scenario())
+    assert_one_owner_at_a_time(deeds)
+    assert not [deed for deed in deeds if deed.what == "drop"]
+    # 8 went to b, 2 or 3 of each to c, and those back: never a slot that stayed.
+    begun = sum(len(deed.slots) for deed in deeds if deed.what == "begin")
+    assert begun == SLOTS + 8 + 5 + 5
+
+
+def test_what_does_not_come_to_its_end_is_dropped_and_moves_on(kafka: Cluster) -> None:
+    deeds: list[Deed] = []
+    slow, other = NotedWork("slow", deeds, drain_s=PATIENCE_S), NotedWork("other", deeds)
+    servers, group = kafka.bootstrap_servers, "hifi.leases.slow"
+
+    async def scenario() -> None:
+        async with member(servers, group, slow, session_s=LONG_S, drain_s=0.2):
+            await until(lambda: slow.held == ALL)
+            async with member(servers, group, other, session_s=LONG_S):
+                await until(lambda: len(other.held) == SLOTS // 2)
+
+    asyncio.run(scenario())
+    assert_one_owner_at_a_time(deeds)
+    assert [deed.what for deed in deeds if deed.who == "slow"][:3] == ["begin", "finish", "drop"]
+
+
+def test_the_killed_and_the_frozen_are_taken_over_and_the_frozen_gives_up(
+    kafka: Cluster, tmp_path: Path
+) -> None:
+    """Issue 15: one dies, its lanes run elsewhere within 60 s; a frozen one gives up its lanes."""
+    deeds: list[Deed] = []
+    work = NotedWork("a", deeds)
+    servers, group = kafka.bootstrap_servers, "hifi.leases.deaths"
+    killed_one, frozen_one = (
+        child_member(name, servers, group, SHORT_S, tmp_path / f"{name}.log") for name in "kf"
+    )
+
+    def last(child_deeds: list[Deed]) -> str:
+        return child_deeds[-1].what if child_deeds else ""
+
+    async def scenario() -> None:
+        async with member(servers, group, work, session_s=SHORT_S):
+            await until(lambda: len(work.held) in {5, 6} and last(deeds_of(frozen_one)) == "begin")
+            await until(lambda: last(deeds_of(killed_one)) == "begin")
+            killed_one.kill()
+            frozen_one.send(signal.SIGSTOP)
+            before = len(deeds_of(frozen_one))
+            async with asyncio.timeout(60):
+                await until(lambda: work.held == ALL)
+            frozen_one.send(signal.SIGCONT)
+            await until(lambda: len(deeds_of(frozen_one)) >= before + 2)
+            came_back = deeds_of(frozen_one)[before:]
+            assert [deed.what for deed in came_back[:2]] == ["drop", "begin"]
+            await until(lambda: len(work.held) == SLOTS // 2)
+
+    try:
+        asyncio.run(scenario())
+    finally:
+        killed_one.kill()
+        frozen_one.kill()
+    assert not [deed for deed in deeds if deed.what == "drop"]
+
+
+@pytest.mark.long
+def test_nobody_loses_anything_for_a_restart_of_kafka(tmp_path: Path, jars_cache: Path) -> None:
+    deeds: list[Deed] = []
+    works = [NotedWork(name, deeds) for name in "abc"]
+
+    async def scenario(cluster: Cluster) -> None:
+        a, b, c = works
+        servers, group = cluster.bootstrap_servers, "hifi.leases.restart"
+        async with AsyncExitStack() as stays:
+            for work in (a, b):
+                await stays.enter_async_context(member(servers, group, work, session_s=LONG_S))
+            await until(lambda: len(a.held) == len(b.held) == SLOTS // 2)
+            had, count = (a.held, b.held), len(deeds)
+            cluster.child(1).kill()
+            await asyncio.to_thread(restart, cluster, 1)
+            assert (a.held, b.held) == had
+            await stays.enter_async_context(member(servers, group, c, session_s=LONG_S))
+            await until(lambda: {len(work.held) for work in works} == {5, 6})
+            assert a.held < had[0]
+            assert b.held < had[1]
+            assert {deed.what for deed in deeds[count:]} == {"finish", "finished", "begin"}
+
+    with Cluster(folder=tmp_path / "kafka", cache=jars_cache) as cluster:
+        asyncio.run(scenario(cluster))
+    assert_one_owner_at_a_time(deeds)
+
+
+def test_a_session_that_kafka_does_not_allow_is_one_sentence(kafka: Cluster) -> None:
+    one = LeaseMember(
+        kafka.bootstrap_servers, "hifi.leases.short", NotedWork("a", []), session_s=0.5
+    )
+    with pytest.raises(SetupError, match=r"a lease of 0\.5 s.*group\.min\.session\.timeout\.ms"):
+        asyncio.run(one.run(asyncio.Event()))
