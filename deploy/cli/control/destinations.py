@@ -115,8 +115,11 @@ def change(
     hifi destinations change orders shop --set parallel_max=8 --set rate_per_s=1000
     """
     path = _path(stream, name)
-    body = client.call("GET", *path) | _read(settings) | _parse(set_)
-    print_json(_put(client, path, body))
+    before = client.call("GET", *path)
+    after = _put(client, path, before | _read(settings) | _parse(set_))
+    print_json(after)
+    if after["resumed_at_ms"] > before["resumed_at_ms"]:
+        _say_tried(name)
 
 
 @options.control_command(app)
@@ -131,7 +134,7 @@ def pause(stream: Stream, name: Name, client: ControlClient) -> None:
 def resume(stream: Stream, name: Name, client: ControlClient) -> None:
     """Try it now: after a pause, a hold or a disabling, or when it is mended sooner than hoped."""
     client.call("POST", *_path(stream, name), "resume")
-    talk.print(f"{harmless(name)} is tried now. {wording.WHAT_FOLLOWS}")
+    _say_tried(name)
 
 
 @options.control_command(app, settings=removal.observe)
@@ -150,6 +153,10 @@ def delete(
     removal.ask_first(stream, name, settings=settings, kafka=kafka, yes=yes)
     client.call("DELETE", *path)
     talk.print(f"{harmless(name)} is removed.")
+
+
+def _say_tried(name: str) -> None:
+    talk.print(f"{harmless(name)} is tried now. {wording.WHAT_FOLLOWS}")
 
 
 def _path(stream: str, name: str) -> tuple[str, ...]:

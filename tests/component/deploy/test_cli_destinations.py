@@ -87,6 +87,19 @@ def test_a_destination_is_put_changed_paused_resumed_and_deleted(
     assert json.loads(listed) == []
 
 
+def test_whoever_changes_its_address_hears_when_what_waits_for_it_follows(
+    gateway: RunningGateway,
+) -> None:
+    at(gateway, "put", URL)
+    change = ("destinations", "change", "orders", "shop", "--set")
+    out, said = hifi(gateway, *change, "parallel_max=8")
+    assert (json.loads(out)["parallel_max"], said) == (8, "")
+    out, said = hifi(gateway, *change, f"url={URL}/new")
+    assert json.loads(out)["resumed_at_ms"] > 0
+    assert "shop is tried now." in said
+    assert "follow when their wait is over" in said
+
+
 def test_beside_its_settings_stands_what_the_console_shows_of_it(
     gateway: RunningGateway, console: RunningConsole
 ) -> None:
