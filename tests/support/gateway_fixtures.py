@@ -323,9 +323,11 @@ class _QuickServer(HttpServer):
         while not self.should_exit:  # noqa: ASYNC110 - a flag of uvicorn's
             await asyncio.sleep(_LOOK_S)
 
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for server in self.servers:
             server.close()
+        for each in sockets or ():
+            each.close()
         for connection in list(self.server_state.connections):
             connection.shutdown()
         async with asyncio.timeout(_STOP_TIMEOUT_S):
@@ -362,16 +364,17 @@ def running_gateway(
         ledger=ledger,
     )
     serving = api_config(app, settings)
-    serving.port, serving.loop = 0, "uvloop"
+    serving.loop = "uvloop"
     server = _QuickServer(serving)
-    thread = threading.Thread(target=server.run)
+    front = socket.create_server(("127.0.0.1", 0), backlog=serving.backlog)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [front]})
     thread.start()
     try:
         deadline = threading.Event()
         while not server.started:
             assert thread.is_alive(), "the server ended instead of starting"
             deadline.wait(_LOOK_S)
-        port = server.servers[0].sockets[0].getsockname()[1]
+        port = front.getsockname()[1]
         url = f"http://127.0.0.1:{port}"
         with httpx.Client(base_url=url, timeout=20) as client:
             loop = server.servers[0].get_loop()
