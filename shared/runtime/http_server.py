@@ -14,6 +14,8 @@ from shared.runtime.setup_error import SetupError
 
 # Connections that wait to be accepted while the loop is busy (the kernel's own cap is 4,096).
 _BACKLOG = 2_048
+# Until TLS is agreed on, nobody counts a connection; a client on a poor line needs a second or two.
+_TLS_WITHIN_S = 10.0
 _CLOSE = (b"connection", b"close")
 _LOOK_S = 0.02
 
@@ -26,7 +28,26 @@ class HttpServer(uvicorn.Server):
         self.listens = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        """As uvicorn does it with sockets of ours, but with an end to waiting for TLS."""
+        config, loop = self.config, asyncio.get_running_loop()
+
+        def protocol() -> asyncio.Protocol:
+            made: asyncio.Protocol = config.http_protocol_class(  # type: ignore[call-arg]
+                config=config, server_state=self.server_state, app_state={}, _loop=loop
+            )
+            return made
+
+        self.servers = [
+            await loop.create_server(
+                protocol,
+                sock=each,
+                ssl=config.ssl,
+                backlog=config.backlog,
+                ssl_handshake_timeout=_TLS_WITHIN_S if config.ssl else None,
+            )
+            for each in sockets or ()
+        ]
+        self.started = True
         self.listens.set()
 
     async def let_go(self, *, within_s: float) -> None:

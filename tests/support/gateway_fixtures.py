@@ -371,17 +371,18 @@ def running_gateway(
         ledger=ledger,
     )
     serving = api_config(app, settings)
-    serving.port, serving.loop = 0, "uvloop"
+    serving.loop = "uvloop"
     server = QuickServer(serving)
     server.followed = lambda: fake.told.followed({REQUESTS: claims.take})
-    thread = threading.Thread(target=server.run)
+    front = socket.create_server(("127.0.0.1", 0), backlog=serving.backlog)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [front]})
     thread.start()
     try:
         deadline = threading.Event()
         while not server.started:
             assert thread.is_alive(), "the server ended instead of starting"
             deadline.wait(LOOK_S)
-        port = server.servers[0].sockets[0].getsockname()[1]
+        port = front.getsockname()[1]
         url = f"http://127.0.0.1:{port}"
         with httpx.Client(base_url=url, timeout=20) as client:
             loop = server.servers[0].get_loop()

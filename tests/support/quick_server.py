@@ -24,9 +24,11 @@ class QuickServer(HttpServer):
             while not self.should_exit:  # noqa: ASYNC110 - a flag of uvicorn's
                 await asyncio.sleep(LOOK_S)
 
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         for server in self.servers:
             server.close()
+        for each in sockets or ():
+            each.close()
         for connection in list(self.server_state.connections):
             connection.shutdown()
         async with asyncio.timeout(STOP_TIMEOUT_S):

@@ -1,5 +1,6 @@
 """TLS with client certificates: the common name is the tenant; without one there is no entry."""
 
+import socket
 import ssl
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from gateway.server import api_config
 from gateway.settings import Settings
 from shared.config.configuration import Configuration, Stream
 from shared.event.topics import stream_topic
+from shared.runtime import http_server
 from shared.runtime.setup_error import SetupError
 from tests.support.authority import Authority
 from tests.support.gateway_fixtures import FakePublisher, FixedConfig, running_gateway
@@ -52,3 +54,17 @@ def test_half_of_a_setting_is_one_sentence(given: dict[str, Path]) -> None:
 
     with pytest.raises(SetupError, match="TLS"):
         api_config(app, Settings(**given))  # type: ignore[arg-type]  # pydantic reads texts
+
+
+def test_who_never_agrees_on_tls_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_server, "_TLS_WITHIN_S", 0.5)
+    cert, key = Authority(tmp_path).sign("gateway")
+    settings = Settings(auth="off", tls_cert_file=cert, tls_key_file=key)
+    with (
+        running_gateway(FakePublisher([]), FixedConfig(), settings) as found,
+        socket.create_connection(("127.0.0.1", found.port), timeout=20) as silent,
+    ):
+        # Nobody else closes it: its own patience is longer, and so was the server's.
+        assert silent.recv(1) == b""

@@ -7,6 +7,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from observe.audit.loop import audit_spark
+from shared.runtime.spark.session import SparkEndedError, require_running
 from tests.support.stack_fixtures import RunningHifi, wait_until
 
 SERVICES = ("gateway", "delivery", "retrier", "observe")
@@ -25,6 +27,15 @@ def test_a_service_that_is_up_is_alive_and_ready(hifi: RunningHifi, service: str
         lambda: probe(hifi, service, "/readyz")[0] == 200,
         what=lambda: f"{service} is ready: {probe(hifi, service, '/readyz')}",
     )
+
+
+def test_a_session_that_has_ended_ends_its_process(tmp_path: Path) -> None:
+    with audit_spark(tmp_path, None, heap_mb=512) as session:
+        require_running(session)
+        # As Spark does it by itself after an error that it cannot mend.
+        session.sparkContext._jsc.sc().stop()
+        with pytest.raises(SparkEndedError, match="has ended"):
+            require_running(session)
 
 
 def jvms_of(leader: int) -> list[int]:
