@@ -36,6 +36,8 @@ _HOLDS_DEADLINES = 3
 _ENDED_S = 1.5
 # So many may be spent on looking whether the events are there, and on waiting for a turn to look.
 _SEARCH_DEADLINES = 0.5
+# Between attempts to store how a request ended.
+_AGAIN_S = 0.5
 # Brokers' clocks differ by less.
 _CLOCK_SLACK_MS = 5_000
 
@@ -108,7 +110,7 @@ class Claims:
     async def end(self, claim: KeyClaim, answer: Answer | None) -> None:
         """Say how the request ended; None: it broke off."""
         row = claim.row.end(answer, is_sent=claim.is_sent)
-        task = self._spawn(self._write(claim.key, row))
+        task = self._spawn(self._settle(claim, row))
         await asyncio.wait({task}, timeout=_ENDED_S)
 
     async def publish(
@@ -175,6 +177,14 @@ class Claims:
                 free = RequestRow(number, claim.row.tenant, claim.row.content, ended="free")
                 self._spawn(self._write(claim.key, free))
         return verdict
+
+    async def _settle(self, claim: KeyClaim, row: RequestRow) -> None:
+        """Store how it ended; twice says no more than once. Later the claim holds no more."""
+        while True:
+            is_stored = await self._write(claim.key, row) is None
+            if is_stored or monotonic() > claim.until_s:
+                return
+            await asyncio.sleep(_AGAIN_S)
 
     async def _write(self, key: bytes, row: RequestRow) -> str | None:
         """Store a row; or why not."""

@@ -6,7 +6,7 @@ The quota is that of all gateway processes together: each fills its buckets with
 (ADR 0061).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 
@@ -16,6 +16,8 @@ from shared.config.access import Tenant
 
 # How many seconds' worth a bucket holds: the shortest window that RateLimit-Policy can name.
 _WINDOW_S = 1
+# What a bucket holds in any case, of an even share of its window: a first request is let in.
+_IDLE_PART = 0.05
 # How old a share may be. Finding one anew takes 10 to 50 µs for each process there is.
 _SHARE_AGE_S = 0.25
 
@@ -24,23 +26,34 @@ _SHARE_AGE_S = 0.25
 class Bucket:
     """One rate. `level` is what may be used at once."""
 
-    # The tenant's, and our share of it.
+    # The tenant's rate.
     whole: float
+    # How fast it fills, and how much it holds.
     rate: float
+    level_max: float
     level: float
     filled_at_s: float
-    # An even share: at least so much there will be soon for who asks.
-    even: float
 
     def fill(self, now_s: float) -> None:
         grown = self.level + (now_s - self.filled_at_s) * self.rate
-        self.level = min(grown, self.rate * _WINDOW_S)
+        self.level = min(grown, self.level_max)
         self.filled_at_s = now_s
 
     def wait_s(self) -> float:
         """How long until something may be used again."""
-        rate = max(self.rate, self.even)
-        return max(0.0, -self.level / rate) + 1 / rate if self.level <= 0 else 0.0
+        return max(0.0, -self.level / self.rate) + 1 / self.rate if self.level <= 0 else 0.0
+
+    def divide(self, mine: float, others: Sequence[float]) -> None:
+        """Fill it with our share, which is as large as what we and others want makes it.
+
+        An even share can be had at once, before the others hear that it is wanted; it was somebody
+        else's until now, so nothing of it was saved.
+        """
+        even = self.whole / (len(others) + 1)
+        ours = share(self.whole, mine=mine, others=others)
+        self.rate = max(ours, even)
+        self.level_max = max(ours, _IDLE_PART * even) * _WINDOW_S
+        self.level = min(self.level, self.level_max)
 
 
 @dataclass(slots=True)
@@ -129,7 +142,7 @@ class Quotas:
             if not rates:
                 return None
             buckets = {
-                name: Bucket(rate, rate, rate * _WINDOW_S, now_s, rate)
+                name: Bucket(rate, rate, rate * _WINDOW_S, rate * _WINDOW_S, now_s)
                 for name, rate in rates.items()
             }
             account = self._accounts[tenant.name] = _Account(tenant, buckets)
@@ -138,8 +151,5 @@ class Quotas:
             mine = account.demand.wants(now_s)
             for name, bucket in account.buckets.items():
                 bucket.fill(now_s)
-                others = self.members.wants(tenant.name, name)
-                bucket.even = bucket.whole / (len(others) + 1)
-                bucket.rate = share(bucket.whole, mine=mine.get(name, 0.0), others=others)
-                bucket.level = min(bucket.level, bucket.rate * _WINDOW_S)
+                bucket.divide(mine.get(name, 0.0), self.members.wants(tenant.name, name))
         return account

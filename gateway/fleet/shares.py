@@ -10,12 +10,8 @@ from math import sqrt
 
 import msgspec
 
-# What an idle process may count on, as a part of an even share: a first request is let in, and ten
-# idle ones tie up no more than a twentieth of the quota.
-_IDLE_PART = 0.05
-# By how much more than known may come in a second by chance: one standard deviation is wanted as
-# well, for the bucket evens out the rest; what goes beyond two is a rise.
-_SPREAD, _RISE = 1.0, 2.0
+# What comes by chance differs by less than two standard deviations; more is a rise.
+_RISE = 2.0
 # How often each process tells its wants.
 TELL_S = 0.5
 # Who has told nothing for so long, as the log's own clock goes, is forgotten.
@@ -42,16 +38,14 @@ class ShareNews(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def share(rate: float, *, mine: float, others: Sequence[float]) -> float:
     """Our part of a rate, which we and so many others want so much of."""
-    idle = _IDLE_PART * rate / (len(others) + 1)
-    wants = sorted([max(want, idle) for want in (mine, *others)])
-    wanted, left = max(mine, idle), rate
+    wants, left = sorted((mine, *others)), rate
     for nth, want in enumerate(wants):
         even = left / (len(wants) - nth)
         if want > even:
             # Nobody from here on gets all.
-            return min(wanted, even)
+            return min(mine, even)
         left -= want
-    return wanted + left / len(wants)
+    return mine + left / len(wants)
 
 
 @dataclass(slots=True)
@@ -124,9 +118,8 @@ class Demand:
             asked = self.asked / since_s
         if not asked:
             return {}
-        requests = asked + _SPREAD * sqrt(asked)
-        return {"requests": requests} | {
-            resource: requests * cost for resource, cost in self.costs.items()
+        return {"requests": asked} | {
+            resource: asked * cost for resource, cost in self.costs.items()
         }
 
     def roll(self, now_s: float) -> None:

@@ -50,6 +50,9 @@ class Right:
     is_prefix: bool = False
 
 
+_WRITES: tuple[Operation, ...] = ("Write",)
+
+
 def _read(*topics: str) -> tuple[Right, ...]:
     return tuple(Right("topic", topic, ("Read", "Describe")) for topic in topics)
 
@@ -79,10 +82,11 @@ RIGHTS: Mapping[str, Sequence[Right]] = {
         # Keys that were used and shares of quotas are told to the other gateways.
         *_both(CONFIG, REDRIVEN, REQUESTS, SHARES),
         *_write(PROBE),
-        # How long they keep something is asked when a stream is removed.
+        # How long they keep something is asked when a stream is removed; and that a dead letter
+        # was sent again is in a receipt.
         *(
             Right("topic", topic, (*more, "Read", "Describe", "DescribeConfigs"))
-            for topic, more in ((ACKED, ("Write",)), (DEAD, ()), (RECEIPTS, ()))
+            for topic, more in ((ACKED, _WRITES), (DEAD, ()), (RECEIPTS, _WRITES))
         ),
         Right("transactional id", TRANSACTION_PREFIX, ("Write", "Describe"), is_prefix=True),
     ),

@@ -47,7 +47,6 @@ class ScriptedProducer:
         self.cluster = cluster
         self.under_way: dict[str, asyncio.Future[RecordMetadata]] = {}
         self.refusals: dict[str, Exception] = {}
-        self.hidden: dict[str, Exception] = {}
         self.is_stopped = False
         self._message_accumulator = self
         self._numbers = TransactionManager(None, 0)
@@ -68,8 +67,6 @@ class ScriptedProducer:
         return True
 
     async def partitions_for(self, topic: str) -> set[int]:
-        if topic in self.hidden:
-            raise self.hidden[topic]
         found = self.cluster.partitions_for_topic(topic)
         if found is None:
             raise UnknownTopicOrPartitionError

@@ -230,12 +230,16 @@ async def _require_seen(client: KafkaClient, topics: list[str]) -> None:
     """
     # By a client's own request a broker may make a topic.
     asked = MetadataRequest(topics, allow_auto_topic_creation=False)
-    answer = await client.send(client.get_random_node(), asked)
-    hidden = [
-        topic for code, topic, *_ in answer.topics if code == TopicAuthorizationFailedError.errno
-    ]
-    if hidden:
-        raise TopicAuthorizationFailedError(*hidden)
+    for broker in client.cluster.brokers():
+        try:
+            answer = await client.send(broker.nodeId, asked)
+        except KafkaError:
+            # It is away, and another knows as much.
+            continue
+        refused = TopicAuthorizationFailedError.errno
+        if hidden := [topic for code, topic, *_ in answer.topics if code == refused]:
+            raise TopicAuthorizationFailedError(*hidden)
+        return
 
 
 def _assign(consumer: AIOKafkaConsumer, position: Position) -> list[TopicPartition]:

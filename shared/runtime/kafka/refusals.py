@@ -1,5 +1,6 @@
 """Says in one sentence why Kafka does not let us in, or not do something: who, what, what to do."""
 
+import asyncio
 import re
 import ssl
 from contextlib import suppress
@@ -34,6 +35,8 @@ _JAVA_LOGIN = ("SaslAuthenticationException", "UnsupportedSaslMechanismException
 _JAVA_TLS = ("SslAuthenticationException", "SSLHandshakeException", "PKIX path")
 # A broker answers a greeting in milliseconds, over an ocean too.
 _GREETING_TIMEOUT_MS = 2_000
+_HANGING_UP = (ConnectionResetError, KafkaConnectionError, ssl.SSLEOFError)
+_HANG_UPS, _GREET_AGAIN_S = 2, 0.5
 
 
 async def refusal(bootstrap_servers: str) -> str | None:
@@ -42,30 +45,47 @@ async def refusal(bootstrap_servers: str) -> str | None:
     A client says only that it reached nobody, so one more connection is tried for the reason.
     """
     access = access_to(bootstrap_servers)
-    options = access.for_client()
-    for host, port, _ in collect_hosts(bootstrap_servers):
+    where, error = await _greeted(bootstrap_servers, access)
+    for _ in range(_HANG_UPS):
+        if not isinstance(error, _HANGING_UP):
+            break
+        # So does a broker that ends in this moment; a listener of another protocol does it again.
+        await asyncio.sleep(_GREET_AGAIN_S)
+        where, error = await _greeted(bootstrap_servers, access)
+    return None if error is None else _why(error, access, where)
+
+
+async def _greeted(servers: str, access: KafkaAccess) -> tuple[str, Exception | None]:
+    """Which broker refused us and how; no error when one of them lets us in, or none is there."""
+    where, refused = "", None
+    for host, port, _ in collect_hosts(servers):
         try:
             connection = await create_conn(
-                host, port, request_timeout_ms=_GREETING_TIMEOUT_MS, **options
+                host, port, request_timeout_ms=_GREETING_TIMEOUT_MS, **access.for_client()
             )
         except (KafkaError, OSError, TimeoutError) as error:
-            if says := _why(error, access, f"{host}:{port}"):
-                return says
+            if _why(error, access, ""):
+                where, refused = f"{host}:{port}", error
         else:
             with suppress(KafkaError):
                 await connection.close()
-            return None
-    return None
+            return "", None
+    return where, refused
 
 
-def missing_right(bootstrap_servers: str, error: BaseException) -> str | None:
-    """What we may not do, by an error of the client; None for any other error."""
+def missing_right(bootstrap_servers: str, error: BaseException | None) -> str | None:
+    """What we may not do, by an error of the client; None for any other error.
+
+    A transaction says first that it cannot be ended.
+    """
+    if error is None:
+        return None
     if isinstance(error, ClusterAuthorizationFailedError):
         # Said of a producer that may write to no topic at all: we ask for nothing else of clusters.
         return _no_right(bootstrap_servers, "write to any topic")
     kind = next((words for refused, words in _RIGHTS.items() if isinstance(error, refused)), None)
     if kind is None:
-        return None
+        return missing_right(bootstrap_servers, error.__cause__ or error.__context__)
     named = ", ".join(_names(error.args))
     return _no_right(bootstrap_servers, _use_of(kind, named))
 

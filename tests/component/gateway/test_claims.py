@@ -86,7 +86,7 @@ def test_what_cannot_be_looked_for_is_sent_again_under_its_ids(
 ) -> None:
     async def scenario() -> None:
         publisher = FakePublisher([TOPIC])
-        claims = Claims(publisher, bytes_max=10_000, deadline_s=0.5, search=search)
+        claims = Claims(publisher, bytes_max=10_000, deadline_s=2.0, search=search)
         with publisher.told.followed({REQUESTS: claims.take}):
             first = await claimed(claims)
             await claims.publish(first, TOPIC, EVENTS)
@@ -142,6 +142,25 @@ def test_an_answer_does_not_wait_for_ever_for_its_record(monkeypatch: pytest.Mon
             assert len(rows(publisher)) == 1
             stores.set()
             await until(lambda: len(rows(publisher)) == 2)
+
+    asyncio.run(scenario())
+
+
+def test_how_a_request_ended_is_told_until_kafka_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.fleet.claims._ENDED_S", 0.01)
+    monkeypatch.setattr("gateway.fleet.claims._AGAIN_S", 0.001)
+
+    async def scenario() -> None:
+        publisher = FakePublisher([TOPIC])
+        claims = claims_of(publisher)
+        with publisher.told.followed({REQUESTS: claims.take}):
+            claim = await claimed(claims)
+            publisher.told.fate = Fate.NOT_STORED
+            await claims.end(claim, DONE)
+            publisher.told.fate = Fate.STORED
+            await until(lambda: len(rows(publisher)) == 2)
+            await asyncio.sleep(0)
+            assert await claims.begin("scope", [b"body"], tenant="acme") == DONE
 
     asyncio.run(scenario())
 

@@ -8,18 +8,15 @@ from typing import Any
 import pytest
 from aiokafka import TopicPartition
 from aiokafka.errors import (
-    ClusterAuthorizationFailedError,
     KafkaError,
     MessageSizeTooLargeError,
     NotLeaderForPartitionError,
-    TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
 )
 from aiokafka.producer.transaction_manager import TransactionManager
 
 from gateway.publish import producers, publisher
 from gateway.publish.report import Fate
-from shared.runtime.setup_error import KafkaRefusedError
 from tests.support.scripted_producers import Scene, ScriptedProducer
 
 Test = Callable[[Scene], Coroutine[Any, Any, None]]
@@ -61,41 +58,6 @@ def test_a_topic_that_is_gone_costs_no_other_batch_its_report(play: Callable[[Te
         assert s.made == [first], "nothing was numbered, so nothing is broken"
 
     play(test)
-
-
-@pytest.mark.parametrize("hidden", [["theirs"], []])
-def test_a_right_that_is_missing_for_one_topic_costs_no_other_and_tells_senders_nothing_of_kafka(
-    hidden: list[str], play: Callable[[Test], None]
-) -> None:
-    async def test(s: Scene) -> None:
-        refused = TopicAuthorizationFailedError("theirs")
-        s.made[0].hidden = dict.fromkeys(hidden, refused)
-        s.made[0].refusals["theirs"] = refused
-        ours, theirs = s.publish("ours"), s.publish("theirs")
-        report = await asyncio.wait_for(theirs, 5)
-        assert report.fate is Fate.NOT_STORED
-        # The topic is there: what waits for it on a disk is not set aside.
-        assert not report.is_topic_unknown
-        assert "nowhere" not in report.reason
-        assert "HIFI_" not in report.reason
-        (await s.under_way(0, "ours")).store("ours")
-        assert await s.settled(ours) is Fate.STORED
-
-    play(test)
-
-
-def test_a_producer_that_may_write_nowhere_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def start() -> None:
-        s = Scene()
-        monkeypatch.setattr(publisher, "new_producer", s.new_producer)
-        monkeypatch.setattr(ScriptedProducer, "start", refused)
-        await s.publisher.start(deadline_s=60)
-
-    async def refused(_: ScriptedProducer) -> None:
-        raise ClusterAuthorizationFailedError
-
-    with pytest.raises(KafkaRefusedError, match=r"Kafka at nowhere .* write to any topic: grant"):
-        asyncio.run(start())
 
 
 def test_a_partition_without_a_leader_is_not_handed_over_and_costs_nobody_else(

@@ -98,10 +98,10 @@ def test_after_a_death_between_stored_and_answered_the_other_gateway_stores_noth
         first = threads.submit(post, two[0], "key")
         assert publisher.published.wait(10)
         # As good as dead: nobody will hear how it ended.
-        publisher.told.fate = Fate.NOT_STORED
+        publisher.told.is_dying = True
         publisher.release()
         assert first.result().status_code == 200
-    publisher.told.fate = Fate.STORED
+    publisher.told.is_dying = False
     assert post(two[1], "key").status_code == 409, "it might still be alive"
     publisher.told.ahead_ms = LATER_MS
     again = post(two[1], "key")

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from deploy.local.broker_properties import BrokerAddress, log4j2_properties, server_properties
-from deploy.local.cluster import useful_line
+from deploy.local.cluster import Cluster, useful_line
 from deploy.local.kafka_lock import KafkaLock
 from shared.event.rights import RIGHTS
+from shared.runtime.setup_error import SetupError
 
 _THREE = [BrokerAddress(1, 9101, 9201), BrokerAddress(2, 9102, 9202), BrokerAddress(3, 9103, 9203)]
 
@@ -110,3 +111,14 @@ def test_the_brokers_speak_to_each_other_as_somebody_whom_they_trust(tmp_path: P
     assert [word.split(",")[0] for word in told if word != "--add-scram"] == [
         f"SCRAM-SHA-512=[name={user}" for user in ("broker", *RIGHTS)
     ]
+
+
+@pytest.mark.parametrize(("first", "then"), [(False, True), (True, False)])
+def test_a_data_folder_has_its_lock_for_good(first: object, then: object, tmp_path: Path) -> None:
+    def start(is_secure: object) -> str:
+        cluster = Cluster(folder=tmp_path, cache=tmp_path, is_secure=bool(is_secure))
+        return cluster._decide_ports()
+
+    assert start(first) == start(first)
+    with pytest.raises(SetupError, match=r"a lock, and one .* is wanted: choose another data"):
+        start(then)

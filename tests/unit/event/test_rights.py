@@ -5,7 +5,14 @@ from pathlib import Path
 import pytest
 
 from shared.event.rights import OPERATOR, RIGHTS, table
-from shared.event.topics import CONFIG, LANE_GROUP_PREFIX, STATEMENTS, lane_group, stream_topic
+from shared.event.topics import (
+    CONFIG,
+    LANE_GROUP_PREFIX,
+    RECEIPTS,
+    STATEMENTS,
+    lane_group,
+    stream_topic,
+)
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "kafka.md"
 
@@ -37,6 +44,8 @@ def test_all_rights_are_about_what_is_ours() -> None:
         (stream_topic("orders"), "Write", {"gateway"}),
         (stream_topic("orders"), "Read", {"gateway", "delivery", "observe"}),
         (CONFIG, "Write", {"gateway"}),
+        # The gateway's are of dead letters that are sent again.
+        (RECEIPTS, "Write", {"gateway", "delivery", "retrier"}),
         (CONFIG, "Read", {"gateway", "delivery", "retrier", "observe"}),
         (STATEMENTS, "Write", {"observe"}),
         (stream_topic("orders"), "Delete", set()),

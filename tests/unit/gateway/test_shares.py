@@ -36,10 +36,10 @@ def test_who_wants_less_than_an_even_part_gets_it_and_the_rest_is_shared_evenly(
     assert shares(100, 200, 300) == [50, 50]
 
 
-def test_what_nobody_wants_is_spread_and_who_is_idle_keeps_a_little() -> None:
+def test_what_nobody_wants_is_spread() -> None:
     assert shares(100, 40, 20) == [60, 40]
     assert shares(100, 0, 0) == [50, 50]
-    assert shares(100, 1_000, 0) == [97.5, 2.5]
+    assert shares(100, 1_000, 0) == [100, 0]
 
 
 @given(amounts.filter(lambda rate: rate > 1), st.lists(amounts, min_size=1, max_size=20))
@@ -47,9 +47,7 @@ def test_shares_add_up_to_the_quota_and_nobody_starves(rate: float, wants: list[
     found = shares(rate, *wants)
     assert sum(found) == pytest.approx(rate, rel=1e-3, abs=0.01 * len(wants))
     for want, given_ in zip(wants, found, strict=True):
-        assert given_ >= min(want, rate / len(wants)) * 0.95 - 0.001, (
-            "its even part, if it wants it"
-        )
+        assert given_ >= min(want, rate / len(wants)) - 0.01, "its even part, if it wants it"
 
 
 def news(**wants: float) -> bytes:
@@ -80,12 +78,12 @@ def test_demand_counts_what_was_refused_and_rises_at_once() -> None:
     assert [demand.ask(10.0) for _ in range(100)] == [True] + [False] * 99
     demand.use("events", 10)
     demand.use("events", 20)
-    assert demand.wants(10.1) == {"requests": 420, "events": 420 * 11}, "100 in a quarter second"
-    assert demand.wants(11)["requests"] == 110
+    assert demand.wants(10.1) == {"requests": 400, "events": 400 * 11}, "100 in a quarter second"
+    assert demand.wants(11)["requests"] == 100
     demand.roll(11)
-    assert demand.wants(11)["requests"] == 110
+    assert demand.wants(11)["requests"] == 100
     assert not demand.ask(11.9), "what is hardly more than before says nothing new"
-    assert demand.wants(11.9)["requests"] == 110
+    assert demand.wants(11.9)["requests"] == 100
     demand.roll(12)
     demand.roll(13)
     assert demand.wants(13) == {}
@@ -94,8 +92,8 @@ def test_demand_counts_what_was_refused_and_rises_at_once() -> None:
 STEP_S = 0.01
 # A record is shown everywhere so much later.
 LATE_S = 0.05
-TENANT = Tenant("acme", events_per_s=2_000)
-BATCH = 5
+QUOTA = 2_000
+TENANT = Tenant("acme", events_per_s=QUOTA)
 
 
 @dataclass
@@ -104,6 +102,8 @@ class SimulatedGateway:
 
     name: bytes
     dice: random.Random
+    # Events in a request.
+    batch: int = 5
     admitted: list[float] = field(default_factory=list)
     refused: list[float] = field(default_factory=list)
     is_urgent: bool = False
@@ -117,7 +117,7 @@ class SimulatedGateway:
         self.is_urgent = True
 
     def serve(self, events_per_s: float, now_s: float) -> None:
-        per_step = events_per_s / BATCH * STEP_S
+        per_step = events_per_s / self.batch * STEP_S
         whole = int(per_step) + (self.dice.random() < per_step % 1)
         for _ in range(whole):
             try:
@@ -125,7 +125,7 @@ class SimulatedGateway:
             except Problem:
                 self.refused.append(now_s)
             else:
-                self.quotas.use(TENANT, events=BATCH, byte_count=0, now_s=now_s)
+                self.quotas.use(TENANT, events=self.batch, byte_count=0, now_s=now_s)
                 self.admitted.append(now_s)
 
     def news(self, now_s: float) -> bytes | None:
@@ -139,10 +139,10 @@ class SimulatedGateway:
 Load = Callable[[int, float], float]
 
 
-def simulate(count: int, load: Load, *, until_s: float, seed: int = 1) -> list[SimulatedGateway]:
+def simulate(count: int, load: Load, *, until_s: float, batch: int = 5) -> list[SimulatedGateway]:
     """Gateways under a load: how many events a second each is offered, by number and time."""
-    dice = random.Random(seed)
-    fleet = [SimulatedGateway(b"%d" % n, random.Random(seed + n)) for n in range(count)]
+    dice = random.Random(1)
+    fleet = [SimulatedGateway(b"%d" % n, random.Random(n), batch) for n in range(count)]
     for each in fleet:
         each.told_at_s = -dice.random()
     under_way: deque[tuple[float, bytes, bytes]] = deque()
@@ -162,12 +162,8 @@ def simulate(count: int, load: Load, *, until_s: float, seed: int = 1) -> list[S
 
 def admitted(fleet: list[SimulatedGateway], begin_s: float, end_s: float) -> float:
     """Events let in, a second, as a part of the quota."""
-    count = sum(sum(begin_s < at <= end_s for at in each.admitted) for each in fleet)
-    assert TENANT.events_per_s
-    return BATCH * count / (end_s - begin_s) / TENANT.events_per_s
-
-
-QUOTA = 2_000
+    count = sum(each.batch * sum(begin_s < at <= end_s for at in each.admitted) for each in fleet)
+    return count / (end_s - begin_s) / QUOTA
 
 
 def _skewed(nth: int, _now_s: float) -> float:
@@ -188,26 +184,28 @@ def _joining(nth: int, now_s: float) -> float:
     return 6_000 if nth == 0 or now_s > 15 else 0
 
 
-LOADS: list[tuple[int, Load]] = [
-    (1, _skewed),
-    (2, _skewed),
-    (2, _even),
-    (4, _moving),
-    (3, _joining),
-    (10, _skewed),
-    (12, _even),
+LOADS: list[tuple[int, Load, int]] = [
+    (1, _skewed, 5),
+    (2, _skewed, 5),
+    # Few requests, of which chance makes more or less.
+    (2, _skewed, 80),
+    (2, _even, 5),
+    (4, _moving, 5),
+    (3, _joining, 5),
+    (10, _skewed, 5),
+    (12, _even, 5),
 ]
 
 
-@pytest.mark.parametrize(("count", "load"), LOADS)
+@pytest.mark.parametrize(("count", "load", "batch"), LOADS)
 def test_in_every_ten_seconds_the_fleet_lets_in_the_quota_within_a_tenth(
-    count: int, load: Load
+    count: int, load: Load, batch: int
 ) -> None:
-    fleet = simulate(count, load, until_s=30)
+    fleet = simulate(count, load, until_s=30, batch=batch)
     # A second's worth may come at once, when there was nothing before.
     found = [admitted(fleet, begin_s, begin_s + 10) for begin_s in range(2, 20)]
-    assert min(found) > 0.9, found
-    assert max(found) < 1.1, found
+    assert min(found) > 0.92, found
+    assert max(found) < 1.08, found
 
 
 def test_who_asks_for_less_than_an_even_part_is_not_refused_while_another_asks_for_all() -> None:
@@ -221,17 +219,16 @@ def test_who_asks_for_less_than_an_even_part_is_not_refused_while_another_asks_f
     for each in fleet[1:]:
         asked = len(each.admitted) + len(each.refused)
         assert asked > 1_000
-        late = [at for at in each.refused if at > 6]
-        assert len(late) < 0.002 * asked, "but for the first moment"
+        assert len(each.refused) < 0.01 * asked, "but for the first moment"
         assert each.admitted[0] < 5.1, "a first request is let in, whatever others ask"
 
 
-def test_below_the_quota_nobody_is_refused_but_for_a_moment_when_the_load_moves() -> None:
+def test_below_the_quota_hardly_anybody_is_refused_wherever_the_load_goes() -> None:
     fleet = simulate(4, lambda nth, now_s: 1_000 if int(now_s / 5) % 4 == nth else 50, until_s=30)
-    refused = [at for each in fleet for at in each.refused]
-    assert max(at % 5 for at in refused) < 1, "until the others have heard of it"
-    asked = len(refused) + sum(len(each.admitted) for each in fleet)
-    assert len(refused) < 0.04 * asked
+    refused = sum(len(each.refused) for each in fleet)
+    asked = refused + sum(len(each.admitted) for each in fleet)
+    assert asked > 6_000
+    assert refused < 0.01 * asked
 
 
 def test_who_dies_is_forgotten_within_seconds_and_who_hears_nothing_keeps_its_share() -> None:

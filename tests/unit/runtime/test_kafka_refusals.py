@@ -11,6 +11,7 @@ import pytest
 from aiokafka.errors import (
     ClusterAuthorizationFailedError,
     GroupAuthorizationFailedError,
+    InvalidTxnState,
     KafkaError,
     SaslAuthenticationFailed,
     TopicAuthorizationFailedError,
@@ -56,6 +57,12 @@ def test_a_right_that_is_missing_is_named(error: KafkaError, what: str) -> None:
     with pytest.raises(KafkaRefusedError) as refused, kafka_errors(WHERE):
         raise error
     assert str(refused.value) == says
+
+
+def test_a_transaction_that_cannot_be_ended_tells_what_broke_it() -> None:
+    ended = InvalidTxnState()
+    ended.__context__ = TopicAuthorizationFailedError({"hifi.receipts"})
+    assert "use the topic hifi.receipts:" in (missing_right(WHERE, ended) or "")
 
 
 def test_no_other_error_is_a_right_that_is_missing() -> None:
@@ -122,6 +129,36 @@ def test_why_a_greeting_failed_is_told(
     assert "hunter2" not in found
     with pytest.raises(KafkaRefusedError, match="HIFI_KAFKA_"):
         asyncio.run(check_access(WHERE))
+
+
+def test_a_broker_that_ends_in_this_moment_has_refused_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    happens = [ConnectionResetError(), ConnectionRefusedError()]
+
+    async def ends(*_: object, **__: object) -> None:
+        raise happens.pop(0)
+
+    monkeypatch.setattr(refusals, "create_conn", ends)
+    monkeypatch.setattr(refusals, "_GREET_AGAIN_S", 0)
+    assert asyncio.run(refusal(WHERE)) is None
+    assert happens == []
+
+
+def test_one_broker_that_lets_us_in_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Connection:
+        async def close(self) -> None:
+            pass
+
+    answers = [SaslAuthenticationFailed("not yet"), None]
+
+    async def greeted(*_: object, **__: object) -> Connection:
+        if (error := answers.pop(0)) is not None:
+            raise error
+        return Connection()
+
+    monkeypatch.setattr(refusals, "create_conn", greeted)
+    assert asyncio.run(refusal(f"{WHERE},{WHERE}")) is None
 
 
 def test_an_authority_that_we_do_not_know_is_named(tmp_path: Path) -> None:
