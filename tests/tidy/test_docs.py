@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from shared.event.rights import table
 from tests.tidy import sources
 
 ADR = sources.ROOT / "docs" / "adr"
@@ -94,3 +95,7 @@ def _anchor(line: str) -> str:
         return ""
     words = re.sub(r"[^\w\- ]", "", line.lstrip("#").strip().lower())
     return words.replace(" ", "-")
+
+
+def test_rights_are_documented_as_they_are_granted() -> None:
+    assert table() in (sources.ROOT / "docs" / "kafka.md").read_text()

@@ -32,6 +32,7 @@ from shared.runtime.kafka.state_topic import StateFeed
 from shared.runtime.logs import configure_logs
 from shared.runtime.one_owner import own_folder
 from shared.runtime.settings import SecretSettings, SparkServiceSettings, operator_errors
+from shared.runtime.setup_error import KafkaRefusedError, KafkaUnavailableError
 from shared.runtime.spark.lane_keeper import HoldLane, LaneKeeper
 from shared.runtime.spark.lane_metrics import LaneMetrics
 from shared.runtime.spark.session import SparkSettings, require_running, running_spark
@@ -190,7 +191,13 @@ def _spark_settings(
 async def _look_at_kafka(bootstrap_servers: str) -> None:
     """Whether we are let in, and may read what to do: Spark takes its time, and many words."""
     await check_access(bootstrap_servers)
-    await read_config(bootstrap_servers)
+    try:
+        await read_config(bootstrap_servers)
+    except KafkaRefusedError:
+        raise
+    except KafkaUnavailableError as error:
+        # One that is started anew will be back by the time that Spark is up.
+        log.info("service.kafka_away", error=str(error))
 
 
 def _warm_up(spark: SparkSession, warm_up: Callable[[SparkSession], None]) -> None:

@@ -1,10 +1,8 @@
 """Each service may do what it must in Kafka, and nothing for another."""
 
-from pathlib import Path
-
 import pytest
 
-from shared.event.rights import OPERATOR, RIGHTS, table
+from shared.event.rights import OPERATOR, RIGHTS
 from shared.event.topics import (
     CONFIG,
     LANE_GROUP_PREFIX,
@@ -14,8 +12,6 @@ from shared.event.topics import (
     stream_topic,
 )
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "kafka.md"
-
 
 def may(user: str, operation: str, name: str) -> bool:
     return any(
@@ -23,10 +19,6 @@ def may(user: str, operation: str, name: str) -> bool:
         and (name.startswith(right.name) if right.is_prefix else name == right.name)
         for right in RIGHTS[user]
     )
-
-
-def test_the_document_has_just_this_table() -> None:
-    assert table() in DOCUMENT.read_text()
 
 
 def test_all_rights_are_about_what_is_ours() -> None:
