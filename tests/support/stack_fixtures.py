@@ -37,6 +37,8 @@ QUICK_INTERVALS = {
     # Kafka's least: an observer that was killed has the audit back when it is over.
     "HIFI_OBSERVE_LEASE_S": "6",
 }
+# As where several machines may observe: no disk of theirs matters.
+STATEMENT_KEY = {"HIFI_OBSERVE_STATEMENT_KEY": "07" * 32}
 # Spark starts in 10 s on two idle cores; tests never meet idle ones.
 PATIENCE_S = 90.0
 _LOOK_S = 0.1
@@ -152,9 +154,7 @@ def stack_settings(folder: Path, cache: Path) -> StackSettings:
 def hifi_stack(tmp_path_factory: pytest.TempPathFactory, jars_cache: Path) -> Iterator[Stack]:
     """One Hifi for all tests that need the whole of it: each start costs two Spark drivers."""
     settings = stack_settings(tmp_path_factory.mktemp("hifi"), jars_cache)
-    # As where several machines may observe: no disk of theirs matters.
-    keys = {"HIFI_OBSERVE_STATEMENT_KEY": "07" * 32}
-    environ = {**os.environ, **QUICK_INTERVALS, **keys}
+    environ = {**os.environ, **QUICK_INTERVALS, **STATEMENT_KEY}
     stack = Stack(settings, environ=environ, say=lambda _: None)
     stack.start(lambda _: None)
     try:

@@ -34,9 +34,15 @@ def client() -> Iterator[httpx.Client]:
         yield client
 
 
-@pytest.fixture(scope="module")
-def two(kafka: Cluster) -> Iterator[tuple[Gateway, Gateway]]:
-    new_stream(kafka.bootstrap_servers)
+@pytest.fixture
+def stream(kafka: Cluster) -> str:
+    return new_stream(kafka.bootstrap_servers)
+
+
+@pytest.fixture
+def two(kafka: Cluster, stream: str) -> Iterator[tuple[Gateway, Gateway]]:
+    """Started when the stream is there: both know it."""
+    assert stream
     with running(kafka.bootstrap_servers) as one, running(kafka.bootstrap_servers) as other:
         yield one, other
 
@@ -50,9 +56,8 @@ def post(
 
 
 def test_of_many_senders_of_one_key_at_two_gateways_one_stores(
-    kafka: Cluster, client: httpx.Client, two: tuple[Gateway, Gateway]
+    kafka: Cluster, client: httpx.Client, stream: str, two: tuple[Gateway, Gateway]
 ) -> None:
-    stream = new_stream(kafka.bootstrap_servers)
     statuses: Counter[int] = Counter()
     with ThreadPoolExecutor(SENDERS) as threads:
         for n in range(KEYS):

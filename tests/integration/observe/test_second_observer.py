@@ -18,6 +18,7 @@ from tests.support.scripted_destination import scripted_destination
 from tests.support.stack_fixtures import (
     PATIENCE_S,
     QUICK_INTERVALS,
+    STATEMENT_KEY,
     RunningHifi,
     fetch,
     wait_until,
@@ -46,13 +47,9 @@ class Observer:
 
 @pytest.fixture
 def second(hifi: RunningHifi, tmp_path: Path) -> Iterator[Observer]:
-    """With a folder of its own and the key of the first, as on another machine."""
+    """With a folder of its own and the settings of the first, as on another machine."""
     service = next(each for each in hifi.stack.services if each.name == "observe")
-    key = Path(service.env["HIFI_OBSERVE_FOLDER"]) / "statement.key"
-    wait_until(key.exists, what="the first has audited")
     folder = tmp_path / "observe"
-    folder.mkdir()
-    (folder / key.name).write_text(key.read_text())
     metrics, console = pick_free(2)
     child = Child(
         "second",
@@ -60,6 +57,7 @@ def second(hifi: RunningHifi, tmp_path: Path) -> Iterator[Observer]:
         log=tmp_path / "second.log",
         env={
             **QUICK_INTERVALS,
+            **STATEMENT_KEY,
             **service.env,
             "HIFI_OBSERVE_FOLDER": str(folder),
             "HIFI_OBSERVE_METRICS_PORT": str(metrics),
