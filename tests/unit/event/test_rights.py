@@ -2,7 +2,7 @@
 
 import pytest
 
-from shared.event.rights import OPERATOR, RIGHTS
+from shared.event.rights import OPERATOR, RIGHTS, table
 from shared.event.topics import (
     CONFIG,
     LANE_GROUP_PREFIX,
@@ -48,3 +48,9 @@ def test_who_may_is_who_must(name: str, operation: str, who: set[str]) -> None:
     assert lane_group("orders/to").startswith(LANE_GROUP_PREFIX)
     assert {user for user in RIGHTS if may(user, operation, name)} - {OPERATOR} == who
     assert may(OPERATOR, operation, name)
+
+
+def test_the_table_has_a_line_for_each_right() -> None:
+    lines = table().splitlines()
+    assert len(lines) == 2 + sum(len(rights) for rights in RIGHTS.values())
+    assert "| delivery | topic | `hifi.stream.*` | Read, Describe |" in lines
