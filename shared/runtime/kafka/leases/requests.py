@@ -18,20 +18,18 @@ _STRING = CompactString("utf-8")
 _TAGS = ("tags", TaggedFields)
 
 
+def _topics(partitions: CompactArray) -> tuple[str, CompactArray]:
+    """The member of a message that says something of Kafka partitions, by topic."""
+    return "topics", CompactArray(("topic", _STRING), ("partitions", partitions), _TAGS)
+
+
 # aiokafka has no annotations.
 class _FencedCommitResponse(Response):  # type: ignore[misc]
     API_KEY = 28
     API_VERSION = 3
     SCHEMA = Schema(
         ("throttle_time_ms", Int32),
-        (
-            "topics",
-            CompactArray(
-                ("topic", _STRING),
-                ("partitions", CompactArray(("partition", Int32), ("error_code", Int16), _TAGS)),
-                _TAGS,
-            ),
-        ),
+        _topics(CompactArray(("partition", Int32), ("error_code", Int16), _TAGS)),
         _TAGS,
     )
 
@@ -49,22 +47,14 @@ class _FencedCommit(RequestStruct):  # type: ignore[misc]
         ("generation_id", Int32),
         ("member_id", _STRING),
         ("group_instance_id", _STRING),
-        (
-            "topics",
+        _topics(
             CompactArray(
-                ("topic", _STRING),
-                (
-                    "partitions",
-                    CompactArray(
-                        ("partition", Int32),
-                        ("offset", Int64),
-                        ("leader_epoch", Int32),
-                        ("metadata", _STRING),
-                        _TAGS,
-                    ),
-                ),
+                ("partition", Int32),
+                ("offset", Int64),
+                ("leader_epoch", Int32),
+                ("metadata", _STRING),
                 _TAGS,
-            ),
+            )
         ),
         _TAGS,
     )
@@ -98,23 +88,15 @@ class _StableFetchResponse(Response):  # type: ignore[misc]
     API_VERSION = 7
     SCHEMA = Schema(
         ("throttle_time_ms", Int32),
-        (
-            "topics",
+        _topics(
             CompactArray(
-                ("topic", _STRING),
-                (
-                    "partitions",
-                    CompactArray(
-                        ("partition", Int32),
-                        ("offset", Int64),
-                        ("leader_epoch", Int32),
-                        ("metadata", _STRING),
-                        ("error_code", Int16),
-                        _TAGS,
-                    ),
-                ),
+                ("partition", Int32),
+                ("offset", Int64),
+                ("leader_epoch", Int32),
+                ("metadata", _STRING),
+                ("error_code", Int16),
                 _TAGS,
-            ),
+            )
         ),
         ("error_code", Int16),
         _TAGS,
@@ -128,10 +110,7 @@ class _StableFetch(RequestStruct):  # type: ignore[misc]
     RESPONSE_TYPE = _StableFetchResponse
     SCHEMA = Schema(
         ("group_id", _STRING),
-        (
-            "topics",
-            CompactArray(("topic", _STRING), ("partitions", CompactArray(Int32)), _TAGS),
-        ),
+        _topics(CompactArray(Int32)),
         ("require_stable", Boolean),
         _TAGS,
     )
