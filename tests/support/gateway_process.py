@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -136,3 +136,20 @@ def stored_ids(bootstrap_servers: str, stream: str) -> list[str]:
     """The ids of all events in a stream's topic."""
     found = asyncio.run(read_all(bootstrap_servers, stream_topic(stream)))
     return [dict(one.headers)[EVENT_ID].decode() for one in found]
+
+
+@contextlib.contextmanager
+def clients_at_work(
+    client: Callable[[], None], count: int, *, stop: threading.Event
+) -> Iterator[None]:
+    """Run so many clients for as long as the block lasts; each must end when told to."""
+    threads = [threading.Thread(target=client) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(timeout=60)
+            assert not thread.is_alive(), "a client waits for an answer that does not come"

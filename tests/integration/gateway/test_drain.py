@@ -4,7 +4,7 @@ import itertools
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 
 import httpx
@@ -12,7 +12,13 @@ import pytest
 
 from deploy.local.cluster import Cluster
 from tests.support.balancer import Backend, balanced
-from tests.support.gateway_process import Gateway, new_stream, running, stored_ids
+from tests.support.gateway_process import (
+    Gateway,
+    clients_at_work,
+    new_stream,
+    running,
+    stored_ids,
+)
 from tests.support.stack_fixtures import wait_until
 
 pytestmark = pytest.mark.integration
@@ -37,17 +43,8 @@ class Senders:
         wanted = len(self.answers) + 100
         wait_until(lambda: len(self.answers) >= wanted, what="100 answers more", timeout_s=60)
 
-    @contextmanager
-    def sending(self) -> Iterator[None]:
-        threads = [threading.Thread(target=self._run) for _ in range(CLIENTS)]
-        for thread in threads:
-            thread.start()
-        try:
-            yield
-        finally:
-            self._stop.set()
-            for thread in threads:
-                thread.join(timeout=60)
+    def sending(self) -> AbstractContextManager[None]:
+        return clients_at_work(self._run, CLIENTS, stop=self._stop)
 
     def _run(self) -> None:
         with httpx.Client(timeout=30) as client:

@@ -27,7 +27,13 @@ from shared.runtime.kafka.config_topic import ConfigFeed
 from shared.runtime.setup_error import SetupError
 from tests.support.broker_faults import frozen, killed
 from tests.support.config_records import write_config
-from tests.support.gateway_process import new_stream, running, settings, stored_ids
+from tests.support.gateway_process import (
+    clients_at_work,
+    new_stream,
+    running,
+    settings,
+    stored_ids,
+)
 from tests.support.stack_fixtures import wait_until
 
 pytestmark = pytest.mark.integration
@@ -58,18 +64,8 @@ class Clients:
     def has_answers(self, count: int) -> bool:
         return len(self.statuses) >= count
 
-    @contextlib.contextmanager
-    def posting(self, count: int = CLIENTS) -> Iterator[None]:
-        threads = [threading.Thread(target=self._run) for _ in range(count)]
-        for thread in threads:
-            thread.start()
-        try:
-            yield
-        finally:
-            self._stop.set()
-            for thread in threads:
-                thread.join(timeout=60)
-                assert not thread.is_alive(), "a client waits for an answer that does not come"
+    def posting(self, count: int = CLIENTS) -> contextlib.AbstractContextManager[None]:
+        return clients_at_work(self._run, count, stop=self._stop)
 
     def _run(self) -> None:
         with httpx.Client(timeout=30) as client:
