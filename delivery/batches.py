@@ -16,7 +16,7 @@ from typing import Annotated, Literal, TypeAlias, assert_never
 
 import msgspec
 
-from delivery.arrow_events import EventColumns
+from delivery.event_columns import EventColumns
 from shared.config.destination import BodyFormat, Destination
 from shared.config.selection import keep
 from shared.event.envelope import Envelope, History

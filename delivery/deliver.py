@@ -1,87 +1,18 @@
-"""Delivers the rows of a task: from open records through requests to the rows that they leave.
+"""Delivers the rows of a Spark task whose outcomes Spark stores: the retrier's, and a replay's.
 
-`deliver` is a plain generator over Arrow batches with no Spark in it. It opens the records, has
-each destination's dispatcher send them, and yields the outcomes: receipts, retries, dead letters,
-and now and then what is known of a destination. It never drops a row. It raises only for our own
-mistakes, so that the task fails and Spark reads the same rows again.
+`deliver` is a plain generator with no Spark in it. It yields what `Sending` makes of the rows:
+receipts, retries, dead letters, and now and then what is known of a destination. It raises only for
+our own mistakes, so that the task fails and Spark reads the same rows again.
 """
 
-import asyncio
-import math
-import os
-import random
-import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cache
-from pathlib import Path
-from typing import Literal, assert_never
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
-from delivery.attempt_log import AttemptLog
-from delivery.courier import Courier
-from delivery.dispatcher import Dispatcher
-from delivery.flow_store import FlowStore, Permits
-from delivery.http.sender import Sender
-from delivery.opening import Opened, Rows, open_retries, open_stream
-from delivery.outcomes import outcomes_of_unsent
-from delivery.settling import Settlement
-from shared.config.destination import Destination
-from shared.event.envelope import History
-from shared.event.record import Origin, Position, RecordOut
-from shared.flow.flow import SendLimits
-from shared.flow.flow_record import FlowRecord
-from shared.retry.routing import in_sheets, route_state
-from shared.retry.schedule import RetrySchedule
-from shared.runtime.clock import now_ms
-from shared.runtime.settings import SecretSettings
+from delivery.opening import Rows
+from delivery.sending import Plan, Sending, worker_of
+from shared.retry.routing import in_sheets
 from shared.runtime.spark.arrow_rows import batch_of
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a lane's tasks need to know; it travels to the workers with the query."""
-
-    reads: Literal["stream", "retry"]
-    destinations: Mapping[str, Destination]
-    # Where the workers of this machine share what they know of destinations.
-    flow_folder: Path
-    schedule: RetrySchedule = field(default_factory=RetrySchedule)
-    # What has not started by then is parked, so that the length of a micro-batch does not depend
-    # on the destination's moods: it is this and one request's deadline at the most.
-    time_box_s: float = 5.0
-    # How long a task waits for a destination in trouble that can be tried again soon.
-    trouble_wait_s_max: float = math.inf
-    # How long a task waits for one answer; None: as long as the destination's owner has set. What
-    # is due to a destination that has been slower goes on to a lane that waits for it.
-    patience_s: float | None = None
-    # A task that lives as long as its query has a box for each Arrow batch.
-    is_realtime: bool = False
-    # Offsets below these may have been sent by a micro-batch that died before its checkpoint.
-    replay_until: Position = field(default_factory=dict)
-    # What time it is; the retrier asks the broker, whose clock stamps what waits.
-    clock: Callable[[], int] = now_ms
-    # Whether a destination may be at a private address, as in a test or on somebody's laptop.
-    allows_private: bool = False
-    # Which replay this is part of; empty for a live lane.
-    replay_id: str = ""
-    # Destinations of which it is known that they were removed.
-    removed: Collection[str] = ()
-    # What the state topic knows of them, for a machine that has no such folder yet.
-    flows: Mapping[str, FlowRecord] = field(default_factory=dict)
-
-
-# Of a real-time task's outcomes so many bytes are kept at the most until its interval ends.
-_KEPT_BYTES_MAX = 32 * 1024 * 1024
-# What a row costs besides its value: topic, key, headers.
-_ROW_BYTES = 300
-
-# In real time requests are small and many, and looking at the flow, which other workers write too,
-# was half of what each one cost. A failure is told at once, and other workers hear of it so late.
-_CALM_S = 0.1
-# For a lane that must not wait for one destination: long enough for another task's probe.
-TROUBLE_WAIT_S = 0.5
 
 
 def deliver(
@@ -91,135 +22,12 @@ def deliver(
 
     `is_again` says that another try of this very task died, so that all of it may be a repeat.
     """
-    worker = _worker(allows_private=plan.allows_private)
-    task = _Task(plan, worker, is_again=is_again)
+    worker = worker_of(allows_private=plan.allows_private)
+    sending = Sending(plan, worker, is_again=is_again)
     try:
-        kept: list[RecordOut] = []
-        kept_bytes = 0
-        for batch in batches:
-            outcomes = worker.loop.run_until_complete(task.settle(batch))
-            kept += outcomes
-            kept_bytes += sum(len(row.value) + _ROW_BYTES for row in outcomes)
-            # Spark takes nothing from a real-time task before its interval ends, unless the task
-            # takes no rows: what is yielded before fills the pipe, and then the task stands still.
-            if kept and (not plan.is_realtime or kept_bytes > _KEPT_BYTES_MAX):
-                yield batch_of(in_sheets(kept))
-                kept, kept_bytes = [], 0
-        if kept:
-            yield batch_of(in_sheets(kept))
+        for rows in batches:
+            if outcomes := worker.loop.run_until_complete(sending.settle(rows)):
+                yield batch_of(in_sheets(outcomes))
     finally:
-        task.leave()
+        sending.leave()
         worker.loop.run_until_complete(worker.sender.end_task())
-
-
-class _Task:
-    """The rows of one Spark task, from open record to outcome."""
-
-    def __init__(self, plan: Plan, worker: "_Worker", *, is_again: bool) -> None:
-        self._plan = plan
-        self._is_again = is_again
-        self._store = worker.store(plan)
-        self._courier = Courier(worker.sender, worker.log, plan.clock, plan.patience_s)
-        # Begun when there is something to send: reading and opening it is not the destinations'.
-        self._box_end_s: float | None = None
-        # The spread of delays, and names of tasks, need no secrecy.
-        self._dice = random.Random()  # noqa: S311
-        self._name = f"{os.getpid()}.{self._dice.getrandbits(32):x}"
-        self._dispatchers: dict[str, Dispatcher] = {}
-        # Known with the first rows; a replay has no position that could confirm its receipts.
-        self._read_at: Origin | None = None
-
-    async def settle(self, rows: Rows) -> list[RecordOut]:
-        """Bring every record to an outcome that Kafka can hold."""
-        opened = self._open(rows)
-        if self._read_at is None and not self._plan.replay_id:
-            self._read_at = opened.first
-        at_ms = self._plan.clock()
-        outcomes = outcomes_of_unsent(opened, at_ms=at_ms, read_at=self._read_at)
-        if self._box_end_s is None or self._plan.is_realtime:
-            self._box_end_s = time.monotonic() + self._plan.time_box_s
-        box_end_s = self._box_end_s
-        dispatchers = {name: self._dispatcher(name) for name in opened.to_send}
-        if len(opened.to_send) == 1:
-            ((name, tracks),) = opened.to_send.items()
-            outcomes += await dispatchers[name].drain(tracks, box_end_s=box_end_s)
-        else:
-            # A group, so that our own mistake in one leaves no other one running behind us.
-            async with asyncio.TaskGroup() as group:
-                drains = [
-                    group.create_task(dispatchers[name].drain(tracks, box_end_s=box_end_s))
-                    for name, tracks in opened.to_send.items()
-                ]
-            for drain in drains:
-                outcomes += drain.result()
-        news = [(name, each.permits.news()) for name, each in dispatchers.items()]
-        return outcomes + [route_state(name, record.to_json()) for name, record in news if record]
-
-    def leave(self) -> None:
-        for dispatcher in self._dispatchers.values():
-            dispatcher.permits.leave()
-
-    def _open(self, rows: Rows) -> Opened:
-        plan, at_ms = self._plan, self._plan.clock()
-        match plan.reads:
-            case "stream":
-                fresh = History.fresh(now_ms=at_ms, deadline_s=plan.schedule.deadline_s)
-                # What the retrier sends of a replay later says so too.
-                fresh = replace(fresh, replay_id=plan.replay_id, is_ambiguous=self._is_again)
-                return open_stream(rows, plan.destinations, fresh, replay_until=plan.replay_until)
-            case "retry":
-                return open_retries(
-                    rows,
-                    plan.destinations,
-                    plan.schedule,
-                    removed=plan.removed,
-                    is_again=self._is_again,
-                    replay_until=plan.replay_until,
-                    is_slow=self._is_slow,
-                    now_ms=at_ms,
-                )
-            case _:
-                assert_never(plan.reads)
-
-    def _is_slow(self, name: str) -> bool:
-        """Whether a destination's due events are none of this lane's."""
-        return self._plan.patience_s is not None and self._dispatcher(name).permits.is_slow
-
-    def _dispatcher(self, name: str) -> Dispatcher:
-        if name not in self._dispatchers:
-            plan, destination = self._plan, self._plan.destinations[name]
-            self._dispatchers[name] = Dispatcher(
-                self._courier,
-                Permits(
-                    self._name,
-                    self._store,
-                    SendLimits(destination, plan.schedule),
-                    calm_s=_CALM_S if plan.is_realtime else 0.0,
-                ),
-                Settlement(destination, plan.schedule, plan.clock, self._read_at),
-                self._dice,
-                trouble_wait_s_max=plan.trouble_wait_s_max,
-            )
-        return self._dispatchers[name]
-
-
-class _Worker:
-    """What lives as long as the worker process: its loop, its connection pools, its open files."""
-
-    def __init__(self, *, allows_private: bool) -> None:
-        self.loop = asyncio.new_event_loop()
-        # The keys are read here: in the plan they would travel through Spark, and to its disk.
-        box = SecretSettings().secret_box
-        self.sender = Sender(box=box, allows_private=allows_private)
-        self.log = AttemptLog()
-        self._stores: dict[Path, FlowStore] = {}
-
-    def store(self, plan: Plan) -> FlowStore:
-        store = self._stores.setdefault(plan.flow_folder, FlowStore(plan.flow_folder))
-        store.published = plan.flows
-        return store
-
-
-# The worker of the process, made at its first task: Spark forks processes before that. What a
-# process may send to is the same for all of its lanes.
-_worker = cache(_Worker)

@@ -1,17 +1,12 @@
-"""Opens a task's rows: batches of events for each destination, and events that are not sent.
-
-Rows come as Spark's Arrow batches, or in real time as a few records at a time.
-"""
+"""Opens rows: batches of events for each destination, and events that are not sent."""
 
 import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-import pyarrow as pa
-
-from delivery.arrow_events import columns_of
 from delivery.batches import Batch, Tried, fresh_batches, is_plain, tried_batches
+from delivery.event_columns import Fetched, columns_of
 from shared.config.destination import Destination
 from shared.config.selection import is_wanted
 from shared.event.envelope import (
@@ -33,18 +28,18 @@ from shared.retry.decision import (
     admit_unknown,
 )
 from shared.retry.schedule import SLOW, RetrySchedule
-from shared.runtime.spark.arrow_rows import records_of
 
-Rows: TypeAlias = pa.RecordBatch | Sequence[RecordIn]
+# A stream's, as they are fetched, or any that were opened before.
+Rows: TypeAlias = Fetched | Sequence[RecordIn]
 # Batches that leave one after the other; those of another track may leave beside them.
 Track: TypeAlias = Iterable[Batch]
 
 
 @dataclass(slots=True)
 class Opened:
-    """What a task's rows hold, by destination."""
+    """What rows hold, by destination."""
 
-    # Where the first row was read; a task reads one Kafka partition, in its order.
+    # Where the first row was read; rows are of one Kafka partition, in its order.
     first: Origin | None
     to_send: dict[str, Sequence[Track]] = field(default_factory=dict)
     # Events that are not sent (now), with what happens to them instead.
@@ -72,7 +67,7 @@ def open_stream(
     opened = Opened(_first_place(rows))
     if _may_be_sent(opened.first, replay_until):
         fresh = replace(fresh, is_ambiguous=True)
-    columns = columns_of(rows)
+    columns = columns_of(rows) if isinstance(rows, Fetched) else None
     for name, destination in destinations.items():
         if columns is not None and is_plain(destination):
             opened.to_send[name] = [fresh_batches(columns, fresh, destination)]
@@ -80,7 +75,7 @@ def open_stream(
         if columns is not None:
             envelopes = columns.envelopes(0, len(columns))
         else:
-            envelopes = [open_stream_record(record) for record in records_of(rows)]
+            envelopes = [open_stream_record(record) for record in _records(rows)]
         tried = [Tried(envelope, fresh) for envelope in envelopes]
         opened.to_send[name] = _tracks(destination, tried, opened)
     return opened
@@ -104,7 +99,7 @@ def open_retries(
     opened = Opened(first=_first_place(rows))
     is_again = is_again or _may_be_sent(opened.first, replay_until)
     due: dict[str, list[Tried]] = {}
-    for record in records_of(rows):
+    for record in _records(rows):
         envelope = open_retry_record(record)
         if isinstance(envelope, Malformed):
             opened.malformed.append(envelope)
@@ -138,12 +133,13 @@ def _may_be_sent(first: Origin | None, replay_until: Position) -> bool:
 
 
 def _first_place(rows: Rows) -> Origin | None:
-    if not isinstance(rows, pa.RecordBatch):
-        return rows[0].origin if rows else None
-    if not rows.num_rows:
-        return None
-    columns = (rows.column(name) for name in ("topic", "partition", "offset"))
-    return Origin(*(column[0].as_py() for column in columns))
+    if isinstance(rows, Fetched):
+        return rows.first
+    return rows[0].origin if rows else None
+
+
+def _records(rows: Rows) -> Sequence[RecordIn]:
+    return rows.opened() if isinstance(rows, Fetched) else rows
 
 
 def _tracks(destination: Destination, tried: Sequence[Tried], opened: Opened) -> Sequence[Track]:

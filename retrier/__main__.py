@@ -25,7 +25,7 @@ def main() -> None:
         "retrier",
         settings,
         start_lane=partial(start_lane, settings=settings),
-        wanted_of=lambda _, __: lanes(settings),
+        wanted=lanes(settings),
         metrics=RetrierMetrics(),
         worker_daemon="retrier.worker_daemon",
     )

@@ -12,7 +12,7 @@ from functools import partial
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from delivery.deliver import TROUBLE_WAIT_S, Plan
+from delivery.sending import TROUBLE_WAIT_S, Plan
 from retrier.due_gate import DueGateSource
 from retrier.settings import RetrierSettings
 from retrier.task import deliver_due

@@ -7,10 +7,10 @@ from pydantic_settings import SettingsConfigDict
 
 from shared.runtime import defaults
 from shared.runtime.settings import Port
-from shared.runtime.spark.lane_driver import LaneDriverSettings
+from shared.runtime.spark.process import SparkProcessSettings
 
 
-class RetrierSettings(LaneDriverSettings):
+class RetrierSettings(SparkProcessSettings):
     """Read once, in __main__."""
 
     model_config = SettingsConfigDict(env_prefix="HIFI_RETRIER_", frozen=True)

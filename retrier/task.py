@@ -12,10 +12,12 @@ from functools import cache
 
 import pyarrow as pa
 
-from delivery.deliver import Plan, deliver
+from delivery.deliver import deliver
+from delivery.sending import Plan
 from retrier.broker import broker
 from shared.config.configuration import Configuration
 from shared.runtime.kafka.config_topic import ConfigFeed, read_config
+from shared.runtime.spark.arrow_rows import records_of
 from shared.runtime.spark.task_tries import is_another_try, micro_batch
 
 # A record has waited at least the shortest tier's delay since some lane knew its destination; a
@@ -43,7 +45,8 @@ def deliver_due(
     removed = known.removed_destinations.keys()
     plan = replace(plan, destinations=known.destinations, removed=removed, clock=clock)
     is_again = is_another_try() or (replayed is not None and micro_batch() == replayed)
-    yield from deliver(batches, plan, is_again=is_again)
+    rows = (list(records_of(batch)) for batch in batches)
+    yield from deliver(rows, plan, is_again=is_again)
 
 
 class ConfigFollower:

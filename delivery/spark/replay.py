@@ -5,22 +5,24 @@ so that a replay which is stopped goes on where it was, and one that is done is 
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from delivery.deliver import Plan
+from delivery.deliver import deliver
+from delivery.sending import Plan
 from delivery.settings import DeliverySettings
-from delivery.spark.task import deliver_stream
 from shared.config.destination import Destination
 from shared.event.record import KafkaPartition, Position
 from shared.runtime.kafka.spark_options import range_options, sink_options, starting_offsets
 from shared.runtime.setup_error import UsageError
-from shared.runtime.spark.arrow_rows import COLUMNS_IN, SCHEMA_OUT
+from shared.runtime.spark.arrow_rows import COLUMNS_IN, SCHEMA_OUT, records_of
 from shared.runtime.spark.session import map_arrow
+from shared.runtime.spark.task_tries import is_another_try
 
 # A replay may take its time: what its rate lets wait is waited for, and not parked.
 _TIME_BOX_S = 3_600.0
@@ -122,7 +124,7 @@ def _send(
         replay_until=maybe_sent,
     )
     rows = _rows(spark, wanted, at, upto, settings)
-    outcomes = map_arrow(rows, partial(deliver_stream, plan=plan), SCHEMA_OUT)
+    outcomes = map_arrow(rows, partial(_deliver_rows, plan=plan), SCHEMA_OUT)
     sink = sink_options(settings.bootstrap_servers, name=f"replay-{wanted.replay_id}")
     # Returns when every outcome is stored.
     outcomes.write.format("kafka").options(**sink).save()
@@ -135,3 +137,9 @@ def _rows(
     options = range_options(settings.bootstrap_servers, ranges)
     rows = spark.read.format("kafka").options(**options).load().select(*COLUMNS_IN)
     return rows if wanted.key is None else rows.where(f"key = X'{wanted.key.hex()}'")
+
+
+def _deliver_rows(batches: Iterable[pa.RecordBatch], *, plan: Plan) -> Iterator[pa.RecordBatch]:
+    """`deliver`, with what only the moment of the task can tell."""
+    rows = (list(records_of(batch)) for batch in batches)
+    yield from deliver(rows, plan, is_again=is_another_try())

@@ -15,8 +15,6 @@ from shared.runtime.defaults import HOST
 _ANSWER_TIMEOUT_S = 2.0
 # As much of a sentence as anybody reads.
 _WORDS_MAX = 300
-# The delivery process for destinations that ask for real time.
-REALTIME = "realtime"
 # How the sample destination's page begins; other programs like port 8090 too.
 SAMPLE_TITLE = "Hifi sample destination"
 # On one's own machine destinations are on loopback, as the sample destination is.
@@ -41,7 +39,7 @@ class Service:
         """Which keys it is given: to seal and open secrets, and to know the operator."""
         if self.name == "gateway":
             return {VARIABLE, OPERATOR_KEY}
-        return {VARIABLE} if self.name in {"delivery", REALTIME, "retrier"} else set()
+        return {VARIABLE} if self.name in {"delivery", "retrier"} else set()
 
     @property
     def user(self) -> str | None:
@@ -109,24 +107,11 @@ def services_of(settings: StackSettings) -> Iterator[Service]:
     )
 
 
-def realtime_service(settings: StackSettings) -> Service:
-    """The second delivery process, which the stack starts when a destination asks for real time."""
-    more = {"LATENCY": "realtime", "MAKES_CLASS_ARCHIVE": "false"}
-    return _lanes(settings, REALTIME, module="delivery", more=more)
-
-
-def _lanes(
-    settings: StackSettings,
-    name: str,
-    *,
-    more: Mapping[str, str],
-    module: str = "",
-) -> Service:
-    """A process that runs Spark lanes; its module is called as it is, if not said otherwise."""
-    module = module or name
+def _lanes(settings: StackSettings, name: str, *, more: Mapping[str, str]) -> Service:
+    """A process that runs Spark lanes; its module is called as it is."""
     port: int = getattr(settings, f"{name}_metrics_port")
     env = {
-        "FOLDER": str(settings.folder / module),
+        "FOLDER": str(settings.folder / name),
         "JARS_CACHE": str(settings.cache),
         "METRICS_PORT": str(port),
         "HEAP_MB": str(settings.spark_heap_mb),
@@ -136,8 +121,8 @@ def _lanes(
     }
     return Service(
         name=name,
-        module=module,
-        env={f"HIFI_{module.upper()}_{variable}": value for variable, value in env.items()},
+        module=name,
+        env={f"HIFI_{name.upper()}_{variable}": value for variable, value in env.items()},
         ports=(port,),
         ready_url=_url(port, "readyz"),
     )

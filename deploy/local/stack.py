@@ -17,13 +17,10 @@ from dataclasses import replace
 from deploy.local.children import Child
 from deploy.local.cluster import Cluster
 from deploy.local.ports import require_free
-from deploy.local.realtime_watcher import RealtimeWatcher
 from deploy.local.secret_keys import OPERATOR_KEY, VARIABLE, operator_key, secret_keys
 from deploy.local.services import (
-    REALTIME,
     Service,
     how_it_ended,
-    realtime_service,
     services_of,
 )
 from deploy.local.stack_settings import StackSettings
@@ -71,7 +68,6 @@ class Stack:
         self._held = ExitStack()
         self._keys: dict[str, str] = {}
         self._topics: TopicSettings
-        self._realtime = RealtimeWatcher()
         self._deaths_s: dict[str, list[float]] = defaultdict(list)
         self._cluster = Cluster(
             folder=settings.folder / "kafka",
@@ -103,7 +99,6 @@ class Stack:
                 self._cluster.lock.write_operator(self.settings.operator_file)
             self._say("making topics")
             asyncio.run(self._prepare_topics())
-            self._realtime.start(self.bootstrap_servers)
             # All at once: two Spark drivers start side by side in little more time than one.
             for service in self.services:
                 self.spawn(service)
@@ -118,7 +113,6 @@ class Stack:
 
     def look_after(self) -> None:
         """Start again what has died; SetupError when that has not helped."""
-        self._start_realtime_when_asked()
         for service in self.services:
             child = self.children[service.name]
             if not child.alive:
@@ -158,9 +152,8 @@ class Stack:
 
     def stop(self) -> None:
         """Drain and stop everything, in order; safe to call at any point of a start."""
-        self._realtime.stop()
         # Those that work behind the gateway's back may drain at the same time.
-        for names in (("gateway",), ("delivery", REALTIME, "retrier"), ("observe", "sample")):
+        for names in (("gateway",), ("delivery", "retrier"), ("observe", "sample")):
             children = [self.children[name] for name in names if name in self.children]
             for child in children:
                 child.send(signal.SIGTERM)
@@ -218,14 +211,6 @@ class Stack:
         except RefusedError:
             client.call("PUT", "streams", DEMO_STREAM, body={})
         client.call("PUT", *path, body={"url": url})
-
-    def _start_realtime_when_asked(self) -> None:
-        """Real time has a driver only where somebody asks for it: half a gigabyte otherwise."""
-        if self._realtime.is_there and REALTIME not in self.children:
-            self._say("starting realtime")
-            service = realtime_service(self.settings)
-            self.spawn(service)
-            self.services.append(service)
 
     def _note_death(self, name: str, child: Child) -> None:
         """Say that something has died; SetupError when it has done so too often."""

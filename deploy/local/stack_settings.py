@@ -38,9 +38,6 @@ class StackSettings:
     retrier_metrics_port: int = _port(defaults.RETRIER_METRICS_PORT, "Retrier's metrics.")
     observe_metrics_port: int = _port(defaults.OBSERVE_METRICS_PORT, "Lag and loss as metrics.")
     console_port: int = _port(defaults.CONSOLE_PORT, "Hifi in a browser.")
-    realtime_metrics_port: int = _port(
-        defaults.REALTIME_METRICS_PORT, "Metrics of real-time delivery, if any destination asks."
-    )
     sample_port: int = _port(defaults.SAMPLE_PORT, "Shows what arrives.")
     kafka_heap_mb: int | None = _option(None, "Each broker's heap.", min=128)
     spark_heap_mb: int = _option(1024, "Each Spark driver's heap.", min=512)

@@ -35,6 +35,7 @@ RETRIER = "retrier"
 RETRIER_SLOW = "retrier-slow"
 CONFIG = "hifi.config"
 STATE = "hifi.state"
+LANES = "hifi.lanes"
 PROBE = "hifi.probe"
 REDRIVEN = "hifi.redriven"
 REQUESTS = "hifi.requests"
@@ -68,6 +69,9 @@ _FOR_EVER_MS = 36_500 * DAY_MS
 
 # How long an Idempotency-Key is good, as Stripe's is.
 REQUESTS_RETENTION_MS = DAY_MS
+
+# Read whole by whoever starts, in a second.
+LANES_SEGMENT_BYTES = 16_777_216
 
 # Nobody reads a probe; an hour shows a person when it last worked.
 PROBE_RETENTION_MS = HOUR_MS
@@ -207,6 +211,8 @@ def fixed_specs(
         # One partition: whoever reads the configuration sees its changes in the order of writing.
         TopicSpec(CONFIG, 1, _COMPACTED),
         TopicSpec(STATE, 1, _COMPACTED),
+        # A mark of a hundred bytes for each delivery: who starts reads what is not compacted yet.
+        TopicSpec(LANES, 1, {**_COMPACTED, "segment.bytes": str(LANES_SEGMENT_BYTES)}),
         redriven_spec(),
         # Deleted, not compacted: a claim that came too late would take the answer away (ADR 0060).
         TopicSpec(REQUESTS, REQUESTS_PARTITIONS, {**_log(REQUESTS_RETENTION_MS), **_SEGMENTS}),

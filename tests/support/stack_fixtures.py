@@ -30,7 +30,6 @@ from tests.support.kafka_log import read_all
 TIME_SCALE = 0.02
 QUICK_INTERVALS = {
     # Spark's least: real-time lanes tell their outcomes when an interval ends.
-    "HIFI_DELIVERY_REALTIME_INTERVAL_S": "5",
     # A minute is judged soon after its last event.
     "HIFI_OBSERVE_SETTLE_S": "2",
     "HIFI_OBSERVE_AUDIT_INTERVAL_S": "10",
@@ -132,7 +131,7 @@ class RunningHifi:
 
 def stack_settings(folder: Path, cache: Path) -> StackSettings:
     """Free ports, small heaps, fast retries."""
-    kafka, gateway, sample, *metrics = pick_free(9)
+    kafka, gateway, sample, *metrics = pick_free(8)
     return StackSettings(
         folder=folder,
         cache=cache,
@@ -143,7 +142,6 @@ def stack_settings(folder: Path, cache: Path) -> StackSettings:
         retrier_metrics_port=metrics[2],
         observe_metrics_port=metrics[3],
         console_port=metrics[4],
-        realtime_metrics_port=metrics[5],
         sample_port=sample,
         spark_heap_mb=512,
         time_scale=TIME_SCALE,

@@ -116,7 +116,7 @@ def _spark(folder: Path, more: Mapping[str, str]) -> AbstractContextManager[Spar
         SparkSettings(
             name="hifi-replay",
             folder=folder,
-            worker_daemon="delivery.spark.worker_daemon",
+            worker_daemon="delivery.lanes.worker_daemon",
             more=more,
         )
     )

@@ -41,6 +41,8 @@ _TELL_AGAIN_S = 3_600.0
 # The first group ever makes Kafka create its topic for them, which takes it seconds.
 _TOLD_TIMEOUT_S = 15.0
 _ASK_AGAIN_S = 0.1
+# Kafka answers in milliseconds; one that is away must not hold up the end of the process.
+_LAST_WORD_S = 3.0
 # As long as a lane that cannot start waits at most.
 _REFUSED_PAUSE_S = 30.0
 
@@ -132,6 +134,16 @@ class LanePositions:
             with self._lock:
                 # Told the next time, unless there is a newer one by then.
                 self._newest = {**newest, **self._newest}
+
+    async def tell_last(self) -> None:
+        """Where the lanes ended: without it their last outcomes would stay unconfirmed."""
+        try:
+            async with asyncio.timeout(_LAST_WORD_S):
+                await self.commit()
+        except TimeoutError:
+            log.info("lane.position_not_told", error="no answer from Kafka")
+        finally:
+            await self.close()
 
     async def close(self) -> None:
         groups, self._groups = self._groups, None

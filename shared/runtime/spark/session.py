@@ -27,7 +27,6 @@ from shared.runtime.kafka.settings import JAAS_VARIABLE, kafka_access
 from shared.runtime.kafka.spark_options import sink_options
 from shared.runtime.setup_error import OperatorError
 from shared.runtime.spark.checkpoint import sweep
-from shared.runtime.spark.packed_rows import BATCH_BYTES
 from shared.runtime.spark.quick_files import write_files_quickly
 
 ArrowFunction: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -194,17 +193,6 @@ def _batch_bytes_max(settings: SparkSettings) -> int:
     return settings.heap_mb * 1_048_576 // (_ARROW_PART * settings.slots)
 
 
-# What a session needs for real-time lanes (ADR 0022): Spark's list of what real time takes does not
-# name Python, though it works; a row must not wait in a buffer for its successors; and a task that
-# lives for a minute earns what its code costs.
-REALTIME_OPTIONS: Mapping[str, str] = {
-    "spark.sql.streaming.realTimeMode.allowlistCheck": "false",
-    "spark.sql.execution.arrow.maxBytesPerBatch": str(BATCH_BYTES),
-    "spark.buffer.size": "64",
-    "spark.sql.codegen.factoryMode": "FALLBACK",
-}
-
-
 def map_arrow(rows: DataFrame, function: ArrowFunction, schema: str) -> DataFrame:
     """`DataFrame.mapInArrow` without its demand that pandas be installed, which it never uses.
 
@@ -222,21 +210,17 @@ def write_outcomes(
     bootstrap_servers: str,
     checkpoint: Path,
     trigger_interval: str,
-    is_realtime: bool = False,
 ) -> StreamingQuery:
     """Write every outcome where its topic column says; the one action of the query.
 
-    In real time the interval is how long a micro-batch stays open, and rows are not waited for.
     Nobody else may write to the checkpoint meanwhile.
     """
     sweep(checkpoint)
-    writer = (
+    return (
         outcomes.writeStream.format("kafka")
         .queryName(name)
         .options(**sink_options(bootstrap_servers, name=name))
         .option("checkpointLocation", str(checkpoint))
+        .trigger(processingTime=trigger_interval)
+        .start()
     )
-    if is_realtime:
-        # pyspark's annotations do not know of real time yet.
-        return writer.outputMode("update").trigger(realTime=trigger_interval).start()  # type: ignore[call-overload,no-any-return]
-    return writer.trigger(processingTime=trigger_interval).start()

@@ -29,7 +29,6 @@ def settings(tmp_path: Path) -> StackSettings:
         retrier_metrics_port=metrics[2],
         observe_metrics_port=metrics[3],
         console_port=metrics[4],
-        realtime_metrics_port=metrics[5],
         sample_port=sample,
     )
 

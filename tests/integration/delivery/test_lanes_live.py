@@ -135,7 +135,7 @@ def test_a_lane_in_trouble_rests_and_wakes_up_for_a_pause_and_for_its_destinatio
 def test_a_lane_moves_to_real_time_and_back_and_sends_nothing_twice(hifi: RunningHifi) -> None:
     """Each latency has its own process and checkpoint; the position moves with the lane."""
     stack = hifi.stack
-    port = stack.settings.realtime_metrics_port
+    port = stack.settings.delivery_metrics_port
     with scripted_destination() as destination:
         to = Destination(stream="moving", name="to", url=destination.url)
         hifi.add(to)
@@ -168,7 +168,7 @@ def test_a_lane_moves_to_real_time_and_back_and_sends_nothing_twice(hifi: Runnin
 
 def test_what_others_wrote_to_the_stream_crosses_in_real_time_as_it_is(hifi: RunningHifi) -> None:
     """Spark packs each record into one column; what may be in a record, comes out again."""
-    port = hifi.stack.settings.realtime_metrics_port
+    port = hifi.stack.settings.delivery_metrics_port
     odd = b'{"id": "odd",\n "says": "=,- \xc3\xa9"}'
     timed: list[tuple[str, bytes | None]] = [("event-time-ms", b"2000"), ("event-id", b"six")]
     records: list[Record] = [

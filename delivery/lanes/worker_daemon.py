@@ -3,4 +3,4 @@
 from shared.runtime.spark.worker_daemon import run_daemon
 
 if __name__ == "__main__":
-    run_daemon("delivery.spark.task", service="delivery")
+    run_daemon("delivery.lanes.task", service="delivery")

@@ -1,0 +1,97 @@
+"""Keeps what has become of each lane: whether it is up, how often it died, how long it stands."""
+
+from dataclasses import dataclass, field
+
+import structlog
+
+from delivery.metrics import DeliveryMetrics
+
+log = structlog.get_logger()
+
+# The first restart comes at once, as most deaths are passing; a lane that cannot go on at all tries
+# twice a minute.
+RESTART_WAIT_S_MAX = 30.0
+# A lane that has gone on for so long has recovered: its next death starts the waits anew.
+HEALTHY_AFTER_S = 60.0
+# What falls within so long fell for one reason.
+_TOGETHER_S = 0.5
+_DATA_LOSS_ADVICE = (
+    "events that this lane had not read are gone from Kafka (retention, or the topic was made"
+    " anew); it does not skip them by itself: see 'A lane that stops' in docs/guarantees.md"
+)
+
+
+@dataclass(slots=True)
+class _Fate:
+    progress_s: float
+    died_s: float = 0.0
+    deaths: int = 0
+    # Set while it is to be planned again after a death.
+    is_dead: bool = False
+    is_stalled: bool = False
+
+
+@dataclass(slots=True)
+class Fates:
+    """Of every lane that this process runs."""
+
+    metrics: DeliveryMetrics
+    stalled_after_s: float
+    _lanes: dict[str, _Fate] = field(default_factory=dict)
+
+    def up(self, name: str, *, now_s: float) -> None:
+        if name not in self._lanes:
+            self._lanes[name] = _Fate(progress_s=now_s)
+            self.metrics.lane_up(name, is_up=True)
+            log.info("lane.started", lane=name)
+
+    def down(self, name: str) -> None:
+        if self._lanes.pop(name, None) is not None:
+            self.metrics.lane_up(name, is_up=False)
+            self.metrics.lane_stalled(name, for_s=0)
+            log.info("lane.stopped", lane=name)
+
+    def went_on(self, name: str, *, now_s: float) -> None:
+        if fate := self._lanes.get(name):
+            fate.progress_s = now_s
+            fate.is_dead = False
+            if fate.deaths and now_s - fate.died_s > HEALTHY_AFTER_S:
+                fate.deaths = 0
+
+    def died(self, name: str, why: str, *, is_data_lost: bool, now_s: float) -> float:
+        """Say so, and when it may go on; strands that fell together died once."""
+        fate = self._lanes.setdefault(name, _Fate(progress_s=now_s))
+        if not fate.is_dead or now_s - fate.died_s >= max(_TOGETHER_S, _wait_s(fate.deaths)):
+            fate.is_dead, fate.died_s = True, now_s
+            self.metrics.lane_restarted(name)
+            fate.deaths += 1
+            log.error(
+                "lane.data_lost" if is_data_lost else "lane.died",
+                lane=name,
+                restart_in_s=_wait_s(fate.deaths),
+                error=why,
+                **({"advice": _DATA_LOSS_ADVICE} if is_data_lost else {}),
+            )
+        return fate.died_s + _wait_s(fate.deaths)
+
+    def look(self, name: str, *, has_work: bool, doing: str, now_s: float) -> None:
+        """Once a second: whether a lane that has something to do gets on with it."""
+        fate = self._lanes.get(name)
+        if fate is None:
+            return
+        if not has_work:
+            fate.progress_s = now_s
+        age_s = now_s - fate.progress_s
+        self.metrics.progress_age(name, age_s=age_s)
+        is_stalled = age_s > self.stalled_after_s
+        if is_stalled and not fate.is_stalled:
+            log.error("lane.stalled", lane=name, no_progress_for_s=round(age_s, 1), doing=doing)
+        elif fate.is_stalled and not is_stalled:
+            log.info("lane.goes_on", lane=name)
+        fate.is_stalled = is_stalled
+        self.metrics.lane_stalled(name, for_s=age_s if is_stalled else 0)
+
+
+def _wait_s(deaths: int) -> float:
+    """0, 1, 3, 7, 15, 30 s."""
+    return min(2.0 ** min(deaths - 1, 6) - 1, RESTART_WAIT_S_MAX) if deaths else 0.0

@@ -1,0 +1,62 @@
+"""Stores what a worker's tasks leave behind: outcomes first, and marks once Kafka has those."""
+
+import asyncio
+from collections.abc import Sequence
+
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError
+
+from shared.event.record import RecordOut
+from shared.event.topics import OUTCOME_BYTES_MAX
+from shared.runtime.kafka.clients import KafkaProducer, new_producer, start_client
+
+# Of one record alone Kafka says this: it says nothing of the producer.
+_OF_ONE_RECORD = (MessageSizeTooLargeError,)
+
+
+class Outlet:
+    """A worker process's producer, for as long as it is good."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self._bootstrap_servers = bootstrap_servers
+        self._producer: KafkaProducer | None = None
+        # Many strands ask for it at the same time.
+        self._opening = asyncio.Lock()
+
+    async def store(self, rows: Sequence[RecordOut]) -> None:
+        """Returns when every replica in sync holds every row."""
+        if not rows:
+            return
+        producer = await self._opened()
+        try:
+            reports = [
+                await producer.send(row.topic, row.value, key=row.key, headers=list(row.headers))
+                for row in rows
+            ]
+            for report in reports:
+                await report
+        except _OF_ONE_RECORD:
+            raise
+        except KafkaError:
+            # One that has given up a record may refuse all that follow.
+            if self._producer is producer:
+                self._producer = None
+                await producer.stop()
+            raise
+
+    async def _opened(self) -> KafkaProducer:
+        async with self._opening:
+            if self._producer is None:
+                producer = new_producer(
+                    self._bootstrap_servers,
+                    enable_idempotence=True,
+                    max_request_size=OUTCOME_BYTES_MAX,
+                    compression_type="lz4",
+                    client_id="hifi-outcomes",
+                )
+                self._producer = await start_client(producer, self._bootstrap_servers)
+            opened: KafkaProducer = self._producer
+            return opened
+
+    async def close(self) -> None:
+        if self._producer is not None:
+            await self._producer.stop()

@@ -1,0 +1,31 @@
+"""Says how many events a destination can take at once."""
+
+from math import ceil
+
+from delivery.settings import DeliverySettings
+from shared.config.destination import Destination
+from shared.flow.flow_record import FlowRecord
+
+# What is sent at once is to be done in half of its time box, so that no healthy destination has
+# events parked for lack of time: this is how long an answer takes until one is known.
+_USUAL_MS = 100.0
+# However quickly it answers, so many requests one after the other are enough.
+_ROUNDS_MAX = 100
+# And no more than so many seconds' worth of what a destination's rate lets through.
+_RATE_SPAN_S = 2.0
+
+
+def events_max(
+    destination: Destination, settings: DeliverySettings, known: FlowRecord | None = None
+) -> int:
+    """The most events that are sent at once: what it can take in half of its time box."""
+    usual_ms = (known.flow.concurrency.mean_ms if known else 0.0) or _USUAL_MS
+    rounds = max(1, min(_ROUNDS_MAX, int(500 * settings.time_box_s / usual_ms)))
+    batch_count = 1 if destination.body_format == "single" else destination.batch_count_max
+    limits = [
+        settings.micro_batch_events_max,
+        batch_count * destination.parallel_max * rounds,
+    ]
+    if destination.rate_per_s is not None:
+        limits.append(ceil(destination.rate_per_s * _RATE_SPAN_S))
+    return min(limits)

@@ -1,0 +1,201 @@
+"""Reads the units of a task, and hands each destination its part as it comes."""
+
+import asyncio
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+
+from aiokafka.errors import KafkaError, OffsetOutOfRangeError
+
+from delivery.event_columns import Fetched
+from delivery.lanes.units import Strand, Unit
+from shared.event.record import KafkaPartition
+from shared.runtime.kafka.log_client import Answer, LogClient
+
+# How long a broker may hold a fetch that finds nothing.
+_WAIT_MS = 500
+# A broker that answers nothing of what there is to read, for so long, is down.
+_SILENCE_S_MAX = 30.0
+_AGAIN_S = 0.2
+# What a task holds of events that are not settled yet: three answers, so that it reads while it
+# sends, and 32 tasks at once fit into the memory of a small machine.
+_BYTES_MAX = 24 * 1_048_576
+
+_offset_of = attrgetter("offset")
+
+
+class DataLostError(Exception):
+    """What is to be read is gone from the log."""
+
+
+@dataclass(slots=True)
+class Part:
+    """Events that came, for one strand, and the offset behind them."""
+
+    rows: Fetched
+    reached: int
+    chunk: "Chunk"
+
+
+@dataclass(slots=True, eq=False)
+class Chunk:
+    """Events that are held for as long as a strand needs them."""
+
+    byte_count: int
+    strands_left: int
+    release: Callable[[int], None]
+
+    def done(self) -> None:
+        self.strands_left -= 1
+        if not self.strands_left:
+            self.release(self.byte_count)
+
+
+# What comes for a strand; None once there is no more.
+Came = asyncio.Queue[Part | Exception | None]
+
+
+@dataclass(slots=True)
+class Reading:
+    """The units of one task, from their leaders to the strands' queues."""
+
+    units: Sequence[Unit]
+    leaders: Mapping[KafkaPartition, int]
+    log: LogClient
+    # When what follows its log has to end, of the loop's time.
+    until_s: float
+    queues: Mapping[Strand, Came]
+    # Whoever has been told already that there is no more.
+    _over: set[Strand] = field(default_factory=set)
+    _bytes: int = 0
+    _has_room: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def run(self) -> None:
+        """Returns when every queue has had its last."""
+        by_node: dict[int, dict[KafkaPartition, Unit]] = {}
+        for unit in self.units:
+            node = self.leaders.get(unit.where)
+            if node is None:
+                self._end(unit, KafkaError(f"{unit.where.topic} has no leader just now"))
+            else:
+                by_node.setdefault(node, {})[unit.where] = unit
+        self._has_room.set()
+        async with asyncio.TaskGroup() as group:
+            for node, units in by_node.items():
+                group.create_task(self._read(node, units))
+
+    async def _read(self, node: int, units: dict[KafkaPartition, Unit]) -> None:
+        loop = asyncio.get_running_loop()
+        position = {where: unit.begin for where, unit in units.items()}
+        heard_s = loop.time()
+        while position:
+            if loop.time() >= self.until_s:
+                self._end_following(units, position)
+                if not position:
+                    return
+            await self._has_room.wait()
+            before = dict(position)
+            problem: Exception = KafkaError(f"nothing came for {_SILENCE_S_MAX:g} s")
+            try:
+                answers = await self.log.fetch(node, position, wait_ms=self._wait_ms())
+            except (KafkaError, OSError) as error:
+                problem = error
+                await asyncio.sleep(_AGAIN_S)
+            else:
+                for where, answer in answers.items():
+                    await self._take(units[where], answer, position)
+                # Of what follows its log nothing is owed.
+                if position != before or all(units[where].end is None for where in position):
+                    heard_s = loop.time()
+            if loop.time() - heard_s > _SILENCE_S_MAX:
+                for where in position:
+                    self._end(units[where], problem)
+                return
+
+    def _wait_ms(self) -> int:
+        left_s = self.until_s - asyncio.get_running_loop().time()
+        return min(_WAIT_MS, int(1000 * left_s)) if left_s > 0.001 else _WAIT_MS
+
+    def _end_following(
+        self, units: Mapping[KafkaPartition, Unit], position: dict[KafkaPartition, int]
+    ) -> None:
+        for where in [each for each in position if units[each].end is None]:
+            self._end(units[where])
+            del position[where]
+
+    async def _take(self, unit: Unit, answer: Answer, position: dict[KafkaPartition, int]) -> None:
+        where = unit.where
+        if isinstance(answer.error, OffsetOutOfRangeError):
+            await self._skip_to_start(unit, position)
+            return
+        if answer.error is not None:
+            self._end(unit, answer.error)
+            del position[where]
+            return
+        if answer.reached == position[where]:
+            return
+        position[where] = answer.reached
+        self._hand_on(unit, answer)
+        if unit.end is not None and answer.reached >= unit.end:
+            self._end(unit)
+            del position[where]
+
+    def _hand_on(self, unit: Unit, answer: Answer) -> None:
+        parts = []
+        for name, span in unit.spans.items():
+            first = bisect_left(answer.records, span.begin, key=_offset_of)
+            last = len(answer.records)
+            if span.end is not None and span.end < answer.reached:
+                last = bisect_left(answer.records, span.end, key=_offset_of)
+            reached = answer.reached if span.end is None else min(answer.reached, span.end)
+            if reached > span.begin and Strand(name, unit.where) not in self._over:
+                is_all = first == 0 and last == len(answer.records)
+                mine = answer.records if is_all else answer.records[first:last]
+                parts.append((Strand(name, unit.where), mine, reached))
+        size = sum(len(record.value or b"") for record in answer.records)
+        chunk = Chunk(size, len(parts), self._release)
+        if not parts:
+            return
+        self._hold(size)
+        for strand, mine, reached in parts:
+            self.queues[strand].put_nowait(Part(Fetched(unit.where, mine), reached, chunk))
+
+    async def _skip_to_start(self, unit: Unit, position: dict[KafkaPartition, int]) -> None:
+        """Go on for those whose events are all there; the others are told."""
+        starts = await self.log.starts([unit.where])
+        start = starts.get(unit.where)
+        is_lost = {
+            name: start is None or span.begin < start or position[unit.where] > start
+            for name, span in unit.spans.items()
+        }
+        for name, lost in is_lost.items():
+            if lost:
+                error = DataLostError(
+                    f"{unit.where.topic}, Kafka partition {unit.where.partition}, has nothing at"
+                    f" {position[unit.where]} any more; it begins at {start}"
+                )
+                self._tell_last(Strand(name, unit.where), error)
+        if start is None or all(is_lost.values()):
+            del position[unit.where]
+        else:
+            position[unit.where] = start
+
+    def _end(self, unit: Unit, why: Exception | None = None) -> None:
+        for strand in unit.strands:
+            self._tell_last(strand, why)
+
+    def _tell_last(self, strand: Strand, why: Exception | None) -> None:
+        if strand not in self._over:
+            self._over.add(strand)
+            self.queues[strand].put_nowait(why)
+
+    def _hold(self, byte_count: int) -> None:
+        self._bytes += byte_count
+        if self._bytes >= _BYTES_MAX:
+            self._has_room.clear()
+
+    def _release(self, byte_count: int) -> None:
+        self._bytes -= byte_count
+        if self._bytes < _BYTES_MAX:
+            self._has_room.set()

@@ -1,0 +1,189 @@
+"""Sends the units of a Spark task: reads, delivers, stores what is left behind, and marks it.
+
+All strands of a task go side by side on the worker's loop. Each is marked as soon as it is done,
+whatever the others still wait for, and what goes wrong with one is reported of that one.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+
+import structlog
+
+from delivery.event_columns import Fetched
+from delivery.lanes.marks import OPEN, Mark, mark_record
+from delivery.lanes.outlet import Outlet
+from delivery.lanes.reading import Came, DataLostError, Part, Reading
+from delivery.lanes.units import Orders, Report, Span, Strand, Unit
+from delivery.sending import TROUBLE_WAIT_S, Plan, Sending, worker_of
+from shared.event.record import RecordOut
+from shared.retry.routing import in_sheets
+from shared.runtime.kafka.log_client import LogClient
+from shared.runtime.spark.task_tries import is_another_try
+
+log = structlog.get_logger()
+
+# Destinations that are sent to at the same time: each may open connections, and a thousand at once
+# would all be late.
+_SIDE_BY_SIDE = 128
+# Settled in one go, of what has come: enough for 20 requests of 500 side by side.
+_ROWS_MAX = 10_000
+
+
+def run_units(tasks: Iterable[Sequence[Unit]], *, orders: Orders) -> Iterator[list[Report]]:
+    """Send the units of one Spark task, and report of each strand."""
+    if is_another_try():
+        # Nobody knows what the first try has sent: the driver plans the rest of it anew.
+        return
+    worker = worker_of(allows_private=orders.allows_private)
+    for units in tasks:
+        yield worker.loop.run_until_complete(_run(units, orders))
+        worker.loop.run_until_complete(worker.sender.end_task())
+
+
+class _Kafka:
+    """What a worker process reads and writes with, for as long as it lives."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self.outlet = Outlet(bootstrap_servers)
+        self._log = LogClient(bootstrap_servers)
+        self._is_open = False
+
+    async def log(self) -> LogClient:
+        if not self._is_open:
+            await self._log.__aenter__()
+            self._is_open = True
+        return self._log
+
+
+_kafka_of = cache(_Kafka)
+
+
+async def _run(units: Sequence[Unit], orders: Orders) -> list[Report]:
+    kafka = _kafka_of(orders.bootstrap_servers)
+    side_by_side = asyncio.Semaphore(_SIDE_BY_SIDE)
+    runs = [
+        _StrandRun(Strand(name, unit.where), span, orders, kafka.outlet, side_by_side)
+        for unit in units
+        for name, span in unit.spans.items()
+    ]
+    reading = Reading(
+        units,
+        orders.leaders,
+        await kafka.log(),
+        asyncio.get_running_loop().time() + orders.follow_s,
+        {run.strand: run.came for run in runs},
+    )
+    async with asyncio.TaskGroup() as group:
+        group.create_task(reading.run())
+        reports = [group.create_task(run.run()) for run in runs]
+    return [report.result() for report in reports]
+
+
+@dataclass(slots=True)
+class _StrandRun:
+    """One destination's part of a task, of one Kafka partition."""
+
+    strand: Strand
+    span: Span
+    orders: Orders
+    outlet: Outlet
+    side_by_side: asyncio.Semaphore
+    came: Came = field(default_factory=asyncio.Queue)
+    # Up to where Kafka has the outcomes.
+    _stored: int = 0
+    _event_count: int = 0
+    # How the reading has ended: with nothing, or with what went wrong.
+    _last: tuple[Exception | None] | None = None
+    # The outcomes before are stored while the next events are sent.
+    _storing: asyncio.Task[None] | None = None
+
+    async def run(self) -> Report:
+        """Never raises: others share the task."""
+        self._stored = self.span.begin
+        error, is_data_lost = "", False
+        sending = Sending(self._plan(), worker_of(allows_private=self.orders.allows_private))
+        try:
+            try:
+                while parts := await self._next():
+                    await self._settle(sending, parts)
+            finally:
+                if self._storing is not None:
+                    await self._storing
+            if self.span.end is None and self._stored > self.span.begin:
+                await self.outlet.store([self._mark(self._stored, is_last=True)])
+        except Exception as caught:  # noqa: BLE001 - it is reported, and planned anew
+            error = f"{type(caught).__name__}: {caught}"
+            is_data_lost = isinstance(caught, DataLostError)
+        finally:
+            sending.leave()
+            await self._let_go_of_the_rest()
+        return Report(self.strand, self._stored, self._event_count, error[:300], is_data_lost)
+
+    async def _next(self) -> list[Part]:
+        """What has come by now; nothing once all is over."""
+        parts: list[Part] = []
+        row_count = 0
+        while self._last is None and (not parts or not self.came.empty()):
+            came = await self.came.get()
+            if not isinstance(came, Part):
+                self._last = (came,)
+                break
+            parts.append(came)
+            row_count += len(came.rows.records)
+            if row_count >= _ROWS_MAX:
+                break
+        if not parts and self._last is not None and self._last[0] is not None:
+            raise self._last[0]
+        return parts
+
+    async def _settle(self, sending: Sending, parts: Sequence[Part]) -> None:
+        rows = parts[0].rows
+        if len(parts) > 1:
+            rows = Fetched(rows.where, [each for part in parts for each in part.rows.records])
+        try:
+            outcomes: list[RecordOut] = []
+            if rows.records:
+                async with self.side_by_side:
+                    outcomes = await sending.settle(rows)
+        finally:
+            for part in parts:
+                part.chunk.done()
+        self._event_count += len(rows.records)
+        if self._storing is not None:
+            await self._storing
+        self._storing = asyncio.create_task(self._store(outcomes, parts[-1].reached))
+
+    async def _store(self, outcomes: Sequence[RecordOut], reached: int) -> None:
+        await self.outlet.store(in_sheets(outcomes))
+        await self.outlet.store([self._mark(reached, is_last=False)])
+        self._stored = reached
+
+    def _mark(self, at: int, *, is_last: bool) -> RecordOut:
+        until = OPEN if self.span.end is None and not is_last else self.span.end or at
+        return mark_record(self.strand, Mark(at, max(at, until, self.span.maybe_sent)))
+
+    async def _let_go_of_the_rest(self) -> None:
+        """What comes after a fault is held for nobody."""
+        while self._last is None:
+            part = await self.came.get()
+            if isinstance(part, Part):
+                part.chunk.done()
+            else:
+                self._last = (part,)
+
+    def _plan(self) -> Plan:
+        name, orders = self.strand.destination, self.orders
+        return Plan(
+            reads="stream",
+            destinations={name: orders.destinations[name]},
+            schedule=orders.schedule,
+            time_box_s=orders.time_box_s,
+            is_following=self.span.end is None,
+            trouble_wait_s_max=TROUBLE_WAIT_S if name in orders.resting else float("inf"),
+            replay_until={self.strand.where: self.span.maybe_sent},
+            allows_private=orders.allows_private,
+            flow_folder=orders.flow_folder,
+            flows=orders.flows,
+        )

@@ -1,0 +1,107 @@
+"""What a Spark job of ours sends: units, each a part of one Kafka partition for some destinations."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import NamedTuple
+
+from shared.config.destination import Destination
+from shared.event.record import KafkaPartition
+from shared.flow.flow_record import FlowRecord
+from shared.retry.schedule import RetrySchedule
+
+
+class Kind(StrEnum):
+    """With whom a destination shares jobs, by how it fares."""
+
+    # It is well, and near the end of its stream.
+    SHARED = "shared"
+    # The same, in real time.
+    FOLLOWING = "following"
+    # It answers slowly or not at all: whoever shares with it may have to wait.
+    APART = "apart"
+    # It has much to send, and shares with nobody.
+    ALONE = "alone"
+
+
+class Strand(NamedTuple):
+    """A destination's way through one Kafka partition: the least that has a position."""
+
+    destination: str
+    where: KafkaPartition
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Offsets that go to one destination."""
+
+    begin: int
+    # None: whatever comes, for as long as the job follows the log.
+    end: int | None
+    # Offsets below may have been sent.
+    maybe_sent: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What is read once of a Kafka partition, for destinations that are near each other in it."""
+
+    where: KafkaPartition
+    spans: Mapping[str, Span]
+
+    @property
+    def strands(self) -> Sequence[Strand]:
+        return [Strand(name, self.where) for name in self.spans]
+
+    @property
+    def begin(self) -> int:
+        return min(span.begin for span in self.spans.values())
+
+    @property
+    def end(self) -> int | None:
+        ends = [span.end for span in self.spans.values()]
+        return None if None in ends else max(filter(None, ends))
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Units by task. No two units of a task read the same Kafka partition."""
+
+    kind: Kind
+    tasks: Sequence[Sequence[Unit]]
+
+    @property
+    def units(self) -> Sequence[Unit]:
+        return [unit for task in self.tasks for unit in task]
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What all tasks of a job need to know; it travels to the workers with the job."""
+
+    bootstrap_servers: str
+    destinations: Mapping[str, Destination]
+    # What the state topic knows of them.
+    flows: Mapping[str, FlowRecord]
+    # Destinations that only park just now.
+    resting: frozenset[str]
+    flow_folder: Path
+    schedule: RetrySchedule
+    time_box_s: float
+    # How long units without an end follow the log.
+    follow_s: float
+    allows_private: bool
+    # Which broker leads each Kafka partition.
+    leaders: Mapping[KafkaPartition, int]
+
+
+class Report(NamedTuple):
+    """How a strand ended in a task: how far it is, how many events it had, what went wrong."""
+
+    strand: Strand
+    at: int
+    event_count: int = 0
+    error: str = ""
+    # What it was to read next is gone from Kafka.
+    is_data_lost: bool = False

@@ -1,0 +1,189 @@
+"""Brings rows to an outcome: from open records through requests to the rows that they leave.
+
+Nothing here knows Spark or Kafka. A row is never dropped; what is raised is our own mistake, and
+whoever called reads the same rows again.
+"""
+
+import asyncio
+import math
+import os
+import random
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Literal, assert_never
+
+from delivery.attempt_log import AttemptLog
+from delivery.courier import Courier
+from delivery.dispatcher import Dispatcher
+from delivery.flow_store import FlowStore, Permits
+from delivery.http.sender import Sender
+from delivery.opening import Opened, Rows, open_retries, open_stream
+from delivery.outcomes import outcomes_of_unsent
+from delivery.settling import Settlement
+from shared.config.destination import Destination
+from shared.event.envelope import History
+from shared.event.record import Origin, Position, RecordOut
+from shared.flow.flow import SendLimits
+from shared.flow.flow_record import FlowRecord
+from shared.retry.routing import route_state
+from shared.retry.schedule import RetrySchedule
+from shared.runtime.clock import now_ms
+from shared.runtime.settings import SecretSettings
+
+# In real time requests are small and many, and looking at the flow, which other workers write too,
+# was half of what each one cost. A failure is told at once, and other workers hear of it so late.
+_CALM_S = 0.1
+# For whoever must not wait for one destination: long enough for another task's probe.
+TROUBLE_WAIT_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What sending needs to know besides the rows."""
+
+    reads: Literal["stream", "retry"]
+    destinations: Mapping[str, Destination]
+    # Where the workers of this machine share what they know of destinations.
+    flow_folder: Path
+    schedule: RetrySchedule = field(default_factory=RetrySchedule)
+    # What has not started by then is parked, so that the length of a micro-batch does not depend
+    # on the destination's moods: it is this and one request's deadline at the most.
+    time_box_s: float = 5.0
+    # How long to wait for a destination in trouble that can be tried again soon.
+    trouble_wait_s_max: float = math.inf
+    # How long to wait for one answer; None: as long as the destination's owner has set. What is
+    # due to a destination that has been slower goes on to a lane that waits for it.
+    patience_s: float | None = None
+    # What follows a log has a box for each batch of rows.
+    is_following: bool = False
+    # Offsets below these may have been sent before, as nobody knows what became of them.
+    replay_until: Position = field(default_factory=dict)
+    # What time it is; the retrier asks the broker, whose clock stamps what waits.
+    clock: Callable[[], int] = now_ms
+    # Whether a destination may be at a private address, as in a test or on somebody's laptop.
+    allows_private: bool = False
+    # Which replay this is part of; empty for a live lane.
+    replay_id: str = ""
+    # Destinations of which it is known that they were removed.
+    removed: Collection[str] = ()
+    # What the state topic knows of them, for a machine that has no such folder yet.
+    flows: Mapping[str, FlowRecord] = field(default_factory=dict)
+
+
+class Worker:
+    """What lives as long as the worker process: its loop, its connection pools, its open files."""
+
+    def __init__(self, *, allows_private: bool) -> None:
+        self.loop = asyncio.new_event_loop()
+        # The keys are read here: in the plan they would travel through Spark, and to its disk.
+        box = SecretSettings().secret_box
+        self.sender = Sender(box=box, allows_private=allows_private)
+        self.log = AttemptLog()
+        self._stores: dict[Path, FlowStore] = {}
+
+    def store(self, plan: Plan) -> FlowStore:
+        store = self._stores.setdefault(plan.flow_folder, FlowStore(plan.flow_folder))
+        store.published = plan.flows
+        return store
+
+
+# The worker of the process, made at its first task: Spark forks processes before that. What a
+# process may send to is the same for all of its lanes.
+worker_of = cache(Worker)
+
+
+class Sending:
+    """Rows of one Kafka partition on their way from open record to outcome."""
+
+    def __init__(self, plan: Plan, worker: Worker, *, is_again: bool = False) -> None:
+        self._plan = plan
+        self._is_again = is_again
+        self._store = worker.store(plan)
+        self._courier = Courier(worker.sender, worker.log, plan.clock, plan.patience_s)
+        # Begun when there is something to send: reading and opening it is not the destinations'.
+        self._box_end_s: float | None = None
+        # The spread of delays, and names of tasks, need no secrecy.
+        self._dice = random.Random()  # noqa: S311
+        self._name = f"{os.getpid()}.{self._dice.getrandbits(32):x}"
+        self._dispatchers: dict[str, Dispatcher] = {}
+        # A replay has no position that could confirm its receipts.
+        self._read_at: Origin | None = None
+
+    async def settle(self, rows: Rows) -> list[RecordOut]:
+        """Bring every record to an outcome that Kafka can hold."""
+        opened = self._open(rows)
+        self._read_at = None if self._plan.replay_id else opened.first
+        at_ms = self._plan.clock()
+        outcomes = outcomes_of_unsent(opened, at_ms=at_ms, read_at=self._read_at)
+        if self._box_end_s is None or self._plan.is_following:
+            self._box_end_s = time.monotonic() + self._plan.time_box_s
+        box_end_s = self._box_end_s
+        dispatchers = {name: self._dispatcher(name) for name in opened.to_send}
+        if len(opened.to_send) == 1:
+            ((name, tracks),) = opened.to_send.items()
+            outcomes += await dispatchers[name].drain(tracks, box_end_s=box_end_s)
+        else:
+            # A group, so that our own mistake in one leaves no other one running behind us.
+            async with asyncio.TaskGroup() as group:
+                drains = [
+                    group.create_task(dispatchers[name].drain(tracks, box_end_s=box_end_s))
+                    for name, tracks in opened.to_send.items()
+                ]
+            for drain in drains:
+                outcomes += drain.result()
+        news = [(name, each.permits.news()) for name, each in dispatchers.items()]
+        return outcomes + [route_state(name, record.to_json()) for name, record in news if record]
+
+    def leave(self) -> None:
+        """Send no more."""
+        for dispatcher in self._dispatchers.values():
+            dispatcher.permits.leave()
+
+    def _open(self, rows: Rows) -> Opened:
+        plan, at_ms = self._plan, self._plan.clock()
+        match plan.reads:
+            case "stream":
+                fresh = History.fresh(now_ms=at_ms, deadline_s=plan.schedule.deadline_s)
+                # What the retrier sends of a replay later says so too.
+                fresh = replace(fresh, replay_id=plan.replay_id, is_ambiguous=self._is_again)
+                return open_stream(rows, plan.destinations, fresh, replay_until=plan.replay_until)
+            case "retry":
+                return open_retries(
+                    rows,
+                    plan.destinations,
+                    plan.schedule,
+                    removed=plan.removed,
+                    is_again=self._is_again,
+                    replay_until=plan.replay_until,
+                    is_slow=self._is_slow,
+                    now_ms=at_ms,
+                )
+            case _:
+                assert_never(plan.reads)
+
+    def _is_slow(self, name: str) -> bool:
+        """Whether a destination's due events are none of this lane's."""
+        return self._plan.patience_s is not None and self._dispatcher(name).permits.is_slow
+
+    def _dispatcher(self, name: str) -> Dispatcher:
+        if name not in self._dispatchers:
+            plan, destination = self._plan, self._plan.destinations[name]
+            self._dispatchers[name] = Dispatcher(
+                self._courier,
+                Permits(
+                    self._name,
+                    self._store,
+                    SendLimits(destination, plan.schedule),
+                    calm_s=_CALM_S if plan.is_following else 0.0,
+                ),
+                Settlement(destination, plan.schedule, plan.clock, self._read_at),
+                self._dice,
+                trouble_wait_s_max=plan.trouble_wait_s_max,
+            )
+        dispatcher = self._dispatchers[name]
+        if dispatcher.settlement.read_at != self._read_at:
+            dispatcher.settlement = replace(dispatcher.settlement, read_at=self._read_at)
+        return dispatcher

@@ -1,0 +1,188 @@
+"""Asks the leaders of many Kafka partitions where their logs end, and for ranges of them.
+
+A consumer follows a few topics: it asks for their metadata, and keeps places. Whoever looks at
+hundreds several times a second, and reads other ranges each time, wants one plain request to each
+broker. What is wrong with one Kafka partition is said of that one; the others come nevertheless.
+"""
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple, Self
+
+from aiokafka import TopicPartition
+from aiokafka.consumer.fetcher import READ_COMMITTED, PartitionRecords
+from aiokafka.errors import (
+    KafkaError,
+    LeaderNotAvailableError,
+    NotLeaderForPartitionError,
+    UnknownTopicOrPartitionError,
+    for_code,
+)
+from aiokafka.protocol.fetch import FetchRequest
+from aiokafka.protocol.offset import OffsetRequest
+from aiokafka.record.memory_records import MemoryRecords
+
+from shared.event.record import KafkaPartition, Position
+from shared.runtime.kafka.clients import new_client, start_client
+
+_LATEST, _EARLIEST = -1, -2
+# Their leader is another one by now, or not known yet: ask again for the metadata.
+_MOVED = (NotLeaderForPartitionError, LeaderNotAvailableError, UnknownTopicOrPartitionError)
+# What one Kafka partition may add to an answer; a single record that is larger comes whole.
+_PARTITION_BYTES_MAX = 2 * 1_048_576
+# An answer is held at once, and the events that are made of it.
+ANSWER_BYTES_MAX = 8 * 1_048_576
+
+
+class Answer(NamedTuple):
+    """What a fetch says of one Kafka partition: records, and the offset behind them; or why not."""
+
+    records: Sequence[Any] = ()
+    reached: int = 0
+    error: KafkaError | None = None
+
+
+class LogClient:
+    """One process's connections to whoever leads the Kafka partitions it asks for."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self._bootstrap_servers = bootstrap_servers
+        self._client = new_client(bootstrap_servers, client_id="hifi-log")
+        self._topics: set[str] = set()
+
+    async def __aenter__(self) -> Self:
+        await start_client(self._client, self._bootstrap_servers)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.stop()
+
+    async def follow(self, topics: Collection[str]) -> None:
+        """Keep the metadata of these topics, and of no others."""
+        if self._topics != set(topics):
+            self._topics = set(topics)
+            await self._client.set_topics(self._topics)
+
+    def leaders(self, places: Collection[KafkaPartition]) -> dict[KafkaPartition, int]:
+        """Who leads each of them, as far as that is known."""
+        found = {
+            where: self._client.cluster.leader_for_partition(TopicPartition(*where))
+            for where in places
+        }
+        return {where: node for where, node in found.items() if node is not None and node >= 0}
+
+    def partitions(self, topic: str) -> list[KafkaPartition]:
+        numbers = self._client.cluster.partitions_for_topic(topic) or ()
+        return [KafkaPartition(topic, number) for number in sorted(numbers)]
+
+    async def ends(self, places: Collection[KafkaPartition]) -> dict[KafkaPartition, int]:
+        """The offset after the last record that counts; absent where nobody can tell now."""
+        return await self._offsets(dict.fromkeys(places, _LATEST))
+
+    async def starts(self, places: Collection[KafkaPartition]) -> dict[KafkaPartition, int]:
+        """The first offset that there still is."""
+        return await self._offsets(dict.fromkeys(places, _EARLIEST))
+
+    async def offsets_at(
+        self, places: Collection[KafkaPartition], at_ms: int
+    ) -> dict[KafkaPartition, int]:
+        """The first offset not older than a time; the end where all are older."""
+        found = await self._offsets(dict.fromkeys(places, at_ms))
+        late = [where for where in places if found.get(where, -1) < 0]
+        return {**found, **await self.ends(late)} if late else found
+
+    async def _offsets(self, times_ms: Mapping[KafkaPartition, int]) -> dict[KafkaPartition, int]:
+        by_node = _by_node(self.leaders(times_ms))
+        is_moved = sum(map(len, by_node.values())) < len(times_ms)
+        requests = [
+            self._client.send(
+                node,
+                OffsetRequest(
+                    -1,
+                    READ_COMMITTED,
+                    _by_topic((where, (where.partition, times_ms[where])) for where in places),
+                ),
+            )
+            for node, places in by_node.items()
+        ]
+        offsets = {}
+        for answer in await asyncio.gather(*requests, return_exceptions=True):
+            if isinstance(answer, BaseException):
+                if not isinstance(answer, KafkaError | OSError):
+                    raise answer
+                is_moved = True
+                continue
+            for topic, parts in answer.topics:
+                for number, code, _, offset, *_ in parts:
+                    if code:
+                        is_moved |= isinstance(for_code(code)(), _MOVED)
+                    else:
+                        offsets[KafkaPartition(topic, number)] = offset
+        if is_moved:
+            self._client.force_metadata_update()
+        return offsets
+
+    async def fetch(
+        self,
+        node: int,
+        position: Position,
+        *,
+        wait_ms: int,
+        bytes_max: int = ANSWER_BYTES_MAX,
+    ) -> dict[KafkaPartition, Answer]:
+        """Ask a broker for what comes next; it waits for so long while there is nothing."""
+        topics = _by_topic(
+            (where, (where.partition, offset, min(_PARTITION_BYTES_MAX, bytes_max)))
+            for where, offset in position.items()
+        )
+        request = FetchRequest(wait_ms, 1, bytes_max, READ_COMMITTED, topics)
+        answer = await self._client.send(node, request)
+        found = {}
+        for topic, parts in answer.topics:
+            for number, code, _, _, *others in parts:
+                where = KafkaPartition(topic, number)
+                if code:
+                    found[where] = Answer(error=for_code(code)(f"{topic}, {number}"))
+                    continue
+                aborted = next((each for each in others[:-1] if isinstance(each, list)), [])
+                found[where] = _opened(where, others[-1] or b"", position[where], aborted)
+        return found
+
+
+def _by_node(leaders: Mapping[KafkaPartition, int]) -> dict[int, list[KafkaPartition]]:
+    nodes: dict[int, list[KafkaPartition]] = {}
+    for where, node in leaders.items():
+        nodes.setdefault(node, []).append(where)
+    return nodes
+
+
+def _by_topic(asked: Any) -> list[tuple[str, list[Any]]]:
+    topics: dict[str, list[Any]] = {}
+    for where, what in asked:
+        topics.setdefault(where.topic, []).append(what)
+    return list(topics.items())
+
+
+def _opened(where: KafkaPartition, raw: bytes, offset: int, aborted: Any) -> Answer:
+    unpacked = _Records(
+        TopicPartition(*where),
+        MemoryRecords(raw),
+        aborted,
+        offset,
+        None,
+        None,
+        True,
+        READ_COMMITTED,
+    )
+    try:
+        records = list(unpacked)
+    except KafkaError as error:
+        return Answer(error=error)
+    return Answer(records, unpacked.next_fetch_offset)
+
+
+class _Records(PartitionRecords):  # type: ignore[misc]
+    """Leaves out what transactions have taken back, and hands the others on as they are."""
+
+    def _consumer_record(self, _: TopicPartition, record: Any) -> Any:
+        return record

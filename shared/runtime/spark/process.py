@@ -1,0 +1,113 @@
+"""Starts a Spark process of ours, delivery and retrier alike: its settings, its folder, its session.
+
+It owns its folder, shows its metrics and its health, checks that Kafka lets it in, and starts Spark.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import structlog
+from pydantic import Field
+from pyspark.sql import SparkSession
+
+from shared.retry.schedule import RetrySchedule
+from shared.runtime.health import Health
+from shared.runtime.kafka.clients import check_access
+from shared.runtime.kafka.config_topic import read_config
+from shared.runtime.logs import configure_logs
+from shared.runtime.one_owner import own_folder
+from shared.runtime.settings import SecretSettings, SparkServiceSettings, operator_errors
+from shared.runtime.setup_error import KafkaRefusedError, KafkaUnavailableError
+from shared.runtime.spark.lane_metrics import LaneMetrics
+from shared.runtime.spark.session import SparkSettings, running_spark
+
+log = structlog.get_logger()
+
+
+class SparkProcessSettings(SparkServiceSettings, SecretSettings):
+    """What may be set for either process; a subclass gives the prefix and the defaults."""
+
+    # Spark waits for HTTP most of the time; 1 GB holds the lanes of a small machine.
+    heap_mb: int = Field(default=1024, ge=512)
+    # Tasks at the same time: at least the Kafka partitions of all lanes that must not wait.
+    # They wait for HTTP, and a slot that nobody needs costs nothing.
+    slots: int = Field(default=32, ge=1)
+    # After so long in a micro-batch nothing is started any more, and what waits is parked.
+    time_box_s: float = Field(default=5.0, gt=0)
+    # How long a stop of the process waits for the micro-batches under way.
+    drain_s: float = Field(default=20.0, ge=0)
+    # The same for a lane that is paused, changed or taken away, which is promised within 5 s; what
+    # is cut off is sent again, and labelled.
+    change_drain_s: float = Field(default=3.0, ge=0)
+    # A lane that has something to do and reports nothing for so long is called stalled.
+    stalled_after_s: float = Field(default=60.0, gt=0)
+    # Where the workers of this machine share what they know of destinations; None: in `folder`. Two
+    # processes that are given the same one share it too.
+    flow_folder: Path | None = None
+    # Below 1, all waits of the retry schedule shrink alike; for tests and demonstrations.
+    time_scale: float = Field(default=1.0, gt=0)
+    # Whether destinations may be at private addresses (loopback, RFC 1918, ...): no customer's
+    # setting may reach into the network that Hifi runs in, unless whoever runs it says so.
+    allow_private: bool = False
+    # One process of a machine is enough to write the archive that speeds up the next starts.
+    makes_class_archive: bool = False
+
+    @property
+    def home(self) -> Path:
+        """What this process owns alone: its lock and its scratch space."""
+        return self.folder.absolute()
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.folder.absolute() / "checkpoints"
+
+    @property
+    def flows(self) -> Path:
+        return (self.flow_folder or self.folder / "flows").absolute()
+
+    @property
+    def schedule(self) -> RetrySchedule:
+        return RetrySchedule().scaled(self.time_scale)
+
+
+@contextmanager
+def spark_process(
+    service: str, settings: SparkProcessSettings, metrics: LaneMetrics, *, worker_daemon: str
+) -> Iterator[tuple[SparkSession, Health]]:
+    """Everything that is there before the first lane. A mistake in the set-up ends with a sentence."""
+    configure_logs(service=service, level=settings.log_level)
+    with operator_errors(f"hifi {service}"), own_folder(settings.home, what=service):
+        health = Health()
+        metrics.serve(
+            host=settings.metrics_host,
+            port=settings.metrics_port,
+            probes=health.probes,
+            setting=f"HIFI_{service.upper()}_METRICS_PORT",
+        )
+        asyncio.run(_look_at_kafka(settings.bootstrap_servers))
+        spark_settings = SparkSettings(
+            name=f"hifi-{service}",
+            folder=settings.home,
+            cache=settings.jars_cache,
+            slots=settings.slots,
+            heap_mb=settings.heap_mb,
+            worker_daemon=worker_daemon,
+            makes_class_archive=settings.makes_class_archive,
+        )
+        with running_spark(spark_settings) as spark:
+            yield spark, health
+    log.info("service.stopped")
+
+
+async def _look_at_kafka(bootstrap_servers: str) -> None:
+    """Whether we are let in, and may read what to do: Spark takes its time, and many words."""
+    await check_access(bootstrap_servers)
+    try:
+        await read_config(bootstrap_servers)
+    except KafkaRefusedError:
+        raise
+    except KafkaUnavailableError as error:
+        # One that is started anew will be back by the time that Spark is up.
+        log.info("service.kafka_away", error=str(error))
