@@ -70,6 +70,9 @@ bench-gateway: .venv/.bench-synced ## the gateway against raw librdkafka and a b
 bench-delivery: .venv/.bench-synced ## Spark lanes against Spark that only reads; lag of both latencies; bad neighbours
 	@$(BIN)/python -m benchmarks.delivery $(ARGS)
 
+bench-fleet: .venv/.bench-synced ## a thousand destinations on two cores: idle, with events, with bad ones among them; several processes
+	@$(BIN)/python -u -m benchmarks.fleet $(ARGS)
+
 bench-http: .venv/.bench-synced ## deliver, without Spark, against ready-made bodies over HTTP
 	@$(BIN)/python -m benchmarks.deliver
 

@@ -11,7 +11,9 @@ from pathlib import Path
 from urllib.request import urlopen
 
 from deploy.local.ports import pick_free
-from shared.config.destination import Destination, Latency
+from shared.config.configuration import Stream
+from shared.config.destination import Destination
+from shared.config.model import ConfigObject
 from tests.support.config_records import write_config, write_records
 
 _READY_TIMEOUT_S = 90.0
@@ -22,33 +24,33 @@ _LOOK_S = 0.2
 class Driver:
     """A delivery process and the way to tell it what to do."""
 
-    def __init__(self, servers: str, metrics_port: int) -> None:
+    def __init__(self, servers: str, metrics_port: int, pid: int) -> None:
+        self.pid = pid
         self._servers = servers
         self._metrics = f"http://127.0.0.1:{metrics_port}/metrics"
 
+    def configure(self, objects: Sequence[ConfigObject]) -> None:
+        asyncio.run(write_config(self._servers, objects))
+
     def set_up(self, destinations: Sequence[Destination]) -> None:
         """Configure destinations and wait until their lanes run."""
-        asyncio.run(write_config(self._servers, destinations))
-        self._await_lanes(destinations, are_up=True)
+        self.configure(
+            [*(Stream(name) for name in {one.stream for one in destinations}), *destinations]
+        )
+        await_lanes([self], destinations, are_up=True)
 
     def take_away(self, destinations: Sequence[Destination]) -> None:
         """Remove destinations and wait until their lanes have ended."""
         asyncio.run(write_records(self._servers, [(one.config_key, None) for one in destinations]))
-        self._await_lanes(destinations, are_up=False)
+        await_lanes([self], destinations, are_up=False)
 
-    def _await_lanes(self, destinations: Sequence[Destination], *, are_up: bool) -> None:
-        until_s = time.monotonic() + _READY_TIMEOUT_S
-        is_so = float(are_up)
-        # A lane that has ended says 0; that nothing is said, as by a busy driver, tells nothing.
-        wanted = {
-            f'hifi_delivery_lane_up{{destination="{one.id}"}} {is_so}' for one in destinations
-        }
-        while not wanted <= set(self._says().splitlines()):
-            if time.monotonic() > until_s:
-                raise RuntimeError(f"these lanes did not {'start' if are_up else 'end'}: {wanted}")
-            time.sleep(_LOOK_S)
+    def events_sent(self, destination: Destination) -> int:
+        """How many events of a destination have their outcomes."""
+        name = f'hifi_delivery_events_read_total{{destination="{destination.id}"}} '
+        lines = [line for line in self.says().splitlines() if line.startswith(name)]
+        return round(sum(float(line.removeprefix(name)) for line in lines))
 
-    def _says(self) -> str:
+    def says(self) -> str:
         try:
             with urlopen(self._metrics, timeout=5) as answer:  # noqa: S310 - loopback, ours
                 text: str = answer.read().decode()
@@ -57,24 +59,39 @@ class Driver:
         return text
 
 
+def await_lanes(
+    drivers: Sequence[Driver], destinations: Sequence[Destination], *, are_up: bool
+) -> None:
+    """Wait until each of these lanes runs in one of the processes, or has ended."""
+    until_s = time.monotonic() + _READY_TIMEOUT_S
+    is_so = float(are_up)
+    # A lane that has ended says 0; that nothing is said, as by a busy driver, tells nothing.
+    wanted = {f'hifi_delivery_lane_up{{destination="{one.id}"}} {is_so}' for one in destinations}
+    while not wanted <= {line for driver in drivers for line in driver.says().splitlines()}:
+        if time.monotonic() > until_s:
+            raise RuntimeError(
+                f"some lanes of {len(wanted)} did not {'start' if are_up else 'end'}"
+            )
+        time.sleep(_LOOK_S)
+
+
 @contextmanager
-def running_driver(servers: str, folder: Path, latency: Latency) -> Iterator[Driver]:
+def running_driver(servers: str, folder: Path) -> Iterator[Driver]:
     (port,) = pick_free(1)
     environment = {
         **os.environ,
         "HIFI_DELIVERY_BOOTSTRAP_SERVERS": servers,
         "HIFI_DELIVERY_FOLDER": str(folder),
-        "HIFI_DELIVERY_LATENCY": latency,
         "HIFI_DELIVERY_METRICS_PORT": str(port),
         "HIFI_DELIVERY_ALLOW_PRIVATE": "true",
         "HIFI_DELIVERY_MAKES_CLASS_ARCHIVE": "false",
     }
-    with (folder.parent / f"{latency}.log").open("w") as log:
+    with folder.with_suffix(".log").open("w") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "delivery"], env=environment, stdout=log, stderr=log
         )
         try:
-            yield Driver(servers, port)
+            yield Driver(servers, port, process.pid)
         finally:
             process.terminate()
             try:

@@ -13,12 +13,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, NamedTuple, cast
 from urllib.request import urlopen
 
 import uvloop
 
 _MADE = re.compile(rb'"made_ns":(\d+)')
+_EVENTS = re.compile(rb"hifi-events: (\d+)")
 _LENGTH = b"content-length:"
 _OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 _TOO_MANY = b"HTTP/1.1 429 Too Many Requests\r\nretry-after: 5\r\ncontent-length: 0\r\n\r\n"
@@ -39,9 +40,27 @@ class LagSink:
 
     def take_lags_ms(self) -> list[float]:
         """The age of each event since this was last asked."""
-        with urlopen(self.url("figures"), timeout=30) as answer:  # noqa: S310 - loopback, ours
-            lags_ms: list[float] = json.load(answer)
+        lags_ms: list[float] = self._ask("figures")
         return lags_ms
+
+    def counted(self) -> "Counted":
+        """What came since it was last asked, of events that are only counted."""
+        return Counted(*self._ask("counts"))
+
+    def _ask(self, what: str) -> Any:
+        with urlopen(self.url(what), timeout=30) as answer:  # noqa: S310 - loopback, ours
+            return json.load(answer)
+
+
+class Counted(NamedTuple):
+    """How many events came after the first request, and for how long."""
+
+    events: int
+    span_s: float
+
+    @property
+    def per_s(self) -> float:
+        return self.events / self.span_s if self.span_s else 0.0
 
 
 class _Requests(asyncio.Protocol):
@@ -89,6 +108,30 @@ class _Figures(_Requests):
         self.transport.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
 
 
+class _Counting(_Requests):
+    """Costs less than a look at each event does."""
+
+    events = 0
+    first_s = last_s = 0.0
+
+    def answer(self, request: bytes) -> None:
+        self.transport.write(_OK)
+        kind = _Counting
+        kind.last_s = time.monotonic()
+        if kind.first_s:
+            kind.events += int(_EVENTS.search(request)[1])  # type: ignore[index]
+        else:
+            kind.first_s = kind.last_s
+
+
+class _Counts(_Requests):
+    def answer(self, request: bytes) -> None:  # noqa: ARG002 - whatever is asked
+        kind = _Counting
+        body = json.dumps([kind.events, kind.last_s - kind.first_s]).encode()
+        kind.events, kind.first_s, kind.last_s = 0, 0.0, 0.0
+        self.transport.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+
+
 class _Slow(_Requests):
     def answer(self, request: bytes) -> None:  # noqa: ARG002 - each is answered late
         asyncio.get_running_loop().call_later(_SLOW_S, self._answer_late)
@@ -117,6 +160,8 @@ class _Dripping(_Requests):
 _MANNERS: dict[str, type[_Requests]] = {
     "quick": _Quick,
     "figures": _Figures,
+    "counting": _Counting,
+    "counts": _Counts,
     "slow": _Slow,
     "limiting": _Limiting,
     "dripping": _Dripping,

@@ -1,6 +1,7 @@
 """Takes a batch to its destination once: names the request, posts it, and reads the reply."""
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
@@ -56,6 +57,8 @@ class Courier:
     clock: Callable[[], int]
     # How long an answer is waited for; None: as long as the destination's owner has set.
     patience_s: float | None = None
+    # What leaves later may be sent by somebody else, too.
+    ours_until_ms: float = math.inf
 
     async def attempt(
         self, destination: Destination, batch: Batch, *, earlier_tries: int = 0
@@ -74,7 +77,8 @@ class Courier:
         }
         if earlier_tries:
             headers["hifi-try"] = str(earlier_tries + 1)
-        if any(history.is_ambiguous for history in batch.histories):
+        is_ambiguous = any(history.is_ambiguous for history in batch.histories)
+        if is_ambiguous or started_at_ms > self.ours_until_ms:
             headers["hifi-maybe-duplicate"] = "1"
         # The retrier may have events of several in one batch, and of none.
         replays = sorted({history.replay_id for history in batch.histories} - {""})

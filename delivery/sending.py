@@ -61,6 +61,8 @@ class Plan:
     is_following: bool = False
     # Offsets below these may have been sent before, as nobody knows what became of them.
     replay_until: Position = field(default_factory=dict)
+    # What leaves later may be somebody else's by then, who sends it too: it says so.
+    ours_until_ms: float = math.inf
     # What time it is; the retrier asks the broker, whose clock stamps what waits.
     clock: Callable[[], int] = now_ms
     # Whether a destination may be at a private address, as in a test or on somebody's laptop.
@@ -102,7 +104,9 @@ class Sending:
         self._plan = plan
         self._is_again = is_again
         self._store = worker.store(plan)
-        self._courier = Courier(worker.sender, worker.log, plan.clock, plan.patience_s)
+        self._courier = Courier(
+            worker.sender, worker.log, plan.clock, plan.patience_s, plan.ours_until_ms
+        )
         # Begun when there is something to send: reading and opening it is not the destinations'.
         self._box_end_s: float | None = None
         # The spread of delays, and names of tasks, need no secrecy.

@@ -6,6 +6,7 @@ from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
 from shared.runtime import defaults
+from shared.runtime.kafka.leases.member import SESSION_S
 from shared.runtime.settings import Port
 from shared.runtime.spark.process import SparkProcessSettings
 
@@ -23,3 +24,5 @@ class DeliverySettings(SparkProcessSettings):
     # How long a task follows the streams of real-time destinations before it makes room for a change
     # of their settings, which is promised within 5 s.
     follow_s: float = Field(default=2.0, gt=0)
+    # A process that Kafka does not hear of for so long is dead to the others, who take its lanes.
+    lease_s: float = Field(default=SESSION_S, ge=1)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from math import ceil
 
 from delivery.lanes.marks import OPEN, Mark
+from delivery.lanes.turns import Turns
 from delivery.lanes.units import Job, Kind, Span, Strand, Unit
 from shared.config.destination import Destination
 from shared.event.record import KafkaPartition, Position
@@ -40,10 +41,11 @@ class _Way:
     """How far a strand is."""
 
     at: int
-    # Offsets below may have been sent by a unit of which nobody knows what became.
+    # Offsets below may have been sent by a unit of which nobody knows what became; OPEN until the
+    # end of the log has been seen once more, if that unit followed it.
     maybe_sent: int
-    # Where the unit under way began, and where it is to end (OPEN if it follows the log).
-    under_way: tuple[int, int] | None = None
+    # Who reports of another span reports of what was over before: its strand was free by its mark.
+    under_way: Span | None = None
     # Since when there is something to send.
     behind_since_s: float | None = None
     not_before_s: float = 0.0
@@ -61,6 +63,8 @@ class Book:
     _behind: set[Strand] = field(default_factory=set)
     # What follows its log has always.
     _following: set[Strand] = field(default_factory=set)
+    # Cut while it followed its log: what was sent may lie beyond the end that is known.
+    _unsure: set[Strand] = field(default_factory=set)
 
     def __contains__(self, strand: Strand) -> bool:
         return strand in self._ways
@@ -82,6 +86,7 @@ class Book:
             self._names[strand.where].discard(destination)
             self._behind.discard(strand)
             self._following.discard(strand)
+            self._unsure.discard(strand)
 
     def all(self) -> list[Strand]:
         return list(self._ways)
@@ -90,7 +95,7 @@ class Book:
         return list(self._strands.get(destination, ()))
 
     def is_under_way(self, destination: str) -> bool:
-        return any(self._ways[strand].under_way for strand in self.strands(destination))
+        return any(self._ways[strand].under_way is not None for strand in self.strands(destination))
 
     def is_behind(self, destination: str) -> bool:
         return not self._behind.isdisjoint(self.strands(destination))
@@ -104,6 +109,9 @@ class Book:
                 self._ends[where] = end
                 strands = (Strand(name, where) for name in self._names.get(where, ()))
                 self._behind |= {each for each in strands if self._ways[each].at < end}
+        for strand in [each for each in self._unsure if each.where in ends]:
+            self._unsure.discard(strand)
+            self._ways[strand].maybe_sent = self._ends[strand.where]
 
     def position(self, destination: str, places: Iterable[KafkaPartition]) -> Position:
         ways = {where: self._ways.get(Strand(destination, where)) for where in places}
@@ -115,34 +123,44 @@ class Book:
         if way is None or way.under_way is None or mark.at <= way.at:
             return False
         way.at, way.behind_since_s = mark.at, None
-        _, end = way.under_way
-        if mark.at >= min(end, mark.until):
+        if mark.at >= min(_end_of(way.under_way), mark.until):
             self._is_free(strand, way)
         return True
 
     def mark(self, strand: Strand) -> Mark:
         way = self._ways[strand]
-        _, end = way.under_way or (0, 0)
+        end = 0 if way.under_way is None else _end_of(way.under_way)
         return Mark(way.at, max(way.at, way.maybe_sent, end))
 
-    def ended(self, strand: Strand, at: int) -> None:
+    def ended(self, strand: Strand, span: Span, at: int) -> None:
         """A task says that its part is done, up to there."""
-        way = self._ways.get(strand)
-        if way is not None and way.under_way is not None:
+        if self.is_with(strand, span):
+            way = self._ways[strand]
             way.at = max(at, way.at)
             self._is_free(strand, way)
 
-    def cut(self, strand: Strand, at: int, *, not_before_s: float) -> None:
-        """Nobody can say what became of it beyond there: what was to be sent may have been."""
+    def is_with(self, strand: Strand, span: Span) -> bool:
+        """Whether just this is under way; it may have been done before, as its mark has said."""
         way = self._ways.get(strand)
-        if way is None or way.under_way is None:
+        return way is not None and way.under_way is span
+
+    def cut(self, strand: Strand, span: Span, at: int, *, not_before_s: float) -> None:
+        """Nobody can say what became of it beyond there: what was to be sent may have been."""
+        if not self.is_with(strand, span):
             return
-        _, end = way.under_way
+        way = self._ways[strand]
         way.at = max(way.at, at)
-        way.maybe_sent = max(way.maybe_sent, self._ends[strand.where] if end >= OPEN else end)
+        way.maybe_sent = max(way.maybe_sent, _end_of(span))
+        if way.maybe_sent >= OPEN:
+            self._unsure.add(strand)
         way.under_way, way.not_before_s = None, not_before_s
         if way.at < self._ends[strand.where]:
             self._behind.add(strand)
+
+    def skip(self, strand: Strand, start: int) -> None:
+        """Go on without what its log has no more."""
+        way = self._ways[strand]
+        way.at, way.not_before_s = max(way.at, start), 0.0
 
     def _is_free(self, strand: Strand, way: _Way) -> None:
         way.under_way = None
@@ -156,45 +174,41 @@ class Book:
         change(self.strands(destination))
 
     def plan(
-        self,
-        lane_of: Callable[[str], Lane | None],
-        *,
-        now_s: float,
-        may_start: Callable[[Kind], bool],
+        self, lane_of: Callable[[str], Lane | None], turns: Turns, *, now_s: float
     ) -> list[Job]:
-        """The next jobs; what they send is under way from here on. None: do not send to it."""
-        lanes: dict[str, Lane | None] = {}
+        """The next jobs; what they send is under way from here on. No lane: do not send to it."""
+        lanes: dict[str, Lane] = {}
         ready: dict[str, list[Strand]] = {}
         for strand in self._behind | self._following:
-            way = self._ways[strand]
+            way, name = self._ways[strand], strand.destination
             if way.behind_since_s is None and self._ends[strand.where] > way.at:
                 way.behind_since_s = now_s
-            if way.under_way or way.not_before_s > now_s:
+            if way.under_way or way.not_before_s > now_s or strand in self._unsure:
                 continue
-            name = strand.destination
-            lane = lanes[name] if name in lanes else lanes.setdefault(name, lane_of(name))
-            if lane is not None and self._is_due(way, strand, lane, now_s):
+            if name not in lanes and (lane := lane_of(name)):
+                lanes[name] = lane
+            if name in lanes and self._is_due(way, strand, lanes[name], now_s):
                 ready.setdefault(name, []).append(strand)
-        spans: dict[Kind, dict[Strand, Span]] = {}
+        shared: dict[Kind, dict[Strand, Span]] = {}
         alone: list[dict[Strand, Span]] = []
         for name, strands in ready.items():
-            lane = lanes[name]
-            assert lane is not None, "it was asked for above"
-            share = max(1, ceil(lane.events_max / len(strands)))
-            mine = {strand: self._span(strand, lane, share) for strand in strands}
-            if lane.kind is not Kind.APART and any(map(self._is_far, strands)):
-                alone.append(
-                    {strand: self._span(strand, lane, share, is_far=True) for strand in mine}
-                )
+            lane, share = lanes[name], max(1, ceil(lanes[name].events_max / len(strands)))
+            is_far = lane.kind is not Kind.APART and any(map(self._is_far, strands))
+            spans = {each: self._span(each, lane, share, is_far=is_far) for each in strands}
+            if is_far:
+                alone.append(spans)
             else:
-                spans.setdefault(lane.kind, {}).update(mine)
-        jobs = [Job(Kind.ALONE, [[unit] for unit in _units(each)]) for each in alone]
-        jobs += [Job(kind, _packed(_units(each))) for kind, each in spans.items()]
-        started = [job for job in jobs if may_start(job.kind)]
-        for job in started:
-            for unit in job.units:
-                self._begin(unit, lanes, now_s)
-        return started
+                shared.setdefault(lane.kind, {}).update(spans)
+        # Who has waited longest is first, where not all have their turn.
+        alone.sort(key=lambda spans: min(self._ways[each].behind_since_s or 0 for each in spans))
+        wanted = [*((Kind.ALONE, spans) for spans in alone), *shared.items()]
+        jobs = []
+        for kind, spans in wanted:
+            if turns.may_start(kind, now_s=now_s):
+                turns.start(kind, strand_count=len(spans), now_s=now_s)
+                jobs.append(Job(kind, _packed(_units(spans), kind)))
+                self._begin(spans, lanes, now_s)
+        return jobs
 
     def _is_far(self, strand: Strand) -> bool:
         return self._ends[strand.where] - self._ways[strand].at > _NEAR
@@ -217,11 +231,11 @@ class Book:
             return Span(at, None)
         return Span(at, min(self._ends[strand.where], at + share))
 
-    def _begin(self, unit: Unit, lanes: Mapping[str, Lane | None], now_s: float) -> None:
-        for name, span in unit.spans.items():
-            way, lane = self._ways[Strand(name, unit.where)], lanes[name]
-            way.under_way = span.begin, OPEN if span.end is None else span.end
-            way.not_before_s = now_s + (lane.rest_s if lane else 0.0)
+    def _begin(self, spans: Mapping[Strand, Span], lanes: Mapping[str, Lane], now_s: float) -> None:
+        for strand, span in spans.items():
+            way = self._ways[strand]
+            way.under_way = span
+            way.not_before_s = now_s + lanes[strand.destination].rest_s
 
 
 def _units(spans: Mapping[Strand, Span]) -> list[Unit]:
@@ -231,14 +245,16 @@ def _units(spans: Mapping[Strand, Span]) -> list[Unit]:
     return [Unit(where, each) for where, each in units.items()]
 
 
-def _packed(units: Collection[Unit]) -> list[list[Unit]]:
+def _packed(units: Collection[Unit], kind: Kind) -> list[list[Unit]]:
     """Units by task: about as many deliveries in each."""
     sizes = {unit.where: _size(unit) for unit in units}
-    count = min(_TASKS_MAX, len(units), ceil(sum(sizes.values()) / _TASK_DELIVERIES))
-    tasks: list[list[Unit]] = [[] for _ in range(max(1, count))]
+    # Who is alone sends crowds, which are worth a task for each Kafka partition.
+    worth = len(units) if kind is Kind.ALONE else ceil(sum(sizes.values()) / _TASK_DELIVERIES)
+    count = max(1, min(_TASKS_MAX, len(units), worth))
+    tasks: list[list[Unit]] = [[] for _ in range(count)]
     loads: Counter[int] = Counter()
     for unit in sorted(units, key=lambda each: -sizes[each.where]):
-        lightest = min(range(len(tasks)), key=lambda task: loads[task])
+        lightest = min(range(count), key=lambda task: loads[task])
         tasks[lightest].append(unit)
         loads[lightest] += sizes[unit.where]
     return tasks
@@ -250,3 +266,7 @@ def _size(unit: Unit) -> int:
         _TASK_DELIVERIES // 8 if span.end is None else span.end - span.begin
         for span in unit.spans.values()
     )
+
+
+def _end_of(span: Span) -> int:
+    return OPEN if span.end is None else span.end

@@ -39,6 +39,9 @@ class Fates:
     stalled_after_s: float
     _lanes: dict[str, _Fate] = field(default_factory=dict)
 
+    def names(self) -> set[str]:
+        return set(self._lanes)
+
     def up(self, name: str, *, now_s: float) -> None:
         if name not in self._lanes:
             self._lanes[name] = _Fate(progress_s=now_s)
@@ -58,21 +61,32 @@ class Fates:
             if fate.deaths and now_s - fate.died_s > HEALTHY_AFTER_S:
                 fate.deaths = 0
 
-    def died(self, name: str, why: str, *, is_data_lost: bool, now_s: float) -> float:
-        """Say so, and when it may go on; strands that fell together died once."""
+    def died(self, name: str, why: str, *, is_data_lost: bool, now_s: float) -> None:
+        """Say so; strands that fell together died once."""
         fate = self._lanes.setdefault(name, _Fate(progress_s=now_s))
-        if not fate.is_dead or now_s - fate.died_s >= max(_TOGETHER_S, _wait_s(fate.deaths)):
-            fate.is_dead, fate.died_s = True, now_s
-            self.metrics.lane_restarted(name)
-            fate.deaths += 1
-            log.error(
-                "lane.data_lost" if is_data_lost else "lane.died",
-                lane=name,
-                restart_in_s=_wait_s(fate.deaths),
-                error=why,
-                **({"advice": _DATA_LOSS_ADVICE} if is_data_lost else {}),
-            )
+        if not self._is_new(fate, now_s):
+            return
+        fate.is_dead, fate.died_s = True, now_s
+        fate.deaths += 1
+        self.metrics.lane_restarted(name)
+        log.error(
+            "lane.data_lost" if is_data_lost else "lane.died",
+            lane=name,
+            restart_in_s=_wait_s(fate.deaths),
+            error=why,
+            **({"advice": _DATA_LOSS_ADVICE} if is_data_lost else {}),
+        )
+
+    def again_s(self, name: str, *, now_s: float) -> float:
+        """When it may go on, if it dies now."""
+        fate = self._lanes.get(name, _Fate(progress_s=now_s))
+        if self._is_new(fate, now_s):
+            return now_s + _wait_s(fate.deaths + 1)
         return fate.died_s + _wait_s(fate.deaths)
+
+    def _is_new(self, fate: _Fate, now_s: float) -> bool:
+        until_s = fate.died_s + max(_TOGETHER_S, _wait_s(fate.deaths))
+        return not fate.is_dead or now_s >= until_s
 
     def look(self, name: str, *, has_work: bool, doing: str, now_s: float) -> None:
         """Once a second: whether a lane that has something to do gets on with it."""

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import structlog
 from aiokafka.errors import KafkaError
@@ -20,6 +21,7 @@ _PLACE = KafkaPartition(LANES, 0)
 # How long the broker may hold a fetch that finds nothing.
 _WAIT_MS = 500
 _AGAIN_S = 0.5
+_LOOK_S = 0.01
 # A broker that is started anew is away for up to 30 s; its topics have leaders a bit later.
 _PATIENCE_S = 60.0
 
@@ -34,13 +36,24 @@ class MarksLog:
 
     async def read(self) -> None:
         """Read all that there is."""
+        self._at = await self._bound(self.log.starts)
+        end = await self._bound(self.log.ends)
+        while self._at < end:
+            await self._fetch(lambda _, __: None)
+
+    async def catch_up(self) -> None:
+        """Returns when all is known that has been marked up to now; it must be followed."""
+        end = await self._bound(self.log.ends)
         async with asyncio.timeout(_PATIENCE_S):
-            while not (ends := await self.log.ends([_PLACE])):  # noqa: ASYNC110 - Kafka tells nobody
+            while self._at < end:  # noqa: ASYNC110 - who follows tells nobody
+                await asyncio.sleep(_LOOK_S)
+
+    async def _bound(self, ask: Callable[[list[KafkaPartition]], Any]) -> int:
+        async with asyncio.timeout(_PATIENCE_S):
+            while not (found := await ask([_PLACE])):  # noqa: ASYNC110 - Kafka tells nobody
                 await asyncio.sleep(_AGAIN_S)
-            starts = await self.log.starts([_PLACE])
-            self._at = starts.get(_PLACE, 0)
-            while self._at < ends[_PLACE]:
-                await self._fetch(lambda _, __: None)
+        offset: int = found[_PLACE]
+        return offset
 
     async def follow(self, tell: Callable[[Strand, Mark], None]) -> None:
         """Tell of each mark that is written from now on, until cancelled."""

@@ -26,7 +26,7 @@ class Outlet:
         """Returns when every replica in sync holds every row."""
         if not rows:
             return
-        producer = await self._opened()
+        producer: KafkaProducer = await self._opened()
         try:
             reports = [
                 await producer.send(row.topic, row.value, key=row.key, headers=list(row.headers))
@@ -39,8 +39,7 @@ class Outlet:
         except KafkaError:
             # One that has given up a record may refuse all that follow.
             if self._producer is producer:
-                self._producer = None
-                await producer.stop()
+                await self.close()
             raise
 
     async def _opened(self) -> KafkaProducer:
@@ -58,5 +57,6 @@ class Outlet:
             return opened
 
     async def close(self) -> None:
-        if self._producer is not None:
-            await self._producer.stop()
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            await producer.stop()

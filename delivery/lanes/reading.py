@@ -114,8 +114,8 @@ class Reading:
                 return
 
     def _wait_ms(self) -> int:
-        left_s = self.until_s - asyncio.get_running_loop().time()
-        return min(_WAIT_MS, int(1000 * left_s)) if left_s > 0.001 else _WAIT_MS
+        left_ms = int(1000 * (self.until_s - asyncio.get_running_loop().time()))
+        return min(_WAIT_MS, left_ms) if left_ms > 0 else _WAIT_MS
 
     def _end_following(
         self, units: Mapping[KafkaPartition, Unit], position: dict[KafkaPartition, int]
@@ -160,6 +160,8 @@ class Reading:
         self._hold(size)
         for strand, mine, reached in parts:
             self.queues[strand].put_nowait(Part(Fetched(unit.where, mine), reached, chunk))
+            if reached == unit.spans[strand.destination].end:
+                self._tell_last(strand, None)
 
     async def _skip_to_start(self, unit: Unit, position: dict[KafkaPartition, int]) -> None:
         """Go on for those whose events are all there; the others are told."""

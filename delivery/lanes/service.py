@@ -2,8 +2,7 @@
 
 import asyncio
 import signal
-from collections.abc import Mapping
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 
 import structlog
 from pyspark.sql import SparkSession
@@ -13,12 +12,11 @@ from delivery.lanes.marks_log import MarksLog
 from delivery.lanes.outlet import Outlet
 from delivery.metrics import DeliveryMetrics
 from delivery.settings import DeliverySettings
-from shared.config.destination import Destination
 from shared.event.topics import LANES
-from shared.flow.flow_record import FlowRecord
 from shared.runtime.health import Health, Pulse
 from shared.runtime.kafka.config_topic import ConfigFeed
 from shared.runtime.kafka.lane_positions import LanePositions
+from shared.runtime.kafka.leases.standing import keep_standing, kept_standing
 from shared.runtime.kafka.log_client import LogClient
 from shared.runtime.kafka.state_topic import StateFeed
 from shared.runtime.spark.process import spark_process
@@ -73,19 +71,23 @@ async def _run(
         )
         pulse = Pulse()
         health.must_turn("what plans the lanes", pulse, within_s=_LOOP_WITHIN_S)
-        telling = asyncio.create_task(_tell(spark, config, states, positions, metrics))
-        looping = asyncio.create_task(loop.run(stop, health, pulse))
+        former = settings.home / "lease.json"
+        # Whoever had this folder has ended: nobody need wait until Kafka takes it for dead.
+        await loop.member.leave_for(kept_standing(former))
         try:
-            await asyncio.wait([telling, looping], return_when=asyncio.FIRST_COMPLETED)
-            if telling.done():
-                telling.result()
+            async with asyncio.TaskGroup() as group:
+                telling = group.create_task(_tell(spark, config, states, positions, metrics))
+                keeping = group.create_task(keep_standing(former, loop.member))
+                group.create_task(loop.run(stop, health, pulse))
+                await loop.member.run(stop)
+                health.stop()
+                telling.cancel()
+                keeping.cancel()
+        except ExceptionGroup as died:
+            raise died.exceptions[0] from None
         finally:
             health.stop()
-            stop.set()
-            await looping
-            telling.cancel()
-            with suppress(asyncio.CancelledError):
-                await telling
+            await loop.drain()
             # Without it a paused lane's last outcomes would stay unconfirmed.
             await positions.tell_last()
 
@@ -98,11 +100,11 @@ async def _tell(
     metrics: DeliveryMetrics,
 ) -> None:
     """Tell Kafka where the lanes are, and show what is known of their destinations."""
-    shown: dict[str, tuple[Destination, FlowRecord]] = {}
+    shown: dict[str, object] = {}
     while True:
         await asyncio.to_thread(require_running, spark)
         await positions.commit()
-        flows: Mapping[str, FlowRecord] = states.flows
+        flows = states.flows
         destinations = config.configuration.destinations
         for name in flows.keys() & destinations.keys():
             known = destinations[name], flows[name]

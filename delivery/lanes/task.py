@@ -19,6 +19,7 @@ from delivery.lanes.units import Orders, Report, Span, Strand, Unit
 from delivery.sending import TROUBLE_WAIT_S, Plan, Sending, worker_of
 from shared.event.record import RecordOut
 from shared.retry.routing import in_sheets
+from shared.runtime.clock import now_ms
 from shared.runtime.kafka.log_client import LogClient
 from shared.runtime.spark.task_tries import is_another_try
 
@@ -29,6 +30,10 @@ log = structlog.get_logger()
 _SIDE_BY_SIDE = 128
 # Settled in one go, of what has come: enough for 20 requests of 500 side by side.
 _ROWS_MAX = 10_000
+
+
+class LeaseOverError(Exception):
+    """What was to be sent next may be somebody else's by now."""
 
 
 def run_units(tasks: Iterable[Sequence[Unit]], *, orders: Orders) -> Iterator[list[Report]]:
@@ -47,13 +52,12 @@ class _Kafka:
 
     def __init__(self, bootstrap_servers: str) -> None:
         self.outlet = Outlet(bootstrap_servers)
-        self._log = LogClient(bootstrap_servers)
-        self._is_open = False
+        self._bootstrap_servers = bootstrap_servers
+        self._log: LogClient | None = None
 
     async def log(self) -> LogClient:
-        if not self._is_open:
-            await self._log.__aenter__()
-            self._is_open = True
+        if self._log is None:
+            self._log = await LogClient(self._bootstrap_servers).__aenter__()
         return self._log
 
 
@@ -139,6 +143,8 @@ class _StrandRun:
         return parts
 
     async def _settle(self, sending: Sending, parts: Sequence[Part]) -> None:
+        if now_ms() > self.orders.ours_until_ms:
+            raise LeaseOverError("this process was not heard of for too long: others may have it")
         rows = parts[0].rows
         if len(parts) > 1:
             rows = Fetched(rows.where, [each for part in parts for each in part.rows.records])
@@ -183,6 +189,7 @@ class _StrandRun:
             is_following=self.span.end is None,
             trouble_wait_s_max=TROUBLE_WAIT_S if name in orders.resting else float("inf"),
             replay_until={self.strand.where: self.span.maybe_sent},
+            ours_until_ms=orders.ours_until_ms,
             allows_private=orders.allows_private,
             flow_folder=orders.flow_folder,
             flows=orders.flows,

@@ -1,4 +1,4 @@
-"""What a Spark job of ours sends: units, each a part of one Kafka partition for some destinations."""
+"""What a Spark job of ours sends: units, each of one Kafka partition for some destinations."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -91,6 +91,9 @@ class Orders:
     time_box_s: float
     # How long units without an end follow the log.
     follow_s: float
+    # Until then nobody else sends to them, by the clock; what leaves later says that it may be a
+    # repeat.
+    ours_until_ms: int
     allows_private: bool
     # Which broker leads each Kafka partition.
     leaders: Mapping[KafkaPartition, int]

@@ -98,6 +98,8 @@ RIGHTS: Mapping[str, Sequence[Right]] = {
         *_both(STATE, LANES),
         *_write(RECEIPTS, DEAD),
         _LANES,
+        # Which process has which lanes.
+        Right("group", LEASE_GROUP_PREFIX, ("Read", "Describe"), is_prefix=True),
     ),
     "retrier": (
         _all_of(RETRY_PREFIX, "Read", "Write"),

@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from threading import Lock
 from typing import Any, Self
 
@@ -41,6 +42,8 @@ _TELL_AGAIN_S = 3_600.0
 # The first group ever makes Kafka create its topic for them, which takes it seconds.
 _TOLD_TIMEOUT_S = 15.0
 _ASK_AGAIN_S = 0.1
+# Told at once: a commit costs a millisecond, and lag tools look every few seconds at most.
+_LANES_MAX = 50
 # Kafka answers in milliseconds; one that is away must not hold up the end of the process.
 _LAST_WORD_S = 3.0
 # As long as a lane that cannot start waits at most.
@@ -113,7 +116,10 @@ class LanePositions:
         if time.monotonic() < self._again_s:
             return
         with self._lock:
-            newest, self._newest = self._newest, {}
+            # Who has waited longest is first.
+            newest = dict(islice(self._newest.items(), _LANES_MAX))
+            for lane in newest:
+                del self._newest[lane]
         if not newest:
             return
         try:
@@ -139,7 +145,8 @@ class LanePositions:
         """Where the lanes ended: without it their last outcomes would stay unconfirmed."""
         try:
             async with asyncio.timeout(_LAST_WORD_S):
-                await self.commit()
+                while self._newest:
+                    await self.commit()
         except TimeoutError:
             log.info("lane.position_not_told", error="no answer from Kafka")
         finally:

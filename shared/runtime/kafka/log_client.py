@@ -6,6 +6,8 @@ broker. What is wrong with one Kafka partition is said of that one; the others c
 """
 
 import asyncio
+import math
+import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
@@ -28,6 +30,7 @@ from shared.runtime.kafka.clients import new_client, start_client
 _LATEST, _EARLIEST = -1, -2
 # Their leader is another one by now, or not known yet: ask again for the metadata.
 _MOVED = (NotLeaderForPartitionError, LeaderNotAvailableError, UnknownTopicOrPartitionError)
+_ASK_AGAIN_S = 1.0
 # What one Kafka partition may add to an answer; a single record that is larger comes whole.
 _PARTITION_BYTES_MAX = 2 * 1_048_576
 # An answer is held at once, and the events that are made of it.
@@ -49,6 +52,8 @@ class LogClient:
         self._bootstrap_servers = bootstrap_servers
         self._client = new_client(bootstrap_servers, client_id="hifi-log")
         self._topics: set[str] = set()
+        # When it was last asked who leads what.
+        self._asked_s = -math.inf
 
     async def __aenter__(self) -> Self:
         await start_client(self._client, self._bootstrap_servers)
@@ -118,7 +123,8 @@ class LogClient:
                         is_moved |= isinstance(for_code(code)(), _MOVED)
                     else:
                         offsets[KafkaPartition(topic, number)] = offset
-        if is_moved:
+        if is_moved and time.monotonic() > self._asked_s + _ASK_AGAIN_S:
+            self._asked_s = time.monotonic()
             self._client.force_metadata_update()
         return offsets
 

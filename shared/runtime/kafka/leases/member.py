@@ -30,6 +30,7 @@ from aiokafka.protocol.group import (
     SyncGroupRequest,
 )
 
+from shared.runtime.clock import now_ms
 from shared.runtime.kafka.clients import new_client, start_client
 from shared.runtime.setup_error import KafkaUnavailableError, SetupError
 from shared.slots import SLOT_COUNT, may_have, slot_of
@@ -118,9 +119,20 @@ class LeaseMember:
     def standing(self) -> Standing:
         return self._standing
 
+    @property
+    def ours_until_ms(self) -> int:
+        """Until when nobody else gets what is held, if Kafka hears no more of us; by the clock."""
+        if self._lapses is None or not self.held:
+            return 0
+        left_s = self._lapses.when() - asyncio.get_running_loop().time()
+        return now_ms() + round(1000 * left_s)
+
+    def slot_of(self, name: str) -> int:
+        return slot_of(name, self._slot_count)
+
     def holds(self, name: str) -> bool:
         """Whether what has this name is ours."""
-        return slot_of(name, self._slot_count) in self.held
+        return self.slot_of(name) in self.held
 
     async def run(self, stop: asyncio.Event) -> None:
         """Be a member until told to stop; then give everything up in order, and leave."""
@@ -277,8 +289,16 @@ class LeaseMember:
             log.warning("lease.lost", group=self._standing.group, slots=sorted(lost), why=why)
             self._work.drop(lost)
 
+    async def leave_for(self, former: Standing | None) -> None:
+        """Say for a process that has ended, and could not, that it has left the group."""
+        if former is not None and former.group == self._standing.group:
+            await self._leave(former)
+
     async def _say_goodbye(self) -> None:
-        group, member_id, _ = self._standing
+        await self._leave(self._standing)
+
+    async def _leave(self, standing: Standing) -> None:
+        group, member_id, _ = standing
         if member_id == JoinGroupRequest.UNKNOWN_MEMBER_ID:
             return
         with suppress(KafkaUnavailableError, KafkaError, OSError, TimeoutError):

@@ -1,0 +1,138 @@
+"""Keeps who is sent to: what is configured, what of it is ours, and from where each goes on."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from delivery.lanes.book import Book
+from delivery.lanes.marks import Mark, mark_record
+from delivery.lanes.marks_log import MarksLog
+from delivery.lanes.outlet import Outlet
+from delivery.lanes.units import Strand
+from shared.config.configuration import Configuration
+from shared.config.destination import Destination, Start
+from shared.event.record import KafkaPartition
+from shared.event.topics import LANES, stream_topic
+from shared.runtime.kafka.log_client import LogClient
+
+
+@dataclass
+class Roster:
+    """The destinations of one process."""
+
+    book: Book
+    log: LogClient
+    marks: MarksLog
+    outlet: Outlet
+    # Whether a destination is ours, by its name.
+    holds: Callable[[str], bool]
+    wanted: Mapping[str, Destination] = field(default_factory=dict)
+    # Destinations whose strands are not all entered yet.
+    new: set[str] = field(default_factory=set)
+    _seen: Configuration = field(default_factory=Configuration)
+    _places: dict[str, list[KafkaPartition]] = field(default_factory=dict)
+    _must_catch_up: bool = False
+
+    def running(self) -> Iterable[Destination]:
+        """What is sent to now."""
+        return (
+            each for each in self.wanted.values() if not each.is_paused and each.id not in self.new
+        )
+
+    def destination(self, name: str) -> Destination | None:
+        """One that may be sent to now."""
+        destination = self.wanted.get(name)
+        is_sent_to = destination and not destination.is_paused and name not in self.new
+        return destination if is_sent_to else None
+
+    def take(self, configuration: Configuration) -> None:
+        """Make it so that what is configured, and ours, is wanted."""
+        if configuration is self._seen:
+            return
+        grown = {
+            name
+            for name, stream in configuration.streams.items()
+            if (before := self._seen.streams.get(name)) is None
+            or before.partition_count != stream.partition_count
+        }
+        self._seen = configuration
+        self._look_who_is_ours()
+        self.new |= {name for name, each in self.wanted.items() if each.stream in grown}
+
+    def begin(self) -> None:
+        """More is ours than was before: who had it has marked it to the last."""
+        self._must_catch_up = True
+        self._look_who_is_ours()
+
+    def drop(self) -> None:
+        """Less is ours than was before."""
+        self._look_who_is_ours()
+
+    def _look_who_is_ours(self) -> None:
+        configured = self._seen.destinations
+        wanted = {name: each for name, each in configured.items() if self.holds(name)}
+        for name in self.wanted.keys() - wanted.keys():
+            self.book.leave(name)
+        self.new = (self.new | (wanted.keys() - self.wanted.keys())) & wanted.keys()
+        self.wanted = wanted
+        for name, destination in wanted.items():
+            self.book.follow(name, is_following=destination.latency == "realtime")
+
+    async def look(self) -> bool:
+        """Ask for the ends of all streams, and enter what is new; False if Kafka does not say."""
+        topics = {stream_topic(each.stream) for each in self.wanted.values()}
+        await self.log.follow({LANES, *topics})
+        self._places = {topic: self._places_of(topic) for topic in topics}
+        places = [where for each in self._places.values() for where in each]
+        ends = await self.log.ends(places)
+        self.book.see_ends(ends)
+        if self.new:
+            if self._must_catch_up:
+                self._must_catch_up = False
+                await self.marks.catch_up()
+            for name in sorted(self.new):
+                if name in self.wanted and await self._enter(self.wanted[name]):
+                    self.new.discard(name)
+        return bool(ends) or not places
+
+    def places(self, destination: Destination) -> list[KafkaPartition]:
+        return self._places.get(stream_topic(destination.stream), [])
+
+    def _places_of(self, topic: str) -> list[KafkaPartition]:
+        """As many as the configuration says, or Kafka, if somebody has added some there."""
+        stream = self._seen.streams.get(topic.removeprefix(stream_topic("")))
+        count = stream.partition_count if stream else 0
+        known = self.log.partitions(topic)
+        return known if len(known) >= count else [KafkaPartition(topic, n) for n in range(count)]
+
+    async def _enter(self, destination: Destination) -> bool:
+        """Go on with a destination where its marks say, or where it is to begin."""
+        places = self.places(destination)
+        if not places or not all(self.book.knows_end(where) for where in places):
+            return False
+        strands = [Strand(destination.id, where) for where in places]
+        new = [each for each in strands if each not in self.book]
+        unmarked = [each for each in new if each not in self.marks.marks]
+        if unmarked:
+            # A stream that has grown goes on by itself: its new Kafka partitions are read whole.
+            start: Start = "earliest" if len(unmarked) < len(strands) else destination.start
+            begins = await self._begins([each.where for each in unmarked], start)
+            if len(begins) < len(unmarked):
+                return False
+            # Before anything is sent: a life that ends here must not begin elsewhere.
+            begun = [(each, Mark(begins[each.where], begins[each.where])) for each in unmarked]
+            await self.outlet.store([mark_record(*each) for each in begun])
+            self.marks.marks.update(begun)
+        if destination.id in self.wanted:
+            for strand in new:
+                self.book.enter(strand, self.marks.marks[strand])
+            self.book.follow(destination.id, is_following=destination.latency == "realtime")
+        return True
+
+    async def _begins(
+        self, places: Sequence[KafkaPartition], start: Start
+    ) -> Mapping[KafkaPartition, int]:
+        if start == "earliest":
+            return await self.log.starts(places)
+        if start == "latest":
+            return await self.log.ends(places)
+        return await self.log.offsets_at(places, start)
