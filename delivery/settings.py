@@ -21,8 +21,8 @@ class DeliverySettings(SparkProcessSettings):
     makes_class_archive: bool = True
     # Forty requests of 500 events: about a second's work for one destination on a small machine.
     micro_batch_events_max: int = Field(default=20_000, ge=1)
-    # How long a task follows the streams of real-time destinations before it makes room for a change
-    # of their settings, which is promised within 5 s.
+    # How long a task follows the streams of real-time destinations, before changed settings count:
+    # they are promised within 5 s.
     follow_s: float = Field(default=2.0, gt=0)
     # A process that Kafka does not hear of for so long is dead to the others, who take its lanes.
     lease_s: float = Field(default=SESSION_S, ge=1)

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -166,12 +166,12 @@ class LaneLoop:
         new = set(self.roster.new)
         try:
             self._sees_ends = await self.roster.look()
+            await self._go_on_without()
         except _AWAY as error:
             if self._sees_ends:
                 log.info("service.kafka_away", error=repr(error))
             self._sees_ends = False
             return _AWAY_S
-            await self._go_on_without()
         for name in new - self.roster.new:
             self._tell_position(name)
         cost_s = time.thread_time() - began_s
@@ -256,24 +256,22 @@ class LaneLoop:
         return [report for of_task in reports for report in of_task]
 
     def _take_reports(
-        self, job: Job, reports: Sequence[Report], why: str, *, took_s: float
+        self, reports: Sequence[Report], spans: Mapping[Strand, Span], why: str, *, took_s: float
     ) -> None:
         now_s = time.monotonic()
         heard = {report.strand: report for report in reports}
-        for unit in job.units:
-            for name, span in unit.spans.items():
-                strand = Strand(name, unit.where)
-                report = heard.get(strand, Report(strand, span.begin, error=why))
-                if report.event_count:
-                    self.metrics.micro_batch_done(
-                        name, events=report.event_count, duration_s=took_s
-                    )
-                if not report.error:
-                    self.book.ended(strand, span, report.at)
-                    self.fates.went_on(name, now_s=now_s)
-                elif self.book.is_with(strand, span):
-                    self._died(report, span, now_s)
-                self._tell_position(name)
+        for strand, span in spans.items():
+            name = strand.destination
+            report = heard.get(strand, Report(strand, span.begin, error=why))
+            if report.event_count:
+                self.metrics.micro_batch_done(name, events=report.event_count, duration_s=took_s)
+            if not report.error:
+                self.book.ended(strand, span, report.at)
+                self.fates.went_on(name, now_s=now_s)
+            elif self.book.is_with(strand, span):
+                self._died(report, span, now_s)
+        for name in {strand.destination for strand in spans}:
+            self._tell_position(name)
 
     def _died(self, report: Report, span: Span, now_s: float) -> None:
         strand, name = report.strand, report.strand.destination
