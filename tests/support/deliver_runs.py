@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from delivery.deliver import Plan, deliver
+from delivery.deliver import deliver
+from delivery.opening import Rows
+from delivery.sending import Plan
 from shared.config.destination import Destination
 from shared.event.envelope import (
     History,
@@ -22,7 +24,7 @@ from shared.proof.intervals import Offsets
 from shared.proof.receipt import Receipt, ReceiptOutcome, receipts_of
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
-from shared.runtime.spark.arrow_rows import batch_in
+from tests.support.fetched_rows import fetched
 from tests.support.scripted_destination import ScriptedDestination
 
 # Local retries in milliseconds, tiers in tenths of a second.
@@ -52,8 +54,12 @@ def run(
     *,
     is_again: bool = False,
 ) -> list[RecordOut]:
-    batches = deliver(iter([batch_in(records)]), plan, is_again=is_again)
-    return rows_of(batches)
+    return rows_of(deliver([rows_for(plan, records)], plan, is_again=is_again))
+
+
+def rows_for(plan: Plan, records: Sequence[RecordIn]) -> Rows:
+    """A stream's come as they are fetched; what waits was opened before, and is of many tiers."""
+    return fetched(records) if plan.reads == "stream" and records else records
 
 
 def rows_of(batches: Iterable[pa.RecordBatch]) -> list[RecordOut]:

@@ -1,4 +1,4 @@
-"""`deliver` without Spark: Arrow batches in, a real HTTP destination, Arrow batches out."""
+"""`deliver` without Spark: fetched records in, a real HTTP destination, Arrow batches out."""
 
 import json
 from collections import Counter
@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from delivery.deliver import Plan
+from delivery.sending import Plan
 from shared.config.destination import Destination
 from shared.event.record import KafkaPartition, Origin, RecordIn
 from shared.event.topics import DEAD, RECEIPTS, RETRY_PREFIX, retry_topic

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from delivery.deliver import TROUBLE_WAIT_S
 from delivery.http.partial_reply import PARTIAL_TYPE
+from delivery.sending import TROUBLE_WAIT_S
 from shared.config.destination import Destination
 from shared.config.selection import Condition
 from shared.event.record import RecordIn, RecordOut

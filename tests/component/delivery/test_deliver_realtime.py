@@ -1,14 +1,16 @@
-"""`deliver` as real time uses it: a few records at a time, for as long as an interval lasts."""
+"""`deliver` as real time uses it: a few records at a time, for as long as they come."""
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from delivery import deliver as module
-from delivery import flow_store
-from delivery.deliver import Plan, deliver
-from shared.event.record import RecordIn, RecordOut
+from delivery import flow_store, sending
+from delivery.deliver import deliver
+from delivery.event_columns import Fetched
+from delivery.sending import Plan
+from shared.event.record import RecordOut
 from shared.event.topics import RECEIPTS, STATE
 from shared.flow.flow import FlowState
 from shared.flow.flow_record import FlowRecord, open_flow_record
@@ -16,22 +18,22 @@ from shared.proof.receipt import ReceiptOutcome
 from tests.support.deliver_runs import (
     covered,
     events,
-    events_only,
     plan_for,
     receipts,
     rows_of,
     sample,
 )
+from tests.support.fetched_rows import fetched
 from tests.support.scripted_destination import Reply, scripted_destination
 
 
-def one_by_one(count: int, *, first: int = 0) -> Iterator[Sequence[RecordIn]]:
-    for number in range(first, first + count):
-        yield events(1, first=number)
+def one_by_one(count: int) -> Iterator[Fetched]:
+    for number in range(count):
+        yield fetched(events(1, first=number))
 
 
-def run(plan: Plan, count: int, *, first: int = 0) -> list[RecordOut]:
-    return rows_of(deliver(one_by_one(count, first=first), plan))
+def run(plan: Plan, count: int) -> list[RecordOut]:
+    return rows_of(deliver(one_by_one(count), plan))
 
 
 def kept(folder: Path) -> FlowRecord:
@@ -40,32 +42,40 @@ def kept(folder: Path) -> FlowRecord:
     return record
 
 
-def test_outcomes_wait_for_the_end_of_the_interval_in_one_piece() -> None:
-    """Spark would not take them before, and a full pipe would hold up the events behind them."""
+def test_outcomes_leave_with_their_events_and_wait_for_no_others() -> None:
     with scripted_destination() as destination:
-        plan = plan_for(sample(destination), is_realtime=True)
-        pieces = list(deliver(one_by_one(20), plan))
-        assert len(destination.requests) == 20
-    assert len(pieces) == 1
-    outcomes = rows_of(pieces)
-    assert [receipt.event_count for receipt in receipts(outcomes)] == [1] * 20
-    assert list(covered(outcomes, ReceiptOutcome.DELIVERED)) == [(0, 20)]
+        plan = plan_for(sample(destination), is_following=True)
+        for number, piece in enumerate(deliver(one_by_one(20), plan), start=1):
+            assert len(destination.requests) == number
+            assert [receipt.event_count for receipt in receipts(rows_of([piece]))] == [1]
+    assert number == 20
 
 
-def test_more_outcomes_than_memory_has_room_for_leave_before(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(("is_following", "delivered"), [(True, 3), (False, 1)])
+def test_what_follows_its_log_has_a_box_for_each_batch_of_rows(
+    *, is_following: bool, delivered: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_KEPT_BYTES_MAX", 1)
+    """A micro-batch has one for all of them: what comes after its end is parked."""
+    monotonic, ahead_s = time.monotonic, 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: monotonic() + ahead_s)
+
+    def an_hour_apart() -> Iterator[Fetched]:
+        nonlocal ahead_s
+        for rows in one_by_one(3):
+            yield rows
+            ahead_s += 3_600.0
+
     with scripted_destination() as destination:
-        plan = plan_for(sample(destination), is_realtime=True)
-        pieces = list(deliver(one_by_one(3), plan))
-    assert [len(events_only(rows_of([piece]))) for piece in pieces] == [1, 1, 1]
+        plan = plan_for(sample(destination), is_following=is_following, time_box_s=600.0)
+        outcomes = rows_of(deliver(an_hour_apart(), plan))
+    assert list(covered(outcomes, ReceiptOutcome.DELIVERED)) == [(0, delivered)]
+    assert len(covered(outcomes, ReceiptOutcome.WAITING)) == 3 - delivered
 
 
 def test_a_destination_that_is_well_is_looked_up_now_and_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_CALM_S", 60.0)
+    monkeypatch.setattr(sending, "_CALM_S", 600.0)
     looks = 0
     read = flow_store._read
 
@@ -76,7 +86,7 @@ def test_a_destination_that_is_well_is_looked_up_now_and_then(
 
     monkeypatch.setattr(flow_store, "_read", counted)
     with scripted_destination() as destination:
-        plan = plan_for(sample(destination), is_realtime=True, flow_folder=tmp_path)
+        plan = plan_for(sample(destination), is_following=True, flow_folder=tmp_path)
         outcomes = run(plan, 50)
     assert list(covered(outcomes, ReceiptOutcome.DELIVERED)) == [(0, 50)]
     # Before the first request, after it, and at the end, when the other 49 are told.
@@ -89,10 +99,11 @@ def test_a_destination_that_is_well_is_looked_up_now_and_then(
 def test_the_first_failure_is_told_at_once_and_the_breaker_opens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_CALM_S", 60.0)
+    monkeypatch.setattr(sending, "_CALM_S", 60.0)
     with scripted_destination(lambda number, _: Reply(200 if number < 5 else 503)) as destination:
         to = sample(destination)
-        plan = plan_for(to, is_realtime=True, flow_folder=tmp_path)
+        # A box of its own for each of 60 rows: what is down is not waited for so often.
+        plan = plan_for(to, is_following=True, flow_folder=tmp_path, trouble_wait_s_max=0.0)
         outcomes = run(plan, 60)
         assert len(destination.requests) < 30
     assert list(covered(outcomes, ReceiptOutcome.DELIVERED)) == [(0, 5)]
@@ -104,10 +115,10 @@ def test_the_first_failure_is_told_at_once_and_the_breaker_opens(
 def test_an_owners_rate_is_asked_for_each_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_CALM_S", 60.0)
+    monkeypatch.setattr(sending, "_CALM_S", 60.0)
     with scripted_destination() as destination:
         to = sample(destination, rate_per_s=1.0)
-        plan = plan_for(to, is_realtime=True, flow_folder=tmp_path, time_box_s=0.1)
+        plan = plan_for(to, is_following=True, flow_folder=tmp_path, time_box_s=0.1)
         outcomes = run(plan, 10)
         assert len(destination.requests) < 5
     delivered = covered(outcomes, ReceiptOutcome.DELIVERED)

@@ -10,15 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from delivery.deliver import deliver
 from delivery.flow_store import FILES_MAX, FlowStore
 from delivery.http import idle
 from delivery.http.sender import BUILDERS_MAX, Sender
 from shared.flow.flow import SendLimits
 from shared.retry.attempt import Attempt, Failed, Failure, Responded, classify
 from shared.retry.schedule import RetrySchedule
-from shared.runtime.spark.arrow_rows import batch_in
-from tests.support.deliver_runs import events, new_folder, plan_for, rows_of, sample
+from tests.support.deliver_runs import events, new_folder, plan_for, run, sample
 from tests.support.egress_sends import BOX, a_destination
 from tests.support.samples import NOW_MS
 from tests.support.scripted_destination import (
@@ -55,7 +53,7 @@ def test_two_hundred_destinations_leave_no_more_descriptors_than_the_bounds_say(
     with scripted_destination() as destination:
         for number in range(DESTINATIONS):
             to = replace(sample(destination), name=f"to{number}")
-            rows_of(deliver(iter([batch_in(events(1))]), plan_for(to, flow_folder=folder)))
+            run(events(1), plan_for(to, flow_folder=folder))
         assert len(destination.requests) >= DESTINATIONS
         assert open_files(folder) <= FILES_MAX < DESTINATIONS
         assert open_connections(destination) <= idle.IDLE_MAX < DESTINATIONS
@@ -63,12 +61,12 @@ def test_two_hundred_destinations_leave_no_more_descriptors_than_the_bounds_say(
 
 def test_what_waited_too_long_is_closed_at_the_end_of_any_later_task() -> None:
     with scripted_destination() as quiet, scripted_destination() as busy:
-        rows_of(deliver(iter([batch_in(events(1))]), plan_for(sample(quiet))))
+        run(events(1), plan_for(sample(quiet)))
         assert open_connections(quiet) == 1
         other = replace(sample(busy), name="busy")
         before_s, idle.KEEP_ALIVE_S = idle.KEEP_ALIVE_S, 0.0
         try:
-            rows_of(deliver(iter([batch_in(events(1))]), plan_for(other)))
+            run(events(1), plan_for(other))
         finally:
             idle.KEEP_ALIVE_S = before_s
         assert open_connections(quiet) == 0

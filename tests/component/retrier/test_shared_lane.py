@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from delivery.courier import _within
-from delivery.deliver import Plan
+from delivery.sending import Plan
 from retrier.due_gate import bounded
 from retrier.lane import lanes, plan_of
 from retrier.settings import RetrierSettings

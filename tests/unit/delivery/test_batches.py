@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delivery.arrow_events import columns_of
 from delivery.batches import (
     CONTENT_TYPES,
     Tried,
@@ -20,12 +19,13 @@ from delivery.batches import (
     join_body,
     tried_batches,
 )
+from delivery.event_columns import columns_of
 from shared.config.destination import BodyFormat, Destination
 from shared.config.selection import Condition
 from shared.event.envelope import Envelope, event_headers, open_stream_record
 from shared.event.record import Origin, RecordIn
 from shared.proof.receipt import cover, facts_of
-from shared.runtime.spark.arrow_rows import batch_in
+from tests.support.fetched_rows import fetched
 from tests.support.samples import NOW_MS, a_history, an_envelope
 
 # Bodies that hold several events; a single one is its own body.
@@ -258,7 +258,7 @@ def test_each_body_format_has_its_content_type() -> None:
 
 
 @given(
-    st.integers(20, 60),
+    st.integers(1, 60),
     st.integers(1, 30),
     st.integers(20, 400),
     st.integers(0, 30),
@@ -276,7 +276,7 @@ def test_a_batch_of_columns_answers_as_one_of_opened_events(
         batch_bytes_max=bytes_max,
     )
     records = [stored(offset) for offset in range(count)]
-    columns = columns_of(batch_in(records))
+    columns = columns_of(fetched(records))
     assert columns is not None
     fresh = a_history()
     opened = [Tried(open_stream_record(record), fresh) for record in records]

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delivery.arrow_events import columns_of
 from delivery.batches import cut, join_body
+from delivery.event_columns import Fetched, columns_of
 from shared.config.destination import Destination
 from shared.event.envelope import event_headers, open_stream_record
-from shared.event.record import Headers, Origin, RecordIn
+from shared.event.record import Headers, KafkaPartition, Origin, RecordIn
 from shared.proof.receipt import facts_of
-from shared.runtime.spark.arrow_rows import batch_in
+from tests.support.fetched_rows import decoded, fetched
 from tests.unit.delivery.test_batches import chunks
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -51,13 +51,11 @@ def runs(draw: st.DrawFn) -> list[RecordIn]:
     return records
 
 
-@given(runs(), st.integers(0, 15), st.integers(1, 30), st.integers(1, 300))
+@given(runs(), st.integers(1, 30), st.integers(1, 300))
 def test_columns_say_what_the_envelopes_say(
-    records: list[RecordIn], skipped: int, count_max: int, bytes_max: int
+    records: list[RecordIn], count_max: int, bytes_max: int
 ) -> None:
-    # A slice, as an Arrow batch need not begin where its buffers do.
-    padded = [a_record(0)] * skipped + records
-    columns = columns_of(batch_in(padded).slice(skipped))
+    columns = columns_of(fetched(records))
     assert columns is not None
     opened = [open_stream_record(record) for record in records]
     expected = chunks(opened, count_max=count_max, bytes_max=bytes_max)
@@ -94,18 +92,40 @@ OTHER_HEADERS: list[Headers] = [
 def test_records_that_the_gateway_did_not_write_are_opened_one_by_one(headers: Headers) -> None:
     records = good()
     records[7] = replace(records[7], headers=headers)
-    assert columns_of(batch_in(records)) is None
+    assert columns_of(fetched(records)) is None
 
 
-def test_records_of_several_partitions_and_odd_values_are_opened_one_by_one() -> None:
+def test_an_empty_value_and_an_offset_that_goes_back_are_opened_one_by_one() -> None:
     for odd in (
         replace(good()[7], value=b""),
-        replace(good()[7], origin=Origin("hifi.stream.a", 1, 7)),
-        replace(good()[7], origin=Origin("hifi.stream.b", 2, 7)),
         replace(good()[7], origin=Origin("hifi.stream.a", 2, 6)),
     ):
         records = good()
         records[7] = odd
-        assert columns_of(batch_in(records)) is None
-    assert columns_of(batch_in(good()[:19])) is None
-    assert columns_of(batch_in(good())) is not None
+        assert columns_of(fetched(records)) is None
+    columns = columns_of(fetched(good()))
+    assert columns is not None
+    assert len(columns) == 30
+
+
+def test_what_is_null_in_kafka_is_empty_once_it_is_opened() -> None:
+    where = KafkaPartition("hifi.stream.a", 2)
+    plain = decoded(a_record(7))
+    nothing = type(plain)(8, 5, 0, None, None, [("event-id", None)])
+    rows = Fetched(where, [plain, nothing])
+    assert columns_of(rows) is None
+    assert rows.opened() == [
+        a_record(7),
+        RecordIn(Origin(*where, 8), 5, None, b"", (("event-id", b""),)),
+    ]
+    assert rows.first == Origin(*where, 7)
+    assert Fetched(where, []).first is None
+
+
+def test_null_instead_of_a_number_is_no_event_of_the_gateways() -> None:
+    record = decoded(a_record(7))
+    for at in (1, 2):
+        headers = list(record.headers)
+        headers[at] = (headers[at][0], None)
+        odd = type(record)(7, 5, 0, b"k", b"1", headers)
+        assert columns_of(Fetched(KafkaPartition("hifi.stream.a", 2), [odd])) is None

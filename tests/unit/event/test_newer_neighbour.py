@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from delivery.arrow_events import columns_of
+from delivery.event_columns import columns_of
 from shared.config.access import ApiKey, Secret, Tenant
 from shared.config.configuration import Configuration, RemovedDestination, RemovedStream, Stream
 from shared.config.destination import Destination
@@ -19,7 +19,7 @@ from shared.event.envelope import (
 from shared.event.record import Headers, Origin, RecordIn
 from shared.proof.acked import AckedRow, AckedSlice
 from shared.proof.statement import NO_PREVIOUS, Counts, SignedStatement, Statement
-from shared.runtime.spark.arrow_rows import batch_in
+from tests.support.fetched_rows import fetched
 from tests.support.samples import NOW_MS, a_history, a_record, an_envelope
 
 OBJECTS: list[ConfigObject] = [
@@ -76,8 +76,8 @@ def test_new_headers_of_an_event_change_nothing() -> None:
     assert open_stream_record(newer) == open_stream_record(an_event(50, ours))
     # The quick way knows only what this version writes, and leaves the others to the slow one.
     plain = [an_event(offset, ours) for offset in range(50)]
-    assert columns_of(batch_in(plain)) is not None
-    assert columns_of(batch_in([*plain, newer])) is None
+    assert columns_of(fetched(plain)) is not None
+    assert columns_of(fetched([*plain, newer])) is None
 
 
 def test_new_headers_of_a_waiting_event_do_not_make_a_dead_one() -> None:

@@ -311,7 +311,8 @@ _EXPRESS = {
 
 
 def test_a_cluster_that_forbids_some_settings_is_told_the_others() -> None:
-    express = Copies(left_out=frozenset({"min.insync.replicas", "segment.ms"}), segment_ms=60_000)
+    left_out = frozenset({"min.insync.replicas", "segment.ms", "segment.bytes"})
+    express = Copies(left_out=left_out, segment_ms=60_000)
     for spec in (*FIXED.values(), stream_spec("orders")):
         assert express.creation_settings_of(spec).keys() <= _EXPRESS
         assert Copies().creation_settings_of(spec)["min.insync.replicas"] == "2"

@@ -50,7 +50,7 @@ def test_topics_are_spelled_like_this() -> None:
     assert topics.stream_of("somebody.elses") == "somebody.elses"
     assert (topics.DEAD, topics.RECEIPTS) == ("hifi.dead", "hifi.receipts")
     assert (topics.CONFIG, topics.STATE) == ("hifi.config", "hifi.state")
-    assert topics.PROBE == "hifi.probe"
+    assert (topics.LANES, topics.PROBE) == ("hifi.lanes", "hifi.probe")
     assert (topics.ACKED, topics.MINUTES) == ("hifi.acked", "hifi.minutes")
     assert topics.STATEMENTS == "hifi.statements"
     assert topics.lane_group("orders/shop") == "hifi.lane.orders.shop"
@@ -102,6 +102,7 @@ SPECS = [
     ("hifi.audit", 1, "compact", None),
     ("hifi.config", 1, "compact", None),
     ("hifi.state", 1, "compact", None),
+    ("hifi.lanes", 1, "compact", None),
     ("hifi.redriven", 1, "compact,delete", 32),
     ("hifi.requests", 4, "delete", 1),
     ("hifi.shares", 1, "delete", 0),

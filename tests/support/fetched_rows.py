@@ -1,0 +1,26 @@
+"""Records as the Kafka client decodes them, for whoever reads a stream."""
+
+from collections.abc import Sequence
+
+from aiokafka.record.default_records import DefaultRecord
+
+from delivery.event_columns import Fetched
+from shared.event.record import KafkaPartition, RecordIn
+
+
+def decoded(record: RecordIn) -> DefaultRecord:
+    return DefaultRecord(
+        record.origin.offset,
+        record.timestamp_ms,
+        0,
+        record.key,
+        record.value,
+        list(record.headers),
+    )
+
+
+def fetched(records: Sequence[RecordIn]) -> Fetched:
+    """What a fetch gave of one Kafka partition."""
+    places = {KafkaPartition(*record.origin[:2]) for record in records}
+    assert len(places) == 1, "a fetch says of each Kafka partition what it has of it"
+    return Fetched(places.pop(), [decoded(record) for record in records])

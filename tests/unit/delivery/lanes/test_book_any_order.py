@@ -1,0 +1,285 @@
+"""Whatever workers do, and in whatever order one hears of it, a book keeps its promises.
+
+No strand is in two hands, none skips an event or goes back, and what may have been sent says so.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+
+from delivery.lanes.book import Book, Lane
+from delivery.lanes.marks import OPEN, Mark
+from delivery.lanes.turns import Turns
+from delivery.lanes.units import Job, Kind, Span, Strand
+from shared.config.destination import Destination
+from shared.event.record import KafkaPartition
+
+PLACES = [KafkaPartition("hifi.stream.s", number) for number in range(2)]
+DESTINATIONS = {f"s/{name}": Destination("s", name, "http://localhost/") for name in "abc"}
+STRANDS = [Strand(name, where) for name in DESTINATIONS for where in PLACES]
+# Enough for a lane to be far behind.
+COUNTS = st.integers(1, 5) | st.just(3_000)
+
+
+@dataclass(eq=False)
+class Hand:
+    """A worker that sends a span."""
+
+    strand: Strand
+    span: Span
+    stored: int
+    sent: int
+
+
+class Said(NamedTuple):
+    """What a job says of a strand when all of it is over."""
+
+    strand: Strand
+    span: Span
+    at: int
+    is_cut: bool
+
+
+@dataclass
+class Refusing(Turns):
+    """Has too many jobs of some kinds already."""
+
+    refused: set[Kind] = field(default_factory=set)
+
+    def may_start(self, kind: Kind, *, now_s: float) -> bool:  # noqa: ARG002 - as it is asked
+        return kind not in self.refused
+
+
+class World(RuleBasedStateMachine):
+    """Kafka, some workers, and a driver with its book."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.now_s = 0.0
+        self.ends = dict.fromkeys(PLACES, 0)
+        self.hands: list[Hand] = []
+        self.said: list[Said] = []
+        # What is written, and how much of it the driver has not read yet.
+        self.marks: dict[Strand, Mark] = {}
+        self.unheard: list[tuple[Strand, Mark]] = []
+        # All below has been sent; has its outcome stored; is in doubt as somebody did not end well.
+        self.sent: defaultdict[Strand, int] = defaultdict(int)
+        self.stored: defaultdict[Strand, int] = defaultdict(int)
+        self.doubt: defaultdict[Strand, int] = defaultdict(int)
+        self.start_anew()
+
+    @rule()
+    def start_anew(self) -> None:
+        """Everybody dies, and a new driver goes on by the marks."""
+        for hand in self.hands:
+            self.doubt[hand.strand] = self.ends[hand.strand.where]
+        self.hands, self.said, self.unheard = [], [], []
+        self.book = Book()
+        self.book.see_ends(self.ends)
+        self.seen: dict[Strand, int] = {}
+        for strand in STRANDS:
+            self.enter(strand)
+
+    def enter(self, strand: Strand) -> None:
+        mark = self.marks.get(strand, Mark(0, 0))
+        if mark.until >= OPEN:
+            self.doubt[strand] = self.ends[strand.where]
+        self.book.enter(strand, mark)
+        self.seen[strand] = mark.at
+
+    @rule(name=st.sampled_from(sorted(DESTINATIONS)))
+    def leave_and_come_back(self, name: str) -> None:
+        """As a lease does, after all that was under way has ended; its reports come later."""
+        if any(hand.strand.destination == name for hand in self.hands):
+            return
+        self.book.leave(name)
+        assert not self.book.strands(name)
+        self.unheard = [each for each in self.unheard if each[0].destination != name]
+        self.book.see_ends(self.ends)
+        for where in PLACES:
+            self.enter(Strand(name, where))
+
+    @rule(where=st.sampled_from(PLACES), count=COUNTS)
+    def events_come(self, where: KafkaPartition, count: int) -> None:
+        self.ends[where] += count
+
+    @rule(where=st.sampled_from(PLACES))
+    def look(self, where: KafkaPartition) -> None:
+        self.book.see_ends({where: self.ends[where]})
+
+    @rule(
+        kinds=st.lists(st.sampled_from([*Kind, None]), min_size=3, max_size=3),
+        events_max=st.sampled_from([1, 3, 500]),
+        rest_s=st.sampled_from([0.0, 3.0]),
+        refused=st.sets(st.sampled_from(list(Kind)), max_size=2),
+    )
+    def plan(
+        self, kinds: list[Kind | None], events_max: int, rest_s: float, refused: set[Kind]
+    ) -> None:
+        self.now_s += 1.0
+        lanes = {
+            name: Lane(DESTINATIONS[name], kind, events_max, rest_s)
+            for name, kind in zip(DESTINATIONS, kinds, strict=True)
+            if kind is not None
+        }
+        for name in DESTINATIONS:
+            is_following = name in lanes and lanes[name].kind is Kind.FOLLOWING
+            self.book.follow(name, is_following=is_following)
+        jobs = self.book.plan(lanes.get, Refusing(refused=refused), now_s=self.now_s)
+        for job in jobs:
+            assert job.kind not in refused
+            self.check_tasks(job)
+            for unit in job.units:
+                for name, span in unit.spans.items():
+                    assert span.end is None or span.end - span.begin <= events_max
+                    assert span.end is not None or lanes[name].kind is Kind.FOLLOWING
+                    self.take_in_hand(Strand(name, unit.where), span)
+
+    def check_tasks(self, job: Job) -> None:
+        assert job.tasks
+        for task in job.tasks:
+            places = [unit.where for unit in task]
+            assert places
+            assert len(places) == len(set(places)), "a task reads each Kafka partition once"
+
+    def take_in_hand(self, strand: Strand, span: Span) -> None:
+        end = self.ends[strand.where]
+        assert strand not in {hand.strand for hand in self.hands}, "it is in two hands"
+        assert span.begin <= self.stored[strand], "events were skipped"
+        assert self.sent[strand] <= max(span.begin, span.maybe_sent), "a repeat does not say so"
+        assert span.maybe_sent <= max(span.begin, self.doubt[strand]), "nobody has sent that"
+        if span.end is not None:
+            assert span.begin < span.end <= end
+        if span.maybe_sent > span.begin:
+            assert span.end is not None
+            assert span.end <= span.maybe_sent, "a repeat must form the batches that it was"
+        # Before anything is sent, and acknowledged.
+        self.write(strand, self.book.mark(strand))
+        assert self.marks[strand].at == span.begin
+        assert self.marks[strand].until >= (OPEN if span.end is None else span.end)
+        self.hands.append(Hand(strand, span, span.begin, span.begin))
+
+    def write(self, strand: Strand, mark: Mark) -> None:
+        self.marks[strand] = mark
+        self.unheard.append((strand, mark))
+
+    def some_hand(self, data: st.DataObject) -> Hand:
+        return data.draw(st.sampled_from(self.hands))
+
+    def store(self, hand: Hand, upto: int, *, is_last: bool = False) -> None:
+        """As task.py does: outcomes, then the mark."""
+        hand.sent = max(hand.sent, upto)
+        self.sent[hand.strand] = max(self.sent[hand.strand], hand.sent)
+        if upto > hand.stored or (is_last and hand.span.end is None and upto > hand.span.begin):
+            hand.stored = upto
+            self.stored[hand.strand] = max(self.stored[hand.strand], upto)
+            until = OPEN if hand.span.end is None and not is_last else hand.span.end or upto
+            self.write(hand.strand, Mark(upto, max(upto, until, hand.span.maybe_sent)))
+
+    def reach_of(self, hand: Hand) -> int:
+        return self.ends[hand.strand.where] if hand.span.end is None else hand.span.end
+
+    @precondition(lambda self: self.hands)
+    @rule(data=st.data(), count=COUNTS, more=st.integers(0, 3))
+    def work(self, data: st.DataObject, count: int, more: int) -> None:
+        hand = self.some_hand(data)
+        upto = min(self.reach_of(hand), hand.stored + count)
+        self.store(hand, upto)
+        hand.sent = max(hand.sent, min(self.reach_of(hand), upto + more))
+        self.sent[hand.strand] = max(self.sent[hand.strand], hand.sent)
+
+    @precondition(lambda self: self.hands)
+    @rule(data=st.data())
+    def finish(self, data: st.DataObject) -> None:
+        hand = self.some_hand(data)
+        # What follows its log ends after what it has begun.
+        self.store(hand, hand.sent if hand.span.end is None else hand.span.end, is_last=True)
+        self.let_go(hand, hand.stored, is_cut=False)
+
+    @precondition(lambda self: self.hands)
+    @rule(data=st.data(), says_how_far=st.booleans())
+    def fail(self, data: st.DataObject, says_how_far: bool) -> None:  # noqa: FBT001 - as drawn
+        hand = self.some_hand(data)
+        self.doubt[hand.strand] = max(self.doubt[hand.strand], self.reach_of(hand))
+        self.let_go(hand, hand.stored if says_how_far else 0, is_cut=True)
+
+    def let_go(self, hand: Hand, at: int, *, is_cut: bool) -> None:
+        self.hands.remove(hand)
+        self.said.append(Said(hand.strand, hand.span, at, is_cut))
+
+    @precondition(lambda self: self.unheard)
+    @rule(count=st.integers(1, 9))
+    def hear_marks(self, count: int) -> None:
+        for strand, mark in self.unheard[:count]:
+            before = self.book.position(strand.destination, [strand.where])
+            has_gone_on = self.book.went(strand, mark)
+            after = self.book.position(strand.destination, [strand.where])
+            assert has_gone_on == (before != after)
+        del self.unheard[:count]
+
+    @precondition(lambda self: self.said)
+    @rule(data=st.data(), wait_s=st.sampled_from([0.0, 2.0]))
+    def hear_a_job(self, data: st.DataObject, wait_s: float) -> None:
+        said = data.draw(st.sampled_from(self.said))
+        self.said.remove(said)
+        # The log may have grown since it was cut, and it is the next look that counts.
+        if said.is_cut and said.span.end is None:
+            self.doubt[said.strand] = OPEN
+        self.hear(said, wait_s)
+
+    def hear(self, said: Said, wait_s: float = 0.0) -> None:
+        if said.is_cut:
+            self.book.cut(said.strand, said.span, said.at, not_before_s=self.now_s + wait_s)
+        else:
+            self.book.ended(said.strand, said.span, said.at)
+
+    @invariant()
+    def none_goes_back_or_beyond_what_is_stored(self) -> None:
+        for strand in getattr(self, "seen", {}):
+            at = self.book.position(strand.destination, [strand.where])[strand.where]
+            assert self.seen[strand] <= at <= self.stored[strand]
+            self.seen[strand] = at
+
+    def teardown(self) -> None:
+        """In the end, all is delivered."""
+        if not hasattr(self, "book"):
+            return
+        for hand in list(self.hands):
+            self.let_go(hand, 0, is_cut=True)
+            self.doubt[hand.strand] = OPEN
+        for said in self.said:
+            self.doubt[said.strand] = OPEN
+            self.hear(said)
+        lanes = {name: Lane(to, Kind.SHARED, 10_000) for name, to in DESTINATIONS.items()}
+        for name in DESTINATIONS:
+            self.book.follow(name, is_following=False)
+        self.book.see_ends(self.ends)
+        while any(map(self.book.is_behind, DESTINATIONS)):
+            self.now_s += 10.0
+            jobs = self.book.plan(lanes.get, Refusing(), now_s=self.now_s)
+            assert jobs, "something is left, and nothing is planned"
+            for job in jobs:
+                for unit in job.units:
+                    for name, span in unit.spans.items():
+                        strand = Strand(name, unit.where)
+                        self.take_in_hand(strand, span)
+                        hand = self.hands.pop()
+                        self.store(hand, hand.span.end or 0)
+                        self.book.ended(strand, span, hand.stored)
+        for strand in STRANDS:
+            assert self.stored[strand] == self.ends[strand.where]
+            assert not self.book.is_under_way(strand.destination)
+
+
+World.TestCase.settings = settings(stateful_step_count=60)
+TestAnyOrder = World.TestCase

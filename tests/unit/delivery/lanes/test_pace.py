@@ -1,0 +1,36 @@
+"""How many events a destination is given at once."""
+
+import pytest
+
+from delivery.lanes.pace import events_max
+from delivery.settings import DeliverySettings
+from shared.config.destination import Destination
+from shared.flow.concurrency import Concurrency
+from shared.flow.flow import Flow
+from shared.flow.flow_record import FlowRecord
+
+
+def to(**settings: object) -> Destination:
+    return Destination(stream="s", name="d", url="http://localhost/", **settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, 20_000),
+        ({"parallel_max": 1, "batch_count_max": 10}, 250),
+        ({"body_format": "single"}, 100),
+        ({"rate_per_s": 7.5}, 15),
+        ({"rate_per_s": 0.1}, 1),
+    ],
+)
+def test_it_is_what_can_be_sent_in_half_its_time_box(
+    settings: dict[str, object], expected: int
+) -> None:
+    assert events_max(to(**settings), DeliverySettings()) == expected
+
+
+@pytest.mark.parametrize(("usual_ms", "expected"), [(0, 100), (5, 400), (500, 20), (9_000, 4)])
+def test_a_slow_destination_is_given_few_once_it_is_known(usual_ms: float, expected: int) -> None:
+    known = FlowRecord(Flow(concurrency=Concurrency(mean_ms=usual_ms)))
+    assert events_max(to(batch_count_max=1), DeliverySettings(), known) == expected
