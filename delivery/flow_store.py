@@ -38,7 +38,7 @@ from shared.runtime.clock import now_ms
 # A page is written as a whole, so that no reader meets half a record.
 _PAGE_BYTES = 4096
 # Open at once: a worker meets each destination in some task or other.
-FILES_MAX = 64
+FILES_MAX = 256
 # Far more than a record has: a foreign file of any size is not read whole.
 _RECORD_BYTES_MAX = 1_048_576
 
@@ -160,6 +160,17 @@ class FlowStore:
 
 
 @dataclass(slots=True)
+class Calm:
+    """What a process need not ask or tell of a destination that was well a moment ago."""
+
+    # So long it counts as well once it was seen to be.
+    span_s: float = 0.0
+    until_s: float = 0.0
+    tell_at_s: float = 0.0
+    untold: list[Ended] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class Permits:
     """What one task asks of one destination's flow."""
 
@@ -167,27 +178,27 @@ class Permits:
     task: str
     store: FlowStore
     limits: SendLimits
-    # While a destination is well, its flow is asked and told so often, and not for each request.
-    calm_s: float = 0.0
-    _calm_until_s: float = 0.0
-    _tell_at_s: float = 0.0
-    _untold: list[Ended] = field(default_factory=list)
+    # While a destination is well, its flow is asked and told so often, and not for each request;
+    # those of one process share it.
+    calm: Calm = field(default_factory=Calm)
+    _has_joined: bool = False
     _news: FlowRecord | None = None
 
     @contextmanager
     def look(self, *, tells: bool) -> Iterator[Held]:
         """Look at the flow while nobody else changes it; `tells` if something has ended."""
+        self._has_joined = True
         with self.store.hold(self.limits, now_ms=now_ms()) as held:
             self._tell(held)
             yield held
             # Asked here, as an event that comes alone would pay for another look at the file.
             # If anything is told, it is what is known in the end.
             self._news = held.to_publish() or (self._news and held.record)
-            until_s = time.monotonic() + self.calm_s
+            until_s = time.monotonic() + self.calm.span_s
             is_well = is_calm(held.flow, self.limits, now_ms=held.now_ms)
-            self._calm_until_s = until_s if is_well else 0.0
+            self.calm.until_s = until_s if is_well else 0.0
             if tells:
-                self._tell_at_s = until_s
+                self.calm.tell_at_s = until_s
 
     @property
     def is_slow(self) -> bool:
@@ -202,10 +213,10 @@ class Permits:
     def may_skip(self, *, tells: bool) -> bool:
         """Whether a request may go without a look, as the destination was well a moment ago."""
         now_s = time.monotonic()
-        return now_s < self._calm_until_s and not (tells and now_s >= self._tell_at_s)
+        return now_s < self.calm.until_s and not (tells and now_s >= self.calm.tell_at_s)
 
     def tell_later(self, delivered: Ended) -> None:
-        self._untold.append(delivered)
+        self.calm.untold.append(delivered)
 
     def news(self) -> FlowRecord | None:
         """What others should hear of the destination, once; None if there is nothing new."""
@@ -214,15 +225,16 @@ class Permits:
 
     def leave(self) -> None:
         """Send no more: this task's share of requests is the others'."""
-        with self.store.hold(self.limits, now_ms=now_ms()) as held:
-            self._tell(held)
-            held.leave(self.task)
+        if self._has_joined:
+            with self.store.hold(self.limits, now_ms=now_ms()) as held:
+                self._tell(held)
+                held.leave(self.task)
 
     def _tell(self, held: Held) -> None:
         """What ended since the flow was last told: deliveries, of which none is worth a roll."""
-        for delivered in self._untold:
+        for delivered in self.calm.untold:
             held.enter(delivered, roll=0.0)
-        self._untold.clear()
+        self.calm.untold.clear()
 
 
 def _read(file: _File) -> FlowRecord | None:

@@ -18,7 +18,7 @@ from typing import Literal, assert_never
 from delivery.attempt_log import AttemptLog
 from delivery.courier import Courier
 from delivery.dispatcher import Dispatcher
-from delivery.flow_store import FlowStore, Permits
+from delivery.flow_store import Calm, FlowStore, Permits
 from delivery.http.sender import Sender
 from delivery.opening import Opened, Rows, open_retries, open_stream
 from delivery.outcomes import outcomes_of_unsent
@@ -33,9 +33,8 @@ from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
 from shared.runtime.settings import SecretSettings
 
-# In real time requests are small and many, and looking at the flow, which other workers write too,
-# was half of what each one cost. A failure is told at once, and other workers hear of it so late.
-_CALM_S = 0.1
+# As many destinations as a worker can have at hand.
+_CALMS_MAX = 1_024
 # For whoever must not wait for one destination: long enough for another task's probe.
 TROUBLE_WAIT_S = 0.5
 
@@ -59,6 +58,9 @@ class Plan:
     patience_s: float | None = None
     # What follows a log has a box for each batch of rows.
     is_following: bool = False
+    # For so long a destination that was well is taken to be so still, without a look at its flow. A
+    # failure is told at once, and other workers hear of it so late.
+    calm_s: float = 0.0
     # Offsets below these may have been sent before, as nobody knows what became of them.
     replay_until: Position = field(default_factory=dict)
     # What leaves later may be somebody else's by then, who sends it too: it says so.
@@ -85,11 +87,22 @@ class Worker:
         self.sender = Sender(box=box, allows_private=allows_private)
         self.log = AttemptLog()
         self._stores: dict[Path, FlowStore] = {}
+        self._calms: dict[str, Calm] = {}
 
     def store(self, plan: Plan) -> FlowStore:
         store = self._stores.setdefault(plan.flow_folder, FlowStore(plan.flow_folder))
         store.published = plan.flows
         return store
+
+    def calm(self, name: str, span_s: float) -> Calm:
+        """What is known of a destination from one task to the next."""
+        calm = self._calms.pop(name, None) or Calm()
+        calm.span_s = span_s
+        if len(self._calms) >= _CALMS_MAX:
+            self._calms.pop(next(iter(self._calms)))
+        # The one that was used last is the last.
+        self._calms[name] = calm
+        return calm
 
 
 # The worker of the process, made at its first task: Spark forks processes before that. What a
@@ -103,6 +116,7 @@ class Sending:
     def __init__(self, plan: Plan, worker: Worker, *, is_again: bool = False) -> None:
         self._plan = plan
         self._is_again = is_again
+        self._worker = worker
         self._store = worker.store(plan)
         self._courier = Courier(
             worker.sender, worker.log, plan.clock, plan.patience_s, plan.ours_until_ms
@@ -181,7 +195,7 @@ class Sending:
                     self._name,
                     self._store,
                     SendLimits(destination, plan.schedule),
-                    calm_s=_CALM_S if plan.is_following else 0.0,
+                    self._worker.calm(name, plan.calm_s) if plan.calm_s else Calm(),
                 ),
                 Settlement(destination, plan.schedule, plan.clock, self._read_at),
                 self._dice,

@@ -8,8 +8,8 @@ from delivery.http.connection import Connection
 # Shorter than the idle limits of common servers (uvicorn 5 s, nginx 75 s): we close first.
 KEEP_ALIVE_S = 4.0
 # Of all destinations of a worker process together: with those in use and the files of flows well
-# below the 1,024 descriptors that a process usually may have.
-IDLE_MAX = 128
+# below the descriptors that a worker asks for (worker_daemon.py).
+IDLE_MAX = 512
 
 
 @dataclass(slots=True)

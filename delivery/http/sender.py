@@ -21,7 +21,7 @@ from shared.runtime.secret_box import SecretBox
 log = structlog.get_logger()
 
 # With a client certificate each holds some 1 MB of OpenSSL's; a worker may meet thousands.
-BUILDERS_MAX = 256
+BUILDERS_MAX = 512
 
 
 class Sender:

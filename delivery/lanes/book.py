@@ -4,6 +4,7 @@ A strand that has events and nothing under way gets a part of a unit, with other
 and are near it. It is free again when it is done itself, whatever its job still waits for.
 """
 
+import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -55,6 +56,8 @@ class _Way:
 class Book:
     """The strands of one process."""
 
+    # How many worker processes share those who are well.
+    worker_count: int = 2
     _ways: dict[Strand, _Way] = field(default_factory=dict)
     _ends: dict[KafkaPartition, int] = field(default_factory=dict)
     _names: dict[KafkaPartition, set[str]] = field(default_factory=dict)
@@ -196,7 +199,8 @@ class Book:
             is_far = lane.kind is not Kind.APART and any(map(self._is_far, strands))
             spans = {each: self._span(each, lane, share, is_far=is_far) for each in strands}
             if is_far:
-                alone.append(spans)
+                # Of what it follows besides, some Kafka partitions may have nothing.
+                alone.append({it: span for it, span in spans.items() if span.begin != span.end})
             else:
                 shared.setdefault(lane.kind, {}).update(spans)
         # Who has waited longest is first, where not all have their turn.
@@ -205,8 +209,9 @@ class Book:
         jobs = []
         for kind, spans in wanted:
             if turns.may_start(kind, now_s=now_s):
-                turns.start(kind, strand_count=len(spans), now_s=now_s)
-                jobs.append(Job(kind, _packed(_units(spans), kind)))
+                found = _jobs(kind, spans, self.worker_count)
+                turns.start(kind, len(found), strand_count=len(spans), now_s=now_s)
+                jobs += found
                 self._begin(spans, lanes, now_s)
         return jobs
 
@@ -238,6 +243,17 @@ class Book:
             way.not_before_s = now_s + lanes[strand.destination].rest_s
 
 
+def _jobs(kind: Kind, spans: Mapping[Strand, Span], worker_count: int) -> list[Job]:
+    if kind not in {Kind.SHARED, Kind.FOLLOWING}:
+        return [Job(kind, _packed(_units(spans), kind))]
+    # A destination always has the same worker: its connections are open, and its flow is known.
+    by_worker: dict[int, dict[Strand, Span]] = {}
+    for strand, span in spans.items():
+        worker = zlib.crc32(strand.destination.encode()) % worker_count
+        by_worker.setdefault(worker, {})[strand] = span
+    return [Job(kind, [_units(each)], worker) for worker, each in by_worker.items()]
+
+
 def _units(spans: Mapping[Strand, Span]) -> list[Unit]:
     units: dict[KafkaPartition, dict[str, Span]] = {}
     for strand, span in spans.items():
@@ -261,11 +277,8 @@ def _packed(units: Collection[Unit], kind: Kind) -> list[list[Unit]]:
 
 
 def _size(unit: Unit) -> int:
-    """Deliveries, as if each event were one; what follows its log is worth much of a task."""
-    return sum(
-        _TASK_DELIVERIES // 8 if span.end is None else span.end - span.begin
-        for span in unit.spans.values()
-    )
+    """Deliveries, as if each event were one."""
+    return sum((span.end or span.begin) - span.begin for span in unit.spans.values())
 
 
 def _end_of(span: Span) -> int:

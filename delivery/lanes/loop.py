@@ -1,12 +1,14 @@
 """Runs lanes: looks what is new in the streams, and has Spark send it."""
 
 import asyncio
+import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from random import SystemRandom
+from threading import Lock
 
 import structlog
 from aiokafka.errors import KafkaError
@@ -52,6 +54,10 @@ _FATES_S = 1.0
 # A lane at rest has its turn so often, in parts of a time box, and not all in the same moment.
 _REST_BOXES = (0.8, 1.0)
 _AWAY_S = 1.0
+# What a worker is called by.
+_WORKER = "HIFI_WORKER"
+# More processes than that are better kept on several machines.
+_WORKERS_MAX = 8
 _DICE = SystemRandom()
 
 _AWAY = (KafkaError, OSError, KafkaUnavailableError)
@@ -72,7 +78,7 @@ class LaneLoop:
     outlet: Outlet
 
     def __post_init__(self) -> None:
-        self.book = Book()
+        self.book = Book(worker_count=min(_WORKERS_MAX, len(os.sched_getaffinity(0))))
         self.member = LeaseMember(
             self.settings.bootstrap_servers,
             lease_group("delivery"),
@@ -84,6 +90,8 @@ class LaneLoop:
         self.turns = Turns()
         self.fates = Fates(self.metrics, self.settings.stalled_after_s)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="job")
+        # A job's environment is that of the session in the moment when it is made.
+        self._naming = Lock()
         self._jobs: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         self._sees_ends = False
@@ -95,7 +103,9 @@ class LaneLoop:
     async def run(self, stop: asyncio.Event, health: Health, pulse: Pulse) -> None:
         """Run until told to stop; what is under way then is brought to its end by `drain`."""
         following = asyncio.create_task(self.marks.follow(self._mark_came))
-        warming = self._threads.submit(self._submit, Job(Kind.SHARED, [()]), self._orders([]))
+        for worker in range(self.book.worker_count):
+            # Or the first events would wait until it is there.
+            self._threads.submit(self._submit, Job(Kind.SHARED, [()], worker), self._orders([]))
         look_s = fates_s = 0.0
         try:
             while not stop.is_set():
@@ -114,7 +124,6 @@ class LaneLoop:
                 await self._rest(stop, until_s=look_s)
         finally:
             following.cancel()
-            warming.cancel()
 
     def begin(self, _: frozenset[int]) -> None:
         """These slots are ours now."""
@@ -251,9 +260,15 @@ class LaneLoop:
         context = self.spark.sparkContext
         context.setLocalProperty("spark.scheduler.pool", job.kind.value)
         tasks: Sequence[object] = list(job.tasks)
-        rdd = context.parallelize(tasks, len(tasks))
-        reports = rdd.mapPartitions(partial(run_units, orders=orders)).collect()
-        return [report for of_task in reports for report in of_task]
+        rdd = context.parallelize(tasks, len(tasks)).mapPartitions(
+            partial(run_units, orders=orders)
+        )
+        with self._naming:
+            # Spark has worker processes of their own for each environment that is asked for.
+            name = "any" if job.worker is None else f"{job.kind}-{job.worker}"
+            context.environment[_WORKER] = name
+            rdd._jrdd  # noqa: B018, SLF001 - made here, with this environment
+        return [report for of_task in rdd.collect() for report in of_task]
 
     def _take_reports(
         self, reports: Sequence[Report], spans: Mapping[Strand, Span], why: str, *, took_s: float

@@ -28,6 +28,8 @@ log = structlog.get_logger()
 # Destinations that are sent to at the same time: each may open connections, and a thousand at once
 # would all be late.
 _SIDE_BY_SIDE = 128
+# With single events a look at the flow, which other workers write too, is half of what each costs.
+_CALM_S = 1.0
 # Settled in one go, of what has come: enough for 20 requests of 500 side by side.
 _ROWS_MAX = 10_000
 
@@ -187,6 +189,7 @@ class _StrandRun:
             schedule=orders.schedule,
             time_box_s=orders.time_box_s,
             is_following=self.span.end is None,
+            calm_s=_CALM_S,
             trouble_wait_s_max=TROUBLE_WAIT_S if name in orders.resting else float("inf"),
             replay_until={self.strand.where: self.span.maybe_sent},
             ours_until_ms=orders.ours_until_ms,

@@ -24,11 +24,12 @@ class Turns:
     def may_start(self, kind: Kind, *, now_s: float) -> bool:
         return self.running[kind] < _JOBS_MAX[kind] and now_s >= self._next_s.get(kind, 0.0)
 
-    def start(self, kind: Kind, *, strand_count: int, now_s: float) -> None:
+    def start(self, kind: Kind, count: int, *, strand_count: int, now_s: float) -> None:
+        """So many jobs, of so many strands in all."""
         if kind is not Kind.ALONE:
             wait_s = min(_MOST_S, _LEAST_S + _STRAND_S * strand_count)
             self._next_s[kind] = now_s + wait_s + _RUNNING_S * self.running[kind]
-        self.running[kind] += 1
+        self.running[kind] += count
 
     def end(self, kind: Kind) -> None:
         self.running[kind] -= 1

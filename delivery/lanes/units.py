@@ -70,6 +70,8 @@ class Job:
 
     kind: Kind
     tasks: Sequence[Sequence[Unit]]
+    # Which of the worker processes of its kind is to run it; None: any.
+    worker: int | None = None
 
     @property
     def units(self) -> Sequence[Unit]:

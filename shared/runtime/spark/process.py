@@ -1,6 +1,6 @@
-"""Starts a Spark process of ours, delivery and retrier alike: its settings, its folder, its session.
+"""Starts a Spark process of ours, delivery and retrier alike: its settings, folder and session.
 
-It owns its folder, shows its metrics and its health, checks that Kafka lets it in, and starts Spark.
+It owns its folder, shows metrics and health, checks that Kafka lets it in, and starts Spark.
 """
 
 import asyncio
@@ -76,7 +76,7 @@ class SparkProcessSettings(SparkServiceSettings, SecretSettings):
 def spark_process(
     service: str, settings: SparkProcessSettings, metrics: LaneMetrics, *, worker_daemon: str
 ) -> Iterator[tuple[SparkSession, Health]]:
-    """Everything that is there before the first lane. A mistake in the set-up ends with a sentence."""
+    """All that is there before the first lane. A mistake in the set-up ends with one sentence."""
     configure_logs(service=service, level=settings.log_level)
     with operator_errors(f"hifi {service}"), own_folder(settings.home, what=service):
         health = Health()

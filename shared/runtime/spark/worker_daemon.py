@@ -6,12 +6,17 @@ minute, so that would happen often. A copy takes 20 ms and shares its memory.
 """
 
 import gc
+import resource
 import sys
 from importlib import import_module
 
 import pyarrow as pa
 
 from shared.runtime.logs import configure_logs
+
+
+# Connections to hundreds of destinations; systems give 1,024 unasked, and more to who asks.
+_DESCRIPTORS = 4_096
 
 
 def run_daemon(*preloaded: str, service: str) -> None:
@@ -22,6 +27,9 @@ def run_daemon(*preloaded: str, service: str) -> None:
     sys.path[:] = [path for path in sys.path if not path.endswith(".zip")]
     for path in [path for path in sys.path_importer_cache if path.endswith(".zip")]:
         del sys.path_importer_cache[path]
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(_DESCRIPTORS, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
     daemon = import_module("pyspark.daemon")
     # Spark's side of a task, what forgetting paths needs, and ours.
     for module in ("pyspark.worker", "importlib.metadata", *preloaded):
