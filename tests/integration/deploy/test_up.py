@@ -61,9 +61,7 @@ class Place:
         return dict(books)
 
     def ports_in_use(self) -> list[int]:
-        """Those of what always runs: real-time delivery starts with its first destination."""
-        realtime = self.settings.realtime_metrics_port
-        return [port for _, port in self.settings.ports() if port != realtime]
+        return [port for _, port in self.settings.ports()]
 
     def all_ports_are_free(self) -> bool:
         return all(is_free(port) for _, port in self.settings.ports())

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from delivery.batches import Batch, Tried, tried_batches
 from delivery.courier import Exchange, Sent
 from delivery.dispatcher import Dispatcher
-from delivery.flow_store import FlowStore, Permits
+from delivery.flow_store import Calm, FlowStore, Permits
 from delivery.settling import Settlement
 from shared.config.destination import Destination
 from shared.event.record import RecordOut
@@ -65,7 +65,7 @@ def drained(
     store = FlowStore(new_folder())
     dispatcher = Dispatcher(
         courier,  # type: ignore[arg-type]  # it has what a dispatcher asks for
-        Permits("task", store, LIMITS, calm_s),
+        Permits("task", store, LIMITS, Calm(calm_s)),
         Settlement(TO, SCHEDULE, lambda: NOW_MS, None),
         random.Random(7),
     )

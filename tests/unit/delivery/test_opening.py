@@ -74,5 +74,5 @@ def test_any_other_records_open_alike_both_ways(given_records: list[RecordIn]) -
 
 
 def test_no_rows_open_as_nothing() -> None:
-    for rows in (Fetched(KafkaPartition("hifi.stream.a", 2), []), []):
-        assert opened(rows, a_history()) == []
+    assert opened(Fetched(KafkaPartition("hifi.stream.a", 2), []), a_history()) == []
+    assert opened([], a_history()) == []
