@@ -1,0 +1,99 @@
+"""Kafka partitions in memory: the fake of a `LogClient` and of what it asks."""
+
+import asyncio
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from aiokafka.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
+
+from shared.event.record import KafkaPartition, Position, RecordIn
+from shared.runtime.kafka.log_client import Answer, LogClient
+from tests.support.fetched_rows import decoded
+
+NODE = 1
+
+
+class KeptLog(LogClient):
+    """One broker that leads all there is."""
+
+    def __init__(self) -> None:
+        self.logs: dict[KafkaPartition, list[Any]] = {}
+        self.begins: defaultdict[KafkaPartition, int] = defaultdict(int)
+        self.fetches: list[Position] = []
+        self._news = asyncio.Event()
+
+    def make(self, topic: str, partition_count: int) -> None:
+        self.logs.update({KafkaPartition(topic, n): [] for n in range(partition_count)})
+
+    def write(self, records: Iterable[RecordIn]) -> None:
+        for record in records:
+            self.logs[KafkaPartition(*record.origin[:2])].append(decoded(record))
+        self._news.set()
+        self._news = asyncio.Event()
+
+    def forget(self, where: KafkaPartition, upto: int) -> None:
+        """As retention does."""
+        self.begins[where] = upto
+        self.logs[where] = [each for each in self.logs[where] if each.offset >= upto]
+
+    async def follow(self, topics: Collection[str]) -> None:
+        """All is known here."""
+
+    def leaders(self, places: Collection[KafkaPartition]) -> dict[KafkaPartition, int]:
+        return {where: NODE for where in places if where in self.logs}
+
+    def partitions(self, topic: str) -> list[KafkaPartition]:
+        return sorted(where for where in self.logs if where.topic == topic)
+
+    async def ends(self, places: Collection[KafkaPartition]) -> dict[KafkaPartition, int]:
+        return {where: self._end(where) for where in places if where in self.logs}
+
+    async def starts(self, places: Collection[KafkaPartition]) -> dict[KafkaPartition, int]:
+        return {where: self.begins[where] for where in places if where in self.logs}
+
+    async def offsets_at(
+        self, places: Collection[KafkaPartition], at_ms: int
+    ) -> dict[KafkaPartition, int]:
+        known = [where for where in places if where in self.logs]
+        return {
+            where: next(
+                (each.offset for each in self.logs[where] if each.timestamp >= at_ms),
+                self._end(where),
+            )
+            for where in known
+        }
+
+    async def fetch(
+        self,
+        node: int,
+        position: Position,
+        *,
+        wait_ms: int,
+        bytes_max: int = 0,  # noqa: ARG002 - all of it is in memory anyway
+    ) -> dict[KafkaPartition, Answer]:
+        assert node == NODE
+        self.fetches.append(dict(position))
+        answers = {where: self._answer(where, at) for where, at in position.items()}
+        if not any(each.records or each.error for each in answers.values()):
+            try:
+                async with asyncio.timeout(wait_ms / 1_000):
+                    await self._news.wait()
+            except TimeoutError:
+                return answers
+            answers = {where: self._answer(where, at) for where, at in position.items()}
+        return answers
+
+    def _answer(self, where: KafkaPartition, at: int) -> Answer:
+        if where not in self.logs:
+            return Answer(error=UnknownTopicOrPartitionError())
+        if not self.begins[where] <= at <= self._end(where):
+            return Answer(error=OffsetOutOfRangeError())
+        log = self.logs[where]
+        records = log[bisect_left(log, at, key=lambda each: each.offset) :]
+        return Answer(records, records[-1].offset + 1 if records else at)
+
+    def _end(self, where: KafkaPartition) -> int:
+        log = self.logs[where]
+        return log[-1].offset + 1 if log else self.begins[where]

@@ -1,0 +1,174 @@
+"""Each strand gets its part of what is read once, all of it, in order, and a last word.
+
+The log is the fake of tests/contract/test_log_client.py.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from aiokafka.errors import KafkaError, UnknownTopicOrPartitionError
+
+from delivery.lanes import reading as module
+from delivery.lanes.reading import Came, DataLostError, Part, Reading
+from delivery.lanes.units import Span, Strand, Unit
+from shared.event.envelope import event_headers
+from shared.event.record import KafkaPartition, Origin, RecordIn
+from tests.support.kept_log import NODE, KeptLog
+
+A, B = (KafkaPartition("hifi.stream.s", number) for number in range(2))
+
+
+def events(where: KafkaPartition, first: int, end: int, *, size: int = 2) -> Sequence[RecordIn]:
+    headers = event_headers(event_id="e", event_time_ms=1, accepted_at_ms=1)
+    value = b"1" * size
+    return [RecordIn(Origin(*where, n), 1, None, value, headers) for n in range(first, end)]
+
+
+def a_log() -> KeptLog:
+    log = KeptLog()
+    log.make("hifi.stream.s", 2)
+    return log
+
+
+def reading_of(log: KeptLog, *units: Unit, follow_s: float = 0.0) -> tuple[Reading, Came]:
+    queues: dict[Strand, Came] = {
+        strand: asyncio.Queue() for unit in units for strand in unit.strands
+    }
+    until_s = asyncio.get_running_loop().time() + follow_s
+    read = Reading(units, log.leaders([unit.where for unit in units]), log, until_s, queues)
+    return read, queues[units[0].strands[0]]
+
+
+def came(queue: Came) -> tuple[list[int], int | None, Exception | None]:
+    """Offsets, how far they reach, and the last word; each part is let go of."""
+    offsets: list[int] = []
+    reached = None
+    while isinstance(part := queue.get_nowait(), Part):
+        offsets += [record.offset for record in part.rows.records]
+        reached = part.reached
+        part.chunk.done()
+    assert queue.empty(), "the last word was not the last"
+    return offsets, reached, part
+
+
+def test_all_that_are_near_get_their_part_of_what_is_read_once() -> None:
+    async def scenario() -> None:
+        log = a_log()
+        log.write(events(A, 0, 10))
+        log.write(events(B, 0, 3))
+        unit = Unit(A, {"s/a": Span(0, 10), "s/b": Span(4, 7), "s/c": Span(9, 10)})
+        read, _ = reading_of(log, unit, Unit(B, {"s/a": Span(1, 3)}))
+        await read.run()
+        found = {strand: came(queue) for strand, queue in read.queues.items()}
+        assert found == {
+            Strand("s/a", A): ([*range(10)], 10, None),
+            Strand("s/b", A): ([4, 5, 6], 7, None),
+            Strand("s/c", A): ([9], 10, None),
+            Strand("s/a", B): ([1, 2], 3, None),
+        }
+        assert log.fetches == [{A: 0, B: 1}]
+        assert read._bytes == 0
+
+    asyncio.run(scenario())
+
+
+def test_what_follows_its_log_gets_what_comes_until_its_time_is_over() -> None:
+    async def scenario() -> None:
+        log = a_log()
+        log.write(events(A, 0, 2))
+        read, queue = reading_of(log, Unit(A, {"s/a": Span(0, None)}), follow_s=0.5)
+        running = asyncio.create_task(read.run())
+        first = await queue.get()
+        assert isinstance(first, Part)
+        assert first.reached == 2
+        log.write(events(A, 2, 3))
+        second = await queue.get()
+        assert isinstance(second, Part)
+        assert [record.offset for record in second.rows.records] == [2]
+        await running
+        assert queue.get_nowait() is None
+
+    asyncio.run(scenario())
+
+
+def test_what_is_wrong_with_one_is_told_to_those_that_wanted_it() -> None:
+    async def scenario() -> None:
+        log = a_log()
+        log.write(events(A, 0, 2))
+        gone = KafkaPartition("hifi.stream.gone", 0)
+        read, queue = reading_of(
+            log, Unit(A, {"s/a": Span(0, 2)}), Unit(gone, {"gone/a": Span(0, 2)})
+        )
+        await read.run()
+        assert came(queue) == ([0, 1], 2, None)
+        _, _, error = came(read.queues[Strand("gone/a", gone)])
+        assert isinstance(error, KafkaError)
+        assert "has no leader" in str(error)
+        # One whose leader was another one a moment ago.
+        read = Reading(
+            [Unit(gone, {"gone/a": Span(0, 2)})],
+            {gone: NODE},
+            log,
+            0.0,
+            {Strand("gone/a", gone): asyncio.Queue()},
+        )
+        await read.run()
+        _, _, error = came(read.queues[Strand("gone/a", gone)])
+        assert isinstance(error, UnknownTopicOrPartitionError)
+
+    asyncio.run(scenario())
+
+
+def test_who_has_lost_events_is_told_and_the_others_go_on() -> None:
+    async def scenario() -> None:
+        log = a_log()
+        log.write(events(A, 0, 9))
+        log.forget(A, 5)
+        read, lost = reading_of(log, Unit(A, {"s/late": Span(2, 9), "s/well": Span(6, 9)}))
+        await read.run()
+        offsets, _, error = came(lost)
+        assert offsets == []
+        assert isinstance(error, DataLostError)
+        assert "begins at 5" in str(error)
+        assert came(read.queues[Strand("s/well", A)]) == ([6, 7, 8], 9, None)
+
+    asyncio.run(scenario())
+
+
+def test_a_log_that_is_shorter_than_a_position_has_lost_events() -> None:
+    """As that of a topic that was made anew."""
+
+    async def scenario() -> None:
+        log = a_log()
+        log.write(events(A, 0, 2))
+        read, queue = reading_of(log, Unit(A, {"s/a": Span(7, 9)}))
+        await read.run()
+        assert isinstance(came(queue)[2], DataLostError)
+
+    asyncio.run(scenario())
+
+
+def test_no_more_is_read_than_memory_has_room_for() -> None:
+    async def scenario() -> None:
+        log = a_log()
+        log.write(events(A, 0, 4, size=10))
+        read, queue = reading_of(log, Unit(A, {"s/a": Span(0, None)}), follow_s=60.0)
+        running = asyncio.create_task(read.run())
+        part = await queue.get()
+        assert isinstance(part, Part)
+        log.write(events(A, 4, 8, size=module._BYTES_MAX // 4))
+        # These fill the memory.
+        full = await queue.get()
+        assert isinstance(full, Part)
+        log.write(events(A, 8, 9))
+        fetches = len(log.fetches)
+        part.chunk.done()
+        await asyncio.sleep(0)
+        assert len(log.fetches) == fetches, "it reads though nothing was let go of"
+        full.chunk.done()
+        more = await queue.get()
+        assert isinstance(more, Part)
+        assert more.reached == 9
+        running.cancel()
+
+    asyncio.run(scenario())

@@ -1,0 +1,135 @@
+"""Who is sent to, and from where each goes on.
+
+The log is the fake of tests/contract/test_log_client.py; what is stored is kept in a list.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from delivery.lanes.book import Book
+from delivery.lanes.marks import Mark, mark_record
+from delivery.lanes.marks_log import MarksLog
+from delivery.lanes.outlet import Outlet
+from delivery.lanes.roster import Roster
+from delivery.lanes.units import Strand
+from shared.config.configuration import Configuration, Stream
+from shared.config.destination import Destination, Start
+from shared.event.record import KafkaPartition, Origin, RecordIn, RecordOut
+from tests.support.kept_log import KeptLog
+
+A, B = (KafkaPartition("hifi.stream.s", number) for number in range(2))
+TO = Destination("s", "d", "http://localhost/")
+
+
+class KeptOutlet(Outlet):
+    """Keeps what is stored; test_lanes_live.py has the real one."""
+
+    def __init__(self) -> None:
+        self.rows: list[RecordOut] = []
+
+    async def store(self, rows: Sequence[RecordOut]) -> None:
+        self.rows += rows
+
+
+class House:
+    """A roster over a log of two Kafka partitions: five events in one, at 1 to 5 s, none beside."""
+
+    def __init__(self) -> None:
+        self.log = KeptLog()
+        self.log.make("hifi.stream.s", 2)
+        self.log.write(RecordIn(Origin(*A, n), 1_000 * (n + 1), None, b"1", ()) for n in range(5))
+        self.log.forget(A, 1)
+        self.marks = MarksLog(self.log)
+        self.outlet = KeptOutlet()
+        self.book = Book()
+        self.ours = True
+        self.roster = Roster(self.book, self.log, self.marks, self.outlet, lambda _: self.ours)
+
+    def look(self, *destinations: Destination, partition_count: int = 2) -> bool:
+        self.roster.take(
+            Configuration(
+                streams={"s": Stream("s", partition_count)},
+                destinations={each.id: each for each in destinations},
+            )
+        )
+        return asyncio.run(self.roster.look())
+
+    def position(self) -> dict[KafkaPartition, int]:
+        return dict(self.book.position(TO.id, [A, B]))
+
+
+@pytest.mark.parametrize(
+    ("start", "begin"), [("earliest", 1), ("latest", 5), (3_000, 2), (9_000, 5), (0, 1)]
+)
+def test_a_new_lane_begins_where_its_destination_says(start: Start, begin: int) -> None:
+    house = House()
+    assert house.look(replace(TO, start=start))
+    assert house.position() == {A: begin, B: 0}
+    # It is said before anything is sent: another life must not begin elsewhere.
+    assert house.outlet.rows == [
+        mark_record(Strand(TO.id, A), Mark(begin, begin)),
+        mark_record(Strand(TO.id, B), Mark(0, 0)),
+    ]
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest", 7])
+def test_a_lane_goes_on_where_its_marks_say_whatever_its_start(start: Start) -> None:
+    house = House()
+    house.marks.marks = {Strand(TO.id, A): Mark(3, 4), Strand(TO.id, B): Mark(0, 0)}
+    house.look(replace(TO, start=start))
+    assert house.position() == {A: 3, B: 0}
+    assert house.book.mark(Strand(TO.id, A)) == Mark(3, 4)
+    assert house.outlet.rows == []
+
+
+def test_what_a_stream_has_grown_by_is_read_whole_whatever_its_start() -> None:
+    house = House()
+    house.marks.marks = {Strand(TO.id, A): Mark(3, 3)}
+    house.log.write([RecordIn(Origin(*B, 0), 1, None, b"1", ())])
+    house.look(replace(TO, start="latest"))
+    assert house.position() == {A: 3, B: 0}
+    assert house.outlet.rows == [mark_record(Strand(TO.id, B), Mark(0, 0))]
+
+
+def test_a_lane_waits_until_kafka_knows_all_of_its_stream() -> None:
+    house = House()
+    house.look(TO, partition_count=3)
+    assert house.roster.new == {TO.id}
+    assert house.roster.destination(TO.id) is None
+    assert house.position() == {}
+    house.log.make("hifi.stream.s", 0)
+    house.log.logs[KafkaPartition("hifi.stream.s", 2)] = []
+    house.look(TO, partition_count=3)
+    assert house.roster.new == set()
+    assert house.roster.destination(TO.id) == TO
+
+
+def test_only_what_is_ours_configured_and_not_paused_is_sent_to() -> None:
+    house = House()
+    house.look(TO)
+    assert list(house.roster.running()) == [TO]
+    paused = replace(TO, is_paused=True)
+    house.look(paused)
+    assert list(house.roster.running()) == []
+    assert house.roster.destination(TO.id) is None
+    # It keeps its place meanwhile.
+    assert house.position() == {A: 1, B: 0}
+    house.look(TO)
+    assert house.roster.destination(TO.id) == TO
+    house.ours = False
+    house.roster.drop()
+    assert house.roster.destination(TO.id) is None
+    assert house.position() == {}
+    house.look()
+    assert list(house.roster.running()) == []
+
+
+def test_a_stream_that_does_not_exist_yet_holds_up_no_other() -> None:
+    house = House()
+    other = Destination("not-yet", "d", "http://localhost/")
+    house.look(TO, other)
+    assert house.roster.new == {other.id}
+    assert list(house.roster.running()) == [TO]
