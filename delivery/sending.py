@@ -87,21 +87,22 @@ class Worker:
         self.sender = Sender(box=box, allows_private=allows_private)
         self.log = AttemptLog()
         self._stores: dict[Path, FlowStore] = {}
-        self._calms: dict[str, Calm] = {}
+        self._calms: dict[tuple[Path, str], Calm] = {}
 
     def store(self, plan: Plan) -> FlowStore:
         store = self._stores.setdefault(plan.flow_folder, FlowStore(plan.flow_folder))
         store.published = plan.flows
         return store
 
-    def calm(self, name: str, span_s: float) -> Calm:
+    def calm(self, plan: Plan, name: str) -> Calm:
         """What is known of a destination from one task to the next."""
-        calm = self._calms.pop(name, None) or Calm()
-        calm.span_s = span_s
+        key = plan.flow_folder, name
+        calm = self._calms.pop(key, None) or Calm()
+        calm.span_s = plan.calm_s
         if len(self._calms) >= _CALMS_MAX:
             self._calms.pop(next(iter(self._calms)))
         # The one that was used last is the last.
-        self._calms[name] = calm
+        self._calms[key] = calm
         return calm
 
 
@@ -195,7 +196,7 @@ class Sending:
                     self._name,
                     self._store,
                     SendLimits(destination, plan.schedule),
-                    self._worker.calm(name, plan.calm_s) if plan.calm_s else Calm(),
+                    self._worker.calm(plan, name) if plan.calm_s else Calm(),
                 ),
                 Settlement(destination, plan.schedule, plan.clock, self._read_at),
                 self._dice,

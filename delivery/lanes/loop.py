@@ -291,6 +291,9 @@ class LaneLoop:
     def _died(self, report: Report, span: Span, now_s: float) -> None:
         strand, name = report.strand, report.strand.destination
         again_s = self.fates.again_s(name, now_s=now_s)
+        if span.end is None:
+            # Should its worker live, it follows the log no longer than that.
+            again_s = max(again_s, now_s + self.settings.follow_s)
         self.book.cut(strand, span, report.at, not_before_s=again_s)
         if report.is_data_lost:
             self._lost[strand] = now_ms()

@@ -83,12 +83,13 @@ class Roster:
         await self.log.follow({LANES, *topics})
         self._places = {topic: self._places_of(topic) for topic in topics}
         places = [where for each in self._places.values() for where in each]
+        if self._must_catch_up:
+            self._must_catch_up = False
+            await self.marks.catch_up()
+        # After the marks: what followed its log has sent no more than there is by now.
         ends = await self.log.ends(places)
         self.book.see_ends(ends)
         if self.new:
-            if self._must_catch_up:
-                self._must_catch_up = False
-                await self.marks.catch_up()
             for name in sorted(self.new):
                 if name in self.wanted and await self._enter(self.wanted[name]):
                     self.new.discard(name)
