@@ -12,7 +12,7 @@ from deploy.cli.control import dead, destinations, keys, secrets, streams, tenan
 from deploy.cli.events import receipt, reconcile, replay, send, tail, verify
 from deploy.cli.options import control_command
 from deploy.cli.printing import out, talk
-from deploy.cli.scale import plan, simulate
+from deploy.cli.scale import plan, simulate, size
 from shared.runtime.logs import configure_logs
 
 
@@ -53,6 +53,7 @@ commands = (
     verify.verify,
     reconcile.reconcile,
     plan.plan,
+    size.size,
 )
 for command in commands:
     app.command()(command)
