@@ -57,6 +57,16 @@ class KafkaReader:
         offsets = await self._consumer.offsets_for_times(asked) if asked else {}
         return _ours({partition: at.offset for partition, at in offsets.items() if at is not None})
 
+    async def oldest_ms(self, topics: Iterable[str]) -> dict[KafkaPartition, int]:
+        """When the oldest record of each Kafka partition came; absent where there is none."""
+        asked = dict.fromkeys(await self._partitions(topics), 0)
+        found = await self._consumer.offsets_for_times(asked) if asked else {}
+        return {
+            KafkaPartition(*partition): at.timestamp
+            for partition, at in found.items()
+            if at is not None
+        }
+
     def range(self, ranges: Ranges, *, records_max: int = _RECORDS_MAX) -> "RangeRead":
         """Read these offsets, the Kafka partitions side by side."""
         return RangeRead(self._consumer, ranges, records_max)
