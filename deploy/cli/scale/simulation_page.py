@@ -8,7 +8,7 @@ from shared.scale.fleet import FleetRun
 # So many points are drawn of a day: one for each pixel or two.
 _POINTS = 720
 _WIDTH, _HEIGHT = 720, 120
-_LEFT, _TOP, _BOTTOM = 64, 8, 20
+_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 24, 8, 20
 _HOUR_S = 3_600
 # How far apart hours are named, so that their names do not meet.
 _TICKS_H, _TICKS_MAX = (1, 3, 6, 12, 24), 9
@@ -85,7 +85,7 @@ def _figure(words: str, lines: Sequence[tuple[str, Sequence[int]]], most: int) -
     length_s = len(lines[0][1])
     height = _TOP + _HEIGHT + _BOTTOM
     parts = [
-        f'<svg viewBox="0 0 {_LEFT + _WIDTH} {height}" role="img">',
+        f'<svg viewBox="0 0 {_LEFT + _WIDTH + _RIGHT} {height}" role="img">',
         f'<text x="{_LEFT - 6}" y="{_TOP + 9}" text-anchor="end">{most:,}</text>',
         f'<text x="{_LEFT - 6}" y="{_TOP + _HEIGHT}" text-anchor="end">0</text>',
     ]
