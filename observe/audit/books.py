@@ -338,8 +338,8 @@ class AuditBooks(Struct, forbid_unknown_fields=True):
                 if is_over and all(number_of(minute_ms) in each for each in settled):
                     self._close(topic, minute_ms, self.of_minute(topic, minute_ms, (), wanted))
             for minute_ms, minute in list(ledger.minutes.items()):
-                is_asked = world.is_asked(topic, minute_ms, minute, rules)
-                if 0 <= minute_ms < old_ms and is_asked and (topic, minute_ms) not in held:
+                is_old = 0 <= minute_ms < old_ms and (topic, minute_ms) not in held
+                if is_old and world.is_asked(topic, minute_ms, minute, rules):
                     ledger.pack(minute_ms)
 
     def _settle(self, topic: str, minute_ms: int, books: MinuteBooks) -> None:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from shared.scale.catalogue import BrokerKind, BrokerSize, Catalogue
+from shared.scale.catalogue import GB, BrokerKind, BrokerSize, Catalogue
 from shared.scale.scale_error import ImpossibleError, ScaleError
 
 ZONES = 3
@@ -18,7 +18,6 @@ DISK_USE = 0.5
 # more is paid for having fewer to upgrade, to reassign and to lose.
 NEAR_LEAST = 1.15
 HOURS_A_MONTH = 730
-_GB = 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +60,7 @@ def brokers_of(
     needs = {resource: brokers / use / live_share for resource, brokers in traffic.items()}
     needs["partitions"] = load.partitions * COPIES / size.partitions
     if size.kind == "standard":
-        stored_gb = load.stored_bytes * COPIES / _GB
+        stored_gb = load.stored_bytes * COPIES / GB
         needs["disk"] = stored_gb / DISK_USE / disk_gb_max
     # Rounding errors of a multiple that fits exactly are no broker.
     count = max(ZONES * math.ceil(round(need / ZONES, 9)) for need in needs.values())

@@ -7,6 +7,9 @@ import msgspec
 
 from shared.scale.scale_error import ScaleError
 
+# As AWS bills them.
+GB = 2**30
+
 BrokerKind = Literal["express", "standard"]
 
 # What all of a Standard broker's own work costs for each byte that comes in, with a zone down:
@@ -50,7 +53,7 @@ class InstanceSize(msgspec.Struct, frozen=True):
 
 
 class Prices(msgspec.Struct, frozen=True):
-    """US dollars. GB are 2**30 bytes, as AWS bills them."""
+    """US dollars. GB are 2**30 bytes."""
 
     storage_gb_month: float
     express_in_gb: float

@@ -4,10 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from shared.scale.brokers import COPIES, DISK_USE, HOURS_A_MONTH, ZONES, BrokerChoice
-from shared.scale.catalogue import Prices
+from shared.scale.catalogue import GB, Prices
 
-# As AWS bills them.
-_GB = 2**30
 MONTH_S = HOURS_A_MONTH * 3_600
 # Of what goes between machines that do not look at zones, so much goes to another one.
 CROSSING = (ZONES - 1) / ZONES
@@ -40,10 +38,10 @@ def kafka_costs(choice: BrokerChoice, flows: Flows, prices: Prices) -> Iterator[
     yield Cost("brokers", choice.usd_month)
     # Express bills what is kept once; Standard bills disks, for all copies and with room.
     kept = flows.stored * (1 if is_express else COPIES / DISK_USE)
-    yield Cost("Kafka storage", kept / _GB * prices.storage_gb_month)
+    yield Cost("Kafka storage", kept / GB * prices.storage_gb_month)
     if is_express:
-        yield Cost("Kafka data in", flows.into_kafka * MONTH_S / _GB * prices.express_in_gb)
-    yield Cost("between zones", flows.crossing * MONTH_S / _GB * prices.zone_crossing_gb)
+        yield Cost("Kafka data in", flows.into_kafka * MONTH_S / GB * prices.express_in_gb)
+    yield Cost("between zones", flows.crossing * MONTH_S / GB * prices.zone_crossing_gb)
 
 
 def edge_costs(
@@ -54,7 +52,7 @@ def edge_costs(
         "load balancer",
         HOURS_A_MONTH * (prices.balancer_h + balancer_units * prices.balancer_unit_h),
     )
-    out_gb = flows.to_destinations * internet_share * MONTH_S / _GB
+    out_gb = flows.to_destinations * internet_share * MONTH_S / GB
     yield Cost("NAT", out_gb * prices.nat_gb)
     yield Cost("to the internet", out_gb * prices.internet_gb)
 

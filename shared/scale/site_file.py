@@ -9,11 +9,9 @@ import msgspec
 
 from shared.event.topics import ACKED, DEAD, RECEIPTS, RETRY_PREFIX, STREAM_PREFIX
 from shared.scale.brokers import COPIES, DISK_USE, ZONES
-from shared.scale.catalogue import BrokerKind
+from shared.scale.catalogue import GB, BrokerKind
 from shared.scale.scale_error import ScaleError
 from shared.scale.sizing import Group, Sizing
-
-_GB = 2**30
 
 
 class KafkaSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -62,7 +60,7 @@ def site_sizes(sizing: Sizing, *, region: str, prices_at: str) -> SiteSizes:
     disk_gb = 0
     if brokers.size.kind == "standard":
         # With half of it free.
-        disk_gb = -int(-sizing.flows.stored * COPIES // (_GB * DISK_USE * brokers.count))
+        disk_gb = -int(-sizing.flows.stored * COPIES // (GB * DISK_USE * brokers.count))
     return SiteSizes(
         plan={
             "events_per_s": ask.events_per_s,

@@ -7,7 +7,7 @@ from typing import Literal
 
 from shared.scale.ask import Ask
 from shared.scale.brokers import HOURS_A_MONTH, ZONES, BrokerChoice, BrokerLoad, choose_brokers
-from shared.scale.catalogue import Catalogue, InstanceSize
+from shared.scale.catalogue import GB, Catalogue, InstanceSize
 from shared.scale.money import (
     Cost,
     Flows,
@@ -218,7 +218,7 @@ def _needs(
         "disk throughput": load.in_mb_s,
         "network": load.out_mb_s,
         "partitions": float(load.partitions),
-        "disk": load.stored_bytes / 2**30,
+        "disk": load.stored_bytes / GB,
     }
     units = {"partitions": "partitions", "disk": "GB"}
     return [

@@ -8,11 +8,11 @@ import typer
 
 from deploy.cli.scale.inputs import byte_count, span_s
 from shared.runtime.setup_error import UsageError
+from shared.scale.traffic import DAY_S
 
 # Of an Ask.
 Members: TypeAlias = dict[str, Any]
 
-_DAY_S = 86_400
 # What benchmarks and most examples of ours send.
 _EVENT_BYTES = 500
 
@@ -55,7 +55,7 @@ def traffic_of(  # noqa: PLR0917 - typer makes an option of each
 ) -> Members:
     if per_day is not None and not mean_share:
         raise UsageError("--mean-share is 0: then a mean day has no bytes.")
-    mean_bytes_s = None if per_day is None else byte_count(per_day) / _DAY_S
+    mean_bytes_s = None if per_day is None else byte_count(per_day) / DAY_S
     peak_bytes_s = mean_bytes_s and mean_bytes_s / mean_share
     rate, size = _rate_and_size(events_per_s, event_bytes, peak_bytes_s)
     return {

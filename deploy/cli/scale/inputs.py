@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from deploy.cli.options import SPAN_UNITS_S
 from deploy.cli.printing import talk
 from shared.runtime.clock import now_ms
 from shared.runtime.setup_error import UsageError
@@ -21,7 +22,6 @@ from shared.scale.scale_error import ScaleError
 RATINGS = Path(__file__).parents[3] / "loadtests" / "ratings"
 PRICES = Path(__file__).with_name("aws-us-east-1.json")
 
-_SPANS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _SIZES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
 
 
@@ -43,7 +43,7 @@ def span_s(text: str) -> float:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text)
     if found is None:
         raise typer.BadParameter(f"{text!r} is no span of time: write 90s, 15m, 36h or 7d")
-    return float(found[1]) * _SPANS_S[found[2]]
+    return float(found[1]) * SPAN_UNITS_S[found[2]]
 
 
 def byte_count(text: str) -> float:

@@ -27,8 +27,8 @@ from shared.scale.catalogue import Catalogue
 from shared.scale.site_file import site_sizes, to_toml
 from shared.scale.sizing import Group, Sizing, sizing_of
 from shared.scale.topic_sizes import days
+from shared.scale.traffic import DAY_S
 
-_DAY_S = 86_400
 _GB = 10**9
 _ZONES = "over 3 zones"
 
@@ -116,12 +116,12 @@ def _as_json(sizing: Sizing, given: Catalogue) -> dict[str, object]:
 def _print(sizing: Sizing, given: Catalogue) -> None:
     ask = sizing.ask
     bytes_s = ask.events_per_s * ask.event_bytes
-    a_day = bytes_s * ask.mean_share * _DAY_S
+    a_day = bytes_s * ask.mean_share * DAY_S
     away = "with one of three zones away" if ask.survives_zone else "with all zones there"
     out.print(
         f"{ask.events_per_s:,.0f} events/s of {ask.event_bytes:,} bytes ({_amount(bytes_s)}/s;"
         f" {_amount(a_day)} on a mean day) to {ask.fan_out:g} destination(s) each, kept for"
-        f" {ask.retention_s / _DAY_S:g} days, {away}:\n"
+        f" {ask.retention_s / DAY_S:g} days, {away}:\n"
     )
     print_table(("what", "size", "count", ""), list(_machines(sizing)))
     out.print()

@@ -2,8 +2,10 @@
 
 import asyncio
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import groupby
+from operator import attrgetter
 from typing import Annotated
 
 import typer
@@ -65,9 +67,10 @@ def size(
         numbers=1,
     )
     out.print()
-    print_table(("broker", "MB of Hifi", "MB free", "full in"), list(_disk_rows(report)), numbers=3)
-    for disk in report.disks:
-        days = days_until_full(disk, report.topics)
+    full = [(disk, days_until_full(disk, report.topics)) for disk in report.disks]
+    rows = [_disk_row(disk, days) for disk, days in full]
+    print_table(("broker", "MB of Hifi", "MB free", "full in"), rows, numbers=3)
+    for disk, days in full:
         if days is not None and days < _DAYS_NEAR:
             talk.print(
                 f"The disk of broker {disk.broker} is full in {days:,.1f} days: give it more room,"
@@ -100,9 +103,11 @@ async def _uses(
     oldest = await reader.oldest_ms(states)
     # Where nothing came of late, the window begins at the end.
     begins = await reader.offsets_at(dict.fromkeys(spans, at_ms - window_ms))
+    by_topic = groupby(sorted(spans), key=attrgetter("topic"))
+    partitions = {name: list(of_topic) for name, of_topic in by_topic}
     uses = []
     for name, state in states.items():
-        ours = [partition for partition in spans if partition.topic == name]
+        ours = partitions.get(name, [])
         came_ms = [oldest[partition] for partition in ours if partition in oldest]
         oldest_ms = min(came_ms, default=None)
         replicas_bytes = sum(disk.topic_bytes.get(name, 0) for disk in disks)
@@ -170,16 +175,14 @@ def _span(length_ms: int) -> str:
     return f"{length_ms / HOUR_MS:.1f} h"
 
 
-def _disk_rows(report: SizeReport) -> Iterator[tuple[str, ...]]:
-    for disk in report.disks:
-        days = days_until_full(disk, report.topics)
-        known = disk.free_bytes is not None
-        yield (
-            f"{disk.broker}",
-            f"{sum(disk.topic_bytes.values()) / _MB:,.1f}",
-            f"{(disk.free_bytes or 0) / _MB:,.0f}" if known else "not known",
-            f"{days:,.1f} days" if days is not None else ("never" if known else "not known"),
-        )
+def _disk_row(disk: BrokerDisk, days: float | None) -> tuple[str, ...]:
+    known = disk.free_bytes is not None
+    return (
+        f"{disk.broker}",
+        f"{sum(disk.topic_bytes.values()) / _MB:,.1f}",
+        f"{(disk.free_bytes or 0) / _MB:,.0f}" if known else "not known",
+        f"{days:,.1f} days" if days is not None else ("never" if known else "not known"),
+    )
 
 
 def _as_json(report: SizeReport) -> dict[str, object]:
