@@ -1,7 +1,7 @@
 """How close `deliver` comes to sending ready-made bodies: the cost of everything around HTTP.
 
 (a) the limit: the same HTTP client posts bodies that were joined beforehand, as many at a time;
-(b) `deliver` from Arrow batch to receipts. Interleaved, 500 events of 500 bytes in a batch.
+(b) `deliver` from fetched records to receipts. Interleaved, 500 events of 500 bytes in a batch.
 """
 
 import asyncio
@@ -13,17 +13,20 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+from aiokafka.record.default_records import DefaultRecord
+
 from benchmarks.machine import describe
 from benchmarks.sink import running_sink
-from delivery.deliver import Plan, deliver
+from delivery.deliver import deliver
+from delivery.event_columns import Fetched
 from delivery.http.sender import Sender
+from delivery.sending import Plan
 from shared.config.destination import Destination
 from shared.event.envelope import event_headers
-from shared.event.record import Origin, RecordIn
+from shared.event.record import KafkaPartition
 from shared.event.topics import RECEIPTS, STATE, stream_topic
 from shared.proof.receipt import receipts_of
 from shared.runtime.secret_box import SecretBox
-from shared.runtime.spark.arrow_rows import batch_in
 
 _EVENTS = 30_000
 _BATCH = 500
@@ -88,6 +91,11 @@ def _event(number: int) -> bytes:
     return head + b"x" * (_EVENT_BYTES - len(head) - 2) + b'"}'
 
 
+def _record(offset: int) -> DefaultRecord:
+    headers = event_headers(event_id=str(offset), event_time_ms=offset, accepted_at_ms=offset)
+    return DefaultRecord(offset, offset, 0, None, _event(offset), list(headers))
+
+
 def _posting(to: Destination) -> Callable[[], None]:
     """Each body is another one, as they are in life: one that stays in the cache is sent faster."""
     bodies = [
@@ -112,22 +120,12 @@ def _posting(to: Destination) -> Callable[[], None]:
 
 
 def _delivery(to: Destination, flows: Path) -> Callable[[], None]:
-    """What Spark would hand over, made before the clock starts."""
+    """What a fetch brings, made before the clock starts."""
     rows = 10_000
     batches = [
-        batch_in(
-            [
-                RecordIn(
-                    origin=Origin(stream_topic("bench"), 0, offset),
-                    timestamp_ms=0,
-                    key=None,
-                    value=_event(offset),
-                    headers=event_headers(
-                        event_id=str(offset), event_time_ms=offset, accepted_at_ms=offset
-                    ),
-                )
-                for offset in range(first, first + rows)
-            ]
+        Fetched(
+            KafkaPartition(stream_topic("bench"), 0),
+            [_record(offset) for offset in range(first, first + rows)],
         )
         for first in range(0, _EVENTS, rows)
     ]

@@ -2,9 +2,10 @@
 
 (a) Spark at its best reads Kafka to Arrow to Python and drops the rows; (b) a lane delivers them to
 a local sink in batches of 500 events of 500 bytes, 4 Kafka partitions, interleaved with (a). (c)
-the age of events on arrival at 1,000 events/s, written straight to Kafka: at either latency. (d) a healthy destination's p99 alone, and
-beside a dead one, one that takes 30 s, one that always says 429, and one that drips, interleaved:
-each has a stream of its own with 100 events/s. Sink, generator, Kafka and Spark share the machine.
+the age of events on arrival at 1,000 events/s, written straight to Kafka: at either latency. (d) a
+healthy destination's p99 alone, and beside a dead one, one that takes 30 s, one that always says
+429, and one that drips, interleaved: each has a stream of its own with 100 events/s. Sink,
+generator, Kafka and Spark share the machine.
 `python -m benchmarks.delivery [rates] [micro-batch] [realtime] [neighbours]`.
 """
 

@@ -1,7 +1,8 @@
 """Measures how fast Spark reads a stream and drops it, and how fast lanes deliver it, interleaved.
 
 (a) the limit: Spark's own reading at its best, Kafka to Arrow to Python, which drops the rows;
-(b) delivery's process sends a backlog in batches of 500 to a sink, from its first request to its last.
+(b) delivery's process sends a backlog in batches of 500 to a sink, from its first request to its
+last.
 """
 
 import time

@@ -12,7 +12,7 @@ from math import ceil
 
 from delivery.lanes.marks import OPEN, Mark
 from delivery.lanes.turns import Turns
-from delivery.lanes.units import Job, Kind, Span, Strand, Unit
+from delivery.lanes.units import Job, JobKind, Span, Strand, Unit
 from shared.config.destination import Destination
 from shared.event.record import KafkaPartition, Position
 
@@ -30,7 +30,7 @@ class Lane:
     """How a destination is to be sent to now."""
 
     destination: Destination
-    kind: Kind
+    kind: JobKind
     # The most events of all Kafka partitions together that it can take in a unit's time.
     events_max: int
     # It only parks: once in such a while is enough.
@@ -192,11 +192,11 @@ class Book:
                 lanes[name] = lane
             if name in lanes and self._is_due(way, strand, lanes[name], now_s):
                 ready.setdefault(name, []).append(strand)
-        shared: dict[Kind, dict[Strand, Span]] = {}
+        shared: dict[JobKind, dict[Strand, Span]] = {}
         alone: list[dict[Strand, Span]] = []
         for name, strands in ready.items():
             lane, share = lanes[name], max(1, ceil(lanes[name].events_max / len(strands)))
-            is_far = lane.kind is not Kind.APART and any(map(self._is_far, strands))
+            is_far = lane.kind is not JobKind.APART and any(map(self._is_far, strands))
             spans = {each: self._span(each, lane, share, is_far=is_far) for each in strands}
             if is_far:
                 # Of what it follows besides, some Kafka partitions may have nothing.
@@ -205,7 +205,7 @@ class Book:
                 shared.setdefault(lane.kind, {}).update(spans)
         # Who has waited longest is first, where not all have their turn.
         alone.sort(key=lambda spans: min(self._ways[each].behind_since_s or 0 for each in spans))
-        wanted = [*((Kind.ALONE, spans) for spans in alone), *shared.items()]
+        wanted = [*((JobKind.ALONE, spans) for spans in alone), *shared.items()]
         jobs = []
         for kind, spans in wanted:
             if turns.may_start(kind, now_s=now_s):
@@ -221,7 +221,7 @@ class Book:
     def _is_due(self, way: _Way, strand: Strand, lane: Lane, now_s: float) -> bool:
         """Whether there is something to send, and no reason to hold it back for a fuller batch."""
         count = self._ends[strand.where] - way.at
-        if lane.kind is Kind.FOLLOWING:
+        if lane.kind is JobKind.FOLLOWING:
             return True
         waited_s = 0.0 if way.behind_since_s is None else now_s - way.behind_since_s
         to = lane.destination
@@ -232,7 +232,7 @@ class Book:
         if maybe_sent > at:
             # What may have been sent goes by itself: the same batches, all of them labelled.
             return Span(at, min(maybe_sent, at + share), maybe_sent)
-        if lane.kind is Kind.FOLLOWING and not is_far:
+        if lane.kind is JobKind.FOLLOWING and not is_far:
             return Span(at, None)
         return Span(at, min(self._ends[strand.where], at + share))
 
@@ -243,8 +243,8 @@ class Book:
             way.not_before_s = now_s + lanes[strand.destination].rest_s
 
 
-def _jobs(kind: Kind, spans: Mapping[Strand, Span], worker_count: int) -> list[Job]:
-    if kind not in {Kind.SHARED, Kind.FOLLOWING}:
+def _jobs(kind: JobKind, spans: Mapping[Strand, Span], worker_count: int) -> list[Job]:
+    if kind not in {JobKind.SHARED, JobKind.FOLLOWING}:
         return [Job(kind, _packed(_units(spans), kind))]
     # A destination always has the same worker: its connections are open, and its flow is known.
     by_worker: dict[int, dict[Strand, Span]] = {}
@@ -261,11 +261,11 @@ def _units(spans: Mapping[Strand, Span]) -> list[Unit]:
     return [Unit(where, each) for where, each in units.items()]
 
 
-def _packed(units: Collection[Unit], kind: Kind) -> list[list[Unit]]:
+def _packed(units: Collection[Unit], kind: JobKind) -> list[list[Unit]]:
     """Units by task: about as many deliveries in each."""
     sizes = {unit.where: _size(unit) for unit in units}
     # Who is alone sends crowds, which are worth a task for each Kafka partition.
-    worth = len(units) if kind is Kind.ALONE else ceil(sum(sizes.values()) / _TASK_DELIVERIES)
+    worth = len(units) if kind is JobKind.ALONE else ceil(sum(sizes.values()) / _TASK_DELIVERIES)
     count = max(1, min(_TASKS_MAX, len(units), worth))
     tasks: list[list[Unit]] = [[] for _ in range(count)]
     loads: Counter[int] = Counter()

@@ -11,7 +11,6 @@ from random import SystemRandom
 from threading import Lock
 
 import structlog
-from aiokafka.errors import KafkaError
 from pyspark.sql import SparkSession
 
 from delivery.lanes.book import Book, Lane
@@ -23,7 +22,7 @@ from delivery.lanes.pace import events_max
 from delivery.lanes.roster import Roster
 from delivery.lanes.task import run_units
 from delivery.lanes.turns import Turns
-from delivery.lanes.units import Job, Kind, Orders, Report, Span, Strand
+from delivery.lanes.units import Job, JobKind, Orders, Span, Strand, StrandEnd
 from delivery.metrics import DeliveryMetrics
 from delivery.settings import DeliverySettings
 from shared.config.destination import Destination
@@ -32,12 +31,12 @@ from shared.flow.flow import FlowState
 from shared.flow.flow_record import FlowRecord
 from shared.runtime.clock import now_ms
 from shared.runtime.health import Health, Pulse
+from shared.runtime.kafka.clients import AWAY
 from shared.runtime.kafka.config_topic import ConfigFeed
 from shared.runtime.kafka.lane_positions import LanePositions
 from shared.runtime.kafka.leases.member import LeaseMember
 from shared.runtime.kafka.log_client import LogClient
 from shared.runtime.kafka.state_topic import StateFeed
-from shared.runtime.setup_error import KafkaUnavailableError
 
 log = structlog.get_logger()
 
@@ -59,8 +58,6 @@ _WORKER = "HIFI_WORKER"
 # More processes than that are better kept on several machines.
 _WORKERS_MAX = 8
 _DICE = SystemRandom()
-
-_AWAY = (KafkaError, OSError, KafkaUnavailableError)
 
 
 @dataclass
@@ -105,7 +102,7 @@ class LaneLoop:
         following = asyncio.create_task(self.marks.follow(self._mark_came))
         for worker in range(self.book.worker_count):
             # Or the first events would wait until it is there.
-            self._threads.submit(self._submit, Job(Kind.SHARED, [()], worker), self._orders([]))
+            self._threads.submit(self._submit, Job(JobKind.SHARED, [()], worker), self._orders([]))
         look_s = fates_s = 0.0
         try:
             while not stop.is_set():
@@ -176,7 +173,7 @@ class LaneLoop:
         try:
             self._sees_ends = await self.roster.look()
             await self._go_on_without()
-        except _AWAY as error:
+        except AWAY as error:
             if self._sees_ends:
                 log.info("service.kafka_away", error=repr(error))
             self._sees_ends = False
@@ -193,7 +190,7 @@ class LaneLoop:
         known = self.states.flows.get(name)
         kind, rest_s = _kind_of(destination, known), 0.0
         if self._is_to_rest(destination, known):
-            kind, rest_s = Kind.APART, self.settings.time_box_s * _DICE.uniform(*_REST_BOXES)
+            kind, rest_s = JobKind.APART, self.settings.time_box_s * _DICE.uniform(*_REST_BOXES)
         return Lane(destination, kind, events_max(destination, self.settings, known), rest_s)
 
     def _is_to_rest(self, destination: Destination, known: FlowRecord | None) -> bool:
@@ -220,7 +217,7 @@ class LaneLoop:
             for unit in job.units
             for name, span in unit.spans.items()
         }
-        reports: list[Report] = []
+        reports: list[StrandEnd] = []
         why = "its task has ended without a word"
         try:
             # As it was asked for, whatever is changed meanwhile.
@@ -255,7 +252,7 @@ class LaneLoop:
             leaders=self.log.leaders({strand.where for strand in strands}),
         )
 
-    def _submit(self, job: Job, orders: Orders) -> list[Report]:
+    def _submit(self, job: Job, orders: Orders) -> list[StrandEnd]:
         """In a thread of its own: returns when Spark has run all tasks."""
         context = self.spark.sparkContext
         context.setLocalProperty("spark.scheduler.pool", job.kind.value)
@@ -271,13 +268,13 @@ class LaneLoop:
         return [report for of_task in rdd.collect() for report in of_task]
 
     def _take_reports(
-        self, reports: Sequence[Report], spans: Mapping[Strand, Span], why: str, *, took_s: float
+        self, reports: Sequence[StrandEnd], spans: Mapping[Strand, Span], why: str, *, took_s: float
     ) -> None:
         now_s = time.monotonic()
         heard = {report.strand: report for report in reports}
         for strand, span in spans.items():
             name = strand.destination
-            report = heard.get(strand, Report(strand, span.begin, error=why))
+            report = heard.get(strand, StrandEnd(strand, span.begin, error=why))
             if report.event_count:
                 self.metrics.micro_batch_done(name, events=report.event_count, duration_s=took_s)
             if not report.error:
@@ -288,7 +285,7 @@ class LaneLoop:
         for name in {strand.destination for strand in spans}:
             self._tell_position(name)
 
-    def _died(self, report: Report, span: Span, now_s: float) -> None:
+    def _died(self, report: StrandEnd, span: Span, now_s: float) -> None:
         strand, name = report.strand, report.strand.destination
         again_s = self.fates.again_s(name, now_s=now_s)
         if span.end is None:
@@ -341,8 +338,8 @@ class LaneLoop:
             self.fates.look(name, has_work=self.book.is_behind(name), doing=doing, now_s=now_s)
 
 
-def _kind_of(destination: Destination, known: FlowRecord | None) -> Kind:
+def _kind_of(destination: Destination, known: FlowRecord | None) -> JobKind:
     is_well = known is None or (known.state is FlowState.CLOSED and not known.flow.is_slow)
     if not is_well:
-        return Kind.APART
-    return Kind.FOLLOWING if destination.latency == "realtime" else Kind.SHARED
+        return JobKind.APART
+    return JobKind.FOLLOWING if destination.latency == "realtime" else JobKind.SHARED

@@ -6,14 +6,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
-from aiokafka.errors import KafkaError
 
 from delivery.lanes.marks import Mark, open_mark
 from delivery.lanes.units import Strand
 from shared.event.record import KafkaPartition
 from shared.event.topics import LANES
+from shared.runtime.kafka.clients import AWAY
 from shared.runtime.kafka.log_client import LogClient
-from shared.runtime.setup_error import KafkaUnavailableError
 
 log = structlog.get_logger()
 
@@ -62,7 +61,7 @@ class MarksLog:
             try:
                 await self._fetch(tell)
                 is_away = False
-            except (KafkaError, OSError, KafkaUnavailableError) as error:
+            except AWAY as error:
                 if not is_away:
                     log.info("lane.marks_not_read", error=repr(error))
                 is_away = True

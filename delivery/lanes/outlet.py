@@ -3,14 +3,15 @@
 import asyncio
 from collections.abc import Sequence
 
-from aiokafka.errors import KafkaError, MessageSizeTooLargeError
-
 from shared.event.record import RecordOut
 from shared.event.topics import OUTCOME_BYTES_MAX
-from shared.runtime.kafka.clients import KafkaProducer, new_producer, start_client
-
-# Of one record alone Kafka says this: it says nothing of the producer.
-_OF_ONE_RECORD = (MessageSizeTooLargeError,)
+from shared.runtime.kafka.clients import (
+    AWAY,
+    RECORD_REFUSED,
+    KafkaProducer,
+    new_producer,
+    start_client,
+)
 
 
 class Outlet:
@@ -34,9 +35,9 @@ class Outlet:
             ]
             for report in reports:
                 await report
-        except _OF_ONE_RECORD:
+        except RECORD_REFUSED:
             raise
-        except KafkaError:
+        except AWAY:
             # One that has given up a record may refuse all that follow.
             if self._producer is producer:
                 await self.close()

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from aiokafka.errors import KafkaError, OffsetOutOfRangeError
-
 from delivery.event_columns import Fetched
 from delivery.lanes.units import Strand, Unit
 from shared.event.record import KafkaPartition
-from shared.runtime.kafka.log_client import Answer, LogClient
+from shared.runtime.kafka.clients import AWAY
+from shared.runtime.kafka.log_client import FetchAnswer, LogClient
+from shared.runtime.setup_error import KafkaUnavailableError
 
 # How long a broker may hold a fetch that finds nothing.
 _WAIT_MS = 500
@@ -30,7 +30,7 @@ class DataLostError(Exception):
 
 
 @dataclass(slots=True)
-class Part:
+class Share:
     """Events that came, for one strand, and the offset behind them."""
 
     rows: Fetched
@@ -53,7 +53,7 @@ class Chunk:
 
 
 # What comes for a strand; None once there is no more.
-Came = asyncio.Queue[Part | Exception | None]
+Came = asyncio.Queue[Share | Exception | None]
 
 
 @dataclass(slots=True)
@@ -77,7 +77,7 @@ class Reading:
         for unit in self.units:
             node = self.leaders.get(unit.where)
             if node is None:
-                self._end(unit, KafkaError(f"{unit.where.topic} has no leader just now"))
+                self._end(unit, KafkaUnavailableError(f"{unit.where.topic} has no leader just now"))
             else:
                 by_node.setdefault(node, {})[unit.where] = unit
         self._has_room.set()
@@ -96,10 +96,10 @@ class Reading:
                     return
             await self._has_room.wait()
             before = dict(position)
-            problem: Exception = KafkaError(f"nothing came for {_SILENCE_S_MAX:g} s")
+            problem: Exception = KafkaUnavailableError(f"nothing came for {_SILENCE_S_MAX:g} s")
             try:
                 answers = await self.log.fetch(node, position, wait_ms=self._wait_ms())
-            except (KafkaError, OSError) as error:
+            except AWAY as error:
                 problem = error
                 await asyncio.sleep(_AGAIN_S)
             else:
@@ -124,9 +124,11 @@ class Reading:
             self._end(units[where])
             del position[where]
 
-    async def _take(self, unit: Unit, answer: Answer, position: dict[KafkaPartition, int]) -> None:
+    async def _take(
+        self, unit: Unit, answer: FetchAnswer, position: dict[KafkaPartition, int]
+    ) -> None:
         where = unit.where
-        if isinstance(answer.error, OffsetOutOfRangeError):
+        if answer.is_gone:
             await self._skip_to_start(unit, position)
             return
         if answer.error is not None:
@@ -141,7 +143,7 @@ class Reading:
             self._end(unit)
             del position[where]
 
-    def _hand_on(self, unit: Unit, answer: Answer) -> None:
+    def _hand_on(self, unit: Unit, answer: FetchAnswer) -> None:
         parts = []
         for name, span in unit.spans.items():
             first = bisect_left(answer.records, span.begin, key=_offset_of)
@@ -159,7 +161,7 @@ class Reading:
             return
         self._hold(size)
         for strand, mine, reached in parts:
-            self.queues[strand].put_nowait(Part(Fetched(unit.where, mine), reached, chunk))
+            self.queues[strand].put_nowait(Share(Fetched(unit.where, mine), reached, chunk))
             if reached == unit.spans[strand.destination].end:
                 self._tell_last(strand, None)
 

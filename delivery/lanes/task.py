@@ -14,8 +14,8 @@ import structlog
 from delivery.event_columns import Fetched
 from delivery.lanes.marks import OPEN, Mark, mark_record
 from delivery.lanes.outlet import Outlet
-from delivery.lanes.reading import Came, DataLostError, Part, Reading
-from delivery.lanes.units import Orders, Report, Span, Strand, Unit
+from delivery.lanes.reading import Came, DataLostError, Reading, Share
+from delivery.lanes.units import Orders, Span, Strand, StrandEnd, Unit
 from delivery.sending import TROUBLE_WAIT_S, Plan, Sending, worker_of
 from shared.event.record import RecordOut
 from shared.retry.routing import in_sheets
@@ -38,7 +38,7 @@ class LeaseOverError(Exception):
     """What was to be sent next may be somebody else's by now."""
 
 
-def run_units(tasks: Iterable[Sequence[Unit]], *, orders: Orders) -> Iterator[list[Report]]:
+def run_units(tasks: Iterable[Sequence[Unit]], *, orders: Orders) -> Iterator[list[StrandEnd]]:
     """Send the units of one Spark task, and report of each strand."""
     if is_another_try():
         # Nobody knows what the first try has sent: the driver plans the rest of it anew.
@@ -66,7 +66,7 @@ class _Kafka:
 _kafka_of = cache(_Kafka)
 
 
-async def _run(units: Sequence[Unit], orders: Orders) -> list[Report]:
+async def _run(units: Sequence[Unit], orders: Orders) -> list[StrandEnd]:
     kafka = _kafka_of(orders.bootstrap_servers)
     side_by_side = asyncio.Semaphore(_SIDE_BY_SIDE)
     runs = [
@@ -105,7 +105,7 @@ class _StrandRun:
     # The outcomes before are stored while the next events are sent.
     _storing: asyncio.Task[None] | None = None
 
-    async def run(self) -> Report:
+    async def run(self) -> StrandEnd:
         """Never raises: others share the task."""
         self._stored = self.span.begin
         error, is_data_lost = "", False
@@ -125,15 +125,15 @@ class _StrandRun:
         finally:
             sending.leave()
             await self._let_go_of_the_rest()
-        return Report(self.strand, self._stored, self._event_count, error[:300], is_data_lost)
+        return StrandEnd(self.strand, self._stored, self._event_count, error[:300], is_data_lost)
 
-    async def _next(self) -> list[Part]:
+    async def _next(self) -> list[Share]:
         """What has come by now; nothing once all is over."""
-        parts: list[Part] = []
+        parts: list[Share] = []
         row_count = 0
         while self._last is None and (not parts or not self.came.empty()):
             came = await self.came.get()
-            if not isinstance(came, Part):
+            if not isinstance(came, Share):
                 self._last = (came,)
                 break
             parts.append(came)
@@ -144,7 +144,7 @@ class _StrandRun:
             raise self._last[0]
         return parts
 
-    async def _settle(self, sending: Sending, parts: Sequence[Part]) -> None:
+    async def _settle(self, sending: Sending, parts: Sequence[Share]) -> None:
         if now_ms() > self.orders.ours_until_ms:
             raise LeaseOverError("this process was not heard of for too long: others may have it")
         rows = parts[0].rows
@@ -176,7 +176,7 @@ class _StrandRun:
         """What comes after a fault is held for nobody."""
         while self._last is None:
             part = await self.came.get()
-            if isinstance(part, Part):
+            if isinstance(part, Share):
                 part.chunk.done()
             else:
                 self._last = (part,)

@@ -12,7 +12,7 @@ from shared.flow.flow_record import FlowRecord
 from shared.retry.schedule import RetrySchedule
 
 
-class Kind(StrEnum):
+class JobKind(StrEnum):
     """With whom a destination shares jobs, by how it fares."""
 
     # It is well, and near the end of its stream.
@@ -68,7 +68,7 @@ class Unit:
 class Job:
     """Units by task. No two units of a task read the same Kafka partition."""
 
-    kind: Kind
+    kind: JobKind
     tasks: Sequence[Sequence[Unit]]
     # Which of the worker processes of its kind is to run it; None: any.
     worker: int | None = None
@@ -101,7 +101,7 @@ class Orders:
     leaders: Mapping[KafkaPartition, int]
 
 
-class Report(NamedTuple):
+class StrandEnd(NamedTuple):
     """How a strand ended in a task: how far it is, how many events it had, what went wrong."""
 
     strand: Strand

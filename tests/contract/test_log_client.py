@@ -14,7 +14,7 @@ from aiokafka.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from deploy.local.cluster import Cluster
 from shared.event.record import KafkaPartition, Origin, RecordIn, RecordOut
 from shared.event.topics import TopicSpec
-from shared.runtime.kafka.log_client import Answer, LogClient
+from shared.runtime.kafka.log_client import FetchAnswer, LogClient
 from shared.runtime.kafka.topic_admin import topic_admin
 from tests.support.kafka_log import write_rows
 from tests.support.kept_log import KeptLog
@@ -39,7 +39,7 @@ class Ground:
     def second(self) -> KafkaPartition:
         return KafkaPartition(self.topic, 1)
 
-    async def fetch(self, where: KafkaPartition, at: int) -> Answer:
+    async def fetch(self, where: KafkaPartition, at: int) -> FetchAnswer:
         """One that knows who leads it."""
         (node,) = self.log.leaders([self.first]).values()
         return (await self.log.fetch(node, {where: at}, wait_ms=100))[where]

@@ -9,7 +9,7 @@ from typing import Any
 from aiokafka.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
 
 from shared.event.record import KafkaPartition, Position, RecordIn
-from shared.runtime.kafka.log_client import Answer, LogClient
+from shared.runtime.kafka.log_client import FetchAnswer, LogClient
 from tests.support.fetched_rows import decoded
 
 NODE = 1
@@ -72,7 +72,7 @@ class KeptLog(LogClient):
         *,
         wait_ms: int,
         bytes_max: int = 0,  # noqa: ARG002 - all of it is in memory anyway
-    ) -> dict[KafkaPartition, Answer]:
+    ) -> dict[KafkaPartition, FetchAnswer]:
         assert node == NODE
         self.fetches.append(dict(position))
         answers = {where: self._answer(where, at) for where, at in position.items()}
@@ -85,14 +85,14 @@ class KeptLog(LogClient):
             answers = {where: self._answer(where, at) for where, at in position.items()}
         return answers
 
-    def _answer(self, where: KafkaPartition, at: int) -> Answer:
+    def _answer(self, where: KafkaPartition, at: int) -> FetchAnswer:
         if where not in self.logs:
-            return Answer(error=UnknownTopicOrPartitionError())
+            return FetchAnswer(error=UnknownTopicOrPartitionError())
         if not self.begins[where] <= at <= self._end(where):
-            return Answer(error=OffsetOutOfRangeError())
+            return FetchAnswer(error=OffsetOutOfRangeError())
         log = self.logs[where]
         records = log[bisect_left(log, at, key=lambda each: each.offset) :]
-        return Answer(records, records[-1].offset + 1 if records else at)
+        return FetchAnswer(records, records[-1].offset + 1 if records else at)
 
     def _end(self, where: KafkaPartition) -> int:
         log = self.logs[where]

@@ -8,7 +8,13 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
-from aiokafka.errors import IllegalOperation, KafkaConnectionError, KafkaError, ProducerFenced
+from aiokafka.errors import (
+    IllegalOperation,
+    KafkaConnectionError,
+    KafkaError,
+    MessageSizeTooLargeError,
+    ProducerFenced,
+)
 
 from shared.runtime.kafka.connection import client_connection
 from shared.runtime.kafka.refusals import missing_right, refusal
@@ -18,6 +24,10 @@ KafkaProducer: TypeAlias = AIOKafkaProducer
 # Another producer of the same transactional id has begun: the client says the second when it has
 # seen the first in the background.
 FENCED = (ProducerFenced, IllegalOperation)
+# Nothing but trying again helps whoever meets this, and that may.
+AWAY = (KafkaError, OSError, KafkaUnavailableError)
+# Said of one record alone: it says nothing of the producer.
+RECORD_REFUSED = (MessageSizeTooLargeError,)
 
 
 # aiokafka has no annotations.

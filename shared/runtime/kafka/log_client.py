@@ -17,6 +17,7 @@ from aiokafka.errors import (
     KafkaError,
     LeaderNotAvailableError,
     NotLeaderForPartitionError,
+    OffsetOutOfRangeError,
     UnknownTopicOrPartitionError,
     for_code,
 )
@@ -37,12 +38,17 @@ _PARTITION_BYTES_MAX = 2 * 1_048_576
 ANSWER_BYTES_MAX = 8 * 1_048_576
 
 
-class Answer(NamedTuple):
+class FetchAnswer(NamedTuple):
     """What a fetch says of one Kafka partition: records, and the offset behind them; or why not."""
 
     records: Sequence[Any] = ()
     reached: int = 0
     error: KafkaError | None = None
+
+    @property
+    def is_gone(self) -> bool:
+        """What was asked for is not there any more, or not yet."""
+        return isinstance(self.error, OffsetOutOfRangeError)
 
 
 class LogClient:
@@ -135,7 +141,7 @@ class LogClient:
         *,
         wait_ms: int,
         bytes_max: int = ANSWER_BYTES_MAX,
-    ) -> dict[KafkaPartition, Answer]:
+    ) -> dict[KafkaPartition, FetchAnswer]:
         """Ask a broker for what comes next; it waits for so long while there is nothing."""
         topics = _by_topic(
             (where, (where.partition, offset, min(_PARTITION_BYTES_MAX, bytes_max)))
@@ -148,7 +154,7 @@ class LogClient:
             for number, code, _, _, *others in parts:
                 where = KafkaPartition(topic, number)
                 if code:
-                    found[where] = Answer(error=for_code(code)(f"{topic}, {number}"))
+                    found[where] = FetchAnswer(error=for_code(code)(f"{topic}, {number}"))
                     continue
                 aborted = next((each for each in others[:-1] if isinstance(each, list)), [])
                 found[where] = _opened(where, others[-1] or b"", position[where], aborted)
@@ -169,7 +175,7 @@ def _by_topic(asked: Any) -> list[tuple[str, list[Any]]]:
     return list(topics.items())
 
 
-def _opened(where: KafkaPartition, raw: bytes, offset: int, aborted: Any) -> Answer:
+def _opened(where: KafkaPartition, raw: bytes, offset: int, aborted: Any) -> FetchAnswer:
     unpacked = _Records(
         TopicPartition(*where),
         MemoryRecords(raw),
@@ -183,8 +189,8 @@ def _opened(where: KafkaPartition, raw: bytes, offset: int, aborted: Any) -> Ans
     try:
         records = list(unpacked)
     except KafkaError as error:
-        return Answer(error=error)
-    return Answer(records, unpacked.next_fetch_offset)
+        return FetchAnswer(error=error)
+    return FetchAnswer(records, unpacked.next_fetch_offset)
 
 
 class _Records(PartitionRecords):  # type: ignore[misc]

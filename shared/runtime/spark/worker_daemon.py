@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from shared.runtime.logs import configure_logs
 
-
 # Connections to hundreds of destinations; systems give 1,024 unasked, and more to who asks.
 _DESCRIPTORS = 4_096
 

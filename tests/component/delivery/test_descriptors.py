@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from delivery import flow_store
 from delivery.flow_store import FILES_MAX, FlowStore
 from delivery.http import idle
 from delivery.http.sender import BUILDERS_MAX, Sender
@@ -48,15 +49,19 @@ def open_connections(to: ScriptedDestination) -> int:
     return sum(int(line[2][-4:], 16) == port and line[3] in {"01", "08"} for line in lines)
 
 
-def test_two_hundred_destinations_leave_no_more_descriptors_than_the_bounds_say() -> None:
+def test_hundreds_of_destinations_leave_no_more_descriptors_than_the_bounds_say(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(flow_store, "FILES_MAX", 60)
+    monkeypatch.setattr(idle, "IDLE_MAX", 120)
     folder = new_folder()
     with scripted_destination() as destination:
         for number in range(DESTINATIONS):
             to = replace(sample(destination), name=f"to{number}")
             run(events(1), plan_for(to, flow_folder=folder))
         assert len(destination.requests) >= DESTINATIONS
-        assert open_files(folder) <= FILES_MAX < DESTINATIONS
-        assert open_connections(destination) <= idle.IDLE_MAX < DESTINATIONS
+        assert open_files(folder) == 60
+        assert open_connections(destination) <= 120
 
 
 def test_what_waited_too_long_is_closed_at_the_end_of_any_later_task() -> None:

@@ -8,7 +8,7 @@ import pytest
 from delivery.lanes.book import Book, Lane
 from delivery.lanes.marks import OPEN, Mark
 from delivery.lanes.turns import Turns
-from delivery.lanes.units import Job, Kind, Span, Strand, Unit
+from delivery.lanes.units import Job, JobKind, Span, Strand, Unit
 from shared.config.destination import Destination
 from shared.event.record import KafkaPartition
 
@@ -43,7 +43,7 @@ class Driver:
         name: str = "a",
         mark: Mark = BEGIN,
         *,
-        kind: Kind = Kind.SHARED,
+        kind: JobKind = JobKind.SHARED,
         events_max: int = 10_000,
         rest_s: float = 0.0,
         **settings: object,
@@ -51,7 +51,7 @@ class Driver:
         self.lanes[f"s/{name}"] = Lane(to(name, **settings), kind, events_max, rest_s)
         for where in self.ends:
             self.book.enter(strand(name, where), mark)
-        self.book.follow(f"s/{name}", is_following=kind is Kind.FOLLOWING)
+        self.book.follow(f"s/{name}", is_following=kind is JobKind.FOLLOWING)
 
     def plan(self, now_s: float = 0.0) -> list[Job]:
         return self.book.plan(self.lanes.get, self.turns, now_s=now_s)
@@ -70,7 +70,7 @@ def test_those_that_are_well_share_a_job_and_are_read_once() -> None:
     driver.enter("a")
     driver.enter("b", Mark(3, 3))
     (job,) = driver.plan()
-    assert job.kind is Kind.SHARED
+    assert job.kind is JobKind.SHARED
     assert {unit.where: dict(unit.spans) for unit in job.units} == {
         A: {"s/a": Span(0, 5), "s/b": Span(3, 5)},
         B: {"s/a": Span(0, 3)},
@@ -84,10 +84,10 @@ def test_those_that_are_well_share_a_job_and_are_read_once() -> None:
 
 def test_each_kind_has_jobs_of_its_own() -> None:
     driver = Driver({A: 5})
-    for name, kind in (("a", Kind.SHARED), ("b", Kind.APART), ("c", Kind.FOLLOWING)):
+    for name, kind in (("a", JobKind.SHARED), ("b", JobKind.APART), ("c", JobKind.FOLLOWING)):
         driver.enter(name, kind=kind)
     kinds = {job.kind: [name for unit in job.units for name in unit.spans] for job in driver.plan()}
-    assert kinds == {Kind.SHARED: ["s/a"], Kind.APART: ["s/b"], Kind.FOLLOWING: ["s/c"]}
+    assert kinds == {JobKind.SHARED: ["s/a"], JobKind.APART: ["s/b"], JobKind.FOLLOWING: ["s/c"]}
 
 
 def test_a_destination_that_is_far_behind_shares_with_nobody_and_has_a_task_for_each_place() -> (
@@ -97,7 +97,7 @@ def test_a_destination_that_is_far_behind_shares_with_nobody_and_has_a_task_for_
     driver.enter("far", events_max=900)
     driver.enter("near", Mark(8_000, 8_000))
     shared, alone = sorted(driver.plan(), key=lambda job: -len(job.kind))
-    assert (shared.kind, alone.kind) == (Kind.SHARED, Kind.ALONE)
+    assert (shared.kind, alone.kind) == (JobKind.SHARED, JobKind.ALONE)
     assert [list(unit.spans) for unit in shared.units] == [["s/near"]]
     # An equal share of what it may have at once, for each.
     assert sorted((unit.where, unit.spans["s/far"]) for unit in alone.units) == [
@@ -110,23 +110,23 @@ def test_a_destination_that_is_far_behind_shares_with_nobody_and_has_a_task_for_
 
 def test_who_is_slow_shares_with_the_slow_however_far_behind() -> None:
     driver = Driver({A: 90_000})
-    driver.enter(kind=Kind.APART, events_max=4)
+    driver.enter(kind=JobKind.APART, events_max=4)
     (job,) = driver.plan()
-    assert (job.kind, job.units[0].spans["s/a"]) == (Kind.APART, Span(0, 4))
+    assert (job.kind, job.units[0].spans["s/a"]) == (JobKind.APART, Span(0, 4))
 
 
 def test_of_those_with_much_to_send_who_waits_longest_comes_first() -> None:
     driver = Driver({A: 5_000, B: 0, C: 0})
-    driver.turns.running[Kind.ALONE] = 7
+    driver.turns.running[JobKind.ALONE] = 7
     driver.enter("late", Mark(0, 0))
     driver.book.see_ends({A: 5_000})
-    driver.turns.running[Kind.ALONE] = 8
+    driver.turns.running[JobKind.ALONE] = 8
     assert driver.plan(1.0) == [], "there are too many already"
     driver.enter("later")
-    driver.turns.running[Kind.ALONE] = 7
+    driver.turns.running[JobKind.ALONE] = 7
     (job,) = driver.plan(2.0)
     assert list(job.units[0].spans) == ["s/late"]
-    driver.turns.end(Kind.ALONE)
+    driver.turns.end(JobKind.ALONE)
     (job,) = driver.plan(3.0)
     assert list(job.units[0].spans) == ["s/later"]
 
@@ -135,7 +135,7 @@ def test_a_job_of_the_slow_has_as_many_tasks_as_its_deliveries_are_worth() -> No
     places = [KafkaPartition("hifi.stream.s", number) for number in range(12)]
     for count, tasks in ((30, 1), (40, 2), (500, 4)):
         driver = Driver(dict.fromkeys(places, count))
-        driver.enter(kind=Kind.APART)
+        driver.enter(kind=JobKind.APART)
         (job,) = driver.plan()
         assert (len(job.tasks), job.worker) == (tasks, None)
         loads = [sum(unit.spans["s/a"].end or 0 for unit in task) for task in job.tasks]
@@ -166,7 +166,7 @@ def test_those_that_are_well_have_the_same_worker_each_time() -> None:
 
 def test_who_follows_is_planned_without_news_and_without_an_end() -> None:
     driver = Driver({A: 0, B: 7})
-    driver.enter(kind=Kind.FOLLOWING)
+    driver.enter(kind=JobKind.FOLLOWING)
     assert driver.spans() == {strand(): Span(0, None), strand("a", B): Span(0, None)}
     assert Unit(A, {"s/a": Span(0, None), "s/b": Span(4, 9)}).end is None
     driver.book.follow("s/a", is_following=False)
@@ -179,9 +179,9 @@ def test_who_follows_and_has_much_to_send_catches_up_first_and_reads_nothing_whe
     None
 ):
     driver = Driver({A: 5_000, B: 0})
-    driver.enter(kind=Kind.FOLLOWING)
+    driver.enter(kind=JobKind.FOLLOWING)
     (job,) = driver.plan()
-    assert job.kind is Kind.ALONE
+    assert job.kind is JobKind.ALONE
     assert [unit.spans for unit in job.units] == [{"s/a": Span(0, 5_000)}]
 
 
@@ -212,7 +212,7 @@ def test_a_destination_that_lingers_waits_for_its_batch_to_fill_or_for_its_time(
 
 def test_who_rests_is_planned_once_in_a_while() -> None:
     driver = Driver({A: 9})
-    driver.enter(kind=Kind.APART, rest_s=5.0, events_max=3)
+    driver.enter(kind=JobKind.APART, rest_s=5.0, events_max=3)
     (span,) = driver.spans(100.0).values()
     driver.book.ended(strand(), span, 3)
     assert driver.plan(104.9) == []
@@ -267,7 +267,7 @@ def test_what_was_cut_goes_by_itself_and_says_that_it_may_be_a_repeat() -> None:
 def test_of_what_followed_its_log_all_is_in_doubt_that_there_is_at_the_next_look() -> None:
     """Its worker may have been ahead of what the driver had seen of the log."""
     driver = Driver({A: 5})
-    driver.enter(kind=Kind.FOLLOWING)
+    driver.enter(kind=JobKind.FOLLOWING)
     (span,) = driver.spans().values()
     assert driver.book.mark(strand()) == Mark(0, OPEN)
     driver.book.cut(strand(), span, 3, not_before_s=0.0)
@@ -299,7 +299,7 @@ def test_it_goes_on_where_its_mark_says(mark: Mark, span: Span) -> None:
 
 def test_who_has_left_is_forgotten_and_may_come_back() -> None:
     driver = Driver({A: 5})
-    driver.enter(kind=Kind.FOLLOWING)
+    driver.enter(kind=JobKind.FOLLOWING)
     (span,) = driver.spans().values()
     driver.book.cut(strand(), span, 0, not_before_s=0.0)
     driver.book.leave("s/a")

@@ -13,7 +13,7 @@ import pytest
 from delivery.lanes.book import Book, Lane
 from delivery.lanes.marks import OPEN, Mark
 from delivery.lanes.turns import Turns
-from delivery.lanes.units import Job, Kind, Span, Strand
+from delivery.lanes.units import Job, JobKind, Span, Strand
 from shared.config.destination import Destination
 from shared.event.record import KafkaPartition
 
@@ -26,7 +26,7 @@ STEPS = 1_500
 
 
 # What a destination may be planned as.
-_KINDS = (Kind.SHARED, Kind.FOLLOWING, Kind.FOLLOWING, Kind.APART)
+_KINDS = (JobKind.SHARED, JobKind.FOLLOWING, JobKind.FOLLOWING, JobKind.APART)
 
 
 @dataclass(eq=False)
@@ -52,9 +52,9 @@ class Said(NamedTuple):
 class Refusing(Turns):
     """Has too many jobs of some kinds already."""
 
-    refused: set[Kind] = field(default_factory=set)
+    refused: set[JobKind] = field(default_factory=set)
 
-    def may_start(self, kind: Kind, *, now_s: float) -> bool:  # noqa: ARG002 - as it is asked
+    def may_start(self, kind: JobKind, *, now_s: float) -> bool:  # noqa: ARG002 - as it is asked
         return kind not in self.refused
 
 
@@ -133,7 +133,7 @@ class World:
 
     def plan(self) -> None:
         events_max, rest_s = self.dice.choice((1, 3, 500)), self.dice.choice((0.0, 0.0, 3.0))
-        refused = {kind for kind in Kind if self.dice.random() < 0.2}
+        refused = {kind for kind in JobKind if self.dice.random() < 0.2}
         self.now_s += 1.0
         lanes = {
             name: Lane(to, self.dice.choice(_KINDS), events_max, rest_s)
@@ -141,7 +141,7 @@ class World:
             if self.dice.random() < 0.9
         }
         for name in DESTINATIONS:
-            is_following = name in lanes and lanes[name].kind is Kind.FOLLOWING
+            is_following = name in lanes and lanes[name].kind is JobKind.FOLLOWING
             self.book.follow(name, is_following=is_following)
         jobs = self.book.plan(lanes.get, Refusing(refused=refused), now_s=self.now_s)
         for job in jobs:
@@ -150,7 +150,7 @@ class World:
             for unit in job.units:
                 for name, span in unit.spans.items():
                     assert span.end is None or span.end - span.begin <= events_max
-                    assert span.end is not None or lanes[name].kind is Kind.FOLLOWING
+                    assert span.end is not None or lanes[name].kind is JobKind.FOLLOWING
                     self.take_in_hand(Strand(name, unit.where), span)
 
     def check_tasks(self, job: Job) -> None:
@@ -264,7 +264,7 @@ class World:
         for said in self.said:
             self.doubt[said.strand] = OPEN
             self.hear(said)
-        lanes = {name: Lane(to, Kind.SHARED, 10_000) for name, to in DESTINATIONS.items()}
+        lanes = {name: Lane(to, JobKind.SHARED, 10_000) for name, to in DESTINATIONS.items()}
         for name in DESTINATIONS:
             self.book.follow(name, is_following=False)
         self.book.see_ends(self.ends)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from aiokafka.errors import KafkaError, UnknownTopicOrPartitionError
 
 from delivery.lanes import reading as module
-from delivery.lanes.reading import Came, DataLostError, Part, Reading
+from delivery.lanes.reading import Came, DataLostError, Reading, Share
 from delivery.lanes.units import Span, Strand, Unit
 from shared.event.envelope import event_headers
 from shared.event.record import KafkaPartition, Origin, RecordIn
@@ -43,7 +43,7 @@ def came(queue: Came) -> tuple[list[int], int | None, Exception | None]:
     """Offsets, how far they reach, and the last word; each part is let go of."""
     offsets: list[int] = []
     reached = None
-    while isinstance(part := queue.get_nowait(), Part):
+    while isinstance(part := queue.get_nowait(), Share):
         offsets += [record.offset for record in part.rows.records]
         reached = part.reached
         part.chunk.done()
@@ -79,11 +79,11 @@ def test_what_follows_its_log_gets_what_comes_until_its_time_is_over() -> None:
         read, queue = reading_of(log, Unit(A, {"s/a": Span(0, None)}), follow_s=0.5)
         running = asyncio.create_task(read.run())
         first = await queue.get()
-        assert isinstance(first, Part)
+        assert isinstance(first, Share)
         assert first.reached == 2
         log.write(events(A, 2, 3))
         second = await queue.get()
-        assert isinstance(second, Part)
+        assert isinstance(second, Share)
         assert [record.offset for record in second.rows.records] == [2]
         await running
         assert queue.get_nowait() is None
@@ -155,11 +155,11 @@ def test_no_more_is_read_than_memory_has_room_for() -> None:
         read, queue = reading_of(log, Unit(A, {"s/a": Span(0, None)}), follow_s=60.0)
         running = asyncio.create_task(read.run())
         part = await queue.get()
-        assert isinstance(part, Part)
+        assert isinstance(part, Share)
         log.write(events(A, 4, 8, size=module._BYTES_MAX // 4))
         # These fill the memory.
         full = await queue.get()
-        assert isinstance(full, Part)
+        assert isinstance(full, Share)
         log.write(events(A, 8, 9))
         fetches = len(log.fetches)
         part.chunk.done()
@@ -167,7 +167,7 @@ def test_no_more_is_read_than_memory_has_room_for() -> None:
         assert len(log.fetches) == fetches, "it reads though nothing was let go of"
         full.chunk.done()
         more = await queue.get()
-        assert isinstance(more, Part)
+        assert isinstance(more, Share)
         assert more.reached == 9
         running.cancel()
 
