@@ -53,6 +53,8 @@ class _Request:
     track: _Track
     pending: Pending
     is_probe: bool
+    # Whether the flow was asked for it.
+    is_asked: bool = True
 
 
 _Reply: TypeAlias = tuple[_Request, Sent]
@@ -136,6 +138,8 @@ class Dispatcher:
         return (
             self.permits.may_skip(tells=bool(replies))
             and not running_count
+            # What others of this process send takes permits, too.
+            and not (_waits(tracks) and self.permits.calm.running_count)
             and not self._keys_waiting
             and sum(len(track.waiting) for track in tracks) + len(replies) <= 1
             and all(sent.is_all_taken for _, sent in replies)
@@ -148,7 +152,8 @@ class Dispatcher:
             self.permits.tell_later(_ended(request, sent))
             # A delivery is one whatever the flow says.
             self._rows += self.settlement.after_attempt(request.pending, sent).rows
-        return _Turn([self._start(track, is_probe=False) for track in tracks if track.waiting])
+        waiting = [track for track in tracks if track.waiting]
+        return _Turn([self._start(track, is_asked=False) for track in waiting])
 
     def _settle(self, held: Held, request: _Request, sent: Sent, budget_s: float) -> None:
         """Enter what an attempt came to, in the flow and among the rows."""
@@ -193,7 +198,8 @@ class Dispatcher:
             if _waits(tracks):
                 turn.end(min([track.waiting[0].ready_at_s for track in free], default=None))
             return
-        answer = held.ask(self.permits.task, running_count=running_count)
+        unasked_count = self.permits.calm.unasked_count
+        answer = held.ask(self.permits.task, running_count=running_count + unasked_count)
         match answer:
             case Never():
                 self._refuse_all(held, tracks, Failure.DISABLED)
@@ -237,7 +243,7 @@ class Dispatcher:
                 break
         return bool(track.waiting)
 
-    def _start(self, track: _Track, *, is_probe: bool) -> _Request:
+    def _start(self, track: _Track, *, is_probe: bool = False, is_asked: bool = True) -> _Request:
         pending = track.waiting.popleft()
         if is_probe and pending.batch.event_count > 1:
             # As little as can be: most probes of a dead destination fail.
@@ -246,7 +252,8 @@ class Dispatcher:
             pending = replace(pending, batch=first)
         track.running_count += 1
         self.has_sent = True
-        return _Request(track, pending, is_probe)
+        self.permits.calm.start(is_asked=is_asked)
+        return _Request(track, pending, is_probe, is_asked)
 
     def _refuse_all(
         self, held: Held, tracks: Sequence[_Track], failure: Failure, *, wait_ms: int = 0
@@ -264,7 +271,11 @@ class Dispatcher:
         pending = request.pending
         tries = pending.local_attempt_count
         destination = self.settlement.destination
-        return request, await self.courier.attempt(destination, pending.batch, earlier_tries=tries)
+        try:
+            sent = await self.courier.attempt(destination, pending.batch, earlier_tries=tries)
+        finally:
+            self.permits.calm.end(is_asked=request.is_asked)
+        return request, sent
 
 
 def _ended(request: _Request, sent: Sent) -> Ended:

@@ -168,6 +168,17 @@ class Calm:
     until_s: float = 0.0
     tell_at_s: float = 0.0
     untold: list[Ended] = field(default_factory=list)
+    # Requests of this process that are under way, and those of them that its flow knows nothing of.
+    running_count: int = 0
+    unasked_count: int = 0
+
+    def start(self, *, is_asked: bool) -> None:
+        self.running_count += 1
+        self.unasked_count += not is_asked
+
+    def end(self, *, is_asked: bool) -> None:
+        self.running_count -= 1
+        self.unasked_count -= not is_asked
 
 
 @dataclass(slots=True)

@@ -56,8 +56,8 @@ class Plan:
     # How long to wait for one answer; None: as long as the destination's owner has set. What is
     # due to a destination that has been slower goes on to a lane that waits for it.
     patience_s: float | None = None
-    # What follows a log has a box for each batch of rows.
-    is_following: bool = False
+    # What follows a log has a box for each batch of rows until then, of time.monotonic.
+    follows_until_s: float = 0.0
     # For so long a destination that was well is taken to be so still, without a look at its flow. A
     # failure is told at once, and other workers hear of it so late.
     calm_s: float = 0.0
@@ -137,8 +137,9 @@ class Sending:
         self._read_at = None if self._plan.replay_id else opened.first
         at_ms = self._plan.clock()
         outcomes = outcomes_of_unsent(opened, at_ms=at_ms, read_at=self._read_at)
-        if self._box_end_s is None or self._plan.is_following:
-            self._box_end_s = time.monotonic() + self._plan.time_box_s
+        now_s = time.monotonic()
+        if self._box_end_s is None or now_s < self._plan.follows_until_s:
+            self._box_end_s = now_s + self._plan.time_box_s
         box_end_s = self._box_end_s
         dispatchers = {name: self._dispatcher(name) for name in opened.to_send}
         if len(opened.to_send) == 1:

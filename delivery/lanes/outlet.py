@@ -13,6 +13,8 @@ from shared.runtime.kafka.clients import (
     start_client,
 )
 
+_BATCH_BYTES = 262_144
+
 
 class Outlet:
     """A worker process's producer, for as long as it is good."""
@@ -51,6 +53,9 @@ class Outlet:
                     enable_idempotence=True,
                     max_request_size=OUTCOME_BYTES_MAX,
                     compression_type="lz4",
+                    # One batch for each Kafka partition is under way at a time: a destination that
+                    # fails whole leaves megabytes a second.
+                    max_batch_size=_BATCH_BYTES,
                     client_id="hifi-outcomes",
                 )
                 self._producer = await start_client(producer, self._bootstrap_servers)

@@ -35,7 +35,19 @@ class Share:
 
     rows: Fetched
     reached: int
-    chunk: "Chunk"
+    # None: what comes behind these events in the same chunk is still to be settled.
+    chunk: "Chunk | None"
+
+    def split_at(self, count: int) -> "tuple[Share, Share]":
+        where, records = self.rows.where, self.rows.records
+        return (
+            Share(Fetched(where, records[:count]), records[count - 1].offset + 1, None),
+            Share(Fetched(where, records[count:]), self.reached, self.chunk),
+        )
+
+    def done(self) -> None:
+        if self.chunk is not None:
+            self.chunk.done()
 
 
 @dataclass(slots=True, eq=False)
@@ -52,8 +64,12 @@ class Chunk:
             self.release(self.byte_count)
 
 
+class NoRoom:
+    """Nothing more comes before some of what has come is settled."""
+
+
 # What comes for a strand; None once there is no more.
-Came = asyncio.Queue[Share | Exception | None]
+Came = asyncio.Queue[Share | NoRoom | Exception | None]
 
 
 @dataclass(slots=True)
@@ -164,6 +180,9 @@ class Reading:
             self.queues[strand].put_nowait(Share(Fetched(unit.where, mine), reached, chunk))
             if reached == unit.spans[strand.destination].end:
                 self._tell_last(strand, None)
+        if not self._has_room.is_set():
+            for strand in self.queues.keys() - self._over:
+                self.queues[strand].put_nowait(NoRoom())
 
     async def _skip_to_start(self, unit: Unit, position: dict[KafkaPartition, int]) -> None:
         """Go on for those whose events are all there; the others are told."""

@@ -5,6 +5,7 @@ whatever the others still wait for, and what goes wrong with one is reported of 
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -14,7 +15,7 @@ import structlog
 from delivery.event_columns import Fetched
 from delivery.lanes.marks import OPEN, Mark, mark_record
 from delivery.lanes.outlet import Outlet
-from delivery.lanes.reading import Came, DataLostError, Reading, Share
+from delivery.lanes.reading import Came, DataLostError, NoRoom, Reading, Share
 from delivery.lanes.units import Orders, Span, Strand, StrandEnd, Unit
 from delivery.sending import TROUBLE_WAIT_S, Plan, Sending, worker_of
 from shared.event.record import RecordOut
@@ -30,12 +31,8 @@ log = structlog.get_logger()
 _SIDE_BY_SIDE = 128
 # With single events a look at the flow, which other workers write too, is half of what each costs.
 _CALM_S = 1.0
-# Settled in one go, of what has come: enough for 20 requests of 500 side by side.
+# Settled in one go, in whole batches: enough for 20 requests of 500 side by side.
 _ROWS_MAX = 10_000
-
-
-class LeaseOverError(Exception):
-    """What was to be sent next may be somebody else's by now."""
 
 
 def run_units(tasks: Iterable[Sequence[Unit]], *, orders: Orders) -> Iterator[list[StrandEnd]]:
@@ -69,8 +66,9 @@ _kafka_of = cache(_Kafka)
 async def _run(units: Sequence[Unit], orders: Orders) -> list[StrandEnd]:
     kafka = _kafka_of(orders.bootstrap_servers)
     side_by_side = asyncio.Semaphore(_SIDE_BY_SIDE)
+    until_s = asyncio.get_running_loop().time() + orders.follow_s
     runs = [
-        _StrandRun(Strand(name, unit.where), span, orders, kafka.outlet, side_by_side)
+        _StrandRun(Strand(name, unit.where), span, orders, kafka.outlet, side_by_side, until_s)
         for unit in units
         for name, span in unit.spans.items()
     ]
@@ -78,7 +76,7 @@ async def _run(units: Sequence[Unit], orders: Orders) -> list[StrandEnd]:
         units,
         orders.leaders,
         await kafka.log(),
-        asyncio.get_running_loop().time() + orders.follow_s,
+        until_s,
         {run.strand: run.came for run in runs},
     )
     async with asyncio.TaskGroup() as group:
@@ -96,10 +94,14 @@ class _StrandRun:
     orders: Orders
     outlet: Outlet
     side_by_side: asyncio.Semaphore
+    # When what follows its log has to end, of the loop's time.
+    until_s: float
     came: Came = field(default_factory=asyncio.Queue)
     # Up to where Kafka has the outcomes.
     _stored: int = 0
     _event_count: int = 0
+    # What has come and is not settled yet, in its order.
+    _waiting: deque[Share] = field(default_factory=deque)
     # How the reading has ended: with nothing, or with what went wrong.
     _last: tuple[Exception | None] | None = None
     # The outcomes before are stored while the next events are sent.
@@ -109,57 +111,87 @@ class _StrandRun:
         """Never raises: others share the task."""
         self._stored = self.span.begin
         error, is_data_lost = "", False
-        sending = Sending(self._plan(), worker_of(allows_private=self.orders.allows_private))
         try:
-            try:
-                while parts := await self._next():
-                    await self._settle(sending, parts)
-            finally:
-                if self._storing is not None:
-                    await self._storing
+            await self._send()
         except Exception as caught:  # noqa: BLE001 - it is reported, and planned anew
             error = f"{type(caught).__name__}: {caught}"
             is_data_lost = isinstance(caught, DataLostError)
         finally:
-            sending.leave()
             await self._let_go_of_the_rest()
         return StrandEnd(self.strand, self._stored, self._event_count, error[:300], is_data_lost)
 
-    async def _next(self) -> list[Share]:
-        """What has come by now; nothing once all is over."""
-        parts: list[Share] = []
-        row_count = 0
-        while self._last is None and (not parts or not self.came.empty()):
-            came = await self.came.get()
-            if not isinstance(came, Share):
-                self._last = (came,)
-                break
-            parts.append(came)
-            row_count += len(came.rows.records)
-            if row_count >= _ROWS_MAX:
-                break
-        if not parts and self._last is not None and self._last[0] is not None:
-            raise self._last[0]
-        return parts
+    async def _send(self) -> None:
+        worker = worker_of(allows_private=self.orders.allows_private)
+        sending = Sending(self._plan(), worker)
+        try:
+            while (shares := await self._next()) and await self._settle(sending, shares):
+                pass
+        finally:
+            try:
+                if self._storing is not None:
+                    await self._storing
+            finally:
+                sending.leave()
 
-    async def _settle(self, sending: Sending, parts: Sequence[Share]) -> None:
-        if now_ms() > self.orders.ours_until_ms:
-            raise LeaseOverError("this process was not heard of for too long: others may have it")
-        rows = parts[0].rows
-        if len(parts) > 1:
-            rows = Fetched(rows.where, [each for part in parts for each in part.rows.records])
+    async def _next(self) -> list[Share]:
+        """What is settled in one go; nothing once all is over.
+
+        Of a span with an end that is so many events, however they come: whoever sends it again cuts
+        the same batches.
+        """
+        is_following = self.span.end is None
+        count_max = max(1, _ROWS_MAX // self._batch_count) * self._batch_count
+        count = sum(len(share.rows.records) for share in self._waiting)
+        while self._last is None and count < count_max:
+            if is_following and self._waiting and self.came.empty():
+                break
+            came = await self.came.get()
+            if isinstance(came, Share):
+                self._waiting.append(came)
+                count += len(came.rows.records)
+            elif not isinstance(came, NoRoom):
+                self._last = (came,)
+            elif self._waiting:
+                break
+        if not self._waiting and self._last is not None and self._last[0] is not None:
+            raise self._last[0]
+        return self._taken(count_max)
+
+    @property
+    def _batch_count(self) -> int:
+        return self.orders.destinations[self.strand.destination].batch_count_max
+
+    def _taken(self, count_max: int) -> list[Share]:
+        shares: list[Share] = []
+        while self._waiting and count_max > 0:
+            share = self._waiting.popleft()
+            if len(share.rows.records) > count_max:
+                share, rest = share.split_at(count_max)
+                self._waiting.appendleft(rest)
+            shares.append(share)
+            count_max -= len(share.rows.records)
+        return shares
+
+    async def _settle(self, sending: Sending, shares: Sequence[Share]) -> bool:
+        """False if the lease is over: nothing of this was begun, and others may have it."""
+        rows = shares[0].rows
+        if len(shares) > 1:
+            rows = Fetched(rows.where, [each for share in shares for each in share.rows.records])
         try:
             outcomes: list[RecordOut] = []
             if rows.records:
                 async with self.side_by_side:
+                    if now_ms() > self.orders.ours_until_ms:
+                        return False
                     outcomes = await sending.settle(rows)
         finally:
-            for part in parts:
-                part.chunk.done()
+            for share in shares:
+                share.done()
         self._event_count += len(rows.records)
         if self._storing is not None:
             await self._storing
-        self._storing = asyncio.create_task(self._store(outcomes, parts[-1].reached))
+        self._storing = asyncio.create_task(self._store(outcomes, shares[-1].reached))
+        return True
 
     async def _store(self, outcomes: Sequence[RecordOut], reached: int) -> None:
         await self.outlet.store(in_sheets(outcomes))
@@ -172,12 +204,14 @@ class _StrandRun:
 
     async def _let_go_of_the_rest(self) -> None:
         """What comes after a fault is held for nobody."""
+        for share in self._waiting:
+            share.done()
         while self._last is None:
-            part = await self.came.get()
-            if isinstance(part, Share):
-                part.chunk.done()
-            else:
-                self._last = (part,)
+            came = await self.came.get()
+            if isinstance(came, Share):
+                came.done()
+            elif not isinstance(came, NoRoom):
+                self._last = (came,)
 
     def _plan(self) -> Plan:
         name, orders = self.strand.destination, self.orders
@@ -186,7 +220,7 @@ class _StrandRun:
             destinations={name: orders.destinations[name]},
             schedule=orders.schedule,
             time_box_s=orders.time_box_s,
-            is_following=self.span.end is None,
+            follows_until_s=self.until_s if self.span.end is None else 0.0,
             calm_s=_CALM_S,
             trouble_wait_s_max=TROUBLE_WAIT_S if name in orders.resting else float("inf"),
             replay_until={self.strand.where: self.span.maybe_sent},

@@ -1,5 +1,6 @@
 """`deliver` as real time uses it: a few records at a time, for as long as they come."""
 
+import math
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,16 +50,16 @@ def kept(folder: Path) -> FlowRecord:
 
 def test_outcomes_leave_with_their_events_and_wait_for_no_others() -> None:
     with scripted_destination() as destination:
-        plan = plan_for(sample(destination), is_following=True)
+        plan = plan_for(sample(destination), follows_until_s=math.inf)
         for number, piece in enumerate(deliver(one_by_one(20), plan), start=1):
             assert len(destination.requests) == number
             assert [receipt.event_count for receipt in receipts(rows_of([piece]))] == [1]
     assert number == 20
 
 
-@pytest.mark.parametrize(("is_following", "delivered"), [(True, 3), (False, 1)])
+@pytest.mark.parametrize(("follows_until_s", "delivered"), [(math.inf, 3), (0.0, 1)])
 def test_what_follows_its_log_has_a_box_for_each_batch_of_rows(
-    *, is_following: bool, delivered: int, monkeypatch: pytest.MonkeyPatch
+    *, follows_until_s: float, delivered: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A micro-batch has one for all of them: what comes after its end is parked."""
     monotonic, ahead_s = time.monotonic, 0.0
@@ -71,7 +72,7 @@ def test_what_follows_its_log_has_a_box_for_each_batch_of_rows(
             ahead_s += 3_600.0
 
     with scripted_destination() as destination:
-        plan = plan_for(sample(destination), is_following=is_following, time_box_s=600.0)
+        plan = plan_for(sample(destination), follows_until_s=follows_until_s, time_box_s=600.0)
         outcomes = rows_of(deliver(an_hour_apart(), plan))
     assert list(covered(outcomes, ReceiptOutcome.DELIVERED)) == [(0, delivered)]
     assert len(covered(outcomes, ReceiptOutcome.WAITING)) == 3 - delivered
@@ -90,7 +91,9 @@ def test_a_destination_that_is_well_is_looked_up_now_and_then(
 
     monkeypatch.setattr(flow_store, "_read", counted)
     with scripted_destination() as destination:
-        plan = plan_for(sample(destination), is_following=True, calm_s=600.0, flow_folder=tmp_path)
+        plan = plan_for(
+            sample(destination), follows_until_s=math.inf, calm_s=600.0, flow_folder=tmp_path
+        )
         outcomes = run(plan, 50)
     assert list(covered(outcomes, ReceiptOutcome.DELIVERED)) == [(0, 50)]
     # Before the first request, after it, and at the end, when the other 49 are told.
@@ -107,7 +110,7 @@ def test_the_first_failure_is_told_at_once_and_the_breaker_opens(
         to = sample(destination)
         # A box of its own for each of 60 rows: what is down is not waited for so often.
         plan = plan_for(
-            to, is_following=True, calm_s=60.0, flow_folder=tmp_path, trouble_wait_s_max=0.0
+            to, follows_until_s=math.inf, calm_s=60.0, flow_folder=tmp_path, trouble_wait_s_max=0.0
         )
         outcomes = run(plan, 60)
         assert len(destination.requests) < 30
@@ -122,7 +125,9 @@ def test_an_owners_rate_is_asked_for_each_request(
 ) -> None:
     with scripted_destination() as destination:
         to = sample(destination, rate_per_s=1.0)
-        plan = plan_for(to, is_following=True, calm_s=60.0, flow_folder=tmp_path, time_box_s=0.1)
+        plan = plan_for(
+            to, follows_until_s=math.inf, calm_s=60.0, flow_folder=tmp_path, time_box_s=0.1
+        )
         outcomes = run(plan, 10)
         assert len(destination.requests) < 5
     delivered = covered(outcomes, ReceiptOutcome.DELIVERED)

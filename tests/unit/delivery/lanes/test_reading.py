@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from aiokafka.errors import UnknownTopicOrPartitionError
 
 from delivery.lanes import reading as module
-from delivery.lanes.reading import Came, DataLostError, Reading, Share
+from delivery.lanes.reading import Came, DataLostError, NoRoom, Reading, Share
 from delivery.lanes.units import Span, Strand, Unit
 from shared.event.envelope import event_headers
 from shared.event.record import KafkaPartition, Origin, RecordIn
@@ -47,7 +47,8 @@ def came(queue: Came) -> tuple[list[int], int | None, Exception | None]:
     while isinstance(part := queue.get_nowait(), Share):
         offsets += [record.offset for record in part.rows.records]
         reached = part.reached
-        part.chunk.done()
+        part.done()
+    assert not isinstance(part, NoRoom)
     assert queue.empty(), "the last word was not the last"
     return offsets, reached, part
 
@@ -163,10 +164,11 @@ def test_no_more_is_read_than_memory_has_room_for() -> None:
         assert isinstance(full, Share)
         log.write(events(A, 8, 9))
         fetches = len(log.fetches)
-        part.chunk.done()
+        part.done()
         await asyncio.sleep(0)
         assert len(log.fetches) == fetches, "it reads though nothing was let go of"
-        full.chunk.done()
+        full.done()
+        assert isinstance(await queue.get(), NoRoom), "whoever waits for more is not told"
         more = await queue.get()
         assert isinstance(more, Share)
         assert more.reached == 9
