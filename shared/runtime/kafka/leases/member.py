@@ -78,7 +78,7 @@ class SlotWork(Protocol):
 
 
 class Standing(NamedTuple):
-    """As whom Kafka knows a member; it refuses what others or earlier generations commit."""
+    """As whom Kafka knows a member."""
 
     group: str
     member_id: str
