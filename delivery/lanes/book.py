@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import ceil
+from typing import NamedTuple
 
 from delivery.lanes.marks import OPEN, Mark
 from delivery.lanes.turns import Turns
@@ -35,6 +36,14 @@ class Lane:
     events_max: int
     # It only parks: once in such a while is enough.
     rest_s: float = 0.0
+
+
+class Laggard(NamedTuple):
+    """The strand of a lane that has had something to send for longest without going on."""
+
+    strand: Strand
+    since_s: float
+    is_sending: bool
 
 
 @dataclass(slots=True)
@@ -76,11 +85,10 @@ class Book:
         """Go on with a strand where its mark says; the end of its log must be known."""
         end = self._ends[strand.where]
         # Of what was to be followed, anything may have been sent that there is by now.
-        self._ways[strand] = _Way(mark.at, end if mark.until >= OPEN else mark.until)
+        self._ways[strand] = way = _Way(mark.at, end if mark.until >= OPEN else mark.until)
         self._names.setdefault(strand.where, set()).add(strand.destination)
         self._strands.setdefault(strand.destination, set()).add(strand)
-        if end > mark.at:
-            self._behind.add(strand)
+        self._place(strand, way)
 
     def leave(self, destination: str) -> None:
         """Forget it; what is under way goes on, and nobody asks for it any more."""
@@ -91,17 +99,20 @@ class Book:
             self._following.discard(strand)
             self._unsure.discard(strand)
 
-    def all(self) -> list[Strand]:
-        return list(self._ways)
-
     def strands(self, destination: str) -> list[Strand]:
         return list(self._strands.get(destination, ()))
 
     def is_under_way(self, destination: str) -> bool:
         return any(self._ways[strand].under_way is not None for strand in self.strands(destination))
 
-    def is_behind(self, destination: str) -> bool:
-        return not self._behind.isdisjoint(self.strands(destination))
+    def laggard(self, destination: str) -> Laggard | None:
+        ways = [(each, self._ways[each]) for each in self.strands(destination)]
+        found = [
+            Laggard(strand, way.behind_since_s, is_sending=way.under_way is not None)
+            for strand, way in ways
+            if way.behind_since_s is not None
+        ]
+        return min(found, key=lambda each: each.since_s, default=None)
 
     def knows_end(self, where: KafkaPartition) -> bool:
         return where in self._ends
@@ -110,8 +121,8 @@ class Book:
         for where, end in ends.items():
             if end > self._ends.get(where, -1):
                 self._ends[where] = end
-                strands = (Strand(name, where) for name in self._names.get(where, ()))
-                self._behind |= {each for each in strands if self._ways[each].at < end}
+                for strand in [Strand(name, where) for name in self._names.get(where, ())]:
+                    self._place(strand, self._ways[strand])
         for strand in [each for each in self._unsure if each.where in ends]:
             self._unsure.discard(strand)
             self._ways[strand].maybe_sent = self._ends[strand.where]
@@ -125,9 +136,9 @@ class Book:
         way = self._ways.get(strand)
         if way is None or way.under_way is None or mark.at <= way.at:
             return False
-        way.at, way.behind_since_s = mark.at, None
         if mark.at >= min(_end_of(way.under_way), mark.until):
-            self._is_free(strand, way)
+            way.under_way = None
+        self._go_on(strand, way, mark.at)
         return True
 
     def mark(self, strand: Strand) -> Mark:
@@ -135,12 +146,14 @@ class Book:
         end = 0 if way.under_way is None else _end_of(way.under_way)
         return Mark(way.at, max(way.at, way.maybe_sent, end))
 
-    def ended(self, strand: Strand, span: Span, at: int) -> None:
-        """A task says that its part is done, up to there."""
-        if self.is_with(strand, span):
-            way = self._ways[strand]
-            way.at = max(at, way.at)
-            self._is_free(strand, way)
+    def ended(self, strand: Strand, span: Span, at: int) -> bool:
+        """A task says that its part is done, up to there: True if that was under way."""
+        if not self.is_with(strand, span):
+            return False
+        way = self._ways[strand]
+        way.under_way = None
+        self._go_on(strand, way, at)
+        return True
 
     def is_with(self, strand: Strand, span: Span) -> bool:
         """Whether just this is under way; it may have been done before, as its mark has said."""
@@ -152,22 +165,26 @@ class Book:
         if not self.is_with(strand, span):
             return
         way = self._ways[strand]
-        way.at = max(way.at, at)
         way.maybe_sent = max(way.maybe_sent, _end_of(span))
         if way.maybe_sent >= OPEN:
             self._unsure.add(strand)
         way.under_way, way.not_before_s = None, not_before_s
-        if way.at < self._ends[strand.where]:
-            self._behind.add(strand)
+        self._go_on(strand, way, at)
 
     def skip(self, strand: Strand, start: int) -> None:
         """Go on without what its log has no more."""
         way = self._ways[strand]
         way.at, way.not_before_s = max(way.at, start), 0.0
 
-    def _is_free(self, strand: Strand, way: _Way) -> None:
-        way.under_way = None
-        if self._ends[strand.where] <= way.at:
+    def _go_on(self, strand: Strand, way: _Way, at: int) -> None:
+        if at > way.at:
+            way.at, way.behind_since_s = at, None
+        self._place(strand, way)
+
+    def _place(self, strand: Strand, way: _Way) -> None:
+        if way.at < self._ends[strand.where]:
+            self._behind.add(strand)
+        else:
             self._behind.discard(strand)
             way.behind_since_s = None
 
@@ -184,7 +201,7 @@ class Book:
         ready: dict[str, list[Strand]] = {}
         for strand in self._behind | self._following:
             way, name = self._ways[strand], strand.destination
-            if way.behind_since_s is None and self._ends[strand.where] > way.at:
+            if way.behind_since_s is None and strand in self._behind:
                 way.behind_since_s = now_s
             if way.under_way or way.not_before_s > now_s or strand in self._unsure:
                 continue

@@ -278,8 +278,8 @@ class LaneLoop:
             if report.event_count:
                 self.metrics.micro_batch_done(name, events=report.event_count, duration_s=took_s)
             if not report.error:
-                self.book.ended(strand, span, report.at)
-                self.fates.went_on(name, now_s=now_s)
+                if self.book.ended(strand, span, report.at):
+                    self.fates.went_on(strand, now_s=now_s)
             elif self.book.is_with(strand, span):
                 self._died(report, span, now_s)
         for name in {strand.destination for strand in spans}:
@@ -294,7 +294,7 @@ class LaneLoop:
         self.book.cut(strand, span, report.at, not_before_s=again_s)
         if report.is_data_lost:
             self._lost[strand] = now_ms()
-        self.fates.died(name, report.error, is_data_lost=report.is_data_lost, now_s=now_s)
+        self.fates.died(strand, report.error, is_data_lost=report.is_data_lost, now_s=now_s)
 
     async def _go_on_without(self) -> None:
         """Where a person has said to try again, go on with what Kafka still has."""
@@ -307,11 +307,12 @@ class LaneLoop:
                 if strand.where in starts and strand in self.book:
                     del self._lost[strand]
                     self.book.skip(strand, starts[strand.where])
+                    self.fates.went_on(strand, now_s=time.monotonic())
                     log.warning("lane.skips", lane=strand.destination, to=starts[strand.where])
 
     def _mark_came(self, strand: Strand, mark: Mark) -> None:
         if self.book.went(strand, mark):
-            self.fates.went_on(strand.destination, now_s=time.monotonic())
+            self.fates.went_on(strand, now_s=time.monotonic())
             self._tell_position(strand.destination)
             self._wake.set()
 
@@ -334,8 +335,11 @@ class LaneLoop:
             self.fates.down(name)
         for name in running:
             self.fates.up(name, now_s=now_s)
-            doing = "sending" if self.book.is_under_way(name) else "waiting for its turn"
-            self.fates.look(name, has_work=self.book.is_behind(name), doing=doing, now_s=now_s)
+            last = self.book.laggard(name)
+            if last is not None:
+                # Until then it may wait for its batch to fill.
+                last = last._replace(since_s=last.since_s + self.roster.wanted[name].linger_s)
+            self.fates.look(name, last, now_s=now_s)
 
 
 def _kind_of(destination: Destination, known: FlowRecord | None) -> JobKind:
