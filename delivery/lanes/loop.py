@@ -279,7 +279,7 @@ class LaneLoop:
                 self.metrics.micro_batch_done(name, events=report.event_count, duration_s=took_s)
             if not report.error:
                 if self.book.ended(strand, span, report.at):
-                    self.fates.went_on(strand, now_s=now_s)
+                    self._went_on(strand, now_s)
             elif self.book.is_with(strand, span):
                 self._died(report, span, now_s)
         for name in {strand.destination for strand in spans}:
@@ -293,7 +293,8 @@ class LaneLoop:
             again_s = max(again_s, now_s + self.settings.follow_s)
         self.book.cut(strand, span, report.at, not_before_s=again_s)
         if report.is_data_lost:
-            self._lost[strand] = now_ms()
+            # When it was first met: it is tried again and again, until a person has said so.
+            self._lost.setdefault(strand, now_ms())
         self.fates.died(strand, report.error, is_data_lost=report.is_data_lost, now_s=now_s)
 
     async def _go_on_without(self) -> None:
@@ -305,16 +306,19 @@ class LaneLoop:
             elif destination.resumed_at_ms > lost_at_ms:
                 starts = await self.log.starts([strand.where])
                 if strand.where in starts and strand in self.book:
-                    del self._lost[strand]
-                    self.book.skip(strand, starts[strand.where])
-                    self.fates.went_on(strand, now_s=time.monotonic())
-                    log.warning("lane.skips", lane=strand.destination, to=starts[strand.where])
+                    self._went_on(strand, time.monotonic())
+                    if self.book.skip(strand, starts[strand.where]):
+                        log.warning("lane.skips", lane=strand.destination, to=starts[strand.where])
 
     def _mark_came(self, strand: Strand, mark: Mark) -> None:
         if self.book.went(strand, mark):
-            self.fates.went_on(strand, now_s=time.monotonic())
+            self._went_on(strand, time.monotonic())
             self._tell_position(strand.destination)
             self._wake.set()
+
+    def _went_on(self, strand: Strand, now_s: float) -> None:
+        self._lost.pop(strand, None)
+        self.fates.went_on(strand, now_s=now_s)
 
     def _tell_position(self, name: str) -> None:
         if name in self.roster.wanted:

@@ -316,15 +316,6 @@ def test_who_has_left_is_forgotten_and_may_come_back() -> None:
     assert driver.spans() == {strand(): Span(5, 6)}
 
 
-def test_what_kafka_has_no_more_is_skipped_when_a_person_says_so() -> None:
-    driver = Driver({A: 9})
-    driver.enter()
-    (span,) = driver.spans().values()
-    driver.book.cut(strand(), span, 0, not_before_s=1e9)
-    driver.book.skip(strand(), 7)
-    assert driver.spans(1.0) == {strand(): Span(7, 9, 9)}
-
-
 def test_an_end_that_is_known_already_changes_nothing() -> None:
     driver = Driver({A: 9})
     assert (driver.book.knows_end(A), driver.book.knows_end(B)) == (True, False)

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from delivery.lanes import loop as module
 from delivery.lanes.loop import LaneLoop, _kind_of
-from delivery.lanes.marks import Mark
+from delivery.lanes.marks import OPEN, Mark
 from delivery.lanes.marks_log import MarksLog
 from delivery.lanes.units import JobKind, Orders, Span, Strand, StrandEnd
 from delivery.metrics import DeliveryMetrics
@@ -253,6 +253,52 @@ def test_lost_events_are_skipped_when_a_person_says_so_and_not_before() -> None:
     assert driver.shows("lane_up") == 1
     driver.look()
     assert driver.spans() == {HERE: Span(5, 9, 9)}
+
+
+def test_a_person_is_heard_though_the_lane_has_met_the_loss_once_more_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is tried twice a minute, and the word of a person takes a moment to come."""
+    driver = Driver(marks={HERE: Mark(2, 2), BESIDE: Mark(0, 0)})
+    driver.look()
+    driver.log.forget(A, 5)
+    driver.hears(driver.spans(), StrandEnd(HERE, 2, 0, LOST, is_data_lost=True))
+    monkeypatch.setattr(module, "now_ms", lambda: NOW_MS + 30_000)
+    driver.hears(driver.spans(), StrandEnd(HERE, 2, 0, LOST, is_data_lost=True))
+    driver.configure(replace(TO, resumed_at_ms=NOW_MS + 29_990))
+    driver.look()
+    assert driver.position() == {A: 5, B: 0}
+
+
+def test_what_was_not_lost_after_all_is_not_skipped_later() -> None:
+    """A broker that had only been away for a moment, say."""
+    driver = Driver(marks={HERE: Mark(2, 2), BESIDE: Mark(0, 0)})
+    driver.look()
+    driver.hears(driver.spans(), StrandEnd(HERE, 2, 0, LOST, is_data_lost=True))
+    (again,) = driver.spans().values()
+    driver.loop._mark_came(HERE, Mark(4, 9))
+    driver.hears({HERE: again}, StrandEnd(HERE, 4, 2, "OSError: no"))
+    driver.configure(replace(TO, resumed_at_ms=NOW_MS + 1))
+    with capture_logs() as logs:
+        driver.look()
+    assert logs == []
+    assert driver.position() == {A: 4, B: 0}
+
+
+@pytest.mark.parametrize("mark", [Mark(500, 500), Mark(500, 520), Mark(500, OPEN)])
+def test_a_lane_whose_topic_was_made_anew_says_so_and_goes_on_when_told(mark: Mark) -> None:
+    driver = Driver(marks={HERE: mark, BESIDE: Mark(0, 0)})
+    driver.look()
+    (span,) = driver.spans().values()
+    assert span == Span(500, 501), "Kafka is asked for what is gone"
+    driver.hears({HERE: span}, StrandEnd(HERE, 500, 0, LOST, is_data_lost=True))
+    assert driver.shows("lane_up") == 0
+    assert driver.position() == {A: 500, B: 0}
+    driver.configure(replace(TO, resumed_at_ms=NOW_MS + 1))
+    driver.look()
+    assert driver.position() == {A: 0, B: 0}
+    assert driver.spans() == {HERE: Span(0, 9, 9)}, "all of it, as what may be a repeat"
+    assert driver.shows("lane_up") == 1
 
 
 def test_a_strand_that_hangs_is_called_stalled_while_the_rest_of_its_lane_goes_on() -> None:
