@@ -21,6 +21,8 @@ class DeliverySettings(SparkProcessSettings):
     makes_class_archive: bool = True
     # Forty requests of 500 events: about a second's work for one destination on a small machine.
     micro_batch_events_max: int = Field(default=20_000, ge=1)
+    # How long jobs that were cut off at the end of the process may take to notice.
+    change_drain_s: float = Field(default=3.0, ge=0)
     # How long a task follows the streams of real-time destinations, before changed settings count:
     # they are promised within 5 s.
     follow_s: float = Field(default=2.0, gt=0)

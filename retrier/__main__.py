@@ -25,7 +25,7 @@ def main() -> None:
         "retrier",
         settings,
         start_lane=partial(start_lane, settings=settings),
-        wanted=lanes(settings),
+        lanes=lanes(settings),
         metrics=RetrierMetrics(),
         worker_daemon="retrier.worker_daemon",
     )

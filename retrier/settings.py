@@ -30,3 +30,7 @@ class RetrierSettings(SparkProcessSettings):
     # Per Kafka partition and micro-batch, so that one tier's crowd does not hold up another's few;
     # of parked ones, which may be a crowd, a tenth while others are due.
     micro_batch_events_max: int = Field(default=5_000, ge=1)
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.folder.absolute() / "checkpoints"

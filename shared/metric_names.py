@@ -94,29 +94,32 @@ GATEWAY_SHORT_OF_COPIES_TOPICS = Metric(
 )
 DELIVERY_LANE_UP = _of_destination(
     "hifi_delivery_lane_up",
-    "1 while the lane's Spark query runs, 0 while it is down and waits for its restart.",
+    "1 while the lane runs, 0 while a part of it is down and waits to be tried again, or it was"
+    " paused, or taken away.",
 )
 DELIVERY_LANE_RESTARTS = _of_destination(
     "hifi_delivery_lane_restarts_total",
-    "Times a lane's query died and was started again.",
+    "Times that a lane, or a part of it, died and was tried again.",
 )
 DELIVERY_LANE_STALLED_SECONDS = _of_destination(
     "hifi_delivery_lane_stalled_seconds",
-    "How long a lane that has something to do has made no progress, once it is too long; else 0.",
+    "How long the Kafka partition of a lane that waits longest has had something to send and made"
+    " no progress, once it is too long; else 0.",
 )
 DELIVERY_EVENTS_READ = _of_destination(
     "hifi_delivery_events_read_total",
-    "Events that finished micro-batches have read; a replay counts again.",
+    "Events that finished jobs have read; what is sent again counts again.",
 )
 DELIVERY_MICRO_BATCH_SECONDS = Metric(
     "hifi_delivery_micro_batch_seconds",
-    "How long a micro-batch with events took, from trigger to commit.",
+    "How long a job with events took, from its plan to its end.",
     labels=("destination",),
     buckets=MICRO_BATCH_BUCKETS_S,
 )
 DELIVERY_PROGRESS_AGE_SECONDS = _of_destination(
     "hifi_delivery_progress_age_seconds",
-    "Since the lane last reported progress; a lane that hangs shows here.",
+    "How long the Kafka partition of a lane that waits longest has had something to send and made"
+    " no progress; one that hangs shows here.",
 )
 DELIVERY_FLOW_STATE = Metric(
     "hifi_delivery_flow_state",

@@ -7,8 +7,8 @@ it up, and only when nobody holds it any more has it a new owner.
 
 import zlib
 from collections import Counter
-from collections.abc import Collection, Mapping
-from itertools import chain, islice
+from collections.abc import Collection, Iterable, Mapping
+from itertools import chain, groupby, islice
 from typing import TypeAlias
 
 # By member.
@@ -50,6 +50,14 @@ def may_have(held: Mapping[str, Collection[int]], slot_count: int) -> Slots:
         member: frozenset(slot for slot in share if claims[slot] == (slot in held[member]))
         for member, share in shares(held, slot_count).items()
     }
+
+
+def spelled(slots: Iterable[int]) -> str:
+    """Slots as a person reads them: 0-63, 65."""
+    # Within a run each is as far from its rank as the first.
+    ranked = groupby(enumerate(sorted(slots)), lambda pair: pair[1] - pair[0])
+    runs = [[slot for _, slot in run] for _, run in ranked]
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
 
 
 def _claims(held: Mapping[str, Collection[int]]) -> Counter[int]:

@@ -6,9 +6,10 @@ and are near it. It is free again when it is done itself, whatever its job still
 
 import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import ceil
+from typing import NamedTuple
 
 from delivery.lanes.marks import OPEN, Mark
 from delivery.lanes.turns import Turns
@@ -35,6 +36,14 @@ class Lane:
     events_max: int
     # It only parks: once in such a while is enough.
     rest_s: float = 0.0
+
+
+class Laggard(NamedTuple):
+    """The strand of a lane that has had something to send for longest without going on."""
+
+    strand: Strand
+    since_s: float
+    is_sending: bool
 
 
 @dataclass(slots=True)
@@ -76,11 +85,10 @@ class Book:
         """Go on with a strand where its mark says; the end of its log must be known."""
         end = self._ends[strand.where]
         # Of what was to be followed, anything may have been sent that there is by now.
-        self._ways[strand] = _Way(mark.at, end if mark.until >= OPEN else mark.until)
+        self._ways[strand] = way = _Way(mark.at, min(mark.until, end))
         self._names.setdefault(strand.where, set()).add(strand.destination)
         self._strands.setdefault(strand.destination, set()).add(strand)
-        if end > mark.at:
-            self._behind.add(strand)
+        self._place(strand, way, is_beyond=mark.at > end)
 
     def leave(self, destination: str) -> None:
         """Forget it; what is under way goes on, and nobody asks for it any more."""
@@ -91,27 +99,36 @@ class Book:
             self._following.discard(strand)
             self._unsure.discard(strand)
 
-    def all(self) -> list[Strand]:
-        return list(self._ways)
-
     def strands(self, destination: str) -> list[Strand]:
         return list(self._strands.get(destination, ()))
 
     def is_under_way(self, destination: str) -> bool:
         return any(self._ways[strand].under_way is not None for strand in self.strands(destination))
 
-    def is_behind(self, destination: str) -> bool:
-        return not self._behind.isdisjoint(self.strands(destination))
+    def laggard(self, destination: str) -> Laggard | None:
+        ways = [(each, self._ways[each]) for each in self.strands(destination)]
+        found = [
+            Laggard(strand, way.behind_since_s, is_sending=way.under_way is not None)
+            for strand, way in ways
+            if way.behind_since_s is not None
+        ]
+        return min(found, key=lambda each: each.since_s, default=None)
 
     def knows_end(self, where: KafkaPartition) -> bool:
         return where in self._ends
 
     def see_ends(self, ends: Position) -> None:
         for where, end in ends.items():
-            if end > self._ends.get(where, -1):
-                self._ends[where] = end
-                strands = (Strand(name, where) for name in self._names.get(where, ()))
-                self._behind |= {each for each in strands if self._ways[each].at < end}
+            before = self._ends.get(where, end)
+            self._ends[where] = end
+            if end == before:
+                continue
+            for strand in [Strand(name, where) for name in self._names.get(where, ())]:
+                way = self._ways[strand]
+                was_beyond = strand in self._behind and way.at > before
+                self._place(strand, way, is_beyond=end < before or was_beyond)
+                if end < before:
+                    way.maybe_sent = min(way.maybe_sent, end)
         for strand in [each for each in self._unsure if each.where in ends]:
             self._unsure.discard(strand)
             self._ways[strand].maybe_sent = self._ends[strand.where]
@@ -125,9 +142,9 @@ class Book:
         way = self._ways.get(strand)
         if way is None or way.under_way is None or mark.at <= way.at:
             return False
-        way.at, way.behind_since_s = mark.at, None
         if mark.at >= min(_end_of(way.under_way), mark.until):
-            self._is_free(strand, way)
+            way.under_way = None
+        self._go_on(strand, way, mark.at)
         return True
 
     def mark(self, strand: Strand) -> Mark:
@@ -135,12 +152,14 @@ class Book:
         end = 0 if way.under_way is None else _end_of(way.under_way)
         return Mark(way.at, max(way.at, way.maybe_sent, end))
 
-    def ended(self, strand: Strand, span: Span, at: int) -> None:
-        """A task says that its part is done, up to there."""
-        if self.is_with(strand, span):
-            way = self._ways[strand]
-            way.at = max(at, way.at)
-            self._is_free(strand, way)
+    def ended(self, strand: Strand, span: Span, at: int) -> bool:
+        """A task says that its part is done, up to there: True if that was under way."""
+        if not self.is_with(strand, span):
+            return False
+        way = self._ways[strand]
+        way.under_way = None
+        self._go_on(strand, way, at)
+        return True
 
     def is_with(self, strand: Strand, span: Span) -> bool:
         """Whether just this is under way; it may have been done before, as its mark has said."""
@@ -151,23 +170,36 @@ class Book:
         """Nobody can say what became of it beyond there: what was to be sent may have been."""
         if not self.is_with(strand, span):
             return
-        way = self._ways[strand]
-        way.at = max(way.at, at)
-        way.maybe_sent = max(way.maybe_sent, _end_of(span))
+        way, known = self._ways[strand], self._ends[strand.where]
+        way.maybe_sent = max(way.maybe_sent, OPEN if span.end is None else min(span.end, known))
         if way.maybe_sent >= OPEN:
             self._unsure.add(strand)
         way.under_way, way.not_before_s = None, not_before_s
-        if way.at < self._ends[strand.where]:
+        if not self._is_beyond(strand):
+            self._go_on(strand, way, at)
+
+    def skip(self, strand: Strand, start: int) -> bool:
+        """Go on without what its log has no more; False if there is nothing of that kind."""
+        way, end = self._ways[strand], self._ends[strand.where]
+        if start <= way.at <= end:
+            return False
+        if way.at > end:
+            # What it has sent may be in there, if a broker has lost only the end of the log.
+            way.maybe_sent = end
+        way.at, way.under_way, way.behind_since_s, way.not_before_s = start, None, None, 0.0
+        self._place(strand, way)
+        return True
+
+    def _go_on(self, strand: Strand, way: _Way, at: int) -> None:
+        if at > way.at:
+            way.at, way.behind_since_s = at, None
+        self._place(strand, way)
+
+    def _place(self, strand: Strand, way: _Way, *, is_beyond: bool = False) -> None:
+        end = self._ends[strand.where]
+        if way.at < end or (is_beyond and way.at > end):
             self._behind.add(strand)
-
-    def skip(self, strand: Strand, start: int) -> None:
-        """Go on without what its log has no more."""
-        way = self._ways[strand]
-        way.at, way.not_before_s = max(way.at, start), 0.0
-
-    def _is_free(self, strand: Strand, way: _Way) -> None:
-        way.under_way = None
-        if self._ends[strand.where] <= way.at:
+        else:
             self._behind.discard(strand)
             way.behind_since_s = None
 
@@ -182,18 +214,15 @@ class Book:
         """The next jobs; what they send is under way from here on. No lane: do not send to it."""
         lanes: dict[str, Lane] = {}
         ready: dict[str, list[Strand]] = {}
-        for strand in self._behind | self._following:
-            way, name = self._ways[strand], strand.destination
-            if way.behind_since_s is None and self._ends[strand.where] > way.at:
-                way.behind_since_s = now_s
-            if way.under_way or way.not_before_s > now_s or strand in self._unsure:
-                continue
-            if name not in lanes and (lane := lane_of(name)):
-                lanes[name] = lane
-            if name in lanes and self._is_due(way, strand, lanes[name], now_s):
-                ready.setdefault(name, []).append(strand)
-        shared: dict[JobKind, dict[Strand, Span]] = {}
         alone: list[dict[Strand, Span]] = []
+        for strand, lane in self._ready(lane_of, now_s):
+            lanes[strand.destination] = lane
+            if self._is_beyond(strand):
+                # Others have something to read in that log.
+                alone.append({strand: Span(at := self._ways[strand].at, at + 1)})
+            else:
+                ready.setdefault(strand.destination, []).append(strand)
+        shared: dict[JobKind, dict[Strand, Span]] = {}
         for name, strands in ready.items():
             lane, share = lanes[name], max(1, ceil(lanes[name].events_max / len(strands)))
             is_far = lane.kind is not JobKind.APART and any(map(self._is_far, strands))
@@ -205,15 +234,36 @@ class Book:
                 shared.setdefault(lane.kind, {}).update(spans)
         # Who has waited longest is first, where not all have their turn.
         alone.sort(key=lambda spans: min(self._ways[each].behind_since_s or 0 for each in spans))
-        wanted = [*((JobKind.ALONE, spans) for spans in alone), *shared.items()]
         jobs = []
-        for kind, spans in wanted:
+        for kind, spans in [*((JobKind.ALONE, spans) for spans in alone), *shared.items()]:
             if turns.may_start(kind, now_s=now_s):
-                found = _jobs(kind, spans, self.worker_count)
+                jobs += (found := _jobs(kind, spans, self.worker_count))
                 turns.start(kind, len(found), strand_count=len(spans), now_s=now_s)
-                jobs += found
                 self._begin(spans, lanes, now_s)
         return jobs
+
+    def _ready(
+        self, lane_of: Callable[[str], Lane | None], now_s: float
+    ) -> Iterator[tuple[Strand, Lane]]:
+        """What may be sent now, and how."""
+        lanes: dict[str, Lane] = {}
+        for strand in self._behind | self._following:
+            way, name = self._ways[strand], strand.destination
+            if way.behind_since_s is None and strand in self._behind:
+                way.behind_since_s = now_s
+            if way.under_way or way.not_before_s > now_s or strand in self._unsure:
+                continue
+            if name not in lanes and (lane := lane_of(name)):
+                lanes[name] = lane
+            if name in lanes and self._is_due(way, strand, lanes[name], now_s):
+                yield strand, lanes[name]
+
+    def _is_beyond(self, strand: Strand) -> bool:
+        """Whether its log is shorter than it has been, as that of a topic that was made anew.
+
+        It is read nevertheless: by what Kafka says of that, the lane has lost events.
+        """
+        return strand in self._behind and self._ways[strand].at > self._ends[strand.where]
 
     def _is_far(self, strand: Strand) -> bool:
         return self._ends[strand.where] - self._ways[strand].at > _NEAR
@@ -221,7 +271,7 @@ class Book:
     def _is_due(self, way: _Way, strand: Strand, lane: Lane, now_s: float) -> bool:
         """Whether there is something to send, and no reason to hold it back for a fuller batch."""
         count = self._ends[strand.where] - way.at
-        if lane.kind is JobKind.FOLLOWING:
+        if lane.kind is JobKind.FOLLOWING or self._is_beyond(strand):
             return True
         waited_s = 0.0 if way.behind_since_s is None else now_s - way.behind_since_s
         to = lane.destination
@@ -234,7 +284,7 @@ class Book:
             return Span(at, min(maybe_sent, at + share), maybe_sent)
         if lane.kind is JobKind.FOLLOWING and not is_far:
             return Span(at, None)
-        return Span(at, min(self._ends[strand.where], at + share))
+        return Span(at, max(at, min(self._ends[strand.where], at + share)))
 
     def _begin(self, spans: Mapping[Strand, Span], lanes: Mapping[str, Lane], now_s: float) -> None:
         for strand, span in spans.items():

@@ -1,9 +1,15 @@
-"""Keeps what has become of each lane: whether it is up, how often it died, how long it stands."""
+"""Keeps what has become of each lane: whether it is up, how often it died, how long it stands.
+
+A lane is as well as the worst of its strands: of a stream's Kafka partitions one may hang or have
+lost events while all others go on.
+"""
 
 from dataclasses import dataclass, field
 
 import structlog
 
+from delivery.lanes.book import Laggard
+from delivery.lanes.units import Strand
 from delivery.metrics import DeliveryMetrics
 
 log = structlog.get_logger()
@@ -23,11 +29,11 @@ _DATA_LOSS_ADVICE = (
 
 @dataclass(slots=True)
 class _Fate:
-    progress_s: float
+    up_s: float
     died_s: float = 0.0
     deaths: int = 0
-    # Set while it is to be planned again after a death.
-    is_dead: bool = False
+    # What is to be planned again after a death: the others go on meanwhile.
+    dead: set[Strand] = field(default_factory=set)
     is_stalled: bool = False
 
 
@@ -44,7 +50,7 @@ class Fates:
 
     def up(self, name: str, *, now_s: float) -> None:
         if name not in self._lanes:
-            self._lanes[name] = _Fate(progress_s=now_s)
+            self._lanes[name] = _Fate(up_s=now_s)
             self.metrics.lane_up(name, is_up=True)
             log.info("lane.started", lane=name)
 
@@ -52,54 +58,68 @@ class Fates:
         if self._lanes.pop(name, None) is not None:
             self.metrics.lane_up(name, is_up=False)
             self.metrics.lane_stalled(name, for_s=0)
+            self.metrics.progress_age(name, age_s=0)
             log.info("lane.stopped", lane=name)
 
-    def went_on(self, name: str, *, now_s: float) -> None:
-        if fate := self._lanes.get(name):
-            fate.progress_s = now_s
-            fate.is_dead = False
-            if fate.deaths and now_s - fate.died_s > HEALTHY_AFTER_S:
-                fate.deaths = 0
-
-    def died(self, name: str, why: str, *, is_data_lost: bool, now_s: float) -> None:
-        """Say so; strands that fell together died once."""
-        fate = self._lanes.setdefault(name, _Fate(progress_s=now_s))
-        if not self._is_new(fate, now_s):
+    def went_on(self, strand: Strand, *, now_s: float) -> None:
+        fate = self._lanes.get(strand.destination)
+        if fate is None:
             return
-        fate.is_dead, fate.died_s = True, now_s
+        if strand in fate.dead:
+            fate.dead.remove(strand)
+            self.metrics.lane_up(strand.destination, is_up=not fate.dead)
+        if fate.deaths and not fate.dead and now_s - fate.died_s > HEALTHY_AFTER_S:
+            fate.deaths = 0
+
+    def died(self, strand: Strand, why: str, *, is_data_lost: bool, now_s: float) -> None:
+        """Say so; strands that fell together died once."""
+        name = strand.destination
+        self.up(name, now_s=now_s)
+        fate = self._lanes[name]
+        is_new = self._is_new(fate, now_s)
+        fate.dead.add(strand)
+        if not is_new:
+            return
+        fate.died_s = now_s
         fate.deaths += 1
+        self.metrics.lane_up(name, is_up=False)
         self.metrics.lane_restarted(name)
         log.error(
             "lane.data_lost" if is_data_lost else "lane.died",
             lane=name,
+            partition=strand.where.partition,
             restart_in_s=_wait_s(fate.deaths),
             error=why,
             **({"advice": _DATA_LOSS_ADVICE} if is_data_lost else {}),
         )
 
     def again_s(self, name: str, *, now_s: float) -> float:
-        """When it may go on, if it dies now."""
-        fate = self._lanes.get(name, _Fate(progress_s=now_s))
+        """When a strand of it may go on, if it dies now."""
+        fate = self._lanes.get(name, _Fate(up_s=now_s))
         if self._is_new(fate, now_s):
             return now_s + _wait_s(fate.deaths + 1)
         return fate.died_s + _wait_s(fate.deaths)
 
     def _is_new(self, fate: _Fate, now_s: float) -> bool:
         until_s = fate.died_s + max(_TOGETHER_S, _wait_s(fate.deaths))
-        return not fate.is_dead or now_s >= until_s
+        return not fate.dead or now_s >= until_s
 
-    def look(self, name: str, *, has_work: bool, doing: str, now_s: float) -> None:
-        """Once a second: whether a lane that has something to do gets on with it."""
+    def look(self, name: str, last: Laggard | None, *, now_s: float) -> None:
+        """Once a second: whether a lane gets on with what it has to send."""
         fate = self._lanes.get(name)
         if fate is None:
             return
-        if not has_work:
-            fate.progress_s = now_s
-        age_s = now_s - fate.progress_s
+        age_s = max(0.0, now_s - max(last.since_s, fate.up_s)) if last else 0.0
         self.metrics.progress_age(name, age_s=age_s)
         is_stalled = age_s > self.stalled_after_s
-        if is_stalled and not fate.is_stalled:
-            log.error("lane.stalled", lane=name, no_progress_for_s=round(age_s, 1), doing=doing)
+        if last and is_stalled and not fate.is_stalled:
+            log.error(
+                "lane.stalled",
+                lane=name,
+                partition=last.strand.where.partition,
+                no_progress_for_s=round(age_s, 1),
+                doing="sending" if last.is_sending else "waiting for its turn",
+            )
         elif fate.is_stalled and not is_stalled:
             log.info("lane.goes_on", lane=name)
         fate.is_stalled = is_stalled

@@ -298,8 +298,8 @@ class LaneLoop:
             report = heard.get(strand, StrandEnd(strand, span.begin, error=why))
             counts[name] += report.event_count
             if not report.error:
-                self.book.ended(strand, span, report.at)
-                self.fates.went_on(name, now_s=now_s)
+                if self.book.ended(strand, span, report.at):
+                    self._went_on(strand, now_s)
             elif self.book.is_with(strand, span):
                 self._died(report, span, now_s)
         for name, count in counts.items():
@@ -315,8 +315,9 @@ class LaneLoop:
             again_s = max(again_s, now_s + self.settings.follow_s)
         self.book.cut(strand, span, report.at, not_before_s=again_s)
         if report.is_data_lost:
-            self._lost[strand] = now_ms()
-        self.fates.died(name, report.error, is_data_lost=report.is_data_lost, now_s=now_s)
+            # When it was first met: it is tried again and again, until a person has said so.
+            self._lost.setdefault(strand, now_ms())
+        self.fates.died(strand, report.error, is_data_lost=report.is_data_lost, now_s=now_s)
 
     async def _go_on_without(self) -> None:
         """Where a person has said to try again, go on with what Kafka still has."""
@@ -327,15 +328,19 @@ class LaneLoop:
             elif destination.resumed_at_ms > lost_at_ms:
                 starts = await self.log.starts([strand.where])
                 if strand.where in starts and strand in self.book:
-                    del self._lost[strand]
-                    self.book.skip(strand, starts[strand.where])
-                    log.warning("lane.skips", lane=strand.destination, to=starts[strand.where])
+                    self._went_on(strand, time.monotonic())
+                    if self.book.skip(strand, starts[strand.where]):
+                        log.warning("lane.skips", lane=strand.destination, to=starts[strand.where])
 
     def _mark_came(self, strand: Strand, mark: Mark) -> None:
         if self.book.went(strand, mark):
-            self.fates.went_on(strand.destination, now_s=time.monotonic())
+            self._went_on(strand, time.monotonic())
             self._tell_position(strand.destination)
             self._wake.set()
+
+    def _went_on(self, strand: Strand, now_s: float) -> None:
+        self._lost.pop(strand, None)
+        self.fates.went_on(strand, now_s=now_s)
 
     def _tell_position(self, name: str) -> None:
         if name in self.roster.wanted:
@@ -356,8 +361,11 @@ class LaneLoop:
             self.fates.down(name)
         for name in running:
             self.fates.up(name, now_s=now_s)
-            doing = "sending" if self.book.is_under_way(name) else "waiting for its turn"
-            self.fates.look(name, has_work=self.book.is_behind(name), doing=doing, now_s=now_s)
+            last = self.book.laggard(name)
+            if last is not None:
+                # Until then it may wait for its batch to fill.
+                last = last._replace(since_s=last.since_s + self.roster.wanted[name].linger_s)
+            self.fates.look(name, last, now_s=now_s)
 
 
 def _kind_of(destination: Destination, known: FlowRecord | None) -> JobKind:

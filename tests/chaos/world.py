@@ -33,7 +33,7 @@ from tests.support.stack_fixtures import QUICK_INTERVALS, fetch, stack_settings,
 # The 30 s tier lasts 0.06 s, the last one a minute, the deadline of 72 h nine minutes.
 TIME_SCALE = 0.002
 # Room for what a run keeps there, and little enough to be filled in a moment.
-_DISKS_MB = {"spool": 16, "delivery": 192}
+_DISKS_MB = {"spool": 16, "retrier": 192}
 _LOOK_S = 0.3
 _WEIGH_EVERY = 7
 _PATIENCE_S = 180.0

@@ -145,7 +145,7 @@ def _write_outcomes(seed: Seed, dice: random.Random) -> None:
                 else (dice.randint(0, 2))
             )
             for _ in range(1 + (dice.random() < 0.2)):
-                # Twice: a micro-batch that died before its checkpoint, and was run again.
+                # Twice: what was cut off before its position was written, and sent again.
                 _write_fate(seed, part, fate)
 
 

@@ -29,7 +29,6 @@ from tests.support.kafka_log import read_all
 # The 30 s tier lasts 0.6 s, the deadline of 72 h an hour and a half.
 TIME_SCALE = 0.02
 QUICK_INTERVALS = {
-    # Spark's least: real-time lanes tell their outcomes when an interval ends.
     # A minute is judged soon after its last event.
     "HIFI_OBSERVE_SETTLE_S": "2",
     "HIFI_OBSERVE_AUDIT_INTERVAL_S": "10",

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.slots import SLOT_COUNT, may_have, shares, slot_of
+from shared.slots import SLOT_COUNT, may_have, shares, slot_of, spelled
 
 Held = Mapping[str, Collection[int]]
 
@@ -98,3 +98,16 @@ def test_nobody_shares_nothing() -> None:
 @pytest.mark.parametrize(("name", "slot"), [("s/d", 55), ("", 0), ("ström/ziel", 118)])
 def test_a_name_has_its_slot_for_ever(name: str, slot: int) -> None:
     assert slot_of(name) == slot
+
+
+@pytest.mark.parametrize(
+    ("slots", "text"),
+    [
+        (range(SLOT_COUNT), "0-127"),
+        ({7}, "7"),
+        ({9, 3, 1, 2, 8, 5}, "1-3, 5, 8-9"),
+        ((), ""),
+    ],
+)
+def test_a_person_reads_ranges(slots: Collection[int], text: str) -> None:
+    assert spelled(slots) == text

@@ -1,8 +1,8 @@
-"""Shows ordinary Kafka lag tools how far each lane is: Spark's positions, told to consumer groups.
+"""Shows ordinary Kafka lag tools how far each lane is: positions, told to consumer groups.
 
-Spark keeps its positions in checkpoints, where no lag tool looks. So after each micro-batch its end
-is committed to a group that nobody joins; the audit reads it, to tell what a lane has not come to
-yet from what it has lost, and so does a lane whose checkpoint is lost.
+Delivery keeps them in marks and the retrier in checkpoints, where no lag tool looks. So they are
+committed to groups that nobody joins; the audit reads them, to tell what a lane has not come to
+yet from what it has lost, and so does a lane of the retrier whose checkpoint is lost.
 """
 
 import asyncio
@@ -194,7 +194,7 @@ class LaneGroups:
             for _, code, *_ in partitions:
                 if code:
                     self._coordinators.pop(group, None)
-                    raise for_code(code)
+                    raise for_code(code)(*_refused_names(code, group, position))
 
     async def position(self, lane: str) -> dict[KafkaPartition, int] | None:
         """How far a lane is, as it last said; None while nobody can tell.

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from typing import Literal
 
 from shared.event.record import KafkaPartition, Position, Ranges
 from shared.event.topics import OUTCOME_BYTES_MAX
@@ -12,30 +11,6 @@ from shared.runtime.kafka.connection import spark_connection
 # broker that is started anew is away for up to 30 s; the default of two minutes lets four tries
 # pass for eight before anybody hears why (ADR 0027).
 _OUTCOME_TIMEOUT_MS = 45_000
-# Spark's word for the first offset that there is, among others that are told.
-EARLIEST = -2
-
-
-def stream_options(
-    bootstrap_servers: str, topic: str, start: Literal["earliest", "latest"] | int | Position
-) -> dict[str, str]:
-    """Reads a topic on and on, from an end, a time in epoch milliseconds, or a position."""
-    options = {
-        **spark_connection(bootstrap_servers),
-        "subscribe": topic,
-        # Offsets that are gone are a loss: stop and say so.
-        "failOnDataLoss": "true",
-        "includeHeaders": "true",
-    }
-    if isinstance(start, int):
-        # A Kafka partition without a record that young begins with the next one.
-        begin = {
-            "startingTimestamp": str(start),
-            "startingOffsetsByTimestampStrategy": "latest",
-        }
-    else:
-        begin = {"startingOffsets": start if isinstance(start, str) else starting_offsets(start)}
-    return options | begin
 
 
 def range_options(bootstrap_servers: str, ranges: Ranges) -> dict[str, str]:

@@ -35,11 +35,8 @@ SCHEMA_OUT = (
 )
 
 
-def records_of(rows: pa.RecordBatch | Sequence[RecordIn]) -> Iterator[RecordIn]:
-    """The records of an Arrow batch, in order; in real time they have been unpacked already."""
-    if not isinstance(rows, pa.RecordBatch):
-        yield from rows
-        return
+def records_of(rows: pa.RecordBatch) -> Iterator[RecordIn]:
+    """The records of an Arrow batch, in order."""
     columns = (
         rows.column("topic").to_pylist(),
         rows.column("partition").to_pylist(),

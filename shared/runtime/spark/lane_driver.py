@@ -28,7 +28,7 @@ from shared.runtime.spark.session import require_running
 
 log = structlog.get_logger()
 
-# A changed destination is live in well under the 5 s that we promise.
+# How often positions are told, and what is known of destinations is shown.
 _LOOK_S = 0.5
 # Spark answers in milliseconds and starts a lane within seconds, on a busy machine too.
 _KEEPER_WITHIN_S = 60.0
@@ -45,7 +45,7 @@ def run_lanes(
     settings: SparkProcessSettings,
     *,
     start_lane: Callable[[SparkSession, W, Flows, Tell], StreamingQuery],
-    wanted: Mapping[str, W],
+    lanes: Mapping[str, W],
     metrics: LaneMetrics,
     worker_daemon: str,
 ) -> None:
@@ -55,16 +55,16 @@ def run_lanes(
     with spark_process(service, settings, metrics, worker_daemon=worker_daemon) as (spark, health):
         keeping = Pulse()
 
-        def start(name: str, lane: W) -> StreamingQuery:
+        def start(name: str) -> StreamingQuery:
             keeping.beat()
-            return start_lane(spark, lane, states.flows, partial(positions.enter, name))
+            return start_lane(spark, lanes[name], states.flows, partial(positions.enter, name))
 
-        keeper = LaneKeeper[W](
+        keeper = LaneKeeper(
             start,
+            lanes,
             metrics,
             on_progress=positions.note,
             why=partial(java_refusal, settings.bootstrap_servers),
-            drain_s=settings.change_drain_s,
             stalled_after_s=settings.stalled_after_s,
         )
 
@@ -72,7 +72,7 @@ def run_lanes(
             if not health.is_started:
                 health.must_turn("what keeps the lanes", keeping, within_s=_KEEPER_WITHIN_S)
             require_running(spark)
-            keeper.keep(wanted)
+            keeper.keep()
             keeping.beat()
             # All lanes were started, or have said why not.
             health.start()

@@ -1,24 +1,22 @@
-"""Keeps lanes as they are wanted: starts, changes, restarts and drains them.
+"""Keeps the lanes of a process that are Spark queries: starts, watches and drains them.
 
-A lane is one Spark query. One that dies is started again after a wait that doubles; one that is
-no longer wanted, or wanted otherwise, is ended between two micro-batches if that can be had. Ends
-take their time in threads of their own, so that no lane waits for another. A change that can wait
-is made after the micro-batch under way, however long that takes.
+One that dies is started again after a wait that doubles. At the end of the process each is ended
+between two micro-batches, if that can be had.
 """
 
 import time
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
-from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import KW_ONLY, InitVar, dataclass, field
+from typing import Any
 
 import structlog
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
 
 from shared.runtime.spark.lane_metrics import LaneMetrics
-from shared.runtime.spark.query_end import ask_to_end, end_if_between, end_query
+from shared.runtime.spark.query_end import end_if_between, end_query
 
 log = structlog.get_logger()
 
@@ -27,8 +25,6 @@ log = structlog.get_logger()
 RESTART_WAIT_S_MAX = 30.0
 # A lane that has run so long has recovered: its next death starts the waits anew.
 HEALTHY_AFTER_S = 60.0
-# Ends at the same time; they only wait, and more lanes than this seldom change at once.
-_ENDS_MAX = 16
 # What Spark says when records that a lane has not read are gone, and what can be done about it.
 _DATA_LOSS = ("KAFKA_DATA_LOSS", "data may have been lost", "OffsetOutOfRange")
 _DATA_LOSS_ADVICE = (
@@ -36,15 +32,10 @@ _DATA_LOSS_ADVICE = (
     " anew); it does not skip them by itself: see 'A lane that stops' in docs/guarantees.md"
 )
 
-W = TypeVar("W")
-HoldLane = Callable[[str], AbstractContextManager[None]]
-
 
 @dataclass(slots=True)
-class _Lane(Generic[W]):
-    wanted: W
+class _Lane:
     query: StreamingQuery | None = None
-    held: ExitStack = field(default_factory=ExitStack)
     deaths: int = 0
     started_s: float = 0.0
     start_again_s: float = 0.0
@@ -54,69 +45,51 @@ class _Lane(Generic[W]):
 
 
 @dataclass(eq=False, slots=True)
-class LaneKeeper(Generic[W]):
-    """Keeps one query per wanted lane. Called from one thread, twice a second."""
+class LaneKeeper:
+    """Keeps one query for each lane. Called from one thread, twice a second."""
 
-    _start: Callable[[str, W], StreamingQuery]
+    _start: Callable[[str], StreamingQuery]
+    names: InitVar[Collection[str]]
     _observer: LaneMetrics
     _: KW_ONLY
-    drain_s: float
     stalled_after_s: float
-    hold: HoldLane = lambda _: nullcontext()
     # What somebody can mend, by the text of an error; None: it has to speak for itself.
     why: Callable[[str], str | None] = lambda _: None
-    # Whether a change of what is wanted is worth no micro-batch cut off.
-    can_wait: Callable[[W, W], bool] = lambda _, __: False
     # Told of the newest micro-batch of a lane, as Spark describes it.
     on_progress: Callable[[str, Mapping[str, Any]], None] = lambda _, __: None
-    _lanes: dict[str, _Lane[W]] = field(default_factory=dict)
-    _ends: dict[str, Future[None]] = field(default_factory=dict)
-    _threads: ThreadPoolExecutor = field(
-        default_factory=lambda: ThreadPoolExecutor(_ENDS_MAX, thread_name_prefix="lane-end")
-    )
+    _lanes: dict[str, _Lane] = field(init=False)
 
-    def keep(self, wanted: Mapping[str, W]) -> None:
-        """Bring what runs closer to what is wanted; never waits for a lane to end."""
-        for name, lane in list(self._lanes.items()):
-            is_kept = name in wanted and (
-                lane.wanted == wanted[name] or self.can_wait(lane.wanted, wanted[name])
-            )
-            if not is_kept:
-                self._begin_end(name, drain_s=self.drain_s)
-        self._ends = {name: end for name, end in self._ends.items() if not end.done()}
-        for name, lane_wanted in wanted.items():
-            if name not in self._ends:
-                lane = self._lanes.setdefault(name, _Lane(lane_wanted))
-                self._look_after(name, lane, lane_wanted)
+    def __post_init__(self, names: Collection[str]) -> None:
+        self._lanes = {name: _Lane() for name in names}
+
+    def keep(self) -> None:
+        """Start what does not run, and look how the others do."""
+        for name, lane in self._lanes.items():
+            self._look_after(name, lane)
 
     def drain(self, *, drain_s: float) -> None:
         """End every lane, each between two micro-batches if that can be had in time."""
-        for name in list(self._lanes):
-            self._begin_end(name, drain_s=drain_s)
-        self._threads.shutdown(wait=True)
+        running = {name: lane.query for name, lane in self._lanes.items() if lane.query}
+        with ThreadPoolExecutor(max(1, len(running))) as threads:
+            for name, query in running.items():
+                # A session that is gone says so elsewhere: nobody asks what became of these.
+                threads.submit(self._end, name, query, drain_s=drain_s)
 
-    def _look_after(self, name: str, lane: _Lane[W], wanted: W) -> None:
+    def _look_after(self, name: str, lane: _Lane) -> None:
         now_s = time.monotonic()
-        if lane.query is not None:
-            if lane.wanted != wanted:
-                # This change can wait, or the lane would be among the ends.
-                ask_to_end(lane.query)
-            if not lane.query.isActive and end_if_between(lane.query):
-                self._note_progress(name, lane, lane.query, now_s)
-                self._note_end(name, lane, lane.query, now_s)
+        if lane.query is not None and not lane.query.isActive and end_if_between(lane.query):
+            self._note_progress(name, lane, lane.query, now_s)
+            self._note_end(name, lane, lane.query, now_s)
         if lane.query is None and now_s >= lane.start_again_s:
-            lane.wanted = wanted
             self._start_lane(name, lane, now_s)
         if lane.query is not None:
             self._note_progress(name, lane, lane.query, now_s)
         self._observer.lane_up(name, is_up=lane.query is not None)
 
-    def _start_lane(self, name: str, lane: _Lane[W], now_s: float) -> None:
+    def _start_lane(self, name: str, lane: _Lane, now_s: float) -> None:
         try:
-            lane.held.enter_context(self.hold(name))
-            lane.query = self._start(name, lane.wanted)
+            lane.query = self._start(name)
         except Exception as error:  # noqa: BLE001 - whatever one lane meets, the others go on
-            lane.held.close()
             self._set_back(lane, now_s)
             log.warning(
                 "lane.start_failed",
@@ -132,18 +105,13 @@ class LaneKeeper(Generic[W]):
         if lane.deaths:
             self._observer.lane_restarted(name)
 
-    def _note_end(self, name: str, lane: _Lane[W], query: StreamingQuery, now_s: float) -> None:
-        """A query has ended: it was asked to, or it died."""
+    def _note_end(self, name: str, lane: _Lane, query: StreamingQuery, now_s: float) -> None:
+        """A query has died: nobody has asked it to end."""
         lane.query = None
-        lane.held.close()
-        error = query.exception()
-        if error is None:
-            log.info("lane.changes", lane=name)
-            return
         if now_s - lane.started_s > HEALTHY_AFTER_S:
             lane.deaths = 0
         self._set_back(lane, now_s)
-        text = str(error)
+        text = str(query.exception() or "it has ended without a word")
         is_data_loss = any(sign in text for sign in _DATA_LOSS)
         log.error(
             "lane.data_lost" if is_data_loss else "lane.died",
@@ -153,13 +121,11 @@ class LaneKeeper(Generic[W]):
             **({"advice": _DATA_LOSS_ADVICE} if is_data_loss else {}),
         )
 
-    def _set_back(self, lane: _Lane[W], now_s: float) -> None:
+    def _set_back(self, lane: _Lane, now_s: float) -> None:
         lane.start_again_s = now_s + min(2.0 ** min(lane.deaths, 6) - 1, RESTART_WAIT_S_MAX)
         lane.deaths += 1
 
-    def _note_progress(
-        self, name: str, lane: _Lane[W], query: StreamingQuery, now_s: float
-    ) -> None:
+    def _note_progress(self, name: str, lane: _Lane, query: StreamingQuery, now_s: float) -> None:
         last = query.lastProgress
         if last is not None and last["batchId"] != lane.micro_batch_seen:
             lane.progress_s = now_s
@@ -181,7 +147,7 @@ class LaneKeeper(Generic[W]):
         self._observer.progress_age(name, age_s=age_s)
         self._note_stall(name, lane, query, age_s)
 
-    def _note_stall(self, name: str, lane: _Lane[W], query: StreamingQuery, age_s: float) -> None:
+    def _note_stall(self, name: str, lane: _Lane, query: StreamingQuery, age_s: float) -> None:
         is_stalled = age_s > self.stalled_after_s
         if is_stalled and not lane.is_stalled:
             log.error(
@@ -196,16 +162,8 @@ class LaneKeeper(Generic[W]):
         lane.is_stalled = is_stalled
         self._observer.lane_stalled(name, for_s=age_s if is_stalled else 0)
 
-    def _begin_end(self, name: str, *, drain_s: float) -> None:
-        lane = self._lanes.pop(name)
-        if lane.query is not None:
-            self._ends[name] = self._threads.submit(
-                self._end, name, lane.query, lane.held, drain_s=drain_s
-            )
-
-    def _end(self, name: str, query: StreamingQuery, held: ExitStack, *, drain_s: float) -> None:
-        with held:
-            is_drained = end_query(query, drain_s=drain_s)
+    def _end(self, name: str, query: StreamingQuery, *, drain_s: float) -> None:
+        is_drained = end_query(query, drain_s=drain_s)
         with suppress(PySparkException):
             last = query.lastProgress
             if last is not None:

@@ -31,16 +31,13 @@ class SparkProcessSettings(SparkServiceSettings, SecretSettings):
 
     # Spark waits for HTTP most of the time; 1 GB holds the lanes of a small machine.
     heap_mb: int = Field(default=1024, ge=512)
-    # Tasks at the same time: at least the Kafka partitions of all lanes that must not wait.
+    # Tasks at the same time, of all that must not wait for one another.
     # They wait for HTTP, and a slot that nobody needs costs nothing.
     slots: int = Field(default=32, ge=1)
     # After so long in a micro-batch nothing is started any more, and what waits is parked.
     time_box_s: float = Field(default=5.0, gt=0)
-    # How long a stop of the process waits for the micro-batches under way.
+    # How long a stop of the process waits for what is under way.
     drain_s: float = Field(default=20.0, ge=0)
-    # The same for a lane that is paused, changed or taken away, which is promised within 5 s; what
-    # is cut off is sent again, and labelled.
-    change_drain_s: float = Field(default=3.0, ge=0)
     # A lane that has something to do and reports nothing for so long is called stalled.
     stalled_after_s: float = Field(default=60.0, gt=0)
     # Where the workers of this machine share what they know of destinations; None: in `folder`. Two
@@ -58,10 +55,6 @@ class SparkProcessSettings(SparkServiceSettings, SecretSettings):
     def home(self) -> Path:
         """What this process owns alone: its lock and its scratch space."""
         return self.folder.absolute()
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.folder.absolute() / "checkpoints"
 
     @property
     def flows(self) -> Path:

@@ -1,12 +1,13 @@
-"""Which events a new lane must call possible duplicates, read from Spark's own files."""
+"""Where a lane of the retrier goes on, and what may be a repeat, read from Spark's own files."""
 
+import json
 from pathlib import Path
 
 import pytest
 
-from shared.runtime.spark.checkpoint import replay_until, replayed_micro_batch, sweep
-
-PLAN = 'v1\n{"batchWatermarkMs":0}\n{"hifi.stream.demo":{"0":7,"1":9}}\n'
+from shared.event.record import KafkaPartition
+from shared.runtime.kafka.spark_options import starting_offsets
+from shared.runtime.spark.checkpoint import position, replayed_micro_batch, sweep
 
 
 def write(checkpoint: Path, log: str, number: int, text: str = "v1\n{}\n") -> None:
@@ -14,29 +15,19 @@ def write(checkpoint: Path, log: str, number: int, text: str = "v1\n{}\n") -> No
     (checkpoint / log / str(number)).write_text(text)
 
 
-def test_a_lane_that_never_ran_has_nothing_to_replay(tmp_path: Path) -> None:
-    assert replay_until(tmp_path / "none") == {}
+def plan(*sources: dict[str, dict[str, int]]) -> str:
+    return "\n".join(["v1", "{}", *map(json.dumps, sources)])
 
 
-def test_a_committed_micro_batch_is_not_replayed(tmp_path: Path) -> None:
-    write(tmp_path, "offsets", 0, PLAN)
-    write(tmp_path, "commits", 0)
-    assert replay_until(tmp_path) == {}
-
-
-def test_a_micro_batch_without_its_commit_is_replayed_to_its_end(tmp_path: Path) -> None:
-    write(tmp_path, "offsets", 9, "v1\n{}\n" + '{"hifi.stream.demo":{"0":3,"1":3}}\n')
+def test_the_position_is_that_of_the_newest_commit_and_not_of_a_plan(tmp_path: Path) -> None:
+    assert position(tmp_path / "none") == {}
+    write(tmp_path, "offsets", 9, plan({"t": {"0": 3}}))
+    assert position(tmp_path) == {}
     write(tmp_path, "commits", 9)
-    write(tmp_path, "offsets", 10, PLAN)
-    assert replay_until(tmp_path) == {("hifi.stream.demo", 0): 7, ("hifi.stream.demo", 1): 9}
-
-
-def test_sparks_own_temporary_files_are_not_taken_for_plans(tmp_path: Path) -> None:
-    write(tmp_path, "offsets", 1, PLAN)
-    write(tmp_path, "commits", 1)
-    (tmp_path / "offsets" / ".2.crc").write_text("x")
-    (tmp_path / "offsets" / "2.tmp").write_text("half a plan")
-    assert replay_until(tmp_path) == {}
+    write(tmp_path, "offsets", 10, plan({"t": {"0": 5, "1": 7}}, {"u": {"0": 2}}))
+    write(tmp_path, "commits", 10)
+    write(tmp_path, "offsets", 11, plan({"t": {"0": 99}}))
+    assert position(tmp_path) == {("t", 0): 5, ("t", 1): 7, ("u", 0): 2}
 
 
 @pytest.mark.parametrize(
@@ -51,12 +42,15 @@ def test_the_retrier_knows_which_micro_batch_may_have_been_sent(
         for number in numbers:
             (tmp_path / folder / str(number)).touch()
             (tmp_path / folder / f".{number}.crc").touch()
+    # Spark's own temporary files are not taken for plans.
+    (tmp_path / "offsets" / "77.tmp").write_text("half a plan")
     assert replayed_micro_batch(tmp_path) == replayed
+    assert replayed_micro_batch(tmp_path / "none") is None
 
 
 def test_what_a_killed_writer_left_is_swept_away_and_nothing_else(tmp_path: Path) -> None:
     sweep(tmp_path / "none")
-    write(tmp_path, "offsets", 1, PLAN)
+    write(tmp_path, "offsets", 1, plan({"t": {"0": 7}}))
     write(tmp_path, "commits", 1)
     write(tmp_path, "sources/0", 0)
     kept = sorted(path for path in tmp_path.rglob("*") if path.is_file())
@@ -64,3 +58,9 @@ def test_what_a_killed_writer_left_is_swept_away_and_nothing_else(tmp_path: Path
         (tmp_path / log / ".2.d0c18e0b-aa60-4daf-a4e1-0a346cab0f27.tmp").write_text("half a plan")
     sweep(tmp_path)
     assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == kept
+
+
+def test_a_position_is_said_in_sparks_words() -> None:
+    assert json.loads(starting_offsets({KafkaPartition("t", 0): 5, KafkaPartition("t", 1): 7})) == {
+        "t": {"0": 5, "1": 7}
+    }

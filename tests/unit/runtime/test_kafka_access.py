@@ -14,7 +14,7 @@ from shared.runtime.kafka.connection import (
     spark_connection,
 )
 from shared.runtime.kafka.settings import JAAS_VARIABLE, KafkaAccess, kafka_access
-from shared.runtime.kafka.spark_options import range_options, sink_options, stream_options
+from shared.runtime.kafka.spark_options import range_options, sink_options
 from shared.runtime.setup_error import SetupError
 from tests.support.authority import Authority
 
@@ -68,11 +68,7 @@ def test_no_source_or_sink_of_spark_is_told_the_secret(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     authority = enter_locked(monkeypatch, tmp_path)
-    for options in (
-        stream_options("a:1", "topic", "earliest"),
-        range_options("a:1", {}),
-        sink_options("a:1", name="lane"),
-    ):
+    for options in (range_options("a:1", {}), sink_options("a:1", name="lane")):
         assert "hunter2" not in str(options)
         assert options["kafka.security.protocol"] == "SASL_SSL"
         assert options["kafka.ssl.truststore.location"] == str(authority.file)

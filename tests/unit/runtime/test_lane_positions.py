@@ -1,13 +1,16 @@
 """What Kafka is told of lanes' positions: each change, and now and then what has not changed."""
 
 import asyncio
-from typing import Self
+from types import SimpleNamespace
+from typing import Any, Self
 
 import pytest
+from aiokafka.errors import GroupAuthorizationFailedError, TopicAuthorizationFailedError
 
 from shared.event.record import KafkaPartition, Position
 from shared.runtime.kafka import lane_positions
 from shared.runtime.kafka.lane_positions import LaneGroups, LanePositions, told
+from shared.runtime.kafka.refusals import missing_right
 from shared.runtime.setup_error import KafkaUnavailableError
 
 HERE = {KafkaPartition("hifi.stream.s", 0): 5}
@@ -60,3 +63,28 @@ def test_nothing_is_begun_while_kafka_cannot_say_how_far_a_lane_is(
     with pytest.raises(KafkaUnavailableError, match="nothing is begun"):
         told("kafka", "s/d", ["hifi.stream.s"])
     assert groups.committed == []
+
+
+class Refusing(LaneGroups):
+    """Those of a Kafka that says no to each commit."""
+
+    def __init__(self, code: int) -> None:
+        self._code = code
+        self._coordinators: dict[str, int] = {}
+
+    async def _ask(self, _: str, __: Any) -> Any:
+        return SimpleNamespace(topics=[("hifi.stream.s", [(0, self._code)])])
+
+
+@pytest.mark.parametrize(
+    ("error", "what"),
+    [
+        (GroupAuthorizationFailedError, "use the consumer group hifi.lane.s.d:"),
+        (TopicAuthorizationFailedError, "use the topic hifi.stream.s:"),
+    ],
+)
+def test_what_may_not_be_told_is_named(error: type[Exception], what: str) -> None:
+    groups = Refusing(error.errno)  # type: ignore[attr-defined]
+    with pytest.raises(error) as refused:
+        asyncio.run(groups.commit("s/d", HERE))
+    assert what in (missing_right("kafka:1", refused.value) or "")

@@ -33,7 +33,7 @@ from aiokafka.protocol.group import (
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.clients import new_client, start_client
 from shared.runtime.setup_error import KafkaUnavailableError, SetupError
-from shared.slots import SLOT_COUNT, may_have, slot_of
+from shared.slots import SLOT_COUNT, may_have, slot_of, spelled
 
 log = structlog.get_logger()
 
@@ -78,7 +78,7 @@ class SlotWork(Protocol):
 
 
 class Standing(NamedTuple):
-    """As whom Kafka knows a member; it refuses what others or earlier generations commit."""
+    """As whom Kafka knows a member."""
 
     group: str
     member_id: str
@@ -244,7 +244,7 @@ class LeaseMember:
         # What came to its end while the group was joined is still taken for ours.
         self._must_join = bool(claimed - self.held)
         if new:
-            log.info("lease.begun", group=self._standing.group, slots=sorted(new))
+            log.info("lease.begun", group=self._standing.group, slots=spelled(new))
             self._work.begin(new)
         self._give_up(self.held - mine)
 
@@ -260,9 +260,9 @@ class LeaseMember:
         try:
             async with asyncio.timeout(self._drain_s):
                 await self._work.finish(slots)
-            log.info("lease.given_up", group=self._standing.group, slots=sorted(slots))
+            log.info("lease.given_up", group=self._standing.group, slots=spelled(slots))
         except Exception as error:  # noqa: BLE001 - whatever it is, they must not stay with us
-            log.warning("lease.cut_off", slots=sorted(slots), error=repr(error))
+            log.warning("lease.cut_off", slots=spelled(slots), error=repr(error))
             self._work.drop(slots)
         self._finishing -= slots
         self.held -= slots
@@ -286,7 +286,7 @@ class LeaseMember:
             self._lapses.cancel()
         if lost:
             self.is_told = False
-            log.warning("lease.lost", group=self._standing.group, slots=sorted(lost), why=why)
+            log.warning("lease.lost", group=self._standing.group, slots=spelled(lost), why=why)
             self._work.drop(lost)
 
     async def leave_for(self, former: Standing | None) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from delivery.lanes.book import Book, Lane
+from delivery.lanes.book import Book, Laggard, Lane
 from delivery.lanes.marks import OPEN, Mark
 from delivery.lanes.turns import Turns
 from delivery.lanes.units import Job, JobKind, Span, Strand, Unit
@@ -95,6 +95,7 @@ def test_a_destination_that_is_far_behind_shares_with_nobody_and_has_a_task_for_
 ):
     driver = Driver({A: 2_001, B: 5, C: 9_000})
     driver.enter("far", events_max=900)
+    driver.ends = {C: 9_000}
     driver.enter("near", Mark(8_000, 8_000))
     shared, alone = sorted(driver.plan(), key=lambda job: -len(job.kind))
     assert (shared.kind, alone.kind) == (JobKind.SHARED, JobKind.ALONE)
@@ -190,7 +191,7 @@ def test_nothing_is_planned_for_whom_nothing_may_be_sent_to() -> None:
     driver.enter()
     lane = driver.lanes.pop("s/a")
     assert driver.plan() == []
-    assert (driver.book.is_behind("s/a"), driver.book.is_under_way("s/a")) == (True, False)
+    assert not driver.book.is_under_way("s/a")
     driver.lanes["s/a"] = lane
     assert driver.spans() == {strand(): Span(0, 5)}
 
@@ -314,32 +315,65 @@ def test_who_has_left_is_forgotten_and_may_come_back() -> None:
     driver.book.leave("s/a")
     driver.book.leave("s/a")
     assert strand() not in driver.book
-    assert driver.book.strands("s/a") == driver.book.all() == []
+    assert driver.book.strands("s/a") == []
     driver.book.see_ends({A: 6})
     driver.book.ended(strand(), span, 5)
     driver.book.cut(strand(), span, 5, not_before_s=0.0)
     assert driver.plan() == []
     driver.enter("a", Mark(5, 5))
-    assert driver.book.all() == [strand()]
+    assert driver.book.strands("s/a") == [strand()]
     assert driver.spans() == {strand(): Span(5, 6)}
 
 
-def test_what_kafka_has_no_more_is_skipped_when_a_person_says_so() -> None:
-    driver = Driver({A: 9})
-    driver.enter()
-    (span,) = driver.spans().values()
-    driver.book.cut(strand(), span, 0, not_before_s=1e9)
-    driver.book.skip(strand(), 7)
-    assert driver.spans(1.0) == {strand(): Span(7, 9, 9)}
-
-
-def test_ends_only_grow() -> None:
+def test_an_end_that_is_known_already_changes_nothing() -> None:
     driver = Driver({A: 9})
     assert (driver.book.knows_end(A), driver.book.knows_end(B)) == (True, False)
     driver.enter("a", Mark(9, 9))
-    assert not driver.book.is_behind("s/a")
-    driver.book.see_ends({A: 8})
-    assert not driver.book.is_behind("s/a")
+    driver.book.see_ends({A: 9})
+    assert driver.plan() == []
     driver.book.see_ends({A: 10})
-    assert driver.book.is_behind("s/a")
     assert driver.spans() == {strand(): Span(9, 10)}
+
+
+def test_of_a_lane_the_strand_is_told_that_waits_longest() -> None:
+    """One that hangs, while the others of its lane go on, is what a person must hear of."""
+    driver = Driver({A: 5, B: 5, C: 0})
+    driver.enter()
+    assert driver.book.laggard("s/a") is None
+    spans = driver.spans(10.0)
+    for end in (6, 7, 8):
+        span = spans[strand("a", B)]
+        driver.book.went(strand("a", B), Mark(end - 1, end - 1))
+        driver.book.see_ends({B: end})
+        spans = driver.spans(10.0 * end)
+        assert span is not spans[strand("a", B)]
+        assert driver.book.laggard("s/a") == Laggard(strand(), 10.0, is_sending=True)
+    driver.book.cut(strand(), Span(0, 5), 0, not_before_s=0.0)
+    assert driver.book.laggard("s/a") == Laggard(strand(), 10.0, is_sending=True), "another's word"
+
+
+def test_who_is_heard_of_by_reports_alone_goes_on_as_well() -> None:
+    """Their marks may come later, and say nothing new then."""
+    driver = Driver({A: 2})
+    driver.enter()
+    for end in range(3, 6):
+        ((at, span),) = driver.spans(100.0 * end).items()
+        driver.book.see_ends({A: end})
+        driver.book.ended(at, span, end - 1)
+        assert driver.book.laggard("s/a") is None
+    driver.plan(1_000.0)
+    assert driver.book.laggard("s/a") == Laggard(strand(), 1_000.0, is_sending=True)
+
+
+def test_what_has_nothing_left_to_send_has_not_stood_still() -> None:
+    """In real time a strand is under way all the time."""
+    driver = Driver({A: 5})
+    driver.enter(kind=JobKind.FOLLOWING)
+    driver.plan(1.0)
+    assert driver.book.laggard("s/a") == Laggard(strand(), 1.0, is_sending=True)
+    driver.book.went(strand(), Mark(5, OPEN))
+    driver.plan(2.0)
+    assert driver.book.laggard("s/a") is None
+    driver.book.see_ends({A: 6})
+    driver.plan(3.0)
+    assert driver.book.laggard("s/a") == Laggard(strand(), 3.0, is_sending=True)

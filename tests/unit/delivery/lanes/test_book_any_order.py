@@ -268,7 +268,7 @@ class World:
         for name in DESTINATIONS:
             self.book.follow(name, is_following=False)
         self.book.see_ends(self.ends)
-        while any(map(self.book.is_behind, DESTINATIONS)):
+        while any(self.book.position(name, PLACES) != self.ends for name in DESTINATIONS):
             self.now_s += 10.0
             jobs = self.book.plan(lanes.get, Refusing(), now_s=self.now_s)
             assert jobs, "something is left, and nothing is planned"
@@ -283,6 +283,7 @@ class World:
         for strand in STRANDS:
             assert self.stored[strand] == self.ends[strand.where]
             assert not self.book.is_under_way(strand.destination)
+            assert self.book.laggard(strand.destination) is None
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -1,10 +1,9 @@
 """Who is sent to, and from where each goes on.
 
-The log is the fake of tests/contract/test_log_client.py; what is stored is kept in a list.
+The log and the outlet are the fakes of tests/contract.
 """
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -12,26 +11,16 @@ import pytest
 from delivery.lanes.book import Book
 from delivery.lanes.marks import Mark, mark_record
 from delivery.lanes.marks_log import MarksLog
-from delivery.lanes.outlet import Outlet
 from delivery.lanes.roster import Roster
 from delivery.lanes.units import Strand
 from shared.config.configuration import Configuration, Stream
 from shared.config.destination import Destination, Start
-from shared.event.record import KafkaPartition, Origin, RecordIn, RecordOut
+from shared.event.record import KafkaPartition, Origin, RecordIn
 from tests.support.kept_log import KeptLog
+from tests.support.kept_outlet import KeptOutlet
 
 A, B = (KafkaPartition("hifi.stream.s", number) for number in range(2))
 TO = Destination("s", "d", "http://localhost/")
-
-
-class KeptOutlet(Outlet):
-    """Keeps what is stored; test_lanes_live.py has the real one."""
-
-    def __init__(self) -> None:
-        self.rows: list[RecordOut] = []
-
-    async def store(self, rows: Sequence[RecordOut]) -> None:
-        self.rows += rows
 
 
 class House:

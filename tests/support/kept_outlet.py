@@ -1,0 +1,33 @@
+"""What workers and drivers store, in memory: the fake of an `Outlet`."""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from aiokafka.errors import MessageSizeTooLargeError
+
+from delivery.lanes.outlet import Outlet
+from shared.event.record import RecordOut
+from shared.event.topics import OUTCOME_BYTES_MAX
+
+
+class KeptOutlet(Outlet):
+    """Keeps rows in the order in which they are stored."""
+
+    def __init__(self) -> None:
+        self.rows: list[RecordOut] = []
+        # What is to be refused, and with what.
+        self.refusal: Callable[[RecordOut], Exception | None] = lambda _: None
+        # What is to be waited for first.
+        self.awaits: Callable[[RecordOut], Awaitable[object] | None] = lambda _: None
+
+    async def store(self, rows: Sequence[RecordOut]) -> None:
+        for row in rows:
+            if before := self.awaits(row):
+                await before
+            if error := self.refusal(row):
+                raise error
+            if len(row.value or b"") > OUTCOME_BYTES_MAX:
+                raise MessageSizeTooLargeError
+            self.rows.append(row)
+
+    async def close(self) -> None:
+        """There is nothing to end."""

@@ -1,0 +1,329 @@
+"""What the driver makes of what it hears: how each destination is sent to, what is lost, what died.
+
+Spark is not asked here; the log and the outlet are the fakes of tests/contract.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+from structlog.testing import capture_logs
+
+from delivery.lanes import loop as module
+from delivery.lanes.loop import LaneLoop, _kind_of
+from delivery.lanes.marks import OPEN, Mark
+from delivery.lanes.marks_log import MarksLog
+from delivery.lanes.units import JobKind, Orders, Span, Strand, StrandEnd
+from delivery.metrics import DeliveryMetrics
+from delivery.settings import DeliverySettings
+from shared.config.configuration import Configuration, Stream
+from shared.config.destination import Destination
+from shared.event.record import KafkaPartition, Origin, RecordIn
+from shared.flow.breaker import Breaker, BreakerState
+from shared.flow.flow import Flow, FlowState
+from shared.flow.flow_record import FlowRecord
+from shared.runtime.kafka.config_topic import ConfigFeed
+from shared.runtime.kafka.lane_positions import LanePositions
+from shared.runtime.kafka.state_topic import StateFeed
+from shared.slots import SLOT_COUNT
+from tests.support.kept_log import KeptLog
+from tests.support.kept_outlet import KeptOutlet
+from tests.support.samples import NOW_MS
+
+A, B = (KafkaPartition("hifi.stream.s", number) for number in range(2))
+TO = Destination("s", "a", "http://localhost/")
+HERE, BESIDE = Strand(TO.id, A), Strand(TO.id, B)
+
+
+@pytest.fixture(autouse=True)
+def _a_clock_that_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "now_ms", lambda: NOW_MS)
+
+
+class Driver:
+    """A loop whose process holds every slot, over a log of two Kafka partitions."""
+
+    def __init__(self, *, events: int = 9, marks: dict[Strand, Mark] | None = None) -> None:
+        self.log, self.outlet, self.metrics = KeptLog(), KeptOutlet(), DeliveryMetrics()
+        self.log.make("hifi.stream.s", 2)
+        self.write(events)
+        self.loop = LaneLoop(
+            cast("Any", None),
+            DeliverySettings(bootstrap_servers="kafka:1"),
+            self.metrics,
+            ConfigFeed("kafka:1"),
+            StateFeed("kafka:1"),
+            LanePositions("kafka:1"),
+            self.log,
+            MarksLog(self.log, marks or {}),
+            self.outlet,
+        )
+        # The loop's own clock stands still beside this one.
+        self.now_s = time.monotonic()
+        self.loop.member.held = frozenset(range(SLOT_COUNT))
+        self.configure(TO)
+
+    def write(self, count: int) -> None:
+        self.log.write(RecordIn(Origin(*A, n), 1, None, b"1", ()) for n in range(count))
+
+    def configure(self, to: Destination) -> None:
+        streams = {"s": Stream("s", 2)}
+        self.loop.roster.take(Configuration(streams=streams, destinations={to.id: to}))
+
+    def look(self) -> None:
+        asyncio.run(self.loop._look())
+
+    def spans(self) -> dict[Strand, Span]:
+        """What is planned a while later."""
+        self.now_s += 60.0
+        jobs = self.loop.book.plan(self.loop._lane_of, self.loop.turns, now_s=self.now_s)
+        for job in jobs:
+            self.loop.turns.end(job.kind)
+        return {
+            Strand(name, unit.where): span
+            for job in jobs
+            for unit in job.units
+            for name, span in unit.spans.items()
+        }
+
+    def hears(self, spans: dict[Strand, Span], *ends: StrandEnd) -> Sequence[str]:
+        """What a job says; returns what is told of it."""
+        with capture_logs() as logs:
+            self.loop._take_reports(ends, spans, "no word", took_s=1.0)
+        return [each["event"] for each in logs]
+
+    def position(self) -> dict[KafkaPartition, int]:
+        return dict(self.loop.book.position(TO.id, [A, B]))
+
+    def shows(self, metric: str) -> float | None:
+        return self.metrics.registry.get_sample_value(
+            f"hifi_delivery_{metric}", {"destination": TO.id}
+        )
+
+
+def known(state: FlowState = FlowState.CLOSED, **flow: object) -> FlowRecord:
+    return FlowRecord(Flow(**flow), state=state, updated_at_ms=NOW_MS)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("record", "kind"),
+    [
+        (None, JobKind.SHARED),
+        (known(), JobKind.SHARED),
+        (known(slow_left=1), JobKind.APART),
+        *((known(state), JobKind.APART) for state in FlowState if state is not FlowState.CLOSED),
+    ],
+)
+def test_who_is_not_well_shares_no_job_with_those_who_are(
+    record: FlowRecord | None, kind: JobKind
+) -> None:
+    assert _kind_of(TO, record) is kind
+    follows = JobKind.FOLLOWING if kind is JobKind.SHARED else kind
+    assert _kind_of(replace(TO, latency="realtime"), record) is follows
+
+
+IN_TROUBLE = known(
+    FlowState.OPEN,
+    breaker=Breaker(state=BreakerState.OPEN, until_ms=NOW_MS + 1),
+    failing_since_ms=NOW_MS - 60_000,
+)
+
+
+@pytest.mark.parametrize(
+    ("to", "record", "rests"),
+    [
+        (TO, None, False),
+        (TO, known(), False),
+        (TO, IN_TROUBLE, True),
+        (TO, replace(IN_TROUBLE, flow=replace(IN_TROUBLE.flow, failing_since_ms=NOW_MS)), False),
+        (TO, known(FlowState.DISABLED), True),
+        # A person has said to try again, and nothing has been heard of it since.
+        (replace(TO, resumed_at_ms=NOW_MS), IN_TROUBLE, False),
+        (replace(TO, resumed_at_ms=NOW_MS), known(FlowState.DISABLED), False),
+        (replace(TO, resumed_at_ms=NOW_MS - 1), IN_TROUBLE, True),
+        # Disabled by a person: what comes for it goes to dead letters.
+        (replace(TO, is_disabled=True), None, True),
+        (replace(TO, is_disabled=True), known(), True),
+        (replace(TO, is_disabled=True, resumed_at_ms=NOW_MS), IN_TROUBLE, True),
+    ],
+)
+def test_who_only_parks_rests_between_its_turns(
+    to: Destination, record: FlowRecord | None, *, rests: bool
+) -> None:
+    driver = Driver()
+    driver.configure(to)
+    driver.loop.states.value = {} if record is None else {TO.id: record}
+    driver.look()
+    lane = driver.loop._lane_of(TO.id)
+    assert lane is not None
+    box_s = driver.loop.settings.time_box_s
+    if rests:
+        assert lane.kind is JobKind.APART
+        assert 0.5 * box_s < lane.rest_s <= box_s
+    else:
+        assert lane.rest_s == 0
+    # Its worker waits for no probe of another then.
+    orders = asyncio.run(_orders(driver))
+    assert orders.resting == (frozenset({TO.id}) if rests else frozenset())
+
+
+async def _orders(driver: Driver) -> Orders:
+    return driver.loop._orders([HERE])
+
+
+def test_nothing_is_planned_for_what_is_paused_given_up_or_not_ours() -> None:
+    driver = Driver()
+    driver.look()
+    assert driver.loop._lane_of(TO.id) is not None
+    slot = driver.loop.member.slot_of(TO.id)
+    driver.loop._leaving = frozenset({slot})
+    assert driver.loop._lane_of(TO.id) is None
+    driver.loop._leaving = frozenset({slot + 1})
+    assert driver.loop._lane_of(TO.id) is not None
+    driver.configure(replace(TO, is_paused=True))
+    assert driver.loop._lane_of(TO.id) is None
+    assert driver.loop._lane_of("s/unknown") is None
+
+
+def test_what_a_job_says_is_heard_of_each_strand_by_itself() -> None:
+    driver = Driver(marks={HERE: Mark(0, 0), BESIDE: Mark(0, 0)})
+    driver.log.write([RecordIn(Origin(*B, 0), 1, None, b"1", ())])
+    driver.look()
+    spans = driver.spans()
+    assert spans == {HERE: Span(0, 9), BESIDE: Span(0, 1)}
+    told = driver.hears(spans, StrandEnd(BESIDE, 1, 1), StrandEnd(HERE, 4, 4, "OSError: no"))
+    assert told == ["lane.started", "lane.died"]
+    assert driver.position() == {A: 4, B: 1}
+    assert driver.loop.book.mark(HERE) == Mark(4, 9), "nobody knows what became of the rest"
+    assert driver.shows("lane_up") == 0
+    (again,) = driver.spans().values()
+    assert again == Span(4, 9, 9)
+    driver.hears({HERE: again}, StrandEnd(HERE, 9, 5))
+    assert driver.position() == {A: 9, B: 1}
+    assert driver.shows("lane_up") == 1
+
+
+def test_a_job_that_ends_without_a_word_has_done_nothing_that_counts() -> None:
+    driver = Driver(marks={HERE: Mark(2, 2), BESIDE: Mark(0, 0)})
+    driver.look()
+    spans = driver.spans()
+    assert driver.hears(spans) == ["lane.started", "lane.died"]
+    assert driver.position() == {A: 2, B: 0}
+    assert driver.spans() == {HERE: Span(2, 9, 9)}
+
+
+def test_a_late_word_of_what_was_over_clears_no_death() -> None:
+    driver = Driver(marks={HERE: Mark(0, 0), BESIDE: Mark(0, 0)})
+    driver.look()
+    first = driver.spans()
+    # Free by its mark, while its job waits for others.
+    driver.loop._mark_came(HERE, Mark(9, 9))
+    driver.log.write([RecordIn(Origin(*A, 9), 1, None, b"1", ())])
+    driver.look()
+    second = driver.spans()
+    driver.hears(second, StrandEnd(HERE, 9, 0, "OSError: no"))
+    driver.hears(first, StrandEnd(HERE, 9, 9))
+    assert driver.shows("lane_up") == 0
+    assert driver.loop.book.mark(HERE) == Mark(9, 10)
+
+
+LOST = "DataLostError: nothing there any more"
+
+
+def test_lost_events_are_skipped_when_a_person_says_so_and_not_before() -> None:
+    driver = Driver(marks={HERE: Mark(2, 2), BESIDE: Mark(0, 0)})
+    driver.look()
+    driver.log.forget(A, 5)
+    # Its owner had it resumed once before.
+    driver.configure(replace(TO, resumed_at_ms=NOW_MS - 1))
+    for told in (["lane.started", "lane.data_lost"], []):
+        spans = driver.spans()
+        assert set(spans) == {HERE}
+        assert driver.hears(spans, StrandEnd(HERE, 2, 0, LOST, is_data_lost=True)) == told
+        driver.look()
+        assert driver.position() == {A: 2, B: 0}
+    driver.configure(replace(TO, resumed_at_ms=NOW_MS + 1))
+    with capture_logs() as logs:
+        driver.look()
+    assert [(each["event"], each["to"]) for each in logs] == [("lane.skips", 5)]
+    assert driver.position() == {A: 5, B: 0}
+    assert driver.shows("lane_up") == 1
+    driver.look()
+    assert driver.spans() == {HERE: Span(5, 9, 9)}
+
+
+def test_a_person_is_heard_though_the_lane_has_met_the_loss_once_more_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It is tried twice a minute, and the word of a person takes a moment to come."""
+    driver = Driver(marks={HERE: Mark(2, 2), BESIDE: Mark(0, 0)})
+    driver.look()
+    driver.log.forget(A, 5)
+    driver.hears(driver.spans(), StrandEnd(HERE, 2, 0, LOST, is_data_lost=True))
+    monkeypatch.setattr(module, "now_ms", lambda: NOW_MS + 30_000)
+    driver.hears(driver.spans(), StrandEnd(HERE, 2, 0, LOST, is_data_lost=True))
+    driver.configure(replace(TO, resumed_at_ms=NOW_MS + 29_990))
+    driver.look()
+    assert driver.position() == {A: 5, B: 0}
+
+
+def test_what_was_not_lost_after_all_is_not_skipped_later() -> None:
+    """A broker that had only been away for a moment, say."""
+    driver = Driver(marks={HERE: Mark(2, 2), BESIDE: Mark(0, 0)})
+    driver.look()
+    driver.hears(driver.spans(), StrandEnd(HERE, 2, 0, LOST, is_data_lost=True))
+    (again,) = driver.spans().values()
+    driver.loop._mark_came(HERE, Mark(4, 9))
+    driver.hears({HERE: again}, StrandEnd(HERE, 4, 2, "OSError: no"))
+    driver.configure(replace(TO, resumed_at_ms=NOW_MS + 1))
+    with capture_logs() as logs:
+        driver.look()
+    assert logs == []
+    assert driver.position() == {A: 4, B: 0}
+
+
+@pytest.mark.parametrize("mark", [Mark(500, 500), Mark(500, 520), Mark(500, OPEN)])
+def test_a_lane_whose_topic_was_made_anew_says_so_and_goes_on_when_told(mark: Mark) -> None:
+    driver = Driver(marks={HERE: mark, BESIDE: Mark(0, 0)})
+    driver.look()
+    (span,) = driver.spans().values()
+    assert span == Span(500, 501), "Kafka is asked for what is gone"
+    driver.hears({HERE: span}, StrandEnd(HERE, 500, 0, LOST, is_data_lost=True))
+    assert driver.shows("lane_up") == 0
+    assert driver.position() == {A: 500, B: 0}
+    driver.configure(replace(TO, resumed_at_ms=NOW_MS + 1))
+    driver.look()
+    assert driver.position() == {A: 0, B: 0}
+    assert driver.spans() == {HERE: Span(0, 9, 9)}, "all of it, as what may be a repeat"
+    assert driver.shows("lane_up") == 1
+
+
+def test_a_strand_that_hangs_is_called_stalled_while_the_rest_of_its_lane_goes_on() -> None:
+    driver = Driver(marks={HERE: Mark(0, 0), BESIDE: Mark(0, 0)})
+    driver.look()
+    driver.loop._look_at_fates(driver.now_s)
+    assert set(driver.spans()) == {HERE}
+    for end in (1, 2):
+        driver.loop.book.see_ends({B: end})
+        assert set(driver.spans()) == {BESIDE}
+        driver.loop._mark_came(BESIDE, Mark(end, end))
+    with capture_logs() as logs:
+        driver.loop._look_at_fates(driver.now_s)
+    assert [(each["event"], each["partition"]) for each in logs] == [("lane.stalled", 0)]
+
+
+def test_a_lane_that_waits_for_its_batch_to_fill_does_not_stand_still() -> None:
+    driver = Driver(events=1)
+    driver.configure(replace(TO, linger_s=60.0))
+    driver.look()
+    driver.loop._look_at_fates(driver.now_s)
+    assert driver.spans() == {}
+    with capture_logs() as logs:
+        driver.loop._look_at_fates(driver.now_s + 119.0)
+    assert logs == []
+    with capture_logs() as logs:
+        driver.loop._look_at_fates(driver.now_s + 121.0)
+    assert [each["event"] for each in logs] == ["lane.stalled"]
