@@ -229,7 +229,7 @@ class Book:
             spans = {each: self._span(each, lane, share, is_far=is_far) for each in strands}
             if is_far:
                 # Of what it follows besides, some Kafka partitions may have nothing.
-                alone.append({it: span for it, span in spans.items() if span.begin != span.end})
+                alone.append({it: span for it, span in spans.items() if span.begin < _end_of(span)})
             else:
                 shared.setdefault(lane.kind, {}).update(spans)
         # Who has waited longest is first, where not all have their turn.

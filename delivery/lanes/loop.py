@@ -241,7 +241,7 @@ class LaneLoop:
         marks = self.marks.marks
         closed: dict[Strand, Mark] = {}
         for strand, at, _, error, _ in reports:
-            if not error and strand in marks:
+            if not error and strand in marks and strand in self.book:
                 # As its worker has written it.
                 marks[strand] = Mark(at, OPEN)
                 lane = self._lane_of(strand.destination)

@@ -72,6 +72,16 @@ class NoRoom:
 Came = asyncio.Queue[Share | NoRoom | Exception | None]
 
 
+@dataclass(slots=True, eq=False)
+class _Place:
+    """How far the reading of a unit is."""
+
+    unit: Unit
+    at: int
+    # When a broker has last said something of it.
+    heard_s: float
+
+
 @dataclass(slots=True)
 class Reading:
     """The units of one task, from their leaders to the strands' queues."""
@@ -86,78 +96,88 @@ class Reading:
     _over: set[Strand] = field(default_factory=set)
     _bytes: int = 0
     _has_room: asyncio.Event = field(default_factory=asyncio.Event)
+    _group: asyncio.TaskGroup = field(default_factory=asyncio.TaskGroup)
 
     async def run(self) -> None:
         """Returns when every queue has had its last."""
-        by_node: dict[int, dict[KafkaPartition, Unit]] = {}
-        for unit in self.units:
-            node = self.leaders.get(unit.where)
-            if node is None:
-                self._end(unit, KafkaUnavailableError(f"{unit.where.topic} has no leader just now"))
-            else:
-                by_node.setdefault(node, {})[unit.where] = unit
         self._has_room.set()
-        async with asyncio.TaskGroup() as group:
-            for node, units in by_node.items():
-                group.create_task(self._read(node, units))
+        now_s = asyncio.get_running_loop().time()
+        async with self._group:
+            by_node: dict[int, list[_Place]] = {}
+            for unit in self.units:
+                place, node = _Place(unit, unit.begin, now_s), self.leaders.get(unit.where)
+                if node is None:
+                    self._look_for(place, f"{unit.where.topic} has no leader just now")
+                else:
+                    by_node.setdefault(node, []).append(place)
+            for node, places in by_node.items():
+                self._group.create_task(self._read(node, places))
 
-    async def _read(self, node: int, units: dict[KafkaPartition, Unit]) -> None:
-        loop = asyncio.get_running_loop()
-        position = {where: unit.begin for where, unit in units.items()}
-        heard_s = loop.time()
-        while position:
-            if loop.time() >= self.until_s:
-                self._end_following(units, position)
-                if not position:
-                    return
+    async def _read(self, node: int, places: list[_Place]) -> None:
+        """Read from one broker, until all is read or somebody else has it."""
+        while True:
+            places = [each for each in places if not self._is_over(each, "nothing came")]
+            if not places:
+                return
             await self._has_room.wait()
-            before = dict(position)
-            problem: Exception = KafkaUnavailableError(f"nothing came for {_SILENCE_S_MAX:g} s")
+            position = {each.unit.where: each.at for each in places}
             try:
                 answers = await self.log.fetch(node, position, wait_ms=self._wait_ms())
             except AWAY as error:
-                problem = error
-                await asyncio.sleep(_AGAIN_S)
-            else:
-                for where, answer in answers.items():
-                    await self._take(units[where], answer, position)
+                for place in places:
+                    self._look_for(place, repr(error))
+                return
+            now_s = asyncio.get_running_loop().time()
+            for place in list(places):
+                answer = answers[place.unit.where]
+                if answer.is_moved:
+                    self._look_for(place, repr(answer.error))
+                    places.remove(place)
                 # Of what follows its log nothing is owed.
-                if position != before or all(units[where].end is None for where in position):
-                    heard_s = loop.time()
-            if loop.time() - heard_s > _SILENCE_S_MAX:
-                for where in position:
-                    self._end(units[where], problem)
+                elif await self._take(place, answer) or place.unit.end is None:
+                    place.heard_s = now_s
+
+    def _look_for(self, place: _Place, why: str) -> None:
+        """Its broker is away, or leads it no more."""
+        self._group.create_task(self._find(place, why))
+
+    async def _find(self, place: _Place, why: str) -> None:
+        where = place.unit.where
+        while not self._is_over(place, why):
+            await asyncio.sleep(_AGAIN_S)
+            await self.log.ask_leaders({unit.where.topic for unit in self.units})
+            node = self.log.leaders([where]).get(where)
+            if node is not None:
+                self._group.create_task(self._read(node, [place]))
                 return
 
     def _wait_ms(self) -> int:
         left_ms = int(1000 * (self.until_s - asyncio.get_running_loop().time()))
         return min(_WAIT_MS, left_ms) if left_ms > 0 else _WAIT_MS
 
-    def _end_following(
-        self, units: Mapping[KafkaPartition, Unit], position: dict[KafkaPartition, int]
-    ) -> None:
-        for where in [each for each in position if units[each].end is None]:
-            self._end(units[where])
-            del position[where]
-
-    async def _take(
-        self, unit: Unit, answer: FetchAnswer, position: dict[KafkaPartition, int]
-    ) -> None:
-        where = unit.where
-        if answer.is_gone:
-            await self._skip_to_start(unit, position)
-            return
-        if answer.error is not None:
-            self._end(unit, answer.error)
-            del position[where]
-            return
-        if answer.reached == position[where]:
-            return
-        position[where] = answer.reached
-        self._hand_on(unit, answer)
-        if unit.end is not None and answer.reached >= unit.end:
+    def _is_over(self, place: _Place, why: str) -> bool:
+        """Whether there is nothing more to read, or nobody to read it from for too long."""
+        unit, now_s = place.unit, asyncio.get_running_loop().time()
+        if unit.end is None and now_s >= self.until_s:
             self._end(unit)
-            del position[where]
+        elif now_s - place.heard_s > _SILENCE_S_MAX:
+            self._end(unit, KafkaUnavailableError(f"{why}, for {_SILENCE_S_MAX:g} s"))
+        return self._over.issuperset(unit.strands)
+
+    async def _take(self, place: _Place, answer: FetchAnswer) -> bool:
+        """Whether that was something new."""
+        unit = place.unit
+        if answer.is_gone:
+            await self._skip_to_start(place)
+        elif answer.error is not None:
+            self._end(unit, answer.error)
+        elif answer.reached != place.at:
+            place.at = answer.reached
+            self._hand_on(unit, answer)
+            if unit.end is not None and answer.reached >= unit.end:
+                self._end(unit)
+            return True
+        return False
 
     def _hand_on(self, unit: Unit, answer: FetchAnswer) -> None:
         parts = []
@@ -184,25 +204,24 @@ class Reading:
             for strand in self.queues.keys() - self._over:
                 self.queues[strand].put_nowait(NoRoom())
 
-    async def _skip_to_start(self, unit: Unit, position: dict[KafkaPartition, int]) -> None:
+    async def _skip_to_start(self, place: _Place) -> None:
         """Go on for those whose events are all there; the others are told."""
+        unit = place.unit
         starts = await self.log.starts([unit.where])
         start = starts.get(unit.where)
         is_lost = {
-            name: start is None or span.begin < start or position[unit.where] > start
+            name: start is None or span.begin < start or place.at > start
             for name, span in unit.spans.items()
         }
         for name, lost in is_lost.items():
             if lost:
                 error = DataLostError(
                     f"{unit.where.topic}, Kafka partition {unit.where.partition}, has nothing at"
-                    f" {position[unit.where]} any more; it begins at {start}"
+                    f" {place.at} any more; it begins at {start}"
                 )
                 self._tell_last(Strand(name, unit.where), error)
-        if start is None or all(is_lost.values()):
-            del position[unit.where]
-        else:
-            position[unit.where] = start
+        if start is not None:
+            place.at = start
 
     def _end(self, unit: Unit, why: Exception | None = None) -> None:
         for strand in unit.strands:

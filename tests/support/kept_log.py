@@ -6,7 +6,11 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from aiokafka.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
+from aiokafka.errors import (
+    NotLeaderForPartitionError,
+    OffsetOutOfRangeError,
+    UnknownTopicOrPartitionError,
+)
 
 from shared.event.record import KafkaPartition, Position, RecordIn
 from shared.runtime.kafka.log_client import FetchAnswer, LogClient
@@ -22,6 +26,7 @@ class KeptLog(LogClient):
         self.logs: dict[KafkaPartition, list[Any]] = {}
         self.begins: defaultdict[KafkaPartition, int] = defaultdict(int)
         self.fetches: list[Position] = []
+        self.leader = NODE
         self._news = asyncio.Event()
 
     def make(self, topic: str, partition_count: int) -> None:
@@ -41,8 +46,11 @@ class KeptLog(LogClient):
     async def follow(self, topics: Collection[str]) -> None:
         """All is known here."""
 
+    async def ask_leaders(self, topics: Collection[str]) -> None:
+        """There is one."""
+
     def leaders(self, places: Collection[KafkaPartition]) -> dict[KafkaPartition, int]:
-        return {where: NODE for where in places if where in self.logs}
+        return {where: self.leader for where in places if where in self.logs}
 
     def partitions(self, topic: str) -> list[KafkaPartition]:
         return sorted(where for where in self.logs if where.topic == topic)
@@ -73,7 +81,8 @@ class KeptLog(LogClient):
         wait_ms: int,
         bytes_max: int = 0,  # noqa: ARG002 - all of it is in memory anyway
     ) -> dict[KafkaPartition, FetchAnswer]:
-        assert node == NODE
+        if node != self.leader:
+            return {where: FetchAnswer(error=NotLeaderForPartitionError()) for where in position}
         self.fetches.append(dict(position))
         answers = {where: self._answer(where, at) for where, at in position.items()}
         if not any(each.records or each.error for each in answers.values()):

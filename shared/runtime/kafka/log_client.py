@@ -50,6 +50,11 @@ class FetchAnswer(NamedTuple):
         """What was asked for is not there any more, or not yet."""
         return isinstance(self.error, OffsetOutOfRangeError)
 
+    @property
+    def is_moved(self) -> bool:
+        """Another broker leads it by now, or soon will."""
+        return isinstance(self.error, NotLeaderForPartitionError | LeaderNotAvailableError)
+
 
 class LogClient:
     """One process's connections to whoever leads the Kafka partitions it asks for."""
@@ -73,6 +78,11 @@ class LogClient:
         if self._topics != set(topics):
             self._topics = set(topics)
             await self._client.set_topics(self._topics)
+
+    async def ask_leaders(self, topics: Collection[str]) -> None:
+        """Ask who leads what of these by now."""
+        await self.follow(topics)
+        await self._client.force_metadata_update()
 
     def leaders(self, places: Collection[KafkaPartition]) -> dict[KafkaPartition, int]:
         """Who leads each of them, as far as that is known."""

@@ -6,6 +6,7 @@ The log is the fake of tests/contract/test_log_client.py.
 import asyncio
 from collections.abc import Sequence
 
+import pytest
 from aiokafka.errors import UnknownTopicOrPartitionError
 
 from delivery.lanes import reading as module
@@ -93,7 +94,26 @@ def test_what_follows_its_log_gets_what_comes_until_its_time_is_over() -> None:
     asyncio.run(scenario())
 
 
-def test_what_is_wrong_with_one_is_told_to_those_that_wanted_it() -> None:
+def test_another_broker_that_leads_by_now_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_AGAIN_S", 0.0)
+
+    async def scenario() -> None:
+        log = a_log()
+        log.write(events(A, 0, 2))
+        read, queue = reading_of(log, Unit(A, {"s/a": Span(0, 2)}))
+        log.leader = NODE + 1
+        await read.run()
+        assert came(queue) == ([0, 1], 2, None)
+
+    asyncio.run(scenario())
+
+
+def test_what_is_wrong_with_one_is_told_to_those_that_wanted_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_SILENCE_S_MAX", 0.1)
+    monkeypatch.setattr(module, "_AGAIN_S", 0.05)
+
     async def scenario() -> None:
         log = a_log()
         log.write(events(A, 0, 2))
