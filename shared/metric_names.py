@@ -94,11 +94,11 @@ GATEWAY_SHORT_OF_COPIES_TOPICS = Metric(
 )
 DELIVERY_LANE_UP = _of_destination(
     "hifi_delivery_lane_up",
-    "1 while the lane's Spark query runs, 0 while it is down and waits for its restart.",
+    "1 while this process sends to the destination, 0 once it does so no more.",
 )
 DELIVERY_LANE_RESTARTS = _of_destination(
     "hifi_delivery_lane_restarts_total",
-    "Times a lane's query died and was started again.",
+    "Times a lane died, as what was under way could not be brought to its end.",
 )
 DELIVERY_LANE_STALLED_SECONDS = _of_destination(
     "hifi_delivery_lane_stalled_seconds",
@@ -106,11 +106,11 @@ DELIVERY_LANE_STALLED_SECONDS = _of_destination(
 )
 DELIVERY_EVENTS_READ = _of_destination(
     "hifi_delivery_events_read_total",
-    "Events that finished micro-batches have read; a replay counts again.",
+    "Events that were read and settled; what goes out again counts again.",
 )
 DELIVERY_MICRO_BATCH_SECONDS = Metric(
     "hifi_delivery_micro_batch_seconds",
-    "How long a micro-batch with events took, from trigger to commit.",
+    "How long a Spark job took, for each lane and Kafka partition that had events in it.",
     labels=("destination",),
     buckets=MICRO_BATCH_BUCKETS_S,
 )
