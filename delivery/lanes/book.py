@@ -238,9 +238,12 @@ class Book:
 
     def _begin(self, spans: Mapping[Strand, Span], lanes: Mapping[str, Lane], now_s: float) -> None:
         for strand, span in spans.items():
-            way = self._ways[strand]
-            way.under_way = span
-            way.not_before_s = now_s + lanes[strand.destination].rest_s
+            self._ways[strand].under_way = span
+        for name in {strand.destination for strand in spans}:
+            if rest_s := lanes[name].rest_s:
+                # A turn is the lane's: what comes in another Kafka partition waits for the next.
+                for strand in self.strands(name):
+                    self._ways[strand].not_before_s = now_s + rest_s
 
 
 def _jobs(kind: JobKind, spans: Mapping[Strand, Span], worker_count: int) -> list[Job]:

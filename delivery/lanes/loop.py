@@ -3,8 +3,10 @@
 import asyncio
 import os
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from random import SystemRandom
@@ -15,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from delivery.lanes.book import Book, Lane
 from delivery.lanes.fates import Fates
-from delivery.lanes.marks import Mark, mark_record
+from delivery.lanes.marks import OPEN, Mark, mark_record
 from delivery.lanes.marks_log import MarksLog
 from delivery.lanes.outlet import Outlet
 from delivery.lanes.pace import events_max
@@ -229,8 +231,26 @@ class LaneLoop:
             why = f"{type(error).__name__}: {str(error).strip()[:300]}"
         finally:
             self.turns.end(job.kind)
+        if job.kind is JobKind.FOLLOWING:
+            await self._close_marks(reports)
         self._take_reports(reports, spans, why, took_s=time.monotonic() - began_s)
         self._wake.set()
+
+    async def _close_marks(self, reports: Iterable[StrandEnd]) -> None:
+        """What is not to follow its log any more has sent no more than it says."""
+        marks = self.marks.marks
+        closed: dict[Strand, Mark] = {}
+        for strand, at, _, error, _ in reports:
+            if not error and strand in marks:
+                # As its worker has written it.
+                marks[strand] = Mark(at, OPEN)
+                lane = self._lane_of(strand.destination)
+                if lane is None or lane.kind is not JobKind.FOLLOWING:
+                    closed[strand] = Mark(at, at)
+        # Else what comes next is sent as what may be a repeat, if this process ends before.
+        with suppress(*AWAY):
+            await self.outlet.store([mark_record(*each) for each in closed.items()])
+            marks.update(closed)
 
     def _orders(self, strands: Sequence[Strand]) -> Orders:
         settings, flows = self.settings, self.states.flows
@@ -272,17 +292,19 @@ class LaneLoop:
     ) -> None:
         now_s = time.monotonic()
         heard = {report.strand: report for report in reports}
+        counts: Counter[str] = Counter()
         for strand, span in spans.items():
             name = strand.destination
             report = heard.get(strand, StrandEnd(strand, span.begin, error=why))
-            if report.event_count:
-                self.metrics.micro_batch_done(name, events=report.event_count, duration_s=took_s)
+            counts[name] += report.event_count
             if not report.error:
                 self.book.ended(strand, span, report.at)
                 self.fates.went_on(name, now_s=now_s)
             elif self.book.is_with(strand, span):
                 self._died(report, span, now_s)
-        for name in {strand.destination for strand in spans}:
+        for name, count in counts.items():
+            if count:
+                self.metrics.micro_batch_done(name, events=count, duration_s=took_s)
             self._tell_position(name)
 
     def _died(self, report: StrandEnd, span: Span, now_s: float) -> None:

@@ -117,8 +117,6 @@ class _StrandRun:
             finally:
                 if self._storing is not None:
                     await self._storing
-            if self.span.end is None and self._stored > self.span.begin:
-                await self.outlet.store([self._mark(self._stored, is_last=True)])
         except Exception as caught:  # noqa: BLE001 - it is reported, and planned anew
             error = f"{type(caught).__name__}: {caught}"
             is_data_lost = isinstance(caught, DataLostError)
@@ -165,11 +163,11 @@ class _StrandRun:
 
     async def _store(self, outcomes: Sequence[RecordOut], reached: int) -> None:
         await self.outlet.store(in_sheets(outcomes))
-        await self.outlet.store([self._mark(reached, is_last=False)])
+        await self.outlet.store([self._mark(reached)])
         self._stored = reached
 
-    def _mark(self, at: int, *, is_last: bool) -> RecordOut:
-        until = OPEN if self.span.end is None and not is_last else self.span.end or at
+    def _mark(self, at: int) -> RecordOut:
+        until = OPEN if self.span.end is None else self.span.end
         return mark_record(self.strand, Mark(at, max(at, until, self.span.maybe_sent)))
 
     async def _let_go_of_the_rest(self) -> None:

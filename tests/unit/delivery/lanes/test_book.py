@@ -219,6 +219,15 @@ def test_who_rests_is_planned_once_in_a_while() -> None:
     assert driver.spans(105.0) == {strand(): Span(3, 6)}
 
 
+def test_a_rest_is_the_lanes_whatever_kafka_partition_has_something() -> None:
+    driver = Driver({A: 9, B: 0})
+    driver.enter(kind=JobKind.APART, rest_s=5.0)
+    assert driver.spans(100.0) == {strand(): Span(0, 9)}
+    driver.book.see_ends({B: 4})
+    assert driver.plan(104.9) == []
+    assert driver.spans(105.0) == {strand(where=B): Span(0, 4)}
+
+
 def test_a_strand_is_free_by_its_mark_whatever_its_job_still_waits_for() -> None:
     driver = Driver({A: 5})
     driver.enter()

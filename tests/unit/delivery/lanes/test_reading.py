@@ -6,13 +6,14 @@ The log is the fake of tests/contract/test_log_client.py.
 import asyncio
 from collections.abc import Sequence
 
-from aiokafka.errors import KafkaError, UnknownTopicOrPartitionError
+from aiokafka.errors import UnknownTopicOrPartitionError
 
 from delivery.lanes import reading as module
 from delivery.lanes.reading import Came, DataLostError, Reading, Share
 from delivery.lanes.units import Span, Strand, Unit
 from shared.event.envelope import event_headers
 from shared.event.record import KafkaPartition, Origin, RecordIn
+from shared.runtime.setup_error import KafkaUnavailableError
 from tests.support.kept_log import NODE, KeptLog
 
 A, B = (KafkaPartition("hifi.stream.s", number) for number in range(2))
@@ -102,7 +103,7 @@ def test_what_is_wrong_with_one_is_told_to_those_that_wanted_it() -> None:
         await read.run()
         assert came(queue) == ([0, 1], 2, None)
         _, _, error = came(read.queues[Strand("gone/a", gone)])
-        assert isinstance(error, KafkaError)
+        assert isinstance(error, KafkaUnavailableError)
         assert "has no leader" in str(error)
         # One whose leader was another one a moment ago.
         read = Reading(
