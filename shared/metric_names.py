@@ -110,7 +110,7 @@ DELIVERY_EVENTS_READ = _of_destination(
 )
 DELIVERY_MICRO_BATCH_SECONDS = Metric(
     "hifi_delivery_micro_batch_seconds",
-    "How long a Spark job took, for each lane and Kafka partition that had events in it.",
+    "How long a Spark job took, for each lane that had events in it.",
     labels=("destination",),
     buckets=MICRO_BATCH_BUCKETS_S,
 )
