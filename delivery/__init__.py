@@ -1,1 +1,1 @@
-"""Kafka in, HTTP out, outcome to Kafka: a lane for each destination."""
+"""Kafka in, HTTP out, outcome to Kafka: a lane for each destination, in shared Spark jobs."""
