@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Self
 from aiokafka import TopicPartition
 from aiokafka.consumer.fetcher import READ_COMMITTED, PartitionRecords
 from aiokafka.errors import (
+    CorruptRecordException,
     KafkaError,
     LeaderNotAvailableError,
     NotLeaderForPartitionError,
@@ -23,7 +24,8 @@ from aiokafka.errors import (
 )
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.offset import OffsetRequest
-from aiokafka.record.memory_records import MemoryRecords
+from aiokafka.record.default_records import _DefaultRecordBatchPy
+from aiokafka.record.memory_records import MemoryRecords, _MemoryRecordsPy
 
 from shared.event.record import KafkaPartition, Position
 from shared.runtime.kafka.clients import new_client, start_client
@@ -186,21 +188,22 @@ def _by_topic(asked: Any) -> list[tuple[str, list[Any]]]:
 
 
 def _opened(where: KafkaPartition, raw: bytes, offset: int, aborted: Any) -> FetchAnswer:
-    unpacked = _Records(
-        TopicPartition(*where),
-        MemoryRecords(raw),
-        aborted,
-        offset,
-        None,
-        None,
-        True,
-        READ_COMMITTED,
-    )
     try:
-        records = list(unpacked)
+        try:
+            return _read(where, MemoryRecords(raw), offset, list(aborted))
+        except UnicodeDecodeError:
+            # Others than the gateway may write names of headers as they like.
+            return _read(where, _PatientRecords(raw), offset, list(aborted))
     except KafkaError as error:
         return FetchAnswer(error=error)
-    return FetchAnswer(records, unpacked.next_fetch_offset)
+    except Exception as error:  # noqa: BLE001 - decoders of several libraries, of one log alone
+        return FetchAnswer(error=CorruptRecordException(repr(error)))
+
+
+def _read(where: KafkaPartition, batches: Any, offset: int, aborted: Any) -> FetchAnswer:
+    place = TopicPartition(*where)
+    unpacked = _Records(place, batches, aborted, offset, None, None, True, READ_COMMITTED)
+    return FetchAnswer(list(unpacked), unpacked.next_fetch_offset)
 
 
 class _Records(PartitionRecords):  # type: ignore[misc]
@@ -208,3 +211,28 @@ class _Records(PartitionRecords):  # type: ignore[misc]
 
     def _consumer_record(self, _: TopicPartition, record: Any) -> Any:
         return record
+
+
+class _PatientRecords(_MemoryRecordsPy):  # type: ignore[misc]
+    """Reads names of headers that are no text as well as they can be: ten times slower."""
+
+    def next_batch(self) -> Any:
+        raw, batch = self._next_slice, super().next_batch()
+        return _PatientBatch(raw) if batch.magic >= 2 else batch  # noqa: PLR2004 - older have none
+
+
+class _PatientBatch(_DefaultRecordBatchPy):  # type: ignore[misc]
+    _buffer: Any
+
+    def _maybe_uncompress(self) -> None:
+        super()._maybe_uncompress()
+        self._buffer = _PatientBytes(self._buffer)
+
+
+class _PatientBytes(bytearray):
+    def __getitem__(self, at: Any) -> Any:
+        found = super().__getitem__(at)
+        return _PatientBytes(found) if isinstance(at, slice) else found
+
+    def decode(self, encoding: str = "utf-8", _: str = "") -> str:
+        return super().decode(encoding, "replace")

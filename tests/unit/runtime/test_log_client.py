@@ -1,0 +1,100 @@
+"""What one log holds that nobody can read is said of that one: others come in the same answer.
+
+What a `LogClient` does besides is in tests/contract/test_log_client.py.
+"""
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from aiokafka.errors import CorruptRecordException
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from aiokafka.record.util import calc_crc32c
+
+from shared.event.record import KafkaPartition
+from shared.runtime.kafka.log_client import FetchAnswer, _opened
+
+WHERE = KafkaPartition("hifi.stream.s", 0)
+NAME = "name-to-be"
+CODECS = (0, 1, 3, 4)
+# Where a batch has its check sum, and what that is of.
+_CRC_AT, _CRC_OF = 17, 21
+
+
+def batch(count: int, *, first: int = 0, codec: int = 0) -> bytes:
+    builder = DefaultRecordBatchBuilder(2, codec, 0, -1, -1, -1, 1_000_000)
+    for number in range(count):
+        headers = [("event-id", b"%d" % number), (NAME, None)]
+        builder.append(number, 1_000 + number, b"k", b"v%d" % number, headers)
+    raw = bytearray(builder.build())
+    struct.pack_into(">q", raw, 0, first)
+    return bytes(raw)
+
+
+def signed(raw: bytearray) -> bytes:
+    """With the check sum of what is in there: as somebody has written it."""
+    struct.pack_into(">I", raw, _CRC_AT, calc_crc32c(bytes(raw[_CRC_OF:])))
+    return bytes(raw)
+
+
+def misnamed(raw: bytes) -> bytes:
+    """With the name of a header that is no text."""
+    assert NAME.encode() in raw
+    return signed(bytearray(raw.replace(NAME.encode(), b"\xff\xfe" + NAME[2:].encode())))
+
+
+def told(answer: FetchAnswer) -> Sequence[tuple[int, int, bytes, bytes, Any]]:
+    assert answer.error is None
+    return [(r.offset, r.timestamp, r.key, r.value, r.headers) for r in answer.records]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_records_come_as_they_were_written(codec: int) -> None:
+    answer = _opened(WHERE, batch(3, first=7, codec=codec), 8, [])
+    assert answer.reached == 10
+    assert told(answer) == [
+        (7 + n, 1_000 + n, b"k", b"v%d" % n, [("event-id", b"%d" % n), (NAME, None)])
+        for n in (1, 2)
+    ]
+
+
+def test_a_header_whose_name_is_no_text_ends_no_lane() -> None:
+    """Only others than the gateway write such: the event goes out, and what follows."""
+    bad = misnamed(batch(2))
+    answer = _opened(WHERE, bad + batch(1, first=2, codec=3), 0, [])
+    assert answer.reached == 3
+    assert [row[:4] for row in told(answer)] == [
+        (0, 1_000, b"k", b"v0"),
+        (1, 1_001, b"k", b"v1"),
+        (2, 1_000, b"k", b"v0"),
+    ]
+    names = [[name for name, _ in row[4]] for row in told(answer)]
+    assert names == [["event-id", "\ufffd\ufffdme-to-be"]] * 2 + [["event-id", NAME]]
+
+
+def test_patience_reads_all_that_haste_does() -> None:
+    """The same records, compressed or not, by both ways."""
+    for codec in CODECS:
+        raw = batch(20, codec=codec)
+        bad = misnamed(batch(1, first=20))
+        hasty, patient = _opened(WHERE, raw, 3, []), _opened(WHERE, raw + bad, 3, [])
+        assert told(patient)[:-1] == told(hasty)
+        assert (hasty.reached, patient.reached) == (20, 21)
+
+
+@pytest.mark.parametrize("codec", [1, 2, 3, 4])
+def test_what_no_decoder_takes_is_an_error_of_that_log_alone(codec: int) -> None:
+    """Raised, it would end the job of all who share it, again and again."""
+    raw = bytearray(batch(1))
+    # It says that it is compressed.
+    struct.pack_into(">h", raw, _CRC_OF, codec)
+    answer = _opened(WHERE, signed(raw), 0, [])
+    assert isinstance(answer.error, CorruptRecordException)
+    assert not answer.is_gone
+
+
+def test_a_log_that_was_damaged_says_so() -> None:
+    raw = batch(1)
+    damaged = raw[:_CRC_OF] + raw[_CRC_OF:].replace(b"v0", b"v1")
+    assert isinstance(_opened(WHERE, damaged, 0, []).error, CorruptRecordException)
