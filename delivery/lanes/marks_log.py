@@ -16,11 +16,10 @@ from shared.runtime.kafka.log_client import LogClient
 
 log = structlog.get_logger()
 
-_PLACE = KafkaPartition(LANES, 0)
+MARKS = KafkaPartition(LANES, 0)
 # How long the broker may hold a fetch that finds nothing.
 _WAIT_MS = 500
 _AGAIN_S = 0.5
-_LOOK_S = 0.01
 # A broker that is started anew is away for up to 30 s; its topics have leaders a bit later.
 _PATIENCE_S = 60.0
 
@@ -31,27 +30,21 @@ class MarksLog:
 
     log: LogClient
     marks: dict[Strand, Mark] = field(default_factory=dict)
-    _at: int = 0
+    # Up to where it is read.
+    at: int = 0
 
     async def read(self) -> None:
         """Read all that there is."""
-        self._at = await self._bound(self.log.starts)
+        self.at = await self._bound(self.log.starts)
         end = await self._bound(self.log.ends)
-        while self._at < end:
+        while self.at < end:
             await self._fetch(lambda _, __: None)
-
-    async def catch_up(self) -> None:
-        """Returns when all is known that has been marked up to now; it must be followed."""
-        end = await self._bound(self.log.ends)
-        async with asyncio.timeout(_PATIENCE_S):
-            while self._at < end:  # noqa: ASYNC110 - who follows tells nobody
-                await asyncio.sleep(_LOOK_S)
 
     async def _bound(self, ask: Callable[[list[KafkaPartition]], Any]) -> int:
         async with asyncio.timeout(_PATIENCE_S):
-            while not (found := await ask([_PLACE])):  # noqa: ASYNC110 - Kafka tells nobody
+            while not (found := await ask([MARKS])):  # noqa: ASYNC110 - Kafka tells nobody
                 await asyncio.sleep(_AGAIN_S)
-        offset: int = found[_PLACE]
+        offset: int = found[MARKS]
         return offset
 
     async def follow(self, tell: Callable[[Strand, Mark], None]) -> None:
@@ -68,15 +61,15 @@ class MarksLog:
                 await asyncio.sleep(_AGAIN_S)
 
     async def _fetch(self, tell: Callable[[Strand, Mark], None]) -> None:
-        node = self.log.leaders([_PLACE]).get(_PLACE)
+        node = self.log.leaders([MARKS]).get(MARKS)
         if node is None:
             # Asking for the end asks for the leader, too.
-            await self.log.ends([_PLACE])
+            await self.log.ends([MARKS])
             await asyncio.sleep(_AGAIN_S)
             return
-        answer = (await self.log.fetch(node, {_PLACE: self._at}, wait_ms=_WAIT_MS))[_PLACE]
+        answer = (await self.log.fetch(node, {MARKS: self.at}, wait_ms=_WAIT_MS))[MARKS]
         if answer.error is not None:
-            await self.log.ends([_PLACE])
+            await self.log.ends([MARKS])
             raise answer.error
         for record in answer.records:
             opened = open_mark(record.key or b"", record.value)
@@ -88,4 +81,4 @@ class MarksLog:
             else:
                 self.marks[strand] = mark
                 tell(strand, mark)
-        self._at = answer.reached
+        self.at = answer.reached

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from delivery.lanes.book import Book
 from delivery.lanes.marks import Mark, mark_record
-from delivery.lanes.marks_log import MarksLog
+from delivery.lanes.marks_log import MARKS, MarksLog
 from delivery.lanes.outlet import Outlet
 from delivery.lanes.units import Strand
 from shared.config.configuration import Configuration
@@ -30,7 +30,10 @@ class Roster:
     new: set[str] = field(default_factory=set)
     _seen: Configuration = field(default_factory=Configuration)
     _places: dict[str, list[KafkaPartition]] = field(default_factory=dict)
-    _must_catch_up: bool = False
+    # How often more became ours, and up to where the marks must be known since; None until Kafka
+    # has said so.
+    _begun: int = 0
+    _marks_until: int | None = 0
 
     def running(self) -> Iterable[Destination]:
         """What is sent to now."""
@@ -60,7 +63,8 @@ class Roster:
 
     def begin(self) -> None:
         """More is ours than was before: who had it has marked it to the last."""
-        self._must_catch_up = True
+        self._begun += 1
+        self._marks_until = None
         self._look_who_is_ours()
 
     def drop(self) -> None:
@@ -78,22 +82,29 @@ class Roster:
             self.book.follow(name, is_following=destination.latency == "realtime")
 
     async def look(self) -> bool:
-        """Ask for the ends of all streams, and enter what is new; False if Kafka does not say."""
+        """Ask for the ends of all streams, and enter what is new; False if Kafka does not say.
+
+        What is ours is entered by a look that began afterwards, and that knows all marks of before:
+        who is behind with them holds up nobody else.
+        """
+        begun = self._begun
         topics = {stream_topic(each.stream) for each in self.wanted.values()}
         await self.log.follow({LANES, *topics})
         self._places = {topic: self._places_of(topic) for topic in topics}
-        places = [where for each in self._places.values() for where in each]
-        if self._must_catch_up:
-            self._must_catch_up = False
-            await self.marks.catch_up()
-        # After the marks: what followed its log has sent no more than there is by now.
-        ends = await self.log.ends(places)
+        ends = await self.log.ends([MARKS, *(it for each in self._places.values() for it in each)])
+        marks_end = ends.pop(MARKS, None)
         self.book.see_ends(ends)
-        if self.new:
-            for name in sorted(self.new):
-                if name in self.wanted and await self._enter(self.wanted[name]):
-                    self.new.discard(name)
-        return bool(ends) or not places
+        if begun == self._begun and self._marks_until is None:
+            self._marks_until = marks_end
+        for name in sorted(self.new):
+            if self._may_enter(name, begun) and await self._enter(self.wanted[name], begun):
+                self.new.discard(name)
+        return marks_end is not None
+
+    def _may_enter(self, name: str, begun: int) -> bool:
+        """Whether it is ours, and has been without a break since a look began."""
+        is_known = self._marks_until is not None and self.marks.at >= self._marks_until
+        return is_known and begun == self._begun and name in self.wanted
 
     def places(self, destination: Destination) -> list[KafkaPartition]:
         return self._places.get(stream_topic(destination.stream), [])
@@ -105,7 +116,7 @@ class Roster:
         known = self.log.partitions(topic)
         return known if len(known) >= count else [KafkaPartition(topic, n) for n in range(count)]
 
-    async def _enter(self, destination: Destination) -> bool:
+    async def _enter(self, destination: Destination, begun: int) -> bool:
         """Go on with a destination where its marks say, or where it is to begin."""
         places = self.places(destination)
         if not places or not all(self.book.knows_end(where) for where in places):
@@ -120,13 +131,14 @@ class Roster:
             if len(begins) < len(unmarked):
                 return False
             # Before anything is sent: a life that ends here must not begin elsewhere.
-            begun = [(each, Mark(begins[each.where], begins[each.where])) for each in unmarked]
-            await self.outlet.store([mark_record(*each) for each in begun])
-            self.marks.marks.update(begun)
-        if destination.id in self.wanted:
-            for strand in new:
-                self.book.enter(strand, self.marks.marks[strand])
-            self.book.follow(destination.id, is_following=destination.latency == "realtime")
+            first = [(each, Mark(begins[each.where], begins[each.where])) for each in unmarked]
+            await self.outlet.store([mark_record(*each) for each in first])
+            if not self._may_enter(destination.id, begun):
+                return False
+            self.marks.marks.update(first)
+        for strand in new:
+            self.book.enter(strand, self.marks.marks[strand])
+        self.book.follow(destination.id, is_following=destination.latency == "realtime")
         return True
 
     async def _begins(

@@ -16,6 +16,7 @@ from delivery.lanes.units import Strand
 from shared.config.configuration import Configuration, Stream
 from shared.config.destination import Destination, Start
 from shared.event.record import KafkaPartition, Origin, RecordIn
+from shared.event.topics import LANES
 from tests.support.kept_log import KeptLog
 from tests.support.kept_outlet import KeptOutlet
 
@@ -28,6 +29,7 @@ class House:
 
     def __init__(self) -> None:
         self.log = KeptLog()
+        self.log.make(LANES, 1)
         self.log.make("hifi.stream.s", 2)
         self.log.write(RecordIn(Origin(*A, n), 1_000 * (n + 1), None, b"1", ()) for n in range(5))
         self.log.forget(A, 1)
