@@ -53,12 +53,12 @@ coverage: .venv/.synced ## the same, and every branch of the core must have been
 programs: # what tests use besides Python and Java
 	@.ci/programs
 
-test: programs .venv/.synced ## all tests: real Kafka, real Spark, real HTTP
+test: programs .venv/.synced .venv/.rate-synced ## all tests: real Kafka, real Spark, real HTTP
 	@# Side by side: each takes one core for a minute.
 	@$(MAKE) --no-print-directory -j2 check coverage
 	@$(BIN)/pytest tests/component tests/contract tests/integration $(ARGS)
 
-test-long: programs .venv/.bench-synced ## the proofs that take minutes each, such as Kafka dead for 60 s under load (ARGS="-k gateway")
+test-long: programs .venv/.bench-synced .venv/.rate-synced ## the proofs that take minutes each, such as Kafka dead for 60 s under load (ARGS="-k gateway")
 	@$(BIN)/pytest tests -m long $(ARGS)
 
 bench: .venv/.bench-synced ## every benchmark; figures and caveats are in docs/benchmarks.md
@@ -99,7 +99,12 @@ clean: ## remove what make has made here; data/ stays
 	@touch $@
 
 .venv/.bench-synced: .venv/.synced
-	@$(UV) sync --quiet --frozen --extra local --group bench --python '$(PYTHON)'
+	@$(UV) sync --quiet --frozen --inexact --extra local --group bench --python '$(PYTHON)'
+	@touch $@
+
+# Inexact: what the benchmarks need may be there as well.
+.venv/.rate-synced: .venv/.synced
+	@$(UV) sync --quiet --frozen --inexact --extra local --group rate --python '$(PYTHON)'
 	@touch $@
 
 $(UV):

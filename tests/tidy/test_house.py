@@ -135,6 +135,16 @@ def test_load_tests_import_only_shared() -> None:
     )
 
 
+def test_what_judges_a_rating_is_pure() -> None:
+    rooms = sources.python_files()
+    pure = ("arrivals", "open_loop", "search", "slo", "usl")
+    assert_none(
+        finding
+        for path in (f"loadtests/{name}.py" for name in pure)
+        for finding in house_rules.is_pure(path, rooms[path])
+    )
+
+
 def test_no_file_names_a_path_of_somebodys_machine() -> None:
     # The rule itself and the test that it bites have to spell them.
     spelt = {"tests/tidy/house_rules.py", "tests/tidy/test_rules_bite.py"}
