@@ -14,7 +14,7 @@ export UV_PYTHON_DOWNLOADS := never
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup up fmt check lint types tidy unit coverage test programs test-long bench bench-gateway \
-	bench-delivery bench-http bench-observe bench-retrier bench-status chaos shots docs clean
+	bench-delivery bench-http bench-observe bench-retrier bench-status chaos rate shots docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -73,6 +73,9 @@ bench-delivery: .venv/.bench-synced ## Spark lanes against Spark that only reads
 bench-http: .venv/.bench-synced ## deliver, without Spark, against ready-made bodies over HTTP
 	@$(BIN)/python -m benchmarks.deliver
 
+rate: .venv/.rate-synced ## what a Hifi on this machine takes, open loop (ARGS="whole --batch 100"); docs/rating.md
+	@$(BIN)/hifi rate --fresh $(ARGS)
+
 shots: .venv/.synced ## pictures of every page of the console from a live run, in build/shots (needs chromium)
 	@$(BIN)/python -m tests.support.shots
 
@@ -99,12 +102,13 @@ clean: ## remove what make has made here; data/ stays
 	@touch $@
 
 .venv/.bench-synced: .venv/.synced
-	@$(UV) sync --quiet --frozen --inexact --extra local --group bench --python '$(PYTHON)'
+	@$(UV) sync --quiet --frozen --inexact --extra local --group bench --python $(BIN)/python
 	@touch $@
 
-# Inexact: what the benchmarks need may be there as well.
+# Inexact: what the benchmarks need may be there as well. Its own Python: another's name for the same
+# one has been seen to make the whole environment anew.
 .venv/.rate-synced: .venv/.synced
-	@$(UV) sync --quiet --frozen --inexact --extra local --group rate --python '$(PYTHON)'
+	@$(UV) sync --quiet --frozen --inexact --extra local --group rate --python $(BIN)/python
 	@touch $@
 
 $(UV):

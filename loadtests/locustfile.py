@@ -50,13 +50,21 @@ class Step:
         # Of all workers: how many have offered everything and have every answer.
         self.done = 0
         self.has_ended = False
+        # Why it could not begin.
+        self.problem = ""
 
     def begin(self, asked: Asked, *, worker: int, workers: int) -> None:
         self.asked, self.worker, self.workers = asked, worker, workers
-        self.recorder, self.done, self.has_ended = Recorder(), 0, False
+        self.recorder, self.done, self.has_ended, self.problem = Recorder(), 0, False, ""
+
+    def refuse(self, problem: str) -> None:
+        """What was asked for in the browser cannot be done."""
+        self.begin(Asked(run="none", stream=""), worker=0, workers=1)
+        self.has_ended, self.problem = True, problem
 
     def document(self) -> dict[str, Any]:
-        return document(self.asked, self.recorder, is_complete=self.done >= self.workers)
+        found = document(self.asked, self.recorder, is_complete=self.done >= self.workers)
+        return {**found, "reasons": [self.problem]} if self.problem else found
 
 
 step = Step()
@@ -68,7 +76,6 @@ class Arrivals(User):
     def on_start(self) -> None:
         options, asked = self.environment.parsed_options, step.asked
         self._in_flight_max, self._in_flight = options.in_flight_max, 0
-        self._is_ended = gevent.event.Event()
         headers = {"content-type": "application/json"}
         if options.api_key:
             headers["authorization"] = f"Bearer {options.api_key}"
@@ -90,12 +97,15 @@ class Arrivals(User):
     def arrive(self) -> None:
         """Offer everything that the plan wants of this worker, wait for the answers, and end."""
         asked = step.asked
+        if step.problem:
+            raise StopUser
         roll = random.Random(f"{asked.seed}/{step.worker}").random  # noqa: S311 - to be repeated
         dues = due_times(
             asked.requests, asked.spacing, roll, worker=step.worker, workers=step.workers
         )
         self._begun_s = time.perf_counter()
         self._begun_us = time.time_ns() // 1000
+        step.recorder.note_begun(self._begun_us)
         gevent.spawn(self._measure_cpu)
         offer(
             dues,
@@ -203,7 +213,7 @@ def _tell_done(environment: Any) -> None:
 
 @events.init_command_line_parser.add_listener
 def _options(parser: Any) -> None:
-    parser.add_argument("--rate", type=float, default=1000, help="Events a second.")
+    parser.add_argument("--rate", type=float, default=1000.0, help="Events a second.")
     parser.add_argument("--duration", default="60s", help="How long it is measured: 60s, 5m.")
     parser.add_argument("--warm-up", default="15s", help="How long it runs before that.")
     parser.add_argument("--plan", default="", help="Instead of both: ramp:0-500:30s,hold:500:5m.")
@@ -278,8 +288,13 @@ def _begin(environment: Any, **_: Any) -> None:
     if isinstance(runner, WorkerRunner):
         return
     run = options.run_id or uuid.uuid4().hex[:8]
+    try:
+        asked = _asked(options, run=run)
+    except (PlanError, OSError) as error:
+        step.refuse(str(error))
+        return
     clients = list(runner.clients.ready) if isinstance(runner, MasterRunner) else []
-    step.begin(_asked(options, run=run), worker=0, workers=max(1, len(clients)))
+    step.begin(asked, worker=0, workers=max(1, len(clients)))
     for worker, client in enumerate(clients):
         share = {"run": run, "worker": worker, "workers": len(clients), "options": vars(options)}
         if options.trace:
@@ -322,7 +337,9 @@ def _take_report(data: dict[str, Any], **_: Any) -> None:
 
 @events.test_stop.add_listener
 def _end(environment: Any, **_: Any) -> None:
-    if isinstance(environment.runner, WorkerRunner):
+    # The next step is begun in the browser, and its shape asks before that.
+    step.has_ended = False
+    if isinstance(environment.runner, WorkerRunner) or not step.asked.stream:
         return
     found = step.document()
     if out := environment.parsed_options.out:

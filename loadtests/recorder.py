@@ -79,6 +79,8 @@ class Recorder:
         self.acked: dict[int, list[Range]] = defaultdict(list)
         # By worker, the processor time it took and how long it measured.
         self.used_s: dict[int, tuple[float, float]] = {}
+        # When the first of them began, in µs since 1970.
+        self.begun_us = 0
 
     def note_offered(self, due_s: float) -> None:
         self.counts["offered"] += 1
@@ -105,6 +107,9 @@ class Recorder:
     def note_acked(self, worker: int, numbers: Iterable[Range]) -> None:
         self.acked[worker].extend(numbers)
 
+    def note_begun(self, at_us: int) -> None:
+        self.begun_us = min(self.begun_us or at_us, at_us)
+
     def note_used(self, worker: int, cpu_s: float, wall_s: float) -> None:
         self.used_s[worker] = (cpu_s, wall_s)
 
@@ -123,6 +128,7 @@ class Recorder:
             "answers": dict(self.answers),
             "seconds": [[second, *counts] for second, counts in self.seconds.items()],
             "acked": [[worker, merged(ranges)] for worker, ranges in self.acked.items()],
+            "begun_us": self.begun_us,
             "used_s": [[worker, *used] for worker, used in self.used_s.items()],
         }
         for part in (self.counts, self.answers, self.seconds, self.acked):
@@ -134,6 +140,8 @@ class Recorder:
             self.times[name].add(text)
         self.counts.update(taken["counts"])
         self.answers.update(taken["answers"])
+        if taken["begun_us"]:
+            self.note_begun(taken["begun_us"])
         for second, *counts in taken["seconds"]:
             self.seconds[second] = [
                 one + other for one, other in zip(self.seconds[second], counts, strict=True)

@@ -76,6 +76,7 @@ def document(asked: Asked, recorder: Recorder, *, is_complete: bool = True) -> d
         "seed": asked.seed,
         "batch": asked.batch,
         "event_bytes": asked.event_bytes,
+        "begun_us": recorder.begun_us,
         "warmup_s": asked.warmup_s,
         "measured_s": round(plan.duration_s, 3),
         "workers": max(1, len(recorder.used_s)),

@@ -8,6 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from deploy.cli import doctor, gateway, status, top, topics, up
+from deploy.cli.capacity import rate
 from deploy.cli.control import dead, destinations, keys, secrets, streams, tenants
 from deploy.cli.events import receipt, reconcile, replay, send, tail, verify
 from deploy.cli.options import control_command
@@ -49,6 +50,7 @@ commands = (
     send.send,
     tail.tail,
     gateway.gateway,
+    rate.rate,
     verify.verify,
     reconcile.reconcile,
 )

@@ -1,0 +1,1 @@
+"""Commands that say what a Hifi is good for."""
