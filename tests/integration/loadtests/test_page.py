@@ -16,7 +16,7 @@ from tests.support.locust_runs import LOCUSTFILE, ROOT
 from tests.support.rated_server import running_rated_server
 from tests.support.stack_fixtures import fetch, wait_until
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 
 @contextmanager

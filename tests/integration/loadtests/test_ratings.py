@@ -13,7 +13,7 @@ from tests.support.gateway_process import new_stream, running, stored_ids
 from tests.support.locust_runs import ROOT
 from tests.support.stack_fixtures import RunningHifi
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 
 def rated(folder: Path, *argv: str) -> dict[str, Any]:
