@@ -13,6 +13,7 @@ from deploy.cli.control import dead, destinations, keys, secrets, streams, tenan
 from deploy.cli.events import receipt, reconcile, replay, send, tail, verify
 from deploy.cli.options import control_command
 from deploy.cli.printing import out, talk
+from deploy.cli.scale import plan, simulate, size
 from shared.runtime.logs import configure_logs
 
 
@@ -53,11 +54,14 @@ commands = (
     rate.rate,
     verify.verify,
     reconcile.reconcile,
+    plan.plan,
+    size.size,
 )
 for command in commands:
     app.command()(command)
 control_command(app)(receipt.receipt)
 app.command("replay")(replay.replay_)
+app.command("simulate")(simulate.simulate_)
 for group in (keys, streams, destinations, secrets, tenants, dead):
     app.add_typer(group.app)
 

@@ -26,6 +26,9 @@ PLACES = ("folder", "brokers", *PORTS)
 # Where the services say how they are. Kafka and the gateway have options of their own.
 HEALTH_PORTS = tuple(name for name in PORTS if name not in {"kafka_port", "gateway_port"})
 
+# A span of time as people write it: 90s, 15m, 36h, 7d.
+SPAN_UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
 KAFKA_DEFAULT = f"{defaults.HOST}:{defaults.KAFKA_PORT}"
 GATEWAY_DEFAULT = f"http://{defaults.HOST}:{defaults.GATEWAY_PORT}"
 CONSOLE_DEFAULT = f"http://{defaults.HOST}:{defaults.CONSOLE_PORT}"

@@ -38,8 +38,6 @@ log = structlog.get_logger()
 Key = tuple[str, int]
 BooksKey = tuple[str, int | None]
 _TIERS = retry_topics(tier.name for tier in RetrySchedule().tiers)
-# What the gateway may take to write its ledger; the log is not asked before.
-_LEDGER_GRACE_MS = 10_000
 # Of a history that is older than the ledger, so much is read; and so much in one run.
 _BACK_MAX = 100_000
 _LOOK_UP_MAX = 200_000
@@ -99,7 +97,7 @@ class Audit:
         spans = await self.kafka.spans(list(destinations))
         books.take(evidence)
         world = World(destinations, positions, spans, now_ms, late)
-        logged_events, absent = await self._look_up(world)
+        world, logged_events, absent = await self._look_up(world)
         findings = books.judge(world, self.rules, absent)
         stated, left = self._stated_now(stating.to_name(world))
         news = [each for each in findings if each.losses != self._listed.get(each.books.key, ())]
@@ -138,14 +136,20 @@ class Audit:
         memory = self.memory
         noted: dict[Key, Any]
         for noted in (memory.stated, memory.log_ids, self._nameless):
-            for topic, minute_ms in list(noted):
+            for topic, minute_ms in [key for key in noted if 0 <= key[1] < before_ms]:
                 ledger = memory.books.ledgers.get(topic, _NO_LEDGER)
-                is_named = noted is memory.log_ids and (topic, minute_ms) in memory.stated
-                if 0 <= minute_ms < before_ms and (is_named or minute_ms not in ledger):
+                if minute_ms not in ledger or (
+                    noted is memory.log_ids and self._is_named(topic, minute_ms)
+                ):
                     del noted[topic, minute_ms]
         for listed in (self._missing, self._listed):
             for key in [key for key in listed if key not in self._shown]:
                 del listed[key]
+
+    def _is_named(self, topic: str, minute_ms: int) -> bool:
+        """Whether the root of all events of an open minute is known."""
+        stated = self.memory.stated.get((topic, minute_ms))
+        return stated is not None and stated.acked >= self.memory.books.acked(topic, minute_ms)
 
     async def _ranges(
         self, retrier: Position
@@ -175,15 +179,20 @@ class Audit:
 
     async def _look_up(
         self, world: World
-    ) -> tuple[list[LoggedEvent], dict[KafkaPartition, Offsets]]:
-        """Ask the log for what the ledger does not name, and for what seems to be lost."""
+    ) -> tuple[World, list[LoggedEvent], dict[KafkaPartition, Offsets]]:
+        """Ask the log for what the ledger does not name, and for what seems to be lost.
+
+        The world then knows as of when that was; after a start it is as of nothing at first.
+        """
         books = self.memory.books
         self._logs.append((world.now_ms, world.log))
-        ripe_ms = world.now_ms - min(_LEDGER_GRACE_MS, self.rules.settle_ms)
+        ripe_ms = world.now_ms - self.rules.ledger_grace_ms
         while len(self._logs) > 1 and self._logs[1][0] <= ripe_ms:
             self._logs.popleft()
         at_ms, log_then = self._logs[0]
-        ripe = log_then if at_ms <= ripe_ms else {}
+        is_ripe = at_ms <= ripe_ms
+        ripe = log_then if is_ripe else {}
+        unasked = {where.topic for where in world.log.keys() - log_then.keys()}
         holes: dict[KafkaPartition, Offsets] = {}
         asked = 0
         for where, low, end in books.unclaimed(ripe, back_max=_BACK_MAX):
@@ -191,6 +200,8 @@ class Audit:
             if low < high:
                 holes.setdefault(where, Offsets()).add(low, high)
                 asked += high - low
+            if high < end:
+                unasked.add(where.topic)
         suspects = books.to_look_up(world, self.rules)
         wanted: dict[KafkaPartition, Offsets] = {}
         unite(wanted, holes)
@@ -205,7 +216,9 @@ class Audit:
         absent = {
             where: offsets.minus(there.get(where, Offsets())) for where, offsets in suspects.items()
         }
-        return logged_events, absent
+        asked_ms = at_ms if is_ripe else 0
+        known = replace(world, asked_ms=asked_ms, unasked=frozenset(unasked))
+        return known, logged_events, absent
 
     def _claim_from_log(
         self, holes: Mapping[KafkaPartition, Offsets], logged_events: Iterable[LoggedEvent]

@@ -68,6 +68,19 @@ class World:
     log: Ranges
     now_ms: int
     late: frozenset[str] = frozenset()
+    # As of when the log was asked for all that no ledger names, but for the topics `unasked`.
+    asked_ms: int = _NEVER
+    unasked: AbstractSet[str] = frozenset()
+
+    def is_over(self, topic: str, minute_ms: int, minute: LedgerMinute, rules: Rules) -> bool:
+        """Whether all events of a minute are known: it has settled, and the log was asked since."""
+        due_ms = minute.quiet_since_ms(minute_ms) + rules.settle_ms
+        return self.now_ms >= due_ms and self.is_asked(topic, minute_ms, minute, rules)
+
+    def is_asked(self, topic: str, minute_ms: int, minute: LedgerMinute, rules: Rules) -> bool:
+        """Whether the log was asked for what a gateway has acknowledged and could not note."""
+        stored_ms = minute.quiet_since_ms(minute_ms) + rules.ledger_grace_ms
+        return self.asked_ms >= stored_ms and topic not in self.unasked
 
 
 class AuditBooks(Struct, forbid_unknown_fields=True):
@@ -202,13 +215,14 @@ class AuditBooks(Struct, forbid_unknown_fields=True):
         absent: Mapping[KafkaPartition, Offsets],
         suspects: dict[tuple[str, KafkaPartition], dict[Node, Offsets]],
     ) -> AuditFinding:
-        topic, _, minute, destination, is_untouched, _ = one
+        topic, minute_ms, minute, destination, is_untouched, _ = one
+        is_asked = world.is_asked(topic, minute_ms, minute, rules)
         delivered, dead = self._ended(one)
         sums = Counter(acked=delivered + dead, delivered=delivered, dead=dead)
         if is_untouched:
             sums["acked"] += minute.count
             sums["pending"] += minute.count
-            return AuditFinding(books_of(one, sums, (), rules, world.now_ms))
+            return AuditFinding(books_of(one, sums, (), rules, world.now_ms, is_asked=is_asked))
         losses = [LostSpan(Node.KAFKA, topic, *span) for span in minute.overwritten]
         sums["acked"] += sum(end - first for _, first, end in minute.overwritten)
         for where, account, sure in self._accounts(one, world, rules):
@@ -226,7 +240,8 @@ class AuditBooks(Struct, forbid_unknown_fields=True):
             sums["dead"] += account.balance.dead - _count(sure, Node.DEAD_LETTERS)
             sums["pending"] += account.balance.pending
             sums["suspected"] += _count(account.suspects, *Node) - _count(sure, *Node)
-        return AuditFinding(books_of(one, sums, losses, rules, world.now_ms), tuple(losses))
+        books = books_of(one, sums, losses, rules, world.now_ms, is_asked=is_asked)
+        return AuditFinding(books, tuple(losses))
 
     def _accounts(
         self, one: ToJudge, world: World, rules: Rules
@@ -274,7 +289,7 @@ class AuditBooks(Struct, forbid_unknown_fields=True):
                 one = ToJudge(topic, minute_ms, ledger.look(minute_ms), destination, False)
                 delivered, dead = self._ended(one)
                 sums = Counter(acked=delivered + dead, delivered=delivered, dead=dead)
-                known[destination] = books_of(one, sums, (), Rules(0, 0), sys.maxsize)
+                known[destination] = books_of(one, sums, (), Rules(0, 0), _NEVER, is_asked=True)
         return [known[each] for each in destinations if each in known]
 
     def close(
@@ -304,8 +319,11 @@ class AuditBooks(Struct, forbid_unknown_fields=True):
                 if books.state is MinuteState.COMPLETE:
                     self._settle(topic, minute_ms, books)
         self._sweep(world, rules, held)
+        # One that was opened again is made up of both parts for as long as it is open.
         self.closed = {
-            key: closed for key, closed in self.closed.items() if key[1] < 0 or key[1] >= old_ms
+            (topic, minute_ms): closed
+            for (topic, minute_ms), closed in self.closed.items()
+            if minute_ms < 0 or minute_ms >= old_ms or minute_ms in self.ledgers[topic]
         }
 
     def _sweep(self, world: World, rules: Rules, held: AbstractSet[tuple[str, int]]) -> None:
@@ -316,11 +334,12 @@ class AuditBooks(Struct, forbid_unknown_fields=True):
             wanted = world.destinations.get(topic, ())
             settled = [ledger.settled.get(each, Offsets()) for each in wanted]
             for minute_ms in ledger.times_ms() if all(settled) else ():
-                due_ms = ledger.look(minute_ms).quiet_since_ms(minute_ms) + rules.settle_ms
-                if world.now_ms >= due_ms and all(number_of(minute_ms) in each for each in settled):
+                is_over = world.is_over(topic, minute_ms, ledger.look(minute_ms), rules)
+                if is_over and all(number_of(minute_ms) in each for each in settled):
                     self._close(topic, minute_ms, self.of_minute(topic, minute_ms, (), wanted))
-            for minute_ms in list(ledger.minutes):
-                if 0 <= minute_ms < old_ms and (topic, minute_ms) not in held:
+            for minute_ms, minute in list(ledger.minutes.items()):
+                is_old = 0 <= minute_ms < old_ms and (topic, minute_ms) not in held
+                if is_old and world.is_asked(topic, minute_ms, minute, rules):
                     ledger.pack(minute_ms)
 
     def _settle(self, topic: str, minute_ms: int, books: MinuteBooks) -> None:

@@ -70,8 +70,15 @@ def by_minute(shown: Iterable[MinuteBooks]) -> dict[tuple[str, int], list[Minute
 
 
 def books_of(
-    one: ToJudge, sums: Mapping[str, int], losses: Sequence[LostSpan], rules: Rules, now_ms: int
+    one: ToJudge,
+    sums: Mapping[str, int],
+    losses: Sequence[LostSpan],
+    rules: Rules,
+    now_ms: int,
+    *,
+    is_asked: bool,
 ) -> MinuteBooks:
+    """What is said of a minute; never that it is complete before the log was asked for more."""
     minute = one.minute
     due_ms = minute.quiet_since_ms(one.minute_ms) + rules.settle_ms
     unsure = sums["pending"] + sums["suspected"]
@@ -88,7 +95,7 @@ def books_of(
             else f"there is no certain word yet of {unsure:,} of its events"
         )
     else:
-        state = MinuteState.COMPLETE
+        state = MinuteState.COMPLETE if is_asked else MinuteState.OPEN
     if losses:
         minute.told.setdefault(one.destination, now_ms)
     else:

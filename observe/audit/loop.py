@@ -147,11 +147,14 @@ class Auditor:
                 await asyncio.sleep(max(0.0, settings.audit_interval_s - took_s))
 
     def _destinations(self) -> tuple[Mapping[str, Sequence[str]], frozenset[str]]:
-        """Whom each stream goes to; those that began later than their stream are `late`."""
+        """Whom each stream goes to, also those that are gone; who began later is `late`.
+
+        What was acknowledged under a name is stated whether or not its stream was removed since.
+        """
         configuration = self._configuration()
         destinations = {
             stream_topic(stream): [to.id for to in configuration.destinations_of(stream)]
-            for stream in configuration.streams
+            for stream in configuration.past_streams
         }
         late = frozenset(
             destination.id

@@ -23,6 +23,8 @@ from shared.proof.overview import Node
 
 # What `Evidence.records` calls them.
 WRITTEN, PASSED, DEAD = "written", "passed", "dead"
+# What the gateway may take to write its ledger; the log is not asked before.
+_LEDGER_GRACE_MS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,11 @@ class Rules:
     settle_ms: int
     # What is not settled so long after that cannot be told.
     blind_ms: int
+
+    @property
+    def ledger_grace_ms(self) -> int:
+        """So long after an event was stored the log is asked for it, if no ledger names it."""
+        return min(_LEDGER_GRACE_MS, self.settle_ms)
 
 
 class LedgerMinute(Struct, forbid_unknown_fields=True):

@@ -11,7 +11,7 @@ from typing import TypeAlias
 from observe.audit.books import World
 from observe.audit.findings import AuditFinding, by_minute
 from observe.audit.memory import Memory, Stated, digest_of
-from observe.audit.minutes import LedgerMinute, Rules
+from observe.audit.minutes import Rules
 from observe.audit.signing import Signer
 from observe.audit.spark_tasks import Named
 from shared.event.topics import stream_and_name, stream_of
@@ -40,7 +40,7 @@ class Stating:
                 stated = self._memory.stated.get((topic, minute_ms))
                 acked = self._memory.books.acked(topic, minute_ms)
                 # Fewer than were stated: Kafka has deleted a part of what named them meanwhile.
-                if self._is_due(minute_ms, minute, world) and (
+                if world.is_over(topic, minute_ms, minute, self._rules) and (
                     stated is None or stated.acked < acked
                 ):
                     yield topic, minute_ms
@@ -106,15 +106,13 @@ class Stating:
             wanted = world.destinations.get(topic, ())
             certain = [books for books in judged if books.state in _JUDGED]
             minutes = known.of_minute(topic, minute_ms, certain, wanted)
+            minute = known.ledgers[topic].look(minute_ms)
             if (
                 bool(minutes) == bool(wanted)
                 and not any(books.state is MinuteState.OPEN for books in judged)
-                and self._is_due(minute_ms, known.ledgers[topic].look(minute_ms), world)
+                and world.is_over(topic, minute_ms, minute, self._rules)
             ):
                 yield topic, minute_ms, minutes
-
-    def _is_due(self, minute_ms: int, minute: LedgerMinute, world: World) -> bool:
-        return world.now_ms >= minute.quiet_since_ms(minute_ms) + self._rules.settle_ms
 
 
 def _counts(books: MinuteBooks) -> Counts:

@@ -16,6 +16,7 @@ from shared.event.topics import (
     LANE_GROUP_PREFIX,
     LEASE_GROUP_PREFIX,
     MINUTES,
+    OURS,
     PROBE,
     RECEIPTS,
     REDRIVEN,
@@ -27,7 +28,7 @@ from shared.event.topics import (
     STREAM_PREFIX,
 )
 
-Resource: TypeAlias = Literal["topic", "group", "transactional id"]
+Resource: TypeAlias = Literal["topic", "group", "cluster", "transactional id"]
 Operation: TypeAlias = Literal[
     "Read", "Write", "Create", "Delete", "Alter", "Describe", "AlterConfigs", "DescribeConfigs"
 ]
@@ -36,8 +37,6 @@ Operation: TypeAlias = Literal[
 OPERATOR = "operator"
 # What the gateway's transactions are called after.
 TRANSACTION_PREFIX = "hifi-"
-# Everything of ours begins so.
-_OURS = "hifi."
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +123,12 @@ RIGHTS: Mapping[str, Sequence[Right]] = {
     ),
     OPERATOR: (
         _all_of(
-            _OURS,
+            OURS,
             *("Read", "Write", "Create", "Delete", "Alter", "AlterConfigs", "DescribeConfigs"),
         ),
-        Right("group", _OURS, ("Read", "Describe", "Delete"), is_prefix=True),
+        Right("group", OURS, ("Read", "Describe", "Delete"), is_prefix=True),
+        # How full its disks are (`hifi size`). Kafka calls each cluster so.
+        Right("cluster", "kafka-cluster", ("Describe",)),
         Right("transactional id", TRANSACTION_PREFIX, ("Write", "Describe"), is_prefix=True),
     ),
 }

@@ -13,6 +13,8 @@ from shared.event.times import DAY_MS, HOUR_MS
 
 ConfigKind = Literal["stream", "destination", "key", "tenant"]
 
+# Everything of ours in a cluster begins so.
+OURS = "hifi."
 STREAM_PREFIX = "hifi.stream."
 RETRY_PREFIX = "hifi.retry."
 # What was not tried when it was due waits beside its tier: it may be a crowd, which would stand

@@ -8,6 +8,7 @@ import asyncio
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,9 +19,10 @@ from deploy.cli.commands import app
 from observe.audit.signing import PUBLIC
 from observe.lag.live_books import open_books
 from shared.config.configuration import Configuration
-from shared.event.envelope import DESTINATION, EVENT_ID
+from shared.event.envelope import ACCEPTED_AT, DESTINATION, EVENT_ID, EVENT_TIME
 from shared.event.record import KafkaPartition
 from shared.event.topics import (
+    ACKED,
     DEAD,
     RECEIPTS,
     REDRIVEN,
@@ -31,13 +33,15 @@ from shared.event.topics import (
     stream_topic,
     tier_topics,
 )
+from shared.proof.acked import AckedRow, audited_minute
+from shared.proof.merkle import merkle_root
 from shared.proof.receipt import Receipt, ReceiptOutcome, receipts_of
-from shared.proof.statement import SignedStatement
+from shared.proof.statement import SignedStatement, Statement
 from shared.retry.decision import FILTERED
 from shared.retry.schedule import SLOW, RetrySchedule
 from shared.runtime.kafka.lane_positions import LaneGroups
 from shared.runtime.kafka.reader import open_reader
-from tests.chaos.recount import Claim, Owed
+from tests.chaos.recount import Claim, Owed, StoredId, unsigned
 from tests.support.kafka_log import read_all
 
 # What each of the retrier's lanes reads.
@@ -45,7 +49,7 @@ _WAITING = {
     RETRIER: [topic for tier in RetrySchedule().tiers for topic in tier_topics(tier.name)],
     RETRIER_SLOW: [retry_topic(SLOW.name)],
 }
-_COMPLETE = 0
+_COMPLETE, _UNTRUSTED = 0, 4
 
 # Ids by the destination that they are for.
 _Ids = dict[str, set[str]]
@@ -183,20 +187,52 @@ def wrong_statements(
         for name, counts in signed.statement.destinations.items():
             if counts.lost:
                 wrong.append(f"{stream}, minute {minute_ms}: {name} lost {dict(counts.lost)}")
-        said = _verify(kafka, folder, stream, minute_ms, sent.get(stream, ()))
+        said = _verify(kafka, folder, signed.statement, sent.get(stream, ()))
         if said:
             wrong.append(f"{stream}, minute {minute_ms}: {said}")
     return wrong
 
 
-def _verify(kafka: str, folder: Path, stream: str, minute_ms: int, ids: Iterable[str]) -> str:
+def _verify(kafka: str, folder: Path, said: Statement, ids: Iterable[str]) -> str:
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as listed:
         listed.write("\n".join(ids))
         listed.flush()
-        argv = ["verify", "--stream", stream, f"--minute={minute_ms}", "--ids", listed.name]
+        argv = ["verify", "--stream", said.stream, f"--minute={said.minute_ms}"]
+        argv += ["--ids", listed.name]
         key = folder / "observe" / PUBLIC
         done = CliRunner().invoke(app, [*argv, "--kafka", kafka, "--public-key", str(key)])
-    return "" if done.exit_code == _COMPLETE else f"{done.output.strip()} {done.exception!r}"
+    if done.exit_code == _COMPLETE:
+        return ""
+    why = asyncio.run(_unsigned(kafka, said)) if done.exit_code == _UNTRUSTED else ""
+    return f"{done.output.strip()} {done.exception!r} {why}"
+
+
+async def _unsigned(kafka: str, said: Statement) -> str:
+    """What a statement was made of, and of what not, as far as can be told."""
+    ledger = [
+        StoredId(event_id, row.partition, offset, record.timestamp)
+        for record in await read_all(kafka, ACKED)
+        if (row := AckedRow.from_bytes(record.value)).topic == stream_topic(said.stream)
+        for minute, offset, event_id in row.named()
+        if minute == said.minute_ms
+    ]
+    log = [
+        StoredId(_header(record, EVENT_ID), record.partition, record.offset, record.timestamp)
+        for record in await read_all(kafka, stream_topic(said.stream))
+        if _minute(record) == said.minute_ms
+    ]
+
+    def is_signed(ids: AbstractSet[str]) -> bool:
+        return len(ids) == said.id_count and merkle_root(ids).hex() == said.root
+
+    return (
+        f"revision {said.revision} of {said.acked} events with {said.id_count} ids, issued at"
+        f" {said.issued_at_ms}: {unsigned(is_signed, ledger=ledger, log=log)}"
+    )
+
+
+def _minute(record: ConsumerRecord) -> int:
+    return audited_minute(int(_header(record, EVENT_TIME)), int(_header(record, ACCEPTED_AT)))
 
 
 async def _statements(kafka: str) -> dict[tuple[str, int], SignedStatement]:

@@ -6,13 +6,15 @@ called delivered was received; nobody died without a word.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import NamedTuple
 
-# Of what is wrong in the same way so many are named.
+# Of what is wrong in the same way so many are named; of what was not signed, which says why.
 _NAMED_MAX = 5
+_UNSIGNED_MAX = 40
 
 
 class EventId(NamedTuple):
@@ -97,6 +99,15 @@ class Recorded:
     books: Sequence[str] = ()
 
 
+class StoredId(NamedTuple):
+    """An id of a minute: what it is the id of, and when Kafka stored whatever says so."""
+
+    event_id: str
+    partition: int
+    offset: int
+    at_ms: int
+
+
 class Finding(NamedTuple):
     what: str
     says: str
@@ -118,6 +129,46 @@ def findings(recorded: Recorded) -> list[Finding]:
         *(Finding("statement", problem) for problem in recorded.statements),
         *(Finding("books", problem) for problem in recorded.books),
     ]
+
+
+def unsigned(
+    is_signed: Callable[[AbstractSet[str]], bool],
+    *,
+    ledger: Iterable[StoredId],
+    log: Iterable[StoredId],
+) -> str:
+    """Which of the ids that Kafka has of a minute were signed, if it is those up to some moment."""
+    named, stored = (sorted(ids, key=lambda one: one.at_ms) for ids in (ledger, log))
+    by_ledger, by_log = ({one.event_id for one in ids} for ids in (named, stored))
+    only_log = [one for one in stored if one.event_id not in by_ledger]
+    only_ledger = [one for one in named if one.event_id not in by_log]
+    counts = (
+        f"the ledger has {len(by_ledger)} ids, the log {len(by_log)},"
+        f" {len({one.event_id for one in only_log})} of them alone"
+    )
+    for what, whole, parts in (
+        ("the ledger's and some that only the log has", by_ledger, only_log),
+        ("some of the log's", frozenset[str](), stored),
+        ("some of the ledger's", frozenset[str](), named),
+    ):
+        for count in range(len(parts) + 1):
+            if is_signed(whole | {one.event_id for one in parts[:count]}):
+                return f"{counts}; signed are {what}, without {_places(parts[count:])}"
+    return (
+        f"{counts}; signed are not those up to any moment;"
+        f" only the log has {_places(only_log)}; only the ledger has {_places(only_ledger)}"
+    )
+
+
+def _places(ids: Sequence[StoredId]) -> str:
+    listed = [
+        f"{one.event_id} ({one.partition}:{one.offset},"
+        f" {datetime.fromtimestamp(one.at_ms / 1_000, UTC):%H:%M:%S.%f})"
+        for one in ids[:_UNSIGNED_MAX]
+    ]
+    if more := len(ids) - len(listed):
+        listed.append(f"{more} more")
+    return ", ".join(listed) or "none"
 
 
 def _false_acks(recorded: Recorded) -> Iterator[Finding]:

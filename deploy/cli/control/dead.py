@@ -21,7 +21,6 @@ app = typer.Typer(
 )
 
 _AGO = re.compile(r"([0-9]{1,6})([smhd])")
-_UNIT_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 # A screen of them; whoever wants more says so.
 _LIMIT_DEFAULT = 50
 # As many as the gateway shows at once.
@@ -195,7 +194,7 @@ def time_ms(option: str, text: str | None) -> int | None:
     ago = _AGO.fullmatch(text)
     if ago is not None:
         # Nothing of ours is older than the epoch, and no calendar has all that comes before it.
-        return max(0, now_ms() - int(ago[1]) * _UNIT_S[ago[2]] * 1000)
+        return max(0, now_ms() - int(ago[1]) * options.SPAN_UNITS_S[ago[2]] * 1000)
     try:
         return max(0, round(datetime.fromisoformat(text).timestamp() * 1000))
     except (ValueError, OverflowError) as error:

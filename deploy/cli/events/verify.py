@@ -102,9 +102,12 @@ def distrust(theirs: MinuteIds, public_key: str) -> str:
         at = _text(theirs.broken_at.statement.minute_ms)
         return f"the chain of statements is broken: the one about {at} does not name the last."
     if not theirs.is_whole:
+        left, signed = len(theirs.ids), theirs.signed.statement.id_count
+        newer = " What came since is stated within minutes: try again then."
         return (
-            "the ids that are left in Kafka are not those that were signed (the ledger is kept for"
-            f" {ACKED_RETENTION_MS // DAY_MS} days), and neither are exactly those of your list."
+            f"the ids that are left in Kafka ({left:,}) are not those that were signed"
+            f" ({signed:,}; the ledger is kept for {ACKED_RETENTION_MS // DAY_MS} days), and"
+            f" neither are exactly those of your list.{newer if left > signed else ''}"
         )
     return ""
 

@@ -54,8 +54,13 @@ class KafkaReader:
     async def offsets_at(self, times_ms: Mapping[KafkaPartition, int]) -> dict[KafkaPartition, int]:
         """The first offset not older than the time given; absent where all are older."""
         asked = {TopicPartition(*partition): max(at_ms, 0) for partition, at_ms in times_ms.items()}
-        offsets = await self._consumer.offsets_for_times(asked) if asked else {}
-        return _ours({partition: at.offset for partition, at in offsets.items() if at is not None})
+        found = await self._first_at(asked)
+        return _ours({partition: first.offset for partition, first in found.items()})
+
+    async def oldest_ms(self, topics: Iterable[str]) -> dict[KafkaPartition, int]:
+        """When the oldest record of each Kafka partition came; absent where there is none."""
+        found = await self._first_at(dict.fromkeys(await self._partitions(topics), 0))
+        return {KafkaPartition(*partition): first.timestamp for partition, first in found.items()}
 
     def range(self, ranges: Ranges, *, records_max: int = _RECORDS_MAX) -> "RangeRead":
         """Read these offsets, the Kafka partitions side by side."""
@@ -72,6 +77,11 @@ class KafkaReader:
     def follow(self, position: Position) -> "Follow":
         """Read what comes from there on, for ever."""
         return Follow(self._consumer, position)
+
+    async def _first_at(self, asked: Mapping[TopicPartition, int]) -> dict[TopicPartition, Any]:
+        """The first record not older than the time given; absent where all are older."""
+        found = await self._consumer.offsets_for_times(asked) if asked else {}
+        return {partition: first for partition, first in found.items() if first is not None}
 
     async def _partitions(self, topics: Iterable[str]) -> list[TopicPartition]:
         """Every Kafka partition of those topics that exist, in the order of the topics."""

@@ -1,6 +1,7 @@
 """Makes topics as the core wants them, and reads how they are set up in truth."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from io import BytesIO
@@ -8,14 +9,16 @@ from typing import Any
 
 from aiokafka.admin import NewPartitions, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import for_code
+from aiokafka.errors import ClusterAuthorizationFailedError, for_code
 from aiokafka.protocol.admin import CreateAclsRequest
 from aiokafka.protocol.api import Request, RequestStruct, Response, ResponseHeader_v0
 from aiokafka.protocol.types import (
+    Boolean,
     CompactArray,
     CompactString,
     Int16,
     Int32,
+    Int64,
     Schema,
     TaggedFields,
 )
@@ -24,7 +27,9 @@ from shared.event.rights import Operation, Resource, Right
 from shared.event.topic_safety import Copies, TopicState
 from shared.event.topics import TopicSpec
 from shared.runtime.kafka.clients import KafkaAdmin, new_admin, running
-from shared.runtime.setup_error import KafkaUnavailableError
+from shared.runtime.kafka.settings import kafka_access
+from shared.runtime.setup_error import KafkaRefusedError, KafkaUnavailableError
+from shared.scale.retention import BrokerDisk
 
 # Leaders are there within 100 ms of a topic's birth unless brokers are missing.
 _LEADERS_TIMEOUT_S = 30.0
@@ -39,9 +44,11 @@ _AS_KAFKA_SAYS = -1
 _REQUEST_TIMEOUT_MS = 10_000
 # What aiokafka does not speak: ApiVersions 3, whose answer names the cluster's features (KIP-584).
 _API_VERSIONS = 18
+# Nor DescribeLogDirs, whose version 4 tells of a disk's room (KIP-827).
+_DESCRIBE_LOG_DIRS = 35
 _FINALIZED_FEATURES_TAG = 2
 # Kafka's numbers for what rights are about.
-_RESOURCES: dict[Resource, int] = {"topic": 2, "group": 3, "transactional id": 5}
+_RESOURCES: dict[Resource, int] = {"topic": 2, "group": 3, "cluster": 4, "transactional id": 5}
 _OPERATIONS: dict[Operation, int] = {
     "Read": 3,
     "Write": 4,
@@ -190,6 +197,28 @@ class TopicAdmin:
             for topic in await self._client.describe_topics(wanted)
         }
 
+    async def disks(self, names: Iterable[str]) -> list[BrokerDisk]:
+        """What each broker has on its disks of these topics, and how much room is left."""
+        wanted = frozenset(names)
+        client = self._client._client  # noqa: SLF001 - it does not speak of disks
+        disks = []
+        for broker in (await self._client.describe_cluster())["brokers"]:
+            try:
+                answer = await client.send(broker["node_id"], DescribeDisksRequest())
+            except NotImplementedError as error:
+                raise KafkaUnavailableError(
+                    "This Kafka does not say how full its disks are: it is older than 3.3."
+                ) from error
+            if answer.error_code == ClusterAuthorizationFailedError.errno:
+                raise KafkaRefusedError(
+                    f"Kafka does not let {kafka_access().caller} ask how full its disks are: grant"
+                    " Describe on the cluster, as docs/kafka.md lists it for the operator."
+                )
+            if answer.error_code:
+                raise for_code(answer.error_code)
+            disks.append(disk_of(broker["node_id"], answer, wanted))
+        return disks
+
     async def _wait_for_leaders(self, names: set[str]) -> None:
         """A topic is there only when each of its partitions has a broker that leads it."""
         for _ in range(round(_LEADERS_TIMEOUT_S / _LEADERS_LOOK_S)):
@@ -204,6 +233,81 @@ class TopicAdmin:
             f"Kafka has no leader for {', '.join(sorted(names))} after {_LEADERS_TIMEOUT_S:.0f} s:"
             " see the brokers' logs."
         )
+
+
+class DescribeDisksResponse(Response):  # type: ignore[misc]
+    """Each folder of a broker, with the sizes of what is in it; -1 where it does not say."""
+
+    API_KEY, API_VERSION = _DESCRIBE_LOG_DIRS, 4
+    SCHEMA = Schema(
+        ("throttle_time_ms", Int32),
+        ("error_code", Int16),
+        (
+            "folders",
+            CompactArray(
+                ("error_code", Int16),
+                ("folder", _TEXT),
+                (
+                    "topics",
+                    CompactArray(
+                        ("topic", _TEXT),
+                        (
+                            "partitions",
+                            CompactArray(
+                                ("partition", Int32),
+                                ("size", Int64),
+                                ("lag", Int64),
+                                ("is_moving_in", Boolean),
+                                _TAGS,
+                            ),
+                        ),
+                        _TAGS,
+                    ),
+                ),
+                ("total_bytes", Int64),
+                ("free_bytes", Int64),
+                _TAGS,
+            ),
+        ),
+        _TAGS,
+    )
+
+
+class _DescribeDisks4(RequestStruct):  # type: ignore[misc]
+    API_KEY, API_VERSION, FLEXIBLE_VERSION = _DESCRIBE_LOG_DIRS, 4, True
+    RESPONSE_TYPE = DescribeDisksResponse
+    SCHEMA = Schema(
+        ("topics", CompactArray(("topic", _TEXT), ("partitions", CompactArray(Int32)), _TAGS)),
+        _TAGS,
+    )
+
+
+class DescribeDisksRequest(Request[_DescribeDisks4]):  # type: ignore[misc]
+    """Asks a broker for all that is on its disks (KIP-827)."""
+
+    API_KEY = _DESCRIBE_LOG_DIRS
+
+    def build(self, struct: type[_DescribeDisks4]) -> _DescribeDisks4:
+        return struct(None, {})
+
+
+def disk_of(broker: int, answer: DescribeDisksResponse, wanted: frozenset[str]) -> BrokerDisk:
+    """What a broker has of these topics, in all its folders, and how much room."""
+    topic_bytes: Counter[str] = Counter()
+    totals, free = [], []
+    for _, _, topics, total_bytes, free_bytes, _ in answer.folders:
+        totals.append(total_bytes)
+        free.append(free_bytes)
+        for topic, partitions, _ in topics:
+            if topic in wanted:
+                topic_bytes[topic] += sum(size for _, size, *_ in partitions)
+    is_told = bool(totals) and min(totals + free) >= 0
+    return BrokerDisk(
+        broker=broker,
+        total_bytes=sum(totals) if is_told else None,
+        free_bytes=sum(free) if is_told else None,
+        topic_bytes=dict(topic_bytes),
+    )
 
 
 class CreateGrantsRequest(CreateAclsRequest):  # type: ignore[misc]

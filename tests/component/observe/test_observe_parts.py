@@ -199,7 +199,10 @@ def test_a_statement_is_trusted_only_with_its_key_its_chain_and_its_ids(tmp_path
 
     assert trust(second, None, "a", "b") == ""
     assert "chain" in trust(second, lone, "a", "b")
-    assert "not those that were signed" in trust(second, None, "a")
+    assert "Kafka (1) are not those that were signed (2; " in trust(second, None, "a")
+    assert "try again" not in trust(second, None, "a")
+    # A late event is there before the audit has stated it.
+    assert "stated within minutes: try again then" in trust(second, None, "a", "b", "c")
     assert "not signed" in distrust(MinuteIds(second, None, frozenset("ab")), "00" * 32)
 
 

@@ -2,7 +2,17 @@
 
 from dataclasses import replace
 
-from tests.chaos.recount import Arrival, Claim, Death, Finding, Owed, Recorded, findings
+from tests.chaos.recount import (
+    Arrival,
+    Claim,
+    Death,
+    Finding,
+    Owed,
+    Recorded,
+    StoredId,
+    findings,
+    unsigned,
+)
 
 # Two tenants with a stream each: t0 has a destination that wants all and one that wants `a`.
 T0 = [f"t0.t0-s1.{'ab'[n % 2]}.{n}" for n in range(6)]
@@ -122,3 +132,26 @@ def test_of_many_ids_some_are_named() -> None:
     world = replace(sound(), arrivals=[], claims=[], waiting={}, dead={}, pending={})
     says = findings(world)[0].says
     assert "and 1 more" in says
+
+
+def test_which_ids_of_a_minute_were_not_signed_is_told() -> None:
+    ledger = [StoredId(one, 0, at, 1_000 * at) for at, one in enumerate("ab")]
+    log = [StoredId(one, 0, at, 1_000 * at) for at, one in enumerate("abcd")]
+
+    def said(*signed: str) -> str:
+        return unsigned(lambda ids: ids == set(signed), ledger=ledger, log=log)
+
+    has = "the ledger has 2 ids, the log 4, 2 of them alone; signed are"
+    some = f"{has} the ledger's and some that only the log has, without"
+    assert said("a", "b", "c") == f"{some} d (0:3, 00:00:03.000000)"
+    assert said(*"abcd") == f"{some} none"
+    assert said("a").startswith(f"{has} some of the log's, without b (0:1, 00:00:01.000000), c")
+    assert said("x") == (
+        f"{has} not those up to any moment; only the log has c (0:2, 00:00:02.000000),"
+        " d (0:3, 00:00:03.000000); only the ledger has none"
+    )
+    late = [StoredId("b", 0, 1, 1), StoredId("a", 0, 0, 2)]
+    by_row = unsigned(lambda ids: ids == {"b"}, ledger=late, log=[])
+    assert "some of the ledger's, without a (0:0, 00:00:00.002000)" in by_row
+    many = unsigned(lambda _: False, ledger=[], log=[StoredId(str(n), 0, n, n) for n in range(50)])
+    assert "10 more; only the ledger has none" in many

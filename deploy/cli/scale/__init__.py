@@ -1,0 +1,1 @@
+"""The subcommands about size: plan, simulate, size."""

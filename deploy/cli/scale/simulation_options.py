@@ -1,0 +1,130 @@
+"""Makes the options of a simulated day, and of the fleet that follows it."""
+
+import random
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from deploy.cli.scale.inputs import (
+    RATINGS,
+    RatingsFolder,
+    read_ratings,
+    read_text,
+    said_plainly,
+    warn,
+)
+from shared.runtime.setup_error import UsageError
+from shared.scale.fleet import FleetPlan, LaneLoad
+from shared.scale.ratings import best_rating
+from shared.scale.throughput import Proportional
+from shared.scale.traffic import Curve, curve_of, noisy, rates_in, rates_of
+
+
+class Shape(StrEnum):
+    """The days that are known by name; shared/scale/traffic.py draws them."""
+
+    STEADY = "steady"
+    DIURNAL = "diurnal"
+    SPIKY = "spiky"
+    FLASH_CROWD = "flash-crowd"
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedDay:
+    """What comes, and what it is called."""
+
+    name: str
+    curve: Curve
+
+
+def day_of(  # noqa: PLR0917 - typer makes an option of each
+    shape: Annotated[Shape, typer.Argument(help="The day.")] = Shape.SPIKY,
+    trace: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="CSV", help="A recorded day instead: time,events/s."),
+    ] = None,
+    mean: Annotated[float, typer.Option(help="Events per second of a mean day.", min=1)] = 100_000,
+    hours: Annotated[float, typer.Option(help="How long.", min=0.01, max=168)] = 24,
+    noise: Annotated[float, typer.Option(help="Noise of each second.", min=0, max=1)] = 0.03,
+    seed: Annotated[int, typer.Option(help="Of the noise: the same again for the same.")] = 1,
+) -> SimulatedDay:
+    if trace is not None:
+        # A recorded day has its own noise.
+        with said_plainly():
+            return SimulatedDay(trace.name, curve_of(rates_in(read_text(trace))))
+    dice = random.Random(seed)  # noqa: S311 - a day that can be had again, and no secret
+    rates = rates_of(shape.value, mean=mean, length_s=round(3_600 * hours))
+    return SimulatedDay(shape.value, curve_of(noisy(rates, noise, lambda: dice.gauss(0, 1))))
+
+
+def fleet_of(  # noqa: PLR0917 - as above
+    rating: Annotated[
+        float | None, typer.Option(help="Events per second of a machine; else as rated.", min=1)
+    ] = None,
+    cores: Annotated[int, typer.Option(help="Of a machine, for its rating.", min=1)] = 2,
+    ratings: RatingsFolder = RATINGS,
+    boot: Annotated[int, typer.Option(help="Seconds until a machine works.", min=0)] = 90,
+    metric: Annotated[int, typer.Option(help="Seconds that a metric averages.", min=1)] = 10,
+    metric_delay: Annotated[int, typer.Option(help="And how late it is known.", min=0)] = 10,
+    handover: Annotated[int, typer.Option(help="Seconds that a moving lane stands.", min=0)] = 3,
+    failover: Annotated[int, typer.Option(help="And one of a lost machine.", min=0)] = 45,
+    zone_loss_hour: Annotated[
+        float | None, typer.Option(help="When one of three zones fails.", min=0)
+    ] = None,
+    count_min: Annotated[int, typer.Option("--min", help="Machines at least.", min=1)] = 3,
+    count_max: Annotated[int, typer.Option("--max", help="Machines at most.", min=1)] = 100,
+    late: Annotated[int, typer.Option(help="Later than so many seconds is late.", min=1)] = 5,
+) -> FleetPlan:
+    if count_min > count_max:
+        raise UsageError(f"--min {count_min} is above --max {count_max}: lower it.")
+    with said_plainly():
+        each = rating or _rating(ratings, cores)
+    return FleetPlan(
+        throughput=Proportional(each),
+        boot_s=boot,
+        metric_s=metric,
+        metric_delay_s=metric_delay,
+        handover_s=handover,
+        failover_s=failover,
+        count_min=count_min,
+        count_max=count_max,
+        zone_lost_at_s=None if zone_loss_hour is None else round(3_600 * zone_loss_hour),
+        late_s=late,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LaneCounts:
+    """How the events of a day are spread over lanes: evenly."""
+
+    lanes: int
+    shards: int
+    held: int
+
+    def loads(self, curve: Curve) -> list[LaneLoad]:
+        return [
+            LaneLoad(curve, 1 / self.lanes, instances_max=self.shards, is_held=place < self.held)
+            for place in range(self.lanes)
+        ]
+
+
+def lanes_of(
+    lanes: Annotated[int, typer.Option(help="Lanes, about alike.", min=1, max=10_000)] = 50,
+    shards: Annotated[int, typer.Option(help="Machines over which a lane can spread.", min=1)] = 1,
+    held: Annotated[
+        int, typer.Option(help="Of the lanes, those that wait for their destination.", min=0)
+    ] = 0,
+) -> LaneCounts:
+    if held > lanes:
+        raise UsageError(f"--held {held} is above --lanes {lanes}: lower it.")
+    return LaneCounts(lanes, shards, held)
+
+
+def _rating(folder: Path, cores: int) -> float:
+    known = read_ratings(folder)
+    name = best_rating(known, "delivery", instance=None)
+    warn(known, name)
+    return known[name].of_core * cores

@@ -1,0 +1,1 @@
+"""How large Hifi must be: traffic, fleets that follow it, ratings, what it takes, what it costs."""

@@ -1,0 +1,97 @@
+"""Reads what a cloud offers: brokers, machines, their documented limits and their prices, dated."""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from shared.scale.scale_error import ScaleError
+
+# As AWS bills them.
+GB = 2**30
+
+BrokerKind = Literal["express", "standard"]
+
+# What all of a Standard broker's own work costs for each byte that comes in, with a zone down:
+# the event and its copies written, consumers that lag, and moving partitions about (AWS'
+# msk_sizing.py: 1.5 + 1.5 + 0.5 + 3.0 to the disk, 2.2 + 0.5 + 3.0 from the network card).
+_DISK_OF_IN, _NETWORK_OF_IN = 6.5, 5.7
+# Consumers of three zones read from two of them when one is down.
+_NETWORK_OF_OUT = 1.5
+
+
+class BrokerSize(msgspec.Struct, frozen=True):
+    """A broker as it can be had. MB/s are 10**6 bytes, or 2**20: vendors do not say which."""
+
+    name: str
+    kind: BrokerKind
+    # Replicas of Kafka partitions that it is recommended to hold.
+    partitions: int
+    usd_h: float
+    # Express: what it sustains of clients' traffic.
+    in_mb_s: float = 0.0
+    out_mb_s: float = 0.0
+    # Standard: what its disk and its network card can do.
+    disk_mb_s: float = 0.0
+    network_mb_s: float = 0.0
+
+    def carries(self, in_mb_s: float, out_mb_s: float) -> dict[str, float]:
+        """Of how many brokers of this size clients' traffic takes all, by what takes it."""
+        if self.kind == "express":
+            return {"ingress": in_mb_s / self.in_mb_s, "egress": out_mb_s / self.out_mb_s}
+        network_mb_s = _NETWORK_OF_IN * in_mb_s + _NETWORK_OF_OUT * out_mb_s
+        return {
+            "disk throughput": _DISK_OF_IN * in_mb_s / self.disk_mb_s,
+            "network": network_mb_s / self.network_mb_s,
+        }
+
+
+class InstanceSize(msgspec.Struct, frozen=True):
+    name: str
+    cores: int
+    usd_h: float
+
+
+class Prices(msgspec.Struct, frozen=True):
+    """US dollars. GB are 2**30 bytes."""
+
+    storage_gb_month: float
+    express_in_gb: float
+    zone_crossing_gb: float
+    balancer_h: float
+    balancer_unit_h: float
+    nat_gb: float
+    internet_gb: float
+
+
+class Catalogue(msgspec.Struct, frozen=True):
+    """One region of one cloud, as it was on a day."""
+
+    region: str
+    at: str
+    # Where each part is from: a page, a program, or somebody's memory, which is said.
+    sources: Mapping[str, str]
+    broker_sizes: Sequence[BrokerSize]
+    instance_sizes: Sequence[InstanceSize]
+    # Of one cluster.
+    brokers_max: int
+    # MB/s that one Kafka partition takes.
+    partition_mb_s: float
+    # Of one Standard broker.
+    disk_gb_max: int
+    prices: Prices
+
+    def instance(self, name: str) -> InstanceSize:
+        for size in self.instance_sizes:
+            if size.name == name:
+                return size
+        known = ", ".join(size.name for size in self.instance_sizes)
+        raise ScaleError(f"{name!r} is no machine of the price file ({known}).")
+
+
+def read_catalogue(name: str, text: bytes | str) -> Catalogue:
+    """The price file called `name`; ScaleError says what is wrong with it."""
+    try:
+        return msgspec.json.decode(text, type=Catalogue)
+    except msgspec.MsgspecError as error:
+        raise ScaleError(f"{name} is no price file: {error}.") from error

@@ -1,0 +1,326 @@
+"""Simulates a fleet that follows its traffic, second by second, in whole events.
+
+A fluid model: events arrive in lanes, instances that are ready deliver them, what is not delivered
+waits, oldest first. Instances boot, metrics come late, lanes stand still while they move, a zone
+may fail; a policy says how many instances there are to be. What arrived has been delivered or
+waits, exactly.
+"""
+
+from array import array
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from shared.scale.policy import Policy, Seen
+from shared.scale.throughput import Throughput
+from shared.scale.traffic import Curve
+
+
+@dataclass(frozen=True, slots=True)
+class LaneLoad:
+    """A lane's events: its part of a curve, which several lanes may share."""
+
+    curve: Curve
+    weight: float = 1.0
+    # Over how many instances it can spread: the Kafka partitions, or shards, of its destination.
+    instances_max: int = 1
+    # Held, dead or disabled: its events wait for a person or a destination, not for us.
+    is_held: bool = False
+
+    def arrived(self, at_s: int) -> int:
+        """Before second `at_s` began."""
+        return int(self.weight * self.curve[at_s])
+
+
+@dataclass(frozen=True, slots=True)
+class FleetPlan:
+    """What a fleet is made of, and how long everything takes in it."""
+
+    throughput: Throughput
+    # From the wish for an instance until it works.
+    boot_s: int = 90
+    # Over how long a metric is averaged, and how much later it is known.
+    metric_s: int = 10
+    metric_delay_s: int = 10
+    # How long a lane stands still that moves to another instance: as planned, and from a lost one.
+    handover_s: int = 3
+    failover_s: int = 45
+    count_min: int = 3
+    count_max: int = 100
+    # How many there are at first.
+    count_first: int = 3
+    zones: int = 3
+    zone_lost_at_s: int | None = None
+    # Later than this is late.
+    late_s: int = 5
+
+
+@dataclass(slots=True)
+class FleetRun:
+    """What became of a day: totals, and what a plot needs of each second."""
+
+    arrived: int = 0
+    delivered: int = 0
+    # Not delivered at the end: of lanes that are served, and of those that are held.
+    waiting: int = 0
+    held: int = 0
+    late: int = 0
+    worst_age_s: int = 0
+    # What is paid for: booting counts.
+    instance_s: int = 0
+    # How often the wish was changed.
+    steps: int = 0
+    # The waits of all events, added up: event-seconds.
+    waited_s: int = 0
+    # How often a single lane was looked at: what a simulation costs.
+    lane_visits: int = 0
+    ready: "array[int]" = field(default_factory=lambda: array("l"))
+    capacity: "array[int]" = field(default_factory=lambda: array("q"))
+    arrivals: "array[int]" = field(default_factory=lambda: array("q"))
+    backlog: "array[int]" = field(default_factory=lambda: array("q"))
+    age_s: "array[int]" = field(default_factory=lambda: array("l"))
+
+    @property
+    def late_share(self) -> float:
+        return self.late / self.arrived if self.arrived else 0.0
+
+    @property
+    def mean_wait_s(self) -> float:
+        return self.waited_s / self.delivered if self.delivered else 0.0
+
+    @property
+    def instance_hours(self) -> float:
+        return self.instance_s / 3_600
+
+
+def simulate(lanes: Sequence[LaneLoad], plan: FleetPlan, policy: Policy) -> FleetRun:
+    """A day of these lanes, which must be equally long."""
+    return _Simulation(lanes, plan, policy).run()
+
+
+@dataclass(slots=True)
+class _Served:
+    """A lane that is served."""
+
+    load: LaneLoad
+    delivered: int = 0
+    still_until_s: int = 0
+    # The second in which its oldest waiting event arrived.
+    oldest_s: int = 0
+
+
+class _Instances:
+    """The instances of a fleet: working, booting, wished for."""
+
+    def __init__(self, plan: FleetPlan) -> None:
+        self._plan = plan
+        self.ready = self.desired = min(max(plan.count_first, plan.count_min), plan.count_max)
+        # When each group of new ones is ready, and how many those are.
+        self._booting: deque[tuple[int, int]] = deque()
+
+    @property
+    def paid(self) -> int:
+        return self.ready + sum(count for _, count in self._booting)
+
+    def wish(self, count: int, at_s: int) -> bool:
+        """Have so many from now on; whether that is another number."""
+        count = min(max(count, self._plan.count_min), self._plan.count_max)
+        if count == self.desired:
+            return False
+        self.desired = count
+        self.settle(at_s)
+        return True
+
+    def settle(self, at_s: int) -> None:
+        """Start what is missing; end what is too much, the youngest first."""
+        missing = self.desired - self.paid
+        if missing > 0:
+            self._booting.append((at_s + self._plan.boot_s, missing))
+        while missing < 0 and self._booting:
+            ready_at_s, count = self._booting.pop()
+            if count + missing > 0:
+                self._booting.append((ready_at_s, count + missing))
+            missing += count
+        self.ready += min(missing, 0)
+
+    def boot(self, at_s: int) -> None:
+        """Let work what has booted by now."""
+        while self._booting and self._booting[0][0] <= at_s:
+            self.ready += self._booting.popleft()[1]
+
+    def lose_zone(self, at_s: int) -> None:
+        """A zone fails with its part of all, of the odd ones too; the others take over."""
+        zones = self._plan.zones
+        self.ready -= -(-self.ready // zones)
+        self._booting = deque((when, count - -(-count // zones)) for when, count in self._booting)
+        self.settle(at_s)
+
+
+class _Simulation:
+    def __init__(self, lanes: Sequence[LaneLoad], plan: FleetPlan, policy: Policy) -> None:
+        self._plan, self._policy = plan, policy
+        self._all = lanes
+        self._lanes = [_Served(lane) for lane in lanes if not lane.is_held]
+        self._held = [lane for lane in lanes if lane.is_held]
+        self._instances = _Instances(plan)
+        self._run = FleetRun()
+        # Whether some lane has a backlog or stands still; else all of them are where they can be.
+        self._is_busy = False
+        # Whose turn it is to move.
+        self._next_to_move = 0
+        self._curves = _by_curve(self._lanes)
+        # What metrics have gathered since the last period began, and what is not known yet.
+        self._done = self._could = self._came = 0
+        self._unknown: deque[tuple[int, Seen]] = deque()
+
+    def run(self) -> FleetRun:
+        length_s = min((len(lane.curve) - 1 for lane in self._all), default=0)
+        for at_s in range(length_s):
+            self._change_instances(at_s)
+            self._serve(at_s)
+            self._observe(at_s)
+        run = self._run
+        run.arrived = sum(lane.arrived(length_s) for lane in self._all)
+        run.held = sum(lane.arrived(length_s) for lane in self._held)
+        self._write_down()
+        run.delivered = sum(lane.delivered for lane in self._lanes)
+        # What still waits and is late already is late, too.
+        late_at_s = max(0, length_s - self._plan.late_s)
+        run.late += sum(
+            max(0, lane.load.arrived(late_at_s) - lane.delivered) for lane in self._lanes
+        )
+        return run
+
+    def _change_instances(self, at_s: int) -> None:
+        instances, plan = self._instances, self._plan
+        before = instances.ready
+        if at_s == plan.zone_lost_at_s:
+            instances.lose_zone(at_s)
+            self._move(before, instances.ready, until_s=at_s + plan.failover_s)
+            before = instances.ready
+        instances.boot(at_s)
+        while self._unknown and self._unknown[0][0] <= at_s:
+            # The metrics are old, but how many are wished for is known at once.
+            seen = replace(self._unknown.popleft()[1], desired=instances.desired)
+            self._run.steps += instances.wish(self._policy.wanted(seen), at_s)
+        self._move(before, instances.ready, until_s=at_s + plan.handover_s)
+        self._run.instance_s += instances.paid
+
+    def _move(self, before: int, after: int, *, until_s: int) -> None:
+        """Some lanes change hands and stand still meanwhile: as many as keep the shares even."""
+        if before == after or not self._lanes:
+            return
+        moved = -(-len(self._lanes) * abs(after - before) // max(after, before))
+        self._write_down()
+        for place in range(self._next_to_move, self._next_to_move + moved):
+            lane = self._lanes[place % len(self._lanes)]
+            lane.still_until_s = max(lane.still_until_s, until_s)
+        self._next_to_move += moved
+
+    def _write_down(self) -> None:
+        """Write down how far each lane is, which is not done while none has a backlog."""
+        if not self._is_busy:
+            now_s = len(self._run.ready)
+            for lane in self._lanes:
+                lane.delivered = lane.load.arrived(now_s)
+                lane.oldest_s = now_s
+            self._is_busy = True
+
+    def _serve(self, at_s: int) -> None:
+        run, ready = self._run, self._instances.ready
+        capacity = int(self._plan.throughput.of(ready)) if ready else 0
+        each = capacity // max(ready, 1)
+        arrivals, is_calm = 0.0, not self._is_busy
+        for curve, weight, most in self._curves:
+            came = curve[at_s + 1] - curve[at_s]
+            arrivals += came * weight
+            # One more for each lane, as parts of events are carried over.
+            is_calm = is_calm and came * most + 1 <= each
+        came_now = int(arrivals)
+        if is_calm and arrivals + len(self._lanes) <= capacity:
+            done, waits, age_s = came_now, 0, 0
+        else:
+            self._write_down()
+            done, waits, age_s = self._serve_lanes(at_s, capacity, each)
+        run.ready.append(ready)
+        run.capacity.append(capacity)
+        run.arrivals.append(came_now)
+        run.backlog.append(waits)
+        run.age_s.append(age_s)
+        run.waiting = waits
+        run.waited_s += waits
+        run.worst_age_s = max(run.worst_age_s, age_s)
+        self._done += done
+        self._could += capacity
+        self._came += came_now
+
+    def _serve_lanes(self, at_s: int, capacity: int, each: int) -> tuple[int, int, int]:
+        """Give each lane its part: events done, events that wait, the age of the oldest."""
+        run = self._run
+        run.lane_visits += len(self._lanes)
+        wishes = []
+        waits, is_still = 0, False
+        for place, lane in enumerate(self._lanes):
+            backlog = lane.load.arrived(at_s + 1) - lane.delivered
+            waits += backlog
+            if lane.still_until_s > at_s:
+                is_still = True
+            elif backlog:
+                wishes.append((min(backlog, each * lane.load.instances_max), place))
+        done, left = 0, capacity
+        # Who wants least comes first: what it leaves is shared by the others.
+        wishes.sort()
+        for rank, (wish, place) in enumerate(wishes):
+            part = min(wish, left // (len(wishes) - rank))
+            left -= part
+            done += part
+            self._deliver(self._lanes[place], part, at_s)
+        waits -= done
+        age_s = max((self._age_s(lane, at_s) for lane in self._lanes), default=0) if waits else 0
+        self._is_busy = waits > 0 or is_still
+        return done, waits, age_s
+
+    def _deliver(self, lane: _Served, count: int, at_s: int) -> None:
+        came_late = lane.load.arrived(max(0, at_s - self._plan.late_s))
+        self._run.late += max(0, min(lane.delivered + count, came_late) - lane.delivered)
+        lane.delivered += count
+
+    @staticmethod
+    def _age_s(lane: _Served, at_s: int) -> int:
+        while lane.oldest_s <= at_s and lane.load.arrived(lane.oldest_s + 1) <= lane.delivered:
+            lane.oldest_s += 1
+        return max(0, at_s - lane.oldest_s)
+
+    def _observe(self, at_s: int) -> None:
+        plan, instances, run = self._plan, self._instances, self._run
+        if (at_s + 1) % plan.metric_s:
+            return
+        ages = [run.age_s[-1], *(_held_age_s(lane, at_s) for lane in self._held)]
+        seen = Seen(
+            at_s=at_s + 1,
+            ready=instances.ready,
+            desired=instances.desired,
+            use=self._done / self._could if self._could else 1.0,
+            arrivals=self._came / plan.metric_s,
+            backlog=run.backlog[-1],
+            age_s=max(ages),
+            rating=plan.throughput.of(max(instances.ready, 1)) / max(instances.ready, 1),
+        )
+        self._unknown.append((at_s + 1 + plan.metric_delay_s, seen))
+        self._done = self._could = self._came = 0
+
+
+def _by_curve(lanes: Sequence[_Served]) -> list[tuple[Curve, float, float]]:
+    """Each curve with the weight of its lanes, and the most that any has for one instance."""
+    curves: dict[int, tuple[Curve, float, float]] = {}
+    for lane in lanes:
+        load = lane.load
+        curve, weight, most = curves.get(id(load.curve), (load.curve, 0.0, 0.0))
+        most = max(most, load.weight / load.instances_max)
+        curves[id(load.curve)] = curve, weight + load.weight, most
+    return list(curves.values())
+
+
+def _held_age_s(lane: LaneLoad, at_s: int) -> int:
+    """Its first event has waited since the day began, or near it."""
+    return at_s if lane.arrived(at_s + 1) else 0

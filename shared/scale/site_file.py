@@ -1,0 +1,115 @@
+"""Writes the sizes of a plan as the TOML that deploy/aws takes, and reads them back."""
+
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from shared.event.topics import ACKED, DEAD, RECEIPTS, RETRY_PREFIX, STREAM_PREFIX
+from shared.scale.brokers import COPIES, DISK_USE, ZONES
+from shared.scale.catalogue import GB, BrokerKind
+from shared.scale.scale_error import ScaleError
+from shared.scale.sizing import Group, Sizing
+
+
+class KafkaSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    kind: BrokerKind
+    broker: str
+    broker_count: int
+    # Of each broker's disk; 0: Express has none that one could size.
+    disk_gb: int
+
+
+class TopicCounts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Kafka partitions, and how long streams are kept."""
+
+    stream_partitions: int
+    stream_retention_ms: int
+    retry_partitions: int
+    dead_partitions: int
+    receipts_partitions: int
+    ledger_partitions: int
+
+
+class GroupSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An autoscaling group."""
+
+    instance: str
+    count_min: int
+    count_max: int
+    # Events/s of one instance, and up to where it is used.
+    rating: float
+    use: float
+
+
+class SiteSizes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a site is made of; `plan` says what for."""
+
+    plan: Mapping[str, Any]
+    kafka: KafkaSizes
+    topics: TopicCounts
+    gateway: GroupSizes
+    delivery: GroupSizes
+
+
+def site_sizes(sizing: Sizing, *, region: str, prices_at: str) -> SiteSizes:
+    ask, brokers = sizing.ask, sizing.brokers
+    partitions = {topic.name: topic.partitions for topic in sizing.topics}
+    disk_gb = 0
+    if brokers.size.kind == "standard":
+        # With half of it free.
+        disk_gb = -int(-sizing.flows.stored * COPIES // (GB * DISK_USE * brokers.count))
+    return SiteSizes(
+        plan={
+            "events_per_s": ask.events_per_s,
+            "event_bytes": ask.event_bytes,
+            "fan_out": ask.fan_out,
+            "retention_h": ask.retention_s / 3_600,
+            "survives_zone": ask.survives_zone,
+            "region": region,
+            "prices_at": prices_at,
+            "ratings": [sizing.gateways.rating_name, sizing.delivery.rating_name],
+        },
+        kafka=KafkaSizes(brokers.size.kind, brokers.size.name, brokers.count, disk_gb),
+        topics=TopicCounts(
+            stream_partitions=partitions[f"{STREAM_PREFIX}*"] // ask.streams,
+            stream_retention_ms=round(ask.retention_s * 1_000),
+            retry_partitions=partitions[f"{RETRY_PREFIX}*"],
+            dead_partitions=partitions[DEAD],
+            receipts_partitions=partitions[RECEIPTS],
+            ledger_partitions=partitions[ACKED],
+        ),
+        gateway=_group_sizes(sizing.gateways),
+        delivery=_group_sizes(sizing.delivery),
+    )
+
+
+def to_toml(sizes: SiteSizes) -> str:
+    """Every part as a table of its own."""
+    tables: Mapping[str, Mapping[str, Any]] = msgspec.to_builtins(sizes)
+    return "\n\n".join(
+        "\n".join([f"[{name}]", *(f"{key} = {_value(value)}" for key, value in table.items())])
+        for name, table in tables.items()
+    )
+
+
+def read_sizes(name: str, text: str) -> SiteSizes:
+    """The sizes in a file called `name`; ScaleError says what is wrong with them."""
+    try:
+        return msgspec.convert(tomllib.loads(text), SiteSizes)
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise ScaleError(
+            f"{name} holds no sizes of a plan: {error}. `hifi plan --output toml` writes them."
+        ) from error
+
+
+def _group_sizes(group: Group) -> GroupSizes:
+    # One a zone is the least that survives a zone; the plan is what the peak takes.
+    return GroupSizes(group.instance.name, ZONES, group.count, group.rating, group.use)
+
+
+def _value(value: str | float | bool | Sequence[str]) -> str:  # noqa: FBT001 - a value of a table
+    # JSON's texts, numbers, truths and lists of texts are TOML's as well.
+    return json.dumps(value, ensure_ascii=False)
