@@ -9,9 +9,9 @@ from typing import Any
 
 
 def describe() -> dict[str, Any]:
-    """The machine we run on, as it stands in each rating."""
+    """The machine that we run on."""
     return {
-        "processor": _processor(),
+        "cpu": _processor(),
         "cores": os.cpu_count() or 1,
         "memory_gb": _memory_gb(),
         "kernel": f"{platform.system()} {platform.release()}",

@@ -1,4 +1,4 @@
-"""Rates ingest, delivery or the whole way: searches the highest rate at which the promise holds.
+"""Rates gateway, delivery or the whole way: searches the highest rate at which the promise holds.
 
 Each step is one run of Locust, headless, in processes of its own; this process talks to the control
 API, runs the destination, reconciles every acknowledged id, and says what it is doing.
@@ -6,7 +6,6 @@ API, runs the destination, reconciles every acknowledged id, and says what it is
 
 import asyncio
 import json
-import math
 import os
 import socket
 import subprocess
@@ -16,87 +15,35 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Literal
-from urllib.parse import urlsplit
+from typing import Any
 
 from loadtests import machine
+from loadtests.rating_file import Wanted, rating_of
 from loadtests.reconcile import FIRST_S, Ends, reconcile
-from loadtests.result import FORM, words
+from loadtests.result import words
 from loadtests.search import Search
 from loadtests.sink import Sink, running_sink
-from loadtests.slo import BACKLOG_SHARE_MAX, Measured, Slo, judge
+from loadtests.slo import Measured, Slo, judge
 from shared.runtime.control_client import ControlClient, RefusedError
-from shared.runtime.setup_error import SetupError
+from shared.runtime.setup_error import SetupError, UsageError
+from shared.scale.ask import DESTINATION_BATCH
 
-What = Literal["ingest", "delivery", "whole"]
 Say = Callable[[str], None]
 
 _LOCUSTFILE = Path(__file__).with_name("locustfile.py")
 _DESTINATION = "rating-sink"
-_LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 # Locust's own start, its last answers, and a hand-over between processes.
 _STEP_SLACK_S = 120.0
 _NOT_FOUND = 404
-# What of a step's JSON is there for one run only, or as long as the run was.
-_DROPPED = ("acked", "due_hdr", "begun_us", "slo", "form")
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is to be rated, and how. Rates are in events a second."""
-
-    what: What = "ingest"
-    gateway: str = "http://127.0.0.1:8080"
-    api_key: str = ""
-    # To look where the rest is, when not everything has come.
-    kafka: str | None = None
-    stream: str = "rating"
-    batch: int = 100
-    event_bytes: int = 500
-    slo: Slo | None = None
-    start: float | None = None
-    # One step at this rate instead of a search.
-    rate: float | None = None
-    hold_s: float = 60.0
-    warmup_s: float = 15.0
-    spacing: str = "poisson"
-    processes: int = 1
-    # Where the deliverer reaches this machine.
-    sink_host: str = "127.0.0.1"
-    # Of what is rated, which this machine cannot know: an instance type, and its gateway's workers.
-    label: str = ""
-    workers: int = 1
-
-    @property
-    def objective(self) -> Slo:
-        """What is promised unless something else is asked for."""
-        if self.slo is not None:
-            return self.slo
-        if self.what == "ingest":
-            return Slo(p99_ms=100.0)
-        if self.what == "delivery":
-            return Slo(p99_ms=1_000.0, backlog_share=BACKLOG_SHARE_MAX)
-        return Slo(p99_ms=1_000.0, age_p95_ms=1_000.0)
-
-    @property
-    def first_rate(self) -> float:
-        """A guess that most machines beat: two cores take 40,000 events/s in batches of 100."""
-        if self.start is not None:
-            return self.start
-        ingest = min(40_000.0, 1_000.0 * math.pow(self.batch, 0.65))
-        return ingest if self.what == "ingest" else ingest / 4
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether generator and what is rated are on one machine."""
-        return (urlsplit(self.gateway).hostname or "") in _LOOPBACK
 
 
 def rate(wanted: Wanted, say: Say) -> dict[str, Any]:
     """Search, and the rating as its file has it."""
-    load_before = machine.describe()
+    if not wanted.is_shared and not wanted.cores:
+        raise UsageError(f"How many cores has what answers at {wanted.gateway}? Name --cores.")
+    generator = machine.describe()
     _prepare_stream(wanted)
     search = Search(wanted.first_rate if wanted.rate is None else wanted.rate)
     steps: list[dict[str, Any]] = []
@@ -109,13 +56,13 @@ def rate(wanted: Wanted, say: Say) -> dict[str, Any]:
             search.note(offered, step["verdict"])
             if wanted.rate is not None:
                 break
-    return _rating(wanted, search, steps, load_before)
+    return rating_of(wanted, search, steps, generator)
 
 
 @contextmanager
 def _way(wanted: Wanted) -> Iterator[Callable[[float], dict[str, Any]]]:
-    """What runs one step: with a destination at the end, unless only ingest is rated."""
-    if wanted.what == "ingest":
+    """What runs one step: with a destination at the end, unless only the gateway is rated."""
+    if wanted.what == "gateway":
         yield lambda offered: run_step(wanted, offered)
         return
     with running_sink(wanted.sink_host) as sink:
@@ -154,7 +101,6 @@ def judged(slo: Slo, step: dict[str, Any], ends: Ends) -> dict[str, Any]:
 
 def run_step(wanted: Wanted, offered: float) -> dict[str, Any]:
     """One run of Locust; SetupError with its last words when it wrote nothing."""
-    slo = wanted.objective
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "step.json"
         options = {
@@ -163,12 +109,10 @@ def run_step(wanted: Wanted, offered: float) -> dict[str, Any]:
             "--rate": offered,
             "--duration": f"{wanted.hold_s:g}s",
             "--warm-up": f"{wanted.warmup_s:g}s",
-            "--spacing": wanted.spacing,
             "--batch": wanted.batch,
             "--event-bytes": wanted.event_bytes,
             "--stream": wanted.stream,
-            "--slo-p99-ms": slo.p99_ms,
-            "--slo-errors": slo.error_share,
+            "--slo-p99-ms": wanted.objective.p99_ms,
             "--run-id": uuid.uuid4().hex[:8],
             "--out": out,
         }
@@ -180,79 +124,24 @@ def run_step(wanted: Wanted, offered: float) -> dict[str, Any]:
                 "--master-port": port,
             }
         argv = [str(part) for pair in options.items() for part in pair]
-        ended = subprocess.run(
-            [sys.executable, "-m", "locust", "--headless", "--only-summary", *argv],
-            cwd=_LOCUSTFILE.parents[1],
-            # A key in the arguments could be read by everybody on this machine.
-            env={**os.environ, "HIFI_API_KEY": wanted.api_key},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=wanted.warmup_s + wanted.hold_s + _STEP_SLACK_S,
-        )
+        try:
+            ended = subprocess.run(
+                [sys.executable, "-m", "locust", "--headless", "--only-summary", *argv],
+                cwd=_LOCUSTFILE.parents[1],
+                # A key in the arguments could be read by everybody on this machine.
+                env={**os.environ, "HIFI_API_KEY": wanted.api_key},
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=wanted.warmup_s + wanted.hold_s + _STEP_SLACK_S,
+            )
+        except subprocess.TimeoutExpired as expired:
+            raise SetupError(f"Locust had not ended after {expired.timeout:.0f} s.") from expired
         if not out.exists():
             last = ended.stderr.strip().splitlines()[-1:] or ["it said nothing"]
             raise SetupError(f"Locust ended without a result: {last[0]}")
         step: dict[str, Any] = json.loads(out.read_text())
         return step
-
-
-def _rating(
-    wanted: Wanted, search: Search, steps: list[dict[str, Any]], before: dict[str, Any]
-) -> dict[str, Any]:
-    slo = wanted.objective
-    met = [
-        step for step in steps if step["verdict"] == "met" and step["events_per_s"] >= search.low
-    ]
-    rating = {
-        "form": FORM,
-        "what": wanted.what,
-        "label": wanted.label,
-        "date": machine.today(),
-        "commit": machine.commit(),
-        "batch": wanted.batch,
-        "event_bytes": wanted.event_bytes,
-        "workers": wanted.workers,
-        "slo": {name: value for name, value in asdict(slo).items() if value is not None},
-        "rated_per_s": round(search.low, 1) if met else 0.0,
-        "not_at_per_s": None if search.high == float("inf") else round(search.high, 1),
-        "saturated_per_s": max((step["acked_per_s"] for step in steps), default=0.0),
-        "is_confirmed": search.is_confirmed,
-        "is_limited_by_generator": search.is_limited_by_generator,
-        "is_shared": wanted.is_shared,
-        "generator": {"processes": wanted.processes, **before},
-        "steps": [
-            {name: value for name, value in step.items() if name not in _DROPPED} for step in steps
-        ],
-    }
-    return {**rating, "caveats": caveats(rating)}
-
-
-def caveats(rating: dict[str, Any]) -> list[str]:
-    """What somebody who reads only the figure would not know."""
-    said = []
-    if rating["is_shared"]:
-        said.append(
-            "Generator and Hifi shared a machine: compare it with nothing but itself, and size no"
-            " fleet by it."
-        )
-    if not rating["label"]:
-        said.append(
-            "Nobody said what machine was rated (--label); the one below is the generator's."
-        )
-    if not rating["rated_per_s"]:
-        said.append("No step met the objective.")
-    elif not rating["is_confirmed"]:
-        said.append("The rated step was not repeated, or did not repeat.")
-    if rating["is_limited_by_generator"]:
-        said.append(
-            "The generator was the limit: the rating is the least that was shown. Give it more"
-            " processes, or another machine."
-        )
-    seconds = min((step["measured_s"] for step in rating["steps"]), default=0)
-    if seconds < 60:  # noqa: PLR2004 - as long as a step is by default
-        said.append(f"Steps were measured for {seconds:g} s; 60 s see what comes once a minute.")
-    return said
 
 
 def _before(nth: int, offered: float, wanted: Wanted) -> str:
@@ -268,7 +157,8 @@ def after(step: dict[str, Any]) -> str:
         f" {due['p50']:.1f}, p99 {due['p99']:.1f} ms; late p99 {late['p99']:.1f} ms"
     )
     if ends := step.get("ends"):
-        ages = ", ".join(f"{name} {value:,.0f}" for name, value in ends["age_ms"].items())
+        age = ends["age_ms"]
+        ages = ", ".join(f"{name} {age.get(name, 0):,.0f}" for name in ("p50", "p95", "p99"))
         said += (
             f"\n    at the destination: {ages} ms; {ends['acked']:,} acknowledged ="
             f" {ends['delivered']:,} delivered + {ends['waiting']:,} waiting + {ends['dead']:,}"
@@ -297,7 +187,9 @@ def _prepare_stream(wanted: Wanted) -> None:
 def _prepare_destination(wanted: Wanted, sink: Sink) -> None:
     path = ("streams", wanted.stream, "destinations", _DESTINATION)
     try:
-        _control(wanted).call("PUT", *path, body={"url": sink.url})
+        _control(wanted).call(
+            "PUT", *path, body={"url": sink.url, "batch_count_max": DESTINATION_BATCH}
+        )
     except RefusedError as refused:
         raise SetupError(
             f"{refused} The destination of a rating is this machine, {sink.url}: --sink-host names"
@@ -305,7 +197,7 @@ def _prepare_destination(wanted: Wanted, sink: Sink) -> None:
             " HIFI_DELIVERY_ALLOW_PRIVATE let it be a private one."
         ) from refused
     # The lane's first micro-batch is no part of any step.
-    first = replace(wanted, batch=1, hold_s=2.0, warmup_s=0.0, processes=1, slo=Slo(p99_ms=1e6))
+    first = replace(wanted, batch=1, hold_s=2.0, warmup_s=0.0, processes=1, p99_ms=1e6)
     step = run_step(first, 60.0)
     ends = asyncio.run(reconcile(step, sink, wanted.kafka, standstill_s=FIRST_S))
     if ends.delivered < ends.acked or not ends.acked:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from loadtests.events import find
-from loadtests.recorder import Range, slope
+from loadtests.recorder import PERCENTILES, Range, slope
 from loadtests.sink import Sink
 from shared.event.topics import DEAD, retry_topics
 from shared.retry.schedule import RetrySchedule
@@ -34,6 +34,8 @@ class Ends:
     # Of those that were due while it was measured.
     age_ms: dict[str, float]
     backlog_share: float | None
+    # Since the beginning, by the second: so many came.
+    came: list[list[int]]
     # Came more than once, each time of them counted.
     repeats: int
     drained_s: float
@@ -49,20 +51,25 @@ async def reconcile(
     """Wait until everything has come, or nothing comes any more; then look for the rest."""
     standstill_s = _STANDSTILL_S if standstill_s is None else standstill_s
     acked = sum(end - first for _, ranges in step["acked"] for first, end in ranges)
-    begun_s = time.monotonic()
+    ended_s = time.monotonic()
     missing = _wait_for(step, sink, standstill_s)
-    drained_s = time.monotonic() - begun_s
+    drained_s = time.monotonic() - ended_s
     gone = _count(missing)
     kept = {"waiting": 0, "dead": 0}
     if gone and kafka is not None:
         kept = await _kept_in_kafka(kafka, step, missing)
     figures = sink.figures(step["run"])
+    begun_s = step["begun_us"] / 1e6
+    came: Counter[int] = Counter()
+    for second, count in figures["seconds"].items():
+        came[round(second - begun_s)] += count
     return Ends(
         acked=acked,
         delivered=acked - gone,
         **kept,
         age_ms=_ages(step, figures["ages_ms"]),
-        backlog_share=_backlog_share(step, figures["seconds"]),
+        backlog_share=_backlog_share(step, came),
+        came=[[second, count] for second, count in sorted(came.items())],
         repeats=figures["repeats"],
         drained_s=round(drained_s, 1),
     )
@@ -122,7 +129,7 @@ def _ages(step: dict[str, Any], ages_ms: dict[int, dict[str, int]]) -> dict[str,
         if second >= first:
             ages.update({int(age): count for age, count in counts.items()})
     total, passed, table = sum(ages.values()), 0, {}
-    wanted = [(name, share * total) for name, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))]
+    wanted = [(f"p{each:g}", each / 100 * total) for each in PERCENTILES]
     for age, count in sorted(ages.items()):
         passed += count
         while wanted and passed >= wanted[0][1]:
@@ -130,14 +137,10 @@ def _ages(step: dict[str, Any], ages_ms: dict[int, dict[str, int]]) -> dict[str,
     return table
 
 
-def _backlog_share(step: dict[str, Any], arrived: dict[int, int]) -> float | None:
+def _backlog_share(step: dict[str, Any], came: Counter[int]) -> float | None:
     """How much faster events were acknowledged than they came, as a share of the rate."""
-    begun_s = step["begun_us"] / 1e6
     acked = {second: events for second, _, _, events in step["seconds"]}
     first, last = math.ceil(step["warmup_s"]), int(step["warmup_s"] + step["measured_s"])
-    came: Counter[int] = Counter()
-    for second, count in arrived.items():
-        came[round(second - begun_s)] += count
     waiting = 0.0
     points = []
     for second in range(first, last):

@@ -17,8 +17,9 @@ CLOSE = 1.03
 # 2, and 5 to close it to 2.2 %.
 _FACTOR = 2.0
 STEPS_MAX = 24
-# A rating was met twice. One that does not repeat is lowered by as much as it may be wrong.
-_CONFIRMATIONS_MAX = 3
+# A rating was met twice. One that does not repeat is lowered, each time by twice as much: what was
+# met once by luck may be far above what can be met again.
+_CONFIRMATIONS_MAX = 4
 
 
 @dataclass(slots=True)
@@ -26,7 +27,6 @@ class Search:
     """`start` is a guess; `low` the highest rate that was met, `high` the lowest that was not."""
 
     start: float
-    ceiling: float = math.inf
     low: float = 0.0
     high: float = math.inf
     is_limited_by_generator: bool = False
@@ -42,9 +42,9 @@ class Search:
             return None
         if not self.is_closed:
             if not self.steps:
-                return min(self.start, self.ceiling)
+                return self.start
             if self.high == math.inf:
-                return min(self.low * _FACTOR, self.ceiling)
+                return self.low * _FACTOR
             # Nobody rates what breaks at a thousandth of the guess.
             if self.low == 0.0:
                 return self.high / _FACTOR if self.high > self.start / 1_000 else None
@@ -53,23 +53,22 @@ class Search:
 
     @property
     def is_closed(self) -> bool:
-        return self.low > 0.0 and (self.high <= self.low * CLOSE or self.low >= self.ceiling)
+        return self.closed_after is not None
 
     def note(self, rate: float, word: Word) -> None:
         """Say what came of a rate that was asked for."""
-        was_closed = self.is_closed
         self.steps.append((rate, word))
-        if was_closed:
+        if self.is_closed:
             self._confirmations += 1
             if word == "met":
                 self.is_confirmed = True
             else:
-                self.low, self.high = rate / CLOSE, rate
+                self.low, self.high = rate / CLOSE ** (2 ** (self._confirmations - 1)), rate
             return
         if word == "met":
             self.low = rate
         else:
             self.high = rate
             self.is_limited_by_generator = word == "invalid"
-        if self.is_closed:
+        if 0.0 < self.high <= self.low * CLOSE:
             self.closed_after = len(self.steps)

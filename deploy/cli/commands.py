@@ -8,12 +8,11 @@ import typer
 from typer.core import TyperGroup
 
 from deploy.cli import doctor, gateway, status, top, topics, up
-from deploy.cli.capacity import rate
 from deploy.cli.control import dead, destinations, keys, secrets, streams, tenants
 from deploy.cli.events import receipt, reconcile, replay, send, tail, verify
 from deploy.cli.options import control_command
 from deploy.cli.printing import out, talk
-from deploy.cli.scale import plan, simulate, size
+from deploy.cli.scale import plan, rate, simulate, size
 from shared.runtime.logs import configure_logs
 
 
@@ -51,9 +50,9 @@ commands = (
     send.send,
     tail.tail,
     gateway.gateway,
-    rate.rate,
     verify.verify,
     reconcile.reconcile,
+    rate.rate,
     plan.plan,
     size.size,
 )

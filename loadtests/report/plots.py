@@ -29,7 +29,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """`look` is its class: due, service, offered, got, law, met, broken, invalid."""
+    """`look` is its class: due, service, age, offered, got, law, met, broken, invalid."""
 
     label: str
     points: Sequence[Point]

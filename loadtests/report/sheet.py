@@ -1,16 +1,16 @@
 """Writes the page of a rating: what was found, how, and what to be careful of."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from loadtests.report.plots import Axis, Line, Mark, chart
+from loadtests.report.plots import Axis, Line, Mark, Scale, chart
 from loadtests.usl import FAR, FitError, fit_between
 
 _STYLE = Path(__file__).with_name("sheet.css")
 _WORDS = {
-    "ingest": "Ingest: POST to acknowledgement",
+    "gateway": "Gateway: POST to acknowledgement",
     "delivery": "Delivery: events that keep coming as fast as they are taken",
     "whole": "The whole way: POST to destination",
 }
@@ -25,13 +25,19 @@ _WORD_OF_STEP = {
     "broken": "broken",
     "invalid": "invalid: the generator was the limit",
 }
+# What decides a rating: its name, its axis, the promise about it, and the unit of that.
+_DECIDES: dict[str, tuple[str, Scale, str, str]] = {
+    "gateway": ("p99 from due to answer, ms", "log", "p99_ms", "ms"),
+    "whole": ("p95 from due to destination, ms", "log", "age_p95_ms", "ms"),
+    "delivery": ("what waits grows by, % of the rate", "linear", "backlog_share", "%"),
+}
 # What makes two ratings comparable but for the number of workers.
-_SAME = ("what", "label", "batch", "event_bytes", "slo")
+_SAME = ("what", "batch", "bytes", "slo")
 
 
 def sheet(rating: dict[str, Any], others: Iterable[dict[str, Any]] = ()) -> str:
     """The page. `others`: ratings of the same machine with other counts of workers, if any."""
-    title = f"{_WORDS[rating['what']]}, {rating['label'] or 'this machine'}"
+    title = f"{_WORDS[rating['what']]}, {_named(rating['machine'])}"
     main = "".join(
         [
             _head(rating),
@@ -56,29 +62,30 @@ def sheet(rating: dict[str, Any], others: Iterable[dict[str, Any]] = ()) -> str:
 def _head(rating: dict[str, Any]) -> str:
     slo = rating["slo"]
     promises = [words.format(slo[name]) for name, words in _PROMISES.items() if name in slo]
+    batch = rating["posted_batch"]
     facts = (
-        f"{rating['batch']:,} events in a request, {rating['event_bytes']:,} bytes each,"
-        f" {rating['workers']} gateway worker{'' if rating['workers'] == 1 else 's'},"
-        f" {rating['date'][:10]}, commit {rating['commit']}"
+        f"{batch:,} event{_s(batch)} in a request, {rating['bytes']:,} bytes each,"
+        f" {rating['workers']} gateway worker{_s(rating['workers'])},"
+        f" {rating['at'][:10]}, commit {rating['commit']}"
     )
-    label = rating["label"] or "machine not named"
     return (
-        f'<p class="over">{escape(label)}</p><h1>{escape(_WORDS[rating["what"]])}</h1>'
+        f'<p class="over">{escape(_named(rating["machine"]))}</p>'
+        f"<h1>{escape(_WORDS[rating['what']])}</h1>"
         f"<p>{escape(facts)}</p><p>Promised: {escape('; '.join(promises))}.</p>"
     )
 
 
 def _figures(rating: dict[str, Any]) -> str:
-    step = _rated_step(rating)
-    not_at = rating["not_at_per_s"]
+    step = _shown_step(rating) if rating["rated"] else None
+    not_at = rating["not_at"]
     shown = [
-        ("rated", f"{rating['rated_per_s']:,.0f}", "events/s with every promise kept"),
+        ("rated", f"{rating['rated']:,.0f}", "events/s with every promise kept"),
         (
             "first that was not",
             f"{not_at:,.0f}" if not_at else "none tried",
             "events/s: the rating lies between",
         ),
-        ("saturated", f"{rating['saturated_per_s']:,.0f}", "events/s acknowledged at most"),
+        ("saturated", f"{rating['saturated']:,.0f}", "events/s acknowledged at most"),
     ]
     if step:
         due = step["due_ms"]
@@ -104,57 +111,71 @@ def _caveats(caveats: Sequence[str]) -> str:
 
 
 def _load_plot(rating: dict[str, Any]) -> str:
+    label, scale, promised, unit = _DECIDES[rating["what"]]
     steps = sorted(rating["steps"], key=lambda step: float(step["events_per_s"]))
-    points = {
-        word: [
-            (step["events_per_s"], max(0.1, step["due_ms"]["p99"]))
-            for step in steps
-            if step["verdict"] == word
-        ]
-        for word in _WORD_OF_STEP
-    }
-    every = [point for step_points in points.values() for point in step_points]
-    lines = [Line("", sorted(every), "through")]
-    lines += [
-        Line(words, points[word], word, is_scattered=True)
-        for word, words in _WORD_OF_STEP.items()
-        if points[word]
+    points = [
+        (step["verdict"], (step["events_per_s"], value))
+        for step in steps
+        if (value := _decisive(rating["what"], step)) is not None
     ]
-    marks = [Mark(f"promised: {rating['slo']['p99_ms']:g} ms", rating["slo"]["p99_ms"], "y", "slo")]
-    if rating["rated_per_s"]:
-        marks.append(Mark("rated", rating["rated_per_s"], "x", "rated"))
+    lines = [Line("", [point for _, point in points], "through")]
+    lines += [
+        Line(words, found, word, is_scattered=True)
+        for word, words in _WORD_OF_STEP.items()
+        if (found := [point for each, point in points if each == word])
+    ]
+    limit = rating["slo"][promised] * (100 if unit == "%" else 1)
+    marks = [Mark(f"promised: {limit:g} {unit}", limit, "y", "slo")]
+    if rating["rated"]:
+        marks.append(Mark("rated", rating["rated"], "x", "rated"))
     drawn = chart(
-        "p99 over offered load",
+        "what was promised, over offered load",
         lines,
         x=Axis("offered, events/s", low=0.0),
-        y=Axis("p99 from due, ms", "log"),
+        y=Axis(label, scale),
         marks=marks,
     )
     return _section(
-        "How late, over how much was offered",
+        "What was promised, over how much was offered",
         "Each dot is a step of the search. The rate was offered whatever was answered.",
         drawn,
     )
 
 
+def _decisive(what: str, step: dict[str, Any]) -> float | None:
+    """What of a step was promised."""
+    ends = step.get("ends") or {}
+    if what == "gateway":
+        found = step["due_ms"]["p99"]
+    elif what == "whole":
+        found = ends.get("age_ms", {}).get("p95")
+    else:
+        found = ends.get("backlog_share")
+    return None if found is None else float(found) * (100 if what == "delivery" else 1)
+
+
 def _percentile_plot(rating: dict[str, Any]) -> str:
-    step = _rated_step(rating) or (rating["steps"][-1] if rating["steps"] else None)
+    step = _shown_step(rating)
     if step is None or not step["sent"]:
         return ""
     # Of fewer than ten requests beyond it a percentile says nothing.
     most = 100 * (1 - 10 / max(11, step["sent"]))
-    lines = [
-        Line(words, _percentiles(step[name], most), look, is_dotted=look == "service")
-        for name, words, look in (
-            ("due_ms", "from the moment it was due", "due"),
-            ("service_ms", "from when it was sent, as a closed loop counts", "service"),
-        )
+    tables = [
+        (step["due_ms"], "answered, from the moment it was due", "due"),
+        (step["service_ms"], "answered, from when it was sent, as a closed loop counts", "service"),
     ]
-    marks = [Mark(f"promised: {rating['slo']['p99_ms']:g} ms", rating["slo"]["p99_ms"], "y", "slo")]
+    if ends := step.get("ends"):
+        tables.append((ends["age_ms"], "at the destination, from the moment it was due", "age"))
+    lines = [
+        Line(words, _percentiles(table, most), look, is_dotted=look == "service")
+        for table, words, look in tables
+    ]
+    limit = rating["slo"].get("age_p95_ms", rating["slo"]["p99_ms"])
+    marks = [Mark(f"promised: {limit:g} ms", limit, "y", "slo")]
     drawn = chart(
         "latency by percentile",
         lines,
-        x=Axis("percentile of requests", "nines"),
+        x=Axis("percentile", "nines"),
         y=Axis("latency, ms", "log"),
         marks=marks,
     )
@@ -168,12 +189,12 @@ def _percentiles(table: dict[str, float], most: float) -> list[tuple[float, floa
 
 
 def _time_plot(rating: dict[str, Any]) -> str:
-    step = _rated_step(rating) or (rating["steps"][-1] if rating["steps"] else None)
+    step = _shown_step(rating)
     # What begins or ends within a second is no rate.
     seconds = [] if step is None else step["seconds"][1:-2]
     if step is None or len(seconds) < 2:  # noqa: PLR2004 - a line has two ends
         return ""
-    batch, first = rating["batch"], seconds[0][0]
+    batch, first = rating["posted_batch"], seconds[0][0]
     lines = [
         Line(
             "offered",
@@ -183,21 +204,30 @@ def _time_plot(rating: dict[str, Any]) -> str:
         ),
         Line("acknowledged", [(row[0] - first, row[3]) for row in seconds], "got"),
     ]
+    if ends := step.get("ends"):
+        last = seconds[-1][0]
+        came = [(second - first, count) for second, count in ends["came"] if second <= last]
+        lines.append(Line("at the destination", came, "age"))
     drawn = chart(
-        "offered and acknowledged over time",
+        "rates over time",
         lines,
         x=Axis("second of the step", low=0.0),
         y=Axis("events/s", low=0.0),
     )
-    said = f"The step at {step['events_per_s']:,.0f} events/s, second by second."
-    return _section("Offered and acknowledged", said, drawn)
+    said = f"The step at {step['events_per_s']:,.0f} events/s."
+    return _section("Second by second", said, drawn)
 
 
 def _law_plot(rating: dict[str, Any], others: Iterable[dict[str, Any]]) -> str:
-    alike = [each for each in others if all(each.get(name) == rating.get(name) for name in _SAME)]
-    points = sorted(
-        {each["workers"]: each["rated_per_s"] for each in alike if each["rated_per_s"]}.items()
-    )
+    machine = _named(rating["machine"])
+    alike = [
+        each
+        for each in others
+        if "workers" in each
+        and _named(each["machine"]) == machine
+        and all(each[name] == rating[name] for name in _SAME)
+    ]
+    points = sorted({each["workers"]: each["rated"] for each in alike if each["rated"]}.items())
     try:
         fitted = fit_between([(float(n), float(rate)) for n, rate in points], _evenly())
     except FitError:
@@ -236,19 +266,13 @@ def _evenly() -> Any:
 
 
 def _step_table(steps: Sequence[dict[str, Any]]) -> str:
-    heads = [
-        "offered/s",
-        "verdict",
-        "acknowledged/s",
-        "p50 ms",
-        "p99 ms",
-        "p99.9 ms",
-        "late p99 ms",
-    ]
-    heads += ["generator", "at destination p95 ms", "unaccounted"]
+    heads = ["offered/s", "verdict", "acknowledged/s", "p50 ms", "p99 ms", "p99.9 ms"]
+    heads += ["late p99 ms", "generator"]
+    if any("ends" in step for step in steps):
+        heads += ["at destination p95 ms", "unaccounted"]
     rows = []
     for step in steps:
-        due, ends = step["due_ms"], step.get("ends") or {}
+        due, ends = step["due_ms"], step.get("ends")
         cells = [
             f"{step['events_per_s']:,.0f}",
             step["verdict"],
@@ -256,9 +280,9 @@ def _step_table(steps: Sequence[dict[str, Any]]) -> str:
             *(f"{due[name]:,.1f}" for name in ("p50", "p99", "p99.9")),
             f"{step['late_ms']['p99']:,.1f}",
             f"{step['cpu_share']:.0%}",
-            f"{ends['age_ms'].get('p95', 0):,.0f}" if ends else "",
-            f"{ends['unaccounted']:,}" if ends else "",
         ]
+        if ends:
+            cells += [f"{ends['age_ms'].get('p95', 0):,.0f}", f"{ends['unaccounted']:,}"]
         row = "".join(f"<td>{escape(cell)}</td>" for cell in cells)
         rows.append(f'<tr class="{step["verdict"]}">{row}</tr>')
         if step["reasons"]:
@@ -270,21 +294,29 @@ def _step_table(steps: Sequence[dict[str, Any]]) -> str:
 
 
 def _machine(rating: dict[str, Any]) -> str:
-    generator = rating["generator"]
-    where = "the machine that was rated" if rating["is_shared"] else "another than was rated"
+    generator, processes = rating["generator"], rating["generator"]["processes"]
+    where = "the machine that was rated" if rating["shared"] else "another than was rated"
     rows = {
-        "rated": rating["label"] or "not named",
-        "generator": f"{where}; {generator['processes']} processes of Locust",
-        "processor": f"{generator['processor']}, {generator['cores']} cores",
+        "rated": _named(rating["machine"]),
+        "generator": f"{where}; {processes} process{'' if processes == 1 else 'es'} of Locust",
+        "processor": f"{generator['cpu']}, {generator['cores']} cores",
         "memory": f"{generator['memory_gb']:g} GB",
         "kernel": generator["kernel"],
         "Python": generator["python"],
         "load average before": f"{generator['load_average']:g}",
-        "date": rating["date"],
+        "date": rating["at"],
         "commit": rating["commit"],
     }
     cells = "".join(f"<tr><th>{escape(k)}</th><td>{escape(v)}</td></tr>" for k, v in rows.items())
     return _section("Where", "", f'<table class="facts">{cells}</table>')
+
+
+def _named(machine: Mapping[str, Any]) -> str:
+    return str(machine["instance"] or f"{machine['cores']} cores of {machine['cpu']}")
+
+
+def _s(count: int) -> str:
+    return "" if count == 1 else "s"
 
 
 def _section(title: str, said: str, body: str) -> str:
@@ -292,11 +324,11 @@ def _section(title: str, said: str, body: str) -> str:
     return f"<section><h2>{escape(title)}</h2>{words}{body}</section>"
 
 
-def _rated_step(rating: dict[str, Any]) -> dict[str, Any] | None:
-    """The last step that was met at the rating: the one that confirmed it, if one did."""
-    met = [
-        step
-        for step in rating["steps"]
-        if step["verdict"] == "met" and abs(step["events_per_s"] - rating["rated_per_s"]) <= 1
-    ]
-    return met[-1] if met else None
+def _shown_step(rating: dict[str, Any]) -> dict[str, Any] | None:
+    """The last step that was met nearest to the rating: the one that confirmed it, if one did."""
+    steps = rating["steps"]
+    met = [step for step in steps if step["verdict"] == "met"] or steps[-1:]
+    # Of several that are as near the last.
+    return min(
+        reversed(met), key=lambda step: abs(step["events_per_s"] - rating["rated"]), default=None
+    )

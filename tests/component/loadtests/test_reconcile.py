@@ -62,7 +62,12 @@ def ends_of(sink: ScriptedSink) -> Ends:
 def test_what_comes_late_is_waited_for() -> None:
     ends = ends_of(ScriptedSink(looks=2))
     assert (ends.acked, ends.delivered, ends.unaccounted) == (1_500, 1_500, 0)
-    assert ends.age_ms == {"p50": 200, "p95": 200, "p99": 200}
+    assert {name: ends.age_ms[name] for name in ("p50", "p99", "p100")} == {
+        "p50": 200,
+        "p99": 200,
+        "p100": 400,
+    }
+    assert ends.came[4] == [5, 100]
     assert ends.repeats == 3
     assert ends.backlog_share == pytest.approx(0)
 

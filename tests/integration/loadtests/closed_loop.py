@@ -4,9 +4,9 @@ from locust import FastHttpUser, constant_throughput, events, task
 
 
 class Waiting(FastHttpUser):
-    """Fifty of them want 500 requests a second."""
+    """Twenty of them want 500 requests a second."""
 
-    wait_time = constant_throughput(10)
+    wait_time = constant_throughput(25)
 
     @task
     def post(self) -> None:

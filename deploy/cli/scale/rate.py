@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,82 +12,106 @@ from typing import Annotated, Literal
 import typer
 
 from deploy.cli import options
-from deploy.cli.printing import talk
+from deploy.cli.printing import out, talk
+from deploy.cli.scale.ask_options import Members
+from deploy.cli.scale.inputs import RATINGS, span_s
 from deploy.cli.signals import on_signals
 from deploy.local.ports import pick_free
 from deploy.local.stack import Stack
-from deploy.local.stack_settings import StackSettings
+from deploy.local.stack_settings import PORTS, StackSettings
 from shared.runtime.setup_error import UsageError
 
-What = Literal["ingest", "delivery", "whole"]
-# Where the load tests lie: they do not ship.
-_ROOM = "loadtests"
-_NEEDED = (_ROOM, "locust", "hdrh")
-_OUT = Path("loadtests/ratings")
+What = Literal["gateway", "delivery", "whole"]
+# The load tests, and what they need: they do not ship.
+_NEEDED = ("loadtests", "locust", "hdrh")
+_NOT_RATED = 3
+_QUICK = {"hold_s": 20.0, "warmup_s": 5.0}
 
 
-def _load(  # noqa: PLR0917 - typer makes an option of each
+def load_of(  # noqa: PLR0917 - typer makes an option of each
     batch: Annotated[int, typer.Option(help="Events in a request.", min=1, max=5_000)] = 100,
     event_bytes: Annotated[int, typer.Option(help="Size of an event.", min=90)] = 500,
-    slo_p99_ms: Annotated[
-        float | None, typer.Option(help="Promised of answers, from due: 100, or 1000.", min=1)
+    p99_ms: Annotated[
+        float | None,
+        typer.Option("--slo-p99-ms", help="Promised of answers, from due: 100, or 1000.", min=1),
     ] = None,
-    slo_age_p95_ms: Annotated[
-        float | None, typer.Option(help="Promised at the destination: 1000 (whole).", min=1)
+    age_p95_ms: Annotated[
+        float | None,
+        typer.Option("--slo-age-p95-ms", help="Promised at the destination: 1000.", min=1),
     ] = None,
     start: Annotated[
         float | None, typer.Option(help="First guess, in events a second.", min=1)
     ] = None,
     rate: Annotated[
-        float | None, typer.Option(help="One step at this rate, no search.", min=1)
+        float | None, typer.Option(help="One step at this rate: a look, and no rating.", min=1)
     ] = None,
-    hold: Annotated[str, typer.Option(help="How long a step is measured.")] = "60s",
-    warm_up: Annotated[str, typer.Option(help="How long it runs before that.")] = "15s",
+    hold: Annotated[str, typer.Option(metavar="SPAN", help="How long a step is measured.")] = "60s",
+    warm_up: Annotated[
+        str, typer.Option(metavar="SPAN", help="How long it runs before that.")
+    ] = "15s",
+    quick: Annotated[
+        bool, typer.Option("--quick", help="20s after 5s instead, in a third of the time.")
+    ] = False,
     processes: Annotated[
         int, typer.Option(help="Of the generator; 0: one for every two cores.", min=0)
     ] = 0,
     sink_host: Annotated[
         str, typer.Option(help="Where delivery reaches this machine.", metavar="ADDRESS")
     ] = "127.0.0.1",
-    label: Annotated[str, typer.Option(help="The machine that is rated: c7g.large.")] = "",
+    instance: Annotated[
+        str, typer.Option(help="What is rated, as its cloud calls it: c7g.large.")
+    ] = "",
+    cores: Annotated[
+        int, typer.Option(help="Cores of what is rated, if that is another machine.", min=0)
+    ] = 0,
     workers: Annotated[int, typer.Option(help="Gateway workers that it runs.", min=1)] = 1,
     stream: Annotated[str, typer.Option(help="Where the events go.")] = "rating",
-    out: Annotated[Path, typer.Option(help="Where rating and report go.")] = _OUT,
-) -> list[str]:
-    """What the load test is told, as its own arguments: they are called the same."""
-    return [
-        part
-        for name, value in locals().items()
-        if value is not None
-        for part in (f"--{name.replace('_', '-')}", str(value))
-    ]
+) -> Members:
+    times = _QUICK if quick else {"hold_s": span_s(hold), "warmup_s": span_s(warm_up)}
+    return times | {
+        "batch": batch,
+        "event_bytes": event_bytes,
+        "p99_ms": p99_ms,
+        "age_p95_ms": age_p95_ms,
+        "start": start,
+        "rate": rate,
+        "processes": processes or max(1, (os.cpu_count() or 1) // 2),
+        "sink_host": sink_host,
+        "instance": instance,
+        "cores": cores,
+        "workers": workers,
+        "stream": stream,
+    }
 
 
-@options.made_of(load=_load)
+@options.made_of(load=load_of)
 def rate(  # noqa: PLR0917 - typer makes an option of each
-    load: list[str],
+    load: Members,
     what: Annotated[
         What,
         typer.Argument(
             help="POST to acknowledgement; what destinations keep up with; POST to destination."
         ),
-    ] = "ingest",
+    ] = "gateway",
     gateway: options.Gateway = options.GATEWAY_DEFAULT,
     api_key: options.ApiKey = None,
     kafka: options.Kafka = options.KAFKA_DEFAULT,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Start a Hifi for this on free ports, and end it after.")
     ] = False,
+    folder: Annotated[
+        Path, typer.Option("--out", metavar="FOLDER", help="Where rating and report go.")
+    ] = RATINGS,
 ) -> None:
     """Rate a Hifi: the most events a second at which it keeps its promises.
 
     Requests are due at moments that no answer can change, and all times count from there. Each step
     is met, broken, or invalid because this machine was too slow to know: that rates nothing. Exit
-    code 3 when nothing could be rated.
+    code 3 when nothing could be rated, or the one step of --rate was not met.
 
-        hifi rate --fresh --hold 20s
+        hifi rate --fresh --quick
 
-        hifi rate ingest --gateway http://10.0.1.5:8080 --label c7g.large --processes 4
+        hifi rate gateway --gateway http://10.0.1.5:8080 --instance c7g.large --cores 2
 
         hifi rate whole --fresh --rate 5000
     """
@@ -98,14 +120,22 @@ def rate(  # noqa: PLR0917 - typer makes an option of each
             f"Ratings need {', '.join(missing)}, which do not ship: run `make rate` in a checkout"
             ' of Hifi (ARGS="..." takes these options), or `uv sync --group rate` there.'
         )
+    # They may not be there, see above.
+    from loadtests.rating import rate as find  # noqa: PLC0415
+    from loadtests.rating_file import Wanted, keep  # noqa: PLC0415
+
     with _to_rate(what, gateway, kafka, is_fresh=fresh) as (url, servers):
-        ended = subprocess.run(
-            [sys.executable, "-m", _ROOM, what, "--gateway", url, "--kafka", servers, *load],
-            # Arguments can be read by everybody on this machine.
-            env={**os.environ, "HIFI_API_KEY": api_key or ""},
-            check=False,
-        )
-    raise typer.Exit(ended.returncode)
+        wanted = Wanted(what=what, gateway=url, kafka=servers, api_key=api_key or "", **load)
+        rating = find(wanted, talk.print)
+    kept, page = keep(rating, folder, is_rating=wanted.rate is None)
+    for caveat in rating["caveats"]:
+        talk.print(f"  {caveat}")
+    out.print(
+        f"rated {rating['rated']:,.0f} events/s, saturated {rating['saturated']:,.0f} events/s"
+        f"\n{kept}\n{page}"
+    )
+    if not rating["rated"]:
+        raise typer.Exit(_NOT_RATED)
 
 
 @contextmanager
@@ -115,8 +145,9 @@ def _to_rate(what: What, gateway: str, kafka: str, *, is_fresh: bool) -> Iterato
         yield gateway, kafka
         return
     with tempfile.TemporaryDirectory(prefix="hifi-rate-") as folder:
-        stack = Stack(_settings(Path(folder)), environ=os.environ, say=_say)
-        if what == "ingest":
+        ports: Members = dict(zip(PORTS, pick_free(len(PORTS)), strict=True))
+        stack = Stack(StackSettings(folder=Path(folder), **ports), environ=os.environ, say=_say)
+        if what == "gateway":
             # Nobody reads what is sent; Spark's drivers would only take its cores.
             stack.services = [each for each in stack.services if each.name == "gateway"]
         with on_signals(_interrupt, signal.SIGTERM, signal.SIGHUP):
@@ -125,22 +156,6 @@ def _to_rate(what: What, gateway: str, kafka: str, *, is_fresh: bool) -> Iterato
                 yield stack.gateway, stack.bootstrap_servers
             finally:
                 stack.stop()
-
-
-def _settings(folder: Path) -> StackSettings:
-    kafka, gateway, sample, console, *metrics = pick_free(9)
-    return StackSettings(
-        folder=folder,
-        kafka_port=kafka,
-        gateway_port=gateway,
-        sample_port=sample,
-        console_port=console,
-        gateway_metrics_port=metrics[0],
-        delivery_metrics_port=metrics[1],
-        retrier_metrics_port=metrics[2],
-        observe_metrics_port=metrics[3],
-        realtime_metrics_port=metrics[4],
-    )
 
 
 def _say(what: str) -> None:
