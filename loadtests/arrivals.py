@@ -15,9 +15,9 @@ Spacing = Literal["poisson", "even"]
 # A number of at least 0 and less than 1, each time another.
 Roll = Callable[[], float]
 
-# Of one period of a day: the straight pieces are nowhere further than 0.3 % of the swing off it.
-_PIECES_A_PERIOD = 48
-# As long as nobody says how long a period is, a run is one day.
+# Of a day: the straight pieces are nowhere further than 0.3 % of the swing off it.
+_PIECES = 48
+# A spike has three parts of the same length.
 _SPIKE_SHARE = 3
 _UNITS_S = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 _HELP = (
@@ -109,15 +109,14 @@ def spike(rate: float, peak: float, duration_s: float) -> RatePlan:
     return hold(rate, part_s).then(hold(peak, part_s)).then(hold(rate, part_s))
 
 
-def diurnal(low: float, high: float, duration_s: float, *, periods: int = 1) -> RatePlan:
+def diurnal(low: float, high: float, duration_s: float) -> RatePlan:
     """A day in so many seconds: it begins at its lowest and is highest in the middle."""
-    count = _PIECES_A_PERIOD * periods
 
     def rate(nth: int) -> float:
-        return low + (high - low) * (1 - math.cos(2 * math.pi * nth / _PIECES_A_PERIOD)) / 2
+        return low + (high - low) * (1 - math.cos(2 * math.pi * nth / _PIECES)) / 2
 
-    rates = [rate(nth) for nth in range(count + 1)]
-    return RatePlan(tuple(Piece(duration_s / count, *both) for both in pairwise(rates)))
+    rates = [rate(nth) for nth in range(_PIECES + 1)]
+    return RatePlan(tuple(Piece(duration_s / _PIECES, *both) for both in pairwise(rates)))
 
 
 def trace(points: Iterable[tuple[float, float]]) -> RatePlan:

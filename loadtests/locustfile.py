@@ -12,6 +12,7 @@ import random
 import sys
 import time
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,20 +51,26 @@ class Step:
         # Of all workers: how many have offered everything and have every answer.
         self.done = 0
         self.has_ended = False
+        # Between its start and Locust's word that it is over.
+        self.is_running = False
         # Why it could not begin.
         self.problem = ""
 
     def begin(self, asked: Asked, *, worker: int, workers: int) -> None:
         self.asked, self.worker, self.workers = asked, worker, workers
         self.recorder, self.done, self.has_ended, self.problem = Recorder(), 0, False, ""
+        self.is_running = True
 
     def refuse(self, problem: str) -> None:
         """What was asked for in the browser cannot be done."""
         self.begin(Asked(run="none", stream=""), worker=0, workers=1)
-        self.has_ended, self.problem = True, problem
+        self.has_ended, self.is_running, self.problem = True, False, problem
 
     def document(self) -> dict[str, Any]:
+        """What there is of it, also while it runs."""
         found = document(self.asked, self.recorder, is_complete=self.done >= self.workers)
+        if self.is_running:
+            return {**found, "verdict": "running", "reasons": []}
         return {**found, "reasons": [self.problem]} if self.problem else found
 
 
@@ -310,12 +317,8 @@ def _take_share(environment: Any, msg: Any, **_: Any) -> None:
     options.trace = ""
     asked = _asked(options, run=msg.data["run"])
     if trace is not None:
-        asked = type(asked)(**{**_fields(asked), "trace": trace_lines(trace)})
+        asked = replace(asked, trace=trace_lines(trace))
     step.begin(asked, worker=msg.data["worker"], workers=msg.data["workers"])
-
-
-def _fields(asked: Asked) -> dict[str, Any]:
-    return {name: getattr(asked, name) for name in asked.__dataclass_fields__}
 
 
 def _worker_is_done(environment: Any, msg: Any, **_: Any) -> None:  # noqa: ARG001 - Locust names them
@@ -338,7 +341,7 @@ def _take_report(data: dict[str, Any], **_: Any) -> None:
 @events.test_stop.add_listener
 def _end(environment: Any, **_: Any) -> None:
     # The next step is begun in the browser, and its shape asks before that.
-    step.has_ended = False
+    step.has_ended = step.is_running = False
     if isinstance(environment.runner, WorkerRunner) or not step.asked.stream:
         return
     found = step.document()

@@ -41,6 +41,7 @@ def add_tab(web_ui: Any, found: Callable[[], dict[str, Any]]) -> None:
 
 def rows(found: dict[str, Any]) -> list[dict[str, str]]:
     """What the tab shows, while it runs and after it."""
+    is_over = found["verdict"] != "running"
     last = found["seconds"][-2] if len(found["seconds"]) > 1 else [0, 0, 0, 0]
     late = found["late_ms"]
     shown = {
@@ -49,11 +50,14 @@ def rows(found: dict[str, Any]) -> list[dict[str, str]]:
         "Answered well": f"{found['sent'] - found['failed']:,} requests",
         "Offered / answered in the last second": f"{last[1]:,} / {last[2]:,} requests",
         "Failed / found no room": f"{found['failed']:,} / {found['unsent']:,}",
-        "Events acknowledged": f"{found['acked_events']:,} ({found['acked_per_s']:,.0f} a second)",
+        "Events acknowledged": f"{found['acked_events']:,}"
+        + (f" ({found['acked_per_s']:,.0f} a second)" if is_over else ""),
         "From due": percentiles(found["due_ms"]),
         "From sending": percentiles(found["service_ms"]),
         "The generator was late by": f"p50 {late['p50']:.2f}, p99 {late['p99']:.2f} ms",
-        "Busiest process of the generator": f"{found['cpu_share']:.0%} of a core",
+        "Busiest process of the generator": f"{found['cpu_share']:.0%} of a core"
+        if is_over
+        else "known at the end",
     }
     return [{"what": what, "found": text} for what, text in shown.items()]
 

@@ -19,8 +19,9 @@ CPU_SHARE_MAX = 0.85
 OFFERED_SHARE_MIN = 0.99
 # A hundredth of fewer is nobody.
 REQUESTS_MIN = 100
-# Noise of a backlog that stands still, at the ends of a minute.
-BACKLOG_SHARE_MAX = 0.01
+# By so many seconds of traffic a backlog that stands still may seem to have grown in a step: one
+# micro-batch is on its way or is not.
+BACKLOG_GROWTH_S_MAX = 0.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,7 @@ def _why_broken(slo: Slo, measured: Measured) -> list[str]:
     ):
         grows = measured.backlog_share
         found = "is not known" if grows is None else f"grows by {grows:.1%} of the rate"
-        reasons.append(f"what waits {found}, {slo.backlog_share:.0%} at most")
+        reasons.append(f"what waits {found}, {slo.backlog_share:.1%} at most")
     if measured.unaccounted:
         reasons.append(f"{measured.unaccounted:,} acknowledged events are unaccounted for")
     return reasons

@@ -1,8 +1,8 @@
-"""Fits the universal scalability law to ratings, with an interval, and refuses to guess far.
+"""Fits the universal scalability law (shared/scale/throughput.py) to ratings, with an interval.
 
-X(N) = lambda N / (1 + sigma (N - 1) + kappa N (N - 1)): sigma is what has to queue, kappa what each
-has to agree with each other. N / X is linear in what is sought; that gives the first guess, from
-which Gauss and Newton's way goes on to the least squares of the throughput itself.
+X(N) = lambda N / (1 + sigma (N - 1) + kappa N (N - 1)). N / X is linear in what is sought; that
+gives the first guess, from which Gauss and Newton's way goes on to the least squares of the
+throughput itself.
 """
 
 import math
@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from shared.scale.throughput import BEYOND_MAX, Usl
+
 Point = tuple[float, float]
 Row = tuple[float, float, float]
 
 # Three unknowns, and one more to see whether they fit.
 POINTS_MIN = 4
-# Beyond that the law has been seen to "predict" that 32 workers do less than 16, from 1, 2, 4, 8.
-FAR = 2.0
 _ROUNDS = 50
 _RESAMPLES = 200
 _TAIL = 0.025
@@ -29,33 +29,8 @@ class FitError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Law:
-    """What was fitted; `largest` is the most workers that were measured."""
-
-    rate: float
-    sigma: float
-    kappa: float
-    largest: float
-
-    def throughput(self, workers: float) -> float:
-        """What so many are good for; FitError when nobody has measured near that."""
-        if workers > FAR * self.largest:
-            raise FitError(
-                f"{self.largest:g} is the most that was measured: {workers:g} is a guess"
-                f" (measure {workers / FAR:g} first)"
-            )
-        queue = self.sigma * (workers - 1) + self.kappa * workers * (workers - 1)
-        return self.rate * workers / (1 + queue)
-
-    @property
-    def peak(self) -> float:
-        """With how many the most is got; more make it less."""
-        return math.sqrt((1 - self.sigma) / self.kappa) if self.kappa > 0 else math.inf
-
-
-@dataclass(frozen=True, slots=True)
 class Fit:
-    law: Law
+    law: Usl
     # In 95 of 100 cases each lies between these.
     sigma: tuple[float, float]
     kappa: tuple[float, float]
@@ -63,7 +38,7 @@ class Fit:
     throughput: tuple[tuple[float, float, float], ...]
 
 
-def fit(points: Sequence[Point], *, by: Literal["share", "absolute"] = "share") -> Law:
+def fit(points: Sequence[Point], *, by: Literal["share", "absolute"] = "share") -> Usl:
     """`by`: errors count as shares of what was measured, or as they are."""
     if len({workers for workers, _ in points}) < POINTS_MIN:
         raise FitError(f"{POINTS_MIN} different counts of workers are needed, and more are better")
@@ -74,31 +49,30 @@ def fit(points: Sequence[Point], *, by: Literal["share", "absolute"] = "share") 
         fits = (_fitted(points, weights, kept) for kept in ((0, 2), (0, 1), (0,)))
         allowed = [found for found in fits if min(found) >= 0]
         rest = min(allowed, key=lambda found: _squares(points, weights, found))
-    largest = max(workers for workers, _ in points)
-    return Law(1 / rest[0], rest[1] / rest[0], rest[2] / rest[0], largest)
+    largest = round(max(workers for workers, _ in points))
+    return Usl(1 / rest[0], rest[1] / rest[0], rest[2] / rest[0], largest)
 
 
 def fit_between(points: Sequence[Point], roll: Callable[[], float]) -> Fit:
     """The law, and between what its throughput lies: each time other errors at the same counts."""
     law = fit(points)
-    shares = [rate / law.throughput(workers) for workers, rate in points]
+    shares = [rate / law.of(workers) for workers, rate in points]
     # Three unknowns have taken their part of the errors; what is left is too small by as much.
     wider = math.sqrt(len(points) / max(1, len(points) - 3))
 
-    def again() -> Law:
+    def again() -> Usl:
         drawn = [
             (
                 workers,
-                law.throughput(workers)
-                * max(0.01, 1 + (shares[int(roll() * len(shares))] - 1) * wider),
+                law.of(workers) * max(0.01, 1 + (shares[int(roll() * len(shares))] - 1) * wider),
             )
             for workers, _ in points
         ]
         return fit(drawn)
 
     laws = [again() for _ in range(_RESAMPLES)]
-    counts = [1 + nth * (FAR * law.largest - 1) / _CURVE for nth in range(_CURVE + 1)]
-    curve = tuple((count, *_middle([each.throughput(count) for each in laws])) for count in counts)
+    counts = [1 + nth * (BEYOND_MAX * law.measured_max - 1) / _CURVE for nth in range(_CURVE + 1)]
+    curve = tuple((count, *_middle([each.of(count) for each in laws])) for count in counts)
     return Fit(
         law, _middle([each.sigma for each in laws]), _middle([each.kappa for each in laws]), curve
     )

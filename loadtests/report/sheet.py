@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from loadtests.report.plots import Axis, Line, Mark, Scale, chart
-from loadtests.usl import FAR, FitError, fit_between
+from loadtests.usl import FitError, fit_between
+from shared.scale.throughput import BEYOND_MAX
 
 _STYLE = Path(__file__).with_name("sheet.css")
 _WORDS = {
@@ -18,7 +19,7 @@ _PROMISES = {
     "p99_ms": "99 of 100 requests answered within {:g} ms of when they were due",
     "error_share": "at most {:.2%} of requests failed",
     "age_p95_ms": "95 of 100 events at the destination within {:g} ms of when they were due",
-    "backlog_share": "what waits grows by at most {:.0%} of the rate",
+    "backlog_share": "what waits grows by at most {:.1%} of the rate",
 }
 _WORD_OF_STEP = {
     "met": "met",
@@ -233,7 +234,7 @@ def _law_plot(rating: dict[str, Any], others: Iterable[dict[str, Any]]) -> str:
     except FitError:
         return ""
     law = fitted.law
-    curve = [(count, law.throughput(count)) for count, _, _ in fitted.throughput]
+    curve = [(count, law.of(count)) for count, _, _ in fitted.throughput]
     drawn = chart(
         "scalability",
         [
@@ -242,13 +243,14 @@ def _law_plot(rating: dict[str, Any], others: Iterable[dict[str, Any]]) -> str:
         ],
         x=Axis("gateway workers", low=0.0),
         y=Axis("events/s", low=0.0),
-        marks=[Mark("measured up to here", law.largest, "x", "slo")],
+        marks=[Mark("measured up to here", law.measured_max, "x", "slo")],
         band=fitted.throughput,
     )
     said = (
         f"Universal scalability law: sigma {law.sigma:.3f} ({fitted.sigma[0]:.3f} to"
         f" {fitted.sigma[1]:.3f}), kappa {law.kappa:.5f} ({fitted.kappa[0]:.5f} to"
-        f" {fitted.kappa[1]:.5f}). Nothing is said beyond {FAR:g} times the most that was measured."
+        f" {fitted.kappa[1]:.5f}). Nothing is said beyond {BEYOND_MAX} times the most"
+        " that was measured."
     )
     return _section("Scalability", said, drawn)
 

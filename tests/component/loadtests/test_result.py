@@ -82,5 +82,8 @@ def test_the_tab_shows_the_verdict_and_from_due() -> None:
     assert shown["Verdict"].startswith("invalid - the generator was late")
     assert shown["Offered"] == "2,000 of 2,000 requests"
     assert shown["From due"].startswith("p50 34.0, p90 34.0, p99 34.0")
+    running = {**document(ASKED, recorded()), "verdict": "running", "reasons": []}
+    shown = {row["what"]: row["found"] for row in rows(running)}
+    assert (shown["Verdict"], shown["Events acknowledged"]) == ("running", "200,000")
     # Before anything has come.
     assert {row["what"] for row in rows(document(ASKED, Recorder()))} == set(shown)

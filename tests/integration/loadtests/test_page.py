@@ -41,6 +41,12 @@ def page(host: str, *argv: str) -> Iterator[str]:
         process.wait(timeout=60)
 
 
+def verdict_at(url: str) -> str:
+    """The first line of our tab."""
+    stats = httpx.get(f"{url}/stats/requests", timeout=30).json()
+    return str(stats["extended_stats"][0]["data"][0]["found"])
+
+
 def test_a_step_that_is_started_in_the_page_gives_the_same_json(tmp_path: Path) -> None:
     """Issue 16, A7."""
     out = tmp_path / "step.json"
@@ -54,6 +60,7 @@ def test_a_step_that_is_started_in_the_page_gives_the_same_json(tmp_path: Path) 
             f"{url}/swarm", data={**form, "duration": "2s", "warm_up": "0s"}, timeout=30
         )
         assert asked.json()["success"], asked.text
+        wait_until(lambda: verdict_at(url) == "running", what="the step runs")
         wait_until(out.exists, what="the step has ended")
         found = json.loads(out.read_text())
         shown = httpx.get(f"{url}/open-loop.json", timeout=30).json()
@@ -68,7 +75,6 @@ def test_a_step_that_is_started_in_the_page_gives_the_same_json(tmp_path: Path) 
         def verdict() -> str:
             # Asked again, as Locust takes no start as long as its last one is not all over.
             httpx.post(f"{url}/swarm", data={**form, "plan": "leap:1"}, timeout=30)
-            stats = httpx.get(f"{url}/stats/requests", timeout=30).json()
-            return str(stats["extended_stats"][0]["data"][0]["found"])
+            return verdict_at(url)
 
         wait_until(lambda: "is no part of a plan" in verdict(), what="it is refused", look_s=1)
