@@ -39,12 +39,15 @@ _LATE_S_MAX = 5.0
 # Each event is stored; a 202 is a smaller promise, and a 207 says which are not.
 _STORED, _PARTIAL = frozenset({200, 204}), 207
 
+# The run of a step that has not begun, or could not.
+_NONE = "none"
+
 
 class Step:
     """What the processes of one Locust know of the step that runs."""
 
     def __init__(self) -> None:
-        self.asked = Asked(run="none", stream="")
+        self.asked = Asked(run=_NONE, stream="")
         self.recorder = Recorder()
         # This worker's place, and how many there are.
         self.worker, self.workers = 0, 1
@@ -63,15 +66,21 @@ class Step:
 
     def refuse(self, problem: str) -> None:
         """What was asked for in the browser cannot be done."""
-        self.begin(Asked(run="none", stream=""), worker=0, workers=1)
+        self.begin(Asked(run=_NONE, stream=""), worker=0, workers=1)
         self.has_ended, self.is_running, self.problem = True, False, problem
 
     def document(self) -> dict[str, Any]:
         """What there is of it, also while it runs."""
         found = document(self.asked, self.recorder, is_complete=self.done >= self.workers)
-        if self.is_running:
-            return {**found, "verdict": "running", "reasons": []}
-        return {**found, "reasons": [self.problem]} if self.problem else found
+        if self.problem:
+            return {**found, "reasons": [self.problem]}
+        if self.is_running or self.asked.run == _NONE:
+            return {
+                **found,
+                "verdict": "running" if self.is_running else "not begun",
+                "reasons": [],
+            }
+        return found
 
 
 step = Step()

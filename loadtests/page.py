@@ -41,7 +41,7 @@ def add_tab(web_ui: Any, found: Callable[[], dict[str, Any]]) -> None:
 
 def rows(found: dict[str, Any]) -> list[dict[str, str]]:
     """What the tab shows, while it runs and after it."""
-    is_over = found["verdict"] != "running"
+    is_over = found["verdict"] not in {"running", "not begun"}
     last = found["seconds"][-2] if len(found["seconds"]) > 1 else [0, 0, 0, 0]
     late = found["late_ms"]
     shown = {

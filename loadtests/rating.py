@@ -19,7 +19,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from loadtests import machine
+from benchmarks import machine
 from loadtests.rating_file import Wanted, rating_of
 from loadtests.reconcile import FIRST_S, Ends, reconcile
 from loadtests.result import words
@@ -56,6 +56,7 @@ def rate(wanted: Wanted, say: Say) -> dict[str, Any]:
             search.note(offered, step["verdict"])
             if wanted.rate is not None:
                 break
+    generator["cores_stolen"] = round(machine.cores_stolen(), 2)
     return rating_of(wanted, search, steps, generator)
 
 
@@ -96,6 +97,8 @@ def judged(slo: Slo, step: dict[str, Any], ends: Ends) -> dict[str, Any]:
         unaccounted=ends.unaccounted,
     )
     verdict = judge(slo, found)
+    if ends.not_asked:
+        verdict = replace(verdict, reasons=(*verdict.reasons, ends.not_asked))
     return {"ends": {**asdict(ends), "unaccounted": ends.unaccounted}, **words(verdict)}
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from loadtests import machine
 from loadtests.report.sheet import sheet
 from loadtests.result import FORM
 from loadtests.search import Search
@@ -42,7 +41,7 @@ class Wanted:
     gateway: str = "http://127.0.0.1:8080"
     api_key: str = ""
     # To look where the rest is, when not everything has come.
-    kafka: str | None = None
+    kafka: str = "127.0.0.1:9092"
     stream: str = "rating"
     batch: int = 100
     event_bytes: int = 500
@@ -61,6 +60,8 @@ class Wanted:
     instance: str = ""
     cores: int = 0
     workers: int = 1
+    # What else those who read it should know.
+    caveats: tuple[str, ...] = ()
 
     @property
     def objective(self) -> Slo:
@@ -89,13 +90,13 @@ class Wanted:
 def rating_of(
     wanted: Wanted, search: Search, steps: Sequence[dict[str, Any]], generator: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The rating as its file has it. `generator`: the machine it ran on, as it was before."""
+    """The rating as its file has it. `generator`: the machine it ran on, and when."""
     slo = wanted.objective
     is_met = any(
         step["verdict"] == "met" and step["events_per_s"] >= search.low - 1 for step in steps
     )
     rated = {
-        "cpu": generator["cpu"] if wanted.is_shared else wanted.instance or "not named",
+        "cpu": generator["processor"] if wanted.is_shared else wanted.instance or "not named",
         "cores": wanted.cores or generator["cores"],
         "kernel": generator["kernel"] if wanted.is_shared else "",
         "instance": wanted.instance or None,
@@ -104,8 +105,8 @@ def rating_of(
         "form": FORM,
         "what": wanted.what,
         "machine": rated,
-        "commit": machine.commit(),
-        "at": machine.today(),
+        "commit": generator["commit"],
+        "at": generator["date"],
         "slo": {name: value for name, value in asdict(slo).items() if value is not None},
         "batch": DESTINATION_BATCH if wanted.what == "delivery" else wanted.batch,
         "posted_batch": wanted.batch,
@@ -122,7 +123,7 @@ def rating_of(
             {name: value for name, value in step.items() if name not in _DROPPED} for step in steps
         ],
     }
-    return {**rating, "caveats": caveats(rating)}
+    return {**rating, "caveats": [*caveats(rating), *wanted.caveats]}
 
 
 def caveats(rating: Mapping[str, Any]) -> list[str]:

@@ -13,6 +13,7 @@ from loadtests.sink import Sink
 from shared.event.topics import DEAD, retry_topics
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.kafka.reader import open_reader
+from shared.runtime.setup_error import KafkaUnavailableError
 
 # A lane that is started anew after a fault has been seen to take half a minute.
 _STANDSTILL_S = 45.0
@@ -39,6 +40,8 @@ class Ends:
     # Came more than once, each time of them counted.
     repeats: int
     drained_s: float
+    # Why nobody has looked where the rest is.
+    not_asked: str = ""
 
     @property
     def unaccounted(self) -> int:
@@ -46,7 +49,7 @@ class Ends:
 
 
 async def reconcile(
-    step: dict[str, Any], sink: Sink, kafka: str | None, *, standstill_s: float | None = None
+    step: dict[str, Any], sink: Sink, kafka: str, *, standstill_s: float | None = None
 ) -> Ends:
     """Wait until everything has come, or nothing comes any more; then look for the rest."""
     standstill_s = _STANDSTILL_S if standstill_s is None else standstill_s
@@ -55,9 +58,13 @@ async def reconcile(
     missing = _wait_for(step, sink, standstill_s)
     drained_s = time.monotonic() - ended_s
     gone = _count(missing)
-    kept = {"waiting": 0, "dead": 0}
-    if gone and kafka is not None:
-        kept = await _kept_in_kafka(kafka, step, missing)
+    kept, not_asked = {"waiting": 0, "dead": 0}, ""
+    if gone:
+        try:
+            kept = await _kept_in_kafka(kafka, step, missing)
+        except KafkaUnavailableError as error:
+            # A rating of many steps is no reason to end here: they are unaccounted for.
+            not_asked = str(error)
     figures = sink.figures(step["run"])
     begun_s = step["begun_us"] / 1e6
     came: Counter[int] = Counter()
@@ -72,6 +79,7 @@ async def reconcile(
         came=[[second, count] for second, count in sorted(came.items())],
         repeats=figures["repeats"],
         drained_s=round(drained_s, 1),
+        not_asked=not_asked,
     )
 
 

@@ -167,6 +167,7 @@ def _span(axis: Axis, values: Sequence[float]) -> tuple[float, float, list[float
     low = axis.low if axis.low is not None else min(values, default=0.0)
     high = axis.high if axis.high is not None else max(values, default=1.0) * 1.05
     step = nice_step((high - low) / _TICKS)
+    low = math.floor(low / step + 1e-9) * step
     high = math.ceil(high / step - 1e-9) * step
     count = round((high - low) / step)
     return low, high, [low + nth * step for nth in range(count + 1)]

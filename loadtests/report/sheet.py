@@ -207,7 +207,9 @@ def _time_plot(rating: dict[str, Any]) -> str:
     ]
     if ends := step.get("ends"):
         last = seconds[-1][0]
-        came = [(second - first, count) for second, count in ends["came"] if second <= last]
+        came = [
+            (second - first, count) for second, count in ends["came"] if first <= second <= last
+        ]
         lines.append(Line("at the destination", came, "age"))
     drawn = chart(
         "rates over time",
@@ -271,7 +273,7 @@ def _step_table(steps: Sequence[dict[str, Any]]) -> str:
     heads = ["offered/s", "verdict", "acknowledged/s", "p50 ms", "p99 ms", "p99.9 ms"]
     heads += ["late p99 ms", "generator"]
     if any("ends" in step for step in steps):
-        heads += ["at destination p95 ms", "unaccounted"]
+        heads += ["arrived p95 ms", "unaccounted"]
     rows = []
     for step in steps:
         due, ends = step["due_ms"], step.get("ends")
@@ -301,11 +303,12 @@ def _machine(rating: dict[str, Any]) -> str:
     rows = {
         "rated": _named(rating["machine"]),
         "generator": f"{where}; {processes} process{'' if processes == 1 else 'es'} of Locust",
-        "processor": f"{generator['cpu']}, {generator['cores']} cores",
+        "processor": f"{generator['processor']}, {generator['cores']} cores",
         "memory": f"{generator['memory_gb']:g} GB",
         "kernel": generator["kernel"],
         "Python": generator["python"],
         "load average before": f"{generator['load_average']:g}",
+        "taken by the host": f"{generator['cores_stolen']:g} cores, on the average",
         "date": rating["at"],
         "commit": rating["commit"],
     }

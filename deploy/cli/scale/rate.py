@@ -66,6 +66,10 @@ def load_of(  # noqa: PLR0917 - typer makes an option of each
     ] = 0,
     workers: Annotated[int, typer.Option(help="Gateway workers that it runs.", min=1)] = 1,
     stream: Annotated[str, typer.Option(help="Where the events go.")] = "rating",
+    caveat: Annotated[
+        list[str] | None,
+        typer.Option(help="What else readers should know, such as what Kafka runs on; repeatable."),
+    ] = None,
 ) -> Members:
     times = _QUICK if quick else {"hold_s": span_s(hold), "warmup_s": span_s(warm_up)}
     return times | {
@@ -81,6 +85,7 @@ def load_of(  # noqa: PLR0917 - typer makes an option of each
         "cores": cores,
         "workers": workers,
         "stream": stream,
+        "caveats": tuple(caveat or ()),
     }
 
 
@@ -119,6 +124,11 @@ def rate(  # noqa: PLR0917 - typer makes an option of each
         raise UsageError(
             f"Ratings need {', '.join(missing)}, which do not ship: run `make rate` in a checkout"
             ' of Hifi (ARGS="..." takes these options), or `uv sync --group rate` there.'
+        )
+    if fresh and load["workers"] > 1:
+        raise UsageError(
+            "--fresh starts a gateway of one worker: to rate more, run `hifi gateway --workers"
+            f" {load['workers']}` beside a Kafka of yours, and name it with --gateway."
         )
     # They may not be there, see above.
     from loadtests.rating import rate as find  # noqa: PLC0415

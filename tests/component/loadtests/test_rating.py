@@ -62,12 +62,13 @@ def rating_of(workers: int = 1, rated: float = 56_000.0) -> dict[str, Any]:
         "shared": False,
         "generator": {
             "processes": 2,
-            "cpu": "Graviton",
+            "processor": "Graviton",
             "cores": 4,
             "memory_gb": 8.0,
             "kernel": "Linux 6.1",
             "python": "3.12",
             "load_average": 0.1,
+            "cores_stolen": 0.02,
         },
         "steps": [
             step_of(40_000.0, "met", 22.0),

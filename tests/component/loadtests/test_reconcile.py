@@ -56,7 +56,8 @@ class ScriptedSink:
 
 
 def ends_of(sink: ScriptedSink) -> Ends:
-    return asyncio.run(reconcile(STEP, sink, None))  # type: ignore[arg-type]
+    # Where nobody listens.
+    return asyncio.run(reconcile(STEP, sink, "127.0.0.1:9"))  # type: ignore[arg-type]
 
 
 def test_what_comes_late_is_waited_for() -> None:
@@ -81,7 +82,9 @@ def test_what_never_comes_is_unaccounted_and_breaks_the_step(
     assert (ends.delivered, ends.unaccounted) == (1_498, 2)
     found = judged(Slo(age_p95_ms=1_000), STEP, ends)
     assert found["verdict"] == "broken"
-    assert found["reasons"] == ["2 acknowledged events are unaccounted for"]
+    said, why = found["reasons"]
+    assert said == "2 acknowledged events are unaccounted for"
+    assert "127.0.0.1:9" in why, "and why nobody has looked in the tiers"
     assert found["ends"]["unaccounted"] == 2
 
 

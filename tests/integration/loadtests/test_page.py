@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.support.browser import Browser
 from tests.support.locust_runs import LOCUSTFILE, ROOT
 from tests.support.rated_server import running_rated_server
 from tests.support.stack_fixtures import fetch, wait_until
@@ -78,3 +79,26 @@ def test_a_step_that_is_started_in_the_page_gives_the_same_json(tmp_path: Path) 
             return verdict_at(url)
 
         wait_until(lambda: "is no part of a plan" in verdict(), what="it is refused", look_s=1)
+
+
+def test_in_a_browser_a_step_is_started_and_its_tab_says_what_came_of_it(browser: Browser) -> None:
+    """Issue 16, A7."""
+    asked = ("--rate", "80", "--batch", "1", "--duration", "2s", "--warm-up", "0s")
+    with (
+        running_rated_server() as host,
+        page(host, *asked) as url,
+        browser.page() as tab,
+    ):
+        tab.open(url)
+        for role, name in (("button", "Start"), ("tab", "Open loop")):
+            found = f"[...document.querySelectorAll('{role}, [role={role}]')]"
+            found += f".find(each => each.textContent.trim() === '{name}')"
+            tab.wait_for(found, what=f"there is {name}")
+            tab.run(f"{found}.click()")
+        tab.wait_for(
+            r"/Verdict\s+(met|broken|invalid)/.test(document.body.innerText)", what="the verdict"
+        )
+        shown = tab.text()
+        assert tab.complaints() == []
+    assert re.search(r"Offered\s+1\d\d of 160 requests", shown)
+    assert re.search(r"From due\s+p50 [\d.]+, p90", shown)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from benchmarks import machine
 from deploy.cli.commands import app
 from deploy.cli.scale import rate
 from loadtests import rating
@@ -32,9 +33,7 @@ def rated_by(monkeypatch: pytest.MonkeyPatch, *, holds: float) -> list[Wanted]:
             steps.append(step | {"measured_s": wanted.hold_s})
             search.note(offered, steps[-1]["verdict"])
             say(f"step {len(steps)}")
-        found = {"cpu": "Graviton", "cores": 2, "kernel": "Linux 6.1", "memory_gb": 4.0}
-        more = {"python": "3.12", "load_average": 0.1}
-        return rating_of(wanted, search, steps, found | more)
+        return rating_of(wanted, search, steps, machine.describe() | {"cores_stolen": 0.1})
 
     monkeypatch.setattr(rating, "rate", find)
     monkeypatch.setattr(rate, "find_spec", lambda _: object())
@@ -57,10 +56,11 @@ def test_what_was_asked_for_is_handed_over(monkeypatch: pytest.MonkeyPatch, tmp_
 
 def test_a_quick_rating_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     asked = rated_by(monkeypatch, holds=50_000)
-    ended = invoke("--quick", "--out", str(tmp_path))
+    ended = invoke("--quick", "--caveat", "Kafka on spinning disks.", "--out", str(tmp_path))
     assert ended.exit_code == 0, ended.output
     assert (asked[0].hold_s, asked[0].warmup_s) == (20, 5)
     assert "60 s see what comes once a minute" in ended.stderr
+    assert "Kafka on spinning disks." in ended.stderr
 
 
 def test_what_was_rated_is_what_a_plan_is_made_with(
@@ -104,6 +104,9 @@ def test_where_the_load_tests_are_not_it_is_said_how_to_get_them(
 
 
 def test_what_cannot_be_rated_is_refused() -> None:
+    refused = invoke("--fresh", "--workers", "4").exception
+    assert isinstance(refused, UsageError)
+    assert "--fresh starts a gateway of one worker" in str(refused)
     assert invoke("everything").exit_code == 2
     assert invoke("--batch", "0").exit_code == 2
     assert invoke("--event-bytes", "10").exit_code == 2
