@@ -14,7 +14,7 @@ export UV_PYTHON_DOWNLOADS := never
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup up fmt check lint types tidy unit coverage test programs test-long bench bench-gateway \
-	bench-delivery bench-http bench-observe bench-retrier bench-status chaos shots docs clean
+	bench-delivery bench-http bench-observe bench-retrier bench-status chaos rate shots docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -53,12 +53,12 @@ coverage: .venv/.synced ## the same, and every branch of the core must have been
 programs: # what tests use besides Python and Java
 	@.ci/programs
 
-test: programs .venv/.synced ## all tests: real Kafka, real Spark, real HTTP
+test: programs .venv/.synced .venv/.rate-synced ## all tests: real Kafka, real Spark, real HTTP
 	@# Side by side: each takes one core for a minute.
 	@$(MAKE) --no-print-directory -j2 check coverage
 	@$(BIN)/pytest tests/component tests/contract tests/integration $(ARGS)
 
-test-long: programs .venv/.bench-synced ## the proofs that take minutes each, such as Kafka dead for 60 s under load (ARGS="-k gateway")
+test-long: programs .venv/.bench-synced .venv/.rate-synced ## the proofs that take minutes each, such as Kafka dead for 60 s under load (ARGS="-k gateway")
 	@$(BIN)/pytest tests -m long $(ARGS)
 
 bench: .venv/.bench-synced ## every benchmark; figures and caveats are in docs/benchmarks.md
@@ -75,6 +75,9 @@ bench-fleet: .venv/.bench-synced ## a thousand destinations on two cores: idle, 
 
 bench-http: .venv/.bench-synced ## deliver, without Spark, against ready-made bodies over HTTP
 	@$(BIN)/python -m benchmarks.deliver
+
+rate: .venv/.rate-synced ## what a Hifi on this machine takes, open loop (ARGS="whole --batch 100"); docs/rating.md
+	@$(BIN)/hifi rate --fresh $(ARGS)
 
 shots: .venv/.synced ## pictures of every page of the console from a live run, in build/shots (needs chromium)
 	@$(BIN)/python -m tests.support.shots
@@ -102,7 +105,13 @@ clean: ## remove what make has made here; data/ stays
 	@touch $@
 
 .venv/.bench-synced: .venv/.synced
-	@$(UV) sync --quiet --frozen --extra local --group bench --python '$(PYTHON)'
+	@$(UV) sync --quiet --frozen --inexact --extra local --group bench --python $(BIN)/python
+	@touch $@
+
+# Inexact: what the benchmarks need may be there as well. Its own Python: another's name for the same
+# one has been seen to make the whole environment anew.
+.venv/.rate-synced: .venv/.synced
+	@$(UV) sync --quiet --frozen --inexact --extra local --group rate --python $(BIN)/python
 	@touch $@
 
 $(UV):

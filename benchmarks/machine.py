@@ -18,6 +18,8 @@ def describe() -> dict[str, Any]:
         "commit": _commit(),
         "cores": os.cpu_count(),
         "processor": _processor(),
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
+        "kernel": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "load_average": round(os.getloadavg()[0], 1),
         "cores_stolen": round(cores_stolen(), 2),
@@ -40,6 +42,7 @@ def _stolen_s() -> float:
 def _commit() -> str:
     run = subprocess.run(
         ["git", "describe", "--always", "--dirty"],
+        cwd=Path(__file__).parent,
         capture_output=True,
         text=True,
         check=False,

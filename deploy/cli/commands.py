@@ -12,7 +12,7 @@ from deploy.cli.control import dead, destinations, keys, secrets, streams, tenan
 from deploy.cli.events import receipt, reconcile, replay, send, tail, verify
 from deploy.cli.options import control_command
 from deploy.cli.printing import out, talk
-from deploy.cli.scale import plan, simulate, size
+from deploy.cli.scale import plan, rate, simulate, size
 from shared.runtime.logs import configure_logs
 
 
@@ -52,6 +52,7 @@ commands = (
     gateway.gateway,
     verify.verify,
     reconcile.reconcile,
+    rate.rate,
     plan.plan,
     size.size,
 )

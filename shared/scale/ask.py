@@ -13,6 +13,8 @@ RETRIES_S = 72 * _HOUR_S
 NOTICE_S = 24 * _HOUR_S
 # What the gateway takes as one event (HIFI_GATEWAY_EVENT_BYTES_MAX can be 4 % more).
 EVENT_BYTES_MAX = 1_000_000
+# Events in a request to a destination that asks for nothing else (batch_count_max).
+DESTINATION_BATCH = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +32,7 @@ class Ask:
     outage_s: float = OUTAGE_S
     # Events in a request to the gateway, and in one to a destination.
     batch: int = 100
-    destination_batch: int = 500
+    destination_batch: int = DESTINATION_BATCH
     # Streams that are about alike; and how much of a stream the busiest ordering key has.
     streams: int = 1
     hot_key_share: float = 0.0

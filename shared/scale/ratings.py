@@ -81,17 +81,23 @@ def read_rating(name: str, text: bytes | str) -> Rating:
     return rating
 
 
-def best_rating(ratings: Mapping[str, Rating], what: str, *, instance: str | None) -> str:
-    """The name of the rating to plan with: of that instance, not shared, the newest, the best."""
+def best_rating(
+    ratings: Mapping[str, Rating], what: str, *, instance: str | None, batch: int
+) -> str:
+    """The name of the rating to plan with: of that instance, not shared, of that batch, the newest.
+
+    A shared one is the least that was shown: of several the most, whenever that was.
+    """
     fitting = [name for name, rating in ratings.items() if rating.what == what]
     if not fitting:
         known = ", ".join(sorted({rating.what for rating in ratings.values()})) or "none at all"
         raise ScaleError(f"There is no rating of the {what} ({known}): rate one, or give it.")
 
-    def worth(name: str) -> tuple[bool, bool, date, float]:
+    def worth(name: str) -> tuple[bool, bool, bool, date, float]:
         rating = ratings[name]
         is_same = instance is not None and rating.machine.instance == instance
-        return is_same, not rating.shared, rating.day, rating.of_core
+        day = date.min if rating.shared else rating.day
+        return is_same, not rating.shared, rating.batch == batch, day, rating.of_core
 
     return max(sorted(fitting), key=worth)
 

@@ -158,7 +158,8 @@ def _group(
     instance: InstanceSize,
     ratings: Mapping[str, Rating],
 ) -> Group:
-    name = best_rating(ratings, what, instance=instance.name)
+    size = {"gateway": ask.batch, "delivery": ask.destination_batch}[what]
+    name = best_rating(ratings, what, instance=instance.name, batch=size)
     rating = ratings[name]
     is_same = rating.machine.instance == instance.name
     each = rating.rated if is_same else rating.of_core * instance.cores
@@ -166,7 +167,6 @@ def _group(
     stretched = []
     if not is_same:
         stretched.append(f"{rating.machine.cores} cores of {rating.machine.cpu}")
-    size = {"gateway": ask.batch, "delivery": ask.destination_batch}[what]
     if rating.batch != size:
         stretched.append(f"{rating.batch} events a request, not {size}")
     if rating.bytes != ask.event_bytes:

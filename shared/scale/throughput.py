@@ -10,7 +10,7 @@ from shared.scale.scale_error import ScaleError
 
 # A fit of four points once "predicted" that 32 workers do less than 16 (scale of what was measured
 # is all that it knows): beyond twice the largest measured, nobody knows.
-_BEYOND_MAX = 2
+BEYOND_MAX = 2
 
 
 class Throughput(Protocol):
@@ -40,7 +40,7 @@ class Usl:
     kappa: float
     measured_max: int
 
-    def of(self, count: int) -> float:
+    def of(self, count: float) -> float:
         _check_measured(count, self.measured_max)
         slowed = 1 + self.sigma * (count - 1) + self.kappa * count * (count - 1)
         return self.rating * count / slowed
@@ -61,9 +61,9 @@ class Measured:
         return low + (high - low) * (count - lower) / (upper - lower)
 
 
-def _check_measured(count: int, measured_max: int) -> None:
-    if count > _BEYOND_MAX * measured_max:
+def _check_measured(count: float, measured_max: int) -> None:
+    if count > BEYOND_MAX * measured_max:
         raise ScaleError(
-            f"{count} instances were never measured, nor half as many ({measured_max} were):"
+            f"{count:g} instances were never measured, nor half as many ({measured_max} were):"
             " rate more of them, or plan with fewer."
         )

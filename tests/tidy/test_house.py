@@ -15,6 +15,7 @@ ENVIRONMENT_READERS = {
     "shared/runtime/java/jars.py": "the cache's place is asked for before there are any settings",
     "shared/runtime/spark/session.py": "it writes: Spark reads its Python and address there",
     "deploy/cli/up.py": "it hands its own environment on to the services that it starts",
+    "deploy/cli/scale/rate.py": "as up.py, and to the load test",
 }
 # What begins like a metric and is none.
 NO_METRICS = {"hifi_due_gate": "the name of the retrier's source within Spark"}
@@ -132,6 +133,16 @@ def test_load_tests_import_only_shared() -> None:
         for path, text in sources.python_files().items()
         if path.startswith("loadtests/")
         for finding in house_rules.imports_only_shared(path, text, packages=packages)
+    )
+
+
+def test_what_judges_a_rating_is_pure() -> None:
+    rooms = sources.python_files()
+    pure = ("arrivals", "open_loop", "search", "slo", "usl")
+    assert_none(
+        finding
+        for path in (f"loadtests/{name}.py" for name in pure)
+        for finding in house_rules.is_pure(path, rooms[path])
     )
 
 

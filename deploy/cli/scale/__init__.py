@@ -1,1 +1,1 @@
-"""The subcommands about size: plan, simulate, size."""
+"""The subcommands about size: rate, plan, simulate, size."""

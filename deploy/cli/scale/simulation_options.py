@@ -17,6 +17,7 @@ from deploy.cli.scale.inputs import (
     warn,
 )
 from shared.runtime.setup_error import UsageError
+from shared.scale.ask import DESTINATION_BATCH
 from shared.scale.fleet import FleetPlan, LaneLoad
 from shared.scale.ratings import best_rating
 from shared.scale.throughput import Proportional
@@ -125,6 +126,6 @@ def lanes_of(
 
 def _rating(folder: Path, cores: int) -> float:
     known = read_ratings(folder)
-    name = best_rating(known, "delivery", instance=None)
+    name = best_rating(known, "delivery", instance=None, batch=DESTINATION_BATCH)
     warn(known, name)
     return known[name].of_core * cores

@@ -137,6 +137,9 @@ def test_what_boots_goes_first_when_less_is_wanted() -> None:
     run = simulate([LaneLoad(curve_of([1.0] * 150))], plan, wishes)
     seen = dict(zip(run.ready, range(150), strict=True))
     assert seen == {1: 149, 3: 59, 4: 99}
+    # All that began to boot last, and no more.
+    wishes = Scripted((0, 1), (10, 3), (20, 7), (30, 3))
+    assert max(simulate([LaneLoad(curve_of([1.0] * 150))], plan, wishes).ready) == 3
 
 
 def test_lanes_stand_still_while_they_move_and_only_those_that_must() -> None:

@@ -56,24 +56,29 @@ def test_what_is_wrong_with_a_rating_is_said(text: str, says: str) -> None:
     assert "g.json is no rating" in str(told.value)
 
 
-def test_of_several_ratings_the_instance_counts_then_honesty_then_age() -> None:
+def test_of_several_ratings_the_instance_counts_then_honesty_then_batch_and_age() -> None:
     other = {"cpu": "x", "cores": 8}
     texts = {
         "same": rating(at="2026-01-01"),
         "newer": rating(machine=other),
-        "shared": rating(machine=other, shared=True, at="2027-01-01"),
+        "older": rating(machine=other, at="2026-01-01", rated=900_000),
+        "other batch": rating(machine=other, batch=1_000, at="2027-01-01", rated=900_000),
+        "shared": rating(machine=other, shared=True, at="2026-01-01", rated=90_000),
+        "shared, less": rating(machine=other, shared=True, at="2027-01-01", rated=80_000),
         "delivery": rating(what="delivery"),
     }
     ratings = {name: read_rating(name, text) for name, text in texts.items()}
-    assert best_rating(ratings, "gateway", instance="c7g.2xlarge") == "same"
-    del ratings["same"]
-    assert best_rating(ratings, "gateway", instance="c7g.2xlarge") == "newer"
-    del ratings["newer"]
-    assert best_rating(ratings, "gateway", instance=None) == "shared"
-    with pytest.raises(ScaleError, match=r"no rating of the retrier \(delivery, gateway\)"):
-        best_rating(ratings, "retrier", instance=None)
+
+    def best() -> str:
+        return best_rating(ratings, "gateway", instance="c7g.2xlarge", batch=100)
+
+    for name in ("same", "newer", "older", "other batch", "shared", "shared, less"):
+        assert best() == name
+        del ratings[name]
+    with pytest.raises(ScaleError, match=r"no rating of the retrier \(delivery\)"):
+        best_rating(ratings, "retrier", instance=None, batch=100)
     with pytest.raises(ScaleError, match="none at all"):
-        best_rating({}, "gateway", instance=None)
+        best_rating({}, "gateway", instance=None, batch=100)
 
 
 def test_old_and_shared_ratings_are_warned_of() -> None:

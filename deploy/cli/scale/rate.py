@@ -1,0 +1,176 @@
+"""`hifi rate`: finds what a Hifi is good for: offers load open loop, and searches what it holds."""
+
+import os
+import signal
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from deploy.cli import options
+from deploy.cli.printing import out, talk
+from deploy.cli.scale.ask_options import Members
+from deploy.cli.scale.inputs import RATINGS, span_s
+from deploy.cli.signals import on_signals
+from deploy.local.ports import pick_free
+from deploy.local.stack import Stack
+from deploy.local.stack_settings import PORTS, StackSettings
+from shared.runtime.setup_error import UsageError
+
+What = Literal["gateway", "delivery", "whole"]
+# The load tests, and what they need: they do not ship.
+_NEEDED = ("loadtests", "locust", "hdrh")
+_NOT_RATED = 3
+_QUICK = {"hold_s": 20.0, "warmup_s": 5.0}
+
+
+def load_of(  # noqa: PLR0917 - typer makes an option of each
+    batch: Annotated[int, typer.Option(help="Events in a request.", min=1, max=5_000)] = 100,
+    event_bytes: Annotated[int, typer.Option(help="Size of an event.", min=90)] = 500,
+    p99_ms: Annotated[
+        float | None,
+        typer.Option("--slo-p99-ms", help="Promised of answers, from due: 100, or 1000.", min=1),
+    ] = None,
+    age_p95_ms: Annotated[
+        float | None,
+        typer.Option("--slo-age-p95-ms", help="Promised at the destination: 1000.", min=1),
+    ] = None,
+    start: Annotated[
+        float | None, typer.Option(help="First guess, in events a second.", min=1)
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option(help="One step at this rate: a look, and no rating.", min=1)
+    ] = None,
+    hold: Annotated[str, typer.Option(metavar="SPAN", help="How long a step is measured.")] = "60s",
+    warm_up: Annotated[
+        str, typer.Option(metavar="SPAN", help="How long it runs before that.")
+    ] = "15s",
+    quick: Annotated[
+        bool, typer.Option("--quick", help="20s after 5s instead, in a third of the time.")
+    ] = False,
+    processes: Annotated[
+        int, typer.Option(help="Of the generator; 0: one for every two cores.", min=0)
+    ] = 0,
+    sink_host: Annotated[
+        str, typer.Option(help="Where delivery reaches this machine.", metavar="ADDRESS")
+    ] = "127.0.0.1",
+    instance: Annotated[
+        str, typer.Option(help="What is rated, as its cloud calls it: c7g.large.")
+    ] = "",
+    cores: Annotated[
+        int, typer.Option(help="Cores of what is rated, if that is another machine.", min=0)
+    ] = 0,
+    workers: Annotated[int, typer.Option(help="Gateway workers that it runs.", min=1)] = 1,
+    stream: Annotated[str, typer.Option(help="Where the events go.")] = "rating",
+    caveat: Annotated[
+        list[str] | None,
+        typer.Option(help="What else readers should know, such as what Kafka runs on; repeatable."),
+    ] = None,
+) -> Members:
+    times = _QUICK if quick else {"hold_s": span_s(hold), "warmup_s": span_s(warm_up)}
+    return times | {
+        "batch": batch,
+        "event_bytes": event_bytes,
+        "p99_ms": p99_ms,
+        "age_p95_ms": age_p95_ms,
+        "start": start,
+        "rate": rate,
+        "processes": processes or max(1, (os.cpu_count() or 1) // 2),
+        "sink_host": sink_host,
+        "instance": instance,
+        "cores": cores,
+        "workers": workers,
+        "stream": stream,
+        "caveats": tuple(caveat or ()),
+    }
+
+
+@options.made_of(load=load_of)
+def rate(  # noqa: PLR0917 - typer makes an option of each
+    load: Members,
+    what: Annotated[
+        What,
+        typer.Argument(
+            help="POST to acknowledgement; what destinations keep up with; POST to destination."
+        ),
+    ] = "gateway",
+    gateway: options.Gateway = options.GATEWAY_DEFAULT,
+    api_key: options.ApiKey = None,
+    kafka: options.Kafka = options.KAFKA_DEFAULT,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Start a Hifi for this on free ports, and end it after.")
+    ] = False,
+    folder: Annotated[
+        Path, typer.Option("--out", metavar="FOLDER", help="Where rating and report go.")
+    ] = RATINGS,
+) -> None:
+    """Rate a Hifi: the most events a second at which it keeps its promises.
+
+    Requests are due at moments that no answer can change, and all times count from there. Each step
+    is met, broken, or invalid because this machine was too slow to know: that rates nothing. Exit
+    code 3 when nothing could be rated, or the one step of --rate was not met.
+
+        hifi rate --fresh --quick
+
+        hifi rate gateway --gateway http://10.0.1.5:8080 --instance c7g.large --cores 2
+
+        hifi rate whole --fresh --rate 5000
+    """
+    if missing := [name for name in _NEEDED if find_spec(name) is None]:
+        raise UsageError(
+            f"Ratings need {', '.join(missing)}, which do not ship: run `make rate` in a checkout"
+            ' of Hifi (ARGS="..." takes these options), or `uv sync --group rate` there.'
+        )
+    if fresh and load["workers"] > 1:
+        raise UsageError(
+            "--fresh starts a gateway of one worker: to rate more, run `hifi gateway --workers"
+            f" {load['workers']}` beside a Kafka of yours, and name it with --gateway."
+        )
+    # They may not be there, see above.
+    from loadtests.rating import rate as find  # noqa: PLC0415
+    from loadtests.rating_file import Wanted, keep  # noqa: PLC0415
+
+    with _to_rate(what, gateway, kafka, is_fresh=fresh) as (url, servers):
+        wanted = Wanted(what=what, gateway=url, kafka=servers, api_key=api_key or "", **load)
+        rating = find(wanted, talk.print)
+    kept, page = keep(rating, folder, is_rating=wanted.rate is None)
+    for caveat in rating["caveats"]:
+        talk.print(f"  {caveat}")
+    out.print(
+        f"rated {rating['rated']:,.0f} events/s, saturated {rating['saturated']:,.0f} events/s"
+        f"\n{kept}\n{page}"
+    )
+    if not rating["rated"]:
+        raise typer.Exit(_NOT_RATED)
+
+
+@contextmanager
+def _to_rate(what: What, gateway: str, kafka: str, *, is_fresh: bool) -> Iterator[tuple[str, str]]:
+    """The gateway and the Kafka of the Hifi that is rated."""
+    if not is_fresh:
+        yield gateway, kafka
+        return
+    with tempfile.TemporaryDirectory(prefix="hifi-rate-") as folder:
+        ports: Members = dict(zip(PORTS, pick_free(len(PORTS)), strict=True))
+        stack = Stack(StackSettings(folder=Path(folder), **ports), environ=os.environ, say=_say)
+        if what == "gateway":
+            # Nobody reads what is sent; Spark's drivers would only take its cores.
+            stack.services = [each for each in stack.services if each.name == "gateway"]
+        with on_signals(_interrupt, signal.SIGTERM, signal.SIGHUP):
+            try:
+                stack.start(lambda jars: _say(f"fetching jars for {jars.jar_set}"))
+                yield stack.gateway, stack.bootstrap_servers
+            finally:
+                stack.stop()
+
+
+def _say(what: str) -> None:
+    talk.print(f"  {what} ...", style="dim")
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,52 @@
+"""Makes the events of a load test, and finds in any bytes which of them are there, and how late.
+
+Their size is exact. Each has a number of its own in its run and worker, and the moment it was due,
+so whoever receives it can say what is missing and how long it took, without asking anybody.
+"""
+
+import re
+from dataclasses import dataclass
+from itertools import chain, repeat
+
+# 10 digits are 10 thousand million events of one worker; all numbers are as long as each other.
+_EVENT = b'{"id":"%s-%d-%%010d","due_us":%%d,"pad":"%s"}'
+_SHORTEST = len(_EVENT % (b"", 0, b"") % (0, 10**15))
+_FOUND = re.compile(rb'"id":"(\w+)-(\d+)-(\d{10})","due_us":(\d+)')
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """An event that has come: whose it is and which, and when it was due."""
+
+    run: bytes
+    worker: int
+    number: int
+    due_us: int
+
+
+class Bodies:
+    """Makes one worker's requests."""
+
+    def __init__(self, run: str, worker: int, *, batch: int, event_bytes: int) -> None:
+        head = len(_EVENT % (run.encode(), worker, b"") % (0, 10**15))
+        event = _EVENT % (run.encode(), worker, b"x" * max(0, event_bytes - head))
+        self._batch = batch
+        self._template = b"[" + b",".join([event] * batch) + b"]"
+
+    def body(self, first: int, due_us: int) -> bytes:
+        """The request of the events from this number on."""
+        numbers = range(first, first + self._batch)
+        return self._template % tuple(chain.from_iterable(zip(numbers, repeat(due_us))))
+
+
+def smallest_bytes(run: str) -> int:
+    """How short an event can be."""
+    return _SHORTEST + len(run)
+
+
+def find(data: bytes) -> list[Found]:
+    """The events of load tests that are in a request or a record, whatever is around them."""
+    return [
+        Found(run, int(worker), int(number), int(due_us))
+        for run, worker, number, due_us in _FOUND.findall(data)
+    ]

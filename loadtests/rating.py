@@ -1,0 +1,215 @@
+"""Rates gateway, delivery or the whole way: searches the highest rate at which the promise holds.
+
+Each step is one run of Locust, headless, in processes of its own; this process talks to the control
+API, runs the destination, reconciles every acknowledged id, and says what it is doing.
+"""
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks import machine
+from loadtests.rating_file import Wanted, rating_of
+from loadtests.reconcile import FIRST_S, Ends, reconcile
+from loadtests.result import words
+from loadtests.search import Search
+from loadtests.sink import Sink, running_sink
+from loadtests.slo import Measured, Slo, judge
+from shared.runtime.control_client import ControlClient, RefusedError
+from shared.runtime.setup_error import SetupError, UsageError
+from shared.scale.ask import DESTINATION_BATCH
+
+Say = Callable[[str], None]
+
+_LOCUSTFILE = Path(__file__).with_name("locustfile.py")
+_DESTINATION = "rating-sink"
+# Locust's own start, its last answers, and a hand-over between processes.
+_STEP_SLACK_S = 120.0
+_NOT_FOUND = 404
+
+
+def rate(wanted: Wanted, say: Say) -> dict[str, Any]:
+    """Search, and the rating as its file has it."""
+    if not wanted.is_shared and not wanted.cores:
+        raise UsageError(f"How many cores has what answers at {wanted.gateway}? Name --cores.")
+    generator = machine.describe()
+    _prepare_stream(wanted)
+    search = Search(wanted.first_rate if wanted.rate is None else wanted.rate)
+    steps: list[dict[str, Any]] = []
+    with _way(wanted) as step_at:
+        while (offered := search.next_rate()) is not None:
+            say(_before(len(steps) + 1, offered, wanted))
+            step = step_at(offered)
+            steps.append(step)
+            say(after(step))
+            search.note(offered, step["verdict"])
+            if wanted.rate is not None:
+                break
+    generator["cores_stolen"] = round(machine.cores_stolen(), 2)
+    return rating_of(wanted, search, steps, generator)
+
+
+@contextmanager
+def _way(wanted: Wanted) -> Iterator[Callable[[float], dict[str, Any]]]:
+    """What runs one step: with a destination at the end, unless only the gateway is rated."""
+    if wanted.what == "gateway":
+        yield lambda offered: run_step(wanted, offered)
+        return
+    with running_sink(wanted.sink_host) as sink:
+        _prepare_destination(wanted, sink)
+        try:
+            yield lambda offered: _whole_step(wanted, offered, sink)
+        finally:
+            # Nothing must go on to an address at which nobody listens.
+            _control(wanted).call("DELETE", "streams", wanted.stream, "destinations", _DESTINATION)
+
+
+def _whole_step(wanted: Wanted, offered: float, sink: Sink) -> dict[str, Any]:
+    """One step, and where each of its events has gone; the next begins with nothing waiting."""
+    step = run_step(wanted, offered)
+    ends = asyncio.run(reconcile(step, sink, wanted.kafka))
+    return {**step, **judged(wanted.objective, step, ends)}
+
+
+def judged(slo: Slo, step: dict[str, Any], ends: Ends) -> dict[str, Any]:
+    """What the destination adds to a step."""
+    found = Measured(
+        planned=step["planned"],
+        offered=step["offered"],
+        unsent=step["unsent"],
+        failed=step["failed"],
+        due_p99_ms=step["due_ms"]["p99"],
+        late_p99_ms=step["late_ms"]["p99"],
+        cpu_share=step["cpu_share"],
+        age_p95_ms=ends.age_ms.get("p95"),
+        backlog_share=ends.backlog_share,
+        unaccounted=ends.unaccounted,
+    )
+    verdict = judge(slo, found)
+    if ends.not_asked:
+        verdict = replace(verdict, reasons=(*verdict.reasons, ends.not_asked))
+    return {"ends": {**asdict(ends), "unaccounted": ends.unaccounted}, **words(verdict)}
+
+
+def run_step(wanted: Wanted, offered: float) -> dict[str, Any]:
+    """One run of Locust; SetupError with its last words when it wrote nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "step.json"
+        options = {
+            "-f": _LOCUSTFILE,
+            "-H": wanted.gateway.rstrip("/"),
+            "--rate": offered,
+            "--duration": f"{wanted.hold_s:g}s",
+            "--warm-up": f"{wanted.warmup_s:g}s",
+            "--batch": wanted.batch,
+            "--event-bytes": wanted.event_bytes,
+            "--stream": wanted.stream,
+            "--slo-p99-ms": wanted.objective.p99_ms,
+            "--run-id": uuid.uuid4().hex[:8],
+            "--out": out,
+        }
+        if wanted.processes > 1:
+            port = _free_port()
+            options |= {
+                "--processes": wanted.processes,
+                "--master-bind-port": port,
+                "--master-port": port,
+            }
+        argv = [str(part) for pair in options.items() for part in pair]
+        try:
+            ended = subprocess.run(
+                [sys.executable, "-m", "locust", "--headless", "--only-summary", *argv],
+                cwd=_LOCUSTFILE.parents[1],
+                # A key in the arguments could be read by everybody on this machine.
+                env={**os.environ, "HIFI_API_KEY": wanted.api_key},
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=wanted.warmup_s + wanted.hold_s + _STEP_SLACK_S,
+            )
+        except subprocess.TimeoutExpired as expired:
+            raise SetupError(f"Locust had not ended after {expired.timeout:.0f} s.") from expired
+        if not out.exists():
+            last = ended.stderr.strip().splitlines()[-1:] or ["it said nothing"]
+            raise SetupError(f"Locust ended without a result: {last[0]}")
+        step: dict[str, Any] = json.loads(out.read_text())
+        return step
+
+
+def _before(nth: int, offered: float, wanted: Wanted) -> str:
+    takes_s = wanted.warmup_s + wanted.hold_s
+    return f"step {nth}: {offered:,.0f} events/s for {takes_s:.0f} s ..."
+
+
+def after(step: dict[str, Any]) -> str:
+    """A step in a line or two."""
+    due, late = step["due_ms"], step["late_ms"]
+    said = (
+        f"  {step['verdict']}: {step['acked_per_s']:,.0f} events/s acknowledged, from due p50"
+        f" {due['p50']:.1f}, p99 {due['p99']:.1f} ms; late p99 {late['p99']:.1f} ms"
+    )
+    if ends := step.get("ends"):
+        age = ends["age_ms"]
+        ages = ", ".join(f"{name} {age.get(name, 0):,.0f}" for name in ("p50", "p95", "p99"))
+        said += (
+            f"\n    at the destination: {ages} ms; {ends['acked']:,} acknowledged ="
+            f" {ends['delivered']:,} delivered + {ends['waiting']:,} waiting + {ends['dead']:,}"
+            f" dead, {ends['unaccounted']:,} unaccounted"
+        )
+    return "\n".join([said, *(f"    {reason}" for reason in step["reasons"])])
+
+
+def _control(wanted: Wanted) -> ControlClient:
+    return ControlClient(wanted.gateway, wanted.api_key or None)
+
+
+def _prepare_stream(wanted: Wanted) -> None:
+    """What is rated goes to a stream of its own, which is made if it is not there."""
+    client = _control(wanted)
+    try:
+        client.call("GET", "streams", wanted.stream)
+    except RefusedError as refused:
+        if refused.status != _NOT_FOUND:
+            raise
+        client.call("PUT", "streams", wanted.stream, body={})
+        # Each worker of a gateway follows the configuration by itself.
+        time.sleep(1)
+
+
+def _prepare_destination(wanted: Wanted, sink: Sink) -> None:
+    path = ("streams", wanted.stream, "destinations", _DESTINATION)
+    try:
+        _control(wanted).call(
+            "PUT", *path, body={"url": sink.url, "batch_count_max": DESTINATION_BATCH}
+        )
+    except RefusedError as refused:
+        raise SetupError(
+            f"{refused} The destination of a rating is this machine, {sink.url}: --sink-host names"
+            " an address that delivery reaches, and HIFI_GATEWAY_ALLOW_PRIVATE and"
+            " HIFI_DELIVERY_ALLOW_PRIVATE let it be a private one."
+        ) from refused
+    # The lane's first micro-batch is no part of any step.
+    first = replace(wanted, batch=1, hold_s=2.0, warmup_s=0.0, processes=1, p99_ms=1e6)
+    step = run_step(first, 60.0)
+    ends = asyncio.run(reconcile(step, sink, wanted.kafka, standstill_s=FIRST_S))
+    if ends.delivered < ends.acked or not ends.acked:
+        raise SetupError(
+            f"Of the first {ends.acked} events {ends.delivered} have come to {sink.url}: does"
+            " delivery run, and does it reach that address (--sink-host)?"
+        )
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])

@@ -1,0 +1,181 @@
+"""Says what is to be rated, and keeps what was found: a file that `hifi plan` reads, and a page.
+
+Everything of a rating is made here from what was asked for and the steps that were run. Its form is
+that of shared/scale/ratings.py, with more members: how it was found, and what to be careful of.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from loadtests.report.sheet import sheet
+from loadtests.result import FORM
+from loadtests.search import Search
+from loadtests.slo import BACKLOG_GROWTH_S_MAX, Slo
+from shared.scale.ask import DESTINATION_BATCH
+
+What = Literal["gateway", "delivery", "whole"]
+
+# What is promised unless something else is asked for.
+_PROMISED = {
+    "gateway": Slo(p99_ms=100.0),
+    "delivery": Slo(p99_ms=1_000.0),
+    "whole": Slo(p99_ms=1_000.0, age_p95_ms=1_000.0),
+}
+_LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+# What is no rating lies beside them, where nobody plans with it.
+_LOOKS = "looks"
+# What of a step's JSON is there for one run only, or as long as the run was.
+_DROPPED = frozenset({"acked", "due_hdr", "begun_us", "slo", "form"})
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be rated, and how. Rates are in events a second."""
+
+    what: What = "gateway"
+    gateway: str = "http://127.0.0.1:8080"
+    api_key: str = ""
+    # To look where the rest is, when not everything has come.
+    kafka: str = "127.0.0.1:9092"
+    stream: str = "rating"
+    batch: int = 100
+    event_bytes: int = 500
+    # Other promises than the usual ones.
+    p99_ms: float | None = None
+    age_p95_ms: float | None = None
+    start: float | None = None
+    # One step at this rate instead of a search.
+    rate: float | None = None
+    hold_s: float = 60.0
+    warmup_s: float = 15.0
+    processes: int = 1
+    # Where the deliverer reaches this machine.
+    sink_host: str = "127.0.0.1"
+    # Of what is rated, which this machine cannot know: its type and cores, its gateway's workers.
+    instance: str = ""
+    cores: int = 0
+    workers: int = 1
+    # What else those who read it should know.
+    caveats: tuple[str, ...] = ()
+
+    @property
+    def objective(self) -> Slo:
+        usual = _PROMISED[self.what]
+        return replace(
+            usual,
+            p99_ms=self.p99_ms or usual.p99_ms,
+            age_p95_ms=self.age_p95_ms or usual.age_p95_ms,
+            backlog_share=BACKLOG_GROWTH_S_MAX / self.hold_s if self.what == "delivery" else None,
+        )
+
+    @property
+    def first_rate(self) -> float:
+        """A guess that most machines beat: two cores take 40,000 events/s in batches of 100."""
+        if self.start is not None:
+            return self.start
+        gateway = min(40_000.0, 1_000.0 * math.pow(self.batch, 0.65))
+        return gateway if self.what == "gateway" else gateway / 4
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether generator and what is rated are on one machine."""
+        return (urlsplit(self.gateway).hostname or "") in _LOOPBACK
+
+
+def rating_of(
+    wanted: Wanted, search: Search, steps: Sequence[dict[str, Any]], generator: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The rating as its file has it. `generator`: the machine it ran on, and when."""
+    slo = wanted.objective
+    is_met = any(
+        step["verdict"] == "met" and step["events_per_s"] >= search.low - 1 for step in steps
+    )
+    rated = {
+        "cpu": generator["processor"] if wanted.is_shared else wanted.instance or "not named",
+        "cores": wanted.cores or generator["cores"],
+        "kernel": generator["kernel"] if wanted.is_shared else "",
+        "instance": wanted.instance or None,
+    }
+    rating = {
+        "form": FORM,
+        "what": wanted.what,
+        "machine": rated,
+        "commit": generator["commit"],
+        "at": generator["date"],
+        "slo": {name: value for name, value in asdict(slo).items() if value is not None},
+        "batch": DESTINATION_BATCH if wanted.what == "delivery" else wanted.batch,
+        "posted_batch": wanted.batch,
+        "bytes": wanted.event_bytes,
+        "workers": wanted.workers,
+        "rated": round(search.low, 1) if is_met else 0.0,
+        "not_at": None if search.high == math.inf else round(search.high, 1),
+        "saturated": max((step["acked_per_s"] for step in steps), default=0.0),
+        "is_confirmed": search.is_confirmed,
+        "is_limited_by_generator": search.is_limited_by_generator,
+        "shared": wanted.is_shared,
+        "generator": {"processes": wanted.processes, **generator},
+        "steps": [
+            {name: value for name, value in step.items() if name not in _DROPPED} for step in steps
+        ],
+    }
+    return {**rating, "caveats": [*caveats(rating), *wanted.caveats]}
+
+
+def caveats(rating: Mapping[str, Any]) -> list[str]:
+    """What somebody who reads only the figure would not know."""
+    said = []
+    if rating["shared"]:
+        said.append(
+            "Generator, Hifi and Kafka shared a machine: compare it with nothing but itself, and"
+            " size no fleet by it."
+        )
+    if not rating["shared"] and rating["machine"]["instance"] is None:
+        said.append("Nobody said what machine was rated (--instance).")
+    if not rating["rated"]:
+        said.append("No step met the objective.")
+    elif not rating["is_confirmed"]:
+        said.append("The rated step was not repeated, or did not repeat.")
+    if rating["is_limited_by_generator"]:
+        said.append(
+            "The generator was the limit: the rating is the least that was shown. Give it more"
+            " processes, or another machine."
+        )
+    seconds = min((step["measured_s"] for step in rating["steps"]), default=0)
+    if seconds < 60:  # noqa: PLR2004 - as long as a step is by default
+        said.append(f"Steps were measured for {seconds:g} s; 60 s see what comes once a minute.")
+    return said
+
+
+def keep(rating: dict[str, Any], folder: Path, *, is_rating: bool) -> tuple[Path, Path]:
+    """Write file and page. What rates nothing, or one step, goes where no plan finds it."""
+    others = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    if not is_rating or not rating["rated"]:
+        folder /= _LOOKS
+    folder.mkdir(parents=True, exist_ok=True)
+    rated = rating["machine"]
+    name = "-".join(
+        (
+            rating["what"],
+            rated["instance"] or f"{rated['cores']}-cores",
+            f"w{rating['workers']}",
+            f"b{rating['posted_batch']}",
+            str(rating["bytes"]),
+        )
+    )
+    file, page = folder / f"{name}.json", folder / f"{name}.html"
+    file.write_text(_text(rating))
+    page.write_text(sheet(rating, [*others, rating]))
+    return file, page
+
+
+def _text(rating: Mapping[str, Any]) -> str:
+    """JSON for those who read differences: a line for each member, and for each step."""
+    steps = ",\n  ".join(json.dumps(step) for step in rating["steps"])
+    rest = {name: value for name, value in rating.items() if name != "steps"}
+    lines = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in rest.items()]
+    return "{\n " + ",\n ".join([*lines, f'"steps": [\n  {steps}\n ]']) + "\n}\n"

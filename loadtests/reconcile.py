@@ -1,0 +1,157 @@
+"""Follows each acknowledged event to its end: delivered, waiting, dead, or unaccounted for."""
+
+import math
+import time
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from loadtests.events import find
+from loadtests.recorder import PERCENTILES, Range, slope
+from loadtests.sink import Sink
+from shared.event.topics import DEAD, retry_topics
+from shared.retry.schedule import RetrySchedule
+from shared.runtime.kafka.reader import open_reader
+from shared.runtime.setup_error import KafkaUnavailableError
+
+# A lane that is started anew after a fault has been seen to take half a minute.
+_STANDSTILL_S = 45.0
+# The first lane of a Spark that has just started, on busy cores, and more.
+FIRST_S = 180.0
+_LOOK_S = 0.5
+# A backlog is drained at the pace of delivery; what takes longer than this is told as missing.
+_DRAIN_S_MAX = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Where the acknowledged events of a step are."""
+
+    acked: int
+    delivered: int
+    waiting: int
+    dead: int
+    # Of those that were due while it was measured.
+    age_ms: dict[str, float]
+    backlog_share: float | None
+    # Since the beginning, by the second: so many came.
+    came: list[list[int]]
+    # Came more than once, each time of them counted.
+    repeats: int
+    drained_s: float
+    # Why nobody has looked where the rest is.
+    not_asked: str = ""
+
+    @property
+    def unaccounted(self) -> int:
+        return self.acked - self.delivered - self.waiting - self.dead
+
+
+async def reconcile(
+    step: dict[str, Any], sink: Sink, kafka: str, *, standstill_s: float | None = None
+) -> Ends:
+    """Wait until everything has come, or nothing comes any more; then look for the rest."""
+    standstill_s = _STANDSTILL_S if standstill_s is None else standstill_s
+    acked = sum(end - first for _, ranges in step["acked"] for first, end in ranges)
+    ended_s = time.monotonic()
+    missing = _wait_for(step, sink, standstill_s)
+    drained_s = time.monotonic() - ended_s
+    gone = _count(missing)
+    kept, not_asked = {"waiting": 0, "dead": 0}, ""
+    if gone:
+        try:
+            kept = await _kept_in_kafka(kafka, step, missing)
+        except KafkaUnavailableError as error:
+            # A rating of many steps is no reason to end here: they are unaccounted for.
+            not_asked = str(error)
+    figures = sink.figures(step["run"])
+    begun_s = step["begun_us"] / 1e6
+    came: Counter[int] = Counter()
+    for second, count in figures["seconds"].items():
+        came[round(second - begun_s)] += count
+    return Ends(
+        acked=acked,
+        delivered=acked - gone,
+        **kept,
+        age_ms=_ages(step, figures["ages_ms"]),
+        backlog_share=_backlog_share(step, came),
+        came=[[second, count] for second, count in sorted(came.items())],
+        repeats=figures["repeats"],
+        drained_s=round(drained_s, 1),
+        not_asked=not_asked,
+    )
+
+
+def _wait_for(
+    step: dict[str, Any], sink: Sink, standstill_s: float
+) -> list[tuple[int, list[Range]]]:
+    begun_s = moved_s = time.monotonic()
+    least: int | None = None
+    while missing := sink.missing(step["run"], step["acked"]):
+        now_s = time.monotonic()
+        if least is None or _count(missing) < least:
+            least, moved_s = _count(missing), now_s
+        if now_s - moved_s > standstill_s or now_s - begun_s > _DRAIN_S_MAX:
+            break
+        time.sleep(_LOOK_S)
+    return missing
+
+
+def _count(missing: Iterable[tuple[int, Iterable[Range]]]) -> int:
+    return sum(end - first for _, ranges in missing for first, end in ranges)
+
+
+async def _kept_in_kafka(
+    kafka: str, step: dict[str, Any], missing: Iterable[tuple[int, Iterable[Range]]]
+) -> dict[str, int]:
+    """How many of them wait in a tier, and how many are dead; an event counts once."""
+    sought = {
+        (worker, number)
+        for worker, ranges in missing
+        for first, end in ranges
+        for number in range(first, end)
+    }
+    waiting_in = retry_topics(tier.name for tier in RetrySchedule().tiers)
+    found: dict[str, int] = {}
+    async with open_reader(kafka) as log:
+        # Dead first: who is dead waits no more, though its record in a tier is still there.
+        for end, topics in (("dead", [DEAD]), ("waiting", waiting_in)):
+            there = set()
+            records = await log.since(topics, step["begun_us"] // 1000)
+            async for record in records.records():
+                there |= {
+                    (each.worker, each.number)
+                    for each in find(record.value or b"")
+                    if each.run.decode() == step["run"]
+                }
+            found[end] = len(there & sought)
+            sought -= there
+    return found
+
+
+def _ages(step: dict[str, Any], ages_ms: dict[int, dict[str, int]]) -> dict[str, float]:
+    first = math.ceil(step["begun_us"] / 1e6 + step["warmup_s"])
+    ages: Counter[int] = Counter()
+    for second, counts in ages_ms.items():
+        if second >= first:
+            ages.update({int(age): count for age, count in counts.items()})
+    total, passed, table = sum(ages.values()), 0, {}
+    wanted = [(f"p{each:g}", each / 100 * total) for each in PERCENTILES]
+    for age, count in sorted(ages.items()):
+        passed += count
+        while wanted and passed >= wanted[0][1]:
+            table[wanted.pop(0)[0]] = float(age)
+    return table
+
+
+def _backlog_share(step: dict[str, Any], came: Counter[int]) -> float | None:
+    """How much faster events were acknowledged than they came, as a share of the rate."""
+    acked = {second: events for second, _, _, events in step["seconds"]}
+    first, last = math.ceil(step["warmup_s"]), int(step["warmup_s"] + step["measured_s"])
+    waiting = 0.0
+    points = []
+    for second in range(first, last):
+        waiting += acked.get(second, 0) - came[second]
+        points.append((float(second), waiting))
+    return slope(points) / step["acked_per_s"] if step["acked_per_s"] else None

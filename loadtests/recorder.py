@@ -1,0 +1,175 @@
+"""Records what came of requests, and merges what several processes recorded, exactly.
+
+Times are kept in HdrHistograms of three digits: a merged percentile is that of all samples
+together, which no percentile of percentiles is. A process reports what is new since its last
+report, so nothing is counted twice.
+"""
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+from hdrh.histogram import HdrHistogram
+
+# Of a µs; longer than any deadline of ours.
+_LONGEST_US = 3_600_000_000
+_DIGITS = 3
+TIMES = ("due", "service", "late")
+PERCENTILES = (0.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99, 100.0)
+
+Range = tuple[int, int]
+
+
+def new_histogram() -> Any:
+    return HdrHistogram(1, _LONGEST_US, _DIGITS)
+
+
+class Times:
+    """Durations of one kind."""
+
+    def __init__(self) -> None:
+        self._values = new_histogram()
+
+    def note(self, seconds: float) -> None:
+        # The histogram drops what is out of its range without a word.
+        self._values.record_value(min(max(1, round(seconds * 1e6)), _LONGEST_US))
+
+    @property
+    def count(self) -> int:
+        return int(self._values.get_total_count())
+
+    def ms(self, percentile: float) -> float:
+        """0 if nothing was recorded."""
+        return float(self._values.get_value_at_percentile(percentile)) / 1000 if self.count else 0.0
+
+    def table(self) -> dict[str, float]:
+        """What is shown of it, in ms."""
+        return {f"p{percentile:g}": round(self.ms(percentile), 3) for percentile in PERCENTILES}
+
+    def encoded(self) -> str:
+        """As other programs that know HdrHistogram read it (V2, base64)."""
+        return str(self._values.encode().decode())
+
+    def take(self) -> str:
+        """Everything as text, and begin anew; empty if there is nothing."""
+        if not self.count:
+            return ""
+        text = self.encoded()
+        self._values = new_histogram()
+        return text
+
+    def add(self, text: str) -> None:
+        if text:
+            self._values.decode_and_add(text)
+
+
+class Recorder:
+    """What came of the requests of one process, or of all of them."""
+
+    def __init__(self) -> None:
+        self.times = {name: Times() for name in TIMES}
+        # Of requests: offered, sent, unsent, failed. Of events: acked.
+        self.counts: Counter[str] = Counter()
+        # By status, or by the name of what went wrong.
+        self.answers: Counter[str] = Counter()
+        # By second since the beginning: offered, answered well, events acknowledged.
+        self.seconds: dict[int, list[int]] = defaultdict(lambda: [0, 0, 0])
+        # By worker, the numbers of the events that were acknowledged, warm-up included.
+        self.acked: dict[int, list[Range]] = defaultdict(list)
+        # By worker, the processor time it took and how long it measured.
+        self.used_s: dict[int, tuple[float, float]] = {}
+        # When the first of them began, in µs since 1970.
+        self.begun_us = 0
+
+    def note_offered(self, due_s: float) -> None:
+        self.counts["offered"] += 1
+        self.seconds[int(due_s)][0] += 1
+
+    def note_unsent(self) -> None:
+        self.counts["unsent"] += 1
+
+    def note_answer(
+        self, what: str, *, is_good: bool, due_s: float, sent_s: float, ended_s: float, events: int
+    ) -> None:
+        """All three in seconds since the beginning; `events` are those that were acknowledged."""
+        self.times["due"].note(ended_s - due_s)
+        self.times["service"].note(ended_s - sent_s)
+        self.times["late"].note(sent_s - due_s)
+        self.counts["sent"] += 1
+        self.counts["failed"] += not is_good
+        self.counts["acked"] += events
+        self.answers[what] += 1
+        second = self.seconds[int(ended_s)]
+        second[1] += is_good
+        second[2] += events
+
+    def note_acked(self, worker: int, numbers: Iterable[Range]) -> None:
+        self.acked[worker].extend(numbers)
+
+    def note_begun(self, at_us: int) -> None:
+        self.begun_us = min(self.begun_us or at_us, at_us)
+
+    def note_used(self, worker: int, cpu_s: float, wall_s: float) -> None:
+        self.used_s[worker] = (cpu_s, wall_s)
+
+    @property
+    def cpu_share(self) -> float:
+        """Of the busiest process: one without time is late, however idle the others are."""
+        return max(
+            (cpu_s / wall_s for cpu_s, wall_s in self.used_s.values() if wall_s), default=0.0
+        )
+
+    def take(self) -> dict[str, Any]:
+        """What is new since it was last taken, for `merge` in another process."""
+        taken = {
+            "times": {name: times.take() for name, times in self.times.items()},
+            "counts": dict(self.counts),
+            "answers": dict(self.answers),
+            "seconds": [[second, *counts] for second, counts in self.seconds.items()],
+            "acked": [[worker, merged(ranges)] for worker, ranges in self.acked.items()],
+            "begun_us": self.begun_us,
+            "used_s": [[worker, *used] for worker, used in self.used_s.items()],
+        }
+        for part in (self.counts, self.answers, self.seconds, self.acked):
+            part.clear()
+        return taken
+
+    def merge(self, taken: dict[str, Any]) -> None:
+        for name, text in taken["times"].items():
+            self.times[name].add(text)
+        self.counts.update(taken["counts"])
+        self.answers.update(taken["answers"])
+        if taken["begun_us"]:
+            self.note_begun(taken["begun_us"])
+        for second, *counts in taken["seconds"]:
+            self.seconds[second] = [
+                one + other for one, other in zip(self.seconds[second], counts, strict=True)
+            ]
+        for worker, ranges in taken["acked"]:
+            self.acked[worker].extend((first, end) for first, end in ranges)
+        for worker, cpu_s, wall_s in taken["used_s"]:
+            self.used_s[worker] = (cpu_s, wall_s)
+
+
+def merged(ranges: Iterable[Range]) -> list[Range]:
+    """The same numbers in as few ranges as there can be, in order. A range ends before its end."""
+    joined: list[Range] = []
+    for first, end in sorted(ranges):
+        if joined and first <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        else:
+            joined.append((first, end))
+    return joined
+
+
+def slope(points: Iterable[tuple[float, float]]) -> float:
+    """How much is added in each unit of the first value, by least squares; 0 for fewer than two."""
+    xs, ys = zip(*given, strict=True) if (given := list(points)) else ((), ())
+    mean_x, mean_y = (math.fsum(values) / max(1, len(values)) for values in (xs, ys))
+    below = math.fsum((x - mean_x) ** 2 for x in xs)
+    return (
+        math.fsum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True)) / below
+        if below
+        else 0.0
+    )

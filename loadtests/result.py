@@ -1,0 +1,105 @@
+"""Says what a step found, in one form for every way to run it: headless, in the browser, by many.
+
+Everything that is shown, judged or kept is made here from a recorder and what was asked for.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from loadtests.arrivals import RatePlan, Spacing, hold, plan_of
+from loadtests.recorder import Recorder, merged
+from loadtests.slo import Measured, Slo, Verdict, judge
+
+# Documents that other programs read say which form they have.
+FORM = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a step was to do. The plan is in events a second; `plan` goes before `rate`."""
+
+    run: str
+    stream: str
+    rate: float = 1_000.0
+    duration_s: float = 60.0
+    warmup_s: float = 15.0
+    plan: str = ""
+    trace: RatePlan | None = None
+    spacing: Spacing = "poisson"
+    seed: int = 1
+    batch: int = 100
+    event_bytes: int = 500
+    slo: Slo = field(default_factory=Slo)
+
+    @property
+    def events(self) -> RatePlan:
+        """What is measured, in events a second."""
+        if self.trace is not None:
+            return self.trace
+        return plan_of(self.plan) if self.plan else hold(self.rate, self.duration_s)
+
+    @property
+    def requests(self) -> RatePlan:
+        """What is sent: as many requests as it takes, and before them what is not measured."""
+        measured = self.events.scaled(1 / self.batch)
+        if not self.warmup_s:
+            return measured
+        return hold(measured.pieces[0].rate_from, self.warmup_s).then(measured)
+
+
+def measured_of(asked: Asked, recorder: Recorder) -> Measured:
+    """What the judge wants to know; what destinations say of it is added by who asked them."""
+    return Measured(
+        planned=asked.events.count / asked.batch,
+        offered=recorder.counts["offered"],
+        unsent=recorder.counts["unsent"],
+        failed=recorder.counts["failed"],
+        due_p99_ms=recorder.times["due"].ms(99),
+        late_p99_ms=recorder.times["late"].ms(99),
+        cpu_share=recorder.cpu_share,
+    )
+
+
+def document(asked: Asked, recorder: Recorder, *, is_complete: bool = True) -> dict[str, Any]:
+    """The step as JSON has it. One that was interrupted is invalid."""
+    verdict = judge(asked.slo, measured_of(asked, recorder))
+    if not is_complete:
+        early = "it was stopped before its plan had ended"
+        verdict = replace(verdict, word="invalid", reasons=(early, *verdict.reasons))
+    plan, counts = asked.events, recorder.counts
+    return {
+        "form": FORM,
+        "run": asked.run,
+        "stream": asked.stream,
+        "plan": asked.plan or ("trace" if asked.trace else f"hold:{asked.rate:g}"),
+        "spacing": asked.spacing,
+        "seed": asked.seed,
+        "batch": asked.batch,
+        "event_bytes": asked.event_bytes,
+        "begun_us": recorder.begun_us,
+        "warmup_s": asked.warmup_s,
+        "measured_s": round(plan.duration_s, 3),
+        "workers": max(1, len(recorder.used_s)),
+        "events_per_s": round(plan.count / plan.duration_s, 1),
+        "planned": round(plan.count / asked.batch, 1),
+        "offered": counts["offered"],
+        "sent": counts["sent"],
+        "unsent": counts["unsent"],
+        "failed": counts["failed"],
+        "answers": dict(sorted(recorder.answers.items())),
+        "acked_events": counts["acked"],
+        "acked_per_s": round(counts["acked"] / plan.duration_s, 1),
+        "due_ms": recorder.times["due"].table(),
+        "service_ms": recorder.times["service"].table(),
+        "late_ms": recorder.times["late"].table(),
+        "cpu_share": round(recorder.cpu_share, 3),
+        "due_hdr": recorder.times["due"].encoded(),
+        "seconds": [[second, *row] for second, row in sorted(recorder.seconds.items())],
+        "acked": [[worker, merged(ranges)] for worker, ranges in sorted(recorder.acked.items())],
+        "slo": {"p99_ms": asked.slo.p99_ms, "error_share": asked.slo.error_share},
+        **words(verdict),
+    }
+
+
+def words(verdict: Verdict) -> dict[str, Any]:
+    return {"verdict": verdict.word, "reasons": list(verdict.reasons)}

@@ -1,0 +1,74 @@
+"""Finds the highest rate that holds: doubles until it breaks, halves the gap, and asks once more.
+
+One step is told at a time, so that whoever runs them may wait, cool down, print or give up. A step
+that is invalid ends the way up as one that broke does; then the generator was the limit, and the
+search says so.
+"""
+
+import math
+from dataclasses import dataclass, field
+
+from loadtests.slo import Word
+
+# The gap is closed when a rating can be 3 % too low by it: with what Poisson arrivals need to stay
+# below what a server can do, a rating is within 5 %.
+CLOSE = 1.03
+# From a first guess that is up to 8 times too low this is 9 steps: 4 to find a gap of a factor of
+# 2, and 5 to close it to 2.2 %.
+_FACTOR = 2.0
+STEPS_MAX = 24
+# A rating was met twice. One that does not repeat is lowered, each time by twice as much: what was
+# met once by luck may be far above what can be met again.
+_CONFIRMATIONS_MAX = 4
+
+
+@dataclass(slots=True)
+class Search:
+    """`start` is a guess; `low` the highest rate that was met, `high` the lowest that was not."""
+
+    start: float
+    low: float = 0.0
+    high: float = math.inf
+    is_limited_by_generator: bool = False
+    is_confirmed: bool = False
+    steps: list[tuple[float, Word]] = field(default_factory=list)
+    # How many steps it took to close the gap.
+    closed_after: int | None = None
+    _confirmations: int = 0
+
+    def next_rate(self) -> float | None:
+        """What to try now; None when there is nothing more to find out."""
+        if self.is_confirmed or len(self.steps) >= STEPS_MAX:
+            return None
+        if not self.is_closed:
+            if not self.steps:
+                return self.start
+            if self.high == math.inf:
+                return self.low * _FACTOR
+            # Nobody rates what breaks at a thousandth of the guess.
+            if self.low == 0.0:
+                return self.high / _FACTOR if self.high > self.start / 1_000 else None
+            return math.sqrt(self.low * self.high)
+        return self.low if self._confirmations < _CONFIRMATIONS_MAX else None
+
+    @property
+    def is_closed(self) -> bool:
+        return self.closed_after is not None
+
+    def note(self, rate: float, word: Word) -> None:
+        """Say what came of a rate that was asked for."""
+        self.steps.append((rate, word))
+        if self.is_closed:
+            self._confirmations += 1
+            if word == "met":
+                self.is_confirmed = True
+            else:
+                self.low, self.high = rate / CLOSE ** (2 ** (self._confirmations - 1)), rate
+            return
+        if word == "met":
+            self.low = rate
+        else:
+            self.high = rate
+            self.is_limited_by_generator = word == "invalid"
+        if 0.0 < self.high <= self.low * CLOSE:
+            self.closed_after = len(self.steps)

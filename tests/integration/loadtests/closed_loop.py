@@ -1,0 +1,18 @@
+"""Loads a server as Locust's own rate control does: the control of the test beside it."""
+
+from locust import FastHttpUser, constant_throughput, events, task
+
+
+class Waiting(FastHttpUser):
+    """Twenty of them want 500 requests a second."""
+
+    wait_time = constant_throughput(25)
+
+    @task
+    def post(self) -> None:
+        self.client.post("/", data=b"{}")
+
+
+@events.init_command_line_parser.add_listener
+def _options(parser) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001 - Locust's own
+    parser.add_argument("--out", default="")
