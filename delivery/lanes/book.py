@@ -224,7 +224,7 @@ class Book:
                 ready.setdefault(strand.destination, []).append(strand)
         shared: dict[JobKind, dict[Strand, Span]] = {}
         for name, strands in ready.items():
-            lane, share = lanes[name], max(1, ceil(lanes[name].events_max / len(strands)))
+            lane, share = lanes[name], self._share(name, lanes[name], len(strands))
             is_far = lane.kind is not JobKind.APART and any(map(self._is_far, strands))
             spans = {each: self._span(each, lane, share, is_far=is_far) for each in strands}
             if is_far:
@@ -276,6 +276,12 @@ class Book:
         waited_s = 0.0 if way.behind_since_s is None else now_s - way.behind_since_s
         to = lane.destination
         return count >= to.batch_count_max or (count > 0 and waited_s >= to.linger_s)
+
+    def _share(self, destination: str, lane: Lane, ready_count: int) -> int:
+        """The most events for each strand that is ready: what is under way has its part already."""
+        spans = [self._ways[each].under_way for each in self._strands[destination]]
+        sent_count = sum(span is not None and span.end is not None for span in spans)
+        return max(1, ceil(lane.events_max / (ready_count + sent_count)))
 
     def _span(self, strand: Strand, lane: Lane, share: int, *, is_far: bool = False) -> Span:
         at, maybe_sent = (way := self._ways[strand]).at, way.maybe_sent

@@ -1,0 +1,54 @@
+"""How much of what a destination can take at once each of its strands has."""
+
+from random import Random
+
+import pytest
+
+from delivery.lanes.marks import Mark
+from delivery.lanes.units import JobKind, Span, Strand
+from shared.event.record import KafkaPartition
+from tests.unit.delivery.lanes.test_book import A, B, Driver, strand
+
+EVENTS_MAX = 20_000
+PLACES = [KafkaPartition("hifi.stream.s", number) for number in range(4)]
+
+
+class Backlog(Driver):
+    """A destination that is a million events behind in each of four Kafka partitions."""
+
+    def __init__(self, mark: Mark, *, kind: JobKind = JobKind.SHARED) -> None:
+        super().__init__(dict.fromkeys(PLACES, 1_000_000))
+        self.enter("a", mark, kind=kind, events_max=EVENTS_MAX)
+        self.under_way: dict[Strand, Span] = {}
+        self.now_s = 0.0
+
+    def send(self) -> int:
+        """What is under way after one more plan."""
+        self.now_s += 1.0
+        self.under_way |= self.spans(self.now_s)
+        return sum((span.end or 0) - span.begin for span in self.under_way.values())
+
+    def is_done(self, at: Strand) -> None:
+        end = self.under_way.pop(at).end or 0
+        assert self.book.went(at, Mark(end, max(end, self.book.mark(at).until)))
+        self.turns.running.clear()
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("kind", list(JobKind)[:3])
+@pytest.mark.parametrize("mark", [Mark(0, 0), Mark(0, 900_000)])
+def test_no_more_is_under_way_than_a_destination_takes_at_once_as_strands_become_free(
+    mark: Mark, kind: JobKind, seed: int
+) -> None:
+    dice, driver = Random(seed), Backlog(mark, kind=kind)
+    for _ in range(60):
+        assert EVENTS_MAX * 0.95 <= driver.send() <= EVENTS_MAX + len(PLACES)
+        # Each is done a bit after the other, as HTTP has it.
+        for each in dice.sample(list(driver.under_way), dice.choice((1, 1, 1, 2, 4))):
+            driver.is_done(each)
+
+
+def test_a_strand_that_alone_has_something_has_all_that_its_destination_takes() -> None:
+    driver = Driver({A: 1_000_000, B: 0})
+    driver.enter(events_max=EVENTS_MAX)
+    assert driver.spans() == {strand(): Span(0, EVENTS_MAX)}
