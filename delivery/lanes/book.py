@@ -5,7 +5,7 @@ and are near it. It is free again when it is done itself, whatever its job still
 """
 
 import zlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import ceil
@@ -314,24 +314,30 @@ def _jobs(kind: JobKind, spans: Mapping[Strand, Span], worker_count: int) -> lis
 
 
 def _units(spans: Mapping[Strand, Span]) -> list[Unit]:
-    units: dict[KafkaPartition, dict[str, Span]] = {}
-    for strand, span in spans.items():
-        units.setdefault(strand.where, {})[strand.destination] = span
-    return [Unit(where, each) for where, each in units.items()]
+    """What is near is read once; nothing is read of what lies between those that are far apart."""
+    parts: defaultdict[KafkaPartition, list[dict[str, Span]]] = defaultdict(list)
+    reached: dict[KafkaPartition, int] = {}
+    for (name, where), span in sorted(spans.items(), key=lambda each: each[1].begin):
+        if where not in reached or span.begin - reached[where] > _NEAR:
+            parts[where].append({})
+        parts[where][-1][name] = span
+        reached[where] = max(reached.get(where, 0), _end_of(span))
+    return [Unit(where, part) for where, found in parts.items() for part in found]
 
 
 def _packed(units: Collection[Unit], kind: JobKind) -> list[list[Unit]]:
     """Units by task: about as many deliveries in each."""
-    sizes = {unit.where: _size(unit) for unit in units}
+    sized = sorted(((_size(unit), unit) for unit in units), key=lambda each: -each[0])
     # Who is alone sends crowds, which are worth a task for each Kafka partition.
-    worth = len(units) if kind is JobKind.ALONE else ceil(sum(sizes.values()) / _TASK_DELIVERIES)
+    worth = ceil(sum(size for size, _ in sized) / _TASK_DELIVERIES)
+    worth = len(units) if kind is JobKind.ALONE else worth
     count = max(1, min(_TASKS_MAX, len(units), worth))
     tasks: list[list[Unit]] = [[] for _ in range(count)]
     loads: Counter[int] = Counter()
-    for unit in sorted(units, key=lambda each: -sizes[each.where]):
+    for size, unit in sized:
         lightest = min(range(count), key=lambda task: loads[task])
         tasks[lightest].append(unit)
-        loads[lightest] += sizes[unit.where]
+        loads[lightest] += size
     return tasks
 
 

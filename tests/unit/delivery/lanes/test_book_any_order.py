@@ -5,6 +5,7 @@ No offset is in two hands, no strand skips one or goes back, and what may have b
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from itertools import pairwise
 from random import Random
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ import pytest
 from delivery.lanes.book import Book, Lane
 from delivery.lanes.marks import OPEN, Mark
 from delivery.lanes.turns import Turns
-from delivery.lanes.units import Job, JobKind, Span, Strand
+from delivery.lanes.units import Job, JobKind, Span, Strand, Unit
 from shared.config.destination import Destination
 from shared.event.record import KafkaPartition
 
@@ -56,6 +57,10 @@ class Refusing(Turns):
 
     def may_start(self, kind: JobKind, *, now_s: float) -> bool:  # noqa: ARG002 - as it is asked
         return kind not in self.refused
+
+
+def _begin_of(unit: Unit) -> int:
+    return unit.begin
 
 
 class World:
@@ -156,9 +161,12 @@ class World:
     def check_tasks(self, job: Job) -> None:
         assert job.tasks
         for task in job.tasks:
-            places = [unit.where for unit in task]
-            assert places
-            assert len(places) == len(set(places)), "a task reads each Kafka partition once"
+            assert task
+            for where in PLACES:
+                units = sorted((unit for unit in task if unit.where == where), key=_begin_of)
+                for one, other in pairwise(units):
+                    assert one.end is not None
+                    assert other.begin - one.end > 2_000, "what is near is read once"
 
     def take_in_hand(self, strand: Strand, span: Span) -> None:
         end = self.ends[strand.where]
