@@ -16,6 +16,7 @@ from delivery.lanes.turns import Turns
 from delivery.lanes.units import Job, JobKind, Span, Strand, Unit
 from shared.config.destination import Destination
 from shared.event.record import KafkaPartition, Position
+from shared.slots import SLOT_COUNT
 
 # Whoever has more to send of one Kafka partition has jobs of its own: in a shared one it would read
 # what nobody else wants, for longer than the others take.
@@ -306,9 +307,10 @@ def _jobs(kind: JobKind, spans: Mapping[Strand, Span], worker_count: int) -> lis
     if kind not in {JobKind.SHARED, JobKind.FOLLOWING}:
         return [Job(kind, _packed(_units(spans), kind))]
     # A destination always has the same worker: its connections are open, and its flow is known.
+    # Slots are the hash's remainder, so that those of one slot have all workers nevertheless.
     by_worker: dict[int, dict[Strand, Span]] = {}
     for strand, span in spans.items():
-        worker = zlib.crc32(strand.destination.encode()) % worker_count
+        worker = zlib.crc32(strand.destination.encode()) // SLOT_COUNT % worker_count
         by_worker.setdefault(worker, {})[strand] = span
     return [Job(kind, [_units(each)], worker) for worker, each in by_worker.items()]
 

@@ -4,6 +4,7 @@ import pytest
 
 from delivery.lanes.marks import Mark
 from delivery.lanes.units import JobKind, Span, Unit
+from shared.slots import slot_of
 from tests.unit.delivery.lanes.test_book import A, Driver
 
 
@@ -50,3 +51,16 @@ def test_who_repeats_what_is_far_back_is_not_read_with_those_who_follow() -> Non
         JobKind.APART: [{"s/a": Span(100, 200, 200)}],
         JobKind.FOLLOWING: [{"s/c": Span(8_800, 8_801, 8_801), "s/b": Span(8_900, None)}],
     }
+
+
+@pytest.mark.parametrize("worker_count", range(1, 9))
+def test_a_process_that_holds_one_slot_uses_all_of_its_workers(worker_count: int) -> None:
+    """As each of fifty machines does, nearly."""
+    driver = Driver({A: 1})
+    driver.book.worker_count = worker_count
+    names = [str(number) for number in range(12_000) if slot_of(f"s/{number}") == 77]
+    for name in names:
+        driver.enter(name)
+    counts = {job.worker: len(job.units[0].spans) for job in driver.plan()}
+    assert set(counts) == set(range(worker_count))
+    assert min(counts.values()) > len(names) / worker_count / 3
