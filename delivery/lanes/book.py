@@ -287,8 +287,10 @@ class Book:
     def _span(self, strand: Strand, lane: Lane, share: int, *, is_far: bool = False) -> Span:
         at, maybe_sent = (way := self._ways[strand]).at, way.maybe_sent
         if maybe_sent > at:
-            # What may have been sent goes by itself: the same batches, all of them labelled.
-            return Span(at, min(maybe_sent, at + share), maybe_sent)
+            # What may have been sent goes by itself, in whole batches: the same ones, all labelled.
+            batch_count = lane.destination.request_count_max
+            count = max(1, share // batch_count) * batch_count
+            return Span(at, min(maybe_sent, at + count), maybe_sent)
         if lane.kind is JobKind.FOLLOWING and not is_far:
             return Span(at, None)
         return Span(at, max(at, min(self._ends[strand.where], at + share)))

@@ -154,9 +154,15 @@ class World:
             self.check_tasks(job)
             for unit in job.units:
                 for name, span in unit.spans.items():
-                    assert span.end is None or span.end - span.begin <= events_max
+                    self.check_size(span, events_max)
                     assert span.end is not None or lanes[name].kind is JobKind.FOLLOWING
                     self.take_in_hand(Strand(name, unit.where), span)
+
+    def check_size(self, span: Span, events_max: int) -> None:
+        if span.maybe_sent > span.begin:
+            assert span.end is not None
+            assert span.end == span.maybe_sent or (span.end - span.begin) % 500 == 0
+        assert span.end is None or span.end - span.begin <= max(events_max, 500)
 
     def check_tasks(self, job: Job) -> None:
         assert job.tasks

@@ -1,5 +1,6 @@
 """How much of what a destination can take at once each of its strands has."""
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -46,6 +47,33 @@ def test_no_more_is_under_way_than_a_destination_takes_at_once_as_strands_become
         # Each is done a bit after the other, as HTTP has it.
         for each in dice.sample(list(driver.under_way), dice.choice((1, 1, 1, 2, 4))):
             driver.is_done(each)
+
+
+@pytest.mark.parametrize(
+    ("body_format", "batch_count_max", "count"),
+    [("json", 500, 500), ("ndjson", 7, 7), ("single", 500, 1)],
+)
+def test_what_may_have_been_sent_is_divided_between_batches_however_much_goes_at_once(
+    body_format: str, batch_count_max: int, count: int
+) -> None:
+    """Else it would be cut into other batches, with other ids, and pass a receiver's check."""
+    driver = Driver({A: 90_000, B: 90_000})
+    mark = Mark(123, 40_123 + 45)
+    driver.enter("a", mark, body_format=body_format, batch_count_max=batch_count_max)
+    dice, now_s, at, ends = Random(count), 0.0, 123, []
+    while at < mark.until:
+        now_s += 1.0
+        lane = driver.lanes["s/a"]
+        driver.lanes["s/a"] = replace(lane, events_max=dice.choice((1, 333, 5_001, 20_000)))
+        span = driver.spans(now_s)[strand()]
+        assert (span.begin, span.maybe_sent) == (at, mark.until)
+        at = span.end or 0
+        ends.append(at)
+        driver.book.went(strand(), Mark(at, mark.until))
+        driver.turns.running.clear()
+    assert ends.pop() == mark.until
+    assert len(ends) > 1
+    assert {(end - 123) % count for end in ends} == {0}
 
 
 def test_a_strand_that_alone_has_something_has_all_that_its_destination_takes() -> None:
