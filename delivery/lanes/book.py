@@ -52,8 +52,8 @@ class _Way:
     """How far a strand is."""
 
     at: int
-    # Offsets below may have been sent by a unit of which nobody knows what became; OPEN until the
-    # end of the log has been seen once more, if that unit followed it.
+    # Offsets below may have been sent by a unit of which nobody knows what became; if that unit
+    # followed its log, OPEN until it is over and the end of the log has been seen once more.
     maybe_sent: int
     # Who reports of another span reports of what was over before: its strand was free by its mark.
     under_way: Span | None = None
@@ -118,7 +118,8 @@ class Book:
     def knows_end(self, where: KafkaPartition) -> bool:
         return where in self._ends
 
-    def see_ends(self, ends: Position) -> None:
+    def see_ends(self, ends: Position, *, as_of_s: float = 0.0) -> None:
+        """Where logs end, and when they were asked at the earliest."""
         for where, end in ends.items():
             before = self._ends.get(where, end)
             self._ends[where] = end
@@ -131,8 +132,10 @@ class Book:
                 if end < before:
                     way.maybe_sent = min(way.maybe_sent, end)
         for strand in [each for each in self._unsure if each.where in ends]:
-            self._unsure.discard(strand)
-            self._ways[strand].maybe_sent = self._ends[strand.where]
+            # Its worker may follow the log until then.
+            if (way := self._ways[strand]).not_before_s <= as_of_s:
+                self._unsure.discard(strand)
+                way.maybe_sent = self._ends[strand.where]
 
     def position(self, destination: str, places: Iterable[KafkaPartition]) -> Position:
         ways = {where: self._ways.get(Strand(destination, where)) for where in places}

@@ -294,6 +294,19 @@ def test_of_what_followed_its_log_all_is_in_doubt_that_there_is_at_the_next_look
     assert driver.spans(2.0) == {strand(): Span(8, None)}
 
 
+def test_what_was_cut_while_it_followed_its_log_is_in_doubt_until_its_worker_is_done() -> None:
+    """It may live, and sends what comes."""
+    driver = Driver({A: 5})
+    driver.enter(kind=JobKind.FOLLOWING)
+    (span,) = driver.spans().values()
+    driver.book.cut(strand(), span, 3, not_before_s=2.0)
+    driver.book.see_ends({A: 6}, as_of_s=1.9)
+    assert driver.book.mark(strand()) == Mark(3, OPEN)
+    assert driver.plan(2.1) == [], "more than that may have been sent since"
+    driver.book.see_ends({A: 8}, as_of_s=2.0)
+    assert driver.spans(2.1) == {strand(): Span(3, 8, 8)}
+
+
 @pytest.mark.parametrize(
     ("mark", "span"),
     [

@@ -134,7 +134,7 @@ class World:
 
     def look(self) -> None:
         where = self.dice.choice(PLACES)
-        self.book.see_ends({where: self.ends[where]})
+        self.book.see_ends({where: self.ends[where]}, as_of_s=self.now_s)
 
     def plan(self) -> None:
         events_max, rest_s = self.dice.choice((1, 3, 500)), self.dice.choice((0.0, 0.0, 3.0))
@@ -281,7 +281,7 @@ class World:
         lanes = {name: Lane(to, JobKind.SHARED, 10_000) for name, to in DESTINATIONS.items()}
         for name in DESTINATIONS:
             self.book.follow(name, is_following=False)
-        self.book.see_ends(self.ends)
+        self.book.see_ends(self.ends, as_of_s=self.now_s)
         while any(self.book.position(name, PLACES) != self.ends for name in DESTINATIONS):
             self.now_s += 10.0
             jobs = self.book.plan(lanes.get, Refusing(), now_s=self.now_s)
