@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 
+from delivery.lanes.book import _Way
 from delivery.lanes.marks import Mark
 from delivery.lanes.units import JobKind, Span, Strand
 from shared.event.record import KafkaPartition
@@ -74,6 +75,26 @@ def test_what_may_have_been_sent_is_divided_between_batches_however_much_goes_at
     assert ends.pop() == mark.until
     assert len(ends) > 1
     assert {(end - 123) % count for end in ends} == {0}
+
+
+def test_of_those_that_rest_none_is_looked_up_whatever_is_planned() -> None:
+    """Twenty thousand may rest, and each mark that comes makes a plan."""
+    driver = Driver({A: 9})
+    for number in range(50):
+        driver.enter(str(number), kind=JobKind.APART, events_max=3, rest_s=5.0)
+    for at, span in driver.spans(100.0).items():
+        driver.book.ended(at, span, 3)
+    looked_up: list[Strand] = []
+
+    class Watched(dict[Strand, _Way]):
+        def __getitem__(self, strand: Strand) -> _Way:
+            looked_up.append(strand)
+            return super().__getitem__(strand)
+
+    driver.book._ways = Watched(driver.book._ways)
+    assert driver.plan(102.0) == []
+    assert looked_up == []
+    assert len(driver.spans(105.0)) == 50
 
 
 def test_a_strand_that_alone_has_something_has_all_that_its_destination_takes() -> None:
