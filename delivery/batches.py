@@ -166,7 +166,7 @@ def cut(starts: Sequence[int], destination: Destination) -> Iterator[tuple[int, 
     `starts` says where each event begins among their bytes, and where the last one ends. One event
     over the size goes alone.
     """
-    count_max = 1 if destination.body_format == "single" else destination.batch_count_max
+    count_max = destination.request_count_max
     opening_bytes = 0 if destination.body_format == "ndjson" else 1
     first, count = 0, len(starts) - 1
     while first < count:

@@ -5,9 +5,10 @@ and are near it. It is free again when it is done itself, whatever its job still
 """
 
 import zlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from math import ceil
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from delivery.lanes.turns import Turns
 from delivery.lanes.units import Job, JobKind, Span, Strand, Unit
 from shared.config.destination import Destination
 from shared.event.record import KafkaPartition, Position
+from shared.slots import SLOT_COUNT
 
 # Whoever has more to send of one Kafka partition has jobs of its own: in a shared one it would read
 # what nobody else wants, for longer than the others take.
@@ -51,8 +53,8 @@ class _Way:
     """How far a strand is."""
 
     at: int
-    # Offsets below may have been sent by a unit of which nobody knows what became; OPEN until the
-    # end of the log has been seen once more, if that unit followed it.
+    # Offsets below may have been sent by a unit of which nobody knows what became; if that unit
+    # followed its log, OPEN until it is over and the end of the log has been seen once more.
     maybe_sent: int
     # Who reports of another span reports of what was over before: its strand was free by its mark.
     under_way: Span | None = None
@@ -71,8 +73,9 @@ class Book:
     _ends: dict[KafkaPartition, int] = field(default_factory=dict)
     _names: dict[KafkaPartition, set[str]] = field(default_factory=dict)
     _strands: dict[str, set[Strand]] = field(default_factory=dict)
-    # What has something to send: of thousands of strands, few at a time.
-    _behind: set[Strand] = field(default_factory=set)
+    # What has something to send: of thousands of strands few at a time, or all of them. To look one
+    # up takes four times as long as to walk by it.
+    _behind: dict[Strand, _Way] = field(default_factory=dict)
     # What follows its log has always.
     _following: set[Strand] = field(default_factory=set)
     # Cut while it followed its log: what was sent may lie beyond the end that is known.
@@ -95,7 +98,7 @@ class Book:
         for strand in self._strands.pop(destination, set()):
             del self._ways[strand]
             self._names[strand.where].discard(destination)
-            self._behind.discard(strand)
+            self._behind.pop(strand, None)
             self._following.discard(strand)
             self._unsure.discard(strand)
 
@@ -117,7 +120,8 @@ class Book:
     def knows_end(self, where: KafkaPartition) -> bool:
         return where in self._ends
 
-    def see_ends(self, ends: Position) -> None:
+    def see_ends(self, ends: Position, *, as_of_s: float = 0.0) -> None:
+        """Where logs end, and when they were asked at the earliest."""
         for where, end in ends.items():
             before = self._ends.get(where, end)
             self._ends[where] = end
@@ -130,8 +134,10 @@ class Book:
                 if end < before:
                     way.maybe_sent = min(way.maybe_sent, end)
         for strand in [each for each in self._unsure if each.where in ends]:
-            self._unsure.discard(strand)
-            self._ways[strand].maybe_sent = self._ends[strand.where]
+            # Its worker may follow the log until then.
+            if (way := self._ways[strand]).not_before_s <= as_of_s:
+                self._unsure.discard(strand)
+                way.maybe_sent = self._ends[strand.where]
 
     def position(self, destination: str, places: Iterable[KafkaPartition]) -> Position:
         ways = {where: self._ways.get(Strand(destination, where)) for where in places}
@@ -198,9 +204,9 @@ class Book:
     def _place(self, strand: Strand, way: _Way, *, is_beyond: bool = False) -> None:
         end = self._ends[strand.where]
         if way.at < end or (is_beyond and way.at > end):
-            self._behind.add(strand)
+            self._behind[strand] = way
         else:
-            self._behind.discard(strand)
+            self._behind.pop(strand, None)
             way.behind_since_s = None
 
     def follow(self, destination: str, *, is_following: bool) -> None:
@@ -224,7 +230,7 @@ class Book:
                 ready.setdefault(strand.destination, []).append(strand)
         shared: dict[JobKind, dict[Strand, Span]] = {}
         for name, strands in ready.items():
-            lane, share = lanes[name], max(1, ceil(lanes[name].events_max / len(strands)))
+            lane, share = lanes[name], self._share(name, lanes[name], len(strands))
             is_far = lane.kind is not JobKind.APART and any(map(self._is_far, strands))
             spans = {each: self._span(each, lane, share, is_far=is_far) for each in strands}
             if is_far:
@@ -247,8 +253,9 @@ class Book:
     ) -> Iterator[tuple[Strand, Lane]]:
         """What may be sent now, and how."""
         lanes: dict[str, Lane] = {}
-        for strand in self._behind | self._following:
-            way, name = self._ways[strand], strand.destination
+        others = ((each, self._ways[each]) for each in self._following - self._behind.keys())
+        for strand, way in chain(self._behind.items(), others):
+            name = strand.destination
             if way.behind_since_s is None and strand in self._behind:
                 way.behind_since_s = now_s
             if way.under_way or way.not_before_s > now_s or strand in self._unsure:
@@ -277,11 +284,19 @@ class Book:
         to = lane.destination
         return count >= to.batch_count_max or (count > 0 and waited_s >= to.linger_s)
 
+    def _share(self, destination: str, lane: Lane, ready_count: int) -> int:
+        """The most events for each strand that is ready: what is under way has its part already."""
+        spans = [self._ways[each].under_way for each in self._strands[destination]]
+        sent_count = sum(span is not None and span.end is not None for span in spans)
+        return max(1, ceil(lane.events_max / (ready_count + sent_count)))
+
     def _span(self, strand: Strand, lane: Lane, share: int, *, is_far: bool = False) -> Span:
         at, maybe_sent = (way := self._ways[strand]).at, way.maybe_sent
         if maybe_sent > at:
-            # What may have been sent goes by itself: the same batches, all of them labelled.
-            return Span(at, min(maybe_sent, at + share), maybe_sent)
+            # What may have been sent goes by itself, in whole batches: the same ones, all labelled.
+            batch_count = lane.destination.request_count_max
+            count = max(1, share // batch_count) * batch_count
+            return Span(at, min(maybe_sent, at + count), maybe_sent)
         if lane.kind is JobKind.FOLLOWING and not is_far:
             return Span(at, None)
         return Span(at, max(at, min(self._ends[strand.where], at + share)))
@@ -300,32 +315,39 @@ def _jobs(kind: JobKind, spans: Mapping[Strand, Span], worker_count: int) -> lis
     if kind not in {JobKind.SHARED, JobKind.FOLLOWING}:
         return [Job(kind, _packed(_units(spans), kind))]
     # A destination always has the same worker: its connections are open, and its flow is known.
+    # Slots are the hash's remainder, so that those of one slot have all workers nevertheless.
     by_worker: dict[int, dict[Strand, Span]] = {}
     for strand, span in spans.items():
-        worker = zlib.crc32(strand.destination.encode()) % worker_count
+        worker = zlib.crc32(strand.destination.encode()) // SLOT_COUNT % worker_count
         by_worker.setdefault(worker, {})[strand] = span
     return [Job(kind, [_units(each)], worker) for worker, each in by_worker.items()]
 
 
 def _units(spans: Mapping[Strand, Span]) -> list[Unit]:
-    units: dict[KafkaPartition, dict[str, Span]] = {}
-    for strand, span in spans.items():
-        units.setdefault(strand.where, {})[strand.destination] = span
-    return [Unit(where, each) for where, each in units.items()]
+    """What is near is read once; nothing is read of what lies between those that are far apart."""
+    parts: defaultdict[KafkaPartition, list[dict[str, Span]]] = defaultdict(list)
+    reached: dict[KafkaPartition, int] = {}
+    for (name, where), span in sorted(spans.items(), key=lambda each: each[1].begin):
+        if where not in reached or span.begin - reached[where] > _NEAR:
+            parts[where].append({})
+        parts[where][-1][name] = span
+        reached[where] = max(reached.get(where, 0), _end_of(span))
+    return [Unit(where, part) for where, found in parts.items() for part in found]
 
 
 def _packed(units: Collection[Unit], kind: JobKind) -> list[list[Unit]]:
     """Units by task: about as many deliveries in each."""
-    sizes = {unit.where: _size(unit) for unit in units}
+    sized = sorted(((_size(unit), unit) for unit in units), key=lambda each: -each[0])
     # Who is alone sends crowds, which are worth a task for each Kafka partition.
-    worth = len(units) if kind is JobKind.ALONE else ceil(sum(sizes.values()) / _TASK_DELIVERIES)
+    worth = ceil(sum(size for size, _ in sized) / _TASK_DELIVERIES)
+    worth = len(units) if kind is JobKind.ALONE else worth
     count = max(1, min(_TASKS_MAX, len(units), worth))
     tasks: list[list[Unit]] = [[] for _ in range(count)]
     loads: Counter[int] = Counter()
-    for unit in sorted(units, key=lambda each: -sizes[each.where]):
+    for size, unit in sized:
         lightest = min(range(count), key=lambda task: loads[task])
         tasks[lightest].append(unit)
-        loads[lightest] += sizes[unit.where]
+        loads[lightest] += size
     return tasks
 
 

@@ -21,10 +21,9 @@ def events_max(
     """The most events that are sent at once: what it can take in half of its time box."""
     usual_ms = (known.flow.concurrency.mean_ms if known else 0.0) or _USUAL_MS
     rounds = max(1, min(_ROUNDS_MAX, int(500 * settings.time_box_s / usual_ms)))
-    batch_count = 1 if destination.body_format == "single" else destination.batch_count_max
     limits = [
         settings.micro_batch_events_max,
-        batch_count * destination.parallel_max * rounds,
+        destination.request_count_max * destination.parallel_max * rounds,
     ]
     if destination.rate_per_s is not None:
         limits.append(ceil(destination.rate_per_s * _RATE_SPAN_S))

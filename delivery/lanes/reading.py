@@ -2,6 +2,7 @@
 
 import asyncio
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -103,14 +104,17 @@ class Reading:
         self._has_room.set()
         now_s = asyncio.get_running_loop().time()
         async with self._group:
-            by_node: dict[int, list[_Place]] = {}
+            # A fetch asks for one place of each Kafka partition; units far apart have one each.
+            by_node: dict[tuple[int, int], list[_Place]] = {}
+            seen: Counter[KafkaPartition] = Counter()
             for unit in self.units:
+                seen[unit.where] += 1
                 place, node = _Place(unit, unit.begin, now_s), self.leaders.get(unit.where)
                 if node is None:
                     self._look_for(place, f"{unit.where.topic} has no leader just now")
                 else:
-                    by_node.setdefault(node, []).append(place)
-            for node, places in by_node.items():
+                    by_node.setdefault((node, seen[unit.where]), []).append(place)
+            for (node, _), places in by_node.items():
                 self._group.create_task(self._read(node, places))
 
     async def _read(self, node: int, places: list[_Place]) -> None:

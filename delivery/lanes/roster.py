@@ -1,5 +1,6 @@
 """Keeps who is sent to: what is configured, what of it is ours, and from where each goes on."""
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -87,13 +88,13 @@ class Roster:
         What is ours is entered by a look that began afterwards, and that knows all marks of before:
         who is behind with them holds up nobody else.
         """
-        begun = self._begun
+        begun, now_s = self._begun, time.monotonic()
         topics = {stream_topic(each.stream) for each in self.wanted.values()}
         await self.log.follow({LANES, *topics})
         self._places = {topic: self._places_of(topic) for topic in topics}
         ends = await self.log.ends([MARKS, *(it for each in self._places.values() for it in each)])
         marks_end = ends.pop(MARKS, None)
-        self.book.see_ends(ends)
+        self.book.see_ends(ends, as_of_s=now_s)
         if begun == self._begun and self._marks_until is None:
             self._marks_until = marks_end
         for name in sorted(self.new):

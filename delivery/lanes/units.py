@@ -66,7 +66,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Units by task. No two units of a task read the same Kafka partition."""
+    """Units by task. Those of one Kafka partition are far apart in it, or in other jobs."""
 
     kind: JobKind
     tasks: Sequence[Sequence[Unit]]

@@ -160,6 +160,11 @@ class Destination(ConfigObject):
         """Whether it owes nothing of what was in the stream before it began."""
         return self.start != "earliest"
 
+    @property
+    def request_count_max(self) -> int:
+        """The most events of one request."""
+        return 1 if self.body_format == "single" else self.batch_count_max
+
     def resumed(self, *, at_ms: int) -> "Destination":
         """As it is once a person has said to go on, after a pause, a hold or a disabling."""
         return replace(self, is_paused=False, is_disabled=False, resumed_at_ms=at_ms)

@@ -35,7 +35,8 @@ class Driver:
     turns: Turns = field(default_factory=Turns)
 
     def __post_init__(self) -> None:
-        self.book = Book()
+        # Who shares with whom does not depend on their names.
+        self.book = Book(worker_count=1)
         self.book.see_ends(self.ends)
 
     def enter(
@@ -146,6 +147,7 @@ def test_a_job_of_the_slow_has_as_many_tasks_as_its_deliveries_are_worth() -> No
 
 def test_those_that_are_well_have_the_same_worker_each_time() -> None:
     driver = Driver({A: 1, B: 1})
+    driver.book.worker_count = 2
     names = [f"d{number}" for number in range(12)]
     for name in names:
         driver.enter(name)
@@ -290,6 +292,19 @@ def test_of_what_followed_its_log_all_is_in_doubt_that_there_is_at_the_next_look
     assert again == Span(3, 8, 8)
     driver.book.ended(strand(), again, 8)
     assert driver.spans(2.0) == {strand(): Span(8, None)}
+
+
+def test_what_was_cut_while_it_followed_its_log_is_in_doubt_until_its_worker_is_done() -> None:
+    """It may live, and sends what comes."""
+    driver = Driver({A: 5})
+    driver.enter(kind=JobKind.FOLLOWING)
+    (span,) = driver.spans().values()
+    driver.book.cut(strand(), span, 3, not_before_s=2.0)
+    driver.book.see_ends({A: 6}, as_of_s=1.9)
+    assert driver.book.mark(strand()) == Mark(3, OPEN)
+    assert driver.plan(2.1) == [], "more than that may have been sent since"
+    driver.book.see_ends({A: 8}, as_of_s=2.0)
+    assert driver.spans(2.1) == {strand(): Span(3, 8, 8)}
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ No offset is in two hands, no strand skips one or goes back, and what may have b
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from itertools import pairwise
 from random import Random
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ import pytest
 from delivery.lanes.book import Book, Lane
 from delivery.lanes.marks import OPEN, Mark
 from delivery.lanes.turns import Turns
-from delivery.lanes.units import Job, JobKind, Span, Strand
+from delivery.lanes.units import Job, JobKind, Span, Strand, Unit
 from shared.config.destination import Destination
 from shared.event.record import KafkaPartition
 
@@ -56,6 +57,10 @@ class Refusing(Turns):
 
     def may_start(self, kind: JobKind, *, now_s: float) -> bool:  # noqa: ARG002 - as it is asked
         return kind not in self.refused
+
+
+def _begin_of(unit: Unit) -> int:
+    return unit.begin
 
 
 class World:
@@ -129,7 +134,7 @@ class World:
 
     def look(self) -> None:
         where = self.dice.choice(PLACES)
-        self.book.see_ends({where: self.ends[where]})
+        self.book.see_ends({where: self.ends[where]}, as_of_s=self.now_s)
 
     def plan(self) -> None:
         events_max, rest_s = self.dice.choice((1, 3, 500)), self.dice.choice((0.0, 0.0, 3.0))
@@ -149,16 +154,25 @@ class World:
             self.check_tasks(job)
             for unit in job.units:
                 for name, span in unit.spans.items():
-                    assert span.end is None or span.end - span.begin <= events_max
+                    self.check_size(span, events_max)
                     assert span.end is not None or lanes[name].kind is JobKind.FOLLOWING
                     self.take_in_hand(Strand(name, unit.where), span)
+
+    def check_size(self, span: Span, events_max: int) -> None:
+        if span.maybe_sent > span.begin:
+            assert span.end is not None
+            assert span.end == span.maybe_sent or (span.end - span.begin) % 500 == 0
+        assert span.end is None or span.end - span.begin <= max(events_max, 500)
 
     def check_tasks(self, job: Job) -> None:
         assert job.tasks
         for task in job.tasks:
-            places = [unit.where for unit in task]
-            assert places
-            assert len(places) == len(set(places)), "a task reads each Kafka partition once"
+            assert task
+            for where in PLACES:
+                units = sorted((unit for unit in task if unit.where == where), key=_begin_of)
+                for one, other in pairwise(units):
+                    assert one.end is not None
+                    assert other.begin - one.end > 2_000, "what is near is read once"
 
     def take_in_hand(self, strand: Strand, span: Span) -> None:
         end = self.ends[strand.where]
@@ -267,7 +281,7 @@ class World:
         lanes = {name: Lane(to, JobKind.SHARED, 10_000) for name, to in DESTINATIONS.items()}
         for name in DESTINATIONS:
             self.book.follow(name, is_following=False)
-        self.book.see_ends(self.ends)
+        self.book.see_ends(self.ends, as_of_s=self.now_s)
         while any(self.book.position(name, PLACES) != self.ends for name in DESTINATIONS):
             self.now_s += 10.0
             jobs = self.book.plan(lanes.get, Refusing(), now_s=self.now_s)

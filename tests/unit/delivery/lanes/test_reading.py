@@ -75,6 +75,25 @@ def test_all_that_are_near_get_their_part_of_what_is_read_once() -> None:
     asyncio.run(scenario())
 
 
+def test_units_that_are_far_apart_in_a_kafka_partition_are_read_side_by_side() -> None:
+    async def scenario() -> None:
+        log = a_log()
+        log.write(events(A, 0, 100))
+        log.write(events(B, 0, 3))
+        units = [Unit(A, {"s/far": Span(0, 5)}), Unit(A, {"s/near": Span(97, 100)})]
+        read, _ = reading_of(log, *units, Unit(B, {"s/far": Span(1, 3)}))
+        await read.run()
+        found = {strand: came(queue) for strand, queue in read.queues.items()}
+        assert found == {
+            Strand("s/far", A): ([*range(5)], 5, None),
+            Strand("s/near", A): ([97, 98, 99], 100, None),
+            Strand("s/far", B): ([1, 2], 3, None),
+        }
+        assert log.fetches == [{A: 0, B: 1}, {A: 97}]
+
+    asyncio.run(scenario())
+
+
 def test_what_follows_its_log_gets_what_comes_until_its_time_is_over() -> None:
     async def scenario() -> None:
         log = a_log()

@@ -4,15 +4,17 @@ The log and the outlet are the fakes of tests/contract.
 """
 
 import asyncio
+import time
 from dataclasses import replace
 
 import pytest
 
-from delivery.lanes.book import Book
-from delivery.lanes.marks import Mark, mark_record
+from delivery.lanes.book import Book, Lane
+from delivery.lanes.marks import OPEN, Mark, mark_record
 from delivery.lanes.marks_log import MarksLog
 from delivery.lanes.roster import Roster
-from delivery.lanes.units import Strand
+from delivery.lanes.turns import Turns
+from delivery.lanes.units import JobKind, Strand
 from shared.config.configuration import Configuration, Stream
 from shared.config.destination import Destination, Start
 from shared.event.record import KafkaPartition, Origin, RecordIn
@@ -96,6 +98,19 @@ def test_a_lane_waits_until_kafka_knows_all_of_its_stream() -> None:
     house.look(TO, partition_count=3)
     assert house.roster.new == set()
     assert house.roster.destination(TO.id) == TO
+
+
+@pytest.mark.parametrize(("wait_s", "until"), [(600.0, OPEN), (0.0, 5)])
+def test_a_look_says_when_it_asked_where_logs_end(wait_s: float, until: int) -> None:
+    """How much what followed its log may have sent is known once it is over."""
+    house, strand = House(), Strand(TO.id, A)
+    house.look(TO)
+    now_s = time.monotonic()
+    jobs = house.book.plan(lambda _: Lane(TO, JobKind.FOLLOWING, 9), Turns(), now_s=now_s)
+    (span,) = [unit.spans[TO.id] for job in jobs for unit in job.units]
+    house.book.cut(strand, span, 1, not_before_s=now_s + wait_s)
+    house.look(TO)
+    assert house.book.mark(strand) == Mark(1, until)
 
 
 def test_only_what_is_ours_configured_and_not_paused_is_sent_to() -> None:

@@ -1,0 +1,103 @@
+"""How much of what a destination can take at once each of its strands has."""
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from delivery.lanes.book import _Way
+from delivery.lanes.marks import Mark
+from delivery.lanes.units import JobKind, Span, Strand
+from shared.event.record import KafkaPartition
+from tests.unit.delivery.lanes.test_book import A, B, Driver, strand
+
+EVENTS_MAX = 20_000
+PLACES = [KafkaPartition("hifi.stream.s", number) for number in range(4)]
+
+
+class Backlog(Driver):
+    """A destination that is a million events behind in each of four Kafka partitions."""
+
+    def __init__(self, mark: Mark, *, kind: JobKind = JobKind.SHARED) -> None:
+        super().__init__(dict.fromkeys(PLACES, 1_000_000))
+        self.enter("a", mark, kind=kind, events_max=EVENTS_MAX)
+        self.under_way: dict[Strand, Span] = {}
+        self.now_s = 0.0
+
+    def send(self) -> int:
+        """What is under way after one more plan."""
+        self.now_s += 1.0
+        self.under_way |= self.spans(self.now_s)
+        return sum((span.end or 0) - span.begin for span in self.under_way.values())
+
+    def is_done(self, at: Strand) -> None:
+        end = self.under_way.pop(at).end or 0
+        assert self.book.went(at, Mark(end, max(end, self.book.mark(at).until)))
+        self.turns.running.clear()
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("kind", list(JobKind)[:3])
+@pytest.mark.parametrize("mark", [Mark(0, 0), Mark(0, 900_000)])
+def test_no_more_is_under_way_than_a_destination_takes_at_once_as_strands_become_free(
+    mark: Mark, kind: JobKind, seed: int
+) -> None:
+    dice, driver = Random(seed), Backlog(mark, kind=kind)
+    for _ in range(60):
+        assert EVENTS_MAX * 0.95 <= driver.send() <= EVENTS_MAX + len(PLACES)
+        # Each is done a bit after the other, as HTTP has it.
+        for each in dice.sample(list(driver.under_way), dice.choice((1, 1, 1, 2, 4))):
+            driver.is_done(each)
+
+
+@pytest.mark.parametrize(
+    ("body_format", "batch_count_max", "count"),
+    [("json", 500, 500), ("ndjson", 7, 7), ("single", 500, 1)],
+)
+def test_what_may_have_been_sent_is_divided_between_batches_however_much_goes_at_once(
+    body_format: str, batch_count_max: int, count: int
+) -> None:
+    """Else it would be cut into other batches, with other ids, and pass a receiver's check."""
+    driver = Driver({A: 90_000, B: 90_000})
+    mark = Mark(123, 40_123 + 45)
+    driver.enter("a", mark, body_format=body_format, batch_count_max=batch_count_max)
+    dice, now_s, at, ends = Random(count), 0.0, 123, []
+    while at < mark.until:
+        now_s += 1.0
+        lane = driver.lanes["s/a"]
+        driver.lanes["s/a"] = replace(lane, events_max=dice.choice((1, 333, 5_001, 20_000)))
+        span = driver.spans(now_s)[strand()]
+        assert (span.begin, span.maybe_sent) == (at, mark.until)
+        at = span.end or 0
+        ends.append(at)
+        driver.book.went(strand(), Mark(at, mark.until))
+        driver.turns.running.clear()
+    assert ends.pop() == mark.until
+    assert len(ends) > 1
+    assert {(end - 123) % count for end in ends} == {0}
+
+
+def test_of_those_that_rest_none_is_looked_up_whatever_is_planned() -> None:
+    """Twenty thousand may rest, and each mark that comes makes a plan."""
+    driver = Driver({A: 9})
+    for number in range(50):
+        driver.enter(str(number), kind=JobKind.APART, events_max=3, rest_s=5.0)
+    for at, span in driver.spans(100.0).items():
+        driver.book.ended(at, span, 3)
+    looked_up: list[Strand] = []
+
+    class Watched(dict[Strand, _Way]):
+        def __getitem__(self, strand: Strand) -> _Way:
+            looked_up.append(strand)
+            return super().__getitem__(strand)
+
+    driver.book._ways = Watched(driver.book._ways)
+    assert driver.plan(102.0) == []
+    assert looked_up == []
+    assert len(driver.spans(105.0)) == 50
+
+
+def test_a_strand_that_alone_has_something_has_all_that_its_destination_takes() -> None:
+    driver = Driver({A: 1_000_000, B: 0})
+    driver.enter(events_max=EVENTS_MAX)
+    assert driver.spans() == {strand(): Span(0, EVENTS_MAX)}
