@@ -38,28 +38,22 @@ class Roster:
     def running(self) -> Iterable[Destination]:
         """What is sent to now."""
         return (
-            each for each in self.wanted.values() if not each.is_paused and each.id not in self.new
+            each
+            for each in self.wanted.values()
+            if not each.is_paused and (each.id not in self.new or self.book.strands(each.id))
         )
 
     def destination(self, name: str) -> Destination | None:
         """One that may be sent to now."""
         destination = self.wanted.get(name)
-        is_sent_to = destination and not destination.is_paused and name not in self.new
-        return destination if is_sent_to else None
+        return destination if destination and not destination.is_paused else None
 
     def take(self, configuration: Configuration) -> None:
         """Make it so that what is configured, and ours, is wanted."""
         if configuration is self._seen:
             return
-        grown = {
-            name
-            for name, stream in configuration.streams.items()
-            if (before := self._seen.streams.get(name)) is None
-            or before.partition_count != stream.partition_count
-        }
         self._seen = configuration
         self._look_who_is_ours()
-        self.new |= {name for name, each in self.wanted.items() if each.stream in grown}
 
     def begin(self) -> None:
         """More is ours than was before: who had it has marked it to the last."""
@@ -90,7 +84,7 @@ class Roster:
         begun = self._begun
         topics = {stream_topic(each.stream) for each in self.wanted.values()}
         await self.log.follow({LANES, *topics})
-        self._places = {topic: self._places_of(topic) for topic in topics}
+        self._see_places({topic: self._places_of(topic) for topic in topics})
         ends = await self.log.ends([MARKS, *(it for each in self._places.values() for it in each)])
         marks_end = ends.pop(MARKS, None)
         self.book.see_ends(ends)
@@ -105,6 +99,14 @@ class Roster:
         """Whether it is ours, and has been without a break since a look began."""
         is_known = self._marks_until is not None and self.marks.at >= self._marks_until
         return is_known and begun == self._begun and name in self.wanted
+
+    def _see_places(self, places: dict[str, list[KafkaPartition]]) -> None:
+        """Whose stream has grown, here or in Kafka, has more to enter; the rest goes on."""
+        changed = {topic for topic, each in places.items() if each != self._places.get(topic)}
+        self._places = places
+        if changed:
+            topics = {name: stream_topic(each.stream) for name, each in self.wanted.items()}
+            self.new |= {name for name, topic in topics.items() if topic in changed}
 
     def places(self, destination: Destination) -> list[KafkaPartition]:
         return self._places.get(stream_topic(destination.stream), [])

@@ -20,7 +20,7 @@ from shared.event.topics import LANES
 from tests.support.kept_log import KeptLog
 from tests.support.kept_outlet import KeptOutlet
 
-A, B = (KafkaPartition("hifi.stream.s", number) for number in range(2))
+A, B, C = (KafkaPartition("hifi.stream.s", number) for number in range(3))
 TO = Destination("s", "d", "http://localhost/")
 
 
@@ -48,8 +48,12 @@ class House:
         )
         return asyncio.run(self.roster.look())
 
+    def grow(self) -> None:
+        """As `kafka-topics.sh --alter --partitions` does."""
+        self.log.logs[C] = []
+
     def position(self) -> dict[KafkaPartition, int]:
-        return dict(self.book.position(TO.id, [A, B]))
+        return dict(self.book.position(TO.id, [A, B, C]))
 
 
 @pytest.mark.parametrize(
@@ -89,13 +93,37 @@ def test_a_lane_waits_until_kafka_knows_all_of_its_stream() -> None:
     house = House()
     house.look(TO, partition_count=3)
     assert house.roster.new == {TO.id}
-    assert house.roster.destination(TO.id) is None
+    assert list(house.roster.running()) == []
     assert house.position() == {}
-    house.log.make("hifi.stream.s", 0)
-    house.log.logs[KafkaPartition("hifi.stream.s", 2)] = []
+    house.grow()
     house.look(TO, partition_count=3)
     assert house.roster.new == set()
     assert house.roster.destination(TO.id) == TO
+
+
+def test_what_was_added_in_kafka_by_hand_is_read_whole() -> None:
+    house = House()
+    house.look(replace(TO, start="latest"))
+    house.grow()
+    house.log.write([RecordIn(Origin(*C, 0), 1, None, b"1", ())])
+    house.look(replace(TO, start="latest"))
+    assert house.position() == {A: 5, B: 0, C: 0}
+    assert house.outlet.rows[2:] == [mark_record(Strand(TO.id, C), Mark(0, 0))]
+    assert house.roster.new == set()
+
+
+def test_a_stream_that_grows_is_sent_meanwhile_where_it_is_known() -> None:
+    house = House()
+    house.look(TO)
+    for _ in range(2):
+        # It is configured already, and Kafka has not made it yet.
+        house.look(TO, partition_count=3)
+        assert list(house.roster.running()) == [TO]
+        assert house.roster.destination(TO.id) == TO
+        assert house.position() == {A: 1, B: 0}
+    house.grow()
+    house.look(TO, partition_count=3)
+    assert house.position() == {A: 1, B: 0, C: 0}
 
 
 def test_only_what_is_ours_configured_and_not_paused_is_sent_to() -> None:
