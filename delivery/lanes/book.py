@@ -105,6 +105,9 @@ class Book:
     def strands(self, destination: str) -> list[Strand]:
         return list(self._strands.get(destination, ()))
 
+    def is_free(self, strand: Strand) -> bool:
+        return self._ways[strand].under_way is None
+
     def is_under_way(self, destination: str) -> bool:
         return any(self._ways[strand].under_way is not None for strand in self.strands(destination))
 
@@ -116,9 +119,6 @@ class Book:
             if way.behind_since_s is not None
         ]
         return min(found, key=lambda each: each.since_s, default=None)
-
-    def knows_end(self, where: KafkaPartition) -> bool:
-        return where in self._ends
 
     def see_ends(self, ends: Position, *, as_of_s: float = 0.0) -> None:
         """Where logs end, and when they were asked at the earliest."""

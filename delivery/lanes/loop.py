@@ -85,7 +85,9 @@ class LaneLoop:
             session_s=self.settings.lease_s,
             drain_s=self.settings.drain_s,
         )
-        self.roster = Roster(self.book, self.log, self.marks, self.outlet, self.member.holds)
+        self.roster = Roster(
+            self.book, self.log, self.marks, self.outlet, self.member.holds, self.positions.last
+        )
         self.turns = Turns()
         self.fates = Fates(self.metrics, self.settings.stalled_after_s)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="job")
@@ -101,28 +103,23 @@ class LaneLoop:
 
     async def run(self, stop: asyncio.Event, health: Health, pulse: Pulse) -> None:
         """Run until told to stop; what is under way then is brought to its end by `drain`."""
-        following = asyncio.create_task(self.marks.follow(self._mark_came))
         for worker in range(self.book.worker_count):
             # Or the first events would wait until it is there.
             self._threads.submit(self._submit, Job(JobKind.SHARED, [()], worker), self._orders([]))
         look_s = fates_s = 0.0
-        try:
-            while not stop.is_set():
-                now_s = time.monotonic()
-                self.roster.take(self.config.configuration)
-                if now_s >= look_s:
-                    look_s = now_s + await self._look()
-                    pulse.beat()
-                    if self.member.is_told and not self.roster.new:
-                        # All lanes go on, or have said why not.
-                        health.start()
-                self._start_jobs()
-                if now_s >= fates_s:
-                    fates_s = now_s + _FATES_S
-                    self._look_at_fates(now_s)
-                await self._rest(stop, until_s=look_s)
-        finally:
-            following.cancel()
+        while not stop.is_set():
+            now_s = time.monotonic()
+            self.roster.take(self.config.configuration)
+            if now_s >= look_s:
+                look_s = now_s + await pulse.beat_during(self._look())
+                if self.member.is_told and self._sees_ends and self.roster.is_entered:
+                    # All lanes go on but those of which Kafka does not tell enough.
+                    health.start()
+            self._start_jobs()
+            if now_s >= fates_s:
+                fates_s = now_s + _FATES_S
+                self._look_at_fates(now_s)
+            await self._rest(stop, until_s=look_s)
 
     def begin(self, _: frozenset[int]) -> None:
         """These slots are ours now."""
@@ -180,7 +177,7 @@ class LaneLoop:
                 log.info("service.kafka_away", error=repr(error))
             self._sees_ends = False
             return _AWAY_S
-        for name in new - self.roster.new:
+        for name in new:
             self._tell_position(name)
         cost_s = time.thread_time() - began_s
         return min(_LOOK_S_MAX, max(_LOOK_S, _LOOK_PART * cost_s))
@@ -332,11 +329,16 @@ class LaneLoop:
                     if self.book.skip(strand, starts[strand.where]):
                         log.warning("lane.skips", lane=strand.destination, to=starts[strand.where])
 
+    async def follow_marks(self) -> None:
+        """Hear of each mark that is written, until cancelled."""
+        await self.marks.follow(self._mark_came)
+
     def _mark_came(self, strand: Strand, mark: Mark) -> None:
         if self.book.went(strand, mark):
             self._went_on(strand, time.monotonic())
             self._tell_position(strand.destination)
             self._wake.set()
+        self.roster.mark_came(strand, mark)
 
     def _went_on(self, strand: Strand, now_s: float) -> None:
         self._lost.pop(strand, None)
@@ -366,6 +368,8 @@ class LaneLoop:
                 # Until then it may wait for its batch to fill.
                 last = last._replace(since_s=last.since_s + self.roster.wanted[name].linger_s)
             self.fates.look(name, last, now_s=now_s)
+        if self._sees_ends:
+            self.fates.wait(self.roster.waiting(), now_s=now_s)
 
 
 def _kind_of(destination: Destination, known: FlowRecord | None) -> JobKind:

@@ -1,17 +1,17 @@
 """Keeps who is sent to: what is configured, what of it is ours, and from where each goes on."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from delivery.lanes.book import Book
-from delivery.lanes.marks import Mark, mark_record
+from delivery.lanes.marks import OPEN, TO_BEGIN, Mark, mark_record
 from delivery.lanes.marks_log import MARKS, MarksLog
 from delivery.lanes.outlet import Outlet
 from delivery.lanes.units import Strand
 from shared.config.configuration import Configuration
 from shared.config.destination import Destination, Start
-from shared.event.record import KafkaPartition
+from shared.event.record import KafkaPartition, Position
 from shared.event.topics import LANES, stream_topic
 from shared.runtime.kafka.log_client import LogClient
 
@@ -26,6 +26,8 @@ class Roster:
     outlet: Outlet
     # Whether a destination is ours, by its name.
     holds: Callable[[str], bool]
+    # How far destinations had told lag tools that they were; absent while Kafka does not say.
+    told: Callable[[Collection[str]], Awaitable[Mapping[str, Position]]]
     wanted: Mapping[str, Destination] = field(default_factory=dict)
     # Destinations whose strands are not all entered yet.
     new: set[str] = field(default_factory=set)
@@ -35,32 +37,36 @@ class Roster:
     # has said so.
     _begun: int = 0
     _marks_until: int | None = 0
+    # Of which of these beginnings a look has entered what Kafka tells enough of.
+    _entered: int | None = None
+    # Whose newest mark may say less than is true: whoever had them before has written it late.
+    _understated: set[Strand] = field(default_factory=set)
+    _restarts: int = 0
+
+    @property
+    def is_entered(self) -> bool:
+        """Whether what is ours goes on, but for what Kafka does not tell enough of."""
+        return self._entered == self._begun
 
     def running(self) -> Iterable[Destination]:
         """What is sent to now."""
         return (
-            each for each in self.wanted.values() if not each.is_paused and each.id not in self.new
+            each
+            for each in self.wanted.values()
+            if not each.is_paused and (each.id not in self.new or self.book.strands(each.id))
         )
 
     def destination(self, name: str) -> Destination | None:
         """One that may be sent to now."""
         destination = self.wanted.get(name)
-        is_sent_to = destination and not destination.is_paused and name not in self.new
-        return destination if is_sent_to else None
+        return destination if destination and not destination.is_paused else None
 
     def take(self, configuration: Configuration) -> None:
         """Make it so that what is configured, and ours, is wanted."""
         if configuration is self._seen:
             return
-        grown = {
-            name
-            for name, stream in configuration.streams.items()
-            if (before := self._seen.streams.get(name)) is None
-            or before.partition_count != stream.partition_count
-        }
         self._seen = configuration
         self._look_who_is_ours()
-        self.new |= {name for name, each in self.wanted.items() if each.stream in grown}
 
     def begin(self) -> None:
         """More is ours than was before: who had it has marked it to the last."""
@@ -89,23 +95,33 @@ class Roster:
         who is behind with them holds up nobody else.
         """
         begun, now_s = self._begun, time.monotonic()
+        if self.marks.restarts != self._restarts:
+            self._say_all_again()
         topics = {stream_topic(each.stream) for each in self.wanted.values()}
         await self.log.follow({LANES, *topics})
-        self._places = {topic: self._places_of(topic) for topic in topics}
+        self._see_places({topic: self._places_of(topic) for topic in topics})
         ends = await self.log.ends([MARKS, *(it for each in self._places.values() for it in each)])
         marks_end = ends.pop(MARKS, None)
         self.book.see_ends(ends, as_of_s=now_s)
         if begun == self._begun and self._marks_until is None:
             self._marks_until = marks_end
-        for name in sorted(self.new):
-            if self._may_enter(name, begun) and await self._enter(self.wanted[name], begun):
-                self.new.discard(name)
+        if self._may_enter(begun):
+            await self._enter(ends, begun)
+        await self._set_right()
         return marks_end is not None
 
-    def _may_enter(self, name: str, begun: int) -> bool:
-        """Whether it is ours, and has been without a break since a look began."""
+    def _may_enter(self, begun: int) -> bool:
+        """Whether what is ours has been without a break since a look began."""
         is_known = self._marks_until is not None and self.marks.at >= self._marks_until
-        return is_known and begun == self._begun and name in self.wanted
+        return is_known and begun == self._begun
+
+    def _see_places(self, places: dict[str, list[KafkaPartition]]) -> None:
+        """Whose stream has grown, here or in Kafka, has more to enter; the rest goes on."""
+        changed = {topic for topic, each in places.items() if each != self._places.get(topic)}
+        self._places = places
+        if changed:
+            topics = {name: stream_topic(each.stream) for name, each in self.wanted.items()}
+            self.new |= {name for name, topic in topics.items() if topic in changed}
 
     def places(self, destination: Destination) -> list[KafkaPartition]:
         return self._places.get(stream_topic(destination.stream), [])
@@ -117,36 +133,133 @@ class Roster:
         known = self.log.partitions(topic)
         return known if len(known) >= count else [KafkaPartition(topic, n) for n in range(count)]
 
-    async def _enter(self, destination: Destination, begun: int) -> bool:
-        """Go on with a destination where its marks say, or where it is to begin."""
-        places = self.places(destination)
-        if not places or not all(self.book.knows_end(where) for where in places):
-            return False
-        strands = [Strand(destination.id, where) for where in places]
-        new = [each for each in strands if each not in self.book]
-        unmarked = [each for each in new if each not in self.marks.marks]
-        if unmarked:
-            # A stream that has grown goes on by itself: its new Kafka partitions are read whole.
-            start: Start = "earliest" if len(unmarked) < len(strands) else destination.start
-            begins = await self._begins([each.where for each in unmarked], start)
-            if len(begins) < len(unmarked):
-                return False
-            # Before anything is sent: a life that ends here must not begin elsewhere.
-            first = [(each, Mark(begins[each.where], begins[each.where])) for each in unmarked]
-            await self.outlet.store([mark_record(*each) for each in first])
-            if not self._may_enter(destination.id, begun):
-                return False
-            self.marks.marks.update(first)
-        for strand in new:
-            self.book.enter(strand, self.marks.marks[strand])
-        self.book.follow(destination.id, is_following=destination.latency == "realtime")
-        return True
+    def _say_all_again(self) -> None:
+        """The log of marks is not what it was: it need not reach its former end, nor know ours."""
+        self._restarts, self._marks_until = self.marks.restarts, None
+        for strand in (each for name in self.wanted for each in self.book.strands(name)):
+            self.marks.marks.pop(strand, None)
+            self._understated.add(strand)
+
+    def mark_came(self, strand: Strand, mark: Mark) -> None:
+        """Somebody has written it."""
+        if strand in self.book and _says_less(mark, self.book.mark(strand)):
+            self._understated.add(strand)
+
+    async def _set_right(self) -> None:
+        """Say again where those are of which the log says less, until it says so.
+
+        What is under way has a newer mark soon, which this must not come after.
+        """
+        log, book = self.marks.marks, self.book
+        known = {each: book.mark(each) for each in self._understated if each in book}
+        self._understated = {
+            each for each, mark in known.items() if _says_less(log.get(each, TO_BEGIN), mark)
+        }
+        if news := {each: known[each] for each in self._understated if book.is_free(each)}:
+            await self._store(news)
+
+    async def _store(self, marks: Mapping[Strand, Mark]) -> None:
+        await self.outlet.store([mark_record(*each) for each in marks.items()])
+
+    def waiting(self) -> dict[str, tuple[list[int], str]]:
+        """What cannot begin in some Kafka partitions: in which, and why."""
+        names = [name for name in self.new if not self.wanted[name].is_paused]
+        return {name: self._why_not(name) for name in names}
+
+    def _why_not(self, name: str) -> tuple[list[int], str]:
+        places = [each.where for each in self._missing(name)]
+        known = self.log.partitions(stream_topic(self.wanted[name].stream))
+        why = "Kafka does not say where they are to begin"
+        if not self.is_entered:
+            why = "hifi.lanes is not read up to where they came to this process"
+        elif not places:
+            why = "its stream is not configured"
+        elif not set(places) <= set(known):
+            why = "Kafka has no such Kafka partitions"
+        elif len(self.log.leaders(places)) < len(places):
+            why = "no leader"
+        return [where.partition for where in places], why
+
+    def _missing(self, name: str) -> list[Strand]:
+        strands = [Strand(name, where) for where in self.places(self.wanted[name])]
+        return [each for each in strands if each not in self.book]
+
+    async def _enter(self, ends: Position, begun: int) -> None:
+        """Go on with what is new where its marks say, or where it is to begin.
+
+        Each Kafka partition by itself: one whose end nobody knows holds up no other.
+        """
+        missing = {name: self._missing(name) for name in sorted(self.new)}
+        first = await self._first_marks(missing, ends)
+        # Before anything is sent: a life that ends here must not begin elsewhere. A destination has
+        # begun by the mark of its first Kafka partition: whoever finds that finds the others, too.
+        for is_last in (False, True):
+            if part := [it for it in first.items() if (it[0].where.partition == 0) is is_last]:
+                await self._store(dict(part))
+        if not self._may_enter(begun):
+            return
+        marks = self.marks.marks
+        marks.update({each: at for each, at in first.items() if each.destination in self.wanted})
+        for name in missing.keys() & self.wanted.keys():
+            for strand in missing[name]:
+                mark = marks.get(strand, TO_BEGIN)
+                if mark != TO_BEGIN and strand.where in ends:
+                    self.book.enter(strand, mark)
+            destination = self.wanted[name]
+            self.book.follow(name, is_following=destination.latency == "realtime")
+            if self.places(destination) and not self._missing(name):
+                self.new.discard(name)
+        self._entered = begun
+
+    async def _first_marks(
+        self, missing: Mapping[str, Collection[Strand]], ends: Position
+    ) -> dict[Strand, Mark]:
+        """Where those begin that have no mark, as far as Kafka says."""
+        marks = self.marks.marks
+        first: dict[Strand, Mark] = {}
+        begins: dict[Start, list[Strand]] = {}
+        unmarked = [it for each in missing.values() for it in each if it not in marks]
+        asked = {each.destination for each in self._to_begin(unmarked)}
+        told = await self.told(asked) if asked else {}
+        for name in sorted(((missing.keys() - asked) | told.keys()) & self.wanted.keys()):
+            destination, strands = self.wanted[name], missing[name]
+            first |= self._unmarked([it for it in strands if it not in marks], told.get(name, {}))
+            for strand in strands:
+                mark = first.get(strand, marks.get(strand))
+                if strand.where in ends and (mark is None or mark == TO_BEGIN):
+                    # What a stream has grown by since is read whole.
+                    start: Start = destination.start if mark else "earliest"
+                    begins.setdefault(start, []).append(strand)
+        for start, strands in begins.items():
+            found = await self._begins({each.where for each in strands}, start, ends)
+            first |= {
+                each: Mark(at, at) for each in strands if (at := found.get(each.where)) is not None
+            }
+        return first
+
+    def _unmarked(self, strands: Sequence[Strand], told: Position) -> dict[Strand, Mark]:
+        if known := [each for each in strands if each.where in told]:
+            # Their marks are lost: all that there is by now may have been sent.
+            return {each: Mark(told[each.where], OPEN) for each in known}
+        is_new = any(each.where.partition == 0 for each in strands)
+        return self._to_begin(strands) if is_new else {}
+
+    def _to_begin(self, strands: Iterable[Strand]) -> dict[Strand, Mark]:
+        """All that a stream has by now begins as its destination says, whenever that may be."""
+        return {it: TO_BEGIN for it in strands if it.where in self.log.partitions(it.where.topic)}
 
     async def _begins(
-        self, places: Sequence[KafkaPartition], start: Start
+        self, places: Collection[KafkaPartition], start: Start, ends: Position
     ) -> Mapping[KafkaPartition, int]:
         if start == "earliest":
             return await self.log.starts(places)
         if start == "latest":
-            return await self.log.ends(places)
-        return await self.log.offsets_at(places, start)
+            return {where: ends[where] for where in places}
+        found = await self.log.offsets_at(places, start)
+        # More may have come since the ends were asked for.
+        self.book.see_ends({where: at for where, at in found.items() if at > ends[where]})
+        return found
+
+
+def _says_less(mark: Mark, than: Mark) -> bool:
+    return (mark.at, mark.until) < (than.at, than.until)

@@ -2,7 +2,7 @@
 
 Delivery keeps them in marks and the retrier in checkpoints, where no lag tool looks. So they are
 committed to groups that nobody joins; the audit reads them, to tell what a lane has not come to
-yet from what it has lost, and so does a lane of the retrier whose checkpoint is lost.
+yet from what it has lost, and so does a lane whose marks or checkpoint are lost.
 """
 
 import asyncio
@@ -48,6 +48,8 @@ _LANES_MAX = 50
 _LAST_WORD_S = 3.0
 # As long as a lane that cannot start waits at most.
 _REFUSED_PAUSE_S = 30.0
+# Whoever asks plans nothing meanwhile.
+_ANSWERS_S, _ASK_PAUSE_S = 1.0, 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,7 @@ class LanePositions:
         # What Kafka has been told of each lane, and when.
         self._told: dict[str, tuple[Position, float]] = {}
         self._groups: LaneGroups | None = None
+        self._ask_again_s, self._why_unknown = 0.0, ""
         self._again_s = 0.0
 
     def note(self, lane: str, progress: Mapping[str, Any]) -> None:
@@ -110,6 +113,32 @@ class LanePositions:
         if position and not is_known:
             with self._lock:
                 self._newest[lane] = position
+
+    async def last(self, lanes: Collection[str]) -> Mapping[str, Position]:
+        """How far lanes are that are new here, as they last said; absent while nobody can tell."""
+        found: dict[str, Position] = {}
+
+        async def ask(lane: str) -> None:
+            if (position := await groups.position(lane)) is not None:
+                found[lane] = position
+
+        if time.monotonic() < self._ask_again_s:
+            return found
+        why = ""
+        try:
+            async with (
+                asyncio.timeout(_ANSWERS_S),
+                LaneGroups(self._bootstrap_servers) as groups,
+            ):
+                await asyncio.gather(*map(ask, lanes))
+        except (KafkaUnavailableError, KafkaError, OSError) as error:
+            why = str(error) or repr(error)
+        if len(found) < len(lanes):
+            self._ask_again_s = time.monotonic() + _ASK_PAUSE_S
+        if why and why != self._why_unknown:
+            log.warning("lane.position_not_known", error=why)
+        self._why_unknown = why
+        return found
 
     async def commit(self) -> None:
         """Tell Kafka; what it does not take now is told the next time."""

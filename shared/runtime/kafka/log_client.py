@@ -34,6 +34,8 @@ _LATEST, _EARLIEST = -1, -2
 # Their leader is another one by now, or not known yet: ask again for the metadata.
 _MOVED = (NotLeaderForPartitionError, LeaderNotAvailableError, UnknownTopicOrPartitionError)
 _ASK_AGAIN_S = 1.0
+# A topic that was grown in Kafka is read within a minute (docs/kafka.md).
+_METADATA_AGE_MS = 60_000
 # What one Kafka partition may add to an answer; a single record that is larger comes whole.
 _PARTITION_BYTES_MAX = 2 * 1_048_576
 # An answer is held at once, and the events that are made of it.
@@ -63,7 +65,9 @@ class LogClient:
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._bootstrap_servers = bootstrap_servers
-        self._client = new_client(bootstrap_servers, client_id="hifi-log")
+        self._client = new_client(
+            bootstrap_servers, client_id="hifi-log", metadata_max_age_ms=_METADATA_AGE_MS
+        )
         self._topics: set[str] = set()
         # When it was last asked who leads what.
         self._asked_s = -math.inf

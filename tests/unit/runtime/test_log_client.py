@@ -3,6 +3,7 @@
 What a `LogClient` does besides is in tests/contract/test_log_client.py.
 """
 
+import asyncio
 import struct
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +14,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.util import calc_crc32c
 
 from shared.event.record import KafkaPartition
-from shared.runtime.kafka.log_client import FetchAnswer, _opened
+from shared.runtime.kafka.log_client import FetchAnswer, LogClient, _opened
 
 WHERE = KafkaPartition("hifi.stream.s", 0)
 NAME = "name-to-be"
@@ -98,3 +99,13 @@ def test_a_log_that_was_damaged_says_so() -> None:
     raw = batch(1)
     damaged = raw[:_CRC_OF] + raw[_CRC_OF:].replace(b"v0", b"v1")
     assert isinstance(_opened(WHERE, damaged, 0, []).error, CorruptRecordException)
+
+
+def test_who_asks_hears_within_a_minute_that_a_topic_was_grown() -> None:
+    """As docs/kafka.md says: aiokafka's own clients ask once in five."""
+
+    async def asks_within_ms() -> int:
+        client = LogClient("kafka:1")._client
+        return int(client._metadata_max_age_ms)
+
+    assert asyncio.run(asks_within_ms()) <= 60_000

@@ -5,24 +5,25 @@ The log and the outlet are the fakes of tests/contract.
 
 import asyncio
 import time
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import pytest
 
 from delivery.lanes.book import Book, Lane
-from delivery.lanes.marks import OPEN, Mark, mark_record
+from delivery.lanes.marks import OPEN, Mark, mark_record, open_mark
 from delivery.lanes.marks_log import MarksLog
 from delivery.lanes.roster import Roster
 from delivery.lanes.turns import Turns
 from delivery.lanes.units import JobKind, Strand
 from shared.config.configuration import Configuration, Stream
 from shared.config.destination import Destination, Start
-from shared.event.record import KafkaPartition, Origin, RecordIn
+from shared.event.record import KafkaPartition, Origin, Position, RecordIn
 from shared.event.topics import LANES
 from tests.support.kept_log import KeptLog
 from tests.support.kept_outlet import KeptOutlet
 
-A, B = (KafkaPartition("hifi.stream.s", number) for number in range(2))
+A, B, C = (KafkaPartition("hifi.stream.s", number) for number in range(3))
 TO = Destination("s", "d", "http://localhost/")
 
 
@@ -39,7 +40,15 @@ class House:
         self.outlet = KeptOutlet()
         self.book = Book()
         self.ours = True
-        self.roster = Roster(self.book, self.log, self.marks, self.outlet, lambda _: self.ours)
+        # What consumer groups say, and whose say nothing now.
+        self.groups: dict[str, dict[KafkaPartition, int]] = {}
+        self.silent: set[str] = set()
+        self.roster = Roster(
+            self.book, self.log, self.marks, self.outlet, lambda _: self.ours, self.told
+        )
+
+    async def told(self, names: Collection[str]) -> Mapping[str, Position]:
+        return {name: self.groups.get(name, {}) for name in set(names) - self.silent}
 
     def look(self, *destinations: Destination, partition_count: int = 2) -> bool:
         self.roster.take(
@@ -50,8 +59,12 @@ class House:
         )
         return asyncio.run(self.roster.look())
 
+    def grow(self) -> None:
+        """As `kafka-topics.sh --alter --partitions` does."""
+        self.log.logs[C] = []
+
     def position(self) -> dict[KafkaPartition, int]:
-        return dict(self.book.position(TO.id, [A, B]))
+        return dict(self.book.position(TO.id, [A, B, C]))
 
 
 @pytest.mark.parametrize(
@@ -63,8 +76,8 @@ def test_a_new_lane_begins_where_its_destination_says(start: Start, begin: int) 
     assert house.position() == {A: begin, B: 0}
     # It is said before anything is sent: another life must not begin elsewhere.
     assert house.outlet.rows == [
-        mark_record(Strand(TO.id, A), Mark(begin, begin)),
         mark_record(Strand(TO.id, B), Mark(0, 0)),
+        mark_record(Strand(TO.id, A), Mark(begin, begin)),
     ]
 
 
@@ -78,6 +91,60 @@ def test_a_lane_goes_on_where_its_marks_say_whatever_its_start(start: Start) -> 
     assert house.outlet.rows == []
 
 
+@pytest.mark.parametrize("start", ["earliest", "latest", 7])
+def test_a_lane_whose_marks_are_lost_goes_on_where_its_consumer_group_is(start: Start) -> None:
+    """No lane falls back to its `start` while Kafka knows its position; one that grew has none."""
+    house, to = House(), replace(TO, start=start)
+    house.grow()
+    house.log.write(RecordIn(Origin(*B, n), 1, None, b"1", ()) for n in range(2))
+    house.groups[to.id] = {A: 3, B: 0, KafkaPartition("hifi.stream.other", 0): 9}
+    house.look(to, partition_count=3)
+    assert house.position() == {A: 3, B: 0, C: 0}
+    assert house.outlet.rows == [
+        mark_record(Strand(to.id, B), Mark(0, OPEN)),
+        mark_record(Strand(to.id, C), Mark(0, 0)),
+        mark_record(Strand(to.id, A), Mark(3, OPEN)),
+    ]
+    # What there is by now may have been sent; what comes has not.
+    assert house.book.mark(Strand(to.id, A)) == Mark(3, 5)
+    assert house.book.mark(Strand(to.id, B)) == Mark(0, 2)
+
+
+def test_a_lane_that_has_lost_some_of_its_marks_goes_on_where_its_group_is() -> None:
+    house = House()
+    house.marks.marks = {Strand(TO.id, A): Mark(3, 4)}
+    house.log.write(RecordIn(Origin(*B, n), 1, None, b"1", ()) for n in range(4))
+    house.groups[TO.id] = {A: 2, B: 3}
+    house.look(TO)
+    assert house.position() == {A: 3, B: 3}
+    assert house.outlet.rows == [mark_record(Strand(TO.id, B), Mark(3, OPEN))]
+
+
+def test_a_lane_whose_group_is_known_needs_no_leader_to_be_marked() -> None:
+    house = House()
+    house.groups[TO.id] = {A: 3, B: 0}
+    house.log.leaderless = {A}
+    house.look(TO)
+    assert house.position() == {B: 0}
+    house.log.leaderless = set()
+    house.groups.clear()
+    house.look(TO)
+    assert house.position() == {A: 3, B: 0}
+
+
+def test_nothing_new_begins_while_kafka_does_not_say_whether_it_has_begun() -> None:
+    house, other = House(), replace(TO, name="other")
+    house.silent = {TO.id}
+    for _ in range(2):
+        assert house.look(TO, other)
+        assert house.position() == {}
+        assert list(house.roster.running()) == [other], "it holds up nobody else"
+    assert house.roster.waiting() == {TO.id: ([0, 1], "Kafka does not say where they are to begin")}
+    house.silent = set()
+    house.look(TO, other)
+    assert house.position() == {A: 1, B: 0}
+
+
 def test_what_a_stream_has_grown_by_is_read_whole_whatever_its_start() -> None:
     house = House()
     house.marks.marks = {Strand(TO.id, A): Mark(3, 3)}
@@ -87,17 +154,106 @@ def test_what_a_stream_has_grown_by_is_read_whole_whatever_its_start() -> None:
     assert house.outlet.rows == [mark_record(Strand(TO.id, B), Mark(0, 0))]
 
 
-def test_a_lane_waits_until_kafka_knows_all_of_its_stream() -> None:
+@pytest.mark.parametrize("refused", range(2))
+def test_a_life_that_ends_among_its_first_marks_lets_the_next_begin_as_the_destination_says(
+    refused: int,
+) -> None:
+    house, to = House(), replace(TO, start="latest")
+    house.log.write(RecordIn(Origin(*B, n), 1, None, b"1", ()) for n in range(2))
+    rows = house.outlet.rows
+    house.outlet.refusal = lambda _: OSError("full") if len(rows) == refused else None
+    with pytest.raises(OSError, match="full"):
+        house.look(to)
+    assert house.position() == {}
+    assert rows == [mark_record(Strand(TO.id, B), Mark(2, 2))][:refused]
+    next_life = House()
+    next_life.log, next_life.roster.log = house.log, house.log
+    opened = [open_mark(row.key or b"", row.value) for row in rows]
+    next_life.marks.marks = {strand: mark for strand, mark in filter(None, opened) if mark}
+    next_life.look(to)
+    assert next_life.position() == {A: 5, B: 2}
+
+
+def test_what_kafka_knows_of_a_stream_begins_and_the_rest_when_it_is_there() -> None:
     house = House()
     house.look(TO, partition_count=3)
     assert house.roster.new == {TO.id}
-    assert house.roster.destination(TO.id) is None
-    assert house.position() == {}
-    house.log.make("hifi.stream.s", 0)
-    house.log.logs[KafkaPartition("hifi.stream.s", 2)] = []
+    assert list(house.roster.running()) == [TO]
+    assert house.position() == {A: 1, B: 0}
+    assert house.roster.waiting() == {TO.id: ([2], "Kafka has no such Kafka partitions")}
+    house.grow()
     house.look(TO, partition_count=3)
+    assert (house.roster.new, house.roster.waiting()) == (set(), {})
+    assert house.position() == {A: 1, B: 0, C: 0}
+
+
+@pytest.mark.parametrize("gone", [A, B])
+@pytest.mark.parametrize(
+    ("start", "begin"),
+    [("earliest", {A: 1, B: 0}), ("latest", {A: 5, B: 2}), (3_000, {A: 2, B: 2})],
+)
+def test_a_kafka_partition_without_a_leader_holds_up_no_other(
+    gone: KafkaPartition, start: Start, begin: dict[KafkaPartition, int]
+) -> None:
+    """It begins as its destination says when it has a leader, in another life if need be."""
+    house, to = House(), replace(TO, start=start)
+    house.log.write(RecordIn(Origin(*B, n), 1, None, b"1", ()) for n in range(2))
+    house.log.leaderless = {gone}
+    for _ in range(2):
+        assert house.look(to)
+        assert house.roster.is_entered
+        assert house.position() == {where: at for where, at in begin.items() if where != gone}
+        assert house.roster.waiting() == {to.id: ([gone.partition], "no leader")}
+    written = len(house.outlet.rows)
+    assert written == 2
+    next_life = House()
+    next_life.log, next_life.roster.log = house.log, house.log
+    next_life.marks.marks = dict(house.marks.marks)
+    for life in (next_life, house):
+        life.log.leaderless = set()
+        life.look(to)
+        assert (life.position(), life.roster.waiting()) == (begin, {})
+
+
+def test_what_kafka_says_nothing_of_is_told_with_why() -> None:
+    house = House()
+    paused = replace(TO, name="paused", is_paused=True)
+    house.log.leaderless = {A, B}
+    house.look(TO, paused)
+    assert house.roster.waiting() == {TO.id: ([0, 1], "no leader")}
+    assert list(house.roster.running()) == []
+    other = Destination("not-yet", "d", "http://localhost/")
+    house.look(TO, other)
+    assert house.roster.waiting()[other.id] == ([], "its stream is not configured")
+    house.log.leaderless = set()
+    house.roster.begin()
+    (_, why) = house.roster.waiting()[TO.id]
+    assert why == "hifi.lanes is not read up to where they came to this process"
+
+
+def test_what_was_added_in_kafka_by_hand_is_read_whole() -> None:
+    house = House()
+    house.look(replace(TO, start="latest"))
+    house.grow()
+    house.log.write([RecordIn(Origin(*C, 0), 1, None, b"1", ())])
+    house.look(replace(TO, start="latest"))
+    assert house.position() == {A: 5, B: 0, C: 0}
+    assert house.outlet.rows[2:] == [mark_record(Strand(TO.id, C), Mark(0, 0))]
     assert house.roster.new == set()
-    assert house.roster.destination(TO.id) == TO
+
+
+def test_a_stream_that_grows_is_sent_meanwhile_where_it_is_known() -> None:
+    house = House()
+    house.look(TO)
+    for _ in range(2):
+        # It is configured already, and Kafka has not made it yet.
+        house.look(TO, partition_count=3)
+        assert list(house.roster.running()) == [TO]
+        assert house.roster.destination(TO.id) == TO
+        assert house.position() == {A: 1, B: 0}
+    house.grow()
+    house.look(TO, partition_count=3)
+    assert house.position() == {A: 1, B: 0, C: 0}
 
 
 @pytest.mark.parametrize(("wait_s", "until"), [(600.0, OPEN), (0.0, 5)])

@@ -1,0 +1,138 @@
+"""What the driver does where Kafka says little, late or nothing."""
+
+import asyncio
+from collections.abc import Collection
+
+import pytest
+from structlog.testing import capture_logs
+
+from delivery.lanes.marks import Mark, mark_record
+from shared.event.record import KafkaPartition
+from shared.runtime import health
+from shared.runtime.health import Health, Pulse
+from tests.support.kept_log import KeptLog
+from tests.unit.delivery.lanes.test_loop import BESIDE, HERE, TO, A, B, Driver
+
+
+class Started(Health):
+    """Of a process that ends when it has come to its work."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stop_event = asyncio.Event()
+
+    def start(self) -> None:
+        super().start()
+        self.stop_event.set()
+
+
+def run(driver: Driver, stop: asyncio.Event, health: Health, pulse: Pulse) -> None:
+    """Run the loop, without Spark, until told to stop."""
+
+    async def scenario() -> None:
+        async with asyncio.timeout(30):
+            await driver.loop.run(stop, health, pulse)
+
+    asyncio.run(scenario())
+
+
+def test_a_process_has_come_to_its_work_though_a_kafka_partition_has_no_leader() -> None:
+    """Or it would be killed every five minutes, with the lanes of everybody."""
+    driver = Driver(events=0, marks={HERE: Mark(0, 0), BESIDE: Mark(0, 0)})
+    driver.loop.config.value = driver.loop.roster._seen
+    driver.log.make("hifi.lanes", 1)
+    driver.log.leaderless = {A}
+    driver.loop.member.is_told = True
+    started = Started()
+    run(driver, started.stop_event, started, Pulse())
+    assert started.is_started
+    assert driver.position() == {B: 0}
+
+
+def test_a_lane_that_cannot_begin_somewhere_is_down_and_says_why() -> None:
+    driver = Driver(marks={HERE: Mark(0, 0), BESIDE: Mark(0, 0)})
+    driver.log.make("hifi.lanes", 1)
+    driver.log.leaderless = {A}
+    driver.look()
+    driver.loop._look_at_fates(driver.now_s)
+    assert driver.shows("lane_up") == 1, "what has just been made has no leader yet"
+    with capture_logs() as logs:
+        for after_s in (10.0, 20.0, 100.0):
+            driver.loop._look_at_fates(driver.now_s + after_s)
+    assert logs == [
+        {
+            "event": "lane.cannot_begin",
+            "log_level": "error",
+            "lane": TO.id,
+            "partitions": [0],
+            "error": "no leader",
+        }
+    ]
+    assert (driver.shows("lane_up"), driver.shows("lane_stalled_seconds")) == (0, 100)
+    driver.log.leaderless = set()
+    driver.look()
+    with capture_logs() as logs:
+        driver.loop._look_at_fates(driver.now_s + 101.0)
+    assert [each["event"] for each in logs] == ["lane.begins"]
+    assert (driver.shows("lane_up"), driver.shows("lane_stalled_seconds")) == (1, 0)
+
+
+def test_while_kafka_says_nothing_at_all_no_lane_is_blamed() -> None:
+    driver = Driver()
+    driver.log.leaderless = {A, B}
+    driver.look()
+    with capture_logs() as logs:
+        driver.loop._look_at_fates(driver.now_s)
+        driver.loop._look_at_fates(driver.now_s + 10.0)
+    assert (logs, driver.shows("lane_up")) == ([], None)
+
+
+def test_a_late_mark_is_set_right_with_the_next_look() -> None:
+    driver = Driver(marks={HERE: Mark(9, 9), BESIDE: Mark(0, 0)})
+    driver.look()
+    driver.loop.marks.marks[HERE] = late = Mark(2, 4)
+    driver.loop._mark_came(HERE, late)
+    driver.look()
+    assert driver.outlet.rows == [mark_record(HERE, Mark(9, 9))]
+    assert driver.position() == {A: 9, B: 0}
+
+
+class Frozen(KeptLog):
+    """A Kafka that takes requests, and answers none until it goes on."""
+
+    goes_on: asyncio.Event
+
+    async def ends(self, places: Collection[KafkaPartition]) -> dict[KafkaPartition, int]:
+        await self.goes_on.wait()
+        return await super().ends(places)
+
+
+class Counted(Pulse):
+    """When it has beaten a few times, Kafka goes on, and the process is told to stop."""
+
+    def __init__(self, log: Frozen, stop: asyncio.Event) -> None:
+        super().__init__()
+        self.log, self.stop, self.beats = log, stop, 0
+
+    def beat(self) -> None:
+        super().beat()
+        self.beats += 1
+        if self.beats == 5:
+            assert not self.log.goes_on.is_set()
+            self.log.goes_on.set()
+            self.stop.set()
+
+
+def test_a_process_that_waits_for_kafka_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or it would be killed for Kafka's sake, which brings none back."""
+    monkeypatch.setattr(health, "_LOOP_BEAT_S", 0.001)
+    driver = Driver()
+    driver.loop.config.value = driver.loop.roster._seen
+    driver.log.__class__ = Frozen
+    assert isinstance(driver.log, Frozen)
+    driver.log.goes_on = asyncio.Event()
+    stop = asyncio.Event()
+    pulse = Counted(driver.log, stop)
+    run(driver, stop, Health(), pulse)
+    assert pulse.beats == 5
+    assert driver.position() == {A: 0, B: 0}
