@@ -99,7 +99,7 @@ class Reading:
     _group: asyncio.TaskGroup = field(default_factory=asyncio.TaskGroup)
 
     async def run(self) -> None:
-        """Returns when every queue has had its last."""
+        """Returns when every queue has had its last. Never raises: others share the task."""
         self._has_room.set()
         now_s = asyncio.get_running_loop().time()
         async with self._group:
@@ -120,22 +120,42 @@ class Reading:
             if not places:
                 return
             await self._has_room.wait()
-            position = {each.unit.where: each.at for each in places}
             try:
-                answers = await self.log.fetch(node, position, wait_ms=self._wait_ms())
+                answers = await self._fetch(node, places, self._wait_ms())
             except AWAY as error:
                 for place in places:
                     self._look_for(place, repr(error))
                 return
             now_s = asyncio.get_running_loop().time()
             for place in list(places):
-                answer = answers[place.unit.where]
-                if answer.is_moved:
-                    self._look_for(place, repr(answer.error))
-                    places.remove(place)
-                # Of what follows its log nothing is owed.
-                elif await self._take(place, answer) or place.unit.end is None:
-                    place.heard_s = now_s
+                try:
+                    answer = answers[place.unit.where]
+                    if answer.is_moved:
+                        self._look_for(place, repr(answer.error))
+                        places.remove(place)
+                    # Of what follows its log nothing is owed.
+                    elif await self._take(place, answer) or place.unit.end is None:
+                        place.heard_s = now_s
+                except Exception as error:  # noqa: BLE001 - told to whom it concerns
+                    self._end(place.unit, error)
+
+    async def _fetch(
+        self, node: int, places: Sequence[_Place], wait_ms: int
+    ) -> dict[KafkaPartition, FetchAnswer]:
+        try:
+            position = {each.unit.where: each.at for each in places}
+            return await self.log.fetch(node, position, wait_ms=wait_ms)
+        except AWAY:
+            raise
+        except Exception as error:  # noqa: BLE001 - told to whom it concerns
+            if len(places) == 1:
+                self._end(places[0].unit, error)
+                return {}
+        # With which of them it is shows when each is asked for by itself.
+        found: dict[KafkaPartition, FetchAnswer] = {}
+        for place in places:
+            found |= await self._fetch(node, [place], 0)
+        return found
 
     def _look_for(self, place: _Place, why: str) -> None:
         """Its broker is away, or leads it no more."""
@@ -145,7 +165,14 @@ class Reading:
         where = place.unit.where
         while not self._is_over(place, why):
             await asyncio.sleep(_AGAIN_S)
-            await self.log.ask_leaders({unit.where.topic for unit in self.units})
+            try:
+                await self.log.ask_leaders({unit.where.topic for unit in self.units})
+            except AWAY as error:
+                why = repr(error)
+                continue
+            except Exception as error:  # noqa: BLE001 - told to whom it concerns
+                self._end(place.unit, error)
+                return
             node = self.log.leaders([where]).get(where)
             if node is not None:
                 self._group.create_task(self._read(node, [place]))
