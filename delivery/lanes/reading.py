@@ -2,15 +2,18 @@
 
 import asyncio
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from operator import attrgetter
 
 from delivery.event_columns import Fetched
 from delivery.lanes.units import Strand, Unit
 from shared.event.record import KafkaPartition
 from shared.runtime.kafka.clients import AWAY
-from shared.runtime.kafka.log_client import FetchAnswer, LogClient
+from shared.runtime.kafka.log_client import ANSWER_BYTES_MAX, FetchAnswer, LogClient
 from shared.runtime.setup_error import KafkaUnavailableError
 
 # How long a broker may hold a fetch that finds nothing.
@@ -21,6 +24,14 @@ _AGAIN_S = 0.2
 # What a task holds of events that are not settled yet: three answers, so that it reads while it
 # sends, and 32 tasks at once fit into the memory of a small machine.
 _BYTES_MAX = 24 * 1_048_576
+# One that hangs may fill that, and holds up nobody: who has settled all that came has so much more,
+# as one record batch can have. A task holds 24 MiB, an answer, and this for each strand at most.
+_LEAST_BYTES = 1_048_576
+# Who shares a unit with one that hangs waits for it so long, once; then that one is read no more
+# for, and goes on in another job when it can.
+_HELD_S_MAX = 1.0
+# While memory is full, others may settle what they have before anything comes.
+_FULL_WAIT_MS = 50
 
 _offset_of = attrgetter("offset")
 
@@ -36,18 +47,18 @@ class Share:
     rows: Fetched
     reached: int
     # None: what comes behind these events in the same chunk is still to be settled.
-    chunk: "Chunk | None"
+    let_go: Callable[[], None] | None
 
     def split_at(self, count: int) -> "tuple[Share, Share]":
         where, records = self.rows.where, self.rows.records
         return (
             Share(Fetched(where, records[:count]), records[count - 1].offset + 1, None),
-            Share(Fetched(where, records[count:]), self.reached, self.chunk),
+            Share(Fetched(where, records[count:]), self.reached, self.let_go),
         )
 
     def done(self) -> None:
-        if self.chunk is not None:
-            self.chunk.done()
+        if self.let_go is not None:
+            self.let_go()
 
 
 @dataclass(slots=True, eq=False)
@@ -56,12 +67,6 @@ class Chunk:
 
     byte_count: int
     strands_left: int
-    release: Callable[[int], None]
-
-    def done(self) -> None:
-        self.strands_left -= 1
-        if not self.strands_left:
-            self.release(self.byte_count)
 
 
 class NoRoom:
@@ -95,12 +100,14 @@ class Reading:
     # Whoever has been told already that there is no more.
     _over: set[Strand] = field(default_factory=set)
     _bytes: int = 0
-    _has_room: asyncio.Event = field(default_factory=asyncio.Event)
+    # How much each strand has not settled yet, in chunks, and since when it has not gone on.
+    _held: Counter[Strand] = field(default_factory=Counter)
+    _held_since_s: dict[Strand, float] = field(default_factory=dict)
+    _freed: asyncio.Event = field(default_factory=asyncio.Event)
     _group: asyncio.TaskGroup = field(default_factory=asyncio.TaskGroup)
 
     async def run(self) -> None:
         """Returns when every queue has had its last. Never raises: others share the task."""
-        self._has_room.set()
         now_s = asyncio.get_running_loop().time()
         async with self._group:
             by_node: dict[int, list[_Place]] = {}
@@ -119,15 +126,21 @@ class Reading:
             places = [each for each in places if not self._is_over(each, "nothing came")]
             if not places:
                 return
-            await self._has_room.wait()
+            ready = self._with_room(places)
+            if not ready:
+                self._freed.clear()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_AGAIN_S):
+                        await self._freed.wait()
+                continue
             try:
-                answers = await self._fetch(node, places, self._wait_ms())
+                answers = await self._fetch(node, ready, self._wait_ms())
             except AWAY as error:
                 for place in places:
                     self._look_for(place, repr(error))
                 return
             now_s = asyncio.get_running_loop().time()
-            for place in list(places):
+            for place in ready:
                 try:
                     answer = answers[place.unit.where]
                     if answer.is_moved:
@@ -144,7 +157,8 @@ class Reading:
     ) -> dict[KafkaPartition, FetchAnswer]:
         try:
             position = {each.unit.where: each.at for each in places}
-            return await self.log.fetch(node, position, wait_ms=wait_ms)
+            bytes_max = _LEAST_BYTES if self._is_full else ANSWER_BYTES_MAX
+            return await self.log.fetch(node, position, wait_ms=wait_ms, bytes_max=bytes_max)
         except AWAY:
             raise
         except Exception as error:  # noqa: BLE001 - told to whom it concerns
@@ -179,8 +193,41 @@ class Reading:
                 return
 
     def _wait_ms(self) -> int:
+        most_ms = _FULL_WAIT_MS if self._is_full else _WAIT_MS
         left_ms = int(1000 * (self.until_s - asyncio.get_running_loop().time()))
-        return min(_WAIT_MS, left_ms) if left_ms > 0 else _WAIT_MS
+        return min(most_ms, left_ms) if left_ms > 0 else most_ms
+
+    @property
+    def _is_full(self) -> bool:
+        return self._bytes >= _BYTES_MAX
+
+    def _with_room(self, places: Sequence[_Place]) -> list[_Place]:
+        """Those that may be read now; who was not for longest is the first."""
+        if not self._is_full:
+            return list(places)
+        now_s, ready = asyncio.get_running_loop().time(), []
+        for place in places:
+            if self._has_settled(place, now_s):
+                ready.append(place)
+            else:
+                # It is not its broker's silence.
+                place.heard_s = now_s
+        return sorted(ready, key=lambda each: each.heard_s)
+
+    def _has_settled(self, place: _Place, now_s: float) -> bool:
+        """Whether nobody would have more of it than it must, were it read on."""
+        strands = [each for each in place.unit.strands if each not in self._over]
+        held = [each for each in strands if self._held[each]]
+        hanging = [each for each in held if now_s - self._held_since_s[each] > _HELD_S_MAX]
+        if len(held) < len(strands) and len(hanging) == len(held):
+            for strand in hanging:
+                self._tell_last(strand, None)
+            return True
+        for strand in held:
+            if self.queues[strand].empty():
+                # It may wait for more, with what it has.
+                self.queues[strand].put_nowait(NoRoom())
+        return False
 
     def _is_over(self, place: _Place, why: str) -> bool:
         """Whether there is nothing more to read, or nobody to read it from for too long."""
@@ -219,16 +266,19 @@ class Reading:
                 mine = answer.records if is_all else answer.records[first:last]
                 parts.append((Strand(name, unit.where), mine, reached))
         size = sum(len(record.value or b"") for record in answer.records)
-        chunk = Chunk(size, len(parts), self._release)
         if not parts:
             return
-        self._hold(size)
+        chunk, was_full = Chunk(size, len(parts)), self._is_full
+        self._bytes += size
         for strand, mine, reached in parts:
-            self.queues[strand].put_nowait(Share(Fetched(unit.where, mine), reached, chunk))
+            self._hold(strand)
+            let_go = partial(self._let_go, chunk, strand)
+            self.queues[strand].put_nowait(Share(Fetched(unit.where, mine), reached, let_go))
             if reached == unit.spans[strand.destination].end:
                 self._tell_last(strand, None)
-        if not self._has_room.is_set():
-            for strand in self.queues.keys() - self._over:
+        if self._is_full:
+            told = {strand for strand, _, _ in parts} if was_full else self.queues.keys()
+            for strand in told - self._over:
                 self.queues[strand].put_nowait(NoRoom())
 
     async def _skip_to_start(self, place: _Place) -> None:
@@ -259,12 +309,15 @@ class Reading:
             self._over.add(strand)
             self.queues[strand].put_nowait(why)
 
-    def _hold(self, byte_count: int) -> None:
-        self._bytes += byte_count
-        if self._bytes >= _BYTES_MAX:
-            self._has_room.clear()
+    def _hold(self, strand: Strand) -> None:
+        if not self._held[strand]:
+            self._held_since_s[strand] = asyncio.get_running_loop().time()
+        self._held[strand] += 1
 
-    def _release(self, byte_count: int) -> None:
-        self._bytes -= byte_count
-        if self._bytes < _BYTES_MAX:
-            self._has_room.set()
+    def _let_go(self, chunk: Chunk, strand: Strand) -> None:
+        self._held[strand] -= 1
+        self._held_since_s[strand] = asyncio.get_running_loop().time()
+        chunk.strands_left -= 1
+        if not chunk.strands_left:
+            self._bytes -= chunk.byte_count
+        self._freed.set()
