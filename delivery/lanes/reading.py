@@ -24,6 +24,8 @@ _AGAIN_S = 0.2
 # What a task holds of events that are not settled yet: three answers, so that it reads while it
 # sends, and 32 tasks at once fit into the memory of a small machine.
 _BYTES_MAX = 24 * 1_048_576
+# What an event is besides its bytes: objects for itself, its numbers and its headers.
+_EVENT_BYTES = 700
 # One that hangs may fill that, and holds up nobody: who has settled all that came has so much more,
 # as one record batch can have. A task holds 24 MiB, an answer, and this for each strand at most.
 _LEAST_BYTES = 1_048_576
@@ -265,7 +267,10 @@ class Reading:
                 is_all = first == 0 and last == len(answer.records)
                 mine = answer.records if is_all else answer.records[first:last]
                 parts.append((Strand(name, unit.where), mine, reached))
-        size = sum(len(record.value or b"") for record in answer.records)
+        size = sum(
+            _EVENT_BYTES + len(record.value or b"") + len(record.key or b"")
+            for record in answer.records
+        )
         if not parts:
             return
         chunk, was_full = Chunk(size, len(parts)), self._is_full

@@ -169,3 +169,18 @@ def test_nothing_is_held_of_what_is_settled() -> None:
         assert read._bytes == 0
 
     asyncio.run(scenario())
+
+
+def test_an_event_takes_the_room_of_what_it_is_in_memory() -> None:
+    """One of two bytes is some 700 as objects: a million of them would be far beyond 24 MiB."""
+
+    async def scenario() -> None:
+        log = a_log()
+        log.write(events(A, 0, 100, size=2))
+        read, queue = reading_of(log, Unit(A, {"s/a": Span(0, 100)}))
+        await read.run()
+        assert 100 * 700 < read._bytes < 100 * 800
+        (await share(queue)).done()
+        assert read._bytes == 0
+
+    asyncio.run(scenario())
