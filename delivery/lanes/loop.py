@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from random import SystemRandom
 from threading import Lock
 
@@ -290,10 +289,10 @@ class LaneLoop:
         """In a thread of its own: returns when Spark has run all tasks."""
         context = self.spark.sparkContext
         context.setLocalProperty("spark.scheduler.pool", job.kind.value)
-        tasks: Sequence[object] = list(job.tasks)
-        rdd = context.parallelize(tasks, len(tasks)).mapPartitions(
-            partial(run_units, orders=orders)
-        )
+        # With the tasks, which Spark forgets when they are done: of what comes with the function it
+        # makes a broadcast if it is large, on disk until the JVM happens to collect its garbage.
+        tasks = [(units, orders.of(units)) for units in job.tasks]
+        rdd = context.parallelize(tasks, len(tasks)).mapPartitions(run_units)
         with self._naming:
             # Spark has worker processes of their own for each environment that is asked for.
             name = "any" if job.worker is None else f"{job.kind}-{job.worker}"

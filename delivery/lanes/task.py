@@ -38,13 +38,13 @@ _TOGETHER_S = 0.2
 _ROWS_MAX = 10_000
 
 
-def run_units(tasks: Iterable[Sequence[Unit]], *, orders: Orders) -> Iterator[list[StrandEnd]]:
+def run_units(tasks: Iterable[tuple[Sequence[Unit], Orders]]) -> Iterator[list[StrandEnd]]:
     """Send the units of one Spark task, and report of each strand."""
     if is_another_try():
         # Nobody knows what the first try has sent: the driver plans the rest of it anew.
         return
-    worker = worker_of(allows_private=orders.allows_private)
-    for units in tasks:
+    for units, orders in tasks:
+        worker = worker_of(allows_private=orders.allows_private)
         yield worker.loop.run_until_complete(_run(units, orders))
         worker.loop.run_until_complete(worker.sender.end_task())
 
