@@ -69,6 +69,8 @@ class Book:
 
     # How many worker processes share those who are well.
     worker_count: int = 2
+    # The number that was given last to a span; no two books begin near each other.
+    number: int = 0
     _ways: dict[Strand, _Way] = field(default_factory=dict)
     _ends: dict[KafkaPartition, int] = field(default_factory=dict)
     _names: dict[KafkaPartition, set[str]] = field(default_factory=dict)
@@ -144,11 +146,14 @@ class Book:
         return {where: way.at for where, way in ways.items() if way is not None}
 
     def went(self, strand: Strand, mark: Mark) -> bool:
-        """A mark was written: True if a strand has gone on by it."""
+        """A mark was written: True if a strand has gone on by it, or is free."""
         way = self._ways.get(strand)
-        if way is None or way.under_way is None or mark.at <= way.at:
+        if way is None or way.under_way is None:
             return False
-        if mark.at >= min(_end_of(way.under_way), mark.until):
+        is_done = mark.done is not None and mark.done == way.under_way.number
+        if mark.at <= way.at and not is_done:
+            return False
+        if is_done or mark.at >= min(_end_of(way.under_way), mark.until):
             way.under_way = None
         self._go_on(strand, way, mark.at)
         return True
@@ -298,7 +303,8 @@ class Book:
             count = max(1, share // batch_count) * batch_count
             return Span(at, min(maybe_sent, at + count), maybe_sent)
         if lane.kind is JobKind.FOLLOWING and not is_far:
-            return Span(at, None)
+            self.number += 1
+            return Span(at, None, number=self.number)
         return Span(at, max(at, min(self._ends[strand.where], at + share)))
 
     def _begin(self, spans: Mapping[Strand, Span], lanes: Mapping[str, Lane], now_s: float) -> None:

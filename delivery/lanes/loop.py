@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from random import SystemRandom
 from threading import Lock
 
@@ -60,6 +59,8 @@ _WORKER = "HIFI_WORKER"
 # More processes than that are better kept on several machines.
 _WORKERS_MAX = 8
 _DICE = SystemRandom()
+# Of what processes number their spans by: far apart, and small enough to count on from.
+_NUMBER_BITS = 60
 
 
 @dataclass
@@ -77,7 +78,10 @@ class LaneLoop:
     outlet: Outlet
 
     def __post_init__(self) -> None:
-        self.book = Book(worker_count=min(_WORKERS_MAX, len(os.sched_getaffinity(0))))
+        self.book = Book(
+            worker_count=min(_WORKERS_MAX, len(os.sched_getaffinity(0))),
+            number=_DICE.getrandbits(_NUMBER_BITS),
+        )
         self.member = LeaseMember(
             self.settings.bootstrap_servers,
             lease_group("delivery"),
@@ -229,21 +233,30 @@ class LaneLoop:
         finally:
             self.turns.end(job.kind)
         if job.kind is JobKind.FOLLOWING:
-            await self._close_marks(reports)
+            await self._close_marks(reports, spans)
         self._take_reports(reports, spans, why, took_s=time.monotonic() - began_s)
         self._wake.set()
 
-    async def _close_marks(self, reports: Iterable[StrandEnd]) -> None:
+    async def _close_marks(
+        self, reports: Iterable[StrandEnd], spans: Mapping[Strand, Span]
+    ) -> None:
         """What is not to follow its log any more has sent no more than it says."""
         marks = self.marks.marks
         closed: dict[Strand, Mark] = {}
         for strand, at, _, error, _ in reports:
-            if not error and strand in marks and strand in self.book:
+            span = spans[strand]
+            if error or span.end is not None or strand not in marks or strand not in self.book:
+                continue
+            if self.book.is_with(strand, span):
                 # As its worker has written it.
-                marks[strand] = Mark(at, OPEN)
-                lane = self._lane_of(strand.destination)
-                if lane is None or lane.kind is not JobKind.FOLLOWING:
-                    closed[strand] = Mark(at, at)
+                marks[strand], mark = Mark(at, OPEN), Mark(at, at)
+            else:
+                # It was free before, and may have gone on since.
+                mark = self.book.mark(strand)
+            lane = self._lane_of(strand.destination)
+            is_following = lane is not None and lane.kind is JobKind.FOLLOWING
+            if not is_following and mark.until < OPEN <= marks[strand].until:
+                closed[strand] = mark
         # Else what comes next is sent as what may be a repeat, if this process ends before.
         with suppress(*AWAY):
             await self.outlet.store([mark_record(*each) for each in closed.items()])
@@ -273,10 +286,10 @@ class LaneLoop:
         """In a thread of its own: returns when Spark has run all tasks."""
         context = self.spark.sparkContext
         context.setLocalProperty("spark.scheduler.pool", job.kind.value)
-        tasks: Sequence[object] = list(job.tasks)
-        rdd = context.parallelize(tasks, len(tasks)).mapPartitions(
-            partial(run_units, orders=orders)
-        )
+        # With the tasks, which Spark forgets when they are done: of what comes with the function it
+        # makes a broadcast if it is large, on disk until the JVM happens to collect its garbage.
+        tasks = [(units, orders.of(units)) for units in job.tasks]
+        rdd = context.parallelize(tasks, len(tasks)).mapPartitions(run_units)
         with self._naming:
             # Spark has worker processes of their own for each environment that is asked for.
             name = "any" if job.worker is None else f"{job.kind}-{job.worker}"

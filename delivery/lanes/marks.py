@@ -14,11 +14,13 @@ from shared.event.topics import LANES, stream_and_name, stream_topic
 OPEN = 2**62
 
 
-class Mark(msgspec.Struct, frozen=True):
+class Mark(msgspec.Struct, frozen=True, omit_defaults=True):
     """How far a strand is, and how far it may have sent."""
 
     at: int
     until: int
+    # The number of the span that followed the log until here, and does so no more.
+    done: int | None = None
 
 
 # It is to begin where its destination says, as soon as Kafka tells where that is.

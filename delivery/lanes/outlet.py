@@ -1,6 +1,7 @@
 """Stores what a worker's tasks leave behind: outcomes first, and marks once Kafka has those."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 
 from shared.event.record import RecordOut
@@ -24,12 +25,15 @@ class Outlet:
         self._producer: KafkaProducer | None = None
         # Many strands ask for it at the same time.
         self._opening = asyncio.Lock()
+        # How many store with it just now, with one that was given up as well.
+        self._users: Counter[KafkaProducer] = Counter()
 
     async def store(self, rows: Sequence[RecordOut]) -> None:
         """Returns when every replica in sync holds every row."""
         if not rows:
             return
         producer: KafkaProducer = await self._opened()
+        self._users[producer] += 1
         try:
             reports = [
                 await producer.send(row.topic, row.value, key=row.key, headers=list(row.headers))
@@ -42,8 +46,15 @@ class Outlet:
         except AWAY:
             # One that has given up a record may refuse all that follow.
             if self._producer is producer:
-                await self.close()
+                self._producer = None
             raise
+        finally:
+            self._users[producer] -= 1
+            if not self._users[producer]:
+                del self._users[producer]
+                if self._producer is not producer:
+                    # Whoever else had begun to store with it has been told what became of that.
+                    await producer.stop()
 
     async def _opened(self) -> KafkaProducer:
         async with self._opening:

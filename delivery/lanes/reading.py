@@ -4,14 +4,16 @@ import asyncio
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from operator import attrgetter
 
 from delivery.event_columns import Fetched
 from delivery.lanes.units import Strand, Unit
 from shared.event.record import KafkaPartition
 from shared.runtime.kafka.clients import AWAY
-from shared.runtime.kafka.log_client import FetchAnswer, LogClient
+from shared.runtime.kafka.log_client import ANSWER_BYTES_MAX, FetchAnswer, LogClient
 from shared.runtime.setup_error import KafkaUnavailableError
 
 # How long a broker may hold a fetch that finds nothing.
@@ -22,6 +24,16 @@ _AGAIN_S = 0.2
 # What a task holds of events that are not settled yet: three answers, so that it reads while it
 # sends, and 32 tasks at once fit into the memory of a small machine.
 _BYTES_MAX = 24 * 1_048_576
+# What an event is besides its bytes: objects for itself, its numbers and its headers.
+_EVENT_BYTES = 700
+# One that hangs may fill that, and holds up nobody: who has settled all that came has so much more,
+# as one record batch can have. A task holds 24 MiB, an answer, and this for each strand at most.
+_LEAST_BYTES = 1_048_576
+# Who shares a unit with one that hangs waits for it so long, once; then that one is read no more
+# for, and goes on in another job when it can.
+_HELD_S_MAX = 1.0
+# While memory is full, others may settle what they have before anything comes.
+_FULL_WAIT_MS = 50
 
 _offset_of = attrgetter("offset")
 
@@ -37,18 +49,18 @@ class Share:
     rows: Fetched
     reached: int
     # None: what comes behind these events in the same chunk is still to be settled.
-    chunk: "Chunk | None"
+    let_go: Callable[[], None] | None
 
     def split_at(self, count: int) -> "tuple[Share, Share]":
         where, records = self.rows.where, self.rows.records
         return (
             Share(Fetched(where, records[:count]), records[count - 1].offset + 1, None),
-            Share(Fetched(where, records[count:]), self.reached, self.chunk),
+            Share(Fetched(where, records[count:]), self.reached, self.let_go),
         )
 
     def done(self) -> None:
-        if self.chunk is not None:
-            self.chunk.done()
+        if self.let_go is not None:
+            self.let_go()
 
 
 @dataclass(slots=True, eq=False)
@@ -57,12 +69,6 @@ class Chunk:
 
     byte_count: int
     strands_left: int
-    release: Callable[[int], None]
-
-    def done(self) -> None:
-        self.strands_left -= 1
-        if not self.strands_left:
-            self.release(self.byte_count)
 
 
 class NoRoom:
@@ -96,12 +102,14 @@ class Reading:
     # Whoever has been told already that there is no more.
     _over: set[Strand] = field(default_factory=set)
     _bytes: int = 0
-    _has_room: asyncio.Event = field(default_factory=asyncio.Event)
+    # How much each strand has not settled yet, in chunks, and since when it has not gone on.
+    _held: Counter[Strand] = field(default_factory=Counter)
+    _held_since_s: dict[Strand, float] = field(default_factory=dict)
+    _freed: asyncio.Event = field(default_factory=asyncio.Event)
     _group: asyncio.TaskGroup = field(default_factory=asyncio.TaskGroup)
 
     async def run(self) -> None:
-        """Returns when every queue has had its last."""
-        self._has_room.set()
+        """Returns when every queue has had its last. Never raises: others share the task."""
         now_s = asyncio.get_running_loop().time()
         async with self._group:
             # A fetch asks for one place of each Kafka partition; units far apart have one each.
@@ -123,23 +131,50 @@ class Reading:
             places = [each for each in places if not self._is_over(each, "nothing came")]
             if not places:
                 return
-            await self._has_room.wait()
-            position = {each.unit.where: each.at for each in places}
+            ready = self._with_room(places)
+            if not ready:
+                self._freed.clear()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_AGAIN_S):
+                        await self._freed.wait()
+                continue
             try:
-                answers = await self.log.fetch(node, position, wait_ms=self._wait_ms())
+                answers = await self._fetch(node, ready, self._wait_ms())
             except AWAY as error:
                 for place in places:
                     self._look_for(place, repr(error))
                 return
             now_s = asyncio.get_running_loop().time()
-            for place in list(places):
-                answer = answers[place.unit.where]
-                if answer.is_moved:
-                    self._look_for(place, repr(answer.error))
-                    places.remove(place)
-                # Of what follows its log nothing is owed.
-                elif await self._take(place, answer) or place.unit.end is None:
-                    place.heard_s = now_s
+            for place in ready:
+                try:
+                    answer = answers[place.unit.where]
+                    if answer.is_moved:
+                        self._look_for(place, repr(answer.error))
+                        places.remove(place)
+                    # Of what follows its log nothing is owed.
+                    elif await self._take(place, answer) or place.unit.end is None:
+                        place.heard_s = now_s
+                except Exception as error:  # noqa: BLE001 - told to whom it concerns
+                    self._end(place.unit, error)
+
+    async def _fetch(
+        self, node: int, places: Sequence[_Place], wait_ms: int
+    ) -> dict[KafkaPartition, FetchAnswer]:
+        try:
+            position = {each.unit.where: each.at for each in places}
+            bytes_max = _LEAST_BYTES if self._is_full else ANSWER_BYTES_MAX
+            return await self.log.fetch(node, position, wait_ms=wait_ms, bytes_max=bytes_max)
+        except AWAY:
+            raise
+        except Exception as error:  # noqa: BLE001 - told to whom it concerns
+            if len(places) == 1:
+                self._end(places[0].unit, error)
+                return {}
+        # With which of them it is shows when each is asked for by itself.
+        found: dict[KafkaPartition, FetchAnswer] = {}
+        for place in places:
+            found |= await self._fetch(node, [place], 0)
+        return found
 
     def _look_for(self, place: _Place, why: str) -> None:
         """Its broker is away, or leads it no more."""
@@ -149,15 +184,55 @@ class Reading:
         where = place.unit.where
         while not self._is_over(place, why):
             await asyncio.sleep(_AGAIN_S)
-            await self.log.ask_leaders({unit.where.topic for unit in self.units})
+            try:
+                await self.log.ask_leaders({unit.where.topic for unit in self.units})
+            except AWAY as error:
+                why = repr(error)
+                continue
+            except Exception as error:  # noqa: BLE001 - told to whom it concerns
+                self._end(place.unit, error)
+                return
             node = self.log.leaders([where]).get(where)
             if node is not None:
                 self._group.create_task(self._read(node, [place]))
                 return
 
     def _wait_ms(self) -> int:
+        most_ms = _FULL_WAIT_MS if self._is_full else _WAIT_MS
         left_ms = int(1000 * (self.until_s - asyncio.get_running_loop().time()))
-        return min(_WAIT_MS, left_ms) if left_ms > 0 else _WAIT_MS
+        return min(most_ms, left_ms) if left_ms > 0 else most_ms
+
+    @property
+    def _is_full(self) -> bool:
+        return self._bytes >= _BYTES_MAX
+
+    def _with_room(self, places: Sequence[_Place]) -> list[_Place]:
+        """Those that may be read now; who was not for longest is the first."""
+        if not self._is_full:
+            return list(places)
+        now_s, ready = asyncio.get_running_loop().time(), []
+        for place in places:
+            if self._has_settled(place, now_s):
+                ready.append(place)
+            else:
+                # It is not its broker's silence.
+                place.heard_s = now_s
+        return sorted(ready, key=lambda each: each.heard_s)
+
+    def _has_settled(self, place: _Place, now_s: float) -> bool:
+        """Whether nobody would have more of it than it must, were it read on."""
+        strands = [each for each in place.unit.strands if each not in self._over]
+        held = [each for each in strands if self._held[each]]
+        hanging = [each for each in held if now_s - self._held_since_s[each] > _HELD_S_MAX]
+        if len(held) < len(strands) and len(hanging) == len(held):
+            for strand in hanging:
+                self._tell_last(strand, None)
+            return True
+        for strand in held:
+            if self.queues[strand].empty():
+                # It may wait for more, with what it has.
+                self.queues[strand].put_nowait(NoRoom())
+        return False
 
     def _is_over(self, place: _Place, why: str) -> bool:
         """Whether there is nothing more to read, or nobody to read it from for too long."""
@@ -195,17 +270,23 @@ class Reading:
                 is_all = first == 0 and last == len(answer.records)
                 mine = answer.records if is_all else answer.records[first:last]
                 parts.append((Strand(name, unit.where), mine, reached))
-        size = sum(len(record.value or b"") for record in answer.records)
-        chunk = Chunk(size, len(parts), self._release)
+        size = sum(
+            _EVENT_BYTES + len(record.value or b"") + len(record.key or b"")
+            for record in answer.records
+        )
         if not parts:
             return
-        self._hold(size)
+        chunk, was_full = Chunk(size, len(parts)), self._is_full
+        self._bytes += size
         for strand, mine, reached in parts:
-            self.queues[strand].put_nowait(Share(Fetched(unit.where, mine), reached, chunk))
+            self._hold(strand)
+            let_go = partial(self._let_go, chunk, strand)
+            self.queues[strand].put_nowait(Share(Fetched(unit.where, mine), reached, let_go))
             if reached == unit.spans[strand.destination].end:
                 self._tell_last(strand, None)
-        if not self._has_room.is_set():
-            for strand in self.queues.keys() - self._over:
+        if self._is_full:
+            told = {strand for strand, _, _ in parts} if was_full else self.queues.keys()
+            for strand in told - self._over:
                 self.queues[strand].put_nowait(NoRoom())
 
     async def _skip_to_start(self, place: _Place) -> None:
@@ -236,12 +317,15 @@ class Reading:
             self._over.add(strand)
             self.queues[strand].put_nowait(why)
 
-    def _hold(self, byte_count: int) -> None:
-        self._bytes += byte_count
-        if self._bytes >= _BYTES_MAX:
-            self._has_room.clear()
+    def _hold(self, strand: Strand) -> None:
+        if not self._held[strand]:
+            self._held_since_s[strand] = asyncio.get_running_loop().time()
+        self._held[strand] += 1
 
-    def _release(self, byte_count: int) -> None:
-        self._bytes -= byte_count
-        if self._bytes < _BYTES_MAX:
-            self._has_room.set()
+    def _let_go(self, chunk: Chunk, strand: Strand) -> None:
+        self._held[strand] -= 1
+        self._held_since_s[strand] = asyncio.get_running_loop().time()
+        chunk.strands_left -= 1
+        if not chunk.strands_left:
+            self._bytes -= chunk.byte_count
+        self._freed.set()

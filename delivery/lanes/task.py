@@ -6,7 +6,8 @@ whatever the others still wait for, and what goes wrong with one is reported of 
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -31,17 +32,19 @@ log = structlog.get_logger()
 _SIDE_BY_SIDE = 128
 # With single events a look at the flow, which other workers write too, is half of what each costs.
 _CALM_S = 1.0
+# What follows a log ends with others mostly: their report says of all of them that they are free.
+_TOGETHER_S = 0.2
 # Settled in one go, in whole batches: enough for 20 requests of 500 side by side.
 _ROWS_MAX = 10_000
 
 
-def run_units(tasks: Iterable[Sequence[Unit]], *, orders: Orders) -> Iterator[list[StrandEnd]]:
+def run_units(tasks: Iterable[tuple[Sequence[Unit], Orders]]) -> Iterator[list[StrandEnd]]:
     """Send the units of one Spark task, and report of each strand."""
     if is_another_try():
         # Nobody knows what the first try has sent: the driver plans the rest of it anew.
         return
-    worker = worker_of(allows_private=orders.allows_private)
-    for units in tasks:
+    for units, orders in tasks:
+        worker = worker_of(allows_private=orders.allows_private)
         yield worker.loop.run_until_complete(_run(units, orders))
         worker.loop.run_until_complete(worker.sender.end_task())
 
@@ -82,7 +85,22 @@ async def _run(units: Sequence[Unit], orders: Orders) -> list[StrandEnd]:
     async with asyncio.TaskGroup() as group:
         group.create_task(reading.run())
         reports = [group.create_task(run.run()) for run in runs]
+        group.create_task(_tell_done(dict(zip(reports, runs, strict=True)), kafka.outlet))
     return [report.result() for report in reports]
+
+
+async def _tell_done(runs: "Mapping[asyncio.Task[StrandEnd], _StrandRun]", outlet: Outlet) -> None:
+    """Set free those that followed their logs and are done, while others of the task are not."""
+    left = set(runs)
+    while left:
+        done, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+        if left:
+            more, left = await asyncio.wait(left, timeout=_TOGETHER_S)
+            done |= more
+        if left:
+            # What Kafka does not take is said by the report, whenever that comes.
+            with suppress(Exception):
+                await outlet.store([mark for each in done for mark in runs[each].last_marks()])
 
 
 @dataclass(slots=True)
@@ -100,6 +118,7 @@ class _StrandRun:
     # Up to where Kafka has the outcomes.
     _stored: int = 0
     _event_count: int = 0
+    _has_ended_well: bool = False
     # What has come and is not settled yet, in its order.
     _waiting: deque[Share] = field(default_factory=deque)
     # How the reading has ended: with nothing, or with what went wrong.
@@ -113,6 +132,7 @@ class _StrandRun:
         error, is_data_lost = "", False
         try:
             await self._send()
+            self._has_ended_well = True
         except Exception as caught:  # noqa: BLE001 - it is reported, and planned anew
             error = f"{type(caught).__name__}: {caught}"
             is_data_lost = isinstance(caught, DataLostError)
@@ -201,6 +221,13 @@ class _StrandRun:
     def _mark(self, at: int) -> RecordOut:
         until = OPEN if self.span.end is None else self.span.end
         return mark_record(self.strand, Mark(at, max(at, until, self.span.maybe_sent)))
+
+    def last_marks(self) -> list[RecordOut]:
+        """What says that it follows its log no more; nothing if it has ended in another way."""
+        is_ours = now_ms() <= self.orders.ours_until_ms
+        if self.span.end is not None or not self._has_ended_well or not is_ours:
+            return []
+        return [mark_record(self.strand, Mark(self._stored, OPEN, done=self.span.number))]
 
     async def _let_go_of_the_rest(self) -> None:
         """What comes after a fault is held for nobody."""

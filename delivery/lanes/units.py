@@ -1,7 +1,7 @@
 """What a Spark job of ours sends: units, each of one Kafka partition for some destinations."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
@@ -41,6 +41,8 @@ class Span:
     end: int | None
     # Offsets below may have been sent.
     maybe_sent: int = 0
+    # Which of its strand's spans it is: no other one has the same, whoever planned it. 0: none.
+    number: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +101,15 @@ class Orders:
     allows_private: bool
     # Which broker leads each Kafka partition.
     leaders: Mapping[KafkaPartition, int]
+
+    def of(self, units: Sequence[Unit]) -> "Orders":
+        """What a task of these units needs of them."""
+        names = {name for unit in units for name in unit.spans}
+        return replace(
+            self,
+            destinations={name: self.destinations[name] for name in names},
+            flows={name: self.flows[name] for name in names & self.flows.keys()},
+        )
 
 
 class StrandEnd(NamedTuple):

@@ -26,6 +26,8 @@ class KeptLog(LogClient):
         self.logs: dict[KafkaPartition, list[Any]] = {}
         self.begins: defaultdict[KafkaPartition, int] = defaultdict(int)
         self.fetches: list[Position] = []
+        # How much might have come; all of it is in memory anyway.
+        self.sizes: list[int] = []
         self.leader = NODE
         self.leaderless: set[KafkaPartition] = set()
         self._news = asyncio.Event()
@@ -81,11 +83,12 @@ class KeptLog(LogClient):
         position: Position,
         *,
         wait_ms: int,
-        bytes_max: int = 0,  # noqa: ARG002 - all of it is in memory anyway
+        bytes_max: int = 0,
     ) -> dict[KafkaPartition, FetchAnswer]:
         if node != self.leader:
             return {where: FetchAnswer(error=NotLeaderForPartitionError()) for where in position}
         self.fetches.append(dict(position))
+        self.sizes.append(bytes_max)
         answers = {where: self._answer(where, at) for where, at in position.items()}
         if not any(each.records or each.error for each in answers.values()):
             try:

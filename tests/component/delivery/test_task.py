@@ -79,7 +79,7 @@ class Ground:
             leaders={WHERE: NODE},
         )
         unit = Unit(WHERE, {wanted[name].id: span for name, span in spans.items()})
-        ends = list(run_units([[unit]], orders=replace(orders, **self.given)))
+        ends = list(run_units([([unit], replace(orders, **self.given))]))
         assert len(ends) <= 1
         return {end.strand.destination.removeprefix("demo/"): end for ends in ends for end in ends}
 

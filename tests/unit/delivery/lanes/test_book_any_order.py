@@ -89,6 +89,7 @@ class World:
             self.plan: 6,
             self.work: 6,
             self.finish: 3,
+            self.repeat_a_last_word: 0.5,
             self.hear_marks: 4,
             self.hear_a_job: 3,
             self.fail: 1,
@@ -104,7 +105,8 @@ class World:
         for hand in self.hands:
             self.doubt[hand.strand] = self.ends[hand.strand.where]
         self.hands, self.said, self.unheard = [], [], []
-        self.book = Book()
+        self.last_words: list[tuple[Strand, Mark]] = []
+        self.book = Book(number=self.dice.getrandbits(60))
         self.book.see_ends(self.ends)
         self.seen: dict[Strand, int] = {}
         for strand in STRANDS:
@@ -198,6 +200,12 @@ class World:
         self.marks[strand] = mark
         self.unheard.append((strand, mark))
 
+    def repeat_a_last_word(self) -> None:
+        """A worker that was frozen says of a span of long ago that it is done."""
+        if self.last_words:
+            strand, mark = self.dice.choice(self.last_words)
+            self.unheard.append((strand, mark))
+
     def store(self, hand: Hand, upto: int, *, is_last: bool = False) -> None:
         """As task.py does: outcomes, then the mark."""
         hand.sent = max(hand.sent, upto)
@@ -226,6 +234,10 @@ class World:
         hand = self.dice.choice(self.hands)
         # What follows its log ends after what it has begun.
         self.store(hand, hand.sent if hand.span.end is None else hand.span.end, is_last=True)
+        if hand.span.end is None and self.dice.random() < 0.5:
+            # Others of its task are not done yet.
+            self.write(hand.strand, Mark(hand.stored, OPEN, done=hand.span.number))
+            self.last_words.append(self.unheard[-1])
         self.let_go(hand, hand.stored, is_cut=False)
 
     def fail(self) -> None:
@@ -245,7 +257,8 @@ class World:
             before = self.book.position(strand.destination, [strand.where])
             has_gone_on = self.book.went(strand, mark)
             after = self.book.position(strand.destination, [strand.where])
-            assert has_gone_on == (before != after)
+            assert has_gone_on or before == after
+            assert not has_gone_on or before != after or mark.done is not None
         del self.unheard[:count]
 
     def hear_a_job(self) -> None:

@@ -16,6 +16,7 @@ def test_a_mark_is_spelled_like_this() -> None:
     assert (record.topic, record.key) == ("hifi.lanes", b"orders/shop:3")
     assert record.value == b'{"at":7,"until":12}'
     assert OPEN == 4611686018427387904
+    assert mark_record(STRAND, Mark(7, 12, done=3)).value == b'{"at":7,"until":12,"done":3}'
 
 
 @given(st.integers(0, 2**62), st.integers(0, 2**62), st.integers(0, 999))
@@ -23,6 +24,8 @@ def test_what_is_written_is_read_again(at: int, until: int, partition: int) -> N
     strand = Strand("orders/shop", KafkaPartition("hifi.stream.orders", partition))
     record = mark_record(strand, Mark(at, until))
     assert open_mark(record.key or b"", record.value) == (strand, Mark(at, until))
+    record = mark_record(strand, Mark(at, until, done=partition))
+    assert open_mark(record.key or b"", record.value) == (strand, Mark(at, until, partition))
 
 
 @pytest.mark.parametrize("value", [None, b""])

@@ -10,6 +10,7 @@ from aiokafka.errors import (
     KafkaTimeoutError,
     MessageSizeTooLargeError,
     OutOfOrderSequenceNumber,
+    ProducerClosed,
 )
 
 from delivery.lanes import outlet as module
@@ -28,6 +29,8 @@ class Producer:
         self.sent: list[bytes] = []
         self.reports: list[asyncio.Future[None]] = []
         self.stops = 0
+        self.holds = asyncio.Event()
+        self.holds.set()
 
     async def start(self) -> None:
         await asyncio.sleep(0)
@@ -41,6 +44,9 @@ class Producer:
         assert (topic, key, headers) == ("hifi.receipts", b"k", [("h", b"v")])
         if value == b"too large":
             raise MessageSizeTooLargeError
+        await self.holds.wait()
+        if self.stops:
+            raise ProducerClosed
         self.sent.append(value)
         self.reports.append(asyncio.get_running_loop().create_future())
         return self.reports[-1]
@@ -129,6 +135,34 @@ def test_a_producer_that_has_given_up_a_row_is_given_up_itself(
         made[1].say()
         await again
         assert made[1].stops == 0
+
+    asyncio.run(scenario())
+
+
+def test_who_shares_a_producer_that_another_gives_up_loses_nothing(made: list[Producer]) -> None:
+    """A producer that is told to stop refuses what comes, as of somebody who is in the midst."""
+
+    async def scenario() -> None:
+        outlet = Outlet("kafka:1")
+        unlucky = await begun(asyncio.create_task(outlet.store(rows(b"1"))))
+        made[0].holds = asyncio.Event()
+        other = await begun(asyncio.create_task(outlet.store(rows(b"2", b"3"))))
+        made[0].say(KafkaTimeoutError())
+        with pytest.raises(KafkaTimeoutError):
+            await unlucky
+        newer = await begun(asyncio.create_task(outlet.store(rows(b"4"))))
+        assert [each.sent for each in made] == [[b"1"], [b"4"]]
+        made[0].holds.set()
+        await begun(other)
+        assert [each.sent for each in made] == [[b"1", b"2", b"3"], [b"4"]]
+        assert made[0].stops == 0, "it has reports to give"
+        made[0].say()
+        await other
+        assert made[0].stops == 1
+        made[1].say()
+        await newer
+        await outlet.close()
+        assert [each.stops for each in made] == [1, 1]
 
     asyncio.run(scenario())
 

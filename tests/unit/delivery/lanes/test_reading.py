@@ -4,16 +4,17 @@ The log is the fake of tests/contract/test_log_client.py.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import pytest
-from aiokafka.errors import UnknownTopicOrPartitionError
+from aiokafka.errors import KafkaConnectionError, UnknownTopicOrPartitionError
 
 from delivery.lanes import reading as module
 from delivery.lanes.reading import Came, DataLostError, NoRoom, Reading, Share
 from delivery.lanes.units import Span, Strand, Unit
 from shared.event.envelope import event_headers
-from shared.event.record import KafkaPartition, Origin, RecordIn
+from shared.event.record import KafkaPartition, Origin, Position, RecordIn
+from shared.runtime.kafka.log_client import FetchAnswer
 from shared.runtime.setup_error import KafkaUnavailableError
 from tests.support.kept_log import NODE, KeptLog
 
@@ -185,6 +186,78 @@ def test_a_log_that_is_shorter_than_a_position_has_lost_events() -> None:
         read, queue = reading_of(log, Unit(A, {"s/a": Span(7, 9)}))
         await read.run()
         assert isinstance(came(queue)[2], DataLostError)
+
+    asyncio.run(scenario())
+
+
+class FaultyLog(KeptLog):
+    """Has a Kafka partition that our own code cannot read."""
+
+    how = "answer"
+
+    async def fetch(
+        self, node: int, position: Position, *, wait_ms: int, bytes_max: int = 0
+    ) -> dict[KafkaPartition, FetchAnswer]:
+        answers = await super().fetch(node, position, wait_ms=wait_ms, bytes_max=bytes_max)
+        if B in position and self.how == "fetch":
+            raise ValueError("no such batch")
+        if B in position and self.how == "answer":
+            answers[B] = FetchAnswer([None], 1)
+        if B in position and self.how == "silence":
+            del answers[B]
+        return answers
+
+
+@pytest.mark.parametrize(
+    ("how", "error"), [("fetch", ValueError), ("answer", AttributeError), ("silence", KeyError)]
+)
+def test_a_fault_of_ours_with_one_unit_ends_its_strands_and_no_others(
+    how: str, error: type[Exception]
+) -> None:
+    async def scenario() -> None:
+        log = FaultyLog()
+        log.how = how
+        log.make("hifi.stream.s", 2)
+        log.write(events(A, 0, 2))
+        log.write(events(B, 0, 2))
+        units = Unit(A, {"s/a": Span(0, 4)}), Unit(B, {"s/a": Span(0, 2), "s/b": Span(1, 2)})
+        read, _ = reading_of(log, *units)
+        running = asyncio.create_task(read.run())
+        faulty = [read.queues[Strand(name, B)] for name in ("s/a", "s/b")]
+        for queue in faulty:
+            assert isinstance(await queue.get(), error)
+            assert queue.empty()
+        log.write(events(A, 2, 4))
+        await running
+        assert came(read.queues[Strand("s/a", A)]) == ([0, 1, 2, 3], 4, None)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("error", [ValueError("a fault"), KafkaConnectionError("away")])
+def test_who_looks_for_a_leader_ends_nobody_else(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_AGAIN_S", 0.0)
+    monkeypatch.setattr(module, "_SILENCE_S_MAX", 0.1)
+
+    class Lost(KeptLog):
+        async def ask_leaders(self, topics: Collection[str]) -> None:
+            del topics
+            raise error
+
+    async def scenario() -> None:
+        log = Lost()
+        log.make("hifi.stream.s", 1)
+        log.write(events(A, 0, 2))
+        read, queue = reading_of(log, Unit(A, {"s/a": Span(0, 2)}), Unit(B, {"s/a": Span(0, 2)}))
+        await read.run()
+        assert came(queue) == ([0, 1], 2, None)
+        _, _, told = came(read.queues[Strand("s/a", B)])
+        assert type(told) is (
+            ValueError if isinstance(error, ValueError) else KafkaUnavailableError
+        )
+        assert error.args[0] in str(told)
 
     asyncio.run(scenario())
 

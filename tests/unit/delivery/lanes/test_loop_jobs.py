@@ -1,0 +1,79 @@
+"""What of a job travels with its tasks, and what with the function that they run."""
+
+import asyncio
+import pickle
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+from delivery.lanes.units import Job, JobKind, Orders, Span, Strand, StrandEnd, Unit
+from shared.config.configuration import Configuration, Stream
+from shared.flow.flow import Flow
+from shared.flow.flow_record import FlowRecord
+from tests.unit.delivery.lanes.test_loop import TO, A, B, Driver
+
+OTHER = replace(TO, name="b")
+UNITS = Unit(A, {TO.id: Span(0, 5)}), Unit(B, {TO.id: Span(0, 5), OTHER.id: Span(0, 5)})
+
+
+class Session:
+    """Takes a job as Spark does, and runs nothing."""
+
+    def __init__(self) -> None:
+        self.sparkContext = self
+        self.environment: dict[str, str] = {}
+        self.pools: list[str] = []
+        self.tasks: Sequence[tuple[Sequence[Unit], Orders]] = ()
+        self.function: Callable[..., object] = print
+        self._jrdd = None
+
+    def setLocalProperty(self, _: str, pool: str) -> None:  # noqa: N802 - Spark's word
+        self.pools.append(pool)
+
+    def parallelize(self, tasks: Sequence[Any], count: int) -> "Session":
+        assert count == len(tasks)
+        self.tasks = pickle.loads(pickle.dumps(tasks))
+        return self
+
+    def mapPartitions(self, function: Callable[..., object]) -> "Session":  # noqa: N802
+        self.function = function
+        return self
+
+    def collect(self) -> list[list[StrandEnd]]:
+        return [[StrandEnd(Strand(TO.id, A), 5)], []]
+
+
+async def submitted(job: Job) -> tuple[Session, list[StrandEnd]]:
+    driver, session = Driver(), Session()
+    driver.loop.spark = cast("Any", session)
+    driver.loop.roster.take(
+        Configuration(streams={"s": Stream("s", 2)}, destinations={TO.id: TO, OTHER.id: OTHER})
+    )
+    driver.loop.states.value = {TO.id: FlowRecord(Flow())}
+    orders = driver.loop._orders(
+        [Strand(name, unit.where) for unit in UNITS for name in unit.spans]
+    )
+    return session, driver.loop._submit(job, orders)
+
+
+def test_orders_travel_with_the_tasks_that_they_are_for() -> None:
+    """With the function they would be a broadcast from 1 MiB on, one for each job."""
+    job = Job(JobKind.APART, [[unit] for unit in UNITS])
+    session, ends = asyncio.run(submitted(job))
+    assert ends == [StrandEnd(Strand(TO.id, A), 5)]
+    assert len(pickle.dumps(session.function)) < 1_000
+    assert [list(units) for units, _ in session.tasks] == [[unit] for unit in UNITS]
+    assert [dict(orders.destinations) for _, orders in session.tasks] == [
+        {TO.id: TO},
+        {TO.id: TO, OTHER.id: OTHER},
+    ]
+    assert [set(orders.flows) for _, orders in session.tasks] == [{TO.id}, {TO.id}]
+
+
+def test_a_job_has_the_pool_of_its_kind_and_the_worker_that_it_names() -> None:
+    for job, name in (
+        (Job(JobKind.APART, [[UNITS[0]]]), "any"),
+        (Job(JobKind.FOLLOWING, [[UNITS[0]]], 1), "following-1"),
+    ):
+        session, _ = asyncio.run(submitted(job))
+        assert (session.pools, session.environment) == ([job.kind.value], {"HIFI_WORKER": name})
