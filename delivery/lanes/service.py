@@ -28,6 +28,9 @@ log = structlog.get_logger()
 _LOOP_WITHIN_S = 60.0
 # How often positions are told, and what is known of destinations is shown.
 _TELL_S = 0.5
+# A JVM answers within milliseconds; one that collects garbage for a minute plans nothing any more.
+_SPARK_WITHIN_S = 60.0
+_ASK_S = 1.0
 
 
 def run_delivery(settings: DeliverySettings) -> None:
@@ -69,20 +72,24 @@ async def _run(
         loop = LaneLoop(
             spark, settings, metrics, config, states, positions, lanes_log, marks, outlet
         )
-        pulse = Pulse()
+        pulse, answers = Pulse(), Pulse()
         health.must_turn("what plans the lanes", pulse, within_s=_LOOP_WITHIN_S)
+        health.must_turn("Spark", answers, within_s=_SPARK_WITHIN_S)
         former = settings.home / "lease.json"
         # Whoever had this folder has ended: nobody need wait until Kafka takes it for dead.
         await loop.member.leave_for(kept_standing(former))
         try:
             async with asyncio.TaskGroup() as group:
-                telling = group.create_task(_tell(spark, config, states, positions, metrics))
-                keeping = group.create_task(keep_standing(former, loop.member))
+                beside = [
+                    group.create_task(_ask(spark, answers)),
+                    group.create_task(_tell(config, states, positions, metrics)),
+                    group.create_task(keep_standing(former, loop.member)),
+                ]
                 group.create_task(loop.run(stop, health, pulse))
                 await loop.member.run(stop)
                 health.stop()
-                telling.cancel()
-                keeping.cancel()
+                for task in beside:
+                    task.cancel()
         except ExceptionGroup as died:
             raise died.exceptions[0] from None
         finally:
@@ -92,8 +99,15 @@ async def _run(
             await positions.tell_last()
 
 
+async def _ask(spark: SparkSession, answers: Pulse) -> None:
+    """Ask Spark whether it is there, by itself: what hangs in that holds up nothing else."""
+    while True:
+        await asyncio.to_thread(require_running, spark)
+        answers.beat()
+        await asyncio.sleep(_ASK_S)
+
+
 async def _tell(
-    spark: SparkSession,
     config: ConfigFeed,
     states: StateFeed,
     positions: LanePositions,
@@ -102,7 +116,6 @@ async def _tell(
     """Tell Kafka where the lanes are, and show what is known of their destinations."""
     shown: dict[str, object] = {}
     while True:
-        await asyncio.to_thread(require_running, spark)
         await positions.commit()
         flows = states.flows
         destinations = config.configuration.destinations
