@@ -8,9 +8,21 @@ from typing import Any, cast
 import pytest
 
 from delivery.lanes import service
+from delivery.lanes.service import Shown
+from delivery.metrics import DeliveryMetrics
+from shared.config.destination import Destination
+from shared.flow.flow import Flow
+from shared.flow.flow_record import FlowRecord, store_name
+from shared.retry.attempt import Responded
 from shared.runtime import health as clock
 from shared.runtime.health import Health, Pulse
+from shared.runtime.kafka.leases.member import LeaseMember
 from shared.runtime.spark.session import SparkEndedError
+from tests.support.samples import NOW_MS
+from tests.unit.flow.test_flow import told
+
+TO = Destination("s", "a", "http://localhost/")
+STORE, OLD = store_name("one", now_ms=NOW_MS), store_name("one", now_ms=NOW_MS - 1)
 
 
 class Jvm:
@@ -76,3 +88,80 @@ def test_a_spark_that_stands_still_is_told_while_all_else_turns(
             await asking
 
     asyncio.run(scenario())
+
+
+class Fleet:
+    """Two processes that hear of the same flows, and what Prometheus has of both."""
+
+    def __init__(self) -> None:
+        self.shown = []
+        for _ in range(2):
+            metrics = DeliveryMetrics(clock=lambda: NOW_MS)
+            member = LeaseMember("kafka:1", "hifi.leases.delivery", cast("Any", None))
+            self.shown.append(Shown(metrics, member))
+        self.flow = Flow()
+
+    def has(self, *held: bool) -> None:
+        """Who of them holds the destination's slot from now on."""
+        for shown, is_holder in zip(self.shown, held, strict=True):
+            slots = {shown.member.slot_of(TO.id)} if is_holder else set()
+            shown.member.held = frozenset(slots)
+
+    def look(self, store: str = STORE, *, delivered: int = 0, is_removed: bool = False) -> None:
+        """So many requests were made, and all look, each in its time."""
+        for _ in range(delivered):
+            self.flow = told(self.flow, Responded(200))
+        record = FlowRecord(Flow(), store=store).with_flow(self.flow, now_ms=NOW_MS)
+        for shown in self.shown:
+            shown.look({} if is_removed else {TO.id: TO}, {TO.id: record})
+
+    def figures(self, metric: str, **labels: str) -> list[float | None]:
+        """Of each process."""
+        name, labels = f"hifi_delivery_{metric}", {"destination": TO.id, **labels}
+        return [each.metrics.registry.get_sample_value(name, labels) for each in self.shown]
+
+    @property
+    def attempts(self) -> list[float | None]:
+        return self.figures("attempts_total", outcome="ok")
+
+
+def test_of_several_processes_one_counts_an_attempt_and_its_count_stays() -> None:
+    fleet = Fleet()
+    fleet.has(True, False)
+    fleet.look()
+    fleet.look(delivered=3)
+    assert fleet.attempts == [3, None], "who has never had it has not even a line of it"
+    # Nobody has it for a moment: what comes then is nobody's, and never counted twice.
+    fleet.has(False, False)
+    fleet.look(delivered=1)
+    fleet.has(False, True)
+    fleet.look(delivered=1)
+    fleet.look(delivered=5)
+    assert fleet.attempts == [3, 5]
+    fleet.has(True, False)
+    fleet.look()
+    fleet.look(delivered=2)
+    assert fleet.attempts == [5, 5]
+
+
+def test_the_file_of_a_machine_that_has_it_again_is_not_counted_anew() -> None:
+    fleet = Fleet()
+    fleet.has(True, False)
+    fleet.look(delivered=0)
+    fleet.look(OLD, delivered=1_000)
+    fleet.look(OLD, delivered=2)
+    assert fleet.attempts == [2, None]
+
+
+def test_only_who_has_a_destination_shows_how_it_is() -> None:
+    fleet = Fleet()
+    gauges = [("flow_state", {"state": "closed"}), ("parallel_requests", {}), ("failing_ratio", {})]
+    for held in [(True, False), (False, True), (False, False), (True, False)]:
+        fleet.has(*held)
+        fleet.look()
+        for name, labels in gauges:
+            is_shown = [each is not None for each in fleet.figures(name, **labels)]
+            assert is_shown == list(held), name
+    fleet.look(is_removed=True)
+    for name, labels in gauges:
+        assert fleet.figures(name, **labels) == [None, None]
