@@ -59,6 +59,11 @@ class DeliveryMetrics(LaneMetrics):
         # What had been counted by then another process has shown.
         self._seen.update({(name, record.store): record for name, record in flows.items()})
 
+    def lane_gone(self, name: str) -> None:
+        """It is paused, taken away, or with another process, which shows how it fares."""
+        for gauge in (self.up, self.stalled_s, self.progress_age_s):
+            self.gauge(gauge).remove(name)
+
     def flow_gone(self, name: str) -> None:
         """Another process has it, or nobody; what was counted here stays."""
         for state in FlowState:
