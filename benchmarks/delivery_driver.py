@@ -64,10 +64,14 @@ def await_lanes(
 ) -> None:
     """Wait until each of these lanes runs in one of the processes, or has ended."""
     until_s = time.monotonic() + _READY_TIMEOUT_S
-    is_so = float(are_up)
-    # A lane that has ended says 0; that nothing is said, as by a busy driver, tells nothing.
-    wanted = {f'hifi_delivery_lane_up{{destination="{one.id}"}} {is_so}' for one in destinations}
-    while not wanted <= {line for driver in drivers for line in driver.says().splitlines()}:
+    wanted = {f'hifi_delivery_lane_up{{destination="{one.id}"}}' for one in destinations}
+    while True:
+        said = [driver.says() for driver in drivers]
+        lines = [line.rpartition(" ") for text in said for line in text.splitlines()]
+        shown = {name: float(value) for name, _, value in lines if name in wanted}
+        # That nothing at all is said, as by a busy driver, tells nothing.
+        if all(shown.get(one) for one in wanted) if are_up else all(said) and not shown:
+            return
         if time.monotonic() > until_s:
             raise RuntimeError(
                 f"some lanes of {len(wanted)} did not {'start' if are_up else 'end'}"

@@ -31,7 +31,7 @@ from shared.flow.flow import (
     running,
     started,
 )
-from shared.flow.flow_record import FlowRecord, going_on, open_flow_record
+from shared.flow.flow_record import FlowRecord, going_on, open_flow_record, store_name
 from shared.retry.attempt import Attempt
 from shared.runtime.clock import now_ms
 
@@ -125,7 +125,8 @@ class FlowStore:
         fcntl.flock(file.descriptor, fcntl.LOCK_EX)
         try:
             published = self.published.get(limits.to.id)
-            record = going_on(_read(file), published, limits, store=self._name, now_ms=now_ms)
+            name = store_name(self._name, now_ms=now_ms)
+            record = going_on(_read(file), published, limits, store=name, now_ms=now_ms)
             held = Held(record.flow, limits, now_ms, record)
             yield held
             _write(file, held.record)

@@ -33,6 +33,9 @@ class DeliveryMetrics(LaneMetrics):
 
     What workers do is counted where they share it, in the flow of a destination, and comes here by
     the state topic: every machine's counts grow by themselves, and the differences are added up.
+
+    All of a fleet hear of all flows, and only who has a destination shows what is new of it. So the
+    sum over the fleet is right; what comes in the moment of a hand-over nobody counts.
     """
 
     up = DELIVERY_LANE_UP
@@ -45,6 +48,7 @@ class DeliveryMetrics(LaneMetrics):
     def __init__(self, clock: Callable[[], int] = now_ms) -> None:
         super().__init__()
         self._clock = clock
+        self._began_ms = clock()
         # What each store had counted when it was last seen.
         self._seen: dict[tuple[str, str], FlowRecord] = {}
         # How much of its time was used up when a failing destination was last warned of, by the
@@ -55,6 +59,22 @@ class DeliveryMetrics(LaneMetrics):
         # What had been counted by then another process has shown.
         self._seen.update({(name, record.store): record for name, record in flows.items()})
 
+    def lane_gone(self, name: str) -> None:
+        """It is paused, taken away, or with another process, which shows how it fares."""
+        for gauge in (self.up, self.stalled_s, self.progress_age_s):
+            self.gauge(gauge).remove(name)
+
+    def flow_gone(self, name: str) -> None:
+        """Another process has it, or nobody; what was counted here stays."""
+        for state in FlowState:
+            self.gauge(DELIVERY_FLOW_STATE).remove(name, state.value)
+        for gauge in (DELIVERY_PARALLEL, DELIVERY_FAILING_RATIO):
+            self.gauge(gauge).remove(name)
+
+    def flow_elsewhere(self, destination: Destination, record: FlowRecord) -> None:
+        """What another process has, or had a moment ago, that one counts."""
+        self._seen[destination.id, record.store] = record
+
     def flow_known(self, destination: Destination, record: FlowRecord) -> None:
         name = destination.id
         for state in FlowState:
@@ -63,7 +83,9 @@ class DeliveryMetrics(LaneMetrics):
         self.gauge(DELIVERY_PARALLEL).labels(name).set(record.flow.concurrency.limit)
         self._warn(destination, record)
         where = (name, record.store)
-        before = self._seen.get(where, FlowRecord(Flow())).flow
+        # What a file had counted before we began, and was not heard of since, others have shown.
+        is_older = record.counts_since_ms < self._began_ms
+        before = self._seen.get(where, record if is_older else FlowRecord(Flow())).flow
         self._seen[where] = record
         for outcome, count in record.flow.attempts.items():
             grown = max(0, count - before.attempts.get(outcome, 0))

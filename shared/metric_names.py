@@ -95,7 +95,7 @@ GATEWAY_SHORT_OF_COPIES_TOPICS = Metric(
 DELIVERY_LANE_UP = _of_destination(
     "hifi_delivery_lane_up",
     "1 while the lane runs, 0 while a part of it is down and waits to be tried again, or cannot"
-    " begin, or it was paused, or taken away.",
+    " begin. Shown by the process that has it; not while it is paused.",
 )
 DELIVERY_LANE_RESTARTS = _of_destination(
     "hifi_delivery_lane_restarts_total",

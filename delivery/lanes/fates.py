@@ -62,9 +62,7 @@ class Fates:
 
     def down(self, name: str) -> None:
         if self._lanes.pop(name, None) is not None:
-            self.metrics.lane_up(name, is_up=False)
-            self.metrics.lane_stalled(name, for_s=0)
-            self.metrics.progress_age(name, age_s=0)
+            self.metrics.lane_gone(name)
             log.info("lane.stopped", lane=name)
 
     def went_on(self, strand: Strand, *, now_s: float) -> None:

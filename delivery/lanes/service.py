@@ -2,7 +2,9 @@
 
 import asyncio
 import signal
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 
 import structlog
 from pyspark.sql import SparkSession
@@ -12,10 +14,13 @@ from delivery.lanes.marks_log import MarksLog
 from delivery.lanes.outlet import Outlet
 from delivery.metrics import DeliveryMetrics
 from delivery.settings import DeliverySettings
+from shared.config.destination import Destination
 from shared.event.topics import LANES
+from shared.flow.flow_record import FlowRecord
 from shared.runtime.health import Health, Pulse
 from shared.runtime.kafka.config_topic import ConfigFeed
 from shared.runtime.kafka.lane_positions import LanePositions
+from shared.runtime.kafka.leases.member import LeaseMember
 from shared.runtime.kafka.leases.standing import keep_standing, kept_standing
 from shared.runtime.kafka.log_client import LogClient
 from shared.runtime.kafka.state_topic import StateFeed
@@ -28,6 +33,9 @@ log = structlog.get_logger()
 _LOOP_WITHIN_S = 60.0
 # How often positions are told, and what is known of destinations is shown.
 _TELL_S = 0.5
+# A JVM answers within milliseconds; one that collects garbage for a minute plans nothing any more.
+_SPARK_WITHIN_S = 60.0
+_ASK_S = 1.0
 
 
 def run_delivery(settings: DeliverySettings) -> None:
@@ -69,48 +77,83 @@ async def _run(
         loop = LaneLoop(
             spark, settings, metrics, config, states, positions, lanes_log, marks, outlet
         )
-        pulse = Pulse()
+        pulse, answers = Pulse(), Pulse()
         health.must_turn("what plans the lanes", pulse, within_s=_LOOP_WITHIN_S)
+        health.must_turn("Spark", answers, within_s=_SPARK_WITHIN_S)
         former = settings.home / "lease.json"
         # Whoever had this folder has ended: nobody need wait until Kafka takes it for dead.
         await loop.member.leave_for(kept_standing(former))
         try:
             async with asyncio.TaskGroup() as group:
-                telling = group.create_task(_tell(spark, config, states, positions, metrics))
-                keeping = group.create_task(keep_standing(former, loop.member))
-                following = group.create_task(loop.follow_marks())
+                beside = [
+                    group.create_task(_ask(spark, answers)),
+                    group.create_task(_tell(positions)),
+                    group.create_task(Shown(metrics, loop.member).keep(config, states)),
+                    group.create_task(keep_standing(former, loop.member)),
+                    group.create_task(loop.follow_marks()),
+                ]
                 group.create_task(loop.run(stop, health, pulse))
                 await loop.member.run(stop)
                 health.stop()
-                telling.cancel()
-                keeping.cancel()
-                following.cancel()
+                for task in beside:
+                    task.cancel()
         except ExceptionGroup as died:
             raise died.exceptions[0] from None
         finally:
             health.stop()
             await loop.drain()
-            # Without it a paused lane's last outcomes would stay unconfirmed.
+            # Of what was taken away a moment ago; all else was told before it was given back.
             await positions.tell_last()
 
 
-async def _tell(
-    spark: SparkSession,
-    config: ConfigFeed,
-    states: StateFeed,
-    positions: LanePositions,
-    metrics: DeliveryMetrics,
-) -> None:
-    """Tell Kafka where the lanes are, and show what is known of their destinations."""
-    shown: dict[str, object] = {}
+async def _ask(spark: SparkSession, answers: Pulse) -> None:
+    """Ask Spark whether it is there, by itself: what hangs in that holds up nothing else."""
     while True:
         await asyncio.to_thread(require_running, spark)
+        answers.beat()
+        await asyncio.sleep(_ASK_S)
+
+
+async def _tell(positions: LanePositions) -> None:
+    """Tell Kafka where the lanes are."""
+    while True:
         await positions.commit()
-        flows = states.flows
-        destinations = config.configuration.destinations
-        for name in flows.keys() & destinations.keys():
-            known = destinations[name], flows[name]
-            if shown.get(name) != known:
-                metrics.flow_known(*known)
-                shown[name] = known
         await asyncio.sleep(_TELL_S)
+
+
+@dataclass
+class Shown:
+    """What is shown of destinations' flows: in a fleet, by the process whose they are."""
+
+    metrics: DeliveryMetrics
+    member: LeaseMember
+    _known: dict[str, object] = field(default_factory=dict)
+    _held: frozenset[int] = frozenset()
+
+    async def keep(self, config: ConfigFeed, states: StateFeed) -> None:
+        """Look again and again, until cancelled."""
+        while True:
+            self.look(config.configuration.destinations, states.flows)
+            await asyncio.sleep(_TELL_S)
+
+    def look(
+        self, destinations: Mapping[str, Destination], flows: Mapping[str, FlowRecord]
+    ) -> None:
+        before, self._held = self._held, self.member.held
+        names = flows.keys() & destinations.keys()
+        for name in names:
+            slot = self.member.slot_of(name)
+            is_ours, was_ours = slot in self._held, slot in before
+            to, flow = destinations[name], flows[name]
+            if self._known.get(name) == (to, flow, is_ours):
+                continue
+            self._known[name] = to, flow, is_ours
+            if not (is_ours and was_ours):
+                self.metrics.flow_elsewhere(to, flow)
+            if is_ours:
+                self.metrics.flow_known(to, flow)
+            else:
+                self.metrics.flow_gone(name)
+        for name in self._known.keys() - names:
+            self.metrics.flow_gone(name)
+            del self._known[name]

@@ -18,6 +18,11 @@ from shared.flow.resuming import resumed
 PUBLISH_EVERY_MS = 1_000
 
 
+def store_name(token: str, *, now_ms: int) -> str:
+    """What a new file is called: nobody else's, and since when it counts."""
+    return f"{token}-{now_ms}"
+
+
 @dataclass(frozen=True, slots=True)
 class FlowRecord:
     """A flow with its state as people see it, and when either last changed or was told."""
@@ -31,6 +36,12 @@ class FlowRecord:
     published_at_ms: int = 0
     # It has changed in a way that others should hear of now: the next event may be hours away.
     is_news: bool = False
+
+    @property
+    def counts_since_ms(self) -> int:
+        """When its file was made; 0 if its name does not say."""
+        begun = self.store.partition("-")[2]
+        return int(begun) if begun.isdecimal() else 0
 
     @property
     def until_ms(self) -> int:

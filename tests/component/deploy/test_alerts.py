@@ -136,7 +136,11 @@ CASES = [
     Case(
         "HifiStreamStopped",
         {f"hifi_observe_silent_seconds{{{BILLING}}}": "0+30x30"},
-        {f"hifi_observe_silent_seconds{{{BILLING}}}": "0 30 60 90 0x30"},
+        {
+            f"hifi_observe_silent_seconds{{{BILLING}}}": "0 30 60 90 0x30",
+            # A part of it was down when it was paused.
+            f"hifi_delivery_lane_up{{{BILLING}}}": "1 0 stale",
+        },
         "8m",
         "orders/billing makes no progress",
         DESTINATION,

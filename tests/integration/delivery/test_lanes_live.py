@@ -32,8 +32,9 @@ def change(hifi: RunningHifi, destination: Destination) -> None:
 
 
 def lane_is(port: int, destination: Destination, *, up: bool) -> bool:
-    line = f'hifi_delivery_lane_up{{destination="{destination.id}"}} {float(up)}'
-    return line in fetch(f"http://127.0.0.1:{port}/metrics")
+    line = f'hifi_delivery_lane_up{{destination="{destination.id}"}}'
+    says = fetch(f"http://127.0.0.1:{port}/metrics")
+    return f"{line} 1.0" in says if up else bool(says) and line not in says
 
 
 def test_a_paused_lane_keeps_its_position_and_a_changed_one_sends_otherwise(

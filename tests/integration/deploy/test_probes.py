@@ -56,7 +56,7 @@ def jvms_of(leader: int) -> list[int]:
 @pytest.mark.long
 @pytest.mark.parametrize("service", ["delivery", "observe"])
 def test_a_service_whose_spark_stands_still_is_not_alive(hifi: RunningHifi, service: str) -> None:
-    says = {"delivery": "what keeps the lanes", "observe": "the audit's Spark"}[service]
+    says = {"delivery": "Spark", "observe": "the audit's Spark"}[service]
     (jvm,) = jvms_of(hifi.stack.children[service].pid)
     os.kill(jvm, signal.SIGSTOP)
     try:

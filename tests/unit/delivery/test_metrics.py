@@ -8,7 +8,7 @@ from delivery.metrics import DeliveryMetrics
 from retrier.__main__ import RetrierMetrics
 from shared.config.destination import Destination
 from shared.flow.flow import Flow, parked
-from shared.flow.flow_record import FlowRecord
+from shared.flow.flow_record import FlowRecord, store_name
 from shared.retry.attempt import Responded
 from tests.support.samples import NOW_MS
 from tests.unit.flow.test_flow import told
@@ -27,14 +27,15 @@ def value(metrics: DeliveryMetrics, name: str, **labels: str) -> float | None:
 
 
 def test_counts_of_several_machines_add_up_and_none_is_counted_twice() -> None:
-    metrics = DeliveryMetrics()
+    metrics = DeliveryMetrics(clock=lambda: NOW_MS)
     metrics.flows_before({"orders/shop": a_record("one", 200, 200, parks=7)})
+    new = store_name("two", now_ms=NOW_MS)
     for record in (
         a_record("one", 200, 200, parks=7),
         a_record("one", 200, 200, 503, parks=9),
-        a_record("two", 200, parks=1),
+        a_record(new, 200, parks=1),
         a_record("one", 200, 200, 503, parks=9),
-        a_record("two", 200, 200, parks=1),
+        a_record(new, 200, 200, parks=1),
     ):
         metrics.flow_known(TO, record)
     attempts = "hifi_delivery_attempts_total"
@@ -46,6 +47,12 @@ def test_counts_of_several_machines_add_up_and_none_is_counted_twice() -> None:
     # A file that was deleted begins anew.
     metrics.flow_known(TO, a_record("one", 200))
     assert value(metrics, attempts, outcome="ok") == 2
+    # What an old file had counted before we first heard of it, others have shown.
+    old = store_name("three", now_ms=NOW_MS - 1)
+    metrics.flow_known(TO, a_record(old, *[200] * 9))
+    assert value(metrics, attempts, outcome="ok") == 2
+    metrics.flow_known(TO, a_record(old, *[200] * 10))
+    assert value(metrics, attempts, outcome="ok") == 3
 
 
 def test_the_state_is_one_of_all_there_are() -> None:

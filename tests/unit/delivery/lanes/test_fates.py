@@ -56,7 +56,10 @@ def test_a_lane_is_up_from_its_first_look_until_it_goes() -> None:
     assert [each["event"] for each in logs] == ["lane.started", "lane.stalled", "lane.stopped"]
     assert told.fates.names() == set()
     shown = ("lane_up", "lane_stalled_seconds", "progress_age_seconds")
-    assert [told.shows(each) for each in shown] == [0, 0, 0], "who has gone worries nobody"
+    assert [told.shows(each) for each in shown] == [None] * 3, "who has it now shows how it fares"
+    told.fates.up("s/a", now_s=100.0)
+    told.fates.look("s/a", None, now_s=101.0)
+    assert [told.shows(each) for each in shown] == [1, 0, 0]
 
 
 def test_a_lane_that_dies_again_and_again_waits_longer_each_time() -> None:
@@ -176,7 +179,7 @@ def test_a_lane_of_which_nothing_can_begin_is_down_until_it_goes_or_begins() -> 
         assert (told.shows("lane_up"), told.shows("lane_stalled_seconds")) == (0, 70)
         # Paused, or another process has it.
         told.fates.wait({}, now_s=71.0)
-        assert (told.shows("lane_up"), told.shows("lane_stalled_seconds")) == (0, 0)
+        assert (told.shows("lane_up"), told.shows("lane_stalled_seconds")) == (None, None)
         told.fates.wait(waiting, now_s=80.0)
         told.fates.wait(waiting, now_s=90.0)
         told.fates.up("s/a", now_s=91.0)
