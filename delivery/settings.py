@@ -1,14 +1,43 @@
 """Lists what can be set for delivery from outside: HIFI_DELIVERY_* and nothing else."""
 
+import os
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from pydantic_settings import SettingsConfigDict
 
 from shared.runtime import defaults
 from shared.runtime.kafka.leases.member import SESSION_S
 from shared.runtime.settings import Port
 from shared.runtime.spark.process import SparkProcessSettings
+
+# More processes than that are better kept on several machines.
+_WORKERS_MAX = 8
+# For each worker; a quarter of them is for those that are well, and the rest for who waits.
+_SLOTS_PER_WORKER, _SLOTS = 8, 32
+
+
+def _worker_count() -> int:
+    return min(_WORKERS_MAX, len(os.sched_getaffinity(0)))
+
+
+def _own_slots() -> int:
+    """For each worker one for those that are well and one for real time, and two for the others."""
+    return 2 * _worker_count() + 2
+
+
+def _enough(slots: int) -> int:
+    if slots < _own_slots():
+        raise ValueError(
+            f"here it is {_own_slots()} at least, two for each core (eight cores at most) and two"
+            f" more; unset it for {_default_slots()}"
+        )
+    return slots
+
+
+def _default_slots() -> int:
+    return max(_SLOTS, _SLOTS_PER_WORKER * _worker_count())
 
 
 class DeliverySettings(SparkProcessSettings):
@@ -19,6 +48,8 @@ class DeliverySettings(SparkProcessSettings):
     folder: Path = Path("data/delivery")
     metrics_port: Port = defaults.DELIVERY_METRICS_PORT
     makes_class_archive: bool = True
+    # Who hangs holds one for as long as its destination is waited for (delivery/lanes/turns.py).
+    slots: Annotated[int, AfterValidator(_enough)] = Field(default_factory=_default_slots)
     # Forty requests of 500 events: about a second's work for one destination on a small machine.
     micro_batch_events_max: int = Field(default=20_000, ge=1)
     # How long jobs that were cut off at the end of the process may take to notice.
@@ -28,3 +59,13 @@ class DeliverySettings(SparkProcessSettings):
     follow_s: float = Field(default=2.0, gt=0)
     # A process that Kafka does not hear of for so long is dead to the others, who take its lanes.
     lease_s: float = Field(default=SESSION_S, ge=1)
+
+    @property
+    def worker_count(self) -> int:
+        """How many worker processes share those who are well: one for each core."""
+        return _worker_count()
+
+    @property
+    def lent_slots(self) -> int:
+        """Those that whoever hangs may hold."""
+        return self.slots - _own_slots()
