@@ -6,7 +6,8 @@ whatever the others still wait for, and what goes wrong with one is reported of 
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -16,7 +17,7 @@ from delivery.event_columns import Fetched
 from delivery.lanes.marks import OPEN, Mark, mark_record
 from delivery.lanes.outlet import Outlet
 from delivery.lanes.reading import Came, DataLostError, NoRoom, Reading, Share
-from delivery.lanes.units import Orders, Span, Strand, StrandEnd, Unit
+from delivery.lanes.units import PATIENCE_S, Orders, Span, Strand, StrandEnd, Unit
 from delivery.sending import TROUBLE_WAIT_S, Plan, Sending, worker_of
 from shared.event.record import RecordOut
 from shared.retry.routing import in_sheets
@@ -26,8 +27,8 @@ from shared.runtime.spark.task_tries import is_another_try
 
 log = structlog.get_logger()
 
-# Destinations that are sent to at the same time: each may open connections, and a thousand at once
-# would all be late.
+# Strands that begin at the same time: each may open connections, and a thousand at once would all
+# be late. Who hangs begins nothing, so that a crowd of them does not fill a task.
 _SIDE_BY_SIDE = 128
 # With single events a look at the flow, which other workers write too, is half of what each costs.
 _CALM_S = 1.0
@@ -83,6 +84,17 @@ async def _run(units: Sequence[Unit], orders: Orders) -> list[StrandEnd]:
         group.create_task(reading.run())
         reports = [group.create_task(run.run()) for run in runs]
     return [report.result() for report in reports]
+
+
+@asynccontextmanager
+async def _beginning(side_by_side: asyncio.Semaphore) -> AsyncIterator[None]:
+    """A place among those side by side: for as long as it takes, if that is not too long."""
+    await side_by_side.acquire()
+    with ExitStack() as place:
+        place.callback(side_by_side.release)
+        loop = asyncio.get_running_loop()
+        place.callback(loop.call_later(PATIENCE_S, place.close).cancel)
+        yield
 
 
 @dataclass(slots=True)
@@ -180,7 +192,7 @@ class _StrandRun:
         try:
             outcomes: list[RecordOut] = []
             if rows.records:
-                async with self.side_by_side:
+                async with _beginning(self.side_by_side):
                     if now_ms() > self.orders.ours_until_ms:
                         return False
                     outcomes = await sending.settle(rows)
