@@ -1,5 +1,6 @@
 """Lists what can be set for delivery from outside: HIFI_DELIVERY_* and nothing else."""
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Self
@@ -15,6 +16,33 @@ from shared.runtime.setup_error import SetupError
 from shared.runtime.spark.cluster import SparkCluster, address_towards, checked_master
 from shared.runtime.spark.process import SparkProcessSettings
 
+# More processes than that are better kept on several machines.
+_WORKERS_MAX = 8
+# For each worker; a quarter of them is for those that are well, and the rest for who waits.
+_SLOTS_PER_WORKER, _SLOTS = 8, 32
+
+
+def _worker_count() -> int:
+    return min(_WORKERS_MAX, len(os.sched_getaffinity(0)))
+
+
+def _own_slots() -> int:
+    """For each worker one for those that are well and one for real time, and two for the others."""
+    return 2 * _worker_count() + 2
+
+
+def _enough(slots: int) -> int:
+    if slots < _own_slots():
+        raise ValueError(
+            f"here it is {_own_slots()} at least, two for each core (eight cores at most) and two"
+            f" more; unset it for {_default_slots()}"
+        )
+    return slots
+
+
+def _default_slots() -> int:
+    return max(_SLOTS, _SLOTS_PER_WORKER * _worker_count())
+
 
 class DeliverySettings(SparkProcessSettings):
     """Read once, in __main__."""
@@ -24,6 +52,8 @@ class DeliverySettings(SparkProcessSettings):
     folder: Path = Path("data/delivery")
     metrics_port: Port = defaults.DELIVERY_METRICS_PORT
     makes_class_archive: bool = True
+    # Who hangs holds one for as long as its destination is waited for (delivery/lanes/turns.py).
+    slots: Annotated[int, AfterValidator(_enough)] = Field(default_factory=_default_slots)
     # Forty requests of 500 events: about a second's work for one destination on a small machine.
     micro_batch_events_max: int = Field(default=20_000, ge=1)
     # How long jobs that were cut off at the end of the process may take to notice.
@@ -66,3 +96,13 @@ class DeliverySettings(SparkProcessSettings):
         # gone, what is known goes on from the state topic.
         is_theirs = self.spark_master != "local" and self.flow_folder is None
         return Path("flows") if is_theirs else super().flows
+
+    @property
+    def worker_count(self) -> int:
+        """How many worker processes share those who are well: one for each core."""
+        return _worker_count()
+
+    @property
+    def lent_slots(self) -> int:
+        """Those that whoever hangs may hold."""
+        return self.slots - _own_slots()

@@ -7,13 +7,14 @@ and are near it. It is free again when it is done itself, whatever its job still
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from math import ceil
 from typing import NamedTuple
 
 from delivery.lanes.marks import OPEN, Mark
-from delivery.lanes.turns import Turns
+from delivery.lanes.turns import Turn, Turns
 from delivery.lanes.units import Job, JobKind, Span, Strand, Unit
 from shared.config.destination import Destination
 from shared.event.record import KafkaPartition, Position
@@ -38,6 +39,8 @@ class Lane:
     events_max: int
     # It only parks: once in such a while is enough.
     rest_s: float = 0.0
+    # The tenant of its stream, who may have so many slots and no more.
+    tenant: str = ""
 
 
 class Laggard(NamedTuple):
@@ -58,6 +61,8 @@ class _Way:
     maybe_sent: int
     # Who reports of another span reports of what was over before: its strand was free by its mark.
     under_way: Span | None = None
+    # The job that was.
+    turn: Turn | None = None
     # Since when there is something to send.
     behind_since_s: float | None = None
     not_before_s: float = 0.0
@@ -154,7 +159,7 @@ class Book:
         if mark.at <= way.at and not is_done:
             return False
         if is_done or mark.at >= min(_end_of(way.under_way), mark.until):
-            way.under_way = None
+            self._free(strand, way)
         self._go_on(strand, way, mark.at)
         return True
 
@@ -168,9 +173,14 @@ class Book:
         if not self.is_with(strand, span):
             return False
         way = self._ways[strand]
-        way.under_way = None
+        self._free(strand, way)
         self._go_on(strand, way, at)
         return True
+
+    def _free(self, strand: Strand, way: _Way) -> None:
+        if way.turn is not None:
+            way.turn.done(strand)
+        way.under_way = way.turn = None
 
     def is_with(self, strand: Strand, span: Span) -> bool:
         """Whether just this is under way; it may have been done before, as its mark has said."""
@@ -226,7 +236,7 @@ class Book:
         lanes: dict[str, Lane] = {}
         ready: dict[str, list[Strand]] = {}
         alone: list[dict[Strand, Span]] = []
-        for strand, lane in self._ready(lane_of, now_s):
+        for strand, lane in self._ready(partial(self._lane_now, lane_of, now_s), now_s):
             lanes[strand.destination] = lane
             if self._is_beyond(strand):
                 # Others have something to read in that log.
@@ -243,15 +253,55 @@ class Book:
                 alone.append({it: span for it, span in spans.items() if span.begin < _end_of(span)})
             else:
                 shared.setdefault(lane.kind, {}).update(spans)
-        # Who has waited longest is first, where not all have their turn.
-        alone.sort(key=lambda spans: min(self._ways[each].behind_since_s or 0 for each in spans))
-        jobs = []
+        # Whose tenant has least and who has waited longest is first, where not all have their turn.
+        lent_to = turns.lent_to(now_s=now_s) if alone else Counter()
+        alone.sort(
+            key=lambda spans: min(
+                (lent_to[lanes[each.destination].tenant], self._ways[each].behind_since_s or 0)
+                for each in spans
+            )
+        )
+        jobs: list[Job] = []
+        # Tenants that have had what they may have: of hundreds behind, few have their turn.
+        over: set[str] = set()
         for kind, spans in [*((JobKind.ALONE, spans) for spans in alone), *shared.items()]:
-            if turns.may_start(kind, now_s=now_s):
-                jobs += (found := _jobs(kind, spans, self.worker_count))
-                turns.start(kind, len(found), strand_count=len(spans), now_s=now_s)
-                self._begin(spans, lanes, now_s)
+            tenants = {lanes[each.destination].tenant for each in spans}
+            if turns.may_start(kind, now_s=now_s) and not (
+                kind is JobKind.ALONE and tenants <= over
+            ):
+                turns.pause(kind, strand_count=len(spans), now_s=now_s)
+                found = list(self._started(kind, spans, lanes, turns, now_s))
+                over |= set() if found else tenants
+                jobs += found
         return jobs
+
+    def _lane_now(
+        self, lane_of: Callable[[str], Lane | None], now_s: float, name: str
+    ) -> Lane | None:
+        """How a destination is to be sent to: apart, while a job waits for it for too long."""
+        lane = lane_of(name)
+        ways = [self._ways[each] for each in self.strands(name)]
+        is_held = any(way.turn and way.under_way and now_s > way.turn.held_from_s for way in ways)
+        return replace(lane, kind=JobKind.APART) if lane and is_held else lane
+
+    def _started(
+        self,
+        kind: JobKind,
+        spans: Mapping[Strand, Span],
+        lanes: Mapping[str, Lane],
+        turns: Turns,
+        now_s: float,
+    ) -> Iterator[Job]:
+        """Jobs for as many as may have slots."""
+        tenants = {each.destination: lanes[each.destination].tenant for each in spans}
+        for worker, crew in _crews(kind, spans, self.worker_count).items():
+            wanted = {tenants[each.destination] for each in crew}
+            for grant in turns.grants(kind, worker, wanted, now_s=now_s):
+                mine = {it: crew[it] for it in crew if tenants[it.destination] in grant.tenants}
+                tasks = _packed(_units(mine), kind, grant.task_count_max)
+                job = Job(kind, tasks, worker, is_hurried=grant.is_hurried)
+                self._begin(mine, lanes, turns.start(job, tenants, now_s=now_s))
+                yield job
 
     def _ready(
         self, lane_of: Callable[[str], Lane | None], now_s: float
@@ -307,26 +357,29 @@ class Book:
             return Span(at, None, number=self.number)
         return Span(at, max(at, min(self._ends[strand.where], at + share)))
 
-    def _begin(self, spans: Mapping[Strand, Span], lanes: Mapping[str, Lane], now_s: float) -> None:
+    def _begin(self, spans: Mapping[Strand, Span], lanes: Mapping[str, Lane], turn: Turn) -> None:
         for strand, span in spans.items():
-            self._ways[strand].under_way = span
+            self._ways[strand].under_way, self._ways[strand].turn = span, turn
         for name in {strand.destination for strand in spans}:
             if rest_s := lanes[name].rest_s:
                 # A turn is the lane's: what comes in another Kafka partition waits for the next.
                 for strand in self.strands(name):
-                    self._ways[strand].not_before_s = now_s + rest_s
+                    self._ways[strand].not_before_s = turn.since_s + rest_s
 
 
-def _jobs(kind: JobKind, spans: Mapping[Strand, Span], worker_count: int) -> list[Job]:
+def _crews(
+    kind: JobKind, spans: Mapping[Strand, Span], worker_count: int
+) -> Mapping[int | None, Mapping[Strand, Span]]:
+    """What goes into one job, by the worker process that is to run it."""
     if kind not in {JobKind.SHARED, JobKind.FOLLOWING}:
-        return [Job(kind, _packed(_units(spans), kind))]
+        return {None: spans}
     # A destination always has the same worker: its connections are open, and its flow is known.
     # Slots are the hash's remainder, so that those of one slot have all workers nevertheless.
-    by_worker: dict[int, dict[Strand, Span]] = {}
+    by_worker: dict[int | None, dict[Strand, Span]] = {}
     for strand, span in spans.items():
         worker = zlib.crc32(strand.destination.encode()) // SLOT_COUNT % worker_count
         by_worker.setdefault(worker, {})[strand] = span
-    return [Job(kind, [_units(each)], worker) for worker, each in by_worker.items()]
+    return by_worker
 
 
 def _units(spans: Mapping[Strand, Span]) -> list[Unit]:
@@ -341,13 +394,13 @@ def _units(spans: Mapping[Strand, Span]) -> list[Unit]:
     return [Unit(where, part) for where, found in parts.items() for part in found]
 
 
-def _packed(units: Collection[Unit], kind: JobKind) -> list[list[Unit]]:
+def _packed(units: Collection[Unit], kind: JobKind, count_max: int) -> list[list[Unit]]:
     """Units by task: about as many deliveries in each."""
     sized = sorted(((_size(unit), unit) for unit in units), key=lambda each: -each[0])
     # Who is alone sends crowds, which are worth a task for each Kafka partition.
     worth = ceil(sum(size for size, _ in sized) / _TASK_DELIVERIES)
     worth = len(units) if kind is JobKind.ALONE else worth
-    count = max(1, min(_TASKS_MAX, len(units), worth))
+    count = max(1, min(_TASKS_MAX, count_max, len(units), worth))
     tasks: list[list[Unit]] = [[] for _ in range(count)]
     loads: Counter[int] = Counter()
     for size, unit in sized:

@@ -1,7 +1,6 @@
 """Runs lanes: looks what is new in the streams, and has Spark send it."""
 
 import asyncio
-import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +22,7 @@ from delivery.lanes.pace import events_max
 from delivery.lanes.roster import Roster
 from delivery.lanes.task import run_units
 from delivery.lanes.turns import Turns
-from delivery.lanes.units import Job, JobKind, Orders, Span, Strand, StrandEnd
+from delivery.lanes.units import PATIENCE_S, Job, JobKind, Orders, Span, Strand, StrandEnd
 from delivery.metrics import DeliveryMetrics
 from delivery.settings import DeliverySettings
 from shared.config.destination import Destination
@@ -47,8 +46,8 @@ _LOOK_S, _LOOK_S_MAX = 0.05, 0.5
 _LOOK_PART = 10
 # Marks come in crowds: those of one moment make one plan.
 _GATHER_S = 0.005
-# More than there can be at the same time (turns.py).
-_THREADS = 48
+# A job has a slot at least; one of which all is done may still be on its way back.
+_THREADS_PER_SLOT = 2
 # Each lane's fate is looked at so often.
 _FATES_S = 1.0
 # A lane at rest has its turn so often, in parts of a time box, and not all in the same moment.
@@ -56,8 +55,6 @@ _REST_BOXES = (0.8, 1.0)
 _AWAY_S = 1.0
 # What a worker is called by.
 _WORKER = "HIFI_WORKER"
-# More processes than that are better kept on several machines.
-_WORKERS_MAX = 8
 _DICE = SystemRandom()
 # Of what processes number their spans by: far apart, and small enough to count on from.
 _NUMBER_BITS = 60
@@ -79,7 +76,7 @@ class LaneLoop:
 
     def __post_init__(self) -> None:
         self.book = Book(
-            worker_count=min(_WORKERS_MAX, len(os.sched_getaffinity(0))),
+            worker_count=self.settings.worker_count,
             number=_DICE.getrandbits(_NUMBER_BITS),
         )
         self.member = LeaseMember(
@@ -94,9 +91,11 @@ class LaneLoop:
         self.roster = Roster(
             self.book, self.log, self.marks, self.outlet, self.member.holds, self.positions.last
         )
-        self.turns = Turns()
+        self.turns = Turns(
+            self.settings.lent_slots, self.settings.follow_s, self.settings.time_box_s
+        )
         self.fates = Fates(self.metrics, self.settings.stalled_after_s)
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="job")
+        self._threads = ThreadPoolExecutor(_THREADS_PER_SLOT * self.settings.slots, "job")
         # A job's environment is that of the session in the moment when it is made.
         self._naming = Lock()
         self._jobs: set[asyncio.Task[None]] = set()
@@ -202,7 +201,9 @@ class LaneLoop:
         kind, rest_s = _kind_of(destination, known), 0.0
         if self._is_to_rest(destination, known):
             kind, rest_s = JobKind.APART, self.settings.time_box_s * _DICE.uniform(*_REST_BOXES)
-        return Lane(destination, kind, events_max(destination, self.settings, known), rest_s)
+        most = events_max(destination, self.settings, known)
+        stream = self.config.configuration.streams.get(destination.stream)
+        return Lane(destination, kind, most, rest_s, stream.tenant if stream else "")
 
     def _is_to_rest(self, destination: Destination, known: FlowRecord | None) -> bool:
         # What was known before a person had it resumed says nothing of how it is now.
@@ -232,14 +233,14 @@ class LaneLoop:
         why = "its task has ended without a word"
         try:
             # As it was asked for, whatever is changed meanwhile.
-            orders = self._orders(list(spans))
+            orders = self._orders(list(spans), is_hurried=job.is_hurried)
             await self._write_marks(spans)
             loop = asyncio.get_running_loop()
             reports = await loop.run_in_executor(self._threads, self._submit, job, orders)
         except Exception as error:  # noqa: BLE001 - it is told, and planned anew
             why = f"{type(error).__name__}: {str(error).strip()[:300]}"
         finally:
-            self.turns.end(job.kind)
+            self.turns.end(job)
         if job.kind is JobKind.FOLLOWING:
             await self._close_marks(reports, spans)
         self._take_reports(reports, spans, why, took_s=time.monotonic() - began_s)
@@ -270,7 +271,7 @@ class LaneLoop:
             await self.outlet.store([mark_record(*each) for each in closed.items()])
             marks.update(closed)
 
-    def _orders(self, strands: Sequence[Strand]) -> Orders:
+    def _orders(self, strands: Sequence[Strand], *, is_hurried: bool = False) -> Orders:
         settings, flows = self.settings, self.states.flows
         names = {strand.destination for strand in strands}
         wanted = {name: self.roster.wanted[name] for name in names}
@@ -288,6 +289,7 @@ class LaneLoop:
             ours_until_ms=self.member.ours_until_ms,
             allows_private=settings.allow_private,
             leaders=self.log.leaders({strand.where for strand in strands}),
+            patience_s=PATIENCE_S if is_hurried else None,
         )
 
     def _submit(self, job: Job, orders: Orders) -> list[StrandEnd]:

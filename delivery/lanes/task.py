@@ -6,8 +6,8 @@ whatever the others still wait for, and what goes wrong with one is reported of 
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -17,7 +17,7 @@ from delivery.event_columns import Fetched
 from delivery.lanes.marks import OPEN, Mark, mark_record
 from delivery.lanes.outlet import Outlet
 from delivery.lanes.reading import Came, DataLostError, NoRoom, Reading, Share
-from delivery.lanes.units import Orders, Span, Strand, StrandEnd, Unit
+from delivery.lanes.units import PATIENCE_S, Orders, Span, Strand, StrandEnd, Unit
 from delivery.sending import TROUBLE_WAIT_S, Plan, Sending, worker_of
 from shared.event.record import RecordOut
 from shared.retry.routing import in_sheets
@@ -27,8 +27,8 @@ from shared.runtime.spark.task_tries import is_another_try
 
 log = structlog.get_logger()
 
-# Destinations that are sent to at the same time: each may open connections, and a thousand at once
-# would all be late.
+# Strands that begin at the same time: each may open connections, and a thousand at once would all
+# be late. Who hangs begins nothing, so that a crowd of them does not fill a task.
 _SIDE_BY_SIDE = 128
 # With single events a look at the flow, which other workers write too, is half of what each costs.
 _CALM_S = 1.0
@@ -101,6 +101,17 @@ async def _tell_done(runs: "Mapping[asyncio.Task[StrandEnd], _StrandRun]", outle
             # What Kafka does not take is said by the report, whenever that comes.
             with suppress(Exception):
                 await outlet.store([mark for each in done for mark in runs[each].last_marks()])
+
+
+@asynccontextmanager
+async def _beginning(side_by_side: asyncio.Semaphore) -> AsyncIterator[None]:
+    """A place among those side by side: for as long as it takes, if that is not too long."""
+    await side_by_side.acquire()
+    with ExitStack() as place:
+        place.callback(side_by_side.release)
+        loop = asyncio.get_running_loop()
+        place.callback(loop.call_later(PATIENCE_S, place.close).cancel)
+        yield
 
 
 @dataclass(slots=True)
@@ -200,7 +211,7 @@ class _StrandRun:
         try:
             outcomes: list[RecordOut] = []
             if rows.records:
-                async with self.side_by_side:
+                async with _beginning(self.side_by_side):
                     if now_ms() > self.orders.ours_until_ms:
                         return False
                     outcomes = await sending.settle(rows)
@@ -249,6 +260,7 @@ class _StrandRun:
             time_box_s=orders.time_box_s,
             follows_until_s=self.until_s if self.span.end is None else 0.0,
             calm_s=_CALM_S,
+            patience_s=orders.patience_s,
             trouble_wait_s_max=TROUBLE_WAIT_S if name in orders.resting else float("inf"),
             replay_until={self.strand.where: self.span.maybe_sent},
             ours_until_ms=orders.ours_until_ms,

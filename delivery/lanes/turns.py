@@ -1,35 +1,142 @@
-"""Says when the next job may start: few when there is little to do, and none beside too many."""
+"""Says which jobs may start: few when there is little to do, and none that would have no slot.
+
+Whoever does not answer holds a slot for as long as it may be waited for. So some slots are for jobs
+that are in a hurry, and the others are lent, to no tenant more than it leaves (ADR 0062).
+"""
 
 from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from delivery.lanes.units import JobKind
+from delivery.lanes.units import PATIENCE_S, Job, JobKind, Strand
 
-# At the same time. A job waits for its slowest destination, while the others of it are free: when
-# many begin to hang at once, each of these may be held up for as long as a request can take.
-_JOBS_MAX = {JobKind.SHARED: 10, JobKind.FOLLOWING: 10, JobKind.APART: 10, JobKind.ALONE: 8}
+# Jobs of one kind that are not held yet: with more of them there is more to do than can be done.
+_FRESH_MAX = 10
 # A job costs Spark 20 ms of processor time, so few strands are worth waiting for: with many, more
-# of them share one. Each job that still waits makes the next one wait a bit longer, too.
+# of them share one. Each fresh job that still waits makes the next one wait a bit longer, too.
 _LEAST_S, _STRAND_S, _MOST_S = 0.03, 0.002, 0.4
 _RUNNING_S = 0.05
+# Who is slow need not have what it takes to be quick.
+_APART_S = 0.25
+# Those that are well. A destination always has the same worker, which takes one task of each job.
+_WELL = frozenset({JobKind.SHARED, JobKind.FOLLOWING})
+
+
+class Grant(NamedTuple):
+    """A job that may start now."""
+
+    tenants: Collection[str]
+    task_count_max: int = 1
+    # It has a slot that is not lent.
+    is_hurried: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Turn:
+    """A job under way."""
+
+    job: Job
+    since_s: float
+    # From then on it waits for somebody who hangs.
+    held_from_s: float
+    # How many strands of each tenant a task still waits for, and which those are.
+    _tasks: list[Counter[str]]
+    _strands: dict[Strand, tuple[int, str]]
+
+    def done(self, strand: Strand) -> None:
+        """It waits for that one no more."""
+        if strand in self._strands:
+            number, tenant = self._strands.pop(strand)
+            self._tasks[number] -= Counter({tenant: 1})
+
+    @property
+    def slot_count(self) -> int:
+        return sum(map(bool, self._tasks))
+
+    @property
+    def slots_by_tenant(self) -> Counter[str]:
+        """How many slots each tenant has, alone or with others."""
+        return Counter(tenant for task in self._tasks for tenant in task)
 
 
 @dataclass(slots=True)
 class Turns:
-    """The jobs of one process, by kind."""
+    """The jobs of one process."""
 
-    running: Counter[JobKind] = field(default_factory=Counter)
+    # Slots to be lent. There is one more for each worker and kind of those that are well, one for
+    # those apart, and one for who is alone.
+    slots: int = 26
+    follow_s: float = 2.0
+    time_box_s: float = 5.0
+    running: list[Turn] = field(default_factory=list)
     _next_s: dict[JobKind, float] = field(default_factory=dict)
 
     def may_start(self, kind: JobKind, *, now_s: float) -> bool:
-        return self.running[kind] < _JOBS_MAX[kind] and now_s >= self._next_s.get(kind, 0.0)
+        is_crowded = kind in _WELL and self._fresh_count(kind, now_s) >= _FRESH_MAX
+        return not is_crowded and now_s >= self._next_s.get(kind, 0.0)
 
-    def start(self, kind: JobKind, count: int, *, strand_count: int, now_s: float) -> None:
-        """So many jobs, of so many strands in all."""
+    def pause(self, kind: JobKind, *, strand_count: int, now_s: float) -> None:
+        """The next job of this kind waits: longer if this one has many strands."""
         if kind is not JobKind.ALONE:
             wait_s = min(_MOST_S, _LEAST_S + _STRAND_S * strand_count)
-            self._next_s[kind] = now_s + wait_s + _RUNNING_S * self.running[kind]
-        self.running[kind] += count
+            if kind is JobKind.APART:
+                wait_s = max(_APART_S, wait_s)
+            else:
+                wait_s += _RUNNING_S * self._fresh_count(kind, now_s)
+            self._next_s[kind] = now_s + wait_s
 
-    def end(self, kind: JobKind) -> None:
-        self.running[kind] -= 1
+    def grants(
+        self, kind: JobKind, worker: int | None, tenants: Collection[str], *, now_s: float
+    ) -> Iterator[Grant]:
+        """The jobs of these tenants that may start; each is to be started before the next."""
+        lent = [turn for turn in self.running if not turn.job.is_hurried]
+        left = self.slots - sum(turn.slot_count for turn in lent)
+        lent_to = self.lent_to(now_s=now_s)
+        # A tenant has no more than it leaves.
+        over = {each for each in tenants if lent_to[each] >= left}
+        if patient := set(tenants) - over:
+            most = left - max(lent_to[each] for each in patient)
+            yield Grant(patient, 1 if kind in _WELL else most)
+        if kind is JobKind.APART:
+            # Whoever has some already waits for those: it may be slow, and no more than that.
+            over = {each for each in over if not lent_to[each]}
+        own = {
+            (turn.job.kind, turn.job.worker)
+            for turn in self.running
+            if turn.job.is_hurried and turn.slot_count
+        }
+        if over and (kind, worker) not in own:
+            yield Grant(over, is_hurried=True)
+
+    def start(self, job: Job, tenants: Mapping[str, str], *, now_s: float) -> Turn:
+        """A job begins, with the tenants of its destinations."""
+        strands = {
+            strand: (number, tenants[strand.destination])
+            for number, units in enumerate(job.tasks)
+            for unit in units
+            for strand in unit.strands
+        }
+        tasks = [Counter[str]() for _ in job.tasks]
+        for number, tenant in strands.values():
+            tasks[number][tenant] += 1
+        usual_s = {JobKind.FOLLOWING: self.follow_s, JobKind.ALONE: self.time_box_s}
+        held_from_s = now_s + usual_s.get(job.kind, 0.0) + PATIENCE_S
+        self.running.append(turn := Turn(job, now_s, held_from_s, tasks, strands))
+        return turn
+
+    def end(self, job: Job) -> None:
+        self.running = [turn for turn in self.running if turn.job is not job]
+
+    def _fresh_count(self, kind: JobKind, now_s: float) -> int:
+        of_kind = (turn for turn in self.running if turn.job.kind is kind)
+        return sum(now_s <= turn.held_from_s for turn in of_kind)
+
+    def lent_to(self, *, now_s: float) -> Counter[str]:
+        """How many slots each tenant has; of those that are well each is done in a moment."""
+        lent_to: Counter[str] = Counter()
+        for turn in self.running:
+            is_short = turn.job.kind in _WELL and now_s <= turn.held_from_s
+            if not turn.job.is_hurried and not is_short:
+                lent_to.update(turn.slots_by_tenant)
+        return lent_to

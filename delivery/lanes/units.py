@@ -11,6 +11,10 @@ from shared.event.record import KafkaPartition
 from shared.flow.flow_record import FlowRecord
 from shared.retry.schedule import RetrySchedule
 
+# How long an answer is waited for where others may want the slot. Whoever lets one wait for half of
+# that is slow (ADR 0051).
+PATIENCE_S = 2.0
+
 
 class JobKind(StrEnum):
     """With whom a destination shares jobs, by how it fares."""
@@ -74,6 +78,8 @@ class Job:
     tasks: Sequence[Sequence[Unit]]
     # Which of the worker processes of its kind is to run it; None: any.
     worker: int | None = None
+    # No answer is waited for longer than PATIENCE_S.
+    is_hurried: bool = False
 
     @property
     def units(self) -> Sequence[Unit]:
@@ -101,6 +107,8 @@ class Orders:
     allows_private: bool
     # Which broker leads each Kafka partition.
     leaders: Mapping[KafkaPartition, int]
+    # How long an answer is waited for; None: as long as the destination's owner has set.
+    patience_s: float | None = None
 
     def of(self, units: Sequence[Unit]) -> "Orders":
         """What a task of these units needs of them."""

@@ -32,8 +32,7 @@ class SparkProcessSettings(SparkServiceSettings, SecretSettings):
 
     # Spark waits for HTTP most of the time; 1 GB holds the lanes of a small machine.
     heap_mb: int = Field(default=1024, ge=512)
-    # Tasks at the same time, of all that must not wait for one another.
-    # They wait for HTTP, and a slot that nobody needs costs nothing.
+    # Tasks at the same time. They wait for HTTP, and a slot that nobody needs costs nothing.
     slots: int = Field(default=32, ge=1)
     # After so long in a micro-batch nothing is started any more, and what waits is parked.
     time_box_s: float = Field(default=5.0, gt=0)

@@ -16,7 +16,7 @@ WRONG = [
     (("gateway",), "HIFI_KAFKA_REPLICAS", "many"),
     (("gateway",), "HIFI_KAFKA_PASSWORD", "hunter2"),
     (("delivery",), "HIFI_KAFKA_PROTOCOL", "TLS"),
-    (("delivery",), "HIFI_DELIVERY_SLOTS", "0"),
+    (("delivery",), "HIFI_DELIVERY_SLOTS", "3"),
     (("delivery",), "HIFI_DELIVERY_LOG_LEVEL", "loud"),
     (("delivery",), "HIFI_SECRET_KEYS", "hunter2"),
     (("retrier",), "HIFI_RETRIER_LOOK_S", "soon"),

@@ -117,22 +117,6 @@ def test_who_is_slow_shares_with_the_slow_however_far_behind() -> None:
     assert (job.kind, job.units[0].spans["s/a"]) == (JobKind.APART, Span(0, 4))
 
 
-def test_of_those_with_much_to_send_who_waits_longest_comes_first() -> None:
-    driver = Driver({A: 5_000, B: 0, C: 0})
-    driver.turns.running[JobKind.ALONE] = 7
-    driver.enter("late", Mark(0, 0))
-    driver.book.see_ends({A: 5_000})
-    driver.turns.running[JobKind.ALONE] = 8
-    assert driver.plan(1.0) == [], "there are too many already"
-    driver.enter("later")
-    driver.turns.running[JobKind.ALONE] = 7
-    (job,) = driver.plan(2.0)
-    assert list(job.units[0].spans) == ["s/late"]
-    driver.turns.end(JobKind.ALONE)
-    (job,) = driver.plan(3.0)
-    assert list(job.units[0].spans) == ["s/later"]
-
-
 def test_a_job_of_the_slow_has_as_many_tasks_as_its_deliveries_are_worth() -> None:
     places = [KafkaPartition("hifi.stream.s", number) for number in range(12)]
     for count, tasks in ((30, 1), (40, 2), (500, 4)):

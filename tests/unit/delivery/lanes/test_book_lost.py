@@ -45,6 +45,8 @@ def test_a_mark_beyond_the_end_of_a_log_is_tried_until_a_person_says_go_on() -> 
     driver.enter("b", Mark(3, 3))
     for now_s in (0.0, 9.0):
         jobs = driver.plan(now_s)
+        for job in jobs:
+            driver.turns.end(job)
         by_kind = {job.kind: job.units for job in jobs}
         (alone,) = by_kind.pop(JobKind.ALONE)
         assert alone == Unit(A, {"s/a": Span(500, 501)}), "others read what there is meanwhile"
@@ -52,7 +54,6 @@ def test_a_mark_beyond_the_end_of_a_log_is_tried_until_a_person_says_go_on() -> 
             not now_s
         )
         span = alone.spans["s/a"]
-        driver.turns.end(JobKind.ALONE)
         driver.book.cut(strand(), span, 500, not_before_s=now_s + 5.0)
         # It grows meanwhile.
         driver.book.see_ends({A: 8})

@@ -4,19 +4,21 @@ Spark is not asked here; the log and the outlet are the fakes of tests/contract.
 """
 
 import asyncio
+import os
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
 import pytest
+from pydantic import ValidationError
 from structlog.testing import capture_logs
 
 from delivery.lanes import loop as module
 from delivery.lanes.loop import LaneLoop, _kind_of
 from delivery.lanes.marks import OPEN, Mark, mark_record
 from delivery.lanes.marks_log import MarksLog
-from delivery.lanes.units import JobKind, Orders, Span, Strand, StrandEnd
+from delivery.lanes.units import PATIENCE_S, JobKind, Orders, Span, Strand, StrandEnd
 from delivery.metrics import DeliveryMetrics
 from delivery.settings import DeliverySettings
 from shared.config.configuration import Configuration, Stream
@@ -90,7 +92,7 @@ class Driver:
         self.now_s += 60.0
         jobs = self.loop.book.plan(self.loop._lane_of, self.loop.turns, now_s=self.now_s)
         for job in jobs:
-            self.loop.turns.end(job.kind)
+            self.loop.turns.end(job)
         return {
             Strand(name, unit.where): span
             for job in jobs
@@ -183,6 +185,39 @@ async def _orders(driver: Driver) -> Orders:
     return driver.loop._orders([HERE])
 
 
+def test_a_lane_is_its_tenants_and_a_job_in_a_hurry_waits_a_moment_for_answers() -> None:
+    driver = Driver()
+    driver.look()
+    lane = driver.loop._lane_of(TO.id)
+    assert lane is not None
+    assert lane.tenant == "", "its stream is not known any more, or not yet"
+    driver.loop.config.value = Configuration(streams={"s": Stream("s", 2, tenant="acme")})
+    lane = driver.loop._lane_of(TO.id)
+    assert lane is not None
+    assert lane.tenant == "acme"
+
+    async def patience_s(*, is_hurried: bool) -> float | None:
+        return driver.loop._orders([HERE], is_hurried=is_hurried).patience_s
+
+    assert asyncio.run(patience_s(is_hurried=False)) is None
+    assert asyncio.run(patience_s(is_hurried=True)) == PATIENCE_S
+
+
+@pytest.mark.parametrize(
+    ("cores", "workers", "slots"), [(1, 1, 32), (2, 2, 32), (6, 6, 48), (64, 8, 64)]
+)
+def test_there_are_slots_for_whoever_waits_on_any_machine(
+    monkeypatch: pytest.MonkeyPatch, cores: int, workers: int, slots: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+    settings = DeliverySettings()
+    assert (settings.worker_count, settings.slots) == (workers, slots)
+    least = 2 * workers + 2
+    assert DeliverySettings(slots=least).slots == least
+    with pytest.raises(ValidationError, match=f"{least} at least.* unset it for {slots}"):
+        DeliverySettings(slots=least - 1)
+
+
 def test_nothing_is_planned_for_what_is_paused_given_up_or_not_ours() -> None:
     driver = Driver()
     driver.look()
@@ -253,6 +288,7 @@ def closing(*, done: bool, is_paused: bool, more: int = 0) -> Driver:
         driver.loop._mark_came(HERE, Mark(9, OPEN, done=spans[HERE].number))
     driver.loop.marks.marks[HERE] = Mark(9, OPEN)
     if more:
+        driver.loop.book.ended(BESIDE, spans[BESIDE], 0)
         driver.spans()
         driver.loop._mark_came(HERE, Mark(9 + more, OPEN))
         driver.loop.marks.marks[HERE] = Mark(9 + more, OPEN)

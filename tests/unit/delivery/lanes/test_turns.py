@@ -1,20 +1,52 @@
-"""When the next job may start."""
+"""When the next job may start, and which slots it has (ADR 0062)."""
 
 import pytest
 
-from delivery.lanes.turns import Turns
-from delivery.lanes.units import JobKind
+from delivery.lanes.turns import Grant, Turn, Turns
+from delivery.lanes.units import PATIENCE_S, Job, JobKind, Span, Strand, Unit
+from shared.event.record import KafkaPartition
+
+FOLLOW_S, TIME_BOX_S = 3.0, 7.0
 
 
-def wait_s(strand_count: int, *, running: int = 0) -> float:
-    """How long the next shared job waits, to the millisecond."""
-    turns = Turns()
-    turns.running[JobKind.SHARED] = running
-    turns.start(JobKind.SHARED, 1, strand_count=strand_count, now_s=0.0)
-    return (
-        next(ms for ms in range(10_000) if turns.may_start(JobKind.SHARED, now_s=ms / 1_000))
-        / 1_000
-    )
+def turns(slots: int = 10) -> Turns:
+    return Turns(slots, FOLLOW_S, TIME_BOX_S)
+
+
+def strand(tenant: str, number: int = 0) -> Strand:
+    return Strand(f"{tenant}/d", KafkaPartition("hifi.stream.s", number))
+
+
+def started(
+    of: Turns,
+    kind: JobKind,
+    *tasks: str,
+    now_s: float = 0.0,
+    worker: int | None = None,
+    is_hurried: bool = False,
+) -> Turn:
+    """A job of these tasks, each with a strand of each of the tenants that it names."""
+    units = [
+        [Unit(strand(name, number).where, {f"{name}/d": Span(0, 1)}) for name in names.split()]
+        for number, names in enumerate(tasks)
+    ]
+    tenants = {f"{name}/d": name for names in tasks for name in names.split()}
+    return of.start(Job(kind, units, worker, is_hurried), tenants, now_s=now_s)
+
+
+def granted(
+    of: Turns, kind: JobKind, *tenants: str, now_s: float = 0.0, worker: int | None = None
+) -> list[Grant]:
+    return list(of.grants(kind, worker, set(tenants), now_s=now_s))
+
+
+def wait_s(kind: JobKind, strand_count: int, *, running: int = 0, since_s: float = 0.0) -> float:
+    """How long the next job waits, to the millisecond."""
+    waits = turns()
+    for _ in range(running):
+        started(waits, kind, "a", now_s=since_s)
+    waits.pause(kind, strand_count=strand_count, now_s=0.0)
+    return next(ms for ms in range(10_000) if waits.may_start(kind, now_s=ms / 1_000)) / 1_000
 
 
 @pytest.mark.parametrize(
@@ -23,29 +55,99 @@ def wait_s(strand_count: int, *, running: int = 0) -> float:
 def test_the_more_there_is_to_do_the_more_of_it_shares_a_job(
     strand_count: int, expected_s: float
 ) -> None:
-    assert wait_s(strand_count) == pytest.approx(expected_s, abs=0.002)
+    assert wait_s(JobKind.SHARED, strand_count) == pytest.approx(expected_s, abs=0.002)
+    apart_s = max(0.25, expected_s)
+    assert wait_s(JobKind.APART, strand_count) == pytest.approx(apart_s, abs=0.002)
+    assert wait_s(JobKind.ALONE, strand_count) == 0.0, "it shares with nobody"
 
 
-def test_each_job_that_still_waits_makes_the_next_one_wait_longer() -> None:
-    assert wait_s(1, running=4) == pytest.approx(0.232, abs=0.002)
+def test_each_job_that_still_waits_makes_the_next_one_wait_longer_unless_somebody_hangs() -> None:
+    assert wait_s(JobKind.SHARED, 1, running=4) == pytest.approx(0.232, abs=0.002)
+    assert wait_s(JobKind.SHARED, 1, running=4, since_s=-2.1) == pytest.approx(0.032, abs=0.002)
+    assert wait_s(JobKind.APART, 1, running=4) == pytest.approx(0.25, abs=0.002)
 
 
-@pytest.mark.parametrize("kind", JobKind)
-def test_there_are_never_too_many_and_one_kind_holds_up_no_other(kind: JobKind) -> None:
-    turns = Turns()
-    count = 0
-    while turns.may_start(kind, now_s=100.0 * count):
-        turns.start(kind, 1, strand_count=1, now_s=100.0 * count)
-        count += 1
-    assert count == turns.running[kind] == (8 if kind is JobKind.ALONE else 10)
-    others = set(JobKind) - {kind}
-    assert all(turns.may_start(each, now_s=0.0) for each in others)
-    turns.end(kind)
-    assert turns.may_start(kind, now_s=100.0 * count)
+@pytest.mark.parametrize(
+    ("kind", "held_s"),
+    [(JobKind.SHARED, PATIENCE_S), (JobKind.FOLLOWING, FOLLOW_S + PATIENCE_S)],
+)
+def test_there_are_never_too_many_but_who_hangs_is_none_of_them(
+    kind: JobKind, held_s: float
+) -> None:
+    of = turns(100)
+    for _ in range(10):
+        assert of.may_start(kind, now_s=0.0)
+        first = started(of, kind, "a")
+    assert not of.may_start(kind, now_s=held_s)
+    assert all(of.may_start(each, now_s=0.0) for each in set(JobKind) - {kind})
+    assert of.may_start(kind, now_s=held_s + 0.1)
+    of.end(first.job)
+    assert of.may_start(kind, now_s=0.0)
 
 
-def test_those_that_are_alone_need_not_wait_for_more_to_share_with() -> None:
-    turns = Turns()
-    for _ in range(8):
-        assert turns.may_start(JobKind.ALONE, now_s=0.0)
-        turns.start(JobKind.ALONE, 1, strand_count=4, now_s=0.0)
+def test_with_none_to_be_lent_all_are_in_a_hurry() -> None:
+    of = turns(0)
+    for kind in JobKind:
+        assert granted(of, kind, "a", worker=0) == [Grant({"a"}, is_hurried=True)]
+
+
+@pytest.mark.parametrize("kind", [JobKind.APART, JobKind.ALONE])
+def test_a_tenant_is_lent_no_more_slots_than_it_leaves(kind: JobKind) -> None:
+    of = turns()
+    assert granted(of, kind, "a") == [Grant({"a"}, 10)]
+    started(of, kind, "a", "a", "a")
+    assert granted(of, kind, "a") == [Grant({"a"}, 4)], "seven are left, and it has three"
+    started(of, kind, "a", "a")
+    assert granted(of, kind, "b") == [Grant({"b"}, 5)]
+    over = granted(of, kind, "a")
+    assert over == ([] if kind is JobKind.APART else [Grant({"a"}, is_hurried=True)])
+
+
+def test_those_of_several_tenants_go_apart_together_while_each_may() -> None:
+    of = turns()
+    started(of, JobKind.APART, "a", "a", "b a")
+    assert granted(of, JobKind.APART, "a", "b", "c") == [Grant({"a", "b", "c"}, 4)]
+    started(of, JobKind.ALONE, "a", "a")
+    assert granted(of, JobKind.APART, "a", "b", "c") == [Grant({"b", "c"}, 4)]
+
+
+def test_a_slot_is_free_once_all_in_it_are_done() -> None:
+    of = turns()
+    turn = started(of, JobKind.APART, "a b", "a")
+    assert (turn.slot_count, turn.slots_by_tenant) == (2, {"a": 2, "b": 1})
+    turn.done(strand("a", 0))
+    turn.done(strand("a", 0))
+    assert (turn.slot_count, turn.slots_by_tenant) == (2, {"a": 1, "b": 1})
+    turn.done(strand("a", 1))
+    assert (turn.slot_count, turn.slots_by_tenant) == (1, {"b": 1})
+    assert granted(of, JobKind.APART, "a") == [Grant({"a"}, 9)]
+
+
+@pytest.mark.parametrize("kind", [JobKind.SHARED, JobKind.FOLLOWING])
+def test_whose_tenant_hangs_in_too_many_slots_is_waited_for_a_moment_and_beside_the_others(
+    kind: JobKind,
+) -> None:
+    of = turns()
+    for _ in range(5):
+        started(of, kind, "a b", worker=0).done(strand("b"))
+    assert granted(of, kind, "a", "b", worker=0) == [Grant({"a", "b"})], "it is a moment's work"
+    later_s = FOLLOW_S + PATIENCE_S + 0.1
+    grants = [Grant({"b"}), Grant({"a"}, is_hurried=True)]
+    assert granted(of, kind, "a", "b", worker=0, now_s=later_s) == grants
+    # One such job at a time for each worker.
+    hurried = started(of, kind, "a", now_s=later_s, worker=0, is_hurried=True)
+    assert granted(of, kind, "a", "b", worker=0, now_s=later_s) == grants[:1]
+    assert granted(of, kind, "a", "b", worker=1, now_s=later_s) == grants
+    hurried.done(strand("a"))
+    assert granted(of, kind, "a", "b", worker=0, now_s=later_s) == grants
+
+
+def test_with_all_slots_lent_whoever_has_none_goes_on_in_one_of_its_kind() -> None:
+    of = turns()
+    for tenant, tasks in (("a", 5), ("b", 3), ("c", 1), ("d", 1)):
+        started(of, JobKind.APART, *[tenant] * tasks)
+    for kind in JobKind:
+        assert granted(of, kind, "e", worker=0) == [Grant({"e"}, is_hurried=True)]
+    assert granted(of, JobKind.APART, "a", "e") == [Grant({"e"}, is_hurried=True)]
+    started(of, JobKind.APART, "e", is_hurried=True)
+    assert granted(of, JobKind.APART, "f") == []

@@ -1,0 +1,67 @@
+"""What a worker does with those that do not answer (ADR 0062)."""
+
+import threading
+
+from delivery.lanes import task
+from delivery.lanes.units import Span
+from shared.event.record import RecordOut
+from shared.event.topics import retry_topic
+from tests.component.delivery.test_task import (
+    PATIENCE_S,
+    Ground,
+    ground,
+    is_mark,
+    speaks_of,
+)
+from tests.support.deliver_runs import events, opened
+from tests.support.scripted_destination import Reply
+
+__all__ = ["ground"]
+
+
+def test_a_job_in_a_hurry_waits_a_moment_for_an_answer_and_parks_what_has_none(
+    ground: Ground,
+) -> None:
+    """ADR 0062: it has a slot that is not lent."""
+    is_over = threading.Event()
+
+    def until_all_is_over(_: int, __: object) -> Reply:
+        return Reply(200 if is_over.wait(PATIENCE_S) else 400)
+
+    ground.kafka.write(events(2))
+    ground.destination("a", until_all_is_over)
+    ground.destination("b")
+    ground.given = {"patience_s": 2.0}
+    ends = ground.run(a=Span(0, 2), b=Span(0, 2))
+    is_over.set()
+    assert [(ends[name].at, ends[name].error) for name in "ab"] == [(2, ""), (2, "")]
+    parked = [row for row in ground.outlet.rows if row.topic == retry_topic("30s", is_parked=True)]
+    assert {(opened(row).cause, opened(row).is_ambiguous) for row in parked} == {
+        ("slow_answer", True)
+    }
+    assert len(parked) == 2
+
+
+def test_a_crowd_that_hangs_does_not_fill_a_task(ground: Ground) -> None:
+    """Strands begin one beside the other; who waits for an answer begins nothing."""
+    is_marked = threading.Event()
+
+    def until_the_other_is_marked(_: int, __: object) -> Reply:
+        return Reply(200 if is_marked.wait(PATIENCE_S) else 400)
+
+    def note(row: RecordOut) -> None:
+        if is_mark(row) and speaks_of(row, "z"):
+            is_marked.set()
+
+    ground.outlet.refusal = note
+    ground.monkeypatch.setattr(task, "_SIDE_BY_SIDE", 2)
+    ground.monkeypatch.setattr(task, "PATIENCE_S", 0.1)
+    ground.kafka.write(events(2))
+    for name in "abcd":
+        ground.destination(name, until_the_other_is_marked)
+    ground.destination("z")
+    ends = ground.run(**dict.fromkeys("abcdz", Span(0, 2)))
+    assert {name: (end.at, end.error) for name, end in ends.items()} == dict.fromkeys(
+        "abcdz", (2, "")
+    )
+    assert [len(ground.to[name].accepted) for name in "abcd"] == [1] * 4
