@@ -262,17 +262,13 @@ class Book:
             )
         )
         jobs: list[Job] = []
-        # Tenants that have had what they may have: of hundreds behind, few have their turn.
-        over: set[str] = set()
-        for kind, spans in [*((JobKind.ALONE, spans) for spans in alone), *shared.items()]:
-            tenants = {lanes[each.destination].tenant for each in spans}
-            if turns.may_start(kind, now_s=now_s) and not (
-                kind is JobKind.ALONE and tenants <= over
-            ):
-                turns.pause(kind, strand_count=len(spans), now_s=now_s)
-                found = list(self._started(kind, spans, lanes, turns, now_s))
-                over |= set() if found else tenants
-                jobs += found
+        for spans in alone:
+            if not (found := list(self._started(JobKind.ALONE, spans, lanes, turns, now_s))):
+                # Another tenant that may have more is first the next time.
+                break
+            jobs += found
+        for kind, spans in shared.items():
+            jobs += self._started(kind, spans, lanes, turns, now_s)
         return jobs
 
     def _lane_now(
@@ -293,6 +289,9 @@ class Book:
         now_s: float,
     ) -> Iterator[Job]:
         """Jobs for as many as may have slots."""
+        if not turns.may_start(kind, now_s=now_s):
+            return
+        turns.pause(kind, strand_count=len(spans), now_s=now_s)
         tenants = {each.destination: lanes[each.destination].tenant for each in spans}
         for worker, crew in _crews(kind, spans, self.worker_count).items():
             wanted = {tenants[each.destination] for each in crew}

@@ -51,3 +51,17 @@ def test_who_hangs_is_sent_to_apart_until_it_is_heard_of() -> None:
     driver.book.see_ends({B: 2})
     (job,) = driver.plan(2 * PATIENCE_S)
     assert job.kind is JobKind.SHARED
+
+
+def test_who_leaves_while_it_hangs_has_its_slot_until_the_job_ends() -> None:
+    """Else a tenant would have another one with each pause, and its end."""
+    driver = Driver({A: 1}, turns=Turns(slots=2))
+    driver.enter(kind=JobKind.APART)
+    (job,) = driver.plan()
+    driver.book.leave("s/a")
+    driver.enter(kind=JobKind.APART)
+    driver.book.went(strand(), Mark(1, 1))
+    assert driver.turns.lent_to(now_s=1.0) == {"": 1}
+    assert driver.plan(1.0) == []
+    driver.turns.end(job)
+    assert len(driver.plan(2.0)) == 1
