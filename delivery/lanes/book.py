@@ -4,9 +4,8 @@ A strand that has events and nothing under way gets a part of a unit, with other
 and are near it. It is free again when it is done itself, whatever its job still waits for.
 """
 
-import zlib
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -14,19 +13,11 @@ from math import ceil
 from typing import NamedTuple
 
 from delivery.lanes.marks import OPEN, Mark
+from delivery.lanes.packing import NEAR, crews, end_of, packed, units_of
 from delivery.lanes.turns import Turn, Turns
-from delivery.lanes.units import Job, JobKind, Span, Strand, Unit
+from delivery.lanes.units import Job, JobKind, Span, Strand
 from shared.config.destination import Destination
 from shared.event.record import KafkaPartition, Position
-from shared.slots import SLOT_COUNT
-
-# Whoever has more to send of one Kafka partition has jobs of its own: in a shared one it would read
-# what nobody else wants, for longer than the others take.
-_NEAR = 2_000
-# A task is worth so many deliveries; they are single events mostly, of a millisecond each.
-_TASK_DELIVERIES = 400
-# More tasks than cores do not make a small machine quicker.
-_TASKS_MAX = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,14 +149,14 @@ class Book:
         is_done = mark.done is not None and mark.done == way.under_way.number
         if mark.at <= way.at and not is_done:
             return False
-        if is_done or mark.at >= min(_end_of(way.under_way), mark.until):
+        if is_done or mark.at >= min(end_of(way.under_way), mark.until):
             self._free(strand, way)
         self._go_on(strand, way, mark.at)
         return True
 
     def mark(self, strand: Strand) -> Mark:
         way = self._ways[strand]
-        end = 0 if way.under_way is None else _end_of(way.under_way)
+        end = 0 if way.under_way is None else end_of(way.under_way)
         return Mark(way.at, max(way.at, way.maybe_sent, end))
 
     def ended(self, strand: Strand, span: Span, at: int) -> bool:
@@ -250,7 +241,7 @@ class Book:
             spans = {each: self._span(each, lane, share, is_far=is_far) for each in strands}
             if is_far:
                 # Of what it follows besides, some Kafka partitions may have nothing.
-                alone.append({it: span for it, span in spans.items() if span.begin < _end_of(span)})
+                alone.append({it: span for it, span in spans.items() if span.begin < end_of(span)})
             else:
                 shared.setdefault(lane.kind, {}).update(spans)
         # Whose tenant has least and who has waited longest is first, where not all have their turn.
@@ -293,11 +284,11 @@ class Book:
             return
         turns.pause(kind, strand_count=len(spans), now_s=now_s)
         tenants = {each.destination: lanes[each.destination].tenant for each in spans}
-        for worker, crew in _crews(kind, spans, self.worker_count).items():
+        for worker, crew in crews(kind, spans, self.worker_count).items():
             wanted = {tenants[each.destination] for each in crew}
             for grant in turns.grants(kind, worker, wanted, now_s=now_s):
                 mine = {it: crew[it] for it in crew if tenants[it.destination] in grant.tenants}
-                tasks = _packed(_units(mine), kind, grant.task_count_max)
+                tasks = packed(units_of(mine), kind, grant.task_count_max)
                 job = Job(kind, tasks, worker, is_hurried=grant.is_hurried)
                 self._begin(mine, lanes, turns.start(job, tenants, now_s=now_s))
                 yield job
@@ -327,7 +318,7 @@ class Book:
         return strand in self._behind and self._ways[strand].at > self._ends[strand.where]
 
     def _is_far(self, strand: Strand) -> bool:
-        return self._ends[strand.where] - self._ways[strand].at > _NEAR
+        return self._ends[strand.where] - self._ways[strand].at > NEAR
 
     def _is_due(self, way: _Way, strand: Strand, lane: Lane, now_s: float) -> bool:
         """Whether there is something to send, and no reason to hold it back for a fuller batch."""
@@ -364,55 +355,3 @@ class Book:
                 # A turn is the lane's: what comes in another Kafka partition waits for the next.
                 for strand in self.strands(name):
                     self._ways[strand].not_before_s = turn.since_s + rest_s
-
-
-def _crews(
-    kind: JobKind, spans: Mapping[Strand, Span], worker_count: int
-) -> Mapping[int | None, Mapping[Strand, Span]]:
-    """What goes into one job, by the worker process that is to run it."""
-    if kind not in {JobKind.SHARED, JobKind.FOLLOWING}:
-        return {None: spans}
-    # A destination always has the same worker: its connections are open, and its flow is known.
-    # Slots are the hash's remainder, so that those of one slot have all workers nevertheless.
-    by_worker: dict[int | None, dict[Strand, Span]] = {}
-    for strand, span in spans.items():
-        worker = zlib.crc32(strand.destination.encode()) // SLOT_COUNT % worker_count
-        by_worker.setdefault(worker, {})[strand] = span
-    return by_worker
-
-
-def _units(spans: Mapping[Strand, Span]) -> list[Unit]:
-    """What is near is read once; nothing is read of what lies between those that are far apart."""
-    parts: defaultdict[KafkaPartition, list[dict[str, Span]]] = defaultdict(list)
-    reached: dict[KafkaPartition, int] = {}
-    for (name, where), span in sorted(spans.items(), key=lambda each: each[1].begin):
-        if where not in reached or span.begin - reached[where] > _NEAR:
-            parts[where].append({})
-        parts[where][-1][name] = span
-        reached[where] = max(reached.get(where, 0), _end_of(span))
-    return [Unit(where, part) for where, found in parts.items() for part in found]
-
-
-def _packed(units: Collection[Unit], kind: JobKind, count_max: int) -> list[list[Unit]]:
-    """Units by task: about as many deliveries in each."""
-    sized = sorted(((_size(unit), unit) for unit in units), key=lambda each: -each[0])
-    # Who is alone sends crowds, which are worth a task for each Kafka partition.
-    worth = ceil(sum(size for size, _ in sized) / _TASK_DELIVERIES)
-    worth = len(units) if kind is JobKind.ALONE else worth
-    count = max(1, min(_TASKS_MAX, count_max, len(units), worth))
-    tasks: list[list[Unit]] = [[] for _ in range(count)]
-    loads: Counter[int] = Counter()
-    for size, unit in sized:
-        lightest = min(range(count), key=lambda task: loads[task])
-        tasks[lightest].append(unit)
-        loads[lightest] += size
-    return tasks
-
-
-def _size(unit: Unit) -> int:
-    """Deliveries, as if each event were one."""
-    return sum((span.end or span.begin) - span.begin for span in unit.spans.values())
-
-
-def _end_of(span: Span) -> int:
-    return OPEN if span.end is None else span.end

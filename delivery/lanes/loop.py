@@ -75,10 +75,7 @@ class LaneLoop:
     outlet: Outlet
 
     def __post_init__(self) -> None:
-        self.book = Book(
-            worker_count=self.settings.worker_count,
-            number=_DICE.getrandbits(_NUMBER_BITS),
-        )
+        self.book = Book(self.settings.worker_count, _DICE.getrandbits(_NUMBER_BITS))
         self.member = LeaseMember(
             self.settings.bootstrap_servers,
             lease_group("delivery"),

@@ -1,0 +1,71 @@
+"""Packs what is to be sent: what is near is read once, and tasks have about as much to do."""
+
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping
+from math import ceil
+
+from delivery.lanes.marks import OPEN
+from delivery.lanes.units import JobKind, Span, Strand, Unit
+from shared.event.record import KafkaPartition
+from shared.slots import SLOT_COUNT
+
+# Whoever has more to send of one Kafka partition has jobs of its own: in a shared one it would read
+# what nobody else wants, for longer than the others take.
+NEAR = 2_000
+# A task is worth so many deliveries; they are single events mostly, of a millisecond each.
+_TASK_DELIVERIES = 400
+# More tasks than cores do not make a small machine quicker.
+_TASKS_MAX = 4
+
+
+def crews(
+    kind: JobKind, spans: Mapping[Strand, Span], worker_count: int
+) -> Mapping[int | None, Mapping[Strand, Span]]:
+    """What goes into one job, by the worker process that is to run it."""
+    if kind not in {JobKind.SHARED, JobKind.FOLLOWING}:
+        return {None: spans}
+    # A destination always has the same worker: its connections are open, and its flow is known.
+    # Slots are the hash's remainder, so that those of one slot have all workers nevertheless.
+    by_worker: dict[int | None, dict[Strand, Span]] = {}
+    for strand, span in spans.items():
+        worker = zlib.crc32(strand.destination.encode()) // SLOT_COUNT % worker_count
+        by_worker.setdefault(worker, {})[strand] = span
+    return by_worker
+
+
+def units_of(spans: Mapping[Strand, Span]) -> list[Unit]:
+    """What is near is read once; nothing is read of what lies between those that are far apart."""
+    parts = defaultdict[KafkaPartition, list[dict[str, Span]]](list)
+    reached: dict[KafkaPartition, int] = {}
+    for (name, where), span in sorted(spans.items(), key=lambda each: each[1].begin):
+        if where not in reached or span.begin - reached[where] > NEAR:
+            parts[where].append({})
+        parts[where][-1][name] = span
+        reached[where] = max(reached.get(where, 0), end_of(span))
+    return [Unit(where, part) for where, found in parts.items() for part in found]
+
+
+def packed(units: Collection[Unit], kind: JobKind, count_max: int) -> list[list[Unit]]:
+    """Units by task: about as many deliveries in each."""
+    sized = sorted(((_size(unit), unit) for unit in units), key=lambda each: -each[0])
+    # Who is alone sends crowds, which are worth a task for each Kafka partition.
+    worth = ceil(sum(size for size, _ in sized) / _TASK_DELIVERIES)
+    worth = len(units) if kind is JobKind.ALONE else worth
+    count = max(1, min(_TASKS_MAX, count_max, len(units), worth))
+    tasks: list[list[Unit]] = [[] for _ in range(count)]
+    loads: Counter[int] = Counter()
+    for size, unit in sized:
+        lightest = min(range(count), key=lambda task: loads[task])
+        tasks[lightest].append(unit)
+        loads[lightest] += size
+    return tasks
+
+
+def _size(unit: Unit) -> int:
+    """Deliveries, as if each event were one."""
+    return sum((span.end or span.begin) - span.begin for span in unit.spans.values())
+
+
+def end_of(span: Span) -> int:
+    return OPEN if span.end is None else span.end
