@@ -45,6 +45,12 @@ class Outlet:
                 await self.close()
             raise
 
+    async def take_away(self, topic: str, keys: Sequence[bytes]) -> None:
+        """Leave nothing of what these keys had, where a topic is compacted."""
+        producer: KafkaProducer = await self._opened()
+        for report in [await producer.send(topic, None, key=key) for key in keys]:
+            await report
+
     async def _opened(self) -> KafkaProducer:
         async with self._opening:
             if self._producer is None:

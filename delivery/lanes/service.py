@@ -2,7 +2,7 @@
 
 import asyncio
 import signal
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 
 import structlog
 from pyspark.sql import SparkSession
@@ -14,6 +14,7 @@ from delivery.metrics import DeliveryMetrics
 from delivery.settings import DeliverySettings
 from shared.event.topics import LANES
 from shared.runtime.health import Health, Pulse
+from shared.runtime.kafka.clients import AWAY
 from shared.runtime.kafka.config_topic import ConfigFeed
 from shared.runtime.kafka.lane_positions import LanePositions
 from shared.runtime.kafka.leases.standing import keep_standing, kept_standing
@@ -28,6 +29,8 @@ log = structlog.get_logger()
 _LOOP_WITHIN_S = 60.0
 # How often positions are told, and what is known of destinations is shown.
 _TELL_S = 0.5
+# What is left of a destination goes 37 days after it was removed; its marks soon after that.
+_FORGET_S = 3_600.0
 
 
 def run_delivery(settings: DeliverySettings) -> None:
@@ -78,11 +81,13 @@ async def _run(
             async with asyncio.TaskGroup() as group:
                 telling = group.create_task(_tell(spark, config, states, positions, metrics))
                 keeping = group.create_task(keep_standing(former, loop.member))
+                forgetting = group.create_task(_forget(loop, config))
                 group.create_task(loop.run(stop, health, pulse))
                 await loop.member.run(stop)
                 health.stop()
                 telling.cancel()
                 keeping.cancel()
+                forgetting.cancel()
         except ExceptionGroup as died:
             raise died.exceptions[0] from None
         finally:
@@ -90,6 +95,14 @@ async def _run(
             await loop.drain()
             # Without it a paused lane's last outcomes would stay unconfirmed.
             await positions.tell_last()
+
+
+async def _forget(loop: LaneLoop, config: ConfigFeed) -> None:
+    while True:
+        await asyncio.sleep(_FORGET_S)
+        # Else the next time.
+        with suppress(*AWAY):
+            await loop.roster.forget(config.newest)
 
 
 async def _tell(
