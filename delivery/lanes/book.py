@@ -354,4 +354,5 @@ class Book:
             if rest_s := lanes[name].rest_s:
                 # A turn is the lane's: what comes in another Kafka partition waits for the next.
                 for strand in self.strands(name):
-                    self._ways[strand].not_before_s = turn.since_s + rest_s
+                    way = self._ways[strand]
+                    way.not_before_s = max(way.not_before_s, turn.since_s + rest_s)

@@ -28,9 +28,12 @@ TO_BEGIN = Mark(-1, -1)
 _DECODER = msgspec.json.Decoder(Mark)
 
 
+def mark_key(strand: Strand) -> bytes:
+    return f"{strand.destination}:{strand.where.partition}".encode()
+
+
 def mark_record(strand: Strand, mark: Mark) -> RecordOut:
-    key = f"{strand.destination}:{strand.where.partition}".encode()
-    return RecordOut(LANES, key, msgspec.json.encode(mark))
+    return RecordOut(LANES, mark_key(strand), msgspec.json.encode(mark))
 
 
 def open_mark(key: bytes, value: bytes | None) -> tuple[Strand, Mark | None] | None:

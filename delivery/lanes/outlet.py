@@ -56,6 +56,12 @@ class Outlet:
                     # Whoever else had begun to store with it has been told what became of that.
                     await producer.stop()
 
+    async def take_away(self, topic: str, keys: Sequence[bytes]) -> None:
+        """Leave nothing of what these keys had, where a topic is compacted."""
+        producer: KafkaProducer = await self._opened()
+        for report in [await producer.send(topic, None, key=key) for key in keys]:
+            await report
+
     async def _opened(self) -> KafkaProducer:
         async with self._opening:
             if self._producer is None:

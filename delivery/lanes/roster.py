@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from dataclasses import dataclass, field
 
 from delivery.lanes.book import Book
-from delivery.lanes.marks import OPEN, TO_BEGIN, Mark, mark_record
+from delivery.lanes.marks import OPEN, TO_BEGIN, Mark, mark_key, mark_record
 from delivery.lanes.marks_log import MARKS, MarksLog
 from delivery.lanes.outlet import Outlet
 from delivery.lanes.units import Strand
@@ -77,6 +77,19 @@ class Roster:
     def drop(self) -> None:
         """Less is ours than was before."""
         self._look_who_is_ours()
+
+    async def forget(self, newest: Callable[[], Awaitable[Configuration]]) -> None:
+        """Take away the marks of destinations of which not even the removal is known any more.
+
+        Who has a mark was configured before that, so what is configured is asked for afterwards.
+        """
+        marked = [each for each in self.marks.marks if self.holds(each.destination)]
+        now = await newest()
+        known = now.destinations.keys() | now.removed_destinations.keys()
+        if gone := [each for each in marked if each.destination not in known]:
+            await self.outlet.take_away(LANES, [mark_key(each) for each in gone])
+            for strand in gone:
+                self.marks.marks.pop(strand, None)
 
     def _look_who_is_ours(self) -> None:
         configured = self._seen.destinations

@@ -3,7 +3,7 @@
 import asyncio
 import signal
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 
 import structlog
@@ -18,6 +18,7 @@ from shared.config.destination import Destination
 from shared.event.topics import LANES
 from shared.flow.flow_record import FlowRecord
 from shared.runtime.health import Health, Pulse
+from shared.runtime.kafka.clients import AWAY
 from shared.runtime.kafka.config_topic import ConfigFeed
 from shared.runtime.kafka.lane_positions import LanePositions
 from shared.runtime.kafka.leases.member import LeaseMember
@@ -36,6 +37,8 @@ _TELL_S = 0.5
 # A JVM answers within milliseconds; one that collects garbage for a minute plans nothing any more.
 _SPARK_WITHIN_S = 60.0
 _ASK_S = 1.0
+# What is left of a destination goes 37 days after it was removed; its marks soon after that.
+_FORGET_S = 3_600.0
 
 
 def run_delivery(settings: DeliverySettings) -> None:
@@ -88,6 +91,7 @@ async def _run(
                 beside = [
                     group.create_task(_ask(spark, answers)),
                     group.create_task(_tell(positions)),
+                    group.create_task(_forget(loop, config)),
                     group.create_task(Shown(metrics, loop.member).keep(config, states)),
                     group.create_task(keep_standing(former, loop.member)),
                     group.create_task(loop.follow_marks()),
@@ -104,6 +108,14 @@ async def _run(
             await loop.drain()
             # Of what was taken away a moment ago; all else was told before it was given back.
             await positions.tell_last()
+
+
+async def _forget(loop: LaneLoop, config: ConfigFeed) -> None:
+    while True:
+        await asyncio.sleep(_FORGET_S)
+        # Else the next time.
+        with suppress(*AWAY):
+            await loop.roster.forget(config.newest)
 
 
 async def _ask(spark: SparkSession, answers: Pulse) -> None:

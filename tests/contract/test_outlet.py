@@ -70,6 +70,17 @@ async def kafka_ground(servers: str) -> AsyncIterator[Ground]:
         await outlet.close()
 
 
+def test_what_is_taken_away_is_said_to_have_no_value(opened: Opened) -> None:
+    async def scenario() -> None:
+        async with asyncio.timeout(PATIENCE_S), opened() as ground:
+            await ground.outlet.store(ground.rows(b"mark"))
+            await ground.outlet.take_away(ground.topic, [b"k", b"l"])
+            rows = [(row.key, row.value) for row in await ground.read()]
+            assert rows == [(b"k", b"mark"), (b"k", None), (b"l", None)]
+
+    asyncio.run(scenario())
+
+
 def test_what_is_stored_is_there_whole_and_in_order(opened: Opened) -> None:
     async def scenario() -> None:
         async with asyncio.timeout(PATIENCE_S), opened() as ground:

@@ -29,5 +29,8 @@ class KeptOutlet(Outlet):
                 raise MessageSizeTooLargeError
             self.rows.append(row)
 
+    async def take_away(self, topic: str, keys: Sequence[bytes]) -> None:
+        self.rows += [RecordOut(topic, key, None) for key in keys]  # type: ignore[arg-type]
+
     async def close(self) -> None:
         """There is nothing to end."""

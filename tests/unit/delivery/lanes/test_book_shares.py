@@ -97,6 +97,17 @@ def test_of_those_that_rest_none_is_looked_up_whatever_is_planned() -> None:
     assert len(driver.spans(105.0)) == 50
 
 
+def test_a_rest_of_its_lane_does_not_end_the_wait_of_a_strand_that_was_cut() -> None:
+    driver = Driver({A: 9, B: 0})
+    driver.enter(kind=JobKind.APART, rest_s=5.0)
+    (span,) = driver.spans(100.0).values()
+    driver.book.cut(strand(), span, 0, not_before_s=130.0)
+    driver.book.see_ends({B: 4})
+    assert driver.spans(105.0) == {strand(where=B): Span(0, 4)}
+    assert driver.plan(129.9) == []
+    assert driver.spans(130.0) == {strand(): Span(0, 9, 9)}
+
+
 def test_a_strand_that_alone_has_something_has_all_that_its_destination_takes() -> None:
     driver = Driver({A: 1_000_000, B: 0})
     driver.enter(events_max=EVENTS_MAX)

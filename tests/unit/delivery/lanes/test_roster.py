@@ -16,7 +16,7 @@ from delivery.lanes.marks_log import MarksLog
 from delivery.lanes.roster import Roster
 from delivery.lanes.turns import Turns
 from delivery.lanes.units import JobKind, Strand
-from shared.config.configuration import Configuration, Stream
+from shared.config.configuration import Configuration, RemovedDestination, Stream
 from shared.config.destination import Destination, Start
 from shared.event.record import KafkaPartition, Origin, Position, RecordIn
 from shared.event.topics import LANES
@@ -287,6 +287,49 @@ def test_only_what_is_ours_configured_and_not_paused_is_sent_to() -> None:
     assert house.position() == {}
     house.look()
     assert list(house.roster.running()) == []
+
+
+GONE = RemovedDestination("s", "gone", "default", 1)
+OUTLIVED = Destination("s", "outlived", "http://localhost/")
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_the_marks_of_a_destination_go_with_what_is_known_of_its_removal(*, ours: bool) -> None:
+    house = House()
+    house.ours = ours
+    late, latest = Strand("s/late", A), {TO.id: TO}
+    kept = {Strand(TO.id, A), Strand(GONE.id, A), late}
+    gone = [Strand(OUTLIVED.id, where) for where in (A, B)]
+    house.marks.marks = {each: Mark(3, 3) for each in (*kept, *gone) if each != late}
+
+    async def newest() -> Configuration:
+        # Made, and begun by somebody else, while this was on its way.
+        house.marks.marks[late] = Mark(0, 0)
+        return Configuration(destinations=latest, removed_destinations={GONE.id: GONE})
+
+    asyncio.run(house.roster.forget(newest))
+    rows: list[tuple[object, ...]] = [(row.topic, row.key, row.value) for row in house.outlet.rows]
+    if ours:
+        assert rows == [(LANES, b"s/outlived:0", None), (LANES, b"s/outlived:1", None)]
+        assert set(house.marks.marks) == kept
+        house.outlet.rows.clear()
+        latest[late.destination] = replace(TO, name="late")
+        asyncio.run(house.roster.forget(newest))
+    else:
+        assert kept | set(gone) == set(house.marks.marks)
+    assert house.outlet.rows == []
+
+
+def test_who_gets_the_name_of_one_that_is_forgotten_begins_where_it_says() -> None:
+    house = House()
+    house.marks.marks = {Strand(TO.id, A): Mark(2, 2), Strand(TO.id, B): Mark(0, 0)}
+
+    async def newest() -> Configuration:
+        return Configuration()
+
+    asyncio.run(house.roster.forget(newest))
+    house.look(replace(TO, start="latest"))
+    assert house.position() == {A: 5, B: 0}
 
 
 def test_a_stream_that_does_not_exist_yet_holds_up_no_other() -> None:
