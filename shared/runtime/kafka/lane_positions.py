@@ -51,8 +51,9 @@ _SIDE_BY_SIDE = 16
 _LAST_WORD_S = 3.0
 # As long as a lane that cannot start waits at most.
 _REFUSED_PAUSE_S = 30.0
-# Whoever asks plans nothing meanwhile.
-_ANSWERS_S, _ASK_PAUSE_S = 1.0, 3.0
+# Whoever asks where new lanes are plans nothing meanwhile. Answers come within milliseconds, but
+# brokers may be far away, or one of them frozen: others are asked later, not never.
+_ANSWERS_S, _ASK_TIMEOUT_S, _ASK_PAUSE_S = 0.5, 10.0, 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,8 @@ class LanePositions:
         self._under_way: dict[str, Position] = {}
         self._telling = asyncio.Lock()
         self._groups: LaneGroups | None = None
+        self._asking: asyncio.Task[None] | None = None
+        self._answers: dict[str, Position] = {}
         self._ask_again_s, self._why_unknown = 0.0, ""
         self._again_s = 0.0
 
@@ -121,30 +124,36 @@ class LanePositions:
                 self._newest[lane] = position
 
     async def last(self, lanes: Collection[str]) -> Mapping[str, Position]:
-        """How far lanes are that are new here, as they last said; absent while nobody can tell."""
-        found: dict[str, Position] = {}
+        """How far lanes are that are new here, as they last said; absent while Kafka does not say.
 
+        Who asks waits for a moment, and asks again.
+        """
+        unknown = set(lanes) - self._answers.keys()
+        is_asking = self._asking is not None and not self._asking.done()
+        if unknown and not is_asking and time.monotonic() >= self._ask_again_s:
+            self._asking = asyncio.create_task(self._ask(sorted(unknown)))
+            await asyncio.wait([self._asking], timeout=_ANSWERS_S)
+        return {lane: self._answers.pop(lane) for lane in lanes if lane in self._answers}
+
+    async def _ask(self, lanes: Collection[str]) -> None:
         async def ask(lane: str) -> None:
             if (position := await groups.position(lane)) is not None:
-                found[lane] = position
+                self._answers[lane] = position
 
-        if time.monotonic() < self._ask_again_s:
-            return found
         why = ""
         try:
             async with (
-                asyncio.timeout(_ANSWERS_S),
+                asyncio.timeout(_ASK_TIMEOUT_S),
                 LaneGroups(self._bootstrap_servers) as groups,
             ):
                 await asyncio.gather(*map(ask, lanes))
         except (KafkaUnavailableError, KafkaError, OSError) as error:
             why = str(error) or repr(error)
-        if len(found) < len(lanes):
+        if not self._answers.keys() >= set(lanes):
             self._ask_again_s = time.monotonic() + _ASK_PAUSE_S
         if why and why != self._why_unknown:
             log.warning("lane.position_not_known", error=why)
         self._why_unknown = why
-        return found
 
     async def commit(self) -> None:
         """Tell Kafka; what it does not take now is told the next time."""

@@ -221,6 +221,7 @@ def test_how_far_new_lanes_had_told_that_they_were_is_asked_at_once_for_all(
 ) -> None:
     groups = Saying({"s/a": HERE, "s/b": {}})
     monkeypatch.setattr(lane_positions, "LaneGroups", lambda _: groups)
+    monkeypatch.setattr(lane_positions, "_ANSWERS_S", 30.0)
     positions = LanePositions("kafka")
     for _ in range(2):
         assert asyncio.run(positions.last(["s/a", "s/b"])) == {"s/a": HERE, "s/b": {}}
@@ -240,6 +241,7 @@ def test_what_kafka_does_not_say_is_asked_again_after_a_while_and_told_once(
 ) -> None:
     groups, now_s = Saying({"s/a": HERE, "s/b": silence}), 100.0
     monkeypatch.setattr(lane_positions, "LaneGroups", lambda _: groups)
+    monkeypatch.setattr(lane_positions, "_ANSWERS_S", 30.0)
     monkeypatch.setattr(lane_positions, "time", SimpleNamespace(monotonic=lambda: now_s))
     positions = LanePositions("kafka")
     with capture_logs() as logs:
@@ -252,3 +254,22 @@ def test_what_kafka_does_not_say_is_asked_again_after_a_while_and_told_once(
         assert asyncio.run(positions.last(["s/b"])) == {"s/b": {}}
     assert [each["error"] for each in logs] == told
     assert len(groups.asked) == 7
+
+
+def test_an_answer_that_takes_long_holds_nobody_up_and_counts_when_it_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    groups = Saying({"s/a": HERE})
+    monkeypatch.setattr(lane_positions, "LaneGroups", lambda _: groups)
+    monkeypatch.setattr(lane_positions, "_ANSWERS_S", 0.0)
+    positions = LanePositions("kafka")
+
+    async def scenario() -> None:
+        for _ in range(2):
+            assert await positions.last(["s/a"]) == {}
+        assert positions._asking is not None
+        await positions._asking
+        assert await positions.last(["s/a"]) == {"s/a": HERE}
+
+    asyncio.run(scenario())
+    assert groups.asked == ["s/a"]
