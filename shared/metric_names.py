@@ -94,8 +94,8 @@ GATEWAY_SHORT_OF_COPIES_TOPICS = Metric(
 )
 DELIVERY_LANE_UP = _of_destination(
     "hifi_delivery_lane_up",
-    "1 while the lane runs, 0 while a part of it is down and waits to be tried again, or it was"
-    " paused, or taken away.",
+    "1 while the lane runs, 0 while a part of it is down and waits to be tried again, or cannot"
+    " begin, or it was paused, or taken away.",
 )
 DELIVERY_LANE_RESTARTS = _of_destination(
     "hifi_delivery_lane_restarts_total",
@@ -104,7 +104,7 @@ DELIVERY_LANE_RESTARTS = _of_destination(
 DELIVERY_LANE_STALLED_SECONDS = _of_destination(
     "hifi_delivery_lane_stalled_seconds",
     "How long the Kafka partition of a lane that waits longest has had something to send and made"
-    " no progress, once it is too long; else 0.",
+    " no progress, or could not begin, once it is too long; else 0.",
 )
 DELIVERY_EVENTS_READ = _of_destination(
     "hifi_delivery_events_read_total",

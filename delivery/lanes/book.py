@@ -114,9 +114,6 @@ class Book:
         ]
         return min(found, key=lambda each: each.since_s, default=None)
 
-    def knows_end(self, where: KafkaPartition) -> bool:
-        return where in self._ends
-
     def see_ends(self, ends: Position) -> None:
         for where, end in ends.items():
             before = self._ends.get(where, end)

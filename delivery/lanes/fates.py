@@ -4,6 +4,7 @@ A lane is as well as the worst of its strands: of a stream's Kafka partitions on
 lost events while all others go on.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import structlog
@@ -21,6 +22,8 @@ RESTART_WAIT_S_MAX = 30.0
 HEALTHY_AFTER_S = 60.0
 # What falls within so long fell for one reason.
 _TOGETHER_S = 0.5
+# What has just been made is known to all of Kafka within a second or two.
+_BEGINS_WITHIN_S = 5.0
 _DATA_LOSS_ADVICE = (
     "events that this lane had not read are gone from Kafka (retention, or the topic was made"
     " anew); it does not skip them by itself: see 'A lane that stops' in docs/guarantees.md"
@@ -44,6 +47,9 @@ class Fates:
     metrics: DeliveryMetrics
     stalled_after_s: float
     _lanes: dict[str, _Fate] = field(default_factory=dict)
+    # Since when a lane has not begun in some Kafka partition, and which have said so.
+    _waiting: dict[str, float] = field(default_factory=dict)
+    _told: set[str] = field(default_factory=set)
 
     def names(self) -> set[str]:
         return set(self._lanes)
@@ -124,6 +130,33 @@ class Fates:
             log.info("lane.goes_on", lane=name)
         fate.is_stalled = is_stalled
         self.metrics.lane_stalled(name, for_s=age_s if is_stalled else 0)
+
+    def wait(self, waiting: Mapping[str, tuple[Sequence[int], str]], *, now_s: float) -> None:
+        """Once a second, after all looks: which lanes cannot begin somewhere, and why."""
+        for name in self._waiting.keys() - waiting.keys():
+            del self._waiting[name]
+            if name in self._told:
+                self._told.remove(name)
+                self._begins(name)
+        for name, (partitions, why) in waiting.items():
+            age_s = now_s - self._waiting.setdefault(name, now_s)
+            if age_s < _BEGINS_WITHIN_S:
+                continue
+            if name not in self._told:
+                self._told.add(name)
+                log.error("lane.cannot_begin", lane=name, partitions=partitions, error=why)
+            self.metrics.lane_up(name, is_up=False)
+            if age_s > self.stalled_after_s:
+                self.metrics.lane_stalled(name, for_s=age_s)
+
+    def _begins(self, name: str) -> None:
+        if fate := self._lanes.get(name):
+            self.metrics.lane_up(name, is_up=not fate.dead)
+            log.info("lane.begins", lane=name)
+        else:
+            # It was paused meanwhile, or is not ours any more.
+            self._lanes[name] = _Fate(up_s=0.0)
+            self.down(name)
 
 
 def _wait_s(deaths: int) -> float:

@@ -113,8 +113,8 @@ class LaneLoop:
                 if now_s >= look_s:
                     look_s = now_s + await self._look()
                     pulse.beat()
-                    if self.member.is_told and not self.roster.new:
-                        # All lanes go on, or have said why not.
+                    if self.member.is_told and self._sees_ends and self.roster.is_entered:
+                        # All lanes go on but those of which Kafka does not tell enough.
                         health.start()
                 self._start_jobs()
                 if now_s >= fates_s:
@@ -180,7 +180,7 @@ class LaneLoop:
                 log.info("service.kafka_away", error=repr(error))
             self._sees_ends = False
             return _AWAY_S
-        for name in new - self.roster.new:
+        for name in new:
             self._tell_position(name)
         cost_s = time.thread_time() - began_s
         return min(_LOOK_S_MAX, max(_LOOK_S, _LOOK_PART * cost_s))
@@ -366,6 +366,8 @@ class LaneLoop:
                 # Until then it may wait for its batch to fill.
                 last = last._replace(since_s=last.since_s + self.roster.wanted[name].linger_s)
             self.fates.look(name, last, now_s=now_s)
+        if self._sees_ends:
+            self.fates.wait(self.roster.waiting(), now_s=now_s)
 
 
 def _kind_of(destination: Destination, known: FlowRecord | None) -> JobKind:

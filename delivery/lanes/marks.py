@@ -21,6 +21,8 @@ class Mark(msgspec.Struct, frozen=True):
     until: int
 
 
+# It is to begin where its destination says, as soon as Kafka tells where that is.
+TO_BEGIN = Mark(-1, -1)
 _DECODER = msgspec.json.Decoder(Mark)
 
 

@@ -1,16 +1,16 @@
 """Keeps who is sent to: what is configured, what of it is ours, and from where each goes on."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from delivery.lanes.book import Book
-from delivery.lanes.marks import Mark, mark_record
+from delivery.lanes.marks import TO_BEGIN, Mark, mark_record
 from delivery.lanes.marks_log import MARKS, MarksLog
 from delivery.lanes.outlet import Outlet
 from delivery.lanes.units import Strand
 from shared.config.configuration import Configuration
 from shared.config.destination import Destination, Start
-from shared.event.record import KafkaPartition
+from shared.event.record import KafkaPartition, Position
 from shared.event.topics import LANES, stream_topic
 from shared.runtime.kafka.log_client import LogClient
 
@@ -34,6 +34,13 @@ class Roster:
     # has said so.
     _begun: int = 0
     _marks_until: int | None = 0
+    # Of which of these beginnings a look has entered what Kafka tells enough of.
+    _entered: int | None = None
+
+    @property
+    def is_entered(self) -> bool:
+        """Whether what is ours goes on, but for what Kafka does not tell enough of."""
+        return self._entered == self._begun
 
     def running(self) -> Iterable[Destination]:
         """What is sent to now."""
@@ -90,15 +97,14 @@ class Roster:
         self.book.see_ends(ends)
         if begun == self._begun and self._marks_until is None:
             self._marks_until = marks_end
-        for name in sorted(self.new):
-            if self._may_enter(name, begun) and await self._enter(self.wanted[name], begun):
-                self.new.discard(name)
+        if self._may_enter(begun):
+            await self._enter(ends, begun)
         return marks_end is not None
 
-    def _may_enter(self, name: str, begun: int) -> bool:
-        """Whether it is ours, and has been without a break since a look began."""
+    def _may_enter(self, begun: int) -> bool:
+        """Whether what is ours has been without a break since a look began."""
         is_known = self._marks_until is not None and self.marks.at >= self._marks_until
-        return is_known and begun == self._begun and name in self.wanted
+        return is_known and begun == self._begun
 
     def _see_places(self, places: dict[str, list[KafkaPartition]]) -> None:
         """Whose stream has grown, here or in Kafka, has more to enter; the rest goes on."""
@@ -118,36 +124,90 @@ class Roster:
         known = self.log.partitions(topic)
         return known if len(known) >= count else [KafkaPartition(topic, n) for n in range(count)]
 
-    async def _enter(self, destination: Destination, begun: int) -> bool:
-        """Go on with a destination where its marks say, or where it is to begin."""
-        places = self.places(destination)
-        if not places or not all(self.book.knows_end(where) for where in places):
-            return False
-        strands = [Strand(destination.id, where) for where in places]
-        new = [each for each in strands if each not in self.book]
-        unmarked = [each for each in new if each not in self.marks.marks]
-        if unmarked:
-            # A stream that has grown goes on by itself: its new Kafka partitions are read whole.
-            start: Start = "earliest" if len(unmarked) < len(strands) else destination.start
-            begins = await self._begins([each.where for each in unmarked], start)
-            if len(begins) < len(unmarked):
-                return False
+    def waiting(self) -> dict[str, tuple[list[int], str]]:
+        """What cannot begin in some Kafka partitions: in which, and why."""
+        names = [name for name in self.new if not self.wanted[name].is_paused]
+        return {name: self._why_not(name) for name in names}
+
+    def _why_not(self, name: str) -> tuple[list[int], str]:
+        places = [each.where for each in self._missing(name)]
+        known = self.log.partitions(stream_topic(self.wanted[name].stream))
+        why = "Kafka does not say where they begin and end"
+        if not self.is_entered:
+            why = "hifi.lanes is not read up to where they came to this process"
+        elif not places:
+            why = "its stream is not configured"
+        elif not set(places) <= set(known):
+            why = "Kafka has no such Kafka partitions"
+        elif len(self.log.leaders(places)) < len(places):
+            why = "no leader"
+        return [where.partition for where in places], why
+
+    def _missing(self, name: str) -> list[Strand]:
+        strands = [Strand(name, where) for where in self.places(self.wanted[name])]
+        return [each for each in strands if each not in self.book]
+
+    async def _enter(self, ends: Position, begun: int) -> None:
+        """Go on with what is new where its marks say, or where it is to begin.
+
+        Each Kafka partition by itself: one whose end nobody knows holds up no other.
+        """
+        missing = {name: self._missing(name) for name in sorted(self.new)}
+        first = await self._first_marks(missing, ends)
+        if first:
             # Before anything is sent: a life that ends here must not begin elsewhere.
-            first = [(each, Mark(begins[each.where], begins[each.where])) for each in unmarked]
-            await self.outlet.store([mark_record(*each) for each in first])
-            if not self._may_enter(destination.id, begun):
-                return False
-            self.marks.marks.update(first)
-        for strand in new:
-            self.book.enter(strand, self.marks.marks[strand])
-        self.book.follow(destination.id, is_following=destination.latency == "realtime")
-        return True
+            await self.outlet.store([mark_record(*each) for each in first.items()])
+        if not self._may_enter(begun):
+            return
+        marks = self.marks.marks
+        marks.update({each: at for each, at in first.items() if each.destination in self.wanted})
+        for name in missing.keys() & self.wanted.keys():
+            for strand in missing[name]:
+                mark = marks.get(strand, TO_BEGIN)
+                if mark != TO_BEGIN and strand.where in ends:
+                    self.book.enter(strand, mark)
+            destination = self.wanted[name]
+            self.book.follow(name, is_following=destination.latency == "realtime")
+            if self.places(destination) and not self._missing(name):
+                self.new.discard(name)
+        self._entered = begun
+
+    async def _first_marks(
+        self, missing: Mapping[str, Collection[Strand]], ends: Position
+    ) -> dict[Strand, Mark]:
+        """Where those begin that have no mark, as far as Kafka says."""
+        marks = self.marks.marks
+        first: dict[Strand, Mark] = {}
+        begins: dict[Start, list[Strand]] = {}
+        for name, strands in missing.items():
+            destination = self.wanted[name]
+            if any(each.where.partition == 0 and each not in marks for each in strands):
+                # All that its stream has by now begins as it says, whenever that may be.
+                known = set(self.log.partitions(stream_topic(destination.stream)))
+                first |= {
+                    each: TO_BEGIN for each in strands if each.where in known and each not in marks
+                }
+            for strand in strands:
+                mark = first.get(strand, marks.get(strand))
+                if strand.where in ends and (mark is None or mark == TO_BEGIN):
+                    # What a stream has grown by since is read whole.
+                    start: Start = destination.start if mark else "earliest"
+                    begins.setdefault(start, []).append(strand)
+        for start, strands in begins.items():
+            found = await self._begins({each.where for each in strands}, start, ends)
+            first |= {
+                each: Mark(at, at) for each in strands if (at := found.get(each.where)) is not None
+            }
+        return first
 
     async def _begins(
-        self, places: Sequence[KafkaPartition], start: Start
+        self, places: Collection[KafkaPartition], start: Start, ends: Position
     ) -> Mapping[KafkaPartition, int]:
         if start == "earliest":
             return await self.log.starts(places)
         if start == "latest":
-            return await self.log.ends(places)
-        return await self.log.offsets_at(places, start)
+            return {where: ends[where] for where in places}
+        found = await self.log.offsets_at(places, start)
+        # More may have come since the ends were asked for.
+        self.book.see_ends({where: at for where, at in found.items() if at > ends[where]})
+        return found

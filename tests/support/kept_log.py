@@ -20,13 +20,14 @@ NODE = 1
 
 
 class KeptLog(LogClient):
-    """One broker that leads all there is."""
+    """One broker that leads all there is, but for what it is told not to."""
 
     def __init__(self) -> None:
         self.logs: dict[KafkaPartition, list[Any]] = {}
         self.begins: defaultdict[KafkaPartition, int] = defaultdict(int)
         self.fetches: list[Position] = []
         self.leader = NODE
+        self.leaderless: set[KafkaPartition] = set()
         self._news = asyncio.Event()
 
     def make(self, topic: str, partition_count: int) -> None:
@@ -50,27 +51,28 @@ class KeptLog(LogClient):
         """There is one."""
 
     def leaders(self, places: Collection[KafkaPartition]) -> dict[KafkaPartition, int]:
-        return {where: self.leader for where in places if where in self.logs}
+        return {
+            where: self.leader for where in places if where in self.logs.keys() - self.leaderless
+        }
 
     def partitions(self, topic: str) -> list[KafkaPartition]:
         return sorted(where for where in self.logs if where.topic == topic)
 
     async def ends(self, places: Collection[KafkaPartition]) -> dict[KafkaPartition, int]:
-        return {where: self._end(where) for where in places if where in self.logs}
+        return {where: self._end(where) for where in self.leaders(places)}
 
     async def starts(self, places: Collection[KafkaPartition]) -> dict[KafkaPartition, int]:
-        return {where: self.begins[where] for where in places if where in self.logs}
+        return {where: self.begins[where] for where in self.leaders(places)}
 
     async def offsets_at(
         self, places: Collection[KafkaPartition], at_ms: int
     ) -> dict[KafkaPartition, int]:
-        known = [where for where in places if where in self.logs]
         return {
             where: next(
                 (each.offset for each in self.logs[where] if each.timestamp >= at_ms),
                 self._end(where),
             )
-            for where in known
+            for where in self.leaders(places)
         }
 
     async def fetch(
@@ -97,6 +99,8 @@ class KeptLog(LogClient):
     def _answer(self, where: KafkaPartition, at: int) -> FetchAnswer:
         if where not in self.logs:
             return FetchAnswer(error=UnknownTopicOrPartitionError())
+        if where in self.leaderless:
+            return FetchAnswer(error=NotLeaderForPartitionError())
         if not self.begins[where] <= at <= self._end(where):
             return FetchAnswer(error=OffsetOutOfRangeError())
         log = self.logs[where]

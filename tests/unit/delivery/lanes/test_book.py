@@ -327,7 +327,6 @@ def test_who_has_left_is_forgotten_and_may_come_back() -> None:
 
 def test_an_end_that_is_known_already_changes_nothing() -> None:
     driver = Driver({A: 9})
-    assert (driver.book.knows_end(A), driver.book.knows_end(B)) == (True, False)
     driver.enter("a", Mark(9, 9))
     driver.book.see_ends({A: 9})
     assert driver.plan() == []

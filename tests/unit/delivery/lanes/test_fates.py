@@ -164,3 +164,40 @@ def test_of_whom_nobody_has_heard_nothing_is_said() -> None:
     assert told.looks(1.0, Laggard(A, 0.0, is_sending=True)) == []
     assert told.shows("lane_up") is None
     assert told.fates.again_s("s/a", now_s=7.0) == 7.0
+
+
+def test_a_lane_of_which_nothing_can_begin_is_down_until_it_goes_or_begins() -> None:
+    told, waiting = Told(), {"s/a": ([0, 1], "no leader")}
+    told.fates.wait(waiting, now_s=0.0)
+    assert told.shows("lane_up") is None, "it has just been made"
+    with capture_logs() as logs:
+        for now_s in (10.0, 70.0):
+            told.fates.wait(waiting, now_s=now_s)
+        assert (told.shows("lane_up"), told.shows("lane_stalled_seconds")) == (0, 70)
+        # Paused, or another process has it.
+        told.fates.wait({}, now_s=71.0)
+        assert (told.shows("lane_up"), told.shows("lane_stalled_seconds")) == (0, 0)
+        told.fates.wait(waiting, now_s=80.0)
+        told.fates.wait(waiting, now_s=90.0)
+        told.fates.up("s/a", now_s=91.0)
+        told.fates.wait({}, now_s=91.0)
+    assert told.shows("lane_up") == 1
+    assert [each["event"] for each in logs] == [
+        "lane.cannot_begin",
+        "lane.stopped",
+        "lane.cannot_begin",
+        "lane.started",
+        "lane.begins",
+    ]
+
+
+def test_a_lane_that_begins_at_last_is_up_only_if_nothing_of_it_is_down() -> None:
+    told, waiting = Told(), {"s/a": ([0], "no leader")}
+    told.fates.up("s/a", now_s=0.0)
+    told.fates.wait(waiting, now_s=0.0)
+    told.dies(B, 1.0)
+    told.fates.wait(waiting, now_s=10.0)
+    told.fates.wait({}, now_s=11.0)
+    assert told.shows("lane_up") == 0
+    told.fates.went_on(B, now_s=12.0)
+    assert told.shows("lane_up") == 1

@@ -89,16 +89,61 @@ def test_what_a_stream_has_grown_by_is_read_whole_whatever_its_start() -> None:
     assert house.outlet.rows == [mark_record(Strand(TO.id, B), Mark(0, 0))]
 
 
-def test_a_lane_waits_until_kafka_knows_all_of_its_stream() -> None:
+def test_what_kafka_knows_of_a_stream_begins_and_the_rest_when_it_is_there() -> None:
     house = House()
     house.look(TO, partition_count=3)
     assert house.roster.new == {TO.id}
-    assert list(house.roster.running()) == []
-    assert house.position() == {}
+    assert list(house.roster.running()) == [TO]
+    assert house.position() == {A: 1, B: 0}
+    assert house.roster.waiting() == {TO.id: ([2], "Kafka has no such Kafka partitions")}
     house.grow()
     house.look(TO, partition_count=3)
-    assert house.roster.new == set()
-    assert house.roster.destination(TO.id) == TO
+    assert (house.roster.new, house.roster.waiting()) == (set(), {})
+    assert house.position() == {A: 1, B: 0, C: 0}
+
+
+@pytest.mark.parametrize("gone", [A, B])
+@pytest.mark.parametrize(
+    ("start", "begin"),
+    [("earliest", {A: 1, B: 0}), ("latest", {A: 5, B: 2}), (3_000, {A: 2, B: 2})],
+)
+def test_a_kafka_partition_without_a_leader_holds_up_no_other(
+    gone: KafkaPartition, start: Start, begin: dict[KafkaPartition, int]
+) -> None:
+    """It begins as its destination says when it has a leader, in another life if need be."""
+    house, to = House(), replace(TO, start=start)
+    house.log.write(RecordIn(Origin(*B, n), 1, None, b"1", ()) for n in range(2))
+    house.log.leaderless = {gone}
+    for _ in range(2):
+        assert house.look(to)
+        assert house.roster.is_entered
+        assert house.position() == {where: at for where, at in begin.items() if where != gone}
+        assert house.roster.waiting() == {to.id: ([gone.partition], "no leader")}
+    written = len(house.outlet.rows)
+    assert written == 2
+    next_life = House()
+    next_life.log, next_life.roster.log = house.log, house.log
+    next_life.marks.marks = dict(house.marks.marks)
+    for life in (next_life, house):
+        life.log.leaderless = set()
+        life.look(to)
+        assert (life.position(), life.roster.waiting()) == (begin, {})
+
+
+def test_what_kafka_says_nothing_of_is_told_with_why() -> None:
+    house = House()
+    paused = replace(TO, name="paused", is_paused=True)
+    house.log.leaderless = {A, B}
+    house.look(TO, paused)
+    assert house.roster.waiting() == {TO.id: ([0, 1], "no leader")}
+    assert list(house.roster.running()) == []
+    other = Destination("not-yet", "d", "http://localhost/")
+    house.look(TO, other)
+    assert house.roster.waiting()[other.id] == ([], "its stream is not configured")
+    house.log.leaderless = set()
+    house.roster.begin()
+    (_, why) = house.roster.waiting()[TO.id]
+    assert why == "hifi.lanes is not read up to where they came to this process"
 
 
 def test_what_was_added_in_kafka_by_hand_is_read_whole() -> None:

@@ -1,0 +1,82 @@
+"""What the driver does where Kafka says little, late or nothing."""
+
+import asyncio
+
+from structlog.testing import capture_logs
+
+from delivery.lanes.marks import Mark
+from shared.runtime.health import Health, Pulse
+from tests.unit.delivery.lanes.test_loop import BESIDE, HERE, TO, A, B, Driver
+
+
+class Started(Health):
+    """Of a process that ends when it has come to its work."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stop_event = asyncio.Event()
+
+    def start(self) -> None:
+        super().start()
+        self.stop_event.set()
+
+
+def run(driver: Driver, stop: asyncio.Event, health: Health, pulse: Pulse) -> None:
+    """Run the loop, without Spark, until told to stop."""
+
+    async def scenario() -> None:
+        async with asyncio.timeout(30):
+            await driver.loop.run(stop, health, pulse)
+
+    asyncio.run(scenario())
+
+
+def test_a_process_has_come_to_its_work_though_a_kafka_partition_has_no_leader() -> None:
+    """Or it would be killed every five minutes, with the lanes of everybody."""
+    driver = Driver(events=0, marks={HERE: Mark(0, 0), BESIDE: Mark(0, 0)})
+    driver.loop.config.value = driver.loop.roster._seen
+    driver.log.make("hifi.lanes", 1)
+    driver.log.leaderless = {A}
+    driver.loop.member.is_told = True
+    health = Started()
+    run(driver, health.stop_event, health, Pulse())
+    assert health.is_started
+    assert driver.position() == {B: 0}
+
+
+def test_a_lane_that_cannot_begin_somewhere_is_down_and_says_why() -> None:
+    driver = Driver(marks={HERE: Mark(0, 0), BESIDE: Mark(0, 0)})
+    driver.log.make("hifi.lanes", 1)
+    driver.log.leaderless = {A}
+    driver.look()
+    driver.loop._look_at_fates(driver.now_s)
+    assert driver.shows("lane_up") == 1, "what has just been made has no leader yet"
+    with capture_logs() as logs:
+        for after_s in (10.0, 20.0, 100.0):
+            driver.loop._look_at_fates(driver.now_s + after_s)
+    assert logs == [
+        {
+            "event": "lane.cannot_begin",
+            "log_level": "error",
+            "lane": TO.id,
+            "partitions": [0],
+            "error": "no leader",
+        }
+    ]
+    assert (driver.shows("lane_up"), driver.shows("lane_stalled_seconds")) == (0, 100)
+    driver.log.leaderless = set()
+    driver.look()
+    with capture_logs() as logs:
+        driver.loop._look_at_fates(driver.now_s + 101.0)
+    assert [each["event"] for each in logs] == ["lane.begins"]
+    assert (driver.shows("lane_up"), driver.shows("lane_stalled_seconds")) == (1, 0)
+
+
+def test_while_kafka_says_nothing_at_all_no_lane_is_blamed() -> None:
+    driver = Driver()
+    driver.log.leaderless = {A, B}
+    driver.look()
+    with capture_logs() as logs:
+        driver.loop._look_at_fates(driver.now_s)
+        driver.loop._look_at_fates(driver.now_s + 10.0)
+    assert (logs, driver.shows("lane_up")) == ([], None)
