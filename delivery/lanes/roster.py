@@ -154,9 +154,11 @@ class Roster:
         """
         missing = {name: self._missing(name) for name in sorted(self.new)}
         first = await self._first_marks(missing, ends)
-        if first:
-            # Before anything is sent: a life that ends here must not begin elsewhere.
-            await self.outlet.store([mark_record(*each) for each in first.items()])
+        # Before anything is sent: a life that ends here must not begin elsewhere. A destination has
+        # begun by the mark of its first Kafka partition: whoever finds that finds the others, too.
+        for is_last in (False, True):
+            if part := [it for it in first.items() if (it[0].where.partition == 0) is is_last]:
+                await self.outlet.store([mark_record(*each) for each in part])
         if not self._may_enter(begun):
             return
         marks = self.marks.marks

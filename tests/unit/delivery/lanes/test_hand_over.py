@@ -120,7 +120,7 @@ def test_what_goes_and_comes_back_while_its_first_mark_is_stored_is_not_entered_
 
     monkeypatch.setattr(house.outlet, "store", goes_and_comes_back)
     asyncio.run(house.roster.look())
-    assert [row.key for row in house.outlet.rows[-2:]] == [b"s/comes:0", b"s/comes:1"]
+    assert [row.key for row in house.outlet.rows[-2:]] == [b"s/comes:1", b"s/comes:0"]
     assert house.at() is None
     house.hear()
     asyncio.run(house.roster.look())

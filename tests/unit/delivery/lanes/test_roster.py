@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from delivery.lanes.book import Book
-from delivery.lanes.marks import Mark, mark_record
+from delivery.lanes.marks import Mark, mark_record, open_mark
 from delivery.lanes.marks_log import MarksLog
 from delivery.lanes.roster import Roster
 from delivery.lanes.units import Strand
@@ -65,8 +65,8 @@ def test_a_new_lane_begins_where_its_destination_says(start: Start, begin: int) 
     assert house.position() == {A: begin, B: 0}
     # It is said before anything is sent: another life must not begin elsewhere.
     assert house.outlet.rows == [
-        mark_record(Strand(TO.id, A), Mark(begin, begin)),
         mark_record(Strand(TO.id, B), Mark(0, 0)),
+        mark_record(Strand(TO.id, A), Mark(begin, begin)),
     ]
 
 
@@ -87,6 +87,26 @@ def test_what_a_stream_has_grown_by_is_read_whole_whatever_its_start() -> None:
     house.look(replace(TO, start="latest"))
     assert house.position() == {A: 3, B: 0}
     assert house.outlet.rows == [mark_record(Strand(TO.id, B), Mark(0, 0))]
+
+
+@pytest.mark.parametrize("refused", range(2))
+def test_a_life_that_ends_among_its_first_marks_lets_the_next_begin_as_the_destination_says(
+    refused: int,
+) -> None:
+    house, to = House(), replace(TO, start="latest")
+    house.log.write(RecordIn(Origin(*B, n), 1, None, b"1", ()) for n in range(2))
+    rows = house.outlet.rows
+    house.outlet.refusal = lambda _: OSError("full") if len(rows) == refused else None
+    with pytest.raises(OSError, match="full"):
+        house.look(to)
+    assert house.position() == {}
+    assert rows == [mark_record(Strand(TO.id, B), Mark(2, 2))][:refused]
+    next_life = House()
+    next_life.log, next_life.roster.log = house.log, house.log
+    opened = [open_mark(row.key or b"", row.value) for row in rows]
+    next_life.marks.marks = {strand: mark for strand, mark in filter(None, opened) if mark}
+    next_life.look(to)
+    assert next_life.position() == {A: 5, B: 2}
 
 
 def test_what_kafka_knows_of_a_stream_begins_and_the_rest_when_it_is_there() -> None:
