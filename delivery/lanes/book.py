@@ -102,6 +102,9 @@ class Book:
     def strands(self, destination: str) -> list[Strand]:
         return list(self._strands.get(destination, ()))
 
+    def is_free(self, strand: Strand) -> bool:
+        return self._ways[strand].under_way is None
+
     def is_under_way(self, destination: str) -> bool:
         return any(self._ways[strand].under_way is not None for strand in self.strands(destination))
 

@@ -337,6 +337,7 @@ class LaneLoop:
             self._went_on(strand, time.monotonic())
             self._tell_position(strand.destination)
             self._wake.set()
+        self.roster.mark_came(strand, mark)
 
     def _went_on(self, strand: Strand, now_s: float) -> None:
         self._lost.pop(strand, None)

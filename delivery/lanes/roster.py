@@ -36,6 +36,8 @@ class Roster:
     _marks_until: int | None = 0
     # Of which of these beginnings a look has entered what Kafka tells enough of.
     _entered: int | None = None
+    # Whose newest mark may say less than is true: whoever had them before has written it late.
+    _understated: set[Strand] = field(default_factory=set)
 
     @property
     def is_entered(self) -> bool:
@@ -99,6 +101,7 @@ class Roster:
             self._marks_until = marks_end
         if self._may_enter(begun):
             await self._enter(ends, begun)
+        await self._set_right()
         return marks_end is not None
 
     def _may_enter(self, begun: int) -> bool:
@@ -123,6 +126,27 @@ class Roster:
         count = stream.partition_count if stream else 0
         known = self.log.partitions(topic)
         return known if len(known) >= count else [KafkaPartition(topic, n) for n in range(count)]
+
+    def mark_came(self, strand: Strand, mark: Mark) -> None:
+        """Somebody has written it."""
+        if strand in self.book and _says_less(mark, self.book.mark(strand)):
+            self._understated.add(strand)
+
+    async def _set_right(self) -> None:
+        """Say again where those are of which the log says less, until it says so.
+
+        What is under way has a newer mark soon, which this must not come after.
+        """
+        log, book = self.marks.marks, self.book
+        known = {each: book.mark(each) for each in self._understated if each in book}
+        self._understated = {
+            each for each, mark in known.items() if _says_less(log.get(each, TO_BEGIN), mark)
+        }
+        if news := {each: known[each] for each in self._understated if book.is_free(each)}:
+            await self._store(news)
+
+    async def _store(self, marks: Mapping[Strand, Mark]) -> None:
+        await self.outlet.store([mark_record(*each) for each in marks.items()])
 
     def waiting(self) -> dict[str, tuple[list[int], str]]:
         """What cannot begin in some Kafka partitions: in which, and why."""
@@ -158,7 +182,7 @@ class Roster:
         # begun by the mark of its first Kafka partition: whoever finds that finds the others, too.
         for is_last in (False, True):
             if part := [it for it in first.items() if (it[0].where.partition == 0) is is_last]:
-                await self.outlet.store([mark_record(*each) for each in part])
+                await self._store(dict(part))
         if not self._may_enter(begun):
             return
         marks = self.marks.marks
@@ -213,3 +237,7 @@ class Roster:
         # More may have come since the ends were asked for.
         self.book.see_ends({where: at for where, at in found.items() if at > ends[where]})
         return found
+
+
+def _says_less(mark: Mark, than: Mark) -> bool:
+    return (mark.at, mark.until) < (than.at, than.until)

@@ -5,8 +5,8 @@ from collections.abc import Callable, Collection, Sequence
 
 import pytest
 
-from delivery.lanes.marks import Mark, mark_record
-from delivery.lanes.units import Strand
+from delivery.lanes.marks import OPEN, Mark, mark_record
+from delivery.lanes.units import Span, Strand
 from shared.config.configuration import Configuration, Stream
 from shared.config.destination import Destination
 from shared.event.record import KafkaPartition, Origin, RecordIn, RecordOut
@@ -40,6 +40,33 @@ class HandOver(House):
     def hear(self) -> None:
         """Read the marks that there are."""
         asyncio.run(self.marks.read())
+
+    def follow(self, *marks: Mark) -> None:
+        """Hear of what somebody writes now."""
+        heard = asyncio.Event()
+        for mark in marks:
+            self.mark(HERE, mark)
+
+        def tell(strand: Strand, mark: Mark) -> None:
+            self.roster.mark_came(strand, mark)
+            if mark == marks[-1]:
+                heard.set()
+
+        async def scenario() -> None:
+            following = asyncio.create_task(self.marks.follow(tell))
+            async with asyncio.timeout(10):
+                await heard.wait()
+            following.cancel()
+
+        asyncio.run(scenario())
+
+    def take_over(self) -> int:
+        """It is ours, at 4; returns how many marks were stored by then."""
+        self.begin()
+        self.hear()
+        asyncio.run(self.roster.look())
+        assert self.at() == 4
+        return len(self.outlet.rows)
 
     def begin(self) -> None:
         """Who had it has marked it to the last, and it is ours from now on."""
@@ -125,3 +152,55 @@ def test_what_goes_and_comes_back_while_its_first_mark_is_stored_is_not_entered_
     house.hear()
     asyncio.run(house.roster.look())
     assert house.at() == 4
+
+
+@pytest.mark.parametrize("late", [Mark(2, 2), Mark(1, 3), Mark(3, 9)])
+def test_a_mark_that_who_had_it_writes_late_is_set_right_though_nothing_comes(late: Mark) -> None:
+    """It was frozen, wakes up, and says how far it was; ours may be idle for days."""
+    house = HandOver()
+    before = house.take_over()
+    house.follow(late)
+    asyncio.run(house.roster.look())
+    assert house.outlet.rows[before:] == [mark_record(HERE, Mark(4, 4))]
+    house.follow(Mark(4, 4))
+    asyncio.run(house.roster.look())
+    assert len(house.outlet.rows) == before + 1, "the log has it"
+
+
+def test_what_is_not_set_right_as_kafka_is_away_is_set_right_later() -> None:
+    house = HandOver()
+    before = house.take_over()
+    house.follow(Mark(2, 2))
+    house.outlet.refusal = lambda _: TimeoutError("away")
+    with pytest.raises(TimeoutError, match="away"):
+        asyncio.run(house.roster.look())
+    house.outlet.refusal = lambda _: None
+    asyncio.run(house.roster.look())
+    assert house.outlet.rows[before:] == [mark_record(HERE, Mark(4, 4))]
+
+
+def test_of_what_is_under_way_its_worker_speaks_until_that_has_ended() -> None:
+    house = HandOver()
+    before = house.take_over()
+    span = Span(4, 5)
+    house.book._ways[HERE].under_way = span
+    house.follow(Mark(4, 4))
+    asyncio.run(house.roster.look())
+    assert len(house.outlet.rows) == before
+    house.book.cut(HERE, span, 4, not_before_s=0.0)
+    asyncio.run(house.roster.look())
+    # It may have been sent, which is more than the late one says.
+    assert house.outlet.rows[before:] == [mark_record(HERE, Mark(4, 5))]
+
+
+def test_what_says_no_less_than_is_true_needs_no_second_word() -> None:
+    house = HandOver()
+    before = house.take_over()
+    house.follow(Mark(4, 4), Mark(4, 7), Mark(5, 5), Mark(4, OPEN))
+    # Heard after the worker's job has said it all: what comes with the same breath counts.
+    house.follow(Mark(2, 4), Mark(4, 4))
+    house.mine.remove(COMES.id)
+    house.follow(Mark(1, 1))
+    house.roster.drop()
+    asyncio.run(house.roster.look())
+    assert len(house.outlet.rows) == before

@@ -4,7 +4,7 @@ import asyncio
 
 from structlog.testing import capture_logs
 
-from delivery.lanes.marks import Mark
+from delivery.lanes.marks import Mark, mark_record
 from shared.runtime.health import Health, Pulse
 from tests.unit.delivery.lanes.test_loop import BESIDE, HERE, TO, A, B, Driver
 
@@ -80,3 +80,13 @@ def test_while_kafka_says_nothing_at_all_no_lane_is_blamed() -> None:
         driver.loop._look_at_fates(driver.now_s)
         driver.loop._look_at_fates(driver.now_s + 10.0)
     assert (logs, driver.shows("lane_up")) == ([], None)
+
+
+def test_a_late_mark_is_set_right_with_the_next_look() -> None:
+    driver = Driver(marks={HERE: Mark(9, 9), BESIDE: Mark(0, 0)})
+    driver.look()
+    driver.loop.marks.marks[HERE] = late = Mark(2, 4)
+    driver.loop._mark_came(HERE, late)
+    driver.look()
+    assert driver.outlet.rows == [mark_record(HERE, Mark(9, 9))]
+    assert driver.position() == {A: 9, B: 0}
