@@ -101,28 +101,24 @@ class LaneLoop:
 
     async def run(self, stop: asyncio.Event, health: Health, pulse: Pulse) -> None:
         """Run until told to stop; what is under way then is brought to its end by `drain`."""
-        following = asyncio.create_task(self.marks.follow(self._mark_came))
         for worker in range(self.book.worker_count):
             # Or the first events would wait until it is there.
             self._threads.submit(self._submit, Job(JobKind.SHARED, [()], worker), self._orders([]))
         look_s = fates_s = 0.0
-        try:
-            while not stop.is_set():
-                now_s = time.monotonic()
-                self.roster.take(self.config.configuration)
-                if now_s >= look_s:
-                    look_s = now_s + await self._look()
-                    pulse.beat()
-                    if self.member.is_told and self._sees_ends and self.roster.is_entered:
-                        # All lanes go on but those of which Kafka does not tell enough.
-                        health.start()
-                self._start_jobs()
-                if now_s >= fates_s:
-                    fates_s = now_s + _FATES_S
-                    self._look_at_fates(now_s)
-                await self._rest(stop, until_s=look_s)
-        finally:
-            following.cancel()
+        while not stop.is_set():
+            now_s = time.monotonic()
+            self.roster.take(self.config.configuration)
+            if now_s >= look_s:
+                look_s = now_s + await self._look()
+                pulse.beat()
+                if self.member.is_told and self._sees_ends and self.roster.is_entered:
+                    # All lanes go on but those of which Kafka does not tell enough.
+                    health.start()
+            self._start_jobs()
+            if now_s >= fates_s:
+                fates_s = now_s + _FATES_S
+                self._look_at_fates(now_s)
+            await self._rest(stop, until_s=look_s)
 
     def begin(self, _: frozenset[int]) -> None:
         """These slots are ours now."""
@@ -331,6 +327,10 @@ class LaneLoop:
                     self._went_on(strand, time.monotonic())
                     if self.book.skip(strand, starts[strand.where]):
                         log.warning("lane.skips", lane=strand.destination, to=starts[strand.where])
+
+    async def follow_marks(self) -> None:
+        """Hear of each mark that is written, until cancelled."""
+        await self.marks.follow(self._mark_came)
 
     def _mark_came(self, strand: Strand, mark: Mark) -> None:
         if self.book.went(strand, mark):

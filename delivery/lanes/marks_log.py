@@ -32,6 +32,8 @@ class MarksLog:
     marks: dict[Strand, Mark] = field(default_factory=dict)
     # Up to where it is read.
     at: int = 0
+    # How often the log was not what it had been: made anew, or deleted from.
+    restarts: int = 0
 
     async def read(self) -> None:
         """Read all that there is."""
@@ -68,6 +70,11 @@ class MarksLog:
             await asyncio.sleep(_AGAIN_S)
             return
         answer = (await self.log.fetch(node, {MARKS: self.at}, wait_ms=_WAIT_MS))[MARKS]
+        if answer.is_gone:
+            self.at = await self._bound(self.log.starts)
+            self.restarts += 1
+            log.warning("lane.marks_anew", at=self.at)
+            return
         if answer.error is not None:
             await self.log.ends([MARKS])
             raise answer.error

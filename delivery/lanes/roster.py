@@ -38,6 +38,7 @@ class Roster:
     _entered: int | None = None
     # Whose newest mark may say less than is true: whoever had them before has written it late.
     _understated: set[Strand] = field(default_factory=set)
+    _restarts: int = 0
 
     @property
     def is_entered(self) -> bool:
@@ -91,6 +92,8 @@ class Roster:
         who is behind with them holds up nobody else.
         """
         begun = self._begun
+        if self.marks.restarts != self._restarts:
+            self._say_all_again()
         topics = {stream_topic(each.stream) for each in self.wanted.values()}
         await self.log.follow({LANES, *topics})
         self._see_places({topic: self._places_of(topic) for topic in topics})
@@ -126,6 +129,13 @@ class Roster:
         count = stream.partition_count if stream else 0
         known = self.log.partitions(topic)
         return known if len(known) >= count else [KafkaPartition(topic, n) for n in range(count)]
+
+    def _say_all_again(self) -> None:
+        """The log of marks is not what it was: it need not reach its former end, nor know ours."""
+        self._restarts, self._marks_until = self.marks.restarts, None
+        for strand in (each for name in self.wanted for each in self.book.strands(name)):
+            self.marks.marks.pop(strand, None)
+            self._understated.add(strand)
 
     def mark_came(self, strand: Strand, mark: Mark) -> None:
         """Somebody has written it."""

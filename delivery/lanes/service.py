@@ -78,11 +78,13 @@ async def _run(
             async with asyncio.TaskGroup() as group:
                 telling = group.create_task(_tell(spark, config, states, positions, metrics))
                 keeping = group.create_task(keep_standing(former, loop.member))
+                following = group.create_task(loop.follow_marks())
                 group.create_task(loop.run(stop, health, pulse))
                 await loop.member.run(stop)
                 health.stop()
                 telling.cancel()
                 keeping.cancel()
+                following.cancel()
         except ExceptionGroup as died:
             raise died.exceptions[0] from None
         finally:

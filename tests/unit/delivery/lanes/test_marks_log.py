@@ -1,0 +1,143 @@
+"""Whoever follows the marks hears all of them, or the process ends."""
+
+import asyncio
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NoReturn, Self, cast
+
+import pytest
+from structlog.testing import capture_logs
+
+from delivery.lanes import service
+from delivery.lanes.marks import Mark, mark_record
+from delivery.lanes.marks_log import MARKS, MarksLog
+from delivery.lanes.units import Strand
+from delivery.metrics import DeliveryMetrics
+from delivery.settings import DeliverySettings
+from shared.config.configuration import Configuration
+from shared.event.record import Origin, RecordIn
+from shared.event.topics import LANES
+from shared.runtime.health import Health
+from tests.support.kept_log import KeptLog
+from tests.unit.delivery.lanes.test_hand_over import HERE, HandOver
+from tests.unit.delivery.lanes.test_roster import TO, A, B
+
+
+def written(log: KeptLog, strand: Strand, mark: Mark) -> None:
+    row, at = mark_record(strand, mark), len(log.logs[MARKS])
+    log.write([RecordIn(Origin(LANES, 0, at), 1, row.key, row.value, ())])
+
+
+def follow_until(marks: MarksLog, last: Mark) -> None:
+    heard = asyncio.Event()
+
+    def tell(_: Strand, mark: Mark) -> None:
+        if mark == last:
+            heard.set()
+
+    async def scenario() -> None:
+        following = asyncio.create_task(marks.follow(tell))
+        async with asyncio.timeout(10):
+            await heard.wait()
+        following.cancel()
+
+    asyncio.run(scenario())
+
+
+def test_a_log_that_was_made_anew_is_followed_from_its_start() -> None:
+    log = KeptLog()
+    log.make(LANES, 1)
+    for offset in range(5):
+        written(log, HERE, Mark(offset, offset))
+    marks = MarksLog(log)
+    asyncio.run(marks.read())
+    log.make(LANES, 1)
+    written(log, HERE, Mark(7, 7))
+    with capture_logs() as logs:
+        follow_until(marks, Mark(7, 7))
+    assert [(each["event"], each["at"]) for each in logs] == [("lane.marks_anew", 0)]
+    assert (marks.at, marks.marks, marks.restarts) == (1, {HERE: Mark(7, 7)}, 1)
+
+
+def test_what_was_deleted_from_is_followed_from_what_is_left() -> None:
+    log = KeptLog()
+    log.make(LANES, 1)
+    for offset in range(5):
+        written(log, HERE, Mark(offset, offset))
+    log.forget(MARKS, 3)
+    marks = MarksLog(log)
+    follow_until(marks, Mark(4, 4))
+    assert (marks.at, marks.restarts) == (5, 1)
+
+
+def test_who_comes_waits_for_no_end_that_the_log_does_not_have_any_more() -> None:
+    house = HandOver()
+    house.begin()
+    # The look has heard where the log ends, and nobody has read up to there.
+    asyncio.run(house.roster.look())
+    assert house.at() is None
+    house.log.make(LANES, 1)
+    house.mark(HERE, Mark(4, 4))
+    follow_until(house.marks, Mark(4, 4))
+    before = len(house.outlet.rows)
+    asyncio.run(house.roster.look())
+    assert house.at() == 4
+    # Of what has gone on here, it may not have the marks any more.
+    assert set(house.outlet.rows[before:]) == {
+        mark_record(Strand(TO.id, A), Mark(1, 1)),
+        mark_record(Strand(TO.id, B), Mark(0, 0)),
+    }
+
+
+class Part:
+    """A part of the process that does as it is told."""
+
+    problem = None
+    flows: Mapping[str, Any] = MappingProxyType({})
+    configuration = Configuration()
+    held: frozenset[int] = frozenset()
+
+    def __init__(self, *_: object) -> None:
+        self.member = self
+
+    def tell(self, _: Health) -> None:
+        """It is well."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def at_once(self, *_: object) -> None:
+        """It has nothing to wait for."""
+
+    async def never_ends(self, *_: object) -> None:
+        await asyncio.Event().wait()
+
+    start = stop = close = commit = tell_last = follow = read = leave_for = drain = at_once
+    __aexit__ = at_once
+    run = never_ends
+
+
+class Deaf(Part):
+    async def follow_marks(self) -> NoReturn:
+        await asyncio.sleep(0)
+        raise TypeError("what nobody has thought of")
+
+
+def test_a_process_that_would_hear_of_no_mark_any_more_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its strands would be free only with whole jobs, and what comes to it would never begin."""
+    for name in ("ConfigFeed", "StateFeed", "LanePositions", "LogClient", "Outlet", "MarksLog"):
+        monkeypatch.setattr(service, name, Part)
+    monkeypatch.setattr(service, "LaneLoop", Deaf)
+    monkeypatch.setattr(service, "keep_standing", Part().never_ends)
+    monkeypatch.setattr(service, "kept_standing", lambda _: None)
+    monkeypatch.setattr(service, "require_running", lambda _: None)
+    settings, spark = DeliverySettings(bootstrap_servers="kafka:1"), cast("Any", Part())
+
+    async def scenario() -> None:
+        async with asyncio.timeout(30):
+            await service._run(spark, settings, DeliveryMetrics(), Health())
+
+    with pytest.raises(TypeError, match="what nobody has thought of"):
+        asyncio.run(scenario())
