@@ -85,7 +85,9 @@ class LaneLoop:
             session_s=self.settings.lease_s,
             drain_s=self.settings.drain_s,
         )
-        self.roster = Roster(self.book, self.log, self.marks, self.outlet, self.member.holds)
+        self.roster = Roster(
+            self.book, self.log, self.marks, self.outlet, self.member.holds, self.positions.last
+        )
         self.turns = Turns()
         self.fates = Fates(self.metrics, self.settings.stalled_after_s)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="job")

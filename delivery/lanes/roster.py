@@ -1,10 +1,10 @@
 """Keeps who is sent to: what is configured, what of it is ours, and from where each goes on."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from delivery.lanes.book import Book
-from delivery.lanes.marks import TO_BEGIN, Mark, mark_record
+from delivery.lanes.marks import OPEN, TO_BEGIN, Mark, mark_record
 from delivery.lanes.marks_log import MARKS, MarksLog
 from delivery.lanes.outlet import Outlet
 from delivery.lanes.units import Strand
@@ -25,6 +25,8 @@ class Roster:
     outlet: Outlet
     # Whether a destination is ours, by its name.
     holds: Callable[[str], bool]
+    # How far destinations had told lag tools that they were; absent while Kafka does not say.
+    told: Callable[[Collection[str]], Awaitable[Mapping[str, Position]]]
     wanted: Mapping[str, Destination] = field(default_factory=dict)
     # Destinations whose strands are not all entered yet.
     new: set[str] = field(default_factory=set)
@@ -166,7 +168,7 @@ class Roster:
     def _why_not(self, name: str) -> tuple[list[int], str]:
         places = [each.where for each in self._missing(name)]
         known = self.log.partitions(stream_topic(self.wanted[name].stream))
-        why = "Kafka does not say where they begin and end"
+        why = "Kafka does not say where they are to begin"
         if not self.is_entered:
             why = "hifi.lanes is not read up to where they came to this process"
         elif not places:
@@ -215,14 +217,12 @@ class Roster:
         marks = self.marks.marks
         first: dict[Strand, Mark] = {}
         begins: dict[Start, list[Strand]] = {}
-        for name, strands in missing.items():
-            destination = self.wanted[name]
-            if any(each.where.partition == 0 and each not in marks for each in strands):
-                # All that its stream has by now begins as it says, whenever that may be.
-                known = set(self.log.partitions(stream_topic(destination.stream)))
-                first |= {
-                    each: TO_BEGIN for each in strands if each.where in known and each not in marks
-                }
+        unmarked = [it for each in missing.values() for it in each if it not in marks]
+        asked = {each.destination for each in self._to_begin(unmarked)}
+        told = await self.told(asked) if asked else {}
+        for name in sorted(((missing.keys() - asked) | told.keys()) & self.wanted.keys()):
+            destination, strands = self.wanted[name], missing[name]
+            first |= self._unmarked([it for it in strands if it not in marks], told.get(name, {}))
             for strand in strands:
                 mark = first.get(strand, marks.get(strand))
                 if strand.where in ends and (mark is None or mark == TO_BEGIN):
@@ -235,6 +235,17 @@ class Roster:
                 each: Mark(at, at) for each in strands if (at := found.get(each.where)) is not None
             }
         return first
+
+    def _unmarked(self, strands: Sequence[Strand], told: Position) -> dict[Strand, Mark]:
+        if known := [each for each in strands if each.where in told]:
+            # Their marks are lost: all that there is by now may have been sent.
+            return {each: Mark(told[each.where], OPEN) for each in known}
+        is_new = any(each.where.partition == 0 for each in strands)
+        return self._to_begin(strands) if is_new else {}
+
+    def _to_begin(self, strands: Iterable[Strand]) -> dict[Strand, Mark]:
+        """All that a stream has by now begins as its destination says, whenever that may be."""
+        return {it: TO_BEGIN for it in strands if it.where in self.log.partitions(it.where.topic)}
 
     async def _begins(
         self, places: Collection[KafkaPartition], start: Start, ends: Position

@@ -2,7 +2,7 @@
 
 Delivery keeps them in marks and the retrier in checkpoints, where no lag tool looks. So they are
 committed to groups that nobody joins; the audit reads them, to tell what a lane has not come to
-yet from what it has lost, and so does a lane of the retrier whose checkpoint is lost.
+yet from what it has lost, and so does a lane whose marks or checkpoint are lost.
 """
 
 import asyncio
@@ -48,6 +48,9 @@ _LANES_MAX = 50
 _LAST_WORD_S = 3.0
 # As long as a lane that cannot start waits at most.
 _REFUSED_PAUSE_S = 30.0
+# Whoever asks where new lanes are plans nothing meanwhile. Answers come within milliseconds, but
+# brokers may be far away, or one of them frozen: others are asked later, not never.
+_ANSWERS_S, _ASK_TIMEOUT_S, _ASK_PAUSE_S = 0.5, 10.0, 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,9 @@ class LanePositions:
         # What Kafka has been told of each lane, and when.
         self._told: dict[str, tuple[Position, float]] = {}
         self._groups: LaneGroups | None = None
+        self._asking: asyncio.Task[None] | None = None
+        self._answers: dict[str, Position] = {}
+        self._ask_again_s, self._why_unknown = 0.0, ""
         self._again_s = 0.0
 
     def note(self, lane: str, progress: Mapping[str, Any]) -> None:
@@ -110,6 +116,38 @@ class LanePositions:
         if position and not is_known:
             with self._lock:
                 self._newest[lane] = position
+
+    async def last(self, lanes: Collection[str]) -> Mapping[str, Position]:
+        """How far lanes are that are new here, as they last said; absent while Kafka does not say.
+
+        Who asks waits for a moment, and asks again.
+        """
+        unknown = set(lanes) - self._answers.keys()
+        is_asking = self._asking is not None and not self._asking.done()
+        if unknown and not is_asking and time.monotonic() >= self._ask_again_s:
+            self._asking = asyncio.create_task(self._ask(sorted(unknown)))
+            await asyncio.wait([self._asking], timeout=_ANSWERS_S)
+        return {lane: self._answers.pop(lane) for lane in lanes if lane in self._answers}
+
+    async def _ask(self, lanes: Collection[str]) -> None:
+        async def ask(lane: str) -> None:
+            if (position := await groups.position(lane)) is not None:
+                self._answers[lane] = position
+
+        why = ""
+        try:
+            async with (
+                asyncio.timeout(_ASK_TIMEOUT_S),
+                LaneGroups(self._bootstrap_servers) as groups,
+            ):
+                await asyncio.gather(*map(ask, lanes))
+        except (KafkaUnavailableError, KafkaError, OSError) as error:
+            why = str(error) or repr(error)
+        if not self._answers.keys() >= set(lanes):
+            self._ask_again_s = time.monotonic() + _ASK_PAUSE_S
+        if why and why != self._why_unknown:
+            log.warning("lane.position_not_known", error=why)
+        self._why_unknown = why
 
     async def commit(self) -> None:
         """Tell Kafka; what it does not take now is told the next time."""

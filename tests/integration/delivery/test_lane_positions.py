@@ -33,6 +33,11 @@ def test_positions_are_those_of_a_consumer_group(kafka: Cluster) -> None:
                 await positions.commit()
                 await asyncio.sleep(0.1)
         await positions.close()
+        # As a lane asks whose marks are lost.
+        assert await positions.last(["places/back", "places/never"]) == {
+            "places/back": {KafkaPartition("hifi.stream.places", 2): 4},
+            "places/never": {},
+        }
         async with LaneGroups(kafka.bootstrap_servers) as groups:
             assert await groups.position("places/to") == {
                 ("hifi.stream.places", 0): 5,

@@ -6,6 +6,7 @@ from typing import Any, Self
 
 import pytest
 from aiokafka.errors import GroupAuthorizationFailedError, TopicAuthorizationFailedError
+from structlog.testing import capture_logs
 
 from shared.event.record import KafkaPartition, Position
 from shared.runtime.kafka import lane_positions
@@ -88,3 +89,77 @@ def test_what_may_not_be_told_is_named(error: type[Exception], what: str) -> Non
     with pytest.raises(error) as refused:
         asyncio.run(groups.commit("s/d", HERE))
     assert what in (missing_right("kafka:1", refused.value) or "")
+
+
+class Saying(Groups):
+    """Those of a Kafka that says how far some lanes are, and notes who asks."""
+
+    def __init__(self, says: dict[str, Position | Exception | None]) -> None:
+        super().__init__("")
+        self.says, self.asked = says, list[str]()
+
+    async def position(self, lane: str) -> Any:
+        self.asked.append(lane)
+        await asyncio.sleep(0)
+        if isinstance(answer := self.says[lane], Exception):
+            raise answer
+        return answer
+
+
+def test_how_far_new_lanes_had_told_that_they_were_is_asked_at_once_for_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    groups = Saying({"s/a": HERE, "s/b": {}})
+    monkeypatch.setattr(lane_positions, "LaneGroups", lambda _: groups)
+    monkeypatch.setattr(lane_positions, "_ANSWERS_S", 30.0)
+    positions = LanePositions("kafka")
+    for _ in range(2):
+        assert asyncio.run(positions.last(["s/a", "s/b"])) == {"s/a": HERE, "s/b": {}}
+    assert groups.asked == ["s/a", "s/b"] * 2
+
+
+@pytest.mark.parametrize(
+    ("silence", "told"),
+    [
+        (None, []),
+        (KafkaUnavailableError("Kafka is away"), ["Kafka is away"]),
+        (TimeoutError(), ["TimeoutError()"]),
+    ],
+)
+def test_what_kafka_does_not_say_is_asked_again_after_a_while_and_told_once(
+    silence: Exception | None, told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups, now_s = Saying({"s/a": HERE, "s/b": silence}), 100.0
+    monkeypatch.setattr(lane_positions, "LaneGroups", lambda _: groups)
+    monkeypatch.setattr(lane_positions, "_ANSWERS_S", 30.0)
+    monkeypatch.setattr(lane_positions, "time", SimpleNamespace(monotonic=lambda: now_s))
+    positions = LanePositions("kafka")
+    with capture_logs() as logs:
+        for _ in range(3):
+            assert asyncio.run(positions.last(["s/a", "s/b"])) == {"s/a": HERE}
+            # Planning waits for it: no lane of anybody else is to stand still all the time.
+            assert asyncio.run(positions.last(["s/a", "s/b"])) == {}
+            now_s += 5.0
+        groups.says["s/b"] = {}
+        assert asyncio.run(positions.last(["s/b"])) == {"s/b": {}}
+    assert [each["error"] for each in logs] == told
+    assert len(groups.asked) == 7
+
+
+def test_an_answer_that_takes_long_holds_nobody_up_and_counts_when_it_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    groups = Saying({"s/a": HERE})
+    monkeypatch.setattr(lane_positions, "LaneGroups", lambda _: groups)
+    monkeypatch.setattr(lane_positions, "_ANSWERS_S", 0.0)
+    positions = LanePositions("kafka")
+
+    async def scenario() -> None:
+        for _ in range(2):
+            assert await positions.last(["s/a"]) == {}
+        assert positions._asking is not None
+        await positions._asking
+        assert await positions.last(["s/a"]) == {"s/a": HERE}
+
+    asyncio.run(scenario())
+    assert groups.asked == ["s/a"]

@@ -5,7 +5,7 @@ Spark is not asked here; the log and the outlet are the fakes of tests/contract.
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -21,7 +21,7 @@ from delivery.metrics import DeliveryMetrics
 from delivery.settings import DeliverySettings
 from shared.config.configuration import Configuration, Stream
 from shared.config.destination import Destination
-from shared.event.record import KafkaPartition, Origin, RecordIn
+from shared.event.record import KafkaPartition, Origin, Position, RecordIn
 from shared.flow.breaker import Breaker, BreakerState
 from shared.flow.flow import Flow, FlowState
 from shared.flow.flow_record import FlowRecord
@@ -43,6 +43,13 @@ def _a_clock_that_stands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "now_ms", lambda: NOW_MS)
 
 
+class Untold(LanePositions):
+    """Those of a Kafka that no lane has ever told how far it is."""
+
+    async def last(self, lanes: Collection[str]) -> Mapping[str, Position]:
+        return {lane: {} for lane in lanes}
+
+
 class Driver:
     """A loop whose process holds every slot, over a log of two Kafka partitions."""
 
@@ -56,7 +63,7 @@ class Driver:
             self.metrics,
             ConfigFeed("kafka:1"),
             StateFeed("kafka:1"),
-            LanePositions("kafka:1"),
+            Untold("kafka:1"),
             self.log,
             MarksLog(self.log, marks or {}),
             self.outlet,

@@ -4,18 +4,19 @@ The log and the outlet are the fakes of tests/contract.
 """
 
 import asyncio
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import pytest
 
 from delivery.lanes.book import Book
-from delivery.lanes.marks import Mark, mark_record, open_mark
+from delivery.lanes.marks import OPEN, Mark, mark_record, open_mark
 from delivery.lanes.marks_log import MarksLog
 from delivery.lanes.roster import Roster
 from delivery.lanes.units import Strand
 from shared.config.configuration import Configuration, Stream
 from shared.config.destination import Destination, Start
-from shared.event.record import KafkaPartition, Origin, RecordIn
+from shared.event.record import KafkaPartition, Origin, Position, RecordIn
 from shared.event.topics import LANES
 from tests.support.kept_log import KeptLog
 from tests.support.kept_outlet import KeptOutlet
@@ -37,7 +38,15 @@ class House:
         self.outlet = KeptOutlet()
         self.book = Book()
         self.ours = True
-        self.roster = Roster(self.book, self.log, self.marks, self.outlet, lambda _: self.ours)
+        # What consumer groups say, and whose say nothing now.
+        self.groups: dict[str, dict[KafkaPartition, int]] = {}
+        self.silent: set[str] = set()
+        self.roster = Roster(
+            self.book, self.log, self.marks, self.outlet, lambda _: self.ours, self.told
+        )
+
+    async def told(self, names: Collection[str]) -> Mapping[str, Position]:
+        return {name: self.groups.get(name, {}) for name in set(names) - self.silent}
 
     def look(self, *destinations: Destination, partition_count: int = 2) -> bool:
         self.roster.take(
@@ -78,6 +87,60 @@ def test_a_lane_goes_on_where_its_marks_say_whatever_its_start(start: Start) -> 
     assert house.position() == {A: 3, B: 0}
     assert house.book.mark(Strand(TO.id, A)) == Mark(3, 4)
     assert house.outlet.rows == []
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest", 7])
+def test_a_lane_whose_marks_are_lost_goes_on_where_its_consumer_group_is(start: Start) -> None:
+    """No lane falls back to its `start` while Kafka knows its position; one that grew has none."""
+    house, to = House(), replace(TO, start=start)
+    house.grow()
+    house.log.write(RecordIn(Origin(*B, n), 1, None, b"1", ()) for n in range(2))
+    house.groups[to.id] = {A: 3, B: 0, KafkaPartition("hifi.stream.other", 0): 9}
+    house.look(to, partition_count=3)
+    assert house.position() == {A: 3, B: 0, C: 0}
+    assert house.outlet.rows == [
+        mark_record(Strand(to.id, B), Mark(0, OPEN)),
+        mark_record(Strand(to.id, C), Mark(0, 0)),
+        mark_record(Strand(to.id, A), Mark(3, OPEN)),
+    ]
+    # What there is by now may have been sent; what comes has not.
+    assert house.book.mark(Strand(to.id, A)) == Mark(3, 5)
+    assert house.book.mark(Strand(to.id, B)) == Mark(0, 2)
+
+
+def test_a_lane_that_has_lost_some_of_its_marks_goes_on_where_its_group_is() -> None:
+    house = House()
+    house.marks.marks = {Strand(TO.id, A): Mark(3, 4)}
+    house.log.write(RecordIn(Origin(*B, n), 1, None, b"1", ()) for n in range(4))
+    house.groups[TO.id] = {A: 2, B: 3}
+    house.look(TO)
+    assert house.position() == {A: 3, B: 3}
+    assert house.outlet.rows == [mark_record(Strand(TO.id, B), Mark(3, OPEN))]
+
+
+def test_a_lane_whose_group_is_known_needs_no_leader_to_be_marked() -> None:
+    house = House()
+    house.groups[TO.id] = {A: 3, B: 0}
+    house.log.leaderless = {A}
+    house.look(TO)
+    assert house.position() == {B: 0}
+    house.log.leaderless = set()
+    house.groups.clear()
+    house.look(TO)
+    assert house.position() == {A: 3, B: 0}
+
+
+def test_nothing_new_begins_while_kafka_does_not_say_whether_it_has_begun() -> None:
+    house, other = House(), replace(TO, name="other")
+    house.silent = {TO.id}
+    for _ in range(2):
+        assert house.look(TO, other)
+        assert house.position() == {}
+        assert list(house.roster.running()) == [other], "it holds up nobody else"
+    assert house.roster.waiting() == {TO.id: ([0, 1], "Kafka does not say where they are to begin")}
+    house.silent = set()
+    house.look(TO, other)
+    assert house.position() == {A: 1, B: 0}
 
 
 def test_what_a_stream_has_grown_by_is_read_whole_whatever_its_start() -> None:
