@@ -111,8 +111,7 @@ class LaneLoop:
             now_s = time.monotonic()
             self.roster.take(self.config.configuration)
             if now_s >= look_s:
-                look_s = now_s + await self._look()
-                pulse.beat()
+                look_s = now_s + await pulse.beat_during(self._look())
                 if self.member.is_told and self._sees_ends and self.roster.is_entered:
                     # All lanes go on but those of which Kafka does not tell enough.
                     health.start()

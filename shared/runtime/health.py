@@ -6,9 +6,11 @@ has started, has what it needs, and is not on its way out.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from time import monotonic
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar
+
+T = TypeVar("T")
 
 # Why not, in one sentence; None while all is well.
 Reason: TypeAlias = Callable[[], str | None]
@@ -27,6 +29,17 @@ class Pulse:
 
     def beat(self) -> None:
         self._beat_s = monotonic()
+
+    async def beat_during(self, work: Coroutine[Any, Any, T]) -> T:
+        """Beat until something is done that waits for others: a new process would wait, too."""
+        working = asyncio.create_task(work)
+        try:
+            while not working.done():
+                self.beat()
+                await asyncio.wait([working], timeout=_LOOP_BEAT_S)
+        finally:
+            working.cancel()
+        return working.result()
 
     @property
     def age_s(self) -> float:

@@ -1,11 +1,16 @@
 """What the driver does where Kafka says little, late or nothing."""
 
 import asyncio
+from collections.abc import Collection
 
+import pytest
 from structlog.testing import capture_logs
 
 from delivery.lanes.marks import Mark, mark_record
+from shared.event.record import KafkaPartition
+from shared.runtime import health
 from shared.runtime.health import Health, Pulse
+from tests.support.kept_log import KeptLog
 from tests.unit.delivery.lanes.test_loop import BESIDE, HERE, TO, A, B, Driver
 
 
@@ -38,9 +43,9 @@ def test_a_process_has_come_to_its_work_though_a_kafka_partition_has_no_leader()
     driver.log.make("hifi.lanes", 1)
     driver.log.leaderless = {A}
     driver.loop.member.is_told = True
-    health = Started()
-    run(driver, health.stop_event, health, Pulse())
-    assert health.is_started
+    started = Started()
+    run(driver, started.stop_event, started, Pulse())
+    assert started.is_started
     assert driver.position() == {B: 0}
 
 
@@ -90,3 +95,44 @@ def test_a_late_mark_is_set_right_with_the_next_look() -> None:
     driver.look()
     assert driver.outlet.rows == [mark_record(HERE, Mark(9, 9))]
     assert driver.position() == {A: 9, B: 0}
+
+
+class Frozen(KeptLog):
+    """A Kafka that takes requests, and answers none until it goes on."""
+
+    goes_on: asyncio.Event
+
+    async def ends(self, places: Collection[KafkaPartition]) -> dict[KafkaPartition, int]:
+        await self.goes_on.wait()
+        return await super().ends(places)
+
+
+class Counted(Pulse):
+    """When it has beaten a few times, Kafka goes on, and the process is told to stop."""
+
+    def __init__(self, log: Frozen, stop: asyncio.Event) -> None:
+        super().__init__()
+        self.log, self.stop, self.beats = log, stop, 0
+
+    def beat(self) -> None:
+        super().beat()
+        self.beats += 1
+        if self.beats == 5:
+            assert not self.log.goes_on.is_set()
+            self.log.goes_on.set()
+            self.stop.set()
+
+
+def test_a_process_that_waits_for_kafka_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or it would be killed for Kafka's sake, which brings none back."""
+    monkeypatch.setattr(health, "_LOOP_BEAT_S", 0.001)
+    driver = Driver()
+    driver.loop.config.value = driver.loop.roster._seen
+    driver.log.__class__ = Frozen
+    assert isinstance(driver.log, Frozen)
+    driver.log.goes_on = asyncio.Event()
+    stop = asyncio.Event()
+    pulse = Counted(driver.log, stop)
+    run(driver, stop, Health(), pulse)
+    assert pulse.beats == 5
+    assert driver.position() == {A: 0, B: 0}
