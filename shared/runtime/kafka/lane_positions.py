@@ -163,9 +163,10 @@ class LanePositions:
 
     async def tell(self, lanes: Collection[str] | None = None) -> None:
         """Tell it now, of these lanes or of all, for as long as Kafka may be expected to answer."""
+        wanted = None if lanes is None else set(lanes)
         try:
             async with asyncio.timeout(_LAST_WORD_S):
-                while left := [it for it in list(self._newest) if lanes is None or it in lanes]:
+                while left := [it for it in list(self._newest) if wanted is None or it in wanted]:
                     if not await self._commit(left):
                         if time.monotonic() < self._again_s:
                             break

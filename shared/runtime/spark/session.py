@@ -88,9 +88,9 @@ def running_spark(settings: SparkSettings) -> Iterator[SparkSession]:
     )
     # The workers must be the interpreter that has our packages, whatever PATH says.
     os.environ["PYSPARK_PYTHON"] = settings.cluster.python if settings.cluster else sys.executable
-    if settings.cluster is None:
-        # Spark derives its address from the host name otherwise, which need not resolve.
-        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    # Spark derives its address from the host name otherwise, which need not resolve.
+    own_address = settings.cluster.driver_host if settings.cluster else "127.0.0.1"
+    os.environ["SPARK_LOCAL_IP"] = own_address
     if kafka_access().is_named:
         # Its Kafka clients fetch it from there: an option would stand in plans and messages.
         os.environ[JAAS_VARIABLE] = kafka_access().jaas

@@ -53,7 +53,7 @@ def master(tmp_path: Path) -> Iterator[str]:
         started("master", tmp_path, *here, "--port", f"{port}", "--webui-port", f"{page}"),
         started(
             "worker", tmp_path, *here, "--cores", f"{SLOTS}", "--memory", "2g",
-            "--work-dir", str(tmp_path / "work"), address,
+            "--work-dir", str(tmp_path / "work"), "--webui-port", "0", address,
         ),
     ]  # fmt: skip
     try:
