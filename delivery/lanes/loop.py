@@ -137,6 +137,10 @@ class LaneLoop:
             await asyncio.sleep(_GATHER_S)
         # What followed its log was to go on for ever, and goes on elsewhere from where it is.
         await self._write_marks(each for name in names for each in self.book.strands(name))
+        # Before whoever comes next tells more.
+        for name in names:
+            self._tell_position(name)
+        await self.positions.tell(names)
         self.drop(slots)
 
     def drop(self, slots: frozenset[int]) -> None:
@@ -147,6 +151,8 @@ class LaneLoop:
 
     def _let_go_of(self, slots: frozenset[int]) -> None:
         self._leaving -= slots
+        wanted = self.roster.wanted
+        self.positions.forget(name for name in wanted if self.member.slot_of(name) in slots)
         self.roster.drop()
 
     async def drain(self) -> None:

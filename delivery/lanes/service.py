@@ -101,7 +101,7 @@ async def _run(
         finally:
             health.stop()
             await loop.drain()
-            # Without it a paused lane's last outcomes would stay unconfirmed.
+            # Of what was taken away a moment ago; all else was told before it was given back.
             await positions.tell_last()
 
 

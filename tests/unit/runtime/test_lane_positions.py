@@ -1,11 +1,19 @@
 """What Kafka is told of lanes' positions: each change, and now and then what has not changed."""
 
 import asyncio
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, Self
 
 import pytest
-from aiokafka.errors import GroupAuthorizationFailedError, TopicAuthorizationFailedError
+from aiokafka.errors import (
+    GroupAuthorizationFailedError,
+    KafkaError,
+    NotCoordinatorForGroupError,
+    TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
+)
+from structlog.testing import capture_logs
 
 from shared.event.record import KafkaPartition, Position
 from shared.runtime.kafka import lane_positions
@@ -19,8 +27,13 @@ HERE = {KafkaPartition("hifi.stream.s", 0): 5}
 class Groups(LaneGroups):
     """Those of a Kafka that notes what it is told, and says nothing of a lane when asked."""
 
+    meanwhile: Callable[[], None] | None = None
+
     def __init__(self, _: str) -> None:
         self.committed: list[tuple[str, Position]] = []
+        # What it says no to, and at how many commits it was at the same time.
+        self.refuses: dict[str, KafkaError] = {}
+        self.running = self.running_max = self.refused_count = 0
 
     async def __aenter__(self) -> Self:
         return self
@@ -29,6 +42,15 @@ class Groups(LaneGroups):
         pass
 
     async def commit(self, lane: str, position: Position) -> None:
+        self.running += 1
+        self.running_max = max(self.running_max, self.running)
+        await asyncio.sleep(0)
+        self.running -= 1
+        if self.meanwhile is not None:
+            self.meanwhile()
+        if lane in self.refuses:
+            self.refused_count += 1
+            raise self.refuses[lane]
         self.committed.append((lane, position))
 
     async def position(self, _: str) -> None:
@@ -54,6 +76,95 @@ def test_a_lane_that_stands_still_is_told_of_again_before_kafka_forgets_it(
     positions.enter("s/d", HERE)
     asyncio.run(positions.commit())
     assert groups.committed == [("s/d", HERE)] * 2
+
+
+def test_a_thousand_lanes_are_told_in_two_rounds_and_not_all_at_the_same_time(
+    groups: Groups,
+) -> None:
+    positions = LanePositions("kafka")
+    for number in range(1_000):
+        positions.enter(f"s/{number}", HERE)
+    for _ in range(2):
+        asyncio.run(positions.commit())
+    assert len({lane for lane, _ in groups.committed}) == len(groups.committed) == 1_000
+    assert 8 <= groups.running_max <= 32
+
+
+def test_a_lane_that_kafka_does_not_take_holds_up_no_other(groups: Groups) -> None:
+    positions = LanePositions("kafka")
+    lanes = [f"s/{number}" for number in range(100)]
+    for lane in lanes:
+        positions.enter(lane, HERE)
+    # Its topic was removed a moment ago, say.
+    groups.refuses["s/0"] = UnknownTopicOrPartitionError()
+    asyncio.run(positions.commit())
+    assert {lane for lane, _ in groups.committed} == set(lanes) - {"s/0"}
+    groups.refuses.clear()
+    asyncio.run(positions.commit())
+    assert {lane for lane, _ in groups.committed} == set(lanes)
+
+
+NO_RIGHT = GroupAuthorizationFailedError("hifi.lane.s.d")
+
+
+def test_the_last_word_is_tried_once_more_and_not_for_ever(groups: Groups) -> None:
+    positions = LanePositions("kafka")
+    positions.enter("s/d", HERE)
+    groups.refuses["s/d"] = NO_RIGHT
+    asyncio.run(positions.commit())
+    asyncio.run(positions.commit())
+    assert groups.refused_count == 1, "a person must mend it, which takes a while"
+    asyncio.run(positions.tell_last())
+    assert groups.refused_count == 2
+    # It was mended, and nobody has tried since.
+    groups.refuses.clear()
+    asyncio.run(positions.tell_last())
+    assert groups.committed == [("s/d", HERE)]
+
+
+def test_a_last_word_that_gets_no_answer_ends(
+    groups: Groups, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lane_positions, "_LAST_WORD_S", 0.02)
+    monkeypatch.setattr(lane_positions, "_ASK_AGAIN_S", 0.0)
+    positions = LanePositions("kafka")
+    positions.enter("s/d", HERE)
+    groups.refuses["s/d"] = NotCoordinatorForGroupError()
+    with capture_logs() as logs:
+        asyncio.run(positions.tell_last())
+    assert logs[-1]["error"] == "no answer from Kafka"
+    groups.refuses.clear()
+    asyncio.run(positions.commit())
+    assert groups.committed == [("s/d", HERE)], "it is known still"
+
+
+def test_only_those_are_told_now_that_somebody_waits_for(groups: Groups) -> None:
+    positions = LanePositions("kafka")
+    for lane in ("s/a", "s/b"):
+        positions.enter(lane, HERE)
+    asyncio.run(positions.tell(["s/b", "s/c"]))
+    assert groups.committed == [("s/b", HERE)]
+
+
+def test_of_a_lane_that_others_have_nothing_is_told_any_more(groups: Groups) -> None:
+    positions = LanePositions("kafka")
+    positions.enter("s/a", HERE)
+    positions.forget(["s/a"])
+    asyncio.run(positions.tell_last())
+    assert groups.committed == []
+    # It goes while it is told, which fails.
+    positions.enter("s/a", HERE)
+    groups.refuses["s/a"] = NotCoordinatorForGroupError()
+    groups.meanwhile = lambda: positions.forget(["s/a"])
+    asyncio.run(positions.commit())
+    groups.refuses.clear()
+    asyncio.run(positions.tell_last())
+    assert (groups.refused_count, groups.committed) == (1, [])
+    # The same, and it is told: when it comes back, others may have told more of it.
+    for _ in range(2):
+        positions.enter("s/a", HERE)
+        asyncio.run(positions.commit())
+    assert groups.committed == [("s/a", HERE)] * 2
 
 
 def test_nothing_is_begun_while_kafka_cannot_say_how_far_a_lane_is(

@@ -1,0 +1,56 @@
+"""What is said of a lane that goes: where it is, before anybody else has it, and nothing later."""
+
+import asyncio
+from typing import Self
+
+import pytest
+
+from delivery.lanes.marks import Mark
+from shared.event.record import Position
+from shared.runtime.kafka import lane_positions
+from tests.unit.delivery.lanes.test_loop import BESIDE, HERE, TO, A, Driver
+
+
+class Groups:
+    """Where Kafka keeps how far lanes are."""
+
+    def __init__(self) -> None:
+        self.told: dict[str, int] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+    async def commit(self, lane: str, position: Position) -> None:
+        self.told[lane] = position[A]
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_who_gives_a_lane_up_tells_where_it_is_before_and_never_afterwards(
+    monkeypatch: pytest.MonkeyPatch, *, is_cut: bool
+) -> None:
+    groups = Groups()
+    monkeypatch.setattr(lane_positions, "LaneGroups", lambda _: groups)
+    driver = Driver(marks={HERE: Mark(0, 0), BESIDE: Mark(0, 0)})
+    loop, slots = driver.loop, frozenset({driver.loop.member.slot_of(TO.id)})
+    driver.look()
+    loop._mark_came(HERE, Mark(4, 4))
+    driver.spans()
+
+    async def goes() -> None:
+        if is_cut:
+            loop.drop(slots)
+        else:
+            loop._mark_came(HERE, Mark(9, 9))
+            await loop.finish(slots)
+        loop.member.held -= slots
+
+    asyncio.run(goes())
+    assert groups.told == ({} if is_cut else {TO.id: 9})
+    # Who has it now has told more, and late words come of what was under way here.
+    groups.told[TO.id] = 20
+    loop._tell_position(TO.id)
+    asyncio.run(loop.positions.tell_last())
+    assert groups.told == {TO.id: 20}
