@@ -83,7 +83,9 @@ class LaneLoop:
             lease_group("delivery"),
             self,
             session_s=self.settings.lease_s,
-            drain_s=self.settings.drain_s,
+            # What is under way was told that it is ours for a lease: given back before, it would go
+            # on without a label beside whoever has it then.
+            drain_s=max(self.settings.drain_s, self.settings.lease_s),
         )
         self.roster = Roster(self.book, self.log, self.marks, self.outlet, self.member.holds)
         self.turns = Turns()

@@ -7,6 +7,7 @@ import pytest
 
 from delivery.lanes.marks import Mark
 from shared.event.record import Position
+from shared.runtime.clock import now_ms
 from shared.runtime.kafka import lane_positions
 from tests.unit.delivery.lanes.test_loop import BESIDE, HERE, TO, A, Driver
 
@@ -54,3 +55,24 @@ def test_who_gives_a_lane_up_tells_where_it_is_before_and_never_afterwards(
     loop._tell_position(TO.id)
     asyncio.run(loop.positions.tell_last())
     assert groups.told == {TO.id: 20}
+
+
+def test_what_hangs_is_given_back_when_its_worker_begins_nothing_more() -> None:
+    """Or it would go on without a label, beside the copies of whoever has the lane then."""
+
+    async def scenario() -> None:
+        marks = {HERE: Mark(0, 0), BESIDE: Mark(0, 0)}
+        driver = Driver(marks=marks, drain_s=0.0, lease_s=1.0)
+        member, clock = driver.loop.member, asyncio.get_running_loop()
+        await driver.loop._look()
+        member._is_known_alive(clock.time())
+        assert driver.spans(), "they are under way, and never end"
+        until_s = clock.time() + (member.ours_until_ms - now_ms()) / 1000
+        # Kafka hears of us all the while.
+        member._is_known_alive(clock.time() + 60.0)
+        member._take(frozenset(), member.held)
+        await asyncio.gather(*member._tasks)
+        assert member.held == frozenset()
+        assert clock.time() >= until_s - 0.1
+
+    asyncio.run(scenario())

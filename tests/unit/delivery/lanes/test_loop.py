@@ -46,13 +46,15 @@ def _a_clock_that_stands(monkeypatch: pytest.MonkeyPatch) -> None:
 class Driver:
     """A loop whose process holds every slot, over a log of two Kafka partitions."""
 
-    def __init__(self, *, events: int = 9, marks: dict[Strand, Mark] | None = None) -> None:
+    def __init__(
+        self, *, events: int = 9, marks: dict[Strand, Mark] | None = None, **settings: Any
+    ) -> None:
         self.log, self.outlet, self.metrics = KeptLog(), KeptOutlet(), DeliveryMetrics()
         self.log.make("hifi.stream.s", 2)
         self.write(events)
         self.loop = LaneLoop(
             cast("Any", None),
-            DeliverySettings(bootstrap_servers="kafka:1"),
+            DeliverySettings(bootstrap_servers="kafka:1", **settings),
             self.metrics,
             ConfigFeed("kafka:1"),
             StateFeed("kafka:1"),
