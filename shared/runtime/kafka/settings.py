@@ -87,6 +87,20 @@ class KafkaAccess(BaseSettings):
             }
         return words
 
+    def for_another_process(self) -> tuple[dict[str, str], dict[str, Path]]:
+        """The variables that say the same on another machine, and those that name files there."""
+        words = {
+            "PROTOCOL": self.protocol,
+            "MECHANISM": self.mechanism,
+            "USER": self.user,
+            "PASSWORD": self.password.get_secret_value(),
+        }
+        files = {"CA_FILE": self.ca_file, "CERT_FILE": self.cert_file}
+        return (
+            {f"HIFI_KAFKA_{name}": word for name, word in words.items() if word},
+            {f"HIFI_KAFKA_{name}": file for name, file in files.items() if file is not None},
+        )
+
     def for_java(self) -> dict[str, str]:
         """In the words of Java's clients. The secret is not among them: `jaas` has it."""
         words: dict[str, str] = {"security.protocol": self.protocol}

@@ -20,6 +20,7 @@ from shared.runtime.logs import configure_logs
 from shared.runtime.one_owner import own_folder
 from shared.runtime.settings import SecretSettings, SparkServiceSettings, operator_errors
 from shared.runtime.setup_error import KafkaRefusedError, KafkaUnavailableError
+from shared.runtime.spark.cluster import SparkCluster
 from shared.runtime.spark.lane_metrics import LaneMetrics
 from shared.runtime.spark.session import SparkSettings, running_spark
 
@@ -61,6 +62,11 @@ class SparkProcessSettings(SparkServiceSettings, SecretSettings):
         return (self.flow_folder or self.folder / "flows").absolute()
 
     @property
+    def cluster(self) -> SparkCluster | None:
+        """Who runs the tasks; None: this machine."""
+        return None
+
+    @property
     def schedule(self) -> RetrySchedule:
         return RetrySchedule().scaled(self.time_scale)
 
@@ -88,6 +94,7 @@ def spark_process(
             heap_mb=settings.heap_mb,
             worker_daemon=worker_daemon,
             makes_class_archive=settings.makes_class_archive,
+            cluster=settings.cluster,
         )
         with running_spark(spark_settings) as spark:
             yield spark, health

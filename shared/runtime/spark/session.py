@@ -27,6 +27,7 @@ from shared.runtime.kafka.settings import JAAS_VARIABLE, kafka_access
 from shared.runtime.kafka.spark_options import sink_options
 from shared.runtime.setup_error import OperatorError
 from shared.runtime.spark.checkpoint import sweep
+from shared.runtime.spark.cluster import SparkCluster
 from shared.runtime.spark.quick_files import write_files_quickly
 
 ArrowFunction: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -53,6 +54,8 @@ class SparkSettings:
     heap_mb: int = 1024
     # One process of a machine is enough to write the archive that speeds up the next starts.
     makes_class_archive: bool = False
+    # Who runs the tasks; None: this machine.
+    cluster: SparkCluster | None = None
     # Options of one kind of session; they win over those of all.
     more: Mapping[str, str] = field(default_factory=dict)
 
@@ -84,9 +87,10 @@ def running_spark(settings: SparkSettings) -> Iterator[SparkSession]:
         draft=settings.folder / "classes.jsa",
     )
     # The workers must be the interpreter that has our packages, whatever PATH says.
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = settings.cluster.python if settings.cluster else sys.executable
     # Spark derives its address from the host name otherwise, which need not resolve.
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    own_address = settings.cluster.driver_host if settings.cluster else "127.0.0.1"
+    os.environ["SPARK_LOCAL_IP"] = own_address
     if kafka_access().is_named:
         # Its Kafka clients fetch it from there: an option would stand in plans and messages.
         os.environ[JAAS_VARIABLE] = kafka_access().jaas
@@ -96,6 +100,8 @@ def running_spark(settings: SparkSettings) -> Iterator[SparkSession]:
     try:
         write_files_quickly(session)
         session.sparkContext.setLogLevel("WARN")
+        if settings.cluster is not None:
+            settings.cluster.equip(session.sparkContext, settings.folder)
         yield session
     finally:
         if _stop(session):
@@ -131,12 +137,10 @@ def _options(
     """Every option that we set, with its reason."""
     log_options = files("shared.runtime").joinpath("log4j2.properties")
     is_small_machine = len(os.sched_getaffinity(0)) <= _SMALL_MACHINE_CORES
+    where = settings.cluster.options(slots=settings.slots) if settings.cluster else _here(settings)
     return {
-        # Plain local mode never retries a task; with this, four tries as on a cluster.
-        "spark.master": f"local[{settings.slots},4]",
+        **where,
         "spark.driver.memory": f"{settings.heap_mb}m",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": " ".join(
             [
                 f"-Dlog4j2.configurationFile=file:{log_options}",
@@ -181,6 +185,15 @@ def _options(
         # Several micro-batches a second: the default of 100 would be a minute of history.
         "spark.sql.streaming.minBatchesToRetain": "1000",
         **settings.more,
+    }
+
+
+def _here(settings: SparkSettings) -> Mapping[str, str]:
+    return {
+        # Plain local mode never retries a task; with this, four tries as on a cluster.
+        "spark.master": f"local[{settings.slots},4]",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
     }
 
 

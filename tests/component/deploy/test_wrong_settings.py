@@ -18,6 +18,8 @@ WRONG = [
     (("delivery",), "HIFI_KAFKA_PROTOCOL", "TLS"),
     (("delivery",), "HIFI_DELIVERY_SLOTS", "0"),
     (("delivery",), "HIFI_DELIVERY_LOG_LEVEL", "loud"),
+    (("delivery",), "HIFI_SPARK_MASTER", "local[4]"),
+    (("delivery",), "HIFI_SPARK_MASTER", "yarn"),
     (("delivery",), "HIFI_SECRET_KEYS", "hunter2"),
     (("retrier",), "HIFI_RETRIER_LOOK_S", "soon"),
     (("retrier",), "HIFI_SECRET_KEYS", "hunter2"),

@@ -1,0 +1,119 @@
+"""Says how a session's tasks run on a Spark cluster, and gives its executors what they need.
+
+They have Hifi's packages installed, as every machine of a fleet. What differs by process they are
+given: the interpreter, the secrets, how Kafka is entered, and the files that this takes.
+"""
+
+import re
+import shutil
+import socket
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from threading import Timer
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark import SparkContext
+
+from shared.runtime.setup_error import SetupError
+
+# An executor is a JVM, on a machine that may have to fetch an image first.
+_EXECUTOR_WITHIN_S = 120.0
+_MASTER = re.compile(r"local|yarn|k8s://.+|spark://[^:/,]+:\d+(,[^:/,]+:\d+)*")
+
+
+@dataclass(frozen=True, slots=True)
+class SparkCluster:
+    """A cluster, as a driver needs to know it."""
+
+    master: str
+    # Where its executors find the driver.
+    driver_host: str
+    # What has Hifi's packages on their machines.
+    python: str
+    # Variables for the environment of their Python, with secrets; and those that name files.
+    told: Mapping[str, str] = field(default_factory=dict, repr=False)
+    files: Mapping[str, Path] = field(default_factory=dict)
+
+    def options(self, *, slots: int) -> Mapping[str, str]:
+        """One executor has all slots.
+
+        What is known of a destination is in files that its workers share, so with several its
+        `parallel_max` would hold for each.
+        """
+        return {
+            "spark.master": self.master,
+            "spark.driver.host": self.driver_host,
+            "spark.dynamicAllocation.enabled": "false",
+            "spark.executor.instances": "1",
+            "spark.executor.cores": str(slots),
+            "spark.cores.max": str(slots),
+        }
+
+    def equip(self, context: SparkContext, folder: Path) -> None:
+        """Give executors settings and files; SetupError if none comes that can work with them."""
+        # It travels with each task, and stands in no configuration that Spark shows.
+        context.environment.update(self.told)
+        for name, path in self.files.items():
+            # In the folder where an executor runs it has the name that it has here.
+            copy = folder / f"{name.lower()}.pem"
+            shutil.copy(path, copy)
+            context.addFile(str(copy))
+            context.environment[name] = copy.name
+        found = self._first_word(context)
+        if found != (ours := version("hifi-streams")):
+            raise SetupError(
+                f"Executors of {self.master} have Hifi {found}, and this is {ours}: install the"
+                " same on their machines, or name its interpreter in HIFI_SPARK_PYTHON."
+            )
+
+    def _first_word(self, context: SparkContext) -> str:
+        giving_up = Timer(_EXECUTOR_WITHIN_S, _cancel, [context])
+        giving_up.start()
+        try:
+            (found,) = context.parallelize([0], 1).mapPartitions(_installed).collect()
+        except Py4JError as error:
+            raise SetupError(
+                f"No executor of {self.master} has run Hifi's Python ({self.python}) within"
+                f" {_EXECUTOR_WITHIN_S:.0f} s: it wants a worker with as many free cores as there"
+                f" are slots, which has Hifi installed and reaches {self.driver_host}"
+                " (docs/fleet.md). Spark's own words stand above."
+            ) from error
+        finally:
+            giving_up.cancel()
+        return found
+
+
+def checked_master(master: str) -> str:
+    """How Spark calls a cluster, or `local`; ValueError if it is neither."""
+    if not _MASTER.fullmatch(master):
+        raise ValueError("it must be local, spark://HOST:PORT, k8s://https://HOST:PORT or yarn")
+    return master
+
+
+def address_towards(master: str) -> str:
+    """The address by which this machine reaches a standalone cluster's master."""
+    host, _, port = master.removeprefix("spark://").split(",")[0].rpartition(":")
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, int(port), type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as towards:
+            # Nothing is sent: the kernel chooses the way.
+            towards.connect(address)
+            found: str = towards.getsockname()[0]
+            return found
+    except OSError as error:
+        raise SetupError(
+            f"HIFI_SPARK_MASTER is {master}, to which there is no way from here ({error}):"
+            " correct it, or set HIFI_SPARK_DRIVER_HOST."
+        ) from error
+
+
+def _installed(_: Iterable[object]) -> Iterator[str]:
+    yield version("hifi-streams")
+
+
+def _cancel(context: SparkContext) -> None:
+    with suppress(Py4JError):
+        context.cancelAllJobs()

@@ -1,0 +1,129 @@
+"""What a Spark cluster is told, and what its executors are given."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pydantic import ValidationError
+
+from delivery.settings import DeliverySettings
+from shared.runtime.kafka.settings import KafkaAccess
+from shared.runtime.setup_error import SetupError
+from shared.runtime.spark import cluster as module
+from shared.runtime.spark.cluster import SparkCluster
+from shared.runtime.spark.session import SparkSettings, _options
+
+HERE = SparkCluster("spark://one:7077", "10.0.0.7", "/opt/hifi/bin/python")
+
+
+def test_the_tasks_of_one_process_share_one_executor() -> None:
+    settings = SparkSettings("test", "a.daemon", Path("scratch"), slots=12, cluster=HERE)
+    options = _options(settings, [], [])
+    assert options["spark.master"] == "spark://one:7077"
+    assert options["spark.driver.host"] == "10.0.0.7"
+    assert "spark.driver.bindAddress" not in options, "its own, or what spark-defaults.conf says"
+    assert options["spark.executor.cores"] == options["spark.cores.max"] == "12"
+    assert options["spark.speculation"] == "false"
+    local = _options(SparkSettings("test", "a.daemon", Path("scratch"), slots=12), [], [])
+    assert (local["spark.master"], local["spark.driver.host"]) == ("local[12,4]", "127.0.0.1")
+
+
+@pytest.mark.parametrize("master", ["local[4]", "spark://one", "one:7077", "spark:one:7077", ""])
+def test_what_is_no_cluster_is_refused_at_the_start(master: str) -> None:
+    with pytest.raises(ValidationError, match="spark://HOST:PORT"):
+        DeliverySettings(HIFI_SPARK_MASTER=master)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("master", ["yarn", "k8s://https://api.example:6443"])
+def test_where_the_driver_is_must_be_said_if_nobody_can_tell(master: str) -> None:
+    with pytest.raises(SetupError, match="HIFI_SPARK_DRIVER_HOST"):
+        DeliverySettings(HIFI_SPARK_MASTER=master)  # type: ignore[call-arg]
+    settings = DeliverySettings(HIFI_SPARK_MASTER=master, HIFI_SPARK_DRIVER_HOST="ten")  # type: ignore[call-arg]
+    assert settings.cluster is not None
+    assert (settings.cluster.master, settings.cluster.driver_host) == (master, "ten")
+
+
+def test_what_is_known_of_destinations_is_kept_where_the_workers_are() -> None:
+    assert DeliverySettings().flows.is_absolute()
+    on_cluster = DeliverySettings(HIFI_SPARK_MASTER="spark://127.0.0.1:7077")  # type: ignore[call-arg]
+    assert on_cluster.flows == Path("flows"), "in an executor's own folder"
+    assert on_cluster.cluster is not None
+    assert on_cluster.cluster.driver_host == "127.0.0.1", "as it reaches the master"
+    where = Path("/var/hifi/flows")
+    named = DeliverySettings(HIFI_SPARK_MASTER="spark://127.0.0.1:7077", flow_folder=where)  # type: ignore[call-arg]
+    assert named.flows == where
+
+
+def test_a_master_whom_nobody_knows_is_said_in_a_sentence() -> None:
+    settings = DeliverySettings(HIFI_SPARK_MASTER="spark://no.such.host.invalid:7077")  # type: ignore[call-arg]
+    with pytest.raises(SetupError, match="there is no way from here"):
+        _ = settings.cluster
+
+
+class Context:
+    """Spark's, with an executor that has some Hifi."""
+
+    def __init__(self, answer: list[str] | Exception) -> None:
+        self.environment: dict[str, str] = {}
+        self.files: list[str] = []
+        self._answer = answer
+
+    def addFile(self, path: str) -> None:  # noqa: N802 - as Spark calls it
+        self.files.append(path)
+
+    def parallelize(self, *_: object) -> Any:
+        return SimpleNamespace(mapPartitions=lambda _: SimpleNamespace(collect=self._collect))
+
+    def _collect(self) -> list[str]:
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer
+
+
+def test_executors_get_secrets_and_files_with_their_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "version", lambda _: "1.2.3")
+    ca, folder = tmp_path / "theirs" / "ca.pem", tmp_path / "own"
+    for each in (ca.parent, folder):
+        each.mkdir()
+    ca.write_text("certificate")
+    access = KafkaAccess.model_construct(
+        protocol="SASL_SSL", ca_file=ca, user="delivery", password=_secret("hunter2")
+    )
+    told, files = access.for_another_process()
+    cluster = SparkCluster("spark://one:7077", "ten", "python", told, files)
+    assert "hunter2" not in repr(cluster)
+    context = Context(["1.2.3"])
+    cluster.equip(cast("Any", context), folder)
+    (shipped,) = context.files
+    assert Path(shipped).read_text() == "certificate"
+    assert context.environment == {
+        "HIFI_KAFKA_PROTOCOL": "SASL_SSL",
+        "HIFI_KAFKA_MECHANISM": "SCRAM-SHA-512",
+        "HIFI_KAFKA_USER": "delivery",
+        "HIFI_KAFKA_PASSWORD": "hunter2",
+        # An executor runs where its files are.
+        "HIFI_KAFKA_CA_FILE": Path(shipped).name,
+    }
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (["0.9"], "have Hifi 0.9, and this is 1.2.3"),
+        (Py4JError("no"), "No executor of spark://one"),
+    ],
+)
+def test_executors_that_cannot_work_with_us_are_told_of_at_the_start(
+    answer: list[str] | Exception, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "version", lambda _: "1.2.3")
+    with pytest.raises(SetupError, match=says):
+        HERE.equip(cast("Any", Context(answer)), tmp_path)
+
+
+def _secret(text: str) -> Any:
+    return SimpleNamespace(get_secret_value=lambda: text)
