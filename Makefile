@@ -14,7 +14,7 @@ export UV_PYTHON_DOWNLOADS := never
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup up fmt check lint types tidy unit coverage test programs test-long bench bench-gateway \
-	bench-delivery bench-http bench-observe bench-retrier bench-status chaos rate shots docs clean
+	bench-delivery bench-fleet bench-http bench-observe bench-retrier bench-status chaos rate shots docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16

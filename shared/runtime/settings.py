@@ -161,13 +161,13 @@ class ListenerSettings(BaseSettings):
         return frozenset(name.strip().lower() for name in self.hosts.split(",") if name.strip())
 
 
-def read_settings(kind: type[S], *, program: str) -> S:
+def read_settings(kind: type[S], *, program: str, **given: object) -> S:
     """The settings that the environment gives to `program`, which ends when one of them is wrong.
 
-    Called once, where a process starts.
+    Called once, where a process starts. What is `given` counts more.
     """
     try:
-        return kind()
+        return kind.model_validate(given)
     except ValidationError as error:
         problem = wrong_variable(error, prefix=str(kind.model_config.get("env_prefix", "")))
     except SetupError as error:

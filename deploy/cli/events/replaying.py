@@ -21,6 +21,7 @@ from shared.event.topics import destination_id, stream_topic
 from shared.runtime.kafka.config_topic import read_config
 from shared.runtime.kafka.reader import KafkaReader, open_reader
 from shared.runtime.one_owner import own_folder
+from shared.runtime.settings import read_settings
 from shared.runtime.setup_error import UsageError
 from shared.runtime.spark.session import SparkSettings, running_spark
 
@@ -49,7 +50,9 @@ class ReplayOrder:
 def carry_out(order: ReplayOrder) -> None:
     """Say how many there are, and send them, slice by slice, until it is done or interrupted."""
     wanted = asyncio.run(_span(order))
-    settings = DeliverySettings(
+    settings = read_settings(
+        DeliverySettings,
+        program="hifi replay",
         bootstrap_servers=order.kafka,
         folder=order.data / "replay",
         allow_private=order.allow_private,

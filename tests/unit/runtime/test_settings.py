@@ -50,3 +50,10 @@ def test_keys_are_asked_for_until_somebody_says_otherwise(
 ) -> None:
     assert kind(host="127.0.0.1").asks_for_keys, "a proxy may stand before it"
     assert not kind(host="0.0.0.0", auth="off").asks_for_keys
+
+
+def test_what_a_command_is_given_counts_more_than_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HIFI_GATEWAY_PORT", "1234")
+    assert read_settings(Settings, program="hifi replay", port=5678).port == 5678
