@@ -4,7 +4,8 @@
 and of the broker idle, and with 200 events/s spread over all streams (1,000 deliveries/s); the age
 of events on arrival, memory, how soon a new destination is live; and the others' ages with 20 of
 them dead, slow or saying 429. (b) the same events with 1, 2 and 3 processes: processor time of each
-event. `python -m benchmarks.fleet [many] [processes]`.
+event. (c) how long lanes stand that move to another process, planned and after kill -9, and what
+comes twice then. `python -m benchmarks.fleet [many] [processes] [moves] [kills=N]`.
 """
 
 import asyncio
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.delivery_driver import Driver, await_lanes, running_driver
+from benchmarks.fleet_moves import moves
 from benchmarks.lag_sink import LagSink, running_lag_sink
 from benchmarks.machine import describe
 from benchmarks.process_tree import used_by
@@ -38,6 +40,8 @@ _EVENTS_PER_S = 200
 _EVENT_BYTES = 500
 _WARM_UP_S, _IDLE_S, _LOAD_S = 20.0, 15.0, 30.0
 _BAD = 20
+# Each takes a minute: twenty of them show more.
+_KILLS = 2
 _ARRIVE_TIMEOUT_S = 60.0
 _SEED = 7
 
@@ -66,7 +70,7 @@ class Load:
 
 def main() -> None:
     """Print a table, and one JSON object as the last line."""
-    parts = sys.argv[1:] or list(_PARTS)
+    parts = [each for each in sys.argv[1:] if "=" not in each] or list(_PARTS)
     figures: dict[str, float] = {"errors": 0}
     with (
         tempfile.TemporaryDirectory() as name,
@@ -217,9 +221,15 @@ async def _write(servers: str, duration_s: float) -> int:
     return count
 
 
+def _moves(place: Place) -> Iterator[tuple[str, float]]:
+    kills = [int(each.partition("=")[2]) for each in sys.argv[1:] if each.startswith("kills=")]
+    yield from moves(place.servers, place.sink, place.folder, kills=kills[0] if kills else _KILLS)
+
+
 _PARTS: dict[str, Callable[[Place], Iterator[tuple[str, float]]]] = {
     "many": _many,
     "processes": _processes,
+    "moves": _moves,
 }
 
 

@@ -1,4 +1,4 @@
-"""A destination that says how old each event was on arrival, and four that misbehave.
+"""A destination that says how old each event was on arrival, and others that count or misbehave.
 
 Run as a process of its own (`python -m benchmarks.lag_sink`); it prints its ports as one JSON line.
 An event holds the time of its making as `"made_ns":N`; sender and sink share a machine's clock.
@@ -19,6 +19,8 @@ from urllib.request import urlopen
 import uvloop
 
 _MADE = re.compile(rb'"made_ns":(\d+)')
+_NOTED = re.compile(rb'"id":"(\d+)","made_ns":(\d+)')
+_LABEL = b"hifi-maybe-duplicate:"
 _EVENTS = re.compile(rb"hifi-events: (\d+)")
 _LENGTH = b"content-length:"
 _OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
@@ -47,6 +49,10 @@ class LagSink:
         """What came since it was last asked, of events that are only counted."""
         return Counted(*self._ask("counts"))
 
+    def take_notes(self) -> "list[Note]":
+        """Each event that came to be noted since this was last asked."""
+        return [Note(*each) for each in self._ask("notes")]
+
     def _ask(self, what: str) -> Any:
         with urlopen(self.url(what), timeout=30) as answer:  # noqa: S310 - loopback, ours
             return json.load(answer)
@@ -61,6 +67,15 @@ class Counted(NamedTuple):
     @property
     def per_s(self) -> float:
         return self.events / self.span_s if self.span_s else 0.0
+
+
+class Note(NamedTuple):
+    """An event that came: to whom, which one, with the label of a repeat or not, and how old."""
+
+    path: str
+    number: int
+    is_labelled: bool
+    lag_ms: float
 
 
 class _Requests(asyncio.Protocol):
@@ -132,6 +147,27 @@ class _Counts(_Requests):
         self.transport.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
 
 
+class _Noting(_Requests):
+    notes: list[tuple[str, int, bool, float]] = []  # noqa: RUF012 - as above
+
+    def answer(self, request: bytes) -> None:
+        now_ns = time.time_ns()
+        self.transport.write(_OK)
+        head, _, body = request.partition(b"\r\n\r\n")
+        path, is_labelled = head.split(b" ", 2)[1].decode(), _LABEL in head.lower()
+        self.notes += [
+            (path, int(number), is_labelled, (now_ns - int(made)) / 1e6)
+            for number, made in _NOTED.findall(body)
+        ]
+
+
+class _Notes(_Requests):
+    def answer(self, request: bytes) -> None:  # noqa: ARG002 - whatever is asked
+        body = json.dumps(_Noting.notes).encode()
+        _Noting.notes.clear()
+        self.transport.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+
+
 class _Slow(_Requests):
     def answer(self, request: bytes) -> None:  # noqa: ARG002 - each is answered late
         asyncio.get_running_loop().call_later(_SLOW_S, self._answer_late)
@@ -162,6 +198,8 @@ _MANNERS: dict[str, type[_Requests]] = {
     "figures": _Figures,
     "counting": _Counting,
     "counts": _Counts,
+    "noting": _Noting,
+    "notes": _Notes,
     "slow": _Slow,
     "limiting": _Limiting,
     "dripping": _Dripping,
