@@ -5,7 +5,8 @@ and of the broker idle, and with 200 events/s spread over all streams (1,000 del
 of events on arrival, memory, how soon a new destination is live; and the others' ages with 20 of
 them dead, slow or saying 429. (b) the same events with 1, 2 and 3 processes: processor time of each
 event. (c) how long lanes stand that move to another process, planned and after kill -9, and what
-comes twice then. `python -m benchmarks.fleet [many] [processes] [moves] [kills=N]`.
+comes twice then. (d) 20 real-time destinations of one stream with 200 events/s.
+`python -m benchmarks.fleet [many] [processes] [moves] [kills=N] [real_time]`.
 """
 
 import asyncio
@@ -40,6 +41,7 @@ _EVENTS_PER_S = 200
 _EVENT_BYTES = 500
 _WARM_UP_S, _IDLE_S, _LOAD_S = 20.0, 15.0, 30.0
 _BAD = 20
+_IN_REAL_TIME = 20
 # Each takes a minute: twenty of them show more.
 _KILLS = 2
 _ARRIVE_TIMEOUT_S = 60.0
@@ -177,12 +179,19 @@ def _idle(place: Place, driver: Driver) -> tuple[float, float]:
     return round(ours / _IDLE_S, 3), round(theirs / _IDLE_S, 3)
 
 
-def _load(place: Place, drivers: Sequence[Driver], duration_s: float, *, fan_out: int) -> Load:
+def _load(
+    place: Place,
+    drivers: Sequence[Driver],
+    duration_s: float,
+    *,
+    fan_out: int,
+    streams: int = _STREAMS,
+) -> Load:
     place.sink.take_lags_ms()
     before = sum(used_by(driver.pid)[0] for driver in drivers)
     broker = used_by(place.broker)[0]
     begun_s = time.monotonic()
-    expected = fan_out * asyncio.run(_write(place.servers, duration_s))
+    expected = fan_out * asyncio.run(_write(place.servers, duration_s, streams))
     took_s = time.monotonic() - begun_s
     after = sum(used_by(driver.pid)[0] for driver in drivers)
     broker_after = used_by(place.broker)[0]
@@ -199,7 +208,7 @@ def _load(place: Place, drivers: Sequence[Driver], duration_s: float, *, fan_out
     )
 
 
-async def _write(servers: str, duration_s: float) -> int:
+async def _write(servers: str, duration_s: float, streams: int) -> int:
     """One event after the other, each to a stream by lot."""
     producer = new_producer(servers)
     await producer.start()
@@ -212,13 +221,29 @@ async def _write(servers: str, duration_s: float) -> int:
             head = b'{"id":"%d","made_ns":%d,"pad":"' % (count, time.time_ns())
             value = head + b"x" * (_EVENT_BYTES - len(head) - 2) + b'"}'
             headers = event_headers(event_id=str(count), event_time_ms=at_ms, accepted_at_ms=at_ms)
-            topic = stream_topic(f"s{dice.randrange(_STREAMS)}")
+            topic = stream_topic(f"s{dice.randrange(streams)}")
             await producer.send(topic, value, headers=list(headers))
             count += 1
         await producer.flush()
     finally:
         await producer.stop()
     return count
+
+
+def _real_time(place: Place) -> Iterator[tuple[str, float]]:
+    wanted = [
+        Destination(stream="s0", name=f"r{n}", url=place.sink.url("quick"), latency="realtime")
+        for n in range(_IN_REAL_TIME)
+    ]
+    with running_driver(place.servers, place.folder / "real_time") as driver:
+        driver.set_up(wanted)
+        _load(place, [driver], _WARM_UP_S, fan_out=_IN_REAL_TIME, streams=1)
+        load = _load(place, [driver], _LOAD_S, fan_out=_IN_REAL_TIME, streams=1)
+        yield "real_time_p50_ms", load.percentile(0.5)
+        yield "real_time_p95_ms", load.percentile(0.95)
+        yield "real_time_p99_ms", load.percentile(0.99)
+        yield "real_time_cores", load.cores
+        yield "errors", load.missing
 
 
 def _moves(place: Place) -> Iterator[tuple[str, float]]:
@@ -230,6 +255,7 @@ _PARTS: dict[str, Callable[[Place], Iterator[tuple[str, float]]]] = {
     "many": _many,
     "processes": _processes,
     "moves": _moves,
+    "real_time": _real_time,
 }
 
 
