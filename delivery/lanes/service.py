@@ -32,6 +32,9 @@ log = structlog.get_logger()
 
 # The loop turns many times a second; a plan of thousands takes it a part of one.
 _LOOP_WITHIN_S = 60.0
+# Where logs end is answered within milliseconds. Nothing is planned meanwhile: a broker that is
+# frozen, and is still known as a leader, must not hold up the lanes of all others for longer.
+_ENDS_WITHIN_S = 5.0
 # How often positions are told, and what is known of destinations is shown.
 _TELL_S = 0.5
 # A JVM answers within milliseconds; one that collects garbage for a minute plans nothing any more.
@@ -69,7 +72,8 @@ async def _run(
         running.push_async_callback(states.stop)
         running.push_async_callback(positions.close)
         metrics.flows_before(states.flows)
-        lanes_log = await running.enter_async_context(LogClient(servers))
+        lanes_log = LogClient(servers, answer_within_s=_ENDS_WITHIN_S)
+        await running.enter_async_context(lanes_log)
         marks_log = await running.enter_async_context(LogClient(servers))
         outlet = Outlet(servers)
         running.push_async_callback(outlet.close)

@@ -17,8 +17,10 @@ from zlib import crc32
 
 import structlog
 from aiokafka.errors import (
+    BrokerResponseError,
     GroupAuthorizationFailedError,
     KafkaError,
+    RequestTimedOutError,
     TopicAuthorizationFailedError,
     for_code,
 )
@@ -215,11 +217,18 @@ class LanePositions:
     async def _tell_side_by_side(self, groups: "LaneGroups") -> None:
         """Whoever is not taken holds up none of the others."""
         lanes = iter(list(self._under_way))
+        refused: list[Exception] = []
 
         async def tell_one_by_one() -> None:
             for lane in lanes:
                 if (position := self._under_way.get(lane)) is not None:
-                    await groups.commit(lane, position)
+                    try:
+                        await groups.commit(lane, position)
+                    except RequestTimedOutError:
+                        raise
+                    except BrokerResponseError as error:
+                        refused.append(error)
+                        continue
                     # Unless it was forgotten meanwhile.
                     if self._under_way.pop(lane, None) is not None:
                         self._told[lane] = position, time.monotonic()
@@ -227,7 +236,7 @@ class LanePositions:
         ends = await asyncio.gather(
             *(tell_one_by_one() for _ in range(_SIDE_BY_SIDE)), return_exceptions=True
         )
-        for error in filter(None, ends):
+        for error in filter(None, [*ends, *refused]):
             raise error
 
     async def tell_last(self) -> None:

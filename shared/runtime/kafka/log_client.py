@@ -36,6 +36,8 @@ _MOVED = (NotLeaderForPartitionError, LeaderNotAvailableError, UnknownTopicOrPar
 _ASK_AGAIN_S = 1.0
 # A topic that was grown in Kafka is read within a minute (docs/kafka.md).
 _METADATA_AGE_MS = 60_000
+# A fetch of megabytes may take its time.
+_ANSWER_S = 40.0
 # What one Kafka partition may add to an answer; a single record that is larger comes whole.
 _PARTITION_BYTES_MAX = 2 * 1_048_576
 # An answer is held at once, and the events that are made of it.
@@ -63,10 +65,13 @@ class FetchAnswer(NamedTuple):
 class LogClient:
     """One process's connections to whoever leads the Kafka partitions it asks for."""
 
-    def __init__(self, bootstrap_servers: str) -> None:
+    def __init__(self, bootstrap_servers: str, *, answer_within_s: float = _ANSWER_S) -> None:
         self._bootstrap_servers = bootstrap_servers
         self._client = new_client(
-            bootstrap_servers, client_id="hifi-log", metadata_max_age_ms=_METADATA_AGE_MS
+            bootstrap_servers,
+            client_id="hifi-log",
+            metadata_max_age_ms=_METADATA_AGE_MS,
+            request_timeout_ms=round(1000 * answer_within_s),
         )
         self._topics: set[str] = set()
         # When it was last asked who leads what.

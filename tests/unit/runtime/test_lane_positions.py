@@ -90,15 +90,17 @@ def test_a_thousand_lanes_are_told_in_two_rounds_and_not_all_at_the_same_time(
     assert 8 <= groups.running_max <= 32
 
 
-def test_a_lane_that_kafka_does_not_take_holds_up_no_other(groups: Groups) -> None:
+@pytest.mark.parametrize("count", [1, 20])
+def test_a_lane_that_kafka_does_not_take_holds_up_no_other(groups: Groups, count: int) -> None:
     positions = LanePositions("kafka")
     lanes = [f"s/{number}" for number in range(100)]
     for lane in lanes:
         positions.enter(lane, HERE)
-    # Its topic was removed a moment ago, say.
-    groups.refuses["s/0"] = UnknownTopicOrPartitionError()
+    # Their topic was removed a moment ago, say, or a Kafka partition of groups has no leader.
+    refused = lanes[:count]
+    groups.refuses |= dict.fromkeys(refused, UnknownTopicOrPartitionError())
     asyncio.run(positions.commit())
-    assert {lane for lane, _ in groups.committed} == set(lanes) - {"s/0"}
+    assert {lane for lane, _ in groups.committed} == set(lanes) - set(refused)
     groups.refuses.clear()
     asyncio.run(positions.commit())
     assert {lane for lane, _ in groups.committed} == set(lanes)

@@ -109,3 +109,12 @@ def test_who_asks_hears_within_a_minute_that_a_topic_was_grown() -> None:
         return int(client._metadata_max_age_ms)
 
     assert asyncio.run(asks_within_ms()) <= 60_000
+
+
+def test_whoever_must_not_be_held_up_says_how_long_a_broker_may_take() -> None:
+    async def waits_ms() -> list[int]:
+        clients = [LogClient("kafka:1"), LogClient("kafka:1", answer_within_s=5.0)]
+        return [client._client._request_timeout_ms for client in clients]
+
+    usual_ms, hurried_ms = asyncio.run(waits_ms())
+    assert usual_ms > hurried_ms == 5_000

@@ -97,7 +97,7 @@ class Part:
     configuration = Configuration()
     held: frozenset[int] = frozenset()
 
-    def __init__(self, *_: object) -> None:
+    def __init__(self, *_: object, **__: object) -> None:
         self.member = self
 
     def tell(self, _: Health) -> None:
