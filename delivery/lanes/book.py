@@ -353,6 +353,7 @@ class Book:
         for name in {strand.destination for strand in spans}:
             if rest_s := lanes[name].rest_s:
                 # A turn is the lane's: what comes in another Kafka partition waits for the next.
-                for strand in self.strands(name):
+                # What is in doubt has a wait of its own.
+                for strand in self._strands[name] - self._unsure:
                     way = self._ways[strand]
                     way.not_before_s = max(way.not_before_s, turn.since_s + rest_s)

@@ -18,7 +18,7 @@ from delivery.lanes.fates import Fates
 from delivery.lanes.marks import OPEN, Mark, mark_record
 from delivery.lanes.marks_log import MarksLog
 from delivery.lanes.outlet import Outlet
-from delivery.lanes.pace import events_max
+from delivery.lanes.pace import events_max, kind_of
 from delivery.lanes.roster import Roster
 from delivery.lanes.task import run_units
 from delivery.lanes.turns import Turns
@@ -27,7 +27,6 @@ from delivery.metrics import DeliveryMetrics
 from delivery.settings import DeliverySettings
 from shared.config.destination import Destination
 from shared.event.topics import lease_group
-from shared.flow.flow import FlowState
 from shared.flow.flow_record import FlowRecord
 from shared.runtime.clock import now_ms
 from shared.runtime.health import Health, Pulse
@@ -195,7 +194,7 @@ class LaneLoop:
         if destination is None or self.member.slot_of(name) in self._leaving:
             return None
         known = self.states.flows.get(name)
-        kind, rest_s = _kind_of(destination, known), 0.0
+        kind, rest_s = kind_of(destination, known), 0.0
         if self._is_to_rest(destination, known):
             kind, rest_s = JobKind.APART, self.settings.time_box_s * _DICE.uniform(*_REST_BOXES)
         most = events_max(destination, self.settings, known)
@@ -276,6 +275,11 @@ class LaneLoop:
             bootstrap_servers=settings.bootstrap_servers,
             destinations=wanted,
             flows={name: flows[name] for name in names & flows.keys()},
+            unasked=frozenset(
+                name
+                for name, to in wanted.items()
+                if len(self.book.strands(name)) <= to.parallel_max
+            ),
             resting=frozenset(
                 name for name in wanted if self._is_to_rest(wanted[name], flows.get(name))
             ),
@@ -390,10 +394,3 @@ class LaneLoop:
             self.fates.look(name, last, now_s=now_s)
         if self._sees_ends:
             self.fates.wait(self.roster.waiting(), now_s=now_s)
-
-
-def _kind_of(destination: Destination, known: FlowRecord | None) -> JobKind:
-    is_well = known is None or (known.state is FlowState.CLOSED and not known.flow.is_slow)
-    if not is_well:
-        return JobKind.APART
-    return JobKind.FOLLOWING if destination.latency == "realtime" else JobKind.SHARED

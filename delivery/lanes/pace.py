@@ -1,9 +1,11 @@
-"""Says how many events a destination can take at once."""
+"""Says how a destination is sent to, and how many events it can take at once."""
 
 from math import ceil
 
+from delivery.lanes.units import JobKind
 from delivery.settings import DeliverySettings
 from shared.config.destination import Destination
+from shared.flow.flow import FlowState
 from shared.flow.flow_record import FlowRecord
 
 # What is sent at once is to be done in half of its time box, so that no healthy destination has
@@ -13,6 +15,13 @@ _USUAL_MS = 100.0
 _ROUNDS_MAX = 100
 # And no more than so many seconds' worth of what a destination's rate lets through.
 _RATE_SPAN_S = 2.0
+
+
+def kind_of(destination: Destination, known: FlowRecord | None) -> JobKind:
+    is_well = known is None or (known.state is FlowState.CLOSED and not known.flow.is_slow)
+    if not is_well:
+        return JobKind.APART
+    return JobKind.FOLLOWING if destination.latency == "realtime" else JobKind.SHARED
 
 
 def events_max(

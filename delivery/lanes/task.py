@@ -259,7 +259,7 @@ class _StrandRun:
             schedule=orders.schedule,
             time_box_s=orders.time_box_s,
             follows_until_s=self.until_s if self.span.end is None else 0.0,
-            calm_s=_CALM_S,
+            calm_s=_CALM_S if name in orders.unasked else 0.0,
             patience_s=orders.patience_s,
             trouble_wait_s_max=TROUBLE_WAIT_S if name in orders.resting else float("inf"),
             replay_until={self.strand.where: self.span.maybe_sent},

@@ -94,6 +94,9 @@ class Orders:
     destinations: Mapping[str, Destination]
     # What the state topic knows of them.
     flows: Mapping[str, FlowRecord]
+    # Those that may be sent single events without a look at their flow: in each of their Kafka
+    # partitions one at once is not more than they allow.
+    unasked: frozenset[str]
     # Destinations that only park just now.
     resting: frozenset[str]
     flow_folder: Path

@@ -69,6 +69,7 @@ class Ground:
             bootstrap_servers="kept",
             destinations={each.id: each for each in wanted.values()},
             flows={},
+            unasked=frozenset(each.id for each in wanted.values()),
             resting=frozenset(),
             flow_folder=new_folder(),
             schedule=QUICK,

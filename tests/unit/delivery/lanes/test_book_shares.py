@@ -108,6 +108,20 @@ def test_a_rest_of_its_lane_does_not_end_the_wait_of_a_strand_that_was_cut() -> 
     assert driver.spans(130.0) == {strand(): Span(0, 9, 9)}
 
 
+def test_a_rest_of_its_lane_puts_off_no_strand_that_is_in_doubt() -> None:
+    """Else a look would hardly ever begin after its wait, however long the lane rests."""
+    driver = Driver({A: 9, B: 1_000})
+    driver.enter(kind=JobKind.FOLLOWING)
+    span = driver.spans(100.0)[strand()]
+    driver.book.cut(strand(), span, 0, not_before_s=102.0)
+    driver.enter(kind=JobKind.APART, rest_s=5.0)
+    driver.book.cut(strand(), span, 0, not_before_s=102.0)
+    for now_s in (100.5, 101.5):
+        driver.plan(now_s)
+    driver.book.see_ends({A: 9}, as_of_s=102.0)
+    assert driver.spans(102.1)[strand()] == Span(0, 9, 9)
+
+
 def test_a_strand_that_alone_has_something_has_all_that_its_destination_takes() -> None:
     driver = Driver({A: 1_000_000, B: 0})
     driver.enter(events_max=EVENTS_MAX)

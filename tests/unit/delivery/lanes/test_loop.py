@@ -15,9 +15,10 @@ from pydantic import ValidationError
 from structlog.testing import capture_logs
 
 from delivery.lanes import loop as module
-from delivery.lanes.loop import LaneLoop, _kind_of
+from delivery.lanes.loop import LaneLoop
 from delivery.lanes.marks import OPEN, Mark
 from delivery.lanes.marks_log import MarksLog
+from delivery.lanes.pace import kind_of
 from delivery.lanes.units import PATIENCE_S, JobKind, Orders, Span, Strand, StrandEnd
 from delivery.metrics import DeliveryMetrics
 from delivery.settings import DeliverySettings
@@ -131,9 +132,9 @@ def known(state: FlowState = FlowState.CLOSED, **flow: object) -> FlowRecord:
 def test_who_is_not_well_shares_no_job_with_those_who_are(
     record: FlowRecord | None, kind: JobKind
 ) -> None:
-    assert _kind_of(TO, record) is kind
+    assert kind_of(TO, record) is kind
     follows = JobKind.FOLLOWING if kind is JobKind.SHARED else kind
-    assert _kind_of(replace(TO, latency="realtime"), record) is follows
+    assert kind_of(replace(TO, latency="realtime"), record) is follows
 
 
 IN_TROUBLE = known(
@@ -201,6 +202,18 @@ def test_a_lane_is_its_tenants_and_a_job_in_a_hurry_waits_a_moment_for_answers()
 
     assert asyncio.run(patience_s(is_hurried=False)) is None
     assert asyncio.run(patience_s(is_hurried=True)) == PATIENCE_S
+
+
+@pytest.mark.parametrize(("parallel_max", "is_unasked"), [(1, False), (2, True), (4, True)])
+def test_only_who_takes_a_request_of_each_kafka_partition_is_not_asked(
+    parallel_max: int, *, is_unasked: bool
+) -> None:
+    """Jobs of one worker may run in several of its processes, which know nothing of each other."""
+    driver = Driver(marks={HERE: Mark(0, 0), BESIDE: Mark(0, 0)})
+    driver.configure(replace(TO, parallel_max=parallel_max))
+    driver.look()
+    orders = asyncio.run(_orders(driver))
+    assert orders.unasked == ({TO.id} if is_unasked else set())
 
 
 @pytest.mark.parametrize(
