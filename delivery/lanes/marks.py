@@ -21,6 +21,14 @@ class Mark(msgspec.Struct, frozen=True, omit_defaults=True):
     until: int
     # The number of the span that followed the log until here, and does so no more.
     done: int | None = None
+    # Written when the lease that its unit was planned by was over: others may have gone on by then.
+    late: bool = False
+
+    def after(self, before: "Mark | None") -> "Mark":
+        """What there is to know when it comes after another one."""
+        if before is None or not self.late:
+            return self
+        return Mark(max(before.at, self.at), max(before.until, self.until))
 
 
 # It is to begin where its destination says, as soon as Kafka tells where that is.

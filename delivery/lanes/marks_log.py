@@ -86,6 +86,6 @@ class MarksLog:
             if mark is None:
                 self.marks.pop(strand, None)
             else:
-                self.marks[strand] = mark
+                self.marks[strand] = mark.after(self.marks.get(strand))
                 tell(strand, mark)
         self.at = answer.reached

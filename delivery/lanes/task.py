@@ -231,7 +231,8 @@ class _StrandRun:
 
     def _mark(self, at: int) -> RecordOut:
         until = OPEN if self.span.end is None else self.span.end
-        return mark_record(self.strand, Mark(at, max(at, until, self.span.maybe_sent)))
+        until, is_late = max(at, until, self.span.maybe_sent), now_ms() > self.orders.ours_until_ms
+        return mark_record(self.strand, Mark(at, until, late=is_late))
 
     def last_marks(self) -> list[RecordOut]:
         """What says that it follows its log no more; nothing if it has ended in another way."""

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from itertools import chain, repeat
 from typing import Any
 
 import pytest
@@ -313,13 +314,13 @@ def test_a_lease_that_ends_meanwhile_lets_end_what_was_begun_and_begins_nothing(
     ground.monkeypatch.setattr(task, "_ROWS_MAX", 2)
     ground.destination("a")
     until_ms = now_ms() + 3_600_000
-    times_ms = iter([until_ms, until_ms + 1])
+    times_ms = chain([until_ms], repeat(until_ms + 1))
     ground.monkeypatch.setattr(task, "now_ms", lambda: next(times_ms))
     ground.given = {"ours_until_ms": until_ms}
     (end,) = ground.run(a=Span(0, 6)).values()
     assert (end.at, end.event_count) == (2, 2)
     assert end.error == ""
-    assert ground.marks("a") == [Mark(2, 6)]
+    assert ground.marks("a") == [Mark(2, 6, late=True)]
     assert labels(ground.to["a"]) == {"e0": False, "e1": False}
 
 

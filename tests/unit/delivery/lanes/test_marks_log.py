@@ -44,6 +44,25 @@ def follow_until(marks: MarksLog, last: Mark) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize(
+    ("late", "known"), [(Mark(22, 22), Mark(29, 36)), (Mark(33, 33), Mark(33, 36))]
+)
+def test_who_writes_after_its_lease_takes_back_nothing_that_others_have_said(
+    late: Mark, known: Mark
+) -> None:
+    """Whoever has it then may be killed before it has said again where it is."""
+    log = KeptLog()
+    log.make(LANES, 1)
+    for mark in (Mark(22, 29), Mark(29, 36), Mark(late.at, late.until, late=True)):
+        written(log, HERE, mark)
+    marks = MarksLog(log)
+    asyncio.run(marks.read())
+    assert marks.marks == {HERE: known}
+    written(log, HERE, Mark(5, 5))
+    follow_until(marks, Mark(5, 5))
+    assert marks.marks == {HERE: Mark(5, 5)}, "a lane that was set back by whoever has it"
+
+
 def test_a_log_that_was_made_anew_is_followed_from_its_start() -> None:
     log = KeptLog()
     log.make(LANES, 1)
