@@ -87,9 +87,8 @@ class LaneLoop:
         self.roster = Roster(
             self.book, self.log, self.marks, self.outlet, self.member.holds, self.positions.last
         )
-        self.turns = Turns(
-            self.settings.lent_slots, self.settings.follow_s, self.settings.time_box_s
-        )
+        slots, workers = self.settings.lent_slots, self.settings.worker_count
+        self.turns = Turns(slots, self.settings.follow_s, self.settings.time_box_s, workers)
         self.fates = Fates(self.metrics, self.settings.stalled_after_s)
         self._threads = ThreadPoolExecutor(_THREADS_PER_SLOT * self.settings.slots, "job")
         # A job's environment is that of the session in the moment when it is made.

@@ -7,12 +7,14 @@ that are in a hurry, and the others are lent, to no tenant more than it leaves (
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import NamedTuple
 
 from delivery.lanes.units import PATIENCE_S, Job, JobKind, Strand
 
-# Jobs of one kind that are not held yet: with more of them there is more to do than can be done.
-_FRESH_MAX = 10
+# Jobs of a worker that are not held yet: with more of them there is more to do than can be done, and
+# each at the same time is a process more, with connections of its own to all of them.
+_FRESH_MAX = {JobKind.SHARED: 2, JobKind.FOLLOWING: 5}
 # A job costs Spark 20 ms of processor time, so few strands are worth waiting for: with many, more
 # of them share one. Each fresh job that still waits makes the next one wait a bit longer, too.
 _LEAST_S, _STRAND_S, _MOST_S = 0.03, 0.002, 0.4
@@ -69,12 +71,13 @@ class Turns:
     slots: int = 26
     follow_s: float = 2.0
     time_box_s: float = 5.0
+    worker_count: int = 2
     running: list[Turn] = field(default_factory=list)
     _next_s: dict[JobKind, float] = field(default_factory=dict)
 
     def may_start(self, kind: JobKind, *, now_s: float) -> bool:
-        is_crowded = kind in _WELL and self._fresh_count(kind, now_s) >= _FRESH_MAX
-        return not is_crowded and now_s >= self._next_s.get(kind, 0.0)
+        most = self.worker_count * _FRESH_MAX.get(kind, inf)
+        return self._fresh_count(kind, now_s) < most and now_s >= self._next_s.get(kind, 0.0)
 
     def pause(self, kind: JobKind, *, strand_count: int, now_s: float) -> None:
         """The next job of this kind waits: longer if this one has many strands."""
