@@ -5,7 +5,7 @@ and are near it. It is free again when it is done itself, whatever its job still
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -54,6 +54,8 @@ class _Way:
     under_way: Span | None = None
     # The job that was.
     turn: Turn | None = None
+    # Its last worker has ended without a word: what is in it may end the next one, too.
+    is_suspect: bool = False
     # Since when there is something to send.
     behind_since_s: float | None = None
     not_before_s: float = 0.0
@@ -178,7 +180,15 @@ class Book:
         way = self._ways.get(strand)
         return way is not None and way.under_way is span
 
-    def cut(self, strand: Strand, span: Span, at: int, *, not_before_s: float) -> None:
+    def cut(
+        self,
+        strand: Strand,
+        span: Span,
+        at: int,
+        *,
+        not_before_s: float,
+        is_suspect: bool = False,
+    ) -> None:
         """Nobody can say what became of it beyond there: what was to be sent may have been."""
         if not self.is_with(strand, span):
             return
@@ -187,6 +197,7 @@ class Book:
         if way.maybe_sent >= OPEN:
             self._unsure.add(strand)
         way.under_way, way.not_before_s = None, not_before_s
+        way.is_suspect = is_suspect
         if not self._is_beyond(strand):
             self._go_on(strand, way, at)
 
@@ -204,7 +215,7 @@ class Book:
 
     def _go_on(self, strand: Strand, way: _Way, at: int) -> None:
         if at > way.at:
-            way.at, way.behind_since_s = at, None
+            way.at, way.behind_since_s, way.is_suspect = at, None, False
         self._place(strand, way)
 
     def _place(self, strand: Strand, way: _Way, *, is_beyond: bool = False) -> None:
@@ -237,9 +248,9 @@ class Book:
         shared: dict[JobKind, dict[Strand, Span]] = {}
         for name, strands in ready.items():
             lane, share = lanes[name], self._share(name, lanes[name], len(strands))
-            is_far = lane.kind is not JobKind.APART and any(map(self._is_far, strands))
-            spans = {each: self._span(each, lane, share, is_far=is_far) for each in strands}
-            if is_far:
+            is_alone = self._is_alone(lane, strands)
+            spans = {each: self._span(each, lane, share, is_alone=is_alone) for each in strands}
+            if is_alone:
                 # Of what it follows besides, some Kafka partitions may have nothing.
                 alone.append({it: span for it, span in spans.items() if span.begin < end_of(span)})
             else:
@@ -317,6 +328,12 @@ class Book:
         """
         return strand in self._behind and self._ways[strand].at > self._ends[strand.where]
 
+    def _is_alone(self, lane: Lane, strands: Sequence[Strand]) -> bool:
+        """Whether others would suffer from it: from what they had to read, or from how it ends."""
+        is_far = lane.kind is not JobKind.APART and any(map(self._is_far, strands))
+        suspects = (each for each in strands if self._ways[each].is_suspect)
+        return is_far or any(each in self._behind for each in suspects)
+
     def _is_far(self, strand: Strand) -> bool:
         return self._ends[strand.where] - self._ways[strand].at > NEAR
 
@@ -335,14 +352,14 @@ class Book:
         sent_count = sum(span is not None and span.end is not None for span in spans)
         return max(1, ceil(lane.events_max / (ready_count + sent_count)))
 
-    def _span(self, strand: Strand, lane: Lane, share: int, *, is_far: bool = False) -> Span:
+    def _span(self, strand: Strand, lane: Lane, share: int, *, is_alone: bool = False) -> Span:
         at, maybe_sent = (way := self._ways[strand]).at, way.maybe_sent
         if maybe_sent > at:
             # What may have been sent goes by itself, in whole batches: the same ones, all labelled.
             batch_count = lane.destination.request_count_max
             count = max(1, share // batch_count) * batch_count
             return Span(at, min(maybe_sent, at + count), maybe_sent)
-        if lane.kind is JobKind.FOLLOWING and not is_far:
+        if lane.kind is JobKind.FOLLOWING and not is_alone:
             self.number += 1
             return Span(at, None, number=self.number)
         return Span(at, max(at, min(self._ends[strand.where], at + share)))

@@ -225,15 +225,17 @@ class LaneLoop:
             for name, span in unit.spans.items()
         }
         reports: list[StrandEnd] = []
-        why = "its task has ended without a word"
+        why, is_begun = "its task has ended without a word", False
         try:
             # As it was asked for, whatever is changed meanwhile.
             orders = self._orders(list(spans), is_hurried=job.is_hurried)
             await self._write_marks(spans)
-            loop = asyncio.get_running_loop()
+            loop, is_begun = asyncio.get_running_loop(), True
             reports = await loop.run_in_executor(self._threads, self._submit, job, orders)
         except Exception as error:  # noqa: BLE001 - it is told, and planned anew
             why = f"{type(error).__name__}: {str(error).strip()[:300]}"
+            if not is_begun:
+                reports = [StrandEnd(each, span.begin, 0, why) for each, span in spans.items()]
         finally:
             self.turns.end(job)
         if job.kind is JobKind.FOLLOWING:
@@ -321,19 +323,19 @@ class LaneLoop:
                 if self.book.ended(strand, span, report.at):
                     self._went_on(strand, now_s)
             elif self.book.is_with(strand, span):
-                self._died(report, span, now_s)
+                self._died(report, span, now_s, is_suspect=strand not in heard)
         for name, count in counts.items():
             if count:
                 self.metrics.micro_batch_done(name, events=count, duration_s=took_s)
             self._tell_position(name)
 
-    def _died(self, report: StrandEnd, span: Span, now_s: float) -> None:
+    def _died(self, report: StrandEnd, span: Span, now_s: float, *, is_suspect: bool) -> None:
         strand, name = report.strand, report.strand.destination
         again_s = self.fates.again_s(name, now_s=now_s)
         if span.end is None:
             # Should its worker live, it follows the log no longer than that.
             again_s = max(again_s, now_s + self.settings.follow_s)
-        self.book.cut(strand, span, report.at, not_before_s=again_s)
+        self.book.cut(strand, span, report.at, not_before_s=again_s, is_suspect=is_suspect)
         if report.is_data_lost:
             # When it was first met: it is tried again and again, until a person has said so.
             self._lost.setdefault(strand, now_ms())

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from delivery.lanes.units import PATIENCE_S, Job, JobKind, Strand
 
-# Jobs of a worker that are not held yet: with more of them there is more to do than can be done, and
-# each at the same time is a process more, with connections of its own to all of them.
+# Jobs of a worker that are not held yet: with more of them there is more to do than can be done,
+# and each at the same time is a process more, with connections of its own to all of them.
 _FRESH_MAX = {JobKind.SHARED: 2, JobKind.FOLLOWING: 5}
 # A job costs Spark 20 ms of processor time, so few strands are worth waiting for: with many, more
 # of them share one. Each fresh job that still waits makes the next one wait a bit longer, too.

@@ -126,3 +126,26 @@ def test_a_strand_that_alone_has_something_has_all_that_its_destination_takes() 
     driver = Driver({A: 1_000_000, B: 0})
     driver.enter(events_max=EVENTS_MAX)
     assert driver.spans() == {strand(): Span(0, EVENTS_MAX)}
+
+
+def test_what_may_have_ended_its_worker_is_planned_by_itself_until_it_has_gone_on() -> None:
+    """Else one tenant's event that ends each worker would stop all who share its job for ever."""
+    driver = Driver({A: 5})
+    for name in ("a", "b", "c"):
+        driver.enter(name)
+    (job,) = driver.plan()
+    for name, span in job.units[0].spans.items():
+        driver.book.cut(Strand(name, A), span, 0, not_before_s=1.0, is_suspect=name != "s/c")
+    jobs = driver.plan(2.0)
+    assert sorted((each.kind, *each.units[0].spans) for each in jobs) == [
+        (JobKind.ALONE, "s/a"),
+        (JobKind.ALONE, "s/b"),
+        (JobKind.SHARED, "s/c"),
+    ]
+    for each in jobs:
+        ((name, span),) = each.units[0].spans.items()
+        assert driver.book.ended(Strand(name, A), span, 5)
+        driver.turns.end(each)
+    driver.book.see_ends({A: 9})
+    (job,) = driver.plan(3.0)
+    assert sorted(job.units[0].spans) == ["s/a", "s/b", "s/c"]
