@@ -293,10 +293,12 @@ class Reading:
         """Go on for those whose events are all there; the others are told."""
         unit = place.unit
         starts = await self.log.starts([unit.where])
-        start = starts.get(unit.where)
+        if (start := starts.get(unit.where)) is None:
+            # It has no leader just now, so nobody can say that it is lost.
+            await asyncio.sleep(_AGAIN_S)
+            return
         is_lost = {
-            name: start is None or span.begin < start or place.at > start
-            for name, span in unit.spans.items()
+            name: span.begin < start or place.at > start for name, span in unit.spans.items()
         }
         for name, lost in is_lost.items():
             if lost:
@@ -305,8 +307,7 @@ class Reading:
                     f" {place.at} any more; it begins at {start}"
                 )
                 self._tell_last(Strand(name, unit.where), error)
-        if start is not None:
-            place.at = start
+        place.at = start
 
     def _end(self, unit: Unit, why: Exception | None = None) -> None:
         for strand in unit.strands:

@@ -177,6 +177,32 @@ def test_who_has_lost_events_is_told_and_the_others_go_on() -> None:
     asyncio.run(scenario())
 
 
+def test_nothing_is_called_lost_while_nobody_leads_the_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario() -> None:
+        log = a_log()
+        log.write(events(A, 0, 9))
+        log.forget(A, 5)
+        asked: list[Collection[KafkaPartition]] = []
+        starts = log.starts
+
+        async def none_at_first(places: Collection[KafkaPartition]) -> dict[KafkaPartition, int]:
+            asked.append(places)
+            return await starts(places) if len(asked) > 2 else {}
+
+        monkeypatch.setattr(log, "starts", none_at_first)
+        monkeypatch.setattr(module, "_AGAIN_S", 0.01)
+        unit = Unit(A, {"s/well": Span(6, 9), "s/late": Span(4, 9)})
+        read, queue = reading_of(log, unit)
+        await read.run()
+        assert came(queue) == ([6, 7, 8], 9, None)
+        assert isinstance(came(read.queues[Strand("s/late", A)])[2], DataLostError)
+        assert len(asked) == 3
+
+    asyncio.run(scenario())
+
+
 def test_a_log_that_is_shorter_than_a_position_has_lost_events() -> None:
     """As that of a topic that was made anew."""
 
