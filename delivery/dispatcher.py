@@ -198,8 +198,8 @@ class Dispatcher:
             if _waits(tracks):
                 turn.end(min([track.waiting[0].ready_at_s for track in free], default=None))
             return
-        unasked_count = self.permits.calm.unasked_count
-        answer = held.ask(self.permits.task, running_count=running_count + unasked_count)
+        unasked = self.permits.calm.unasked_count
+        answer = held.ask(self.permits.task, running_count=running_count, unasked=unasked)
         match answer:
             case Never():
                 self._refuse_all(held, tracks, Failure.DISABLED)

@@ -52,10 +52,15 @@ class Held:
     now_ms: int
     _record: FlowRecord
 
-    def ask(self, task: str, *, running_count: int) -> Answer:
+    def ask(self, task: str, *, running_count: int, unasked: int = 0) -> Answer:
         """Whether a task that has so many requests under way may start one more."""
         self.flow, answer = may_start(
-            self.flow, self.limits, task=task, running_count=running_count, now_ms=self.now_ms
+            self.flow,
+            self.limits,
+            task=task,
+            running_count=running_count,
+            now_ms=self.now_ms,
+            unasked=unasked,
         )
         return answer
 

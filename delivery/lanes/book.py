@@ -295,12 +295,15 @@ class Book:
             return
         turns.pause(kind, strand_count=len(spans), now_s=now_s)
         tenants = {each.destination: lanes[each.destination].tenant for each in spans}
+        follow_s = turns.follows_s(now_s=now_s) if kind is JobKind.FOLLOWING else 0.0
         for worker, crew in crews(kind, spans, self.worker_count).items():
+            if follow_s and turns.is_joined_soon(worker, now_s=now_s):
+                continue
             wanted = {tenants[each.destination] for each in crew}
             for grant in turns.grants(kind, worker, wanted, now_s=now_s):
                 mine = {it: crew[it] for it in crew if tenants[it.destination] in grant.tenants}
                 tasks = packed(units_of(mine), kind, grant.task_count_max)
-                job = Job(kind, tasks, worker, is_hurried=grant.is_hurried)
+                job = Job(kind, tasks, worker, grant.is_hurried, follow_s)
                 self._begin(mine, lanes, turns.start(job, tenants, now_s=now_s))
                 yield job
 

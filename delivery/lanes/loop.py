@@ -105,7 +105,8 @@ class LaneLoop:
         """Run until told to stop; what is under way then is brought to its end by `drain`."""
         for worker in range(self.book.worker_count):
             # Or the first events would wait until it is there.
-            self._threads.submit(self._submit, Job(JobKind.SHARED, [()], worker), self._orders([]))
+            first = Job(JobKind.SHARED, [()], worker)
+            self._threads.submit(self._submit, first, self._orders([], first))
         look_s = fates_s = 0.0
         while not stop.is_set():
             now_s = time.monotonic()
@@ -228,7 +229,7 @@ class LaneLoop:
         why, is_begun = "its task has ended without a word", False
         try:
             # As it was asked for, whatever is changed meanwhile.
-            orders = self._orders(list(spans), is_hurried=job.is_hurried)
+            orders = self._orders(list(spans), job)
             await self._write_marks(spans)
             loop, is_begun = asyncio.get_running_loop(), True
             reports = await loop.run_in_executor(self._threads, self._submit, job, orders)
@@ -268,7 +269,7 @@ class LaneLoop:
             await self.outlet.store([mark_record(*each) for each in closed.items()])
             marks.update(closed)
 
-    def _orders(self, strands: Sequence[Strand], *, is_hurried: bool = False) -> Orders:
+    def _orders(self, strands: Sequence[Strand], job: Job) -> Orders:
         settings, flows = self.settings, self.states.flows
         names = {strand.destination for strand in strands}
         wanted = {name: self.roster.wanted[name] for name in names}
@@ -287,11 +288,11 @@ class LaneLoop:
             flow_folder=settings.flows,
             schedule=settings.schedule,
             time_box_s=settings.time_box_s,
-            follow_s=settings.follow_s,
+            follow_s=job.follow_s,
             ours_until_ms=self.member.ours_until_ms,
             allows_private=settings.allow_private,
             leaders=self.log.leaders({strand.where for strand in strands}),
-            patience_s=PATIENCE_S if is_hurried else None,
+            patience_s=PATIENCE_S if job.is_hurried else None,
         )
 
     def _submit(self, job: Job, orders: Orders) -> list[StrandEnd]:
@@ -334,7 +335,7 @@ class LaneLoop:
         again_s = self.fates.again_s(name, now_s=now_s)
         if span.end is None:
             # Should its worker live, it follows the log no longer than that.
-            again_s = max(again_s, now_s + self.settings.follow_s)
+            again_s = max(again_s, now_s + self.turns.follows_s_max)
         self.book.cut(strand, span, report.at, not_before_s=again_s, is_suspect=is_suspect)
         if report.is_data_lost:
             # When it was first met: it is tried again and again, until a person has said so.

@@ -19,6 +19,9 @@ _FRESH_MAX = {JobKind.SHARED: 2, JobKind.FOLLOWING: 5}
 # of them share one. Each fresh job that still waits makes the next one wait a bit longer, too.
 _LEAST_S, _STRAND_S, _MOST_S = 0.03, 0.002, 0.4
 _RUNNING_S = 0.05
+# Those in real time that end together go on together: each job more is a process more. Whoever is
+# late by more than that is waited for no longer.
+_JOIN_S = 0.2
 # Who is slow need not have what it takes to be quick.
 _APART_S = 0.25
 # Those that are well. A destination always has the same worker, which takes one task of each job.
@@ -40,8 +43,8 @@ class Turn:
 
     job: Job
     since_s: float
-    # From then on it waits for somebody who hangs.
-    held_from_s: float
+    # When it is done, if nobody has to be waited for.
+    ends_s: float
     # How many strands of each tenant a task still waits for, and which those are.
     _tasks: list[Counter[str]]
     _strands: dict[Strand, tuple[int, str]]
@@ -51,6 +54,11 @@ class Turn:
         if strand in self._strands:
             number, tenant = self._strands.pop(strand)
             self._tasks[number] -= Counter({tenant: 1})
+
+    @property
+    def held_from_s(self) -> float:
+        """From then on it waits for somebody who hangs."""
+        return self.ends_s + PATIENCE_S
 
     @property
     def slot_count(self) -> int:
@@ -78,6 +86,23 @@ class Turns:
     def may_start(self, kind: JobKind, *, now_s: float) -> bool:
         most = self.worker_count * _FRESH_MAX.get(kind, inf)
         return self._fresh_count(kind, now_s) < most and now_s >= self._next_s.get(kind, 0.0)
+
+    def follows_s(self, *, now_s: float) -> float:
+        """How long a job that begins now follows its logs: all of them end together."""
+        left_s = -now_s % self.follow_s
+        return left_s if left_s > self.follow_s / 4 else left_s + self.follow_s
+
+    @property
+    def follows_s_max(self) -> float:
+        return 1.25 * self.follow_s
+
+    def is_joined_soon(self, worker: int | None, *, now_s: float) -> bool:
+        """Whether others of a worker that follow their logs are about to end, and go on with it."""
+        return any(
+            turn.ends_s - _JOIN_S < now_s < turn.ends_s + _JOIN_S
+            for turn in self.running
+            if turn.job.kind is JobKind.FOLLOWING and turn.job.worker == worker
+        )
 
     def pause(self, kind: JobKind, *, strand_count: int, now_s: float) -> None:
         """The next job of this kind waits: longer if this one has many strands."""
@@ -123,9 +148,9 @@ class Turns:
         tasks = [Counter[str]() for _ in job.tasks]
         for number, tenant in strands.values():
             tasks[number][tenant] += 1
-        usual_s = {JobKind.FOLLOWING: self.follow_s, JobKind.ALONE: self.time_box_s}
-        held_from_s = now_s + usual_s.get(job.kind, 0.0) + PATIENCE_S
-        self.running.append(turn := Turn(job, now_s, held_from_s, tasks, strands))
+        box_s = self.time_box_s if job.kind is JobKind.ALONE else 0.0
+        ends_s = now_s + job.follow_s + box_s
+        self.running.append(turn := Turn(job, now_s, ends_s, tasks, strands))
         return turn
 
     def end(self, job: Job) -> None:

@@ -80,6 +80,8 @@ class Job:
     worker: int | None = None
     # No answer is waited for longer than PATIENCE_S.
     is_hurried: bool = False
+    # How long units without an end follow the log.
+    follow_s: float = 0.0
 
     @property
     def units(self) -> Sequence[Unit]:

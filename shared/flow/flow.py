@@ -179,19 +179,17 @@ def permits_of(flow: Flow, limits: SendLimits) -> int:
 
 
 def may_start(
-    flow: Flow, limits: SendLimits, *, task: str, running_count: int, now_ms: int
+    flow: Flow, limits: SendLimits, *, task: str, running_count: int, now_ms: int, unasked: int = 0
 ) -> tuple[Flow, Answer]:
-    """Whether a task that has so many requests under way may start one more."""
+    """Whether a task with so many under way, beside others' unasked ones, may start one more."""
     tasks = sharing.joined(flow.tasks, task, lease_ms=limits.lease_ms, now_ms=now_ms)
     flow = _with_tasks(flow, tasks)
     if limits.to.is_disabled or flow.disabled_at_ms:
         return flow, Never()
     if limits.to.is_paused:
         return flow, NotNow(Failure.PAUSED, now_ms + PAUSED_MS)
-    is_free = sharing.is_free(
-        tasks, task, running_count=running_count, permits=permits_of(flow, limits), now_ms=now_ms
-    )
-    if not is_free:
+    counts = {"running_count": running_count, "unasked": unasked}
+    if not sharing.is_free(tasks, task, **counts, permits=permits_of(flow, limits), now_ms=now_ms):
         flow = replace(flow, concurrency=noted_full(flow.concurrency))
         if not running_count:
             flow = _with_tasks(flow, sharing.waits(tasks, task, since_ms=now_ms))

@@ -57,8 +57,19 @@ def waits(tasks: Tasks, task: str, *, since_ms: int) -> Tasks:
     return {**tasks, task: replace(share, waits_since_ms=since_ms)}
 
 
-def is_free(tasks: Tasks, task: str, *, running_count: int, permits: int, now_ms: int) -> bool:
-    """Whether a task that has so many requests under way may have one more of the permits."""
+def is_free(
+    tasks: Tasks,
+    task: str,
+    *,
+    running_count: int,
+    permits: int,
+    now_ms: int,
+    unasked: int = 0,
+) -> bool:
+    """Whether a task that has so many requests under way may have one more of the permits.
+
+    Of `unasked` requests of others no task has told anything.
+    """
     if running_count >= ceil(permits / len(tasks)):
         return False
     others = [share for name, share in tasks.items() if name != task]
@@ -67,5 +78,5 @@ def is_free(tasks: Tasks, task: str, *, running_count: int, permits: int, now_ms
         now_ms - GONE_MS < share.waits_since_ms < min(since_ms, now_ms - WAIT_MS_MAX)
         for share in others
     )
-    used = running_count + sum(share.running_count for share in others)
+    used = running_count + unasked + sum(share.running_count for share in others)
     return used + served_first < permits

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from shared.config.destination import Destination
-from shared.flow.breaker import BreakerState, Start
+from shared.flow.breaker import ASK_AGAIN_MS, BreakerState, Start
 from shared.flow.failing import failing_part
 from shared.flow.flow import (
     Answer,
@@ -28,6 +28,7 @@ from shared.flow.flow import (
     state_of,
 )
 from shared.flow.resuming import resumed
+from shared.flow.sharing import LOOK_AGAIN_MS
 from shared.proof.last_answer import ANSWER_BYTES_MAX, LastAnswer
 from shared.retry.attempt import Attempt, Failed, Failure, Responded, WebhookDirective, classify
 from shared.retry.schedule import RetrySchedule
@@ -364,6 +365,18 @@ def test_a_failing_destination_uses_up_its_time(after_s: int, part: float) -> No
     failing = told(Flow(), OK, DOWN, now_ms=NOW_MS)
     assert failing_part(failing, disable_after_s=100, now_ms=at_ms) == part
     assert failing_part(told(failing, OK), disable_after_s=100, now_ms=at_ms) == 0
+
+
+def test_who_waits_for_requests_of_others_looks_again_soon_as_nobody_tells_when_they_end() -> None:
+    def again_ms(running: int, unasked: int) -> int | None:
+        _, answer = may_start(
+            *(Flow(), LIMITS), task="a", running_count=running, now_ms=NOW_MS, unasked=unasked
+        )
+        return answer.until_ms - NOW_MS if isinstance(answer, NotNow) else None
+
+    assert again_ms(0, 1) is None
+    assert again_ms(0, 2) == LOOK_AGAIN_MS
+    assert again_ms(1, 1) == again_ms(2, 0) == ASK_AGAIN_MS
 
 
 def test_only_a_destination_without_doubt_limit_or_stop_may_be_left_alone_for_a_moment() -> None:

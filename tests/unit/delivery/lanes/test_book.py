@@ -267,6 +267,7 @@ def test_of_what_followed_its_log_all_is_in_doubt_that_there_is_at_the_next_look
     (span,) = driver.spans().values()
     assert driver.book.mark(strand()) == Mark(0, OPEN)
     driver.book.cut(strand(), span, 3, not_before_s=0.0)
+    driver.turns.running.clear()
     assert driver.plan(1.0) == []
     assert driver.book.mark(strand()) == Mark(3, OPEN)
     driver.book.see_ends({B: 1})
@@ -275,6 +276,7 @@ def test_of_what_followed_its_log_all_is_in_doubt_that_there_is_at_the_next_look
     (again,) = driver.spans(1.0).values()
     assert again == Span(3, 8, 8)
     driver.book.ended(strand(), again, 8)
+    driver.turns.running.clear()
     assert driver.spans(2.0) == {strand(): Span(8, None)}
 
 
@@ -282,8 +284,9 @@ def test_what_was_cut_while_it_followed_its_log_is_in_doubt_until_its_worker_is_
     """It may live, and sends what comes."""
     driver = Driver({A: 5})
     driver.enter(kind=JobKind.FOLLOWING)
-    (span,) = driver.spans().values()
-    driver.book.cut(strand(), span, 3, not_before_s=2.0)
+    (job,) = driver.plan()
+    driver.book.cut(strand(), job.units[0].spans["s/a"], 3, not_before_s=2.0)
+    driver.turns.end(job)
     driver.book.see_ends({A: 6}, as_of_s=1.9)
     assert driver.book.mark(strand()) == Mark(3, OPEN)
     assert driver.plan(2.1) == [], "more than that may have been sent since"

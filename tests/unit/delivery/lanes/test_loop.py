@@ -19,7 +19,7 @@ from delivery.lanes.loop import LaneLoop
 from delivery.lanes.marks import OPEN, Mark
 from delivery.lanes.marks_log import MarksLog
 from delivery.lanes.pace import kind_of
-from delivery.lanes.units import PATIENCE_S, JobKind, Orders, Span, Strand, StrandEnd
+from delivery.lanes.units import PATIENCE_S, Job, JobKind, Orders, Span, Strand, StrandEnd
 from delivery.metrics import DeliveryMetrics
 from delivery.settings import DeliverySettings
 from shared.config.configuration import Configuration, Stream
@@ -183,7 +183,7 @@ def test_who_only_parks_rests_between_its_turns(
 
 
 async def _orders(driver: Driver) -> Orders:
-    return driver.loop._orders([HERE])
+    return driver.loop._orders([HERE], Job(JobKind.SHARED, []))
 
 
 def test_a_lane_is_its_tenants_and_a_job_in_a_hurry_waits_a_moment_for_answers() -> None:
@@ -198,7 +198,8 @@ def test_a_lane_is_its_tenants_and_a_job_in_a_hurry_waits_a_moment_for_answers()
     assert lane.tenant == "acme"
 
     async def patience_s(*, is_hurried: bool) -> float | None:
-        return driver.loop._orders([HERE], is_hurried=is_hurried).patience_s
+        job = Job(JobKind.SHARED, [], is_hurried=is_hurried)
+        return driver.loop._orders([HERE], job).patience_s
 
     assert asyncio.run(patience_s(is_hurried=False)) is None
     assert asyncio.run(patience_s(is_hurried=True)) == PATIENCE_S

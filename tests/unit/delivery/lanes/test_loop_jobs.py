@@ -51,7 +51,7 @@ async def submitted(job: Job) -> tuple[Session, list[StrandEnd]]:
     )
     driver.loop.states.value = {TO.id: FlowRecord(Flow())}
     orders = driver.loop._orders(
-        [Strand(name, unit.where) for unit in UNITS for name in unit.spans]
+        [Strand(name, unit.where) for unit in UNITS for name in unit.spans], job
     )
     return session, driver.loop._submit(job, orders)
 

@@ -1,5 +1,7 @@
 """When the next job may start, and which slots it has (ADR 0062)."""
 
+from dataclasses import replace
+
 import pytest
 
 from delivery.lanes.turns import Grant, Turn, Turns
@@ -31,7 +33,8 @@ def started(
         for number, names in enumerate(tasks)
     ]
     tenants = {f"{name}/d": name for names in tasks for name in names.split()}
-    return of.start(Job(kind, units, worker, is_hurried), tenants, now_s=now_s)
+    follow_s = of.follows_s(now_s=now_s) if kind is JobKind.FOLLOWING else 0.0
+    return of.start(Job(kind, units, worker, is_hurried, follow_s), tenants, now_s=now_s)
 
 
 def granted(
@@ -84,6 +87,23 @@ def test_there_are_never_too_many_but_who_hangs_is_none_of_them(
     assert of.may_start(kind, now_s=held_s + 0.1)
     of.end(first.job)
     assert of.may_start(kind, now_s=0.0)
+
+
+def test_those_in_real_time_end_together_and_go_on_together() -> None:
+    """Else each that has once begun by itself would have a process of its own for ever."""
+    of = replace(turns(), follow_s=2.0)
+    assert [of.follows_s(now_s=now_s) for now_s in (10.0, 10.5, 11.4, 11.6, 11.9)] == (
+        pytest.approx([2.0, 1.5, 0.6, 2.4, 2.1])
+    )
+    assert of.follows_s_max == 2.5
+    late = started(of, JobKind.FOLLOWING, "a", worker=0, now_s=10.5)
+    assert [of.is_joined_soon(0, now_s=now_s) for now_s in (11.7, 11.9, 12.1, 12.3)] == [
+        *(False, True),
+        *(True, False),
+    ]
+    assert not of.is_joined_soon(1, now_s=12.0)
+    of.end(late.job)
+    assert not of.is_joined_soon(0, now_s=12.0)
 
 
 def test_with_none_to_be_lent_all_are_in_a_hurry() -> None:
