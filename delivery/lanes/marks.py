@@ -25,10 +25,10 @@ class Mark(msgspec.Struct, frozen=True, omit_defaults=True):
     late: bool = False
 
     def after(self, before: "Mark | None") -> "Mark":
-        """What there is to know when it comes after another one."""
+        """What there is to know when it comes after another one; late if the log has only this."""
         if before is None or not self.late:
             return self
-        return Mark(max(before.at, self.at), max(before.until, self.until))
+        return Mark(max(before.at, self.at), max(before.until, self.until), late=True)
 
 
 # It is to begin where its destination says, as soon as Kafka tells where that is.

@@ -218,6 +218,7 @@ class Roster:
                 mark = marks.get(strand, TO_BEGIN)
                 if mark != TO_BEGIN and strand.where in ends:
                     self.book.enter(strand, mark)
+                    self.mark_came(strand, mark)
             destination = self.wanted[name]
             self.book.follow(name, is_following=destination.latency == "realtime")
             if self.places(destination) and not self._missing(name):
@@ -275,4 +276,5 @@ class Roster:
 
 
 def _says_less(mark: Mark, than: Mark) -> bool:
-    return (mark.at, mark.until) < (than.at, than.until)
+    """Also if nothing is missing here: of what a late one came after, compaction leaves nothing."""
+    return mark.late or (mark.at, mark.until) < (than.at, than.until)

@@ -94,6 +94,7 @@ class Turns:
 
     @property
     def follows_s_max(self) -> float:
+        """The longest that any job follows its logs."""
         return 1.25 * self.follow_s
 
     def is_joined_soon(self, worker: int | None, *, now_s: float) -> bool:

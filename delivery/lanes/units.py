@@ -122,6 +122,8 @@ class Orders:
             self,
             destinations={name: self.destinations[name] for name in names},
             flows={name: self.flows[name] for name in names & self.flows.keys()},
+            unasked=self.unasked & names,
+            resting=self.resting & names,
         )
 
 

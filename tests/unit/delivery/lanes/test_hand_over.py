@@ -154,7 +154,9 @@ def test_what_goes_and_comes_back_while_its_first_mark_is_stored_is_not_entered_
     assert house.at() == 4
 
 
-@pytest.mark.parametrize("late", [Mark(2, 2), Mark(1, 3), Mark(3, 9)])
+@pytest.mark.parametrize(
+    "late", [Mark(2, 2), Mark(1, 3), Mark(3, 9), Mark(2, 2, late=True), Mark(3, 9, late=True)]
+)
 def test_a_mark_that_who_had_it_writes_late_is_set_right_though_nothing_comes(late: Mark) -> None:
     """It was frozen, wakes up, and says how far it was; ours may be idle for days."""
     house = HandOver()
@@ -165,6 +167,18 @@ def test_a_mark_that_who_had_it_writes_late_is_set_right_though_nothing_comes(la
     house.follow(Mark(4, 4))
     asyncio.run(house.roster.look())
     assert len(house.outlet.rows) == before + 1, "the log has it"
+
+
+def test_who_takes_a_lane_over_with_a_late_mark_says_again_where_it_is() -> None:
+    """Nobody else has, and what was known before it may be compacted away."""
+    house = HandOver()
+    house.begin()
+    house.mark(HERE, Mark(2, 2, late=True))
+    house.hear()
+    before = len(house.outlet.rows)
+    asyncio.run(house.roster.look())
+    assert house.at() == 4
+    assert house.outlet.rows[before:] == [mark_record(HERE, Mark(4, 4))]
 
 
 def test_what_is_not_set_right_as_kafka_is_away_is_set_right_later() -> None:
