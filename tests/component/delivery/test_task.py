@@ -133,6 +133,14 @@ class DrippingLog(KeptLog):
         return answer._replace(records=records, reached=records[-1].offset + 1 if records else at)
 
 
+def let_drip(ground: Ground) -> None:
+    """Six events, of which two are settled at a time."""
+    ground.kafka = DrippingLog()
+    ground.kafka.make(TOPIC, 1)
+    ground.kafka.write(events(6))
+    ground.monkeypatch.setattr(task, "_ROWS_MAX", 2)
+
+
 def test_each_mark_comes_after_the_outcomes_of_all_below_it(ground: Ground) -> None:
     ground.kafka = DrippingLog()
     ground.kafka.make(TOPIC, 1)
@@ -154,10 +162,7 @@ def test_each_mark_comes_after_the_outcomes_of_all_below_it(ground: Ground) -> N
 def test_while_outcomes_are_being_stored_the_next_are_sent_and_none_is_marked(
     ground: Ground,
 ) -> None:
-    ground.kafka = DrippingLog()
-    ground.kafka.make(TOPIC, 1)
-    ground.kafka.write(events(6))
-    ground.monkeypatch.setattr(task, "_ROWS_MAX", 2)
+    let_drip(ground)
     ground.destination("a")
     seen: list[tuple[int, int]] = []
 
@@ -308,10 +313,7 @@ def test_a_lease_that_is_over_sends_nothing_and_stores_nothing(ground: Ground) -
 def test_a_lease_that_ends_meanwhile_lets_end_what_was_begun_and_begins_nothing(
     ground: Ground,
 ) -> None:
-    ground.kafka = DrippingLog()
-    ground.kafka.make(TOPIC, 1)
-    ground.kafka.write(events(6))
-    ground.monkeypatch.setattr(task, "_ROWS_MAX", 2)
+    let_drip(ground)
     ground.destination("a")
     until_ms = now_ms() + 3_600_000
     times_ms = chain([until_ms], repeat(until_ms + 1))
