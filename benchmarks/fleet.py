@@ -4,9 +4,9 @@
 and of the broker idle, and with 200 events/s spread over all streams (1,000 deliveries/s); the age
 of events on arrival, memory, how soon a new destination is live; and the others' ages with 20 of
 them dead, slow or saying 429. (b) the same events with 1, 2 and 3 processes: processor time of each
-event. (c) how long lanes stand that move to another process, planned and after kill -9, and what
-comes twice then. (d) 20 real-time destinations of one stream with 200 events/s.
-`python -m benchmarks.fleet [many] [processes] [moves] [kills=N] [real_time]`.
+event. (c) how long lanes stand that move to another process, planned, after kill -9, and when their
+owner is frozen, and what comes twice then. (d) 20 real-time destinations of one stream with 200
+events/s. `python -m benchmarks.fleet [many] [processes] [moves] [kills=N] [frozen=N] [real_time]`.
 """
 
 import asyncio
@@ -42,8 +42,8 @@ _EVENT_BYTES = 500
 _WARM_UP_S, _IDLE_S, _LOAD_S = 20.0, 15.0, 30.0
 _BAD = 20
 _IN_REAL_TIME = 20
-# Each takes a minute: twenty of them show more.
-_KILLS = 2
+# A lease has to pass for two kills, and for each freeze: twenty and ten of them show more.
+_FAULTS = {"kills": 2, "frozen": 1}
 _ARRIVE_TIMEOUT_S = 60.0
 _SEED = 7
 
@@ -247,8 +247,9 @@ def _real_time(place: Place) -> Iterator[tuple[str, float]]:
 
 
 def _moves(place: Place) -> Iterator[tuple[str, float]]:
-    kills = [int(each.partition("=")[2]) for each in sys.argv[1:] if each.startswith("kills=")]
-    yield from moves(place.servers, place.sink, place.folder, kills=kills[0] if kills else _KILLS)
+    asked = dict(each.split("=") for each in sys.argv[1:] if "=" in each)
+    kills, freezes = (int(asked.get(name, usual)) for name, usual in _FAULTS.items())
+    yield from moves(place.servers, place.sink, place.folder, kills=kills, freezes=freezes)
 
 
 _PARTS: dict[str, Callable[[Place], Iterator[tuple[str, float]]]] = {

@@ -1,9 +1,11 @@
 """How long a lane stands while it moves to another process, and what comes twice then.
 
 Planned: a process joins and takes half of the lanes, and another leaves and gives all of its own.
-Killed: a process ends by SIGKILL, with nothing of it left, and the lease has to pass. Events go on
-all the while, so many a second to each lane; how old the oldest one of a lane is when it arrives is
-how long that lane stood.
+Killed: a process and all that it has started end by SIGKILL, and the lease has to pass. Frozen:
+they stand still by SIGSTOP until others have their lanes, and go on then. Events go on all the
+while, so many a second to each lane, whose destination takes a moment for its answer, so that there
+is always something under way; how old the oldest one of a lane is when it arrives is how long that
+lane stood.
 """
 
 import asyncio
@@ -11,8 +13,8 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Thread
@@ -20,6 +22,7 @@ from typing import Self
 
 from benchmarks.delivery_driver import Driver, await_lanes, running_driver
 from benchmarks.lag_sink import LagSink, Note
+from benchmarks.process_tree import states_of, tree_of
 from shared.config.configuration import Stream
 from shared.config.destination import Destination
 from shared.event.envelope import event_headers
@@ -36,6 +39,9 @@ _QUIET_S = 4.0
 _FAILOVER_WITHIN_S = 90.0
 _ARRIVE_WITHIN_S = 90.0
 _LOOK_S = 0.2
+# Several at the same time, so that a lease has to pass for each few of them.
+_OWNERS, _AT_ONCE = 5, 3
+_STOPPED = {"T"}
 
 
 @dataclass(slots=True)
@@ -46,8 +52,8 @@ class Writer:
     sent: Counter[str] = field(default_factory=Counter)
     _is_over: bool = False
     _thread: Thread = field(default_factory=Thread)
-    # No two writers give the same number.
-    _number: int = field(default_factory=time.time_ns)
+    # Of the next event; no two writers give the same.
+    number: int = field(default_factory=time.time_ns)
 
     def __enter__(self) -> Self:
         self._thread = Thread(target=lambda: asyncio.run(self._write()))
@@ -66,14 +72,14 @@ class Writer:
             while not self._is_over:
                 await asyncio.sleep(max(0.0, begun_s + count * each_s - time.monotonic()))
                 stream, at_ms = f"s{count % _LANES}", now_ms()
-                head = b'{"id":"%d","made_ns":%d,"pad":"' % (self._number, time.time_ns())
+                head = b'{"id":"%d","made_ns":%d,"pad":"' % (self.number, time.time_ns())
                 value = head + b"x" * (_EVENT_BYTES - len(head) - 2) + b'"}'
                 headers = event_headers(
-                    event_id=str(self._number), event_time_ms=at_ms, accepted_at_ms=at_ms
+                    event_id=str(self.number), event_time_ms=at_ms, accepted_at_ms=at_ms
                 )
                 await producer.send(stream_topic(stream), value, headers=list(headers))
                 self.sent[f"/{stream}"] += 1
-                self._number += 1
+                self.number += 1
                 count += 1
             await producer.flush()
         finally:
@@ -84,107 +90,196 @@ class Writer:
 class Moved:
     """What came of lanes that moved while events went on."""
 
+    # Each lane that is elsewhere by now, and the one of all lanes that stood for longest.
     stood_s: Sequence[float]
-    repeats: int
+    longest_s: float
+    # Of the events that came again: whose, and their numbers.
+    repeats: Collection[tuple[str, int]]
+    # How many of these did not say so, how many came more than twice, and how many never came.
     unlabelled: int
+    over: int
     lost: int
 
-    def percentile(self, part: float) -> float:
-        ordered = sorted(self.stood_s)
-        return round(ordered[min(len(ordered) - 1, int(part * len(ordered)))], 2)
 
-
-def moves(servers: str, sink: LagSink, folder: Path, *, kills: int) -> Iterator[tuple[str, float]]:
-    wanted = [
-        Destination(stream=f"s{n}", name="moved", url=f"{sink.url('noting')}s{n}")
-        for n in range(_LANES)
-    ]
+def moves(
+    servers: str, sink: LagSink, folder: Path, *, kills: int, freezes: int
+) -> Iterator[tuple[str, float]]:
     with ExitStack() as running:
+        fleet = Fleet(servers, sink, folder, running)
+        yield from _planned(fleet)
+        if kills or freezes:
+            fleet.grow(_OWNERS)
+        if kills:
+            yield from _killed(fleet, kills)
+        if freezes:
+            yield from _frozen(fleet, freezes)
 
-        def start(name: str) -> Driver:
-            return running.enter_context(running_driver(servers, folder / name))
 
-        first = start("first")
-        first.configure([*map(Stream, {one.stream for one in wanted}), *wanted])
-        await_lanes([first], wanted, are_up=True)
-        drivers = [first]
+@dataclass(slots=True)
+class Fleet:
+    """Processes that share lanes, and events for these."""
 
-        def join() -> None:
-            drivers.append(start(f"next{len(list(folder.iterdir()))}"))
-            _await_shares(drivers)
+    servers: str
+    sink: LagSink
+    folder: Path
+    running: ExitStack
+    drivers: list[Driver] = field(default_factory=list)
+    _count: int = 0
 
-        def leave() -> None:
-            os.kill(drivers.pop(0).pid, signal.SIGTERM)
-            await_lanes(drivers, wanted, are_up=True)
+    def start(self) -> None:
+        """Another process; it is not waited for."""
+        self._count += 1
+        folder = self.folder / f"moving{self._count}"
+        self.drivers.append(self.running.enter_context(running_driver(self.servers, folder)))
 
-        def die() -> None:
-            os.kill(drivers.pop(0).pid, signal.SIGKILL)
-            await_lanes(drivers, wanted, are_up=True)
+    def grow(self, count: int) -> None:
+        """Wait until there are so many and each has its share."""
+        while len(self.drivers) < count:
+            self.start()
+        self.await_shares(self.drivers)
 
-        planned = [_meanwhile(servers, sink, drivers, act) for act in (join, leave)]
-        stood_s = [each for move in planned for each in move.stood_s]
-        repeats = sum(move.repeats for move in planned)
-        whole = Moved(stood_s, repeats, 0, sum(move.lost for move in planned))
-        yield "handed_over", len(whole.stood_s)
-        yield "handover_s", whole.percentile(0.95)
-        yield "handover_repeats", whole.repeats
-        yield "errors", whole.lost + whole.repeats
-        killed = []
-        for _ in range(kills):
-            join()
-            killed.append(_meanwhile(servers, sink, drivers, die))
-        yield "kills", kills
-        yield "failover_s", max(max(each.stood_s) for each in killed)
-        yield "failover_repeats", sum(each.repeats for each in killed)
-        yield "errors", sum(each.lost + each.unlabelled for each in killed)
+    def await_shares(self, drivers: Sequence[Driver]) -> None:
+        """Wait until each of these has lanes, and all are with them once."""
+        until_s = time.monotonic() + _FAILOVER_WITHIN_S
+        while True:
+            shares = [_held(driver) for driver in drivers]
+            if all(shares) and sum(map(len, shares)) == len(set().union(*shares)) == _LANES:
+                return
+            if time.monotonic() > until_s:
+                raise RuntimeError(f"lanes were not shared out: {[len(each) for each in shares]}")
+            time.sleep(_LOOK_S)
+
+    def meanwhile(self, act: Callable[[Writer], None]) -> Moved:
+        """Have lanes move while events go on, and wait until all of them have come."""
+        self.sink.take_notes()
+        before = self.owners()
+        with Writer(self.servers) as writer:
+            time.sleep(_QUIET_S)
+            act(writer)
+            time.sleep(_QUIET_S)
+        after = self.owners()
+        notes: list[Note] = []
+        until_s = time.monotonic() + _ARRIVE_WITHIN_S
+        while len(_first(notes)) < writer.sent.total() and time.monotonic() < until_s:
+            time.sleep(_LOOK_S)
+            notes += self.sink.take_notes()
+        # A late copy would come by then.
+        time.sleep(1.0)
+        notes += self.sink.take_notes()
+        first = _first(notes)
+        again = [note for note in notes if note is not first[note.path, note.number]]
+        moved = [f"/{stream}" for stream, pid in after.items() if before.get(stream) != pid]
+        repeats = Counter((note.path, note.number) for note in again)
+        return Moved(
+            [_stood_s(first, path) for path in moved],
+            max(note.lag_ms for note in first.values()) / 1e3,
+            repeats=repeats,
+            unlabelled=sum(not note.is_labelled for note in again),
+            over=sum(count > 1 for count in repeats.values()),
+            lost=writer.sent.total() - len(first),
+        )
+
+    def owners(self) -> dict[str, int]:
+        return {stream: driver.pid for driver in self.drivers for stream in _held(driver)}
+
+
+def _planned(fleet: Fleet) -> Iterator[tuple[str, float]]:
+    url = fleet.sink.url("noting")
+    wanted = [Destination(stream=f"s{n}", name="moved", url=f"{url}s{n}") for n in range(_LANES)]
+    fleet.start()
+    fleet.drivers[0].configure([*map(Stream, {one.stream for one in wanted}), *wanted])
+    await_lanes(fleet.drivers, wanted, are_up=True)
+
+    def leave(_: Writer) -> None:
+        os.kill(fleet.drivers.pop(0).pid, signal.SIGTERM)
+        fleet.await_shares(fleet.drivers)
+
+    planned = [fleet.meanwhile(act) for act in (lambda _: fleet.grow(2), leave)]
+    repeats = sum(len(move.repeats) for move in planned)
+    stood_s = sorted(each for move in planned for each in move.stood_s)
+    yield "handed_over", len(stood_s)
+    yield "handover_s", round(stood_s[int(0.95 * len(stood_s))], 2)
+    yield "handover_repeats", repeats
+    yield "errors", repeats + sum(move.lost for move in planned)
+
+
+def _killed(fleet: Fleet, count: int) -> Iterator[tuple[str, float]]:
+    killed: list[Moved] = []
+    for first in range(0, count, _AT_ONCE):
+        dying = fleet.drivers[: min(_AT_ONCE, count - first)]
+
+        def die(_: Writer, dying: Sequence[Driver] = dying) -> None:
+            _signal(dying, signal.SIGKILL)
+            fleet.drivers = [each for each in fleet.drivers if each not in dying]
+            fleet.grow(_OWNERS)
+
+        killed.append(fleet.meanwhile(die))
+    yield "kills", count
+    yield "failover_s", round(max(each.longest_s for each in killed), 2)
+    yield "failover_repeats", sum(len(each.repeats) for each in killed)
+    yield "errors", sum(each.lost + each.unlabelled for each in killed)
+
+
+def _frozen(fleet: Fleet, count: int) -> Iterator[tuple[str, float]]:
+    frozen: list[Moved] = []
+    repeats_max = 0
+    for first in range(0, count, _AT_ONCE):
+        standing = fleet.drivers[: min(_AT_ONCE, count - first)]
+        others = [each for each in fleet.drivers if each not in standing]
+        owners, numbers = fleet.owners(), list[int]()
+
+        def freeze(
+            writer: Writer,
+            standing: Sequence[Driver] = standing,
+            others: Sequence[Driver] = others,
+            numbers: list[int] = numbers,
+        ) -> None:
+            with _standing_still(standing):
+                numbers.append(writer.number)
+                fleet.await_shares(others)
+                # Of those that went on all the while nothing would be shown.
+                assert _states(standing) == _STOPPED
+                time.sleep(_QUIET_S)
+            fleet.await_shares(fleet.drivers)
+
+        frozen.append(moved := fleet.meanwhile(freeze))
+        # Each has its turn.
+        fleet.drivers = [*others, *standing]
+        by_owner = Counter(owners[path.strip("/")] for path, _ in moved.repeats)
+        repeats_max = max(repeats_max, *by_owner.values(), 0)
+        # What came again had begun before its owner froze.
+        late = sum(number >= numbers[0] for _, number in moved.repeats)
+        yield "errors", moved.lost + moved.unlabelled + moved.over + late
+    yield "frozen", count
+    yield "frozen_s", round(max(each.longest_s for each in frozen), 2)
+    yield "frozen_repeats_max", repeats_max
+
+
+@contextmanager
+def _standing_still(drivers: Sequence[Driver]) -> Iterator[None]:
+    """These and all that they have started do nothing for as long as the block lasts."""
+    try:
+        while _states(drivers) != _STOPPED:
+            _signal(drivers, signal.SIGSTOP)
+        yield
+    finally:
+        _signal(drivers, signal.SIGCONT)
+
+
+def _states(drivers: Sequence[Driver]) -> set[str]:
+    return states_of(pid for driver in drivers for pid in tree_of(driver.pid))
+
+
+def _signal(drivers: Collection[Driver], number: int) -> None:
+    for pid in [pid for driver in drivers for pid in tree_of(driver.pid)]:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def _held(driver: Driver) -> set[str]:
     """The streams of the lanes that it has."""
     lines = [line for line in driver.says().splitlines() if "hifi_delivery_lane_up{" in line]
     return {line.partition('destination="')[2].partition("/")[0] for line in lines}
-
-
-def _await_shares(drivers: Sequence[Driver]) -> None:
-    """Wait until each of them has lanes, and all have them once."""
-    until_s = time.monotonic() + _FAILOVER_WITHIN_S
-    while True:
-        shares = [_held(driver) for driver in drivers]
-        if all(shares) and sum(map(len, shares)) == len(set().union(*shares)) == _LANES:
-            return
-        if time.monotonic() > until_s:
-            raise RuntimeError(f"lanes were not shared out: {[len(each) for each in shares]}")
-        time.sleep(_LOOK_S)
-
-
-def _meanwhile(
-    servers: str, sink: LagSink, drivers: Sequence[Driver], act: Callable[[], None]
-) -> Moved:
-    """Have lanes move while events go on, and wait until all of them have come."""
-    sink.take_notes()
-    before = {stream: driver.pid for driver in drivers for stream in _held(driver)}
-    with Writer(servers) as writer:
-        time.sleep(_QUIET_S)
-        act()
-        time.sleep(_QUIET_S)
-    after = {stream: driver.pid for driver in drivers for stream in _held(driver)}
-    notes: list[Note] = []
-    until_s = time.monotonic() + _ARRIVE_WITHIN_S
-    while len(_first(notes)) < writer.sent.total() and time.monotonic() < until_s:
-        time.sleep(_LOOK_S)
-        notes += sink.take_notes()
-    # A late copy would come by then.
-    time.sleep(1.0)
-    notes += sink.take_notes()
-    first = _first(notes)
-    again = [note for note in notes if note is not first[note.path, note.number]]
-    moved = [f"/{stream}" for stream, pid in after.items() if before.get(stream) != pid]
-    return Moved(
-        [_stood_s(first, path) for path in moved],
-        repeats=len(again),
-        unlabelled=sum(not note.is_labelled for note in again),
-        lost=writer.sent.total() - len(first),
-    )
 
 
 def _stood_s(first: Mapping[tuple[str, int], Note], path: str) -> float:

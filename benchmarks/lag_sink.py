@@ -27,6 +27,8 @@ _OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 _TOO_MANY = b"HTTP/1.1 429 Too Many Requests\r\nretry-after: 5\r\ncontent-length: 0\r\n\r\n"
 # Longer than any timeout of ours.
 _SLOW_S = 30.0
+# Long enough that there is always something under way, and far from slow.
+_NOTING_S = 0.2
 # A byte of an endless answer now and then: each read succeeds, and the whole never ends.
 _DRIP_S = 0.5
 
@@ -106,6 +108,10 @@ class _Requests(asyncio.Protocol):
     def answer(self, request: bytes) -> None:
         raise NotImplementedError
 
+    def answer_late(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.write(_OK)
+
 
 class _Quick(_Requests):
     lags_ms: list[float] = []  # noqa: RUF012 - one list for all connections is the point
@@ -152,7 +158,7 @@ class _Noting(_Requests):
 
     def answer(self, request: bytes) -> None:
         now_ns = time.time_ns()
-        self.transport.write(_OK)
+        asyncio.get_running_loop().call_later(_NOTING_S, self.answer_late)
         head, _, body = request.partition(b"\r\n\r\n")
         path, is_labelled = head.split(b" ", 2)[1].decode(), _LABEL in head.lower()
         self.notes += [
@@ -170,11 +176,7 @@ class _Notes(_Requests):
 
 class _Slow(_Requests):
     def answer(self, request: bytes) -> None:  # noqa: ARG002 - each is answered late
-        asyncio.get_running_loop().call_later(_SLOW_S, self._answer_late)
-
-    def _answer_late(self) -> None:
-        if not self.transport.is_closing():
-            self.transport.write(_OK)
+        asyncio.get_running_loop().call_later(_SLOW_S, self.answer_late)
 
 
 class _Limiting(_Requests):

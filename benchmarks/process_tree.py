@@ -1,19 +1,42 @@
 """What a process and all that it has started take: processor time and memory, out of /proc."""
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-# Fields of /proc/PID/stat behind the name: parent, own time, that of children which have ended.
-_PARENT, _OWN, _ENDED = 1, slice(11, 13), slice(13, 15)
+# Fields of /proc/PID/stat behind the name: how it is, its parent, own time, that of children which
+# have ended.
+_STATE, _PARENT, _OWN, _ENDED = 0, 1, slice(11, 13), slice(13, 15)
 _RESIDENT = 21
 
 
 def used_by(pid: int) -> tuple[float, int]:
     """Seconds of processor time, and resident MB (what workers share counts for each of them)."""
+    stats = _stats()
+    ticks = pages = 0
+    for one in _tree(stats, pid):
+        fields = stats[one]
+        ticks += sum(map(int, (*fields[_OWN], *fields[_ENDED])))
+        pages += int(fields[_RESIDENT])
+    return ticks / _TICKS, pages * _PAGE_BYTES // 1_000_000
+
+
+def tree_of(pid: int) -> list[int]:
+    """A process, and all that it has started and that is still there."""
+    return _tree(_stats(), pid)
+
+
+def states_of(pids: Iterable[int]) -> set[str]:
+    """How these are, in the letters of `ps`: T stands still by SIGSTOP."""
+    stats = _stats()
+    # Nobody has asked yet for what has ended.
+    return {stats[pid][_STATE] for pid in pids if pid in stats} - {"Z"}
+
+
+def _stats() -> dict[int, list[str]]:
     stats: dict[int, list[str]] = {}
-    children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
@@ -21,13 +44,14 @@ def used_by(pid: int) -> tuple[float, int]:
             except OSError:
                 continue
             stats[int(entry.name)] = fields
-            children.setdefault(int(fields[_PARENT]), []).append(int(entry.name))
-    ticks = pages = 0
-    left = [pid]
-    while left:
-        one = left.pop()
-        left += children.get(one, [])
-        fields = stats[one]
-        ticks += sum(map(int, (*fields[_OWN], *fields[_ENDED])))
-        pages += int(fields[_RESIDENT])
-    return ticks / _TICKS, pages * _PAGE_BYTES // 1_000_000
+    return stats
+
+
+def _tree(stats: dict[int, list[str]], pid: int) -> list[int]:
+    children: dict[int, list[int]] = {}
+    for one, fields in stats.items():
+        children.setdefault(int(fields[_PARENT]), []).append(one)
+    tree = [pid]
+    for one in tree:
+        tree += children.get(one, [])
+    return tree
