@@ -1,5 +1,6 @@
 """Lists what can be set for observe from outside: HIFI_OBSERVE_* and nothing else."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -8,8 +9,10 @@ from pydantic_settings import SettingsConfigDict
 
 from shared.runtime import defaults
 from shared.runtime.kafka.leases.member import SESSION_S
+from shared.runtime.kafka.settings import JAAS_VARIABLE, kafka_access
 from shared.runtime.settings import ListenerSettings, Port, SparkServiceSettings
 from shared.runtime.setup_error import SetupError
+from shared.runtime.spark.cluster import SparkCluster, SparkClusterSettings
 
 _KEY_BYTES = 32
 # As many random characters as nobody guesses, also of hexadecimal digits.
@@ -38,7 +41,7 @@ def _cookie_secret(text: str) -> str:
     return text
 
 
-class ObserveSettings(SparkServiceSettings):
+class ObserveSettings(SparkClusterSettings, SparkServiceSettings):
     """What the sampler and the audit are told. Read once, in __main__."""
 
     model_config = SettingsConfigDict(env_prefix="HIFI_OBSERVE_", frozen=True)
@@ -68,6 +71,15 @@ class ObserveSettings(SparkServiceSettings):
     # Who runs the audit and is silent for so long has it taken over by another observer: half of
     # the minute within which that is promised. Kafka's own least is 6 s.
     lease_s: float = Field(default=SESSION_S, ge=6, le=45)
+
+    @property
+    def cluster(self) -> SparkCluster | None:
+        """Who runs the audit's tasks; None: this machine."""
+        cluster, access = super().cluster, kafka_access()
+        if cluster is None or not access.is_named:
+            return cluster
+        # Spark's own source reads from Kafka, in Java.
+        return replace(cluster, told_java={JAAS_VARIABLE: access.jaas})
 
     @property
     def signing_key(self) -> str:

@@ -27,6 +27,7 @@ from shared.runtime.health import Health, Pulse
 from shared.runtime.kafka.only_writer import OvertakenError
 from shared.runtime.kafka.reader import open_reader
 from shared.runtime.setup_error import KafkaUnavailableError
+from shared.runtime.spark.cluster import SparkCluster
 from shared.runtime.spark.session import SparkSettings, require_running, running_spark
 
 log = structlog.get_logger()
@@ -109,7 +110,9 @@ class Auditor:
     def _spark(self) -> AbstractContextManager[SparkSession]:
         settings = self._settings
         folder = settings.folder.absolute() / "spark"
-        return audit_spark(folder, settings.jars_cache, heap_mb=settings.heap_mb)
+        return audit_spark(
+            folder, settings.jars_cache, heap_mb=settings.heap_mb, cluster=settings.cluster
+        )
 
     async def _audit(self, spark: SparkSession) -> None:
         """Run after run, until something goes wrong; then all of it is set up anew."""
@@ -176,7 +179,7 @@ class Auditor:
 
 
 def audit_spark(
-    folder: Path, cache: Path | None, *, heap_mb: int
+    folder: Path, cache: Path | None, *, heap_mb: int, cluster: SparkCluster | None = None
 ) -> AbstractContextManager[SparkSession]:
     """The audit's one session, which lives as long as the process."""
     return running_spark(
@@ -187,6 +190,7 @@ def audit_spark(
             slots=SLOTS,
             heap_mb=heap_mb,
             worker_daemon="observe.worker_daemon",
+            cluster=cluster,
             more=_SESSION,
         )
     )

@@ -7,14 +7,18 @@ given: the interpreter, the secrets, how Kafka is entered, and the files that th
 import re
 import shutil
 import socket
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from threading import Timer
+from typing import Annotated, Self
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pydantic import AfterValidator, Field, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
 from pyspark import SparkContext
 
 from shared.runtime.setup_error import SetupError
@@ -36,6 +40,8 @@ class SparkCluster:
     # Variables for the environment of their Python, with secrets; and those that name files.
     told: Mapping[str, str] = field(default_factory=dict, repr=False)
     files: Mapping[str, Path] = field(default_factory=dict)
+    # Variables for their Java half, which reads from Kafka in some sessions.
+    told_java: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def options(self, *, slots: int) -> Mapping[str, str]:
         """One executor has all slots.
@@ -50,6 +56,11 @@ class SparkCluster:
             "spark.executor.instances": "1",
             "spark.executor.cores": str(slots),
             "spark.cores.max": str(slots),
+            # Else a YARN that has lost three in a year would give up.
+            "spark.executor.failuresValidityInterval": "10m",
+            **{f"spark.executorEnv.{name}": value for name, value in self.told_java.items()},
+            # What Spark shows of its options, it shows without these.
+            "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|jaas",
         }
 
     def equip(self, context: SparkContext, folder: Path) -> None:
@@ -86,13 +97,6 @@ class SparkCluster:
         return found
 
 
-def checked_master(master: str) -> str:
-    """How Spark calls a cluster, or `local`; ValueError if it is neither."""
-    if not _MASTER.fullmatch(master):
-        raise ValueError("it must be local, spark://HOST:PORT, k8s://https://HOST:PORT or yarn")
-    return master
-
-
 def address_towards(master: str) -> str:
     """The address by which this machine reaches a standalone cluster's master."""
     host, _, port = master.removeprefix("spark://").split(",")[0].rpartition(":")
@@ -108,6 +112,45 @@ def address_towards(master: str) -> str:
             f"HIFI_SPARK_MASTER is {master}, to which there is no way from here ({error}):"
             " correct it, or set HIFI_SPARK_DRIVER_HOST."
         ) from error
+
+
+def _checked_master(master: str) -> str:
+    """How Spark calls a cluster, or `local`; ValueError if it is neither."""
+    if not _MASTER.fullmatch(master):
+        raise ValueError("it must be local, spark://HOST:PORT, k8s://https://HOST:PORT or yarn")
+    return master
+
+
+class SparkClusterSettings(BaseSettings):
+    """HIFI_SPARK_*, for every process that may have its tasks run on a cluster."""
+
+    model_config = SettingsConfigDict(frozen=True)
+
+    # Which Spark runs the tasks: `local`, or a cluster.
+    spark_master: Annotated[str, AfterValidator(_checked_master)] = Field(
+        default="local", validation_alias="HIFI_SPARK_MASTER"
+    )
+    # By which address its executors reach this process: if empty, the one that leads to the master.
+    spark_driver_host: str = Field(default="", validation_alias="HIFI_SPARK_DRIVER_HOST")
+    # The interpreter that has Hifi's packages on their machines.
+    spark_python: str = Field(default=sys.executable, validation_alias="HIFI_SPARK_PYTHON")
+
+    @model_validator(mode="after")
+    def _has_an_address(self) -> Self:
+        if self.spark_master.startswith(("k8s:", "yarn")) and not self.spark_driver_host:
+            raise SetupError(
+                f"HIFI_SPARK_MASTER is {self.spark_master}, whose executors must reach this"
+                " process: say by which address in HIFI_SPARK_DRIVER_HOST."
+            )
+        return self
+
+    @property
+    def cluster(self) -> SparkCluster | None:
+        """Who runs the tasks; None: this machine. A subclass says what they are told."""
+        if self.spark_master == "local":
+            return None
+        host = self.spark_driver_host or address_towards(self.spark_master)
+        return SparkCluster(self.spark_master, host, self.spark_python)
 
 
 def _installed(_: Iterable[object]) -> Iterator[str]:
