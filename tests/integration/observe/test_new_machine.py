@@ -1,58 +1,15 @@
-"""Observe without its disk: what it knows is in Kafka, its key in the settings."""
+"""What the audit remembers is in Kafka, and found there by whoever comes next."""
 
 import asyncio
 import random
-import shutil
-from pathlib import Path
 
 import pytest
 
 from deploy.local.cluster import Cluster
 from observe.audit import kafka as audit
 from observe.audit.kafka import audit_kafka
-from observe.audit.signing import PUBLIC
-from shared.config.destination import Destination
-from shared.event.times import MINUTE_MS, minute_of
 from shared.event.topics import AUDIT, fixed_specs
-from shared.runtime.clock import now_ms
 from shared.runtime.kafka.topic_admin import topic_admin
-from tests.support import cli_runs
-from tests.support.scripted_destination import scripted_destination
-from tests.support.stack_fixtures import PATIENCE_S, RunningHifi, wait_until
-
-
-def test_a_new_machine_goes_on_with_the_same_chain(hifi: RunningHifi, tmp_path: Path) -> None:
-    first_ms = minute_of(now_ms()) - 4 * MINUTE_MS
-    folder = hifi.stack.settings.folder / "observe"
-    mine = tmp_path / "ids.txt"
-
-    def is_verified(minute_ms: int) -> bool:
-        where = ["--stream", "moved", "--kafka", hifi.kafka, "--minute", str(minute_ms)]
-        data = ["--data", str(hifi.stack.settings.folder)]
-        run = cli_runs.run("verify", *where, *data, "--ids", str(mine), folder=tmp_path)
-        run.wait()
-        return run.out == "complete\n"
-
-    with scripted_destination() as destination:
-        hifi.add(Destination(stream="moved", name="to", url=destination.url))
-
-        def send(minute_ms: int) -> None:
-            ids = [f"{minute_ms}-{number}" for number in range(20)]
-            events = [{"id": one, "time_ms": minute_ms + 7} for one in ids]
-            assert hifi.post("moved", events).status_code == 200
-            mine.write_text("\n".join(ids))
-            wait_until(lambda: is_verified(minute_ms), what="the minute is stated", look_s=1)
-
-        send(first_ms)
-        key = (folder / PUBLIC).read_text()
-        observe = hifi.stack.children["observe"]
-        assert observe.stop(PATIENCE_S)
-        shutil.rmtree(folder)
-        hifi.stack._deaths_s.clear()
-        hifi.stack.look_after()
-        # What verifies it checks the chain from the first statement on.
-        send(first_ms + MINUTE_MS)
-        assert (folder / PUBLIC).read_text() == key
 
 
 def test_the_newest_memory_that_was_written_whole_is_found(
