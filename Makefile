@@ -14,7 +14,7 @@ export UV_PYTHON_DOWNLOADS := never
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup up fmt check lint types tidy unit coverage test programs test-long bench bench-gateway \
-	bench-delivery bench-fleet bench-http bench-observe bench-retrier bench-status chaos rate shots docs clean
+	bench-delivery bench-fleet bench-http bench-observe bench-retrier bench-status bench-whole-way chaos rate shots docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -61,7 +61,7 @@ test: programs .venv/.synced .venv/.rate-synced ## all tests: real Kafka, real S
 test-long: programs .venv/.bench-synced .venv/.rate-synced ## the proofs that take minutes each, such as Kafka dead for 60 s under load (ARGS="-k gateway")
 	@$(BIN)/pytest tests -m long $(ARGS)
 
-bench: .venv/.bench-synced ## every benchmark; figures and caveats are in docs/benchmarks.md
+bench: .venv/.bench-synced .venv/.rate-synced ## every benchmark; figures and caveats are in docs/benchmarks.md
 	@$(BIN)/python -m benchmarks
 
 bench-gateway: .venv/.bench-synced ## the gateway against raw librdkafka and a bare FastAPI route (needs wrk)
@@ -75,6 +75,9 @@ bench-fleet: .venv/.bench-synced ## a thousand destinations on two cores: idle, 
 
 bench-http: .venv/.bench-synced ## deliver, without Spark, against ready-made bodies over HTTP
 	@$(BIN)/python -m benchmarks.deliver
+
+bench-whole-way: .venv/.bench-synced .venv/.rate-synced ## POST to destination, single events and batches, both latencies; a backlog drained
+	@$(BIN)/python -u -m benchmarks.whole_way $(ARGS)
 
 rate: .venv/.rate-synced ## what a Hifi on this machine takes, open loop (ARGS="whole --batch 100"); docs/rating.md
 	@$(BIN)/hifi rate --fresh $(ARGS)

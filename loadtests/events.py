@@ -4,13 +4,18 @@ Their size is exact. Each has a number of its own in its run and worker, and the
 so whoever receives it can say what is missing and how long it took, without asking anybody.
 """
 
+import json
 import re
 from dataclasses import dataclass
 from itertools import chain, repeat
 
+from loadtests.recorder import Range
+
 # 10 digits are 10 thousand million events of one worker; all numbers are as long as each other.
 _EVENT = b'{"id":"%s-%d-%%010d","due_us":%%d,"pad":"%s"}'
 _SHORTEST = len(_EVENT % (b"", 0, b"") % (0, 10**15))
+# Each event is stored; a 202 is a smaller promise, and a 207 says which are not.
+_STORED, _PARTIAL = frozenset({200, 204}), 207
 _FOUND = re.compile(rb'"id":"(\w+)-(\d+)-(\d{10})","due_us":(\d+)')
 
 
@@ -50,3 +55,12 @@ def find(data: bytes) -> list[Found]:
         Found(run, int(worker), int(number), int(due_us))
         for run, worker, number, due_us in _FOUND.findall(data)
     ]
+
+
+def acked_of(status: int, answer: bytes, first: int, batch: int) -> list[Range]:
+    """Which events of a request the gateway has said it stored."""
+    if status == _PARTIAL:
+        others = {each["index"] for each in json.loads(answer)["results"]}
+        stored = (first + index for index in range(batch) if index not in others)
+        return [(number, number + 1) for number in stored]
+    return [(first, first + batch)] if status in _STORED else []

@@ -23,7 +23,7 @@ from locust.exception import StopUser
 from locust.runners import LocalRunner, MasterRunner, WorkerRunner
 
 from loadtests.arrivals import PlanError, due_times, plan_of, seconds_of, trace_lines
-from loadtests.events import Bodies, smallest_bytes
+from loadtests.events import Bodies, acked_of, smallest_bytes
 from loadtests.open_loop import offer
 from loadtests.page import add_tab
 from loadtests.recorder import Range, Recorder
@@ -36,8 +36,6 @@ _IN_FLIGHT_MAX = 2_000
 _TIMEOUT_S = 30.0
 # So late that it will not be made good: what follows is not offered, and the step invalid.
 _LATE_S_MAX = 5.0
-# Each event is stored; a 202 is a smaller promise, and a 207 says which are not.
-_STORED, _PARTIAL = frozenset({200, 204}), 207
 
 # The run of a step that has not begun, or could not.
 _NONE = "none"
@@ -164,7 +162,7 @@ class Arrivals(User):
             response = self._client.request("POST", self._path, body)
             answer = response.read()
             length, what = len(answer), str(response.status_code)
-            acked = _acked(response.status_code, answer, first, step.asked.batch)
+            acked = acked_of(response.status_code, answer, first, step.asked.batch)
         except Exception as failed:  # noqa: BLE001 - whatever goes wrong is what is counted here
             error, what = failed, type(failed).__name__
         ended_s = time.perf_counter() - self._begun_s
@@ -207,15 +205,6 @@ class Shape(LoadTestShape):
             return None
         workers = max(1, self.runner.worker_count)
         return (workers, float(workers))
-
-
-def _acked(status: int, answer: bytes, first: int, batch: int) -> list[Range]:
-    """Which events the gateway has said it stored."""
-    if status == _PARTIAL:
-        others = {each["index"] for each in json.loads(answer)["results"]}
-        stored = (first + index for index in range(batch) if index not in others)
-        return [(number, number + 1) for number in stored]
-    return [(first, first + batch)] if status in _STORED else []
 
 
 def _tell_done(environment: Any) -> None:

@@ -31,6 +31,8 @@ from shared.runtime.setup_error import SetupError, UsageError
 from shared.scale.ask import DESTINATION_BATCH
 
 Say = Callable[[str], None]
+# Runs one step at so many events a second.
+StepAt = Callable[[float], dict[str, Any]]
 
 _LOCUSTFILE = Path(__file__).with_name("locustfile.py")
 _DESTINATION = "rating-sink"
@@ -44,35 +46,48 @@ def rate(wanted: Wanted, say: Say) -> dict[str, Any]:
     if not wanted.is_shared and not wanted.cores:
         raise UsageError(f"How many cores has what answers at {wanted.gateway}? Name --cores.")
     generator = machine.describe()
-    _prepare_stream(wanted)
-    search = Search(wanted.first_rate if wanted.rate is None else wanted.rate)
-    steps: list[dict[str, Any]] = []
-    with _way(wanted) as step_at:
-        while (offered := search.next_rate()) is not None:
-            say(_before(len(steps) + 1, offered, wanted))
-            step = step_at(offered)
-            steps.append(step)
-            say(after(step))
-            search.note(offered, step["verdict"])
-            if wanted.rate is not None:
-                break
+    prepare_stream(wanted)
+    with way(wanted) as step_at:
+        search, steps = searched(wanted, step_at, say)
     generator["cores_stolen"] = round(machine.cores_stolen(), 2)
     return rating_of(wanted, search, steps, generator)
 
 
+def searched(wanted: Wanted, step_at: StepAt, say: Say) -> tuple[Search, list[dict[str, Any]]]:
+    """All steps of a search, or the one that was asked for."""
+    search = Search(wanted.first_rate if wanted.rate is None else wanted.rate)
+    steps: list[dict[str, Any]] = []
+    while (offered := search.next_rate()) is not None:
+        say(_before(len(steps) + 1, offered, wanted))
+        step = step_at(offered)
+        steps.append(step)
+        say(after(step))
+        search.note(offered, step["verdict"])
+        if wanted.rate is not None:
+            break
+    return search, steps
+
+
 @contextmanager
-def _way(wanted: Wanted) -> Iterator[Callable[[float], dict[str, Any]]]:
+def way(wanted: Wanted) -> Iterator[StepAt]:
     """What runs one step: with a destination at the end, unless only the gateway is rated."""
     if wanted.what == "gateway":
         yield lambda offered: run_step(wanted, offered)
         return
-    with running_sink(wanted.sink_host) as sink:
-        _prepare_destination(wanted, sink)
-        try:
-            yield lambda offered: _whole_step(wanted, offered, sink)
-        finally:
-            # Nothing must go on to an address at which nobody listens.
-            _control(wanted).call("DELETE", "streams", wanted.stream, "destinations", _DESTINATION)
+    with running_sink(wanted.sink_host) as sink, destination(wanted, sink):
+        yield lambda offered: _whole_step(wanted, offered, sink)
+
+
+@contextmanager
+def destination(wanted: Wanted, sink: Sink) -> Iterator[None]:
+    """Send to the sink for as long as the block lasts, and not before that works."""
+    put_destination(wanted, sink)
+    try:
+        _wait_for_the_first(wanted, sink)
+        yield
+    finally:
+        # Nothing must go on to an address at which nobody listens.
+        _control(wanted).call("DELETE", "streams", wanted.stream, "destinations", _DESTINATION)
 
 
 def _whole_step(wanted: Wanted, offered: float, sink: Sink) -> dict[str, Any]:
@@ -93,6 +108,7 @@ def judged(slo: Slo, step: dict[str, Any], ends: Ends) -> dict[str, Any]:
         late_p99_ms=step["late_ms"]["p99"],
         cpu_share=step["cpu_share"],
         age_p95_ms=ends.age_ms.get("p95"),
+        age_p99_ms=ends.age_ms.get("p99"),
         backlog_share=ends.backlog_share,
         unaccounted=ends.unaccounted,
     )
@@ -103,11 +119,10 @@ def judged(slo: Slo, step: dict[str, Any], ends: Ends) -> dict[str, Any]:
 
 
 def run_step(wanted: Wanted, offered: float) -> dict[str, Any]:
-    """One run of Locust; SetupError with its last words when it wrote nothing."""
+    """One run of the generator; SetupError with its last words when it wrote nothing."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "step.json"
         options = {
-            "-f": _LOCUSTFILE,
             "-H": wanted.gateway.rstrip("/"),
             "--rate": offered,
             "--duration": f"{wanted.hold_s:g}s",
@@ -117,8 +132,13 @@ def run_step(wanted: Wanted, offered: float) -> dict[str, Any]:
             "--stream": wanted.stream,
             "--slo-p99-ms": wanted.objective.p99_ms,
             "--run-id": uuid.uuid4().hex[:8],
+            "--plan": wanted.plan,
             "--out": out,
         }
+        program = ["loadtests.lean"]
+        if not wanted.is_lean:
+            program = ["locust", "--headless", "--only-summary"]
+            options["-f"] = _LOCUSTFILE
         if wanted.processes > 1:
             port = _free_port()
             options |= {
@@ -129,7 +149,7 @@ def run_step(wanted: Wanted, offered: float) -> dict[str, Any]:
         argv = [str(part) for pair in options.items() for part in pair]
         try:
             ended = subprocess.run(
-                [sys.executable, "-m", "locust", "--headless", "--only-summary", *argv],
+                [sys.executable, "-m", *program, *argv],
                 cwd=_LOCUSTFILE.parents[1],
                 # A key in the arguments could be read by everybody on this machine.
                 env={**os.environ, "HIFI_API_KEY": wanted.api_key},
@@ -139,10 +159,12 @@ def run_step(wanted: Wanted, offered: float) -> dict[str, Any]:
                 timeout=wanted.warmup_s + wanted.hold_s + _STEP_SLACK_S,
             )
         except subprocess.TimeoutExpired as expired:
-            raise SetupError(f"Locust had not ended after {expired.timeout:.0f} s.") from expired
+            raise SetupError(
+                f"The generator had not ended after {expired.timeout:.0f} s."
+            ) from expired
         if not out.exists():
             last = ended.stderr.strip().splitlines()[-1:] or ["it said nothing"]
-            raise SetupError(f"Locust ended without a result: {last[0]}")
+            raise SetupError(f"The generator ended without a result: {last[0]}")
         step: dict[str, Any] = json.loads(out.read_text())
         return step
 
@@ -174,7 +196,7 @@ def _control(wanted: Wanted) -> ControlClient:
     return ControlClient(wanted.gateway, wanted.api_key or None)
 
 
-def _prepare_stream(wanted: Wanted) -> None:
+def prepare_stream(wanted: Wanted) -> None:
     """What is rated goes to a stream of its own, which is made if it is not there."""
     client = _control(wanted)
     try:
@@ -187,20 +209,22 @@ def _prepare_stream(wanted: Wanted) -> None:
         time.sleep(1)
 
 
-def _prepare_destination(wanted: Wanted, sink: Sink) -> None:
+def put_destination(wanted: Wanted, sink: Sink, *, is_paused: bool = False) -> None:
     path = ("streams", wanted.stream, "destinations", _DESTINATION)
+    body = {"url": sink.url, "batch_count_max": DESTINATION_BATCH, "latency": wanted.latency}
     try:
-        _control(wanted).call(
-            "PUT", *path, body={"url": sink.url, "batch_count_max": DESTINATION_BATCH}
-        )
+        _control(wanted).call("PUT", *path, body={**body, "is_paused": is_paused})
     except RefusedError as refused:
         raise SetupError(
             f"{refused} The destination of a rating is this machine, {sink.url}: --sink-host names"
             " an address that delivery reaches, and HIFI_GATEWAY_ALLOW_PRIVATE and"
             " HIFI_DELIVERY_ALLOW_PRIVATE let it be a private one."
         ) from refused
+
+
+def _wait_for_the_first(wanted: Wanted, sink: Sink) -> None:
     # The lane's first micro-batch is no part of any step.
-    first = replace(wanted, batch=1, hold_s=2.0, warmup_s=0.0, processes=1, p99_ms=1e6)
+    first = replace(wanted, batch=1, hold_s=2.0, warmup_s=0.0, plan="", processes=1, p99_ms=1e6)
     step = run_step(first, 60.0)
     ends = asyncio.run(reconcile(step, sink, wanted.kafka, standstill_s=FIRST_S))
     if ends.delivered < ends.acked or not ends.acked:

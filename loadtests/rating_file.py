@@ -16,6 +16,7 @@ from loadtests.report.sheet import sheet
 from loadtests.result import FORM
 from loadtests.search import Search
 from loadtests.slo import BACKLOG_GROWTH_S_MAX, Slo
+from shared.config.destination import Latency
 from shared.scale.ask import DESTINATION_BATCH
 
 What = Literal["gateway", "delivery", "whole"]
@@ -48,12 +49,19 @@ class Wanted:
     # Other promises than the usual ones.
     p99_ms: float | None = None
     age_p95_ms: float | None = None
+    age_p99_ms: float | None = None
     start: float | None = None
     # One step at this rate instead of a search.
     rate: float | None = None
     hold_s: float = 60.0
     warmup_s: float = 15.0
+    # What a step does instead of holding its rate, over as long.
+    plan: str = ""
     processes: int = 1
+    # Without Locust: half of what the generator takes of cores that it shares.
+    is_lean: bool = False
+    # Of the destination.
+    latency: Latency = "micro-batch"
     # Where the deliverer reaches this machine.
     sink_host: str = "127.0.0.1"
     # Of what is rated, which this machine cannot know: its type and cores, its gateway's workers.
@@ -70,6 +78,7 @@ class Wanted:
             usual,
             p99_ms=self.p99_ms or usual.p99_ms,
             age_p95_ms=self.age_p95_ms or usual.age_p95_ms,
+            age_p99_ms=self.age_p99_ms,
             backlog_share=BACKLOG_GROWTH_S_MAX / self.hold_s if self.what == "delivery" else None,
         )
 
@@ -112,6 +121,7 @@ def rating_of(
         "posted_batch": wanted.batch,
         "bytes": wanted.event_bytes,
         "workers": wanted.workers,
+        "latency": wanted.latency,
         "rated": round(search.low, 1) if is_met else 0.0,
         "not_at": None if search.high == math.inf else round(search.high, 1),
         "saturated": max((step["acked_per_s"] for step in steps), default=0.0),
@@ -165,6 +175,7 @@ def keep(rating: dict[str, Any], folder: Path, *, is_rating: bool) -> tuple[Path
             f"w{rating['workers']}",
             f"b{rating['posted_batch']}",
             str(rating["bytes"]),
+            *(["realtime"] if rating["latency"] == "realtime" else []),
         )
     )
     file, page = folder / f"{name}.json", folder / f"{name}.html"

@@ -42,6 +42,7 @@ class Arrived:
     ages_ms: dict[int, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
     # By second of arrival.
     seconds: Counter[int] = field(default_factory=Counter)
+    last_us: int = 0
 
     def note(self, worker: int, number: int, due_us: int, now_us: int) -> None:
         numbers = self.numbers[worker]
@@ -54,6 +55,7 @@ class Arrived:
         self.events += 1
         self.ages_ms[due_us // 1_000_000][max(0, (now_us - due_us) // 1000)] += 1
         self.seconds[now_us // 1_000_000] += 1
+        self.last_us = now_us
 
     def missing(
         self, acked: Iterable[tuple[int, Iterable[Range]]]
@@ -80,6 +82,7 @@ class Arrived:
             "repeats": self.repeats,
             "ages_ms": {second: dict(ages) for second, ages in self.ages_ms.items()},
             "seconds": dict(self.seconds),
+            "last_us": self.last_us,
         }
 
 

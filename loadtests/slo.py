@@ -33,6 +33,7 @@ class Slo:
     unsent_share: float = 0.0
     # From due to the destination.
     age_p95_ms: float | None = None
+    age_p99_ms: float | None = None
     # How fast what waits may grow, as a share of the rate.
     backlog_share: float | None = None
 
@@ -49,6 +50,7 @@ class Measured:
     late_p99_ms: float
     cpu_share: float
     age_p95_ms: float | None = None
+    age_p99_ms: float | None = None
     backlog_share: float | None = None
     # Acknowledged, and in none of delivered, waiting and dead.
     unaccounted: int | None = None
@@ -101,11 +103,13 @@ def _why_broken(slo: Slo, measured: Measured) -> list[str]:
         reasons.append(f"{measured.failed:,} of {measured.offered:,} requests failed")
     if measured.unsent / offered > slo.unsent_share:
         reasons.append(f"{measured.unsent:,} requests found no room: too many unanswered")
-    if slo.age_p95_ms is not None and (
-        measured.age_p95_ms is None or measured.age_p95_ms > slo.age_p95_ms
+    for name, promised, age in (
+        ("p95", slo.age_p95_ms, measured.age_p95_ms),
+        ("p99", slo.age_p99_ms, measured.age_p99_ms),
     ):
-        found = "nothing" if measured.age_p95_ms is None else f"p95 {measured.age_p95_ms:.0f} ms"
-        reasons.append(f"{found} at the destination, {slo.age_p95_ms:.0f} ms promised")
+        if promised is not None and (age is None or age > promised):
+            found = "nothing" if age is None else f"{name} {age:.0f} ms"
+            reasons.append(f"{found} at the destination, {promised:.0f} ms promised")
     if slo.backlog_share is not None and (
         measured.backlog_share is None or measured.backlog_share > slo.backlog_share
     ):

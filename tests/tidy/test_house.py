@@ -15,7 +15,7 @@ ENVIRONMENT_READERS = {
     "shared/runtime/java/jars.py": "the cache's place is asked for before there are any settings",
     "shared/runtime/spark/session.py": "it writes: Spark reads its Python and address there",
     "deploy/cli/up.py": "it hands its own environment on to the services that it starts",
-    "deploy/cli/scale/rate.py": "as up.py, and to the load test",
+    "deploy/cli/scale/fresh.py": "as up.py",
 }
 # What begins like a metric and is none.
 NO_METRICS = {"hifi_due_gate": "the name of the retrier's source within Spark"}

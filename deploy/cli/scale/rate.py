@@ -1,8 +1,6 @@
 """`hifi rate`: finds what a Hifi is good for: offers load open loop, and searches what it holds."""
 
 import os
-import signal
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -14,11 +12,9 @@ import typer
 from deploy.cli import options
 from deploy.cli.printing import out, talk
 from deploy.cli.scale.ask_options import Members
+from deploy.cli.scale.fresh import fresh_stack
 from deploy.cli.scale.inputs import RATINGS, span_s
-from deploy.cli.signals import on_signals
-from deploy.local.ports import pick_free
-from deploy.local.stack import Stack
-from deploy.local.stack_settings import PORTS, StackSettings
+from shared.config.destination import Latency
 from shared.runtime.setup_error import UsageError
 
 What = Literal["gateway", "delivery", "whole"]
@@ -52,12 +48,9 @@ def load_of(  # noqa: PLR0917 - typer makes an option of each
     quick: Annotated[
         bool, typer.Option("--quick", help="20s after 5s instead, in a third of the time.")
     ] = False,
-    processes: Annotated[
-        int, typer.Option(help="Of the generator; 0: one for every two cores.", min=0)
-    ] = 0,
-    sink_host: Annotated[
-        str, typer.Option(help="Where delivery reaches this machine.", metavar="ADDRESS")
-    ] = "127.0.0.1",
+    latency: Annotated[
+        Latency, typer.Option(help="The destination's, of delivery and the whole way.")
+    ] = "micro-batch",
     instance: Annotated[
         str, typer.Option(help="What is rated, as its cloud calls it: c7g.large.")
     ] = "",
@@ -79,8 +72,7 @@ def load_of(  # noqa: PLR0917 - typer makes an option of each
         "age_p95_ms": age_p95_ms,
         "start": start,
         "rate": rate,
-        "processes": processes or max(1, (os.cpu_count() or 1) // 2),
-        "sink_host": sink_host,
+        "latency": latency,
         "instance": instance,
         "cores": cores,
         "workers": workers,
@@ -89,9 +81,31 @@ def load_of(  # noqa: PLR0917 - typer makes an option of each
     }
 
 
-@options.made_of(load=load_of)
+def generator_of(
+    processes: Annotated[
+        int, typer.Option(help="Of the generator; 0: one for every two cores.", min=0)
+    ] = 0,
+    lean: Annotated[
+        bool,
+        typer.Option(
+            "--lean", help="Without Locust, at half of its cost: for cores that are shared."
+        ),
+    ] = False,
+    sink_host: Annotated[
+        str, typer.Option(help="Where delivery reaches this machine.", metavar="ADDRESS")
+    ] = "127.0.0.1",
+) -> Members:
+    return {
+        "processes": 1 if lean else processes or max(1, (os.cpu_count() or 1) // 2),
+        "is_lean": lean,
+        "sink_host": sink_host,
+    }
+
+
+@options.made_of(load=load_of, generator=generator_of)
 def rate(  # noqa: PLR0917 - typer makes an option of each
     load: Members,
+    generator: Members,
     what: Annotated[
         What,
         typer.Argument(
@@ -135,7 +149,8 @@ def rate(  # noqa: PLR0917 - typer makes an option of each
     from loadtests.rating_file import Wanted, keep  # noqa: PLC0415
 
     with _to_rate(what, gateway, kafka, is_fresh=fresh) as (url, servers):
-        wanted = Wanted(what=what, gateway=url, kafka=servers, api_key=api_key or "", **load)
+        key = api_key or ""
+        wanted = Wanted(what=what, gateway=url, kafka=servers, api_key=key, **load, **generator)
         rating = find(wanted, talk.print)
     kept, page = keep(rating, folder, is_rating=wanted.rate is None)
     for caveat in rating["caveats"]:
@@ -154,23 +169,6 @@ def _to_rate(what: What, gateway: str, kafka: str, *, is_fresh: bool) -> Iterato
     if not is_fresh:
         yield gateway, kafka
         return
-    with tempfile.TemporaryDirectory(prefix="hifi-rate-") as folder:
-        ports: Members = dict(zip(PORTS, pick_free(len(PORTS)), strict=True))
-        stack = Stack(StackSettings(folder=Path(folder), **ports), environ=os.environ, say=_say)
-        if what == "gateway":
-            # Nobody reads what is sent; Spark's drivers would only take its cores.
-            stack.services = [each for each in stack.services if each.name == "gateway"]
-        with on_signals(_interrupt, signal.SIGTERM, signal.SIGHUP):
-            try:
-                stack.start(lambda jars: _say(f"fetching jars for {jars.jar_set}"))
-                yield stack.gateway, stack.bootstrap_servers
-            finally:
-                stack.stop()
-
-
-def _say(what: str) -> None:
-    talk.print(f"  {what} ...", style="dim")
-
-
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
+    # Nobody reads what is sent; Spark's drivers would only take its cores.
+    with fresh_stack("gateway" if what == "gateway" else None) as stack:
+        yield stack.gateway, stack.bootstrap_servers

@@ -45,12 +45,15 @@ def test_what_was_asked_for_is_handed_over(monkeypatch: pytest.MonkeyPatch, tmp_
     ended = invoke(
         *("whole", "--gateway", "http://10.0.0.5:8080", "--rate", "5000", "--api-key", "k1"),
         *("--cores", "4", "--warm-up", "1m", "--slo-p99-ms", "50", "--out", str(tmp_path)),
+        *("--lean", "--processes", "3", "--latency", "realtime", "--event-bytes", "5000"),
     )
     assert ended.exit_code == 0, ended.output
     (wanted,) = asked
     assert (wanted.what, wanted.gateway, wanted.api_key) == ("whole", "http://10.0.0.5:8080", "k1")
     assert (wanted.rate, wanted.batch, wanted.start, wanted.cores) == (5_000, 100, None, 4)
     assert (wanted.hold_s, wanted.warmup_s) == (60, 60)
+    assert (wanted.is_lean, wanted.processes, wanted.latency) == (True, 1, "realtime")
+    assert (tmp_path / "looks" / "whole-4-cores-w1-b100-5000-realtime.json").exists()
     assert (wanted.objective.p99_ms, wanted.objective.age_p95_ms) == (50, 1_000)
 
 

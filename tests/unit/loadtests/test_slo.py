@@ -15,10 +15,11 @@ GOOD = Measured(
     late_p99_ms=3,
     cpu_share=0.5,
     age_p95_ms=700,
+    age_p99_ms=1_900,
     backlog_share=0.001,
     unaccounted=0,
 )
-WHOLE = Slo(age_p95_ms=1_000, backlog_share=0.01)
+WHOLE = Slo(age_p95_ms=1_000, age_p99_ms=2_000, backlog_share=0.01)
 
 
 def test_what_keeps_every_promise_is_met() -> None:
@@ -34,6 +35,7 @@ def test_what_keeps_every_promise_is_met() -> None:
         ({"unsent": 1}, "1 requests found no room"),
         ({"age_p95_ms": 1_001.0}, "p95 1001 ms at the destination"),
         ({"age_p95_ms": None}, "nothing at the destination"),
+        ({"age_p99_ms": 2_001.0}, "p99 2001 ms at the destination, 2000 ms promised"),
         ({"backlog_share": 0.02}, "grows by 2.0% of the rate"),
         ({"backlog_share": None}, "what waits is not known"),
         ({"unaccounted": 1}, "1 acknowledged events are unaccounted for"),

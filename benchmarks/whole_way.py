@@ -1,0 +1,162 @@
+"""The whole way on one machine: POST to destination, at both latencies, every id followed.
+
+Gateway, Kafka and delivery run as `hifi up` starts them; the generator is open loop, so ages count
+from the moment an event was due. (age) p50, p95 and p99 at 200 and 1,000 single events/s; (held)
+the highest rate of single events, and of events in batches of 100, at which 99 of 100 are at the
+destination within a second; (drain) a backlog that a paused destination has let grow, from the
+moment it goes on. An error is an event that was acknowledged and has not come, or a request that
+was not answered well at a rate that was held. `python -m benchmarks.whole_way [age] [drain]`
+runs two of the three parts.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from benchmarks.machine import describe
+from deploy.cli.scale.fresh import fresh_stack
+from loadtests.rating import (
+    after,
+    destination,
+    prepare_stream,
+    put_destination,
+    run_step,
+    searched,
+    way,
+)
+from loadtests.rating_file import Wanted
+from loadtests.sink import Sink, running_sink
+from shared.config.destination import Latency
+
+_LATENCIES: tuple[Latency, ...] = ("realtime", "micro-batch")
+_AGE_RATES = (200.0, 1_000.0)
+_SHOWN = ("p50", "p95", "p99")
+_AGE_S, _HELD_S, _WARM_UP_S = 20.0, 15.0, 5.0
+_PROMISED_MS = 1_000.0
+_BATCH = 100
+# First guesses, in events a second: what must be held.
+_GUESSES = {1: 2_000.0, _BATCH: 15_000.0}
+# A lane takes a change of its destination within so long.
+_CHANGE_S = 3.0
+_BACKLOG_PER_S, _BACKLOG_S = 30_000.0, 10.0
+_DRAIN_TIMEOUT_S = 120.0
+_LOOK_S = 0.5
+
+_Figures = dict[str, float]
+
+
+def main() -> None:
+    """Print a table, and one JSON object as the last line."""
+    parts = sys.argv[1:] or list(_PARTS)
+    figures: _Figures = {"errors": 0}
+    with fresh_stack() as stack:
+        wanted = Wanted(
+            what="whole",
+            gateway=stack.gateway,
+            kafka=stack.bootstrap_servers,
+            stream="whole-way",
+            batch=1,
+            p99_ms=_PROMISED_MS,
+            age_p99_ms=_PROMISED_MS,
+            warmup_s=_WARM_UP_S,
+            is_lean=True,
+        )
+        prepare_stream(wanted)
+        print(f"| figure | value |\n|{'---|' * 2}")
+        for part in parts:
+            for latency in _LATENCIES:
+                found = _PARTS[part](replace(wanted, latency=latency))
+                figures["errors"] += found.pop("errors")
+                named = {f"{latency.replace('-', '')}_{name}": each for name, each in found.items()}
+                for name, figure in named.items():
+                    print(f"| {name} | {figure:,} |", flush=True)
+                figures |= named
+    print()
+    print(json.dumps({**_chosen(figures), **figures, **describe()}))
+
+
+def _chosen(figures: _Figures) -> _Figures:
+    """What is compared with others: single events in real time, all else at the better latency."""
+    chosen = {
+        f"single_{name}_ms": figures[key]
+        for name in ("p50", "p99")
+        if (key := f"realtime_single_{name}_ms_at_1000") in figures
+    }
+    for name in ("held_single_per_s", "held_batch_per_s", "drain_per_s"):
+        both = [value for key, value in figures.items() if key.endswith(f"_{name}")]
+        if both:
+            chosen[name] = max(both)
+    return chosen
+
+
+def _age(wanted: Wanted) -> _Figures:
+    found: _Figures = {"errors": 0}
+    with way(replace(wanted, hold_s=_AGE_S)) as step_at:
+        for rate in _AGE_RATES:
+            step = step_at(rate)
+            _say(after(step))
+            ages = step["ends"]["age_ms"]
+            found |= {f"single_{p}_ms_at_{rate:.0f}": ages.get(p, 0.0) for p in _SHOWN}
+            found["errors"] += step["failed"] + step["ends"]["unaccounted"]
+    return found
+
+
+def _held(wanted: Wanted) -> _Figures:
+    found: _Figures = {"errors": 0}
+    for name, batch in (("held_single_per_s", 1), ("held_batch_per_s", _BATCH)):
+        asked = replace(wanted, batch=batch, hold_s=_HELD_S, start=_GUESSES[batch])
+        with way(asked) as step_at:
+            search, steps = searched(asked, step_at, _say)
+        found[name] = round(search.low)
+        # What is asked beyond what is held may be refused; what was acknowledged may not be lost.
+        found["errors"] += sum(
+            step["ends"]["unaccounted"] + (step["failed"] if step["verdict"] == "met" else 0)
+            for step in steps
+        )
+    return found
+
+
+def _drain(wanted: Wanted) -> _Figures:
+    asked = replace(wanted, batch=1_000, hold_s=_BACKLOG_S, warmup_s=0.0)
+    with running_sink() as sink, destination(asked, sink):
+        put_destination(asked, sink, is_paused=True)
+        time.sleep(_CHANGE_S)
+        step = run_step(asked, _BACKLOG_PER_S)
+        before = sink.figures(step["run"])["events"]
+        waiting = step["acked_events"] - before
+        resumed_us = time.time_ns() // 1000
+        put_destination(asked, sink)
+        came, missing = _all_of(step, sink)
+    took_s = (came["last_us"] - resumed_us) / 1e6
+    _say(f"{waiting:,} events waited; {took_s:.1f} s until the last of them had come")
+    return {
+        "drain_per_s": round((came["events"] - before) / took_s),
+        "drained": waiting,
+        "errors": missing + step["failed"],
+    }
+
+
+def _all_of(step: dict[str, Any], sink: Sink) -> tuple[dict[str, Any], int]:
+    """What the sink has when all has come, or nothing more is waited for; how many are missing."""
+    until_s = time.monotonic() + _DRAIN_TIMEOUT_S
+    while sink.figures(step["run"])["events"] < step["acked_events"]:
+        if time.monotonic() > until_s:
+            break
+        time.sleep(_LOOK_S)
+    missing = sink.missing(step["run"], step["acked"])
+    gone = sum(end - first for _, ranges in missing for first, end in ranges)
+    return sink.figures(step["run"]), gone
+
+
+def _say(what: str) -> None:
+    print(what, file=sys.stderr, flush=True)
+
+
+_PARTS: dict[str, Callable[[Wanted], _Figures]] = {"age": _age, "held": _held, "drain": _drain}
+
+
+if __name__ == "__main__":
+    main()
