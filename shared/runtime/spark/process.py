@@ -4,23 +4,27 @@ It owns its folder, shows metrics and health, checks that Kafka lets it in, and 
 """
 
 import asyncio
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Annotated, Self
 
 import structlog
-from pydantic import Field
+from pydantic import AfterValidator, Field, model_validator
 from pyspark.sql import SparkSession
 
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.health import Health
 from shared.runtime.kafka.clients import check_access
 from shared.runtime.kafka.config_topic import read_config
+from shared.runtime.kafka.leases.member import SESSION_S
+from shared.runtime.kafka.settings import kafka_access
 from shared.runtime.logs import configure_logs
 from shared.runtime.one_owner import own_folder
 from shared.runtime.settings import SecretSettings, SparkServiceSettings, operator_errors
-from shared.runtime.setup_error import KafkaRefusedError, KafkaUnavailableError
-from shared.runtime.spark.cluster import SparkCluster
+from shared.runtime.setup_error import KafkaRefusedError, KafkaUnavailableError, SetupError
+from shared.runtime.spark.cluster import SparkCluster, address_towards, checked_master
 from shared.runtime.spark.lane_metrics import LaneMetrics
 from shared.runtime.spark.session import SparkSettings, running_spark
 
@@ -38,6 +42,10 @@ class SparkProcessSettings(SparkServiceSettings, SecretSettings):
     time_box_s: float = Field(default=5.0, gt=0)
     # How long a stop of the process waits for what is under way.
     drain_s: float = Field(default=20.0, ge=0)
+    # How long jobs that were cut off at the end of the process may take to notice.
+    change_drain_s: float = Field(default=3.0, ge=0)
+    # A process that Kafka does not hear of for so long is dead to the others, who take its work.
+    lease_s: float = Field(default=SESSION_S, ge=1)
     # A lane that has something to do and reports nothing for so long is called stalled.
     stalled_after_s: float = Field(default=60.0, gt=0)
     # Where the workers of this machine share what they know of destinations; None: in `folder`. Two
@@ -50,6 +58,23 @@ class SparkProcessSettings(SparkServiceSettings, SecretSettings):
     allow_private: bool = False
     # One process of a machine is enough to write the archive that speeds up the next starts.
     makes_class_archive: bool = False
+    # Which Spark runs the jobs of lanes: `local`, or a cluster.
+    spark_master: Annotated[str, AfterValidator(checked_master)] = Field(
+        default="local", validation_alias="HIFI_SPARK_MASTER"
+    )
+    # By which address its executors reach this process: if empty, the one that leads to the master.
+    spark_driver_host: str = Field(default="", validation_alias="HIFI_SPARK_DRIVER_HOST")
+    # The interpreter that has Hifi's packages on their machines.
+    spark_python: str = Field(default=sys.executable, validation_alias="HIFI_SPARK_PYTHON")
+
+    @model_validator(mode="after")
+    def _has_an_address(self) -> Self:
+        if self.spark_master.startswith(("k8s:", "yarn")) and not self.spark_driver_host:
+            raise SetupError(
+                f"HIFI_SPARK_MASTER is {self.spark_master}, whose executors must reach this"
+                " process: say by which address in HIFI_SPARK_DRIVER_HOST."
+            )
+        return self
 
     @property
     def home(self) -> Path:
@@ -58,12 +83,21 @@ class SparkProcessSettings(SparkServiceSettings, SecretSettings):
 
     @property
     def flows(self) -> Path:
+        if self.spark_master != "local" and self.flow_folder is None:
+            # An executor's own folder: this machine's paths say nothing there, and if the executor
+            # is gone, what is known goes on from the state topic.
+            return Path("flows")
         return (self.flow_folder or self.folder / "flows").absolute()
 
     @property
     def cluster(self) -> SparkCluster | None:
         """Who runs the tasks; None: this machine."""
-        return None
+        if self.spark_master == "local":
+            return None
+        host = self.spark_driver_host or address_towards(self.spark_master)
+        words, files = kafka_access().for_another_process()
+        told = {"HIFI_SECRET_KEYS": self.secret_keys, **words}
+        return SparkCluster(self.spark_master, host, self.spark_python, told, files)
 
     @property
     def schedule(self) -> RetrySchedule:
