@@ -1,7 +1,6 @@
 """Lists what can be set for delivery from outside: HIFI_DELIVERY_* and nothing else."""
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -9,10 +8,7 @@ from pydantic import AfterValidator, Field
 from pydantic_settings import SettingsConfigDict
 
 from shared.runtime import defaults
-from shared.runtime.kafka.leases.member import SESSION_S
-from shared.runtime.kafka.settings import kafka_access
 from shared.runtime.settings import Port
-from shared.runtime.spark.cluster import SparkCluster, SparkClusterSettings
 from shared.runtime.spark.process import SparkProcessSettings
 
 # More processes than that are better kept on several machines.
@@ -43,7 +39,7 @@ def _default_slots() -> int:
     return max(_SLOTS, _SLOTS_PER_WORKER * _worker_count())
 
 
-class DeliverySettings(SparkClusterSettings, SparkProcessSettings):
+class DeliverySettings(SparkProcessSettings):
     """Read once, in __main__."""
 
     model_config = SettingsConfigDict(env_prefix="HIFI_DELIVERY_", frozen=True)
@@ -55,28 +51,9 @@ class DeliverySettings(SparkClusterSettings, SparkProcessSettings):
     slots: Annotated[int, AfterValidator(_enough)] = Field(default_factory=_default_slots)
     # Forty requests of 500 events: about a second's work for one destination on a small machine.
     micro_batch_events_max: int = Field(default=20_000, ge=1)
-    # How long jobs that were cut off at the end of the process may take to notice.
-    change_drain_s: float = Field(default=3.0, ge=0)
     # How long a task follows the streams of real-time destinations, before changed settings count:
     # they are promised within 5 s.
     follow_s: float = Field(default=2.0, gt=0)
-    # A process that Kafka does not hear of for so long is dead to the others, who take its lanes.
-    lease_s: float = Field(default=SESSION_S, ge=1)
-
-    @property
-    def cluster(self) -> SparkCluster | None:
-        cluster = super().cluster
-        if cluster is None:
-            return None
-        words, files = kafka_access().for_another_process()
-        return replace(cluster, told={"HIFI_SECRET_KEYS": self.secret_keys, **words}, files=files)
-
-    @property
-    def flows(self) -> Path:
-        # An executor's own folder: this machine's paths say nothing there, and if the executor is
-        # gone, what is known goes on from the state topic.
-        is_theirs = self.spark_master != "local" and self.flow_folder is None
-        return Path("flows") if is_theirs else super().flows
 
     @property
     def worker_count(self) -> int:

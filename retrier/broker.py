@@ -1,32 +1,26 @@
-"""Tells the retrier what time it is, asks Kafka what has become due, and reads it.
+"""Tells the retrier what time it is, and what has become due by then.
 
-Spark calls a data source from ordinary functions in worker processes, so each process keeps one
-loop, one consumer and one producer for as long as it lives.
+Records are stamped by the broker (LogAppendTime), so within a Kafka partition they become due in
+their order; and the broker is asked what time it is, so that no clock of ours makes one early.
 """
 
 import asyncio
 import time
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
-from typing import TypeVar
 
-from shared.event.record import KafkaPartition, Position, Ranges, RecordIn
+from shared.event.record import KafkaPartition, Position
 from shared.event.topics import PROBE
 from shared.runtime.kafka.clients import KafkaProducer, kafka_errors, new_producer, start_client
-from shared.runtime.kafka.reader import KafkaReader, RangeRead, start_reader
+from shared.runtime.kafka.log_client import LogClient
 from shared.runtime.setup_error import KafkaUnavailableError
 
-# One fetch's worth of records is handed on at a time.
-_RECORDS_MAX = 5_000
 # A leader that is there answers within milliseconds; one that is away must not hold up the others.
 _STAMP_TIMEOUT_S = 2.0
 # Brokers under one time service differ by a millisecond or so; this allows for a bad day.
 _SKEW_MS = 100
-# How long a task may count on from a stamp: quartz drifts by less than a millisecond in it.
+# How long may be counted on from a stamp: quartz drifts by less than a millisecond in it.
 _STAMP_AGE_S_MAX = 10.0
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,47 +36,28 @@ class BrokerTime:
 
 
 class Broker:
-    """A consumer that belongs to no group: Spark's checkpoint is the only position."""
+    """Asks for the time."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._bootstrap_servers = bootstrap_servers
-        self._runner = asyncio.Runner()
         self._producer: KafkaProducer | None = None
         self._time: BrokerTime | None = None
 
-    def now_ms(self) -> int:
+    async def now_ms(self) -> int:
         """The time by the clock that stamps what waits, as of this very question."""
-        return self._ask(self._stamp())
+        with kafka_errors(self._bootstrap_servers):
+            return await self._stamp()
 
-    def clock(self) -> BrokerTime:
-        """The same for a task's while; asked for anew when it has become old."""
+    async def clock(self) -> BrokerTime:
+        """The same for a while; asked for anew when it has become old."""
         if self._time is None or time.monotonic() - self._time.seen_s > _STAMP_AGE_S_MAX:
-            self._time = BrokerTime(self.now_ms(), time.monotonic())
+            self._time = BrokerTime(await self.now_ms(), time.monotonic())
         return self._time
 
-    def starts(self, topics: Sequence[str]) -> Position:
-        """The first offset that each Kafka partition still has."""
-        return self._ask(self._reader.starts(topics))
-
-    def due_ends(self, due_by_ms: Mapping[str, int]) -> Position:
-        """Where each topic's records stop being older than the given time."""
-        return self._ask(_due_ends(self._reader, due_by_ms))
-
-    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[list[RecordIn]]:
-        """The records from `start` up to, but not including, `end`."""
-        due = self._ask(_range(self._reader, {KafkaPartition(topic, partition): (start, end)}))
-        while due.unread:
-            if records := self._ask(anext(due)):
-                yield records
-
-    @cached_property
-    def _reader(self) -> KafkaReader:
-        # An offset that is gone is a loss: fail and say so.
-        return self._ask(start_reader(self._bootstrap_servers, auto_offset_reset="none"))
-
-    def _ask(self, question: Coroutine[None, None, T]) -> T:
-        with kafka_errors(self._bootstrap_servers):
-            return self._runner.run(question)
+    async def close(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            await producer.stop()
 
     async def _stamp(self) -> int:
         """The earliest of the times that the brokers stamp on a record each.
@@ -116,17 +91,18 @@ class Broker:
         return self._producer
 
 
-async def _range(reader: KafkaReader, ranges: Ranges) -> RangeRead:
-    return reader.range(ranges, records_max=_RECORDS_MAX)
+async def due_ends(
+    log: LogClient, delays_s: Mapping[KafkaPartition, float], *, now_ms: int
+) -> tuple[Position, Position]:
+    """Where each Kafka partition ends, and where its records stop having waited long enough.
 
-
-async def _due_ends(reader: KafkaReader, due_by_ms: Mapping[str, int]) -> Position:
+    Absent from either where nobody can tell now.
+    """
     # The ends come first: a record that arrives between the two questions is not due, and
     # would be taken for due if "no record that young" were answered by a later end.
-    ends = await reader.ends(due_by_ms)
-    times_ms = {partition: due_by_ms[partition.topic] + 1 for partition in ends}
-    return {**ends, **await reader.offsets_at(times_ms)}
-
-
-# The broker of the process, made when it is first needed.
-broker = cache(Broker)
+    ends = await log.ends(delays_s)
+    due_by_ms = {
+        where: max(0, now_ms - round(delay_s * 1000) + 1) for where, delay_s in delays_s.items()
+    }
+    first = await log.first_at({where: due_by_ms[where] for where in ends})
+    return ends, {where: ends[where] if at is None else at for where, at in first.items()}

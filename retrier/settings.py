@@ -17,9 +17,6 @@ class RetrierSettings(SparkProcessSettings):
 
     folder: Path = Path("data/retrier")
     metrics_port: Port = defaults.RETRIER_METRICS_PORT
-    # Of two Kafka partitions in each of five tiers, seldom more than four have something due.
-    # Two more for what waits for slow destinations.
-    slots: int = Field(default=6, ge=1)
     # All destinations share the micro-batches of due events: how long they start requests for. With
     # the second that an answer is waited for, and a look, the most that others are late by.
     time_box_s: float = Field(default=1.0, gt=0)
@@ -30,7 +27,3 @@ class RetrierSettings(SparkProcessSettings):
     # Per Kafka partition and micro-batch, so that one tier's crowd does not hold up another's few;
     # of parked ones, which may be a crowd, a tenth while others are due.
     micro_batch_events_max: int = Field(default=5_000, ge=1)
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.folder.absolute() / "checkpoints"

@@ -1,24 +1,31 @@
-"""Delivers the due events of one task, by today's destinations and the broker's time.
+"""Sends what is due in a Spark task, by today's destinations and the broker's time.
 
-The lane's query is never started anew for a changed destination: its plan names none, and each task
-looks them up when its events are due. A wrong address that was mended rescues what waits.
+No plan names a destination: each task looks them up when its events are due. A wrong address that
+was mended rescues what waits.
 """
 
 import asyncio
 import threading
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
+from typing import NamedTuple
 
-import pyarrow as pa
-
-from delivery.deliver import deliver
-from delivery.sending import Plan
-from retrier.broker import broker
+from delivery.event_columns import Fetched
+from delivery.lanes.outlet import Outlet
+from delivery.sending import Plan, Sending, worker_of
+from retrier.broker import Broker
+from retrier.reading import DataGoneError, read_next
 from shared.config.configuration import Configuration
+from shared.event.record import KafkaPartition, Ranges, RecordOut
+from shared.event.topics import retry_topics
+from shared.retry.routing import in_sheets
 from shared.runtime.kafka.config_topic import ConfigFeed, read_config
-from shared.runtime.spark.arrow_rows import records_of
-from shared.runtime.spark.task_tries import is_another_try, micro_batch
+from shared.runtime.kafka.leases.fenced_positions import FencedPositions
+from shared.runtime.kafka.log_client import LogClient
+from shared.runtime.kafka.state_topic import StateFeed
+from shared.runtime.spark.task_tries import is_another_try
 
 # A record has waited at least the shortest tier's delay since some lane knew its destination; a
 # configuration that is younger than that knows it too. In real time 30 s would be too lax.
@@ -27,48 +34,163 @@ _CONFIG_AGE_S_MAX = 5.0
 _START_TIMEOUT_S = 30.0
 
 
-def deliver_due(
-    batches: Iterable[pa.RecordBatch],
-    *,
-    plan: Plan,
-    bootstrap_servers: str,
-    replayed: int | None,
-) -> Iterator[pa.RecordBatch]:
-    """`deliver`, with what only the moment of the task can tell.
+@dataclass(frozen=True, slots=True)
+class DueJob:
+    """What a task sends: parts of Kafka partitions of one number."""
 
-    `replayed` is the micro-batch that another life of this process had begun: whatever is sent in
-    it may have been sent before.
-    """
-    age_s_max = min(plan.schedule.tiers[0].delay_s, _CONFIG_AGE_S_MAX)
-    known = _config_follower(bootstrap_servers).as_of(age_s_max=age_s_max)
-    clock = broker(bootstrap_servers).clock()
-    removed = known.removed_destinations.keys()
-    plan = replace(plan, destinations=known.destinations, removed=removed, clock=clock)
-    is_again = is_another_try() or (replayed is not None and micro_batch() == replayed)
-    rows = (list(records_of(batch)) for batch in batches)
-    yield from deliver(rows, plan, is_again=is_again)
+    bootstrap_servers: str
+    # Where it is written down who is at what.
+    group: str
+    # By which these parts are known there.
+    number: int
+    ranges: Ranges
+    plan: Plan
 
 
-class ConfigFollower:
-    """Follows the config topic for a worker, which has no loop of its own and lives for many tasks.
+class RangeEnd(NamedTuple):
+    """How a part ended: how far it is, how many events it had, what went wrong."""
 
-    A feed in a thread; it ends with the process.
+    where: KafkaPartition
+    at: int
+    event_count: int = 0
+    error: str = ""
+    # What was to be read next is gone from Kafka.
+    is_gone: bool = False
+
+
+def send_due(jobs: Iterable[DueJob]) -> Iterator[list[RangeEnd]]:
+    """Send what one Spark task is given, and report of each part."""
+    if is_another_try():
+        # Nobody knows what the first try has sent: the driver plans the rest of it anew.
+        return
+    for job in jobs:
+        worker = worker_of(allows_private=job.plan.allows_private)
+        yield worker.loop.run_until_complete(_send(job))
+        worker.loop.run_until_complete(worker.sender.end_task())
+
+
+class _Ties:
+    """What a worker process reads, writes and follows, for as long as it lives."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self.broker = Broker(bootstrap_servers)
+        self.outlet = Outlet(bootstrap_servers)
+        self.known = _Follower(bootstrap_servers)
+        self._bootstrap_servers = bootstrap_servers
+        self._log: LogClient | None = None
+
+    async def log(self, topics: Sequence[str]) -> LogClient:
+        if self._log is None:
+            self._log = await LogClient(self._bootstrap_servers).__aenter__()
+        await self._log.follow(topics)
+        return self._log
+
+
+class _Follower:
+    """Follows what is set and what is known of destinations, for a worker, whose own loop rests.
+
+    A thread; it ends with the process.
     """
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._bootstrap_servers = bootstrap_servers
-        self._feed = ConfigFeed(bootstrap_servers)
+        self._config, self.states = ConfigFeed(bootstrap_servers), StateFeed(bootstrap_servers)
         self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, name="config", daemon=True).start()
-        asyncio.run_coroutine_threadsafe(self._feed.start(), self._loop).result(_START_TIMEOUT_S)
+        threading.Thread(target=self._loop.run_forever, name="follower", daemon=True).start()
+        for feed in (self._config, self.states):
+            starting = asyncio.run_coroutine_threadsafe(feed.start(), self._loop)
+            starting.result(_START_TIMEOUT_S)
 
-    def as_of(self, *, age_s_max: float) -> Configuration:
-        """A configuration that was the newest at most so long ago; read anew if need be."""
-        if self._feed.age_s <= age_s_max:
-            return self._feed.configuration
+    def configuration(self, *, age_s_max: float) -> Configuration:
+        """One that was the newest at most so long ago; read anew if need be."""
+        if self._config.age_s <= age_s_max:
+            return self._config.configuration
         reading = asyncio.run_coroutine_threadsafe(read_config(self._bootstrap_servers), self._loop)
         return reading.result(_START_TIMEOUT_S)
 
 
-# The follower of the process, made at its first question.
-_config_follower = cache(ConfigFollower)
+# Made at the first task: Spark forks processes before that.
+_ties_of = cache(_Ties)
+
+
+async def _send(job: DueJob) -> list[RangeEnd]:
+    ties, plan = _ties_of(job.bootstrap_servers), job.plan
+    age_s_max = min(plan.schedule.tiers[0].delay_s, _CONFIG_AGE_S_MAX)
+    known = ties.known.configuration(age_s_max=age_s_max)
+    plan = replace(
+        plan,
+        destinations=known.destinations,
+        removed=known.removed_destinations.keys(),
+        flows=ties.known.states.flows,
+        clock=await ties.broker.clock(),
+    )
+    log = await ties.log(retry_topics(tier.name for tier in plan.schedule.tiers))
+    async with asyncio.TaskGroup() as group:
+        parts = [
+            group.create_task(_Part(replace(job, plan=plan), where, ties, log).run())
+            for where in job.ranges
+        ]
+    return [part.result() for part in parts]
+
+
+@dataclass(slots=True)
+class _Part:
+    """What is due in one Kafka partition."""
+
+    job: DueJob
+    where: KafkaPartition
+    ties: _Ties
+    log: LogClient
+    # Up to where Kafka has the outcomes.
+    _stored: int = 0
+    _event_count: int = 0
+    _box_end_s: float = field(default_factory=time.monotonic)
+
+    async def run(self) -> RangeEnd:
+        """Never raises: others share the task."""
+        self._stored, end = self.job.ranges[self.where]
+        error, is_gone = "", False
+        try:
+            await self._send(end)
+        except Exception as caught:  # noqa: BLE001 - it is reported, and planned anew
+            error = f"{type(caught).__name__}: {caught}"[:300]
+            is_gone = isinstance(caught, DataGoneError)
+        return RangeEnd(self.where, self._stored, self._event_count, error, is_gone)
+
+    async def _send(self, end: int) -> None:
+        plan = self.job.plan
+        sending = Sending(plan, worker_of(allows_private=plan.allows_private))
+        self._box_end_s += plan.time_box_s
+        try:
+            # What comes after a time box goes in the next one, as nobody has begun it.
+            while self._stored < end and (not self._event_count or not self._is_over):
+                answer = await read_next(self.log, self.where, self._stored)
+                if plan.clock() > plan.ours_until_ms:
+                    return
+                records = [each for each in answer.records if each.offset < end]
+                outcomes = await sending.settle(Fetched(self.where, records)) if records else []
+                await self._store(outcomes)
+                self._stored = min(end, answer.reached)
+                self._event_count += len(records)
+        finally:
+            sending.leave()
+
+    @property
+    def _is_over(self) -> bool:
+        return time.monotonic() > self._box_end_s
+
+    async def _store(self, outcomes: Sequence[RecordOut]) -> None:
+        """Nothing is left of what others may send by now: they say what became of it."""
+        if self.job.plan.clock() > self.job.plan.ours_until_ms:
+            positions = FencedPositions(self.job.bootstrap_servers, self.job.group)
+            try:
+                reach = (await positions.read()).get(self.where)
+            finally:
+                await positions.close()
+            if reach is None or reach.job != self.job.number:
+                raise LeaseOverError("another process has it by now")
+        await self.ties.outlet.store(in_sheets(outcomes))
+
+
+class LeaseOverError(Exception):
+    """What was sent is sent by somebody else, too."""

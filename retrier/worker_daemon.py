@@ -3,4 +3,4 @@
 from shared.runtime.spark.worker_daemon import run_daemon
 
 if __name__ == "__main__":
-    run_daemon("retrier.task", "retrier.due_gate", service="retrier")
+    run_daemon("retrier.task", service="retrier")

@@ -106,6 +106,8 @@ RIGHTS: Mapping[str, Sequence[Right]] = {
         *_both(STATE),
         *_write(RECEIPTS, DEAD, PROBE),
         _LANES,
+        # Which process has what, and how far it is.
+        Right("group", LEASE_GROUP_PREFIX, ("Read", "Describe"), is_prefix=True),
     ),
     "observe": (
         # It reads all that it proves, and asks how the topics are kept.

@@ -4,7 +4,6 @@ No other file spells a topic name. A reader that meets a topic of ours asks here
 """
 
 import re
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -84,16 +83,17 @@ OUTCOME_BYTES_MAX = 2_097_152
 
 # Four Kafka partitions keep both cores of a small machine busy and can be raised per stream.
 STREAM_PARTITIONS = 4
-# Waiting events move at the pace of their delays, so two are enough to spread them.
-RETRY_PARTITIONS = 2
+# All that waits for a destination is in one of them, so a crowd or a hang concerns a quarter of the
+# others; and the tiers are worked on in so many parts.
+RETRY_PARTITIONS = 4
+# Outcomes move at the pace of their lanes, so two are enough to spread them.
+OUTCOME_PARTITIONS = 2
 # Enough that each broker leads one, of as many brokers as there commonly are: the retrier asks each
 # for the time. And a probe finds a leader also when one broker is away.
 PROBE_PARTITIONS = 12
 # Enough that a broker that fails holds up only some of the keys. It must not grow: what is said of
 # a key has the order of its partition.
 REQUESTS_PARTITIONS = 4
-# A destination's waiting events spread over this many keys, and so over the Kafka partitions.
-RETRY_BUCKETS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,10 +152,9 @@ def stream_and_name(destination_id: str) -> tuple[str, str]:
     return stream, name
 
 
-def retry_key(destination: str, event_id: str) -> bytes:
-    """The key on a retry tier: findable by destination, spread by event, the same at each retry."""
-    bucket = zlib.crc32(event_id.encode()) % RETRY_BUCKETS
-    return f"{destination}:{bucket}".encode()
+def retry_key(destination: str) -> bytes:
+    """The key on a retry tier: all that waits for a destination is in one Kafka partition of it."""
+    return destination.encode()
 
 
 def lane_group(destination: str) -> str:
@@ -186,9 +185,9 @@ class PartitionCounts:
     """How many Kafka partitions the topics have that grow with the traffic of all streams."""
 
     retry: int = RETRY_PARTITIONS
-    dead: int = RETRY_PARTITIONS
-    receipts: int = RETRY_PARTITIONS
-    ledger: int = RETRY_PARTITIONS
+    dead: int = OUTCOME_PARTITIONS
+    receipts: int = OUTCOME_PARTITIONS
+    ledger: int = OUTCOME_PARTITIONS
 
 
 def fixed_specs(

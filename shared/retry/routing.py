@@ -36,7 +36,7 @@ def route(
         case Waiting():
             return RecordOut(
                 topic=_topic_of(decision),
-                key=retry_key(destination_id, envelope.event_id),
+                key=retry_key(destination_id),
                 value=envelope.value,
                 headers=retry_headers(envelope, destination_id, decision.history, now_ms=now_ms),
             )

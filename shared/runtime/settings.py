@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, mo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from shared.event.topic_safety import Copies
-from shared.event.topics import RETRY_PARTITIONS, SEGMENT_MS, PartitionCounts
+from shared.event.topics import OUTCOME_PARTITIONS, RETRY_PARTITIONS, SEGMENT_MS, PartitionCounts
 from shared.runtime import defaults
 from shared.runtime.kafka.settings import kafka_access
 from shared.runtime.secret_box import SecretBox
@@ -117,13 +117,13 @@ class TopicSettings(CopiesSettings):
         default=RETRY_PARTITIONS, validation_alias="HIFI_KAFKA_RETRY_PARTITIONS"
     )
     kafka_dead_partitions: PartitionCount = Field(
-        default=RETRY_PARTITIONS, validation_alias="HIFI_KAFKA_DEAD_PARTITIONS"
+        default=OUTCOME_PARTITIONS, validation_alias="HIFI_KAFKA_DEAD_PARTITIONS"
     )
     kafka_receipts_partitions: PartitionCount = Field(
-        default=RETRY_PARTITIONS, validation_alias="HIFI_KAFKA_RECEIPTS_PARTITIONS"
+        default=OUTCOME_PARTITIONS, validation_alias="HIFI_KAFKA_RECEIPTS_PARTITIONS"
     )
     kafka_ledger_partitions: PartitionCount = Field(
-        default=RETRY_PARTITIONS, validation_alias="HIFI_KAFKA_LEDGER_PARTITIONS"
+        default=OUTCOME_PARTITIONS, validation_alias="HIFI_KAFKA_LEDGER_PARTITIONS"
     )
 
     @property

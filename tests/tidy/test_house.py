@@ -18,7 +18,7 @@ ENVIRONMENT_READERS = {
     "deploy/cli/scale/fresh.py": "as up.py",
 }
 # What begins like a metric and is none.
-NO_METRICS = {"hifi_due_gate": "the name of the retrier's source within Spark"}
+NO_METRICS: dict[str, str] = {}
 EXTRAS = {"runtime", "gateway", "spark", "delivery", "retrier", "observe", "local"}
 
 

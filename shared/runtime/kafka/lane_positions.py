@@ -6,10 +6,8 @@ yet from what it has lost, and so does a lane whose marks or checkpoint are lost
 """
 
 import asyncio
-import json
 import time
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from itertools import islice
 from threading import Lock
 from typing import Any, Self
@@ -30,9 +28,8 @@ from aiokafka.protocol.coordination import FindCoordinatorRequest
 from shared.event.record import KafkaPartition, Position
 from shared.event.topics import lane_group
 from shared.runtime.kafka.clients import new_client, start_client
-from shared.runtime.kafka.reader import open_reader
 from shared.runtime.kafka.refusals import missing_right
-from shared.runtime.kafka.spark_options import by_partition, by_topic
+from shared.runtime.kafka.spark_options import by_topic
 from shared.runtime.setup_error import KafkaRefusedError, KafkaUnavailableError
 
 log = structlog.get_logger()
@@ -42,8 +39,6 @@ _NO_GENERATION, _NO_MEMBER = -1, ""
 _DEFAULT_RETENTION = -1
 # Kafka forgets what a group without members has not committed for a week (its default).
 _TELL_AGAIN_S = 3_600.0
-# The first group ever makes Kafka create its topic for them, which takes it seconds.
-_TOLD_TIMEOUT_S = 15.0
 _ASK_AGAIN_S = 0.1
 # Told at once, twice a second: a thousand lanes are told within 1 to 2 s, at a part of a core.
 _LANES_MAX = 500
@@ -56,36 +51,6 @@ _REFUSED_PAUSE_S = 30.0
 # Whoever asks where new lanes are plans nothing meanwhile. Answers come within milliseconds, but
 # brokers may be far away, or one of them frozen: others are asked later, not never.
 _ANSWERS_S, _ASK_TIMEOUT_S, _ASK_PAUSE_S = 0.5, 10.0, 3.0
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """How far a lane had said that it was, if it has passed anything, and where its topics end."""
-
-    position: Position
-    ends: Position
-
-
-def told(bootstrap_servers: str, lane: str, topics: Collection[str]) -> Told:
-    """By Kafka, how far a lane is in these topics: what is left when its checkpoint is lost."""
-    return asyncio.run(_told(bootstrap_servers, lane, topics))
-
-
-async def _told(bootstrap_servers: str, lane: str, topics: Collection[str]) -> Told:
-    until_s = time.monotonic() + _TOLD_TIMEOUT_S
-    async with LaneGroups(bootstrap_servers) as groups:
-        while (known := await groups.position(lane)) is None:
-            if time.monotonic() > until_s:
-                # To begin anew would send everything again, or skip what it has not sent.
-                raise KafkaUnavailableError(
-                    f"Kafka at {bootstrap_servers} does not say how far {lane} is: nothing is begun"
-                    " before it does."
-                )
-            await asyncio.sleep(_ASK_AGAIN_S)
-    position = {where: offset for where, offset in known.items() if where.topic in topics}
-    async with open_reader(bootstrap_servers) as reader:
-        ends = await reader.ends(topics)
-    return Told(position if any(position.values()) else {}, ends)
 
 
 class LanePositions:
@@ -105,14 +70,6 @@ class LanePositions:
         self._answers: dict[str, Position] = {}
         self._ask_again_s, self._why_unknown = 0.0, ""
         self._again_s = 0.0
-
-    def note(self, lane: str, progress: Mapping[str, Any]) -> None:
-        """Enter what a finished micro-batch says of its sources."""
-        position: dict[KafkaPartition, int] = {}
-        for source in progress["sources"]:
-            end = source["endOffset"]
-            position |= by_partition((json.loads(end) if isinstance(end, str) else end) or {})
-        self.enter(lane, position)
 
     def enter(self, lane: str, position: Position) -> None:
         """Enter how far a lane is; nothing is entered of one that has passed nothing.

@@ -123,6 +123,13 @@ class LogClient:
         late = [where for where in places if found.get(where, -1) < 0]
         return {**found, **await self.ends(late)} if late else found
 
+    async def first_at(
+        self, times_ms: Mapping[KafkaPartition, int]
+    ) -> dict[KafkaPartition, int | None]:
+        """The first offset not older than a time, None where all are older; absent as with ends."""
+        found = await self._offsets(times_ms)
+        return {where: None if offset < 0 else offset for where, offset in found.items()}
+
     async def _offsets(self, times_ms: Mapping[KafkaPartition, int]) -> dict[KafkaPartition, int]:
         by_node = _by_node(self.leaders(times_ms))
         is_moved = sum(map(len, by_node.values())) < len(times_ms)

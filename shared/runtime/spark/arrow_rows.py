@@ -1,6 +1,6 @@
 """Carries rows between Spark and the core: Arrow batches in, Arrow batches out.
 
-The columns are those of Spark's Kafka source and sink; the due gate yields the same ones.
+The columns are those of Spark's Kafka source and sink.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,13 +21,7 @@ _TYPES: dict[str, pa.DataType] = {
     "timestamp": pa.timestamp("us", tz="UTC"),
     "headers": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
 }
-_ARROW_IN = pa.schema(_TYPES)
 COLUMNS_IN = tuple(_TYPES)
-# The same for a source of our own, in Spark's words.
-SCHEMA_IN = (
-    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp,"
-    " headers array<struct<key: string, value: binary>>"
-)
 # What Spark's Kafka sink takes; the topic column sends each row where it belongs.
 _ARROW_OUT = pa.schema({name: _TYPES[name] for name in ("topic", "key", "value", "headers")})
 SCHEMA_OUT = (
@@ -66,20 +60,6 @@ def batch_of(records: Sequence[RecordOut]) -> pa.RecordBatch:
         "headers": [record.headers for record in records],
     }
     return pa.RecordBatch.from_pydict(columns, _ARROW_OUT)
-
-
-def batch_in(records: Sequence[RecordIn]) -> pa.RecordBatch:
-    """An Arrow batch as the Kafka source would give it, for a source of our own."""
-    columns = {
-        "key": [record.key for record in records],
-        "value": [record.value for record in records],
-        "topic": [record.origin.topic for record in records],
-        "partition": [record.origin.partition for record in records],
-        "offset": [record.origin.offset for record in records],
-        "timestamp": [record.timestamp_ms * 1000 for record in records],
-        "headers": [record.headers for record in records],
-    }
-    return pa.RecordBatch.from_pydict(columns, _ARROW_IN)
 
 
 def headers_of(column: Any) -> Iterator[Headers]:

@@ -1,9 +1,7 @@
 """Shows how lanes fare: the metrics that delivery and the retrier have in common."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-from shared.config.destination import Destination
-from shared.flow.flow_record import FlowRecord
 from shared.metric_names import Metric
 from shared.runtime.metrics import M, Metrics
 
@@ -37,12 +35,6 @@ class LaneMetrics(Metrics):
 
     def lane_stalled(self, lane: str, *, for_s: float) -> None:
         _of(lane, self.stalled_s, self.gauge).set(for_s)
-
-    def flows_before(self, flows: Mapping[str, FlowRecord]) -> None:
-        """What is known of destinations when the process begins."""
-
-    def flow_known(self, destination: Destination, record: FlowRecord) -> None:
-        """What is known of one by now: delivery shows it, whoever of the two made the requests."""
 
 
 def _of(lane: str, metric: Metric, made: Callable[[Metric], M]) -> M:

@@ -6,6 +6,7 @@ It owns its folder, shows metrics and health, checks that Kafka lets it in, and 
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import structlog
@@ -16,18 +17,20 @@ from shared.retry.schedule import RetrySchedule
 from shared.runtime.health import Health
 from shared.runtime.kafka.clients import check_access
 from shared.runtime.kafka.config_topic import read_config
+from shared.runtime.kafka.leases.member import SESSION_S
+from shared.runtime.kafka.settings import kafka_access
 from shared.runtime.logs import configure_logs
 from shared.runtime.one_owner import own_folder
 from shared.runtime.settings import SecretSettings, SparkServiceSettings, operator_errors
 from shared.runtime.setup_error import KafkaRefusedError, KafkaUnavailableError
-from shared.runtime.spark.cluster import SparkCluster
+from shared.runtime.spark.cluster import SparkCluster, SparkClusterSettings
 from shared.runtime.spark.lane_metrics import LaneMetrics
 from shared.runtime.spark.session import SparkSettings, running_spark
 
 log = structlog.get_logger()
 
 
-class SparkProcessSettings(SparkServiceSettings, SecretSettings):
+class SparkProcessSettings(SparkClusterSettings, SparkServiceSettings, SecretSettings):
     """What may be set for either process; a subclass gives the prefix and the defaults."""
 
     # Spark waits for HTTP most of the time; 1 GB holds the lanes of a small machine.
@@ -38,6 +41,10 @@ class SparkProcessSettings(SparkServiceSettings, SecretSettings):
     time_box_s: float = Field(default=5.0, gt=0)
     # How long a stop of the process waits for what is under way.
     drain_s: float = Field(default=20.0, ge=0)
+    # How long jobs that were cut off at the end of the process may take to notice.
+    change_drain_s: float = Field(default=3.0, ge=0)
+    # A process that Kafka does not hear of for so long is dead to the others, who take its work.
+    lease_s: float = Field(default=SESSION_S, ge=1)
     # A lane that has something to do and reports nothing for so long is called stalled.
     stalled_after_s: float = Field(default=60.0, gt=0)
     # Where the workers of this machine share what they know of destinations; None: in `folder`. Two
@@ -58,12 +65,19 @@ class SparkProcessSettings(SparkServiceSettings, SecretSettings):
 
     @property
     def flows(self) -> Path:
+        if self.spark_master != "local" and self.flow_folder is None:
+            # An executor's own folder: this machine's paths say nothing there, and if the executor
+            # is gone, what is known goes on from the state topic.
+            return Path("flows")
         return (self.flow_folder or self.folder / "flows").absolute()
 
     @property
     def cluster(self) -> SparkCluster | None:
-        """Who runs the tasks; None: this machine."""
-        return None
+        cluster = super().cluster
+        if cluster is None:
+            return None
+        words, files = kafka_access().for_another_process()
+        return replace(cluster, told={"HIFI_SECRET_KEYS": self.secret_keys, **words}, files=files)
 
     @property
     def schedule(self) -> RetrySchedule:

@@ -17,18 +17,14 @@ import pyarrow as pa
 import pyspark
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.functions import vectorized_udf  # type: ignore[attr-defined]
-from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.util import PythonEvalType
 
 from shared.runtime.java.class_archive import ClassArchive
 from shared.runtime.java.jars import default_cache, ensure_jars
 from shared.runtime.java.java import find_java
 from shared.runtime.kafka.settings import JAAS_VARIABLE, kafka_access
-from shared.runtime.kafka.spark_options import sink_options
 from shared.runtime.setup_error import OperatorError
-from shared.runtime.spark.checkpoint import sweep
 from shared.runtime.spark.cluster import SparkCluster
-from shared.runtime.spark.quick_files import write_files_quickly
 
 ArrowFunction: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -98,7 +94,6 @@ def running_spark(settings: SparkSettings) -> Iterator[SparkSession]:
     options = _options(settings, jars, jvm_options)
     session = SparkSession.builder.appName(settings.name).config(map=options).getOrCreate()
     try:
-        write_files_quickly(session)
         session.sparkContext.setLogLevel("WARN")
         if settings.cluster is not None:
             settings.cluster.equip(session.sparkContext, settings.folder)
@@ -175,15 +170,6 @@ def _options(
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.shuffle.partitions": "4",
         "spark.sql.session.timeZone": "UTC",
-        # How often an idle query asks Kafka for new offsets. The default of 10 ms costs a tenth of
-        # a core for each query; 50 ms adds 25 ms to the mean latency of an event that meets an idle
-        # lane.
-        "spark.sql.streaming.pollingDelay": "50ms",
-        "spark.sql.streaming.stopTimeout": "30s",
-        # We look twice a second, and a lane makes at most ten micro-batches in that time.
-        "spark.sql.streaming.numRecentProgressUpdates": "20",
-        # Several micro-batches a second: the default of 100 would be a minute of history.
-        "spark.sql.streaming.minBatchesToRetain": "1000",
         **settings.more,
     }
 
@@ -214,26 +200,3 @@ def map_arrow(rows: DataFrame, function: ArrowFunction, schema: str) -> DataFram
     udf = vectorized_udf(function, schema, PythonEvalType.SQL_MAP_ARROW_ITER_UDF, "pandas")
     column = udf(*[rows[name] for name in rows.columns])
     return DataFrame(rows._jdf.mapInArrow(column._jc, False, None), rows.sparkSession)  # noqa: SLF001
-
-
-def write_outcomes(
-    outcomes: DataFrame,
-    *,
-    name: str,
-    bootstrap_servers: str,
-    checkpoint: Path,
-    trigger_interval: str,
-) -> StreamingQuery:
-    """Write every outcome where its topic column says; the one action of the query.
-
-    Nobody else may write to the checkpoint meanwhile.
-    """
-    sweep(checkpoint)
-    return (
-        outcomes.writeStream.format("kafka")
-        .queryName(name)
-        .options(**sink_options(bootstrap_servers, name=name))
-        .option("checkpointLocation", str(checkpoint))
-        .trigger(processingTime=trigger_interval)
-        .start()
-    )

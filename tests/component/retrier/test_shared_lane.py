@@ -14,8 +14,8 @@ from retrier.due_gate import bounded
 from retrier.lane import lanes, plan_of
 from retrier.settings import RetrierSettings
 from shared.config.destination import Destination
-from shared.event.record import Origin, RecordIn, RecordOut
-from shared.event.topics import RETRIER, RETRIER_SLOW, retry_topic
+from shared.event.record import KafkaPartition, Origin, RecordIn, RecordOut
+from shared.event.topics import RETRIER, RETRIER_SLOW, is_of_parked, retry_topic
 from shared.flow.breaker import Breaker, BreakerState
 from shared.flow.flow import QUICK_ANSWERS, Flow
 from shared.flow.flow_record import FlowRecord
@@ -26,6 +26,7 @@ from tests.support.deliver_runs import covered, opened, receipts, run, sample, w
 from tests.support.scripted_destination import Reply, scripted_destination
 
 HEALTHY = 49
+TIERS = retry_topic("")
 # Longer than a shared lane waits, and far from what its owner lets it take. A busy machine may take
 # a second for fifty connections, so that here a shared lane has more than that.
 PATIENCE_S, ANSWER_S = 2.5, 6.0
@@ -37,7 +38,7 @@ def plans(folder: Path, *destinations: Destination) -> tuple[Plan, Plan]:
     settings = RetrierSettings(folder=folder, allow_private=True)
     known = {to.id: to for to in destinations}
     shared, slow = (
-        replace(plan_of(lanes(settings)[name], settings, {}), destinations=known)
+        replace(plan_of(lanes(settings)[name], settings), destinations=known)
         for name in (RETRIER, RETRIER_SLOW)
     )
     return shared, slow
@@ -131,17 +132,18 @@ def test_a_parked_crowd_waits_beside_what_was_tried(tmp_path: Path, *, is_paused
         to = sample(destination, batch_count_max=1, is_paused=is_paused)
         shared, _ = plans(tmp_path, to)
         outcomes = run([waiting_record(to.id, attempt_count=0) for _ in range(1_000)], shared)
-    topics = Counter(row.topic.endswith(".parked") for row in outcomes if b":" in (row.key or b""))
+    topics = Counter(is_of_parked(row.topic) for row in outcomes if row.topic.startswith(TIERS))
     # Only what a request was made for is among the others' few.
     assert topics[False] <= len(destination.requests) <= 20
     assert topics[True] == 1_000 - topics[False]
 
 
 def test_a_parked_crowd_leaves_most_of_a_micro_batch_to_what_was_tried() -> None:
-    tried, parked = retry_topic("30s"), retry_topic("30s", is_parked=True)
-    start = {topic: {"0": 0, "1": 0} for topic in (tried, parked)}
-    crowd = {"0": 10**6, "1": 10**6}
-    both = bounded(start, {tried: crowd, parked: crowd}, events_max=5_000)
-    assert both == {tried: {"0": 5_000, "1": 5_000}, parked: {"0": 500, "1": 500}}
-    few = bounded(start, {tried: {"0": 10, "1": 0}, parked: crowd}, events_max=5_000)
-    assert few == {tried: {"0": 10, "1": 0}, parked: {"0": 4_995, "1": 4_995}}
+    tried = KafkaPartition(retry_topic("30s"), 0)
+    other = KafkaPartition(retry_topic("5m"), 0)
+    parked = KafkaPartition(retry_topic("30s", is_parked=True), 0)
+    start = {tried: 0, other: 0, parked: 0}
+    both = bounded(start, dict.fromkeys(start, 10**6), events_max=5_000)
+    assert both == {tried: (0, 5_000), other: (0, 5_000), parked: (0, 500)}
+    few = bounded(start, {tried: 10, parked: 10**6}, events_max=5_000)
+    assert few == {tried: (0, 10), parked: (0, 5_000)}

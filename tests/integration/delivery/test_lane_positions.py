@@ -19,12 +19,9 @@ def test_positions_are_those_of_a_consumer_group(kafka: Cluster) -> None:
         async with topic_admin(kafka.bootstrap_servers) as admin:
             await admin.create_missing([stream_spec("places"), retry_spec])
         positions = LanePositions(kafka.bootstrap_servers)
-        # As Spark's own source says it, and as a source of ours does.
-        positions.note(
-            "places/to", {"sources": [{"endOffset": '{"hifi.stream.places": {"0": 5, "3": 7}}'}]}
-        )
-        positions.note("places/too", {"sources": [{"endOffset": {retry_spec.name: {"1": 2}}}]})
-        positions.note("places/new", {"sources": [{"endOffset": None}]})
+        stream = "hifi.stream.places"
+        positions.enter("places/to", {KafkaPartition(stream, 0): 5, KafkaPartition(stream, 3): 7})
+        positions.enter("places/too", {KafkaPartition(retry_spec.name, 1): 2})
         positions.enter("places/back", {KafkaPartition("hifi.stream.places", 2): 4})
         positions.enter("places/new", {})
         async with asyncio.timeout(60):

@@ -2,18 +2,18 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import TypeVar
 
 import pytest
 from aiokafka import AIOKafkaProducer
 
-import retrier.broker
 from deploy.local.cluster import Cluster
-from retrier.broker import Broker
-from retrier.due_gate import DueGate
-from shared.event.record import KafkaPartition
+from retrier.broker import Broker, due_ends
+from shared.event.record import KafkaPartition, Position
 from shared.event.topics import TopicSpec, fixed_specs
 from shared.runtime.kafka.clients import running
+from shared.runtime.kafka.log_client import LogClient
 from shared.runtime.kafka.topic_admin import topic_admin
 from tests.support.stack_fixtures import PATIENCE_S
 
@@ -51,18 +51,28 @@ async def _probe(producer: AIOKafkaProducer, topic: str) -> int:
     return stamp
 
 
-@pytest.fixture
-def broker(kafka: Cluster) -> Iterator[Broker]:
-    """The process's own, so that also what a gate asks of Kafka ends with its test."""
-    make_topics(kafka)
-    opened = retrier.broker.broker(kafka.bootstrap_servers)
-    yield opened
-    retrier.broker.broker.cache_clear()
-    if "_reader" in vars(opened):
-        opened._runner.run(opened._reader.close())
-    if opened._producer is not None:
-        opened._runner.run(opened._producer.stop())
-    opened._runner.close()
+T = TypeVar("T")
+
+
+def ask(cluster: Cluster, question: Callable[[Broker, LogClient], Awaitable[T]]) -> T:
+    """As the retrier asks, by clients of its own."""
+    make_topics(cluster)
+
+    async def run() -> T:
+        broker = Broker(cluster.bootstrap_servers)
+        async with LogClient(cluster.bootstrap_servers) as log:
+            try:
+                return await question(broker, log)
+            finally:
+                await broker.close()
+
+    return asyncio.run(run())
+
+
+async def due(log: LogClient, topic: str, *, delay_s: float, now_ms: int) -> Position:
+    await log.follow([topic])
+    delays_s = dict.fromkeys(log.partitions(topic), delay_s)
+    return (await due_ends(log, delays_s, now_ms=now_ms))[1]
 
 
 def make_topics(cluster: Cluster) -> None:
@@ -81,34 +91,25 @@ def make_clock(cluster: Cluster, topic: str) -> None:
     asyncio.run(run())
 
 
-def test_what_is_old_enough_is_due_to_the_millisecond(kafka: Cluster, broker: Broker) -> None:
+def test_what_is_old_enough_is_due_to_the_millisecond(kafka: Cluster) -> None:
     topic = "due.exact"
     make_clock(kafka, topic)
-    first, second, third = write(kafka, topic, [0, 0, 0])
-    ends = [
-        broker.due_ends({topic: by})[KafkaPartition(topic, 0)]
-        for by in (first - 1, first, second, third)
-    ]
-    assert ends == [0, 1, 2, 3]
+    stamps = write(kafka, topic, [0, 0, 0])
+
+    async def ends(_: Broker, log: LogClient) -> list[int]:
+        times_ms = [stamps[0] - 1, *stamps]
+        found = [await due(log, topic, delay_s=7.0, now_ms=at_ms + 7_000) for at_ms in times_ms]
+        return [each[KafkaPartition(topic, 0)] for each in found]
+
+    assert ask(kafka, ends) == [0, 1, 2, 3]
 
 
-def test_an_empty_kafka_partition_has_nothing_due(kafka: Cluster, broker: Broker) -> None:
+def test_an_empty_kafka_partition_has_nothing_due(kafka: Cluster) -> None:
     topic = "due.empty"
     make_clock(kafka, topic)
     (stamp,) = write(kafka, topic, [1])
-    assert broker.due_ends({topic: stamp + 1_000}) == {(topic, 0): 0, (topic, 1): 1}
-    assert broker.starts([topic]) == {(topic, 0): 0, (topic, 1): 0}
-
-
-def test_it_reads_exactly_the_range_it_was_given(kafka: Cluster, broker: Broker) -> None:
-    topic = "due.range"
-    make_clock(kafka, topic)
-    write(kafka, topic, [0] * 9)
-    read = [record for records in broker.read(topic, 0, 2, 7) for record in records]
-    assert [record.origin.offset for record in read] == [2, 3, 4, 5, 6]
-    assert [record.value for record in read] == [b"2", b"3", b"4", b"5", b"6"]
-    again = [record for records in broker.read(topic, 0, 0, 1) for record in records]
-    assert [record.value for record in again] == [b"0"]
+    found = ask(kafka, lambda _, log: due(log, topic, delay_s=0, now_ms=stamp + 1_000))
+    assert found == {(topic, 0): 0, (topic, 1): 1}
 
 
 @pytest.fixture
@@ -130,40 +131,37 @@ def move_clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int, str],
 @pytest.mark.parametrize("zone", ["Europe/Berlin", "Pacific/Apia"])
 @pytest.mark.parametrize("step_s", [-3_600, 0, 3_600])
 def test_no_step_of_our_own_clock_makes_an_event_early_or_late(
-    kafka: Cluster, broker: Broker, move_clock: Callable[[int, str], None], step_s: int, zone: str
+    kafka: Cluster, move_clock: Callable[[int, str], None], step_s: int, zone: str
 ) -> None:
     """An hour forth or back, as a wrong daylight saving rule would have it, in two zones."""
     delay_s = 0.5
     topic = f"due.step.{step_s}.{zone.replace('/', '.')}"
     make_clock(kafka, topic)
-    gate = DueGate(
-        bootstrap_servers=kafka.bootstrap_servers,
-        delays_s={topic: delay_s},
-        events_max=100,
-        begin={},
-    )
     # The broker and its clients live through the step as a machine does: without being asked.
     true_ns = time.time_ns
     move_clock(step_s, zone)
     (stamp_ms,) = write(kafka, topic, [0])
-    start = {topic: {"0": 0, "1": 0}}
-    until_s = time.monotonic() + PATIENCE_S
-    asked = 0
-    while gate.latestOffset(start, None) == start:
-        asked += 1
-        assert time.monotonic() < until_s, "it never became due"
-    assert asked > 0
+
+    async def wait(broker: Broker, log: LogClient) -> int:
+        until_s, asked = time.monotonic() + PATIENCE_S, 0
+        nothing = {(topic, 0): 0, (topic, 1): 0}
+        while await due(log, topic, delay_s=delay_s, now_ms=await broker.now_ms()) == nothing:
+            asked += 1
+            assert time.monotonic() < until_s, "it never became due"
+        assert asked > 0
+        due_at_ms = true_ns() // 1_000_000
+        assert abs((await broker.clock())() - due_at_ms) < 5_000
+        return due_at_ms
+
     # The broker is this machine: its time is ours without the step.
-    late_ms = true_ns() // 1_000_000 - (stamp_ms + round(delay_s * 1_000))
+    late_ms = ask(kafka, wait) - (stamp_ms + round(delay_s * 1_000))
     assert 0 <= late_ms < PATIENCE_S * 1_000 / 2
-    clock = broker.clock()
-    assert abs(clock() - true_ns() // 1_000_000) < 5_000
 
 
-def test_the_time_lies_between_two_records_of_that_time(kafka: Cluster, broker: Broker) -> None:
+def test_the_time_lies_between_two_records_of_that_time(kafka: Cluster) -> None:
     topic = "due.time"
     make_clock(kafka, topic)
     before = write(kafka, topic, [0])[0]
-    now = broker.now_ms()
+    now = ask(kafka, lambda broker, _: broker.now_ms())
     after = write(kafka, topic, [0])[0]
     assert before <= now <= after

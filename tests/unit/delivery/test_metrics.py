@@ -5,7 +5,7 @@ from dataclasses import replace
 from structlog.testing import capture_logs
 
 from delivery.metrics import DeliveryMetrics
-from retrier.__main__ import RetrierMetrics
+from retrier.service import RetrierMetrics
 from shared.config.destination import Destination
 from shared.flow.flow import Flow, parked
 from shared.flow.flow_record import FlowRecord, store_name

@@ -9,6 +9,7 @@ from shared.event.topics import (
     RECEIPTS,
     STATEMENTS,
     lane_group,
+    lease_group,
     stream_topic,
 )
 
@@ -42,6 +43,7 @@ def test_all_rights_are_about_what_is_ours_but_to_see_how_full_the_disks_are() -
         (STATEMENTS, "Write", {"observe"}),
         (stream_topic("orders"), "Delete", set()),
         (lane_group("orders/to"), "Read", {"delivery", "retrier"}),
+        (lease_group("retrier"), "Read", {"delivery", "retrier", "observe"}),
     ],
 )
 def test_who_may_is_who_must(name: str, operation: str, who: set[str]) -> None:

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from shared.event import topics
 from shared.event.times import DAY_MS
 from shared.retry.schedule import RetrySchedule
-from tests.support.samples import names
 
 NAMES = {
     "orders": True,
@@ -64,21 +63,7 @@ def test_keys_are_spelled_like_this() -> None:
     assert topics.config_key("destination", "orders/shop") == b"destination:orders/shop"
     assert topics.config_key("key", "shop-writer") == b"key:shop-writer"
     assert topics.config_key("tenant", "acme") == b"tenant:acme"
-    assert topics.retry_key("orders/shop", "evt-1") == b"orders/shop:9"
-
-
-@given(names)
-def test_an_event_keeps_its_bucket_on_every_tier(event_id: str) -> None:
-    key = topics.retry_key("orders/shop", event_id)
-    assert key == topics.retry_key("orders/shop", event_id)
-    destination, _, bucket = key.decode().rpartition(":")
-    assert destination == "orders/shop"
-    assert 0 <= int(bucket) < topics.RETRY_BUCKETS
-
-
-def test_a_destinations_events_spread_over_all_buckets() -> None:
-    keys = {topics.retry_key("orders/shop", f"evt-{number}") for number in range(1000)}
-    assert len(keys) == topics.RETRY_BUCKETS
+    assert topics.retry_key("orders/shop") == b"orders/shop"
 
 
 def test_every_topic_is_stamped_by_the_broker() -> None:
@@ -89,11 +74,11 @@ def test_every_topic_is_stamped_by_the_broker() -> None:
 # name, Kafka partitions, how it is cleaned, for how many days records stay
 SPECS = [
     ("hifi.stream.orders", 4, "delete", 7),
-    ("hifi.retry.30s", 2, "delete", 4),
-    ("hifi.retry.30s.parked", 2, "delete", 4),
-    ("hifi.retry.5m", 2, "delete", 4),
-    ("hifi.retry.5m.parked", 2, "delete", 4),
-    ("hifi.retry.slow", 2, "delete", 4),
+    ("hifi.retry.30s", 4, "delete", 4),
+    ("hifi.retry.30s.parked", 4, "delete", 4),
+    ("hifi.retry.5m", 4, "delete", 4),
+    ("hifi.retry.5m.parked", 4, "delete", 4),
+    ("hifi.retry.slow", 4, "delete", 4),
     ("hifi.dead", 2, "delete", 30),
     ("hifi.receipts", 2, "delete", 30),
     ("hifi.acked", 2, "delete", 8),

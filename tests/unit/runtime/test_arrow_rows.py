@@ -1,11 +1,14 @@
 """Rows to and from Arrow: records come back as they were, from a slice as well."""
 
+from collections.abc import Sequence
+
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.event.envelope import event_headers
 from shared.event.record import Headers, Origin, RecordIn, RecordOut
-from shared.runtime.spark.arrow_rows import batch_in, batch_of, records_of
+from shared.runtime.spark.arrow_rows import batch_of, records_of
 
 regular = st.builds(
     event_headers,
@@ -37,6 +40,25 @@ def records(headers: st.SearchStrategy[Headers]) -> st.SearchStrategy[list[Recor
         ),
         max_size=6,
     )
+
+
+def batch_in(records: Sequence[RecordIn]) -> pa.RecordBatch:
+    """As the Kafka source gives it."""
+    types: dict[str, pa.DataType] = {
+        "key": pa.binary(),
+        "value": pa.binary(),
+        "topic": pa.string(),
+        "partition": pa.int32(),
+        "offset": pa.int64(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        "headers": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+    }
+    rows = [
+        (each.key, each.value, *each.origin, each.timestamp_ms * 1000, each.headers)
+        for each in records
+    ]
+    columns = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in types]
+    return pa.RecordBatch.from_pydict(dict(zip(types, columns, strict=True)), pa.schema(types))
 
 
 @given(records(wild | regular), st.data())

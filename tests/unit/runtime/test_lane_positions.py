@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 
 from shared.event.record import KafkaPartition, Position
 from shared.runtime.kafka import lane_positions
-from shared.runtime.kafka.lane_positions import LaneGroups, LanePositions, told
+from shared.runtime.kafka.lane_positions import LaneGroups, LanePositions
 from shared.runtime.kafka.refusals import missing_right
 from shared.runtime.setup_error import KafkaUnavailableError
 
@@ -167,15 +167,6 @@ def test_of_a_lane_that_others_have_nothing_is_told_any_more(groups: Groups) -> 
         positions.enter("s/a", HERE)
         asyncio.run(positions.commit())
     assert groups.committed == [("s/a", HERE)] * 2
-
-
-def test_nothing_is_begun_while_kafka_cannot_say_how_far_a_lane_is(
-    groups: Groups, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lane_positions, "_TOLD_TIMEOUT_S", 0.0)
-    with pytest.raises(KafkaUnavailableError, match="nothing is begun"):
-        told("kafka", "s/d", ["hifi.stream.s"])
-    assert groups.committed == []
 
 
 class Refusing(LaneGroups):

@@ -122,10 +122,20 @@ class LeaseMember:
     @property
     def ours_until_ms(self) -> int:
         """Until when nobody else gets what is held, if Kafka hears no more of us; by the clock."""
+        return now_ms() + round(1000 * self.left_s) if self.left_s else 0
+
+    @property
+    def left_s(self) -> float:
+        """For how long nobody else gets what is held, if Kafka hears no more of us."""
         if self._lapses is None or not self.held:
-            return 0
-        left_s = self._lapses.when() - asyncio.get_running_loop().time()
-        return now_ms() + round(1000 * left_s)
+            return 0.0
+        return self._lapses.when() - asyncio.get_running_loop().time()
+
+    def share_out(self, slot_count: int) -> None:
+        """Share out so many slots from now on, whenever this is who leads the group."""
+        if slot_count != self._slot_count:
+            self._slot_count, self._must_join = slot_count, True
+            self._news.set()
 
     def slot_of(self, name: str) -> int:
         return slot_of(name, self._slot_count)

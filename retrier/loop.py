@@ -1,0 +1,347 @@
+"""Runs the retrier's lanes: looks what has become due in the tiers, and has Spark send it.
+
+One lane serves all destinations and waits for none of them for long; what is due to a slow one goes
+on to the other, which does (ADR 0051). Each has a micro-batch at a time for each number of a Kafka
+partition: whoever waits holds up those of his number, and of no other (ADR 0067).
+"""
+
+import asyncio
+import time
+from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from random import SystemRandom
+from typing import NamedTuple
+
+import structlog
+from pyspark.sql import SparkSession
+
+from retrier.broker import Broker, due_ends
+from retrier.due_gate import bounded
+from retrier.lane import RetryLane, plan_of
+from retrier.settings import RetrierSettings
+from retrier.task import DueJob, RangeEnd, send_due
+from retrier.watch import LaneWatch
+from shared.event.record import KafkaPartition, Position, Ranges
+from shared.event.topics import RETRIER, lease_group, retry_topic
+from shared.retry.schedule import SLOW
+from shared.runtime.health import Health, Pulse
+from shared.runtime.kafka.clients import AWAY
+from shared.runtime.kafka.lane_positions import LanePositions
+from shared.runtime.kafka.leases.fenced_positions import FencedPositions, Reach
+from shared.runtime.kafka.leases.member import LeaseMember
+from shared.runtime.kafka.log_client import LogClient
+from shared.runtime.setup_error import SetupError
+
+log = structlog.get_logger()
+
+GROUP = lease_group(RETRIER)
+# A process to which Kafka has said nothing for so long is not to be counted on.
+_SILENCE_S_MAX = 15.0
+# A job that is done may still be on its way back.
+_THREADS_PER_SLOT = 2
+_DICE = SystemRandom()
+# Of what jobs are known by: no two ever have the same.
+_NUMBER_BITS = 60
+_NO_WORD = "its task has ended without a word"
+
+
+class DueQueue(NamedTuple):
+    """What has a micro-batch at a time: a lane's Kafka partitions of one number."""
+
+    lane: str
+    number: int
+
+
+@dataclass
+class RetryLoop:
+    """The retrier's lanes in one process."""
+
+    spark: SparkSession
+    settings: RetrierSettings
+    lanes: Mapping[str, RetryLane]
+    watch: LaneWatch
+    broker: Broker
+    log: LogClient
+    fenced: FencedPositions
+    positions: LanePositions
+
+    def __post_init__(self) -> None:
+        self.member = LeaseMember(
+            self.settings.bootstrap_servers,
+            GROUP,
+            self,
+            slot_count=0,
+            session_s=self.settings.lease_s,
+            # A task may begin what it was told for so long.
+            drain_s=max(self.settings.drain_s, self.settings.lease_s),
+        )
+        self._delays_s = {
+            topic: delay_s
+            for lane in self.lanes.values()
+            for topic, delay_s in lane.delays_s.items()
+        }
+        self._threads = ThreadPoolExecutor(_THREADS_PER_SLOT * self.settings.slots, "job")
+        self._jobs: dict[DueQueue, asyncio.Task[None]] = {}
+        self._last_s: dict[DueQueue, float] = {}
+        # How far what is ours is, as we know it, and as Kafka does; and what is due of it.
+        self._reaches: dict[KafkaPartition, Reach] = {}
+        self._told: dict[KafkaPartition, Reach] = {}
+        self._due: Position = {}
+        # Told to give them up: nothing new begins. And how often others became ours.
+        self._leaving: frozenset[int] = frozenset()
+        self._begun = 0
+        self._heard_s, self._look_s = time.monotonic(), 0.0
+        self._wake = asyncio.Event()
+
+    @property
+    def problem(self) -> str | None:
+        """Why nobody should count on this process."""
+        is_silent = time.monotonic() - self._heard_s > _SILENCE_S_MAX
+        return f"no word from Kafka for {_SILENCE_S_MAX:g} s" if is_silent else None
+
+    async def meet(self) -> None:
+        """See that there are tiers, and how many can share them."""
+        if not await self._places():
+            raise SetupError(
+                f"Kafka at {self.settings.bootstrap_servers} has no topic {retry_topic(SLOW.name)}:"
+                " create Hifi's topics first (`hifi up` does it, or `hifi topics`), or name another"
+                " Kafka."
+            )
+
+    async def run(self, stop: asyncio.Event, health: Health, pulse: Pulse) -> None:
+        """Run until told to stop; what is under way then is brought to its end by the member."""
+        while not stop.is_set():
+            if (now_s := time.monotonic()) >= self._look_s:
+                self._look_s = now_s + self.settings.look_s
+                is_entered = await pulse.beat_during(self._look())
+                if is_entered and self.member.is_told and not health.is_started:
+                    for name in self.lanes:
+                        self.watch.started(name)
+                    health.start()
+            self._start_jobs()
+            self._wake.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, self._look_s - time.monotonic())):
+                    await self._wake.wait()
+
+    def begin(self, _: frozenset[int]) -> None:
+        """These slots are ours now; each is the number of Kafka partitions."""
+        self._begun += 1
+        self._look_s = 0.0
+        self._wake.set()
+
+    async def finish(self, slots: frozenset[int]) -> None:
+        """Bring what is under way to its end, and begin nothing more."""
+        self._leaving |= slots
+        if jobs := [job for queue, job in self._jobs.items() if queue.number in slots]:
+            await asyncio.wait(jobs)
+        await self._write([where for where in self._reaches if where.partition in slots])
+        self._tell()
+        await self.positions.tell([RETRIER])
+        self.drop(slots)
+
+    def drop(self, slots: frozenset[int]) -> None:
+        """Stop at once: others may have them by now."""
+        self._leaving |= slots
+        # They are let go of in this moment.
+        asyncio.get_running_loop().call_soon(self._let_go_of, slots)
+
+    def _let_go_of(self, slots: frozenset[int]) -> None:
+        self._leaving -= slots
+        gone = [where for where in self._reaches if where.partition in slots]
+        for where in gone:
+            del self._reaches[where]
+            self._told.pop(where, None)
+        self.watch.went_on(gone)
+        self.positions.forget([RETRIER])
+        self._tell()
+
+    async def drain(self) -> None:
+        """Cut off what has not come to its end."""
+        if self._jobs:
+            log.info("service.cut_off", jobs=len(self._jobs))
+            self.spark.sparkContext.cancelAllJobs()
+            await asyncio.wait(self._jobs.values(), timeout=self.settings.change_drain_s)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _places(self) -> list[KafkaPartition]:
+        """What there is; all of one number are one slot."""
+        await self.log.follow(self._delays_s.keys())
+        places = [where for topic in self._delays_s for where in self.log.partitions(topic)]
+        self.member.share_out(1 + max((where.partition for where in places), default=-1))
+        return places
+
+    async def _look(self) -> bool:
+        """See what is due; False if not all of what is ours goes on."""
+        begun, held = self._begun, self.member.held
+        try:
+            places = await self._places()
+            ours = {it: self._delays_s[it.topic] for it in places if it.partition in held}
+            now_ms = await self.broker.now_ms()
+            ends, self._due = await due_ends(self.log, ours, now_ms=now_ms)
+            if missing := ours.keys() - self._reaches.keys():
+                await self._enter(missing, ends, begun)
+            idle = [where for where in self._reaches if where in ends and not self._is_busy(where)]
+            await self._go_on_without(it for it in idle if self._reaches[it].at > ends[it])
+            await self._write(idle)
+        except AWAY as error:
+            if self.problem is None:
+                log.info("service.kafka_away", error=repr(error))
+            return False
+        self._heard_s = time.monotonic()
+        self._tell()
+        for name, lane in self.lanes.items():
+            behind = [it for it, reach in self._reaches.items() if reach.at < self._due.get(it, 0)]
+            mine = [where for where in behind if where.topic in lane.delays_s]
+            self.watch.look(name, mine, now_s=self._heard_s)
+        return ours.keys() <= self._reaches.keys()
+
+    async def _enter(
+        self, missing: AbstractSet[KafkaPartition], ends: Position, begun: int
+    ) -> None:
+        """Go on where Kafka says that it was, and what has never been passed where it begins."""
+        known = await self.fenced.read()
+        unmarked = [where for where in missing if where not in known]
+        told: Mapping[str, Position] = {RETRIER: {}}
+        if unmarked:
+            told = await self.positions.last([RETRIER])
+        # By a retrier that had no leases: all that there is by now may have been sent.
+        former = told.get(RETRIER)
+        starts = await self.log.starts(unmarked)
+        if former is None or begun != self._begun:
+            return
+        for where in missing & ends.keys():
+            if where in known:
+                self._told[where] = reach = known[where]
+            elif where in former:
+                reach = Reach(former[where], ends[where])
+            elif where in starts:
+                reach = Reach(starts[where], starts[where])
+            else:
+                continue
+            # The job that it was with may still be there: by this it is told that it has lost it.
+            until = max(reach.at, min(reach.until, ends[where]))
+            self._reaches[where] = Reach(reach.at, until)
+        # Whoever is next need not ask what was before.
+        await self._write([where for where in unmarked if where in self._reaches])
+
+    async def _go_on_without(self, places: Iterable[KafkaPartition]) -> None:
+        """Go on with what Kafka still has, and say what it has not."""
+        for where in list(places):
+            starts, ends = await self.log.starts([where]), await self.log.ends([where])
+            if where in starts and where in ends and where in self._reaches:
+                before = self._reaches[where]
+                at = min(max(before.at, starts[where]), ends[where])
+                self._reaches[where] = Reach(at, max(at, min(before.until, ends[where])))
+                log.error("lane.data_lost", lane=RETRIER, where=where, at=before.at, to=at)
+
+    def _is_busy(self, where: KafkaPartition) -> bool:
+        return any(
+            queue.number == where.partition and where.topic in self.lanes[queue.lane].delays_s
+            for queue in self._jobs
+        )
+
+    def _queues(self) -> list[DueQueue]:
+        """Whoever had a micro-batch last is the last."""
+        numbers = {where.partition for where in self._reaches} - self._leaving
+        queues = [DueQueue(lane, number) for lane in self.lanes for number in numbers]
+        return sorted(queues, key=lambda queue: self._last_s.get(queue, 0.0))
+
+    def _ranges(self, queue: DueQueue, now_s: float) -> Ranges:
+        begins = {
+            where: reach.at
+            for where, reach in self._reaches.items()
+            if where.partition == queue.number
+            and where.topic in self.lanes[queue.lane].delays_s
+            and self.watch.may_start(where, now_s=now_s)
+        }
+        return bounded(begins, self._due, events_max=self.settings.micro_batch_events_max)
+
+    def _start_jobs(self) -> None:
+        now_s = time.monotonic()
+        # Those who wait for slow answers leave room for the others.
+        most = max(1, self.settings.slots // len(self.lanes))
+        for queue in self._queues():
+            is_full = sum(other.lane == queue.lane for other in self._jobs) >= most
+            if queue in self._jobs or is_full:
+                continue
+            if ranges := self._ranges(queue, now_s):
+                self._last_s[queue] = now_s
+                self._jobs[queue] = asyncio.create_task(self._run_job(queue, ranges))
+
+    async def _run_job(self, queue: DueQueue, ranges: Ranges) -> None:
+        began_s, number = time.monotonic(), _DICE.getrandbits(_NUMBER_BITS)
+        before = {where: self._reaches[where] for where in ranges}
+        begun = {
+            where: Reach(begin, max(end, before[where].until), number)
+            for where, (begin, end) in ranges.items()
+        }
+        self._reaches |= begun
+        reports = {it: RangeEnd(it, begin, error=_NO_WORD) for it, (begin, _) in ranges.items()}
+        is_begun = False
+        try:
+            await self._write(ranges)
+            job, is_begun = await self._job(queue, ranges, before, number), True
+            loop = asyncio.get_running_loop()
+            ends = await loop.run_in_executor(self._threads, self._submit, queue, job)
+            reports |= {end.where: end for end in ends}
+        except Exception as error:  # noqa: BLE001 - it is told, and planned anew
+            why = f"{type(error).__name__}: {str(error).strip()[:300]}"
+            reports = {where: end._replace(error=why) for where, end in reports.items()}
+        try:
+            # Others may have had some of it meanwhile.
+            ours = [it for it, reach in begun.items() if self._reaches.get(it) is reach]
+            for where in ours:
+                at, is_unsure = reports[where].at, is_begun and reports[where].error
+                until = begun[where].until if is_unsure else before[where].until
+                self._reaches[where] = Reach(at, max(at, until))
+            self._note(queue, [reports[where] for where in ours], began_s)
+            with suppress(*AWAY):
+                await self._go_on_without(it for it in ours if reports[it].is_gone)
+                # Else with the next look.
+                await self._write(ours)
+            self._tell()
+        finally:
+            del self._jobs[queue]
+            self._wake.set()
+
+    def _note(self, queue: DueQueue, ends: Collection[RangeEnd], began_s: float) -> None:
+        now_s, count = time.monotonic(), sum(end.event_count for end in ends)
+        self.watch.went_on(end.where for end in ends if not end.error)
+        if count:
+            took_s = now_s - began_s
+            self.watch.metrics.micro_batch_done(queue.lane, events=count, duration_s=took_s)
+        if died := {end.where: end.error for end in ends if end.error and not end.is_gone}:
+            self.watch.died(queue.lane, died, next(iter(died.values())), now_s=now_s)
+
+    async def _job(
+        self, queue: DueQueue, ranges: Ranges, before: Mapping[KafkaPartition, Reach], number: int
+    ) -> DueJob:
+        clock = await self.broker.clock()
+        plan = replace(
+            plan_of(self.lanes[queue.lane], self.settings),
+            replay_until={where: reach.until for where, reach in before.items()},
+            ours_until_ms=clock() + round(1000 * self.member.left_s),
+        )
+        return DueJob(self.settings.bootstrap_servers, GROUP, number, ranges, plan)
+
+    def _submit(self, queue: DueQueue, job: DueJob) -> list[RangeEnd]:
+        """In a thread of its own: returns when Spark has run the task."""
+        context = self.spark.sparkContext
+        context.setLocalProperty("spark.scheduler.pool", queue.lane)
+        found = context.parallelize([job], 1).mapPartitions(send_due).collect()
+        return [end for ends in found for end in ends]
+
+    async def _write(self, places: Iterable[KafkaPartition]) -> None:
+        """Say where they are, and how far they may go, if Kafka does not know it yet."""
+        known, reaches = self._told, self._reaches
+        news = {it: reaches[it] for it in places if it in reaches and reaches[it] != known.get(it)}
+        await self.fenced.write(news, lambda: self.member.standing)
+        known |= {where: reach for where, reach in news.items() if where in reaches}
+
+    def _tell(self) -> None:
+        """Say it where lag tools look."""
+        self.positions.enter(RETRIER, {where: reach.at for where, reach in self._reaches.items()})

@@ -1,0 +1,48 @@
+"""Reads what comes next of a Kafka partition, from whoever leads it."""
+
+import asyncio
+import time
+from contextlib import suppress
+
+from shared.event.record import KafkaPartition
+from shared.runtime.kafka.clients import AWAY
+from shared.runtime.kafka.log_client import FetchAnswer, LogClient
+from shared.runtime.setup_error import KafkaUnavailableError
+
+# What is due is there: nobody waits for it on a connection that others share.
+_WAIT_MS = 50
+# A broker that answers nothing of what there is to read, for so long, is down.
+_SILENCE_S_MAX = 30.0
+_AGAIN_S = 0.2
+
+
+class DataGoneError(Exception):
+    """What is to be read is not in the log."""
+
+
+async def read_next(log: LogClient, where: KafkaPartition, at: int) -> FetchAnswer:
+    """Some of the records from there on; what may go wrong for a while is waited out."""
+    until_s, why = time.monotonic() + _SILENCE_S_MAX, "nothing comes"
+    while time.monotonic() < until_s:
+        answer = FetchAnswer(reached=at)
+        try:
+            node = log.leaders([where]).get(where)
+            if node is not None:
+                answer = (await log.fetch(node, {where: at}, wait_ms=_WAIT_MS))[where]
+            else:
+                why = f"{where.topic} has no leader just now"
+        except AWAY as error:
+            why = repr(error)
+        if answer.is_gone:
+            raise DataGoneError(f"Kafka has nothing at {at}")
+        if answer.is_moved:
+            why = repr(answer.error)
+        elif answer.error is not None:
+            raise answer.error
+        elif answer.reached > at:
+            return answer
+        await asyncio.sleep(_AGAIN_S)
+        with suppress(*AWAY):
+            # Asking for the end asks for the leader, too.
+            await log.ends([where])
+    raise KafkaUnavailableError(f"{why}, for {_SILENCE_S_MAX:g} s")

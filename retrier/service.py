@@ -1,0 +1,113 @@
+"""Runs the retrier process from start to drain."""
+
+import asyncio
+import signal
+from contextlib import AsyncExitStack
+
+import structlog
+from pyspark.sql import SparkSession
+
+from retrier.broker import Broker
+from retrier.lane import lanes
+from retrier.loop import GROUP, RetryLoop
+from retrier.settings import RetrierSettings
+from retrier.watch import LaneWatch
+from shared import metric_names as names
+from shared.runtime.health import Health, Pulse
+from shared.runtime.kafka.lane_positions import LanePositions
+from shared.runtime.kafka.leases.fenced_positions import FencedPositions
+from shared.runtime.kafka.leases.standing import keep_standing, kept_standing
+from shared.runtime.kafka.log_client import LogClient
+from shared.runtime.spark.lane_metrics import LaneMetrics
+from shared.runtime.spark.process import spark_process
+from shared.runtime.spark.session import require_running
+
+log = structlog.get_logger()
+
+# The loop turns twice a second, and waits for brokers only.
+_LOOP_WITHIN_S = 60.0
+# Where logs end is answered within milliseconds; a broker that is frozen must not hold up what the
+# others have for longer.
+_ENDS_WITHIN_S = 5.0
+_TELL_S = 0.5
+# A JVM answers within milliseconds; one that collects garbage for a minute plans nothing any more.
+_SPARK_WITHIN_S = 60.0
+_ASK_S = 1.0
+
+
+class RetrierMetrics(LaneMetrics):
+    up = names.RETRIER_LANE_UP
+    restarts = names.RETRIER_LANE_RESTARTS
+    stalled_s = names.RETRIER_LANE_STALLED_SECONDS
+    events = names.RETRIER_EVENTS_RELEASED
+    micro_batch_s = names.RETRIER_MICRO_BATCH_SECONDS
+    progress_age_s = names.RETRIER_PROGRESS_AGE_SECONDS
+
+
+def run_retrier(settings: RetrierSettings) -> None:
+    """Run until SIGTERM or SIGINT, then drain. A mistake in the set-up ends with one sentence."""
+    metrics = RetrierMetrics()
+    with spark_process("retrier", settings, metrics, worker_daemon="retrier.worker_daemon") as (
+        spark,
+        health,
+    ):
+        asyncio.run(_run(spark, settings, LaneWatch(metrics, settings.stalled_after_s), health))
+
+
+async def _run(
+    spark: SparkSession, settings: RetrierSettings, watch: LaneWatch, health: Health
+) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    servers = settings.bootstrap_servers
+    broker, fenced = Broker(servers), FencedPositions(servers, GROUP)
+    positions = LanePositions(servers)
+    async with AsyncExitStack() as running:
+        for client in (broker, fenced, positions):
+            running.push_async_callback(client.close)
+        tiers = LogClient(servers, answer_within_s=_ENDS_WITHIN_S)
+        await running.enter_async_context(tiers)
+        loop = RetryLoop(spark, settings, lanes(settings), watch, broker, tiers, fenced, positions)
+        await loop.meet()
+        log.info("service.started", metrics_port=settings.metrics_port)
+        pulse, answers = Pulse(), Pulse()
+        health.must_turn("what plans the lanes", pulse, within_s=_LOOP_WITHIN_S)
+        health.must_turn("Spark", answers, within_s=_SPARK_WITHIN_S)
+        health.needs(lambda: loop.problem)
+        former = settings.home / "lease.json"
+        # Whoever had this folder has ended: nobody need wait until Kafka takes it for dead.
+        await loop.member.leave_for(kept_standing(former))
+        try:
+            async with asyncio.TaskGroup() as group:
+                beside = [
+                    group.create_task(_ask(spark, answers)),
+                    group.create_task(_tell(positions)),
+                    group.create_task(keep_standing(former, loop.member)),
+                ]
+                group.create_task(loop.run(stop, health, pulse))
+                await loop.member.run(stop)
+                health.stop()
+                for task in beside:
+                    task.cancel()
+        except ExceptionGroup as died:
+            raise died.exceptions[0] from None
+        finally:
+            health.stop()
+            await loop.drain()
+            await positions.tell_last()
+
+
+async def _ask(spark: SparkSession, answers: Pulse) -> None:
+    """Ask Spark whether it is there, by itself: what hangs in that holds up nothing else."""
+    while True:
+        await asyncio.to_thread(require_running, spark)
+        answers.beat()
+        await asyncio.sleep(_ASK_S)
+
+
+async def _tell(positions: LanePositions) -> None:
+    """Tell lag tools where the lanes are."""
+    while True:
+        await positions.commit()
+        await asyncio.sleep(_TELL_S)

@@ -1,0 +1,128 @@
+"""Keeps how far the members of a lease group are, in the group itself.
+
+Each position is committed as this member of this generation, so Kafka takes none of a member that
+it has given up. What may have been sent beyond it stands beside it, in the commit's metadata.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from aiokafka.errors import (
+    IllegalGenerationError,
+    KafkaError,
+    RebalanceInProgressError,
+    UnknownMemberIdError,
+    for_code,
+)
+from aiokafka.protocol.commit import OffsetCommitRequest, OffsetFetchRequest
+from aiokafka.protocol.coordination import FindCoordinatorRequest
+
+from shared.event.record import KafkaPartition
+from shared.runtime.kafka.clients import KafkaClient, new_client, start_client
+from shared.runtime.kafka.leases.member import Standing
+
+_DEFAULT_RETENTION = -1
+# While the group changes, its members are of another generation for milliseconds. One that is
+# refused for longer has lost its part.
+_UNSETTLED = (IllegalGenerationError, RebalanceInProgressError, UnknownMemberIdError)
+_SETTLED_WITHIN_S, _AGAIN_S = 3.0, 0.05
+
+
+# Nobody knows up to where.
+WHATEVER = 2**62
+
+
+class Reach(NamedTuple):
+    """How far somebody is in a Kafka partition."""
+
+    # Done up to here.
+    at: int
+    # May have been sent up to here.
+    until: int
+    # By which job; 0: none.
+    job: int = 0
+
+
+class FencedPositions:
+    """The positions of one lease group. Its client is made when it is first needed."""
+
+    def __init__(self, bootstrap_servers: str, group: str) -> None:
+        self._bootstrap_servers = bootstrap_servers
+        self._group = group
+        self._client: KafkaClient | None = None
+        self._coordinator: int | None = None
+        self._opening = asyncio.Lock()
+
+    async def read(self) -> dict[KafkaPartition, Reach]:
+        """Whatever any member has ever said."""
+        answer = await self._ask(lambda: OffsetFetchRequest(self._group, None))
+        if code := getattr(answer, "error_code", 0):
+            self._coordinator = None
+            raise for_code(code)(self._group)
+        return {
+            KafkaPartition(topic, number): _reach_of(offset, metadata)
+            for topic, partitions in answer.topics
+            for number, offset, metadata, *_ in partitions
+            if offset >= 0
+        }
+
+    async def write(
+        self, reaches: Mapping[KafkaPartition, Reach], standing: Callable[[], Standing]
+    ) -> None:
+        """Returns when Kafka has them; a KafkaError if it does not take them from us."""
+        if not reaches:
+            return
+        topics: dict[str, list[tuple[int, int, str]]] = {}
+        for (topic, number), (at, until, job) in reaches.items():
+            topics.setdefault(topic, []).append((number, at, f"{until},{job}"))
+
+        def request() -> OffsetCommitRequest:
+            _, member_id, generation = standing()
+            return OffsetCommitRequest(
+                self._group, generation, member_id, _DEFAULT_RETENTION, list(topics.items())
+            )
+
+        until_s = asyncio.get_running_loop().time() + _SETTLED_WITHIN_S
+        while error := _refusal(await self._ask(request)):
+            if not isinstance(error, _UNSETTLED):
+                self._coordinator = None
+                raise error
+            if asyncio.get_running_loop().time() > until_s:
+                raise error
+            await asyncio.sleep(_AGAIN_S)
+
+    async def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            await client.stop()
+
+    async def _ask(self, request: Callable[[], Any]) -> Any:
+        async with self._opening:
+            if self._client is None:
+                client = new_client(self._bootstrap_servers, client_id="hifi-positions")
+                self._client = await start_client(client, self._bootstrap_servers)
+            if self._coordinator is None:
+                node = self._client.get_random_node()
+                found = await self._client.send(node, FindCoordinatorRequest(self._group, 0))
+                if found.error_code:
+                    raise for_code(found.error_code)(self._group)
+                self._coordinator = found.coordinator_id
+        try:
+            return await self._client.send(self._coordinator, request())
+        except (KafkaError, OSError):
+            self._coordinator = None
+            raise
+
+
+def _refusal(answer: Any) -> KafkaError | None:
+    codes = [code for _, partitions in answer.topics for _, code, *_ in partitions if code]
+    return for_code(codes[0])() if codes else None
+
+
+def _reach_of(at: int, metadata: str | None) -> Reach:
+    until, _, job = (metadata or "").partition(",")
+    if until.isdigit() and job.isdigit():
+        return Reach(at, int(until), int(job))
+    # A person has set it, with a tool of Kafka's.
+    return Reach(at, WHATEVER)
