@@ -36,6 +36,9 @@ _CALM_S = 1.0
 _TOGETHER_S = 0.2
 # Settled in one go, in whole batches: enough for 20 requests of 500 side by side.
 _ROWS_MAX = 10_000
+# What may be sent before the outcomes of what came before it are stored: of single events some
+# hundred, so that none of them waits for Kafka twice.
+_AHEAD_BYTES_MAX = 65_536
 
 
 def run_units(tasks: Iterable[tuple[Sequence[Unit], Orders]]) -> Iterator[list[StrandEnd]]:
@@ -134,8 +137,12 @@ class _StrandRun:
     _waiting: deque[Share] = field(default_factory=deque)
     # How the reading has ended: with nothing, or with what went wrong.
     _last: tuple[Exception | None] | None = None
-    # The outcomes before are stored while the next events are sent.
+    # The outcomes before are stored while the next events are sent; those that come meanwhile, and
+    # up to where they reach, are next.
     _storing: asyncio.Task[None] | None = None
+    _left: list[RecordOut] = field(default_factory=list)
+    _left_bytes: int = 0
+    _reached: int = 0
 
     async def run(self) -> StrandEnd:
         """Never raises: others share the task."""
@@ -219,15 +226,29 @@ class _StrandRun:
             for share in shares:
                 share.done()
         self._event_count += len(rows.records)
-        if self._storing is not None:
-            await self._storing
-        self._storing = asyncio.create_task(self._store(outcomes, shares[-1].reached))
+        await self._keep(outcomes, shares[-1].reached)
         return True
 
-    async def _store(self, outcomes: Sequence[RecordOut], reached: int) -> None:
-        await self.outlet.store(in_sheets(outcomes))
-        await self.outlet.store([self._mark(reached)])
-        self._stored = reached
+    async def _keep(self, outcomes: Sequence[RecordOut], reached: int) -> None:
+        """Have it stored: with what else there is by then, after what is being stored now."""
+        size = sum(len(row.value or b"") for row in outcomes)
+        is_much = self._left_bytes + size > _AHEAD_BYTES_MAX
+        if self._storing is not None and (is_much or self._storing.done()):
+            await self._storing
+            self._storing = None
+        self._left += outcomes
+        self._left_bytes += size
+        self._reached = reached
+        if self._storing is None:
+            self._storing = asyncio.create_task(self._store())
+
+    async def _store(self) -> None:
+        while self._stored < self._reached:
+            outcomes, reached = self._left, self._reached
+            self._left, self._left_bytes = [], 0
+            await self.outlet.store(in_sheets(outcomes))
+            await self.outlet.store([self._mark(reached)])
+            self._stored = reached
 
     def _mark(self, at: int) -> RecordOut:
         until = OPEN if self.span.end is None else self.span.end
