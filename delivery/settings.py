@@ -25,15 +25,15 @@ def _worker_count() -> int:
     return min(_WORKERS_MAX, len(os.sched_getaffinity(0)))
 
 
-def _own_slots() -> int:
+def _own_slots(worker_count: int) -> int:
     """For each worker one for those that are well and one for real time, and two for the others."""
-    return 2 * _worker_count() + 2
+    return 2 * worker_count + 2
 
 
 def _enough(slots: int) -> int:
-    if slots < _own_slots():
+    if slots < (least := _own_slots(_worker_count())):
         raise ValueError(
-            f"here it is {_own_slots()} at least, two for each core (eight cores at most) and two"
+            f"here it is {least} at least, two for each core (eight cores at most) and two"
             f" more; unset it for {_default_slots()}"
         )
     return slots
@@ -62,6 +62,8 @@ class DeliverySettings(SparkClusterSettings, SparkProcessSettings):
     follow_s: float = Field(default=2.0, gt=0)
     # A process that Kafka does not hear of for so long is dead to the others, who take its lanes.
     lease_s: float = Field(default=SESSION_S, ge=1)
+    # How many executors of a cluster this process may have, with `slots` each.
+    spark_executors: int = Field(default=1, ge=1, le=64, validation_alias="HIFI_SPARK_EXECUTORS")
 
     @property
     def cluster(self) -> SparkCluster | None:
@@ -69,7 +71,8 @@ class DeliverySettings(SparkClusterSettings, SparkProcessSettings):
         if cluster is None:
             return None
         words, files = kafka_access().for_another_process()
-        return replace(cluster, told={"HIFI_SECRET_KEYS": self.secret_keys, **words}, files=files)
+        told = {"HIFI_SECRET_KEYS": self.secret_keys, **words}
+        return replace(cluster, told=told, files=files, executors=self.spark_executors)
 
     @property
     def flows(self) -> Path:
@@ -81,9 +84,13 @@ class DeliverySettings(SparkClusterSettings, SparkProcessSettings):
     @property
     def worker_count(self) -> int:
         """How many worker processes share those who are well: one for each core."""
-        return _worker_count()
+        return _worker_count() * self.spark_executors
+
+    @property
+    def all_slots(self) -> int:
+        return self.slots * self.spark_executors
 
     @property
     def lent_slots(self) -> int:
         """Those that whoever hangs may hold."""
-        return self.slots - _own_slots()
+        return self.all_slots - _own_slots(self.worker_count)

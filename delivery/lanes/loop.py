@@ -36,6 +36,7 @@ from shared.runtime.kafka.lane_positions import LanePositions
 from shared.runtime.kafka.leases.member import LeaseMember
 from shared.runtime.kafka.log_client import LogClient
 from shared.runtime.kafka.state_topic import StateFeed
+from shared.runtime.spark.cluster import tasks_at
 
 log = structlog.get_logger()
 
@@ -90,7 +91,7 @@ class LaneLoop:
         slots, workers = self.settings.lent_slots, self.settings.worker_count
         self.turns = Turns(slots, self.settings.follow_s, self.settings.time_box_s, workers)
         self.fates = Fates(self.metrics, self.settings.stalled_after_s)
-        self._threads = ThreadPoolExecutor(_THREADS_PER_SLOT * self.settings.slots, "job")
+        self._threads = ThreadPoolExecutor(_THREADS_PER_SLOT * self.settings.all_slots, "job")
         # A job's environment is that of the session in the moment when it is made.
         self._naming = Lock()
         self._jobs: set[asyncio.Task[None]] = set()
@@ -302,7 +303,8 @@ class LaneLoop:
         # With the tasks, which Spark forgets when they are done: of what comes with the function it
         # makes a broadcast if it is large, on disk until the JVM happens to collect its garbage.
         tasks = [(units, orders.of(units)) for units in job.tasks]
-        rdd = context.parallelize(tasks, len(tasks)).mapPartitions(run_units)
+        place = job.place(self.book.worker_count) if self.settings.spark_executors > 1 else None
+        rdd = tasks_at(context, tasks, place).mapPartitions(run_units)
         with self._naming:
             # Spark has worker processes of their own for each environment that is asked for.
             name = "any" if job.worker is None else f"{job.kind}-{job.worker}"
