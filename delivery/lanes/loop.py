@@ -104,10 +104,6 @@ class LaneLoop:
 
     async def run(self, stop: asyncio.Event, health: Health, pulse: Pulse) -> None:
         """Run until told to stop; what is under way then is brought to its end by `drain`."""
-        for worker in range(self.book.worker_count):
-            # Or the first events would wait until it is there.
-            first = Job(JobKind.SHARED, [()], worker)
-            self._threads.submit(self._submit, first, self._orders([], first))
         look_s = fates_s = 0.0
         while not stop.is_set():
             now_s = time.monotonic()
@@ -122,6 +118,12 @@ class LaneLoop:
                 fates_s = now_s + _FATES_S
                 self._look_at_fates(now_s)
             await self._rest(stop, until_s=look_s)
+
+    async def warm_up(self, *, within_s: float) -> None:
+        """Have the workers there: lanes that are begun before stand until they are."""
+        jobs = [Job(JobKind.SHARED, [()], worker) for worker in range(self.book.worker_count)]
+        begun = [self._threads.submit(self._submit, job, self._orders([], job)) for job in jobs]
+        await asyncio.wait(map(asyncio.wrap_future, begun), timeout=within_s)
 
     def begin(self, _: frozenset[int]) -> None:
         """These slots are ours now."""
@@ -165,12 +167,10 @@ class LaneLoop:
     async def _rest(self, stop: asyncio.Event, *, until_s: float) -> None:
         left_s = until_s - time.monotonic()
         if left_s > 0 and not stop.is_set():
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(left_s):
                     await self._wake.wait()
                     await asyncio.sleep(_GATHER_S)
-            except TimeoutError:
-                pass
         self._wake.clear()
 
     async def _look(self) -> float:
