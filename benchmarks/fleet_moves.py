@@ -33,14 +33,14 @@ from shared.runtime.kafka.clients import new_producer
 _LANES = 100
 _EVENTS_PER_S_OF_A_LANE = 2.0
 _EVENT_BYTES = 500
-# Before the move, and after what it waits for.
+# Before a move, again until all lanes flow; and after what it waits for.
 _QUIET_S = 4.0
 # Longer than a lease and what is planned anew.
 _FAILOVER_WITHIN_S = 90.0
 _ARRIVE_WITHIN_S = 90.0
 _LOOK_S = 0.2
 # Several at the same time, so that a lease has to pass for each few of them.
-_OWNERS, _AT_ONCE = 5, 3
+_OWNERS, _AT_ONCE = 4, 3
 _STOPPED = {"T"}
 
 
@@ -154,11 +154,10 @@ class Fleet:
         self.sink.take_notes()
         before = self.owners()
         with Writer(self.servers) as writer:
-            time.sleep(_QUIET_S)
+            notes = self._await_flow()
             act(writer)
             time.sleep(_QUIET_S)
         after = self.owners()
-        notes: list[Note] = []
         until_s = time.monotonic() + _ARRIVE_WITHIN_S
         while len(_first(notes)) < writer.sent.total() and time.monotonic() < until_s:
             time.sleep(_LOOK_S)
@@ -178,6 +177,19 @@ class Fleet:
             over=sum(count > 1 for count in repeats.values()),
             lost=writer.sent.total() - len(first),
         )
+
+    def _await_flow(self) -> list[Note]:
+        """Wait until events of all lanes come: of one that stands nothing is under way."""
+        notes: list[Note] = []
+        flowing: set[str] = set()
+        until_s = time.monotonic() + _ARRIVE_WITHIN_S
+        while len(flowing) < _LANES:
+            if time.monotonic() > until_s:
+                raise RuntimeError(f"{_LANES - len(flowing)} lanes stand before they are to move")
+            time.sleep(_QUIET_S)
+            notes += (new := self.sink.take_notes())
+            flowing = {note.path for note in new}
+        return notes
 
     def owners(self) -> dict[str, int]:
         return {stream: driver.pid for driver in self.drivers for stream in _held(driver)}

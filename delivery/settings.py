@@ -21,15 +21,15 @@ def _worker_count() -> int:
     return min(_WORKERS_MAX, len(os.sched_getaffinity(0)))
 
 
-def _own_slots() -> int:
+def _own_slots(worker_count: int) -> int:
     """For each worker one for those that are well and one for real time, and two for the others."""
-    return 2 * _worker_count() + 2
+    return 2 * worker_count + 2
 
 
 def _enough(slots: int) -> int:
-    if slots < _own_slots():
+    if slots < (least := _own_slots(_worker_count())):
         raise ValueError(
-            f"here it is {_own_slots()} at least, two for each core (eight cores at most) and two"
+            f"here it is {least} at least, two for each core (eight cores at most) and two"
             f" more; unset it for {_default_slots()}"
         )
     return slots
@@ -58,9 +58,13 @@ class DeliverySettings(SparkProcessSettings):
     @property
     def worker_count(self) -> int:
         """How many worker processes share those who are well: one for each core."""
-        return _worker_count()
+        return _worker_count() * self.spark_executors
+
+    @property
+    def all_slots(self) -> int:
+        return self.slots * self.spark_executors
 
     @property
     def lent_slots(self) -> int:
         """Those that whoever hangs may hold."""
-        return self.slots - _own_slots()
+        return self.all_slots - _own_slots(self.worker_count)

@@ -36,6 +36,7 @@ from shared.runtime.kafka.lane_positions import LanePositions
 from shared.runtime.kafka.leases.member import LeaseMember
 from shared.runtime.kafka.log_client import LogClient
 from shared.runtime.kafka.state_topic import StateFeed
+from shared.runtime.spark.cluster import tasks_at
 
 log = structlog.get_logger()
 
@@ -90,7 +91,7 @@ class LaneLoop:
         slots, workers = self.settings.lent_slots, self.settings.worker_count
         self.turns = Turns(slots, self.settings.follow_s, self.settings.time_box_s, workers)
         self.fates = Fates(self.metrics, self.settings.stalled_after_s)
-        self._threads = ThreadPoolExecutor(_THREADS_PER_SLOT * self.settings.slots, "job")
+        self._threads = ThreadPoolExecutor(_THREADS_PER_SLOT * self.settings.all_slots, "job")
         # A job's environment is that of the session in the moment when it is made.
         self._naming = Lock()
         self._jobs: set[asyncio.Task[None]] = set()
@@ -103,10 +104,6 @@ class LaneLoop:
 
     async def run(self, stop: asyncio.Event, health: Health, pulse: Pulse) -> None:
         """Run until told to stop; what is under way then is brought to its end by `drain`."""
-        for worker in range(self.book.worker_count):
-            # Or the first events would wait until it is there.
-            first = Job(JobKind.SHARED, [()], worker)
-            self._threads.submit(self._submit, first, self._orders([], first))
         look_s = fates_s = 0.0
         while not stop.is_set():
             now_s = time.monotonic()
@@ -121,6 +118,12 @@ class LaneLoop:
                 fates_s = now_s + _FATES_S
                 self._look_at_fates(now_s)
             await self._rest(stop, until_s=look_s)
+
+    async def warm_up(self, *, within_s: float) -> None:
+        """Have the workers there: lanes that are begun before stand until they are."""
+        jobs = [Job(JobKind.SHARED, [()], worker) for worker in range(self.book.worker_count)]
+        begun = [self._threads.submit(self._submit, job, self._orders([], job)) for job in jobs]
+        await asyncio.wait(map(asyncio.wrap_future, begun), timeout=within_s)
 
     def begin(self, _: frozenset[int]) -> None:
         """These slots are ours now."""
@@ -164,12 +167,10 @@ class LaneLoop:
     async def _rest(self, stop: asyncio.Event, *, until_s: float) -> None:
         left_s = until_s - time.monotonic()
         if left_s > 0 and not stop.is_set():
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(left_s):
                     await self._wake.wait()
                     await asyncio.sleep(_GATHER_S)
-            except TimeoutError:
-                pass
         self._wake.clear()
 
     async def _look(self) -> float:
@@ -302,7 +303,8 @@ class LaneLoop:
         # With the tasks, which Spark forgets when they are done: of what comes with the function it
         # makes a broadcast if it is large, on disk until the JVM happens to collect its garbage.
         tasks = [(units, orders.of(units)) for units in job.tasks]
-        rdd = context.parallelize(tasks, len(tasks)).mapPartitions(run_units)
+        place = job.place(self.book.worker_count) if self.settings.spark_executors > 1 else None
+        rdd = tasks_at(context, tasks, place).mapPartitions(run_units)
         with self._naming:
             # Spark has worker processes of their own for each environment that is asked for.
             name = "any" if job.worker is None else f"{job.kind}-{job.worker}"

@@ -1,14 +1,12 @@
 """Packs what is to be sent: what is near is read once, and tasks have about as much to do."""
 
-import zlib
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 from math import ceil
 
 from delivery.lanes.marks import OPEN
-from delivery.lanes.units import JobKind, Span, Strand, Unit
+from delivery.lanes.units import JobKind, Span, Strand, Unit, worker_of
 from shared.event.record import KafkaPartition
-from shared.slots import SLOT_COUNT
 
 # Whoever has more to send of one Kafka partition has jobs of its own: in a shared one it would read
 # what nobody else wants, for longer than the others take.
@@ -26,10 +24,9 @@ def crews(
     if kind not in {JobKind.SHARED, JobKind.FOLLOWING}:
         return {None: spans}
     # A destination always has the same worker: its connections are open, and its flow is known.
-    # Slots are the hash's remainder, so that those of one slot have all workers nevertheless.
     by_worker: dict[int | None, dict[Strand, Span]] = {}
     for strand, span in spans.items():
-        worker = zlib.crc32(strand.destination.encode()) // SLOT_COUNT % worker_count
+        worker = worker_of(strand.destination, worker_count)
         by_worker.setdefault(worker, {})[strand] = span
     return by_worker
 

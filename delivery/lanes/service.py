@@ -35,6 +35,8 @@ _LOOP_WITHIN_S = 60.0
 # Where logs end is answered within milliseconds. Nothing is planned meanwhile: a broker that is
 # frozen, and is still known as a leader, must not hold up the lanes of all others for longer.
 _ENDS_WITHIN_S = 5.0
+# Workers are there within seconds, and on a machine that has much else to do a bit later.
+_WARM_WITHIN_S = 30.0
 # How often positions are told, and what is known of destinations is shown.
 _TELL_S = 0.5
 # A JVM answers within milliseconds; one that collects garbage for a minute plans nothing any more.
@@ -101,7 +103,7 @@ async def _run(
                     group.create_task(loop.follow_marks()),
                 ]
                 group.create_task(loop.run(stop, health, pulse))
-                await loop.member.run(stop)
+                await _take_part(loop, stop)
                 health.stop()
                 for task in beside:
                     task.cancel()
@@ -112,6 +114,12 @@ async def _run(
             await loop.drain()
             # Of what was taken away a moment ago; all else was told before it was given back.
             await positions.tell_last()
+
+
+async def _take_part(loop: LaneLoop, stop: asyncio.Event) -> None:
+    """Share lanes with other processes, until told to stop."""
+    await loop.warm_up(within_s=_WARM_WITHIN_S)
+    await loop.member.run(stop)
 
 
 async def _forget(loop: LaneLoop, config: ConfigFeed) -> None:

@@ -1,5 +1,6 @@
 """What a Spark job of ours sends: units, each of one Kafka partition for some destinations."""
 
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -10,6 +11,7 @@ from shared.config.destination import Destination
 from shared.event.record import KafkaPartition
 from shared.flow.flow_record import FlowRecord
 from shared.retry.schedule import RetrySchedule
+from shared.slots import SLOT_COUNT
 
 # How long an answer is waited for where others may want the slot. Whoever lets one wait for half of
 # that is slow (ADR 0051).
@@ -27,6 +29,12 @@ class JobKind(StrEnum):
     APART = "apart"
     # It has much to send, and shares with nobody.
     ALONE = "alone"
+
+
+def worker_of(destination: str, worker_count: int) -> int:
+    """Which of the worker processes has its connections open, and knows how it fares."""
+    # Slots are the hash's remainder, so that those of one slot have all workers nevertheless.
+    return zlib.crc32(destination.encode()) // SLOT_COUNT % worker_count
 
 
 class Strand(NamedTuple):
@@ -86,6 +94,12 @@ class Job:
     @property
     def units(self) -> Sequence[Unit]:
         return [unit for task in self.tasks for unit in task]
+
+    def place(self, worker_count: int) -> int:
+        """The number of a worker that is near those who are to run it."""
+        if self.worker is not None:
+            return self.worker
+        return worker_of(next(iter(self.units[0].spans)), worker_count)
 
 
 @dataclass(frozen=True, slots=True)

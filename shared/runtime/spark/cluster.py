@@ -4,22 +4,24 @@ They have Hifi's packages installed, as every machine of a fleet. What differs b
 given: the interpreter, the secrets, how Kafka is entered, and the files that this takes.
 """
 
+import pickle
 import re
 import shutil
 import socket
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from threading import Timer
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pydantic import AfterValidator, Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
-from pyspark import SparkContext
+from pyspark import RDD, SparkContext
+from pyspark.serializers import CPickleSerializer
 
 from shared.runtime.setup_error import SetupError
 
@@ -42,20 +44,22 @@ class SparkCluster:
     files: Mapping[str, Path] = field(default_factory=dict)
     # Variables for their Java half, which reads from Kafka in some sessions.
     told_java: Mapping[str, str] = field(default_factory=dict, repr=False)
+    # How many there may be; the first of them is enough to begin with.
+    executors: int = 1
 
     def options(self, *, slots: int) -> Mapping[str, str]:
-        """One executor has all slots.
-
-        What is known of a destination is in files that its workers share, so with several its
-        `parallel_max` would hold for each.
-        """
+        """Each executor has so many slots."""
         return {
             "spark.master": self.master,
             "spark.driver.host": self.driver_host,
             "spark.dynamicAllocation.enabled": "false",
-            "spark.executor.instances": "1",
+            "spark.executor.instances": str(self.executors),
             "spark.executor.cores": str(slots),
-            "spark.cores.max": str(slots),
+            "spark.cores.max": str(slots * self.executors),
+            # One whose machine is gone without a word is given up after so long: within the minute
+            # that is promised, and after a lease, so that what it may still send is labelled.
+            "spark.network.timeout": "40s",
+            "spark.network.timeoutInterval": "5s",
             # Else a YARN that has lost three in a year would give up.
             "spark.executor.failuresValidityInterval": "10m",
             **{f"spark.executorEnv.{name}": value for name, value in self.told_java.items()},
@@ -95,6 +99,31 @@ class SparkCluster:
         finally:
             giving_up.cancel()
         return found
+
+
+def tasks_at(context: SparkContext, tasks: Sequence[object], place: int | None) -> RDD[Any]:
+    """An RDD with a task for each, which all go to the same executor for the same place.
+
+    That holds for as long as the same executors are there and have slots that are free.
+    """
+    if place is None:
+        return context.parallelize(tasks, len(tasks))
+    jvm, spark = context._jvm, context._jsc.sc()  # noqa: SLF001 - Spark's Python knows no places
+    assert jvm is not None, "a context that runs has its JVM"
+    present = spark.schedulerBackend().getExecutorIds().mkString(" ").split()
+    if not present:
+        return context.parallelize(tasks, len(tasks))
+    # Spark reads the executor's number out of that, and needs to know no host.
+    near = f"executor_any_{sorted(present, key=int)[place % len(present)]}"
+    as_scala = jvm.scala.jdk.javaapi.CollectionConverters.asScala
+    places, placed = jvm.java.util.ArrayList(), jvm.java.util.ArrayList()
+    places.add(near)
+    for task in tasks:
+        placed.add(jvm.scala.Tuple2(bytearray(pickle.dumps(task)), as_scala(places).toList()))
+    of_bytes = getattr(getattr(jvm.scala.reflect, "ClassTag$"), "MODULE$").Byte().wrap()
+    return RDD(
+        spark.makeRDD(as_scala(placed).toList(), of_bytes).toJavaRDD(), context, CPickleSerializer()
+    )
 
 
 def address_towards(master: str) -> str:

@@ -57,6 +57,8 @@ class SparkProcessSettings(SparkClusterSettings, SparkServiceSettings, SecretSet
     allow_private: bool = False
     # One process of a machine is enough to write the archive that speeds up the next starts.
     makes_class_archive: bool = False
+    # How many executors of a cluster this process may have, with `slots` each.
+    spark_executors: int = Field(default=1, ge=1, le=64, validation_alias="HIFI_SPARK_EXECUTORS")
 
     @property
     def home(self) -> Path:
@@ -77,7 +79,8 @@ class SparkProcessSettings(SparkClusterSettings, SparkServiceSettings, SecretSet
         if cluster is None:
             return None
         words, files = kafka_access().for_another_process()
-        return replace(cluster, told={"HIFI_SECRET_KEYS": self.secret_keys, **words}, files=files)
+        told = {"HIFI_SECRET_KEYS": self.secret_keys, **words}
+        return replace(cluster, told=told, files=files, executors=self.spark_executors)
 
     @property
     def schedule(self) -> RetrySchedule:

@@ -4,15 +4,18 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Thread
+from typing import Self
 
-import pyspark
 import pytest
 
+from benchmarks.process_tree import states_of, tree_of
 from deploy.local.children import Child
 from deploy.local.cluster import Cluster
 from deploy.local.ports import pick_free
@@ -22,80 +25,68 @@ from shared.event.topics import fixed_specs, stream_spec, stream_topic
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.kafka.clients import new_producer, running
 from shared.runtime.kafka.topic_admin import topic_admin
-from tests.integration.deploy.test_probes import jvms_of
 from tests.support.config_records import write_config
-from tests.support.scripted_destination import Reply, always, scripted_destination
-from tests.support.stack_fixtures import PATIENCE_S, fetch, wait_until
+from tests.support.scripted_destination import Reply, ScriptedDestination, scripted_destination
+from tests.support.stack_fixtures import PATIENCE_S, wait_until
+from tests.support.standalone_spark import SLOTS, Standalone, standalone
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 
-SPARK_HOME = Path(pyspark.__file__).parent
-EVENTS, MORE = 10_000, 2_000
-SLOTS = 12
+EVENTS, KILLS = 10_000, 20
+# So that something is under way whenever a worker dies.
+ANSWER = Reply(delay_s=0.1)
+EVENTS_PER_S = 100.0
 
 
-def started(name: str, folder: Path, *arguments: str) -> Child:
-    """One of Spark's own daemons, as its pages say that it is started."""
-    what = f"org.apache.spark.deploy.{name}.{name.capitalize()}"
-    environ = {
-        # A worker has nothing of what the driver has in its environment.
-        **{each: value for each, value in os.environ.items() if not each.startswith("HIFI_")},
-        "SPARK_HOME": str(SPARK_HOME),
-        "SPARK_SCALA_VERSION": "2.13",
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    }
-    spark_class = SPARK_HOME / "bin" / "spark-class"
-    return Child(name, [spark_class, what, *arguments], log=folder / f"{name}.log", env=environ)
-
-
-@dataclass(frozen=True)
-class Standalone:
-    """A cluster of one worker, and where that keeps what its executors write."""
-
-    address: str
-    worker: Child
-    work: Path
-
-    @property
-    def executor(self) -> int:
-        (found,) = set(jvms_of(self.worker.pid)) - {self.worker.pid}
-        return found
-
-
-@pytest.fixture
-def spark(tmp_path: Path) -> Iterator[Standalone]:
-    port, page = pick_free(2)
-    address, here, work = f"spark://127.0.0.1:{port}", ("--host", "127.0.0.1"), tmp_path / "work"
-    master = started("master", tmp_path, *here, "--port", f"{port}", "--webui-port", f"{page}")
-    cores = ("--cores", f"{SLOTS}", "--memory", "2g", "--webui-port", "0")
-    worker = started("worker", tmp_path, *here, *cores, "--work-dir", f"{work}", address)
-    try:
-        wait_until(
-            lambda: f"{SLOTS} Total" in fetch(f"http://127.0.0.1:{page}"), what="there is a worker"
-        )
-        yield Standalone(address, worker, work)
-    finally:
-        worker.stop(timeout_s=10)
-        master.stop(timeout_s=10)
-
-
-async def make(servers: str, to: Destination) -> None:
+async def make(servers: str, *wanted: Destination) -> None:
     tiers = [tier.name for tier in RetrySchedule().tiers]
+    streams = sorted({to.stream for to in wanted})
     async with topic_admin(servers) as admin:
-        await admin.create_missing([*fixed_specs(tiers), stream_spec(to.stream)])
-    await write_config(servers, [Stream(to.stream), to])
+        await admin.create_missing([*fixed_specs(tiers), *map(stream_spec, streams)])
+    await write_config(servers, [*map(Stream, streams), *wanted])
 
 
-async def write(servers: str, numbers: range) -> None:
+async def write(servers: str, stream: str, numbers: range) -> None:
     async with running(new_producer(servers, linger_ms=20), servers) as producer:
-        topic = stream_topic("clustered")
+        topic = stream_topic(stream)
         await asyncio.gather(
             *[await producer.send(topic, b'{"id":"e-%d"}' % number) for number in numbers]
         )
 
 
+@dataclass
+class Traffic:
+    """So many events a second to some streams, for as long as it is entered."""
+
+    servers: str
+    streams: list[str]
+    ids: list[str] = field(default_factory=list)
+    _is_over: bool = False
+    _thread: Thread = field(default_factory=Thread)
+
+    def __enter__(self) -> Self:
+        self._thread = Thread(target=lambda: asyncio.run(self._write()))
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._is_over = True
+        self._thread.join()
+
+    async def _write(self) -> None:
+        began_s = time.monotonic()
+        async with running(new_producer(self.servers), self.servers) as producer:
+            while not self._is_over:
+                for stream in self.streams:
+                    self.ids.append(f"{stream}-{len(self.ids)}")
+                    value = b'{"id":"%s"}' % self.ids[-1].encode()
+                    await producer.send(stream_topic(stream), value)
+                due_s = began_s + len(self.ids) / EVENTS_PER_S
+                await asyncio.sleep(max(0.0, due_s - time.monotonic()))
+
+
 @contextmanager
-def delivering(servers: str, spark: Standalone, folder: Path) -> Iterator[Child]:
+def delivering(servers: str, spark: Standalone, folder: Path, **more: str) -> Iterator[Child]:
     (port,) = pick_free(1)
     environ = {
         **os.environ,
@@ -107,6 +98,7 @@ def delivering(servers: str, spark: Standalone, folder: Path) -> Iterator[Child]
         "HIFI_DELIVERY_MAKES_CLASS_ARCHIVE": "false",
         "HIFI_DELIVERY_SLOTS": str(SLOTS),
         "HIFI_DELIVERY_HEAP_MB": "512",
+        **more,
     }
     log = folder.with_suffix(".log")
     delivery = Child("delivery", [sys.executable, "-m", "delivery"], log=log, env=environ)
@@ -116,32 +108,113 @@ def delivering(servers: str, spark: Standalone, folder: Path) -> Iterator[Child]
         delivery.stop(timeout_s=60)
 
 
-def test_ten_thousand_events_go_through_an_executor_that_dies_once(
-    kafka: Cluster, tmp_path: Path, spark: Standalone
+def assert_each_came_and_repeats_say_so(shop: ScriptedDestination, ids: Sequence[str]) -> None:
+    shop.wait_for(lambda: len(shop.accepted_ids) >= len(ids), timeout_s=PATIENCE_S)
+    assert shop.accepted_ids.keys() == set(ids)
+    seen: set[str] = set()
+    for request in sorted(shop.requests, key=lambda each: each.received_s):
+        mine = {event["id"] for event in request.events}
+        assert not mine & seen or "hifi-maybe-duplicate" in request.headers
+        seen |= mine
+
+
+@contextmanager
+def standing_still(worker: Child) -> Iterator[None]:
+    """A worker and its executors do nothing for as long as the block lasts, as if cut off."""
+    pids = tree_of(worker.pid)
+    try:
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        assert states_of(pids) == {"T"}
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+def wait_for_more(shop: ScriptedDestination) -> None:
+    count = len(shop.requests)
+    wait_until(lambda: len(shop.requests) > count + 2, what="it is sent to")
+
+
+def test_ten_thousand_events_go_through_an_executor_elsewhere(
+    kafka: Cluster, tmp_path: Path
 ) -> None:
     servers, folder = kafka.bootstrap_servers, tmp_path / "delivery"
-    with scripted_destination() as shop:
+    with scripted_destination() as shop, standalone(tmp_path) as spark:
         to = Destination("clustered", "to", shop.url, batch_count_max=500)
         asyncio.run(make(servers, to))
-        asyncio.run(write(servers, range(EVENTS)))
-
-        def all_came(count: int) -> bool:
-            return shop.wait_for(lambda: len(shop.accepted_ids) == count, timeout_s=PATIENCE_S)
-
+        asyncio.run(write(servers, to.stream, range(EVENTS)))
         with delivering(servers, spark, folder) as delivery:
-            assert all_came(EVENTS), delivery.log.read_text()[-3_000:]
-            assert set(shop.accepted_ids.values()) == {1}
+            done = shop.wait_for(
+                lambda: sum(shop.accepted_ids.values()) >= EVENTS, timeout_s=PATIENCE_S
+            )
+            assert done, delivery.log.read_text()[-3_000:]
+            assert shop.accepted_ids == Counter(f"e-{number}" for number in range(EVENTS))
             # What is known of the destination is where its workers are.
-            assert list(spark.work.rglob("flows/clustered.to.json"))
+            assert list(spark.work(spark.workers[0]).rglob("flows/clustered.to.json"))
             assert not (folder / "flows").exists()
 
-            shop.script = lambda _, __: Reply(delay_s=1.0)
-            before = len(shop.requests)
-            asyncio.run(write(servers, range(EVENTS, EVENTS + MORE)))
-            wait_until(lambda: len(shop.requests) > before, what="requests are under way")
-            os.kill(spark.executor, signal.SIGKILL)
-            shop.script = always(200)
-            assert all_came(EVENTS + MORE), delivery.log.read_text()[-3_000:]
-    assert set(shop.accepted_ids) == {f"e-{number}" for number in range(EVENTS + MORE)}
-    plain = [each for each in shop.accepted if "hifi-maybe-duplicate" not in each.headers]
-    assert set(Counter(event["id"] for each in plain for event in each.events).values()) == {1}
+
+def test_twenty_workers_die_and_all_goes_on_with_another(kafka: Cluster, tmp_path: Path) -> None:
+    """Issue 15: 0 lost, and every repeat says that it may be one."""
+    servers, folder = kafka.bootstrap_servers, tmp_path / "delivery"
+    with (
+        scripted_destination(lambda _, __: ANSWER) as shop,
+        standalone(tmp_path, workers=2) as spark,
+    ):
+        to = Destination("killed", "to", shop.url)
+        asyncio.run(make(servers, to))
+        killed: set[int] = set()
+        with delivering(servers, spark, folder):
+            with Traffic(servers, [to.stream]) as traffic:
+                for _ in range(KILLS):
+                    wait_for_more(shop)
+                    # One executor at a time, and none of those before.
+                    (victim,) = spark.busy()
+                    (executor,) = spark.executors(victim)
+                    assert executor not in killed
+                    killed.add(executor)
+                    victim.kill()
+                    spark.start_worker()
+                    spark.wait_for_workers(2)
+                wait_for_more(shop)
+            assert_each_came_and_repeats_say_so(shop, traffic.ids)
+    assert len(killed) == KILLS
+    # Something was under way when they died.
+    assert max(shop.accepted_ids.values()) > 1
+
+
+def test_a_worker_that_joins_gets_tasks_and_all_of_them_when_the_other_one_freezes(
+    kafka: Cluster, tmp_path: Path
+) -> None:
+    servers, folder = kafka.bootstrap_servers, tmp_path / "delivery"
+    with scripted_destination(lambda _, __: ANSWER) as shop, standalone(tmp_path) as spark:
+        wanted = [Destination(f"joined{number}", "to", shop.url) for number in range(8)]
+        asyncio.run(make(servers, *wanted))
+        names = {to.id.replace("/", ".") for to in wanted}
+
+        def known_at(worker: Child) -> set[str]:
+            """The destinations that were sent to from there."""
+            return {file.stem for file in spark.work(worker).rglob("flows/*.json")}
+
+        with delivering(servers, spark, folder, HIFI_SPARK_EXECUTORS="2"):
+            with Traffic(servers, [to.stream for to in wanted]) as traffic:
+                first = spark.workers[0]
+                wait_until(lambda: known_at(first) == names, what="the first has all")
+                joined = spark.start_worker()
+                wait_until(lambda: len(known_at(joined)) > 1, what="the other one has some")
+                # By its name a destination is with one of them.
+                for _ in range(5):
+                    wait_for_more(shop)
+                assert known_at(joined) < names
+                with standing_still(first):
+                    # Issue 15: within a minute.
+                    wait_until(
+                        lambda: known_at(joined) == names,
+                        what="the other one has all",
+                        timeout_s=60,
+                    )
+                    wait_for_more(shop)
+                wait_for_more(shop)
+            assert_each_came_and_repeats_say_so(shop, traffic.ids)

@@ -1,14 +1,18 @@
 """What a Spark cluster is told, and what its executors are given."""
 
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 
+from delivery.lanes.units import Job, JobKind, Span, Unit, worker_of
 from delivery.settings import DeliverySettings
+from observe.settings import ObserveSettings
+from shared.event.record import KafkaPartition
 from shared.runtime.kafka.settings import KafkaAccess
 from shared.runtime.setup_error import SetupError
 from shared.runtime.spark import cluster as module
@@ -16,6 +20,45 @@ from shared.runtime.spark.cluster import SparkCluster
 from shared.runtime.spark.session import SparkSettings, _options
 
 HERE = SparkCluster("spark://one:7077", "10.0.0.7", "/opt/hifi/bin/python")
+
+
+def test_each_executor_of_a_process_has_all_its_slots() -> None:
+    settings = DeliverySettings(  # type: ignore[call-arg]
+        HIFI_SPARK_MASTER="spark://127.0.0.1:7077", HIFI_SPARK_EXECUTORS=3, slots=48
+    )
+    assert settings.cluster is not None
+    options = settings.cluster.options(slots=settings.slots)
+    assert (options["spark.executor.cores"], options["spark.cores.max"]) == ("48", "144")
+    assert options["spark.executor.instances"] == "3"
+    one = DeliverySettings(slots=48)
+    assert (settings.worker_count, settings.all_slots) == (3 * one.worker_count, 144)
+    # Two more are kept free of whoever hangs, however many executors there are.
+    assert settings.lent_slots + 2 == 3 * (one.lent_slots + 2)
+
+
+def test_all_jobs_of_a_destination_that_is_well_go_to_the_same_place() -> None:
+    name, count = "stream/name", 6
+    worker = worker_of(name, count)
+    alone = Job(
+        JobKind.ALONE, [[Unit(KafkaPartition("hifi.stream.stream", 0), {name: Span(0, 9)})]]
+    )
+    assert alone.place(count) == Job(JobKind.SHARED, [()], worker).place(count) == worker
+    assert {worker_of(f"stream/{n}", count) for n in range(100)} == set(range(count))
+
+
+def test_what_enters_kafka_for_the_audit_is_told_to_java_and_shown_to_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    access = KafkaAccess(protocol="SASL_PLAINTEXT", user="observe", password=SecretStr("hush"))
+    monkeypatch.setattr("observe.settings.kafka_access", lambda: access)
+    cluster = ObserveSettings(HIFI_SPARK_MASTER="spark://127.0.0.1:7077").cluster  # type: ignore[call-arg]
+    assert cluster is not None
+    assert "hush" not in repr(cluster)
+    options = cluster.options(slots=2)
+    (name,) = (name for name, value in options.items() if "hush" in value)
+    assert name == "spark.executorEnv.HIFI_KAFKA_JAAS"
+    assert re.search(options["spark.redaction.regex"], name)
+    assert ObserveSettings().cluster is None
 
 
 def test_the_tasks_of_one_process_share_one_executor() -> None:

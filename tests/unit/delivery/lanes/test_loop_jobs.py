@@ -4,8 +4,11 @@ import asyncio
 import pickle
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from threading import Event
+from types import SimpleNamespace
 from typing import Any, cast
 
+from delivery.lanes.service import _take_part
 from delivery.lanes.units import Job, JobKind, Orders, Span, Strand, StrandEnd, Unit
 from shared.config.configuration import Configuration, Stream
 from shared.flow.flow import Flow
@@ -26,6 +29,8 @@ class Session:
         self.tasks: Sequence[tuple[Sequence[Unit], Orders]] = ()
         self.function: Callable[..., object] = print
         self._jrdd = None
+        self.goes_on = Event()
+        self.goes_on.set()
 
     def setLocalProperty(self, _: str, pool: str) -> None:  # noqa: N802 - Spark's word
         self.pools.append(pool)
@@ -40,6 +45,7 @@ class Session:
         return self
 
     def collect(self) -> list[list[StrandEnd]]:
+        assert self.goes_on.wait(30)
         return [[StrandEnd(Strand(TO.id, A), 5)], []]
 
 
@@ -54,6 +60,25 @@ async def submitted(job: Job) -> tuple[Session, list[StrandEnd]]:
         [Strand(name, unit.where) for unit in UNITS for name in unit.spans], job
     )
     return session, driver.loop._submit(job, orders)
+
+
+def test_a_process_shares_lanes_when_its_workers_are_there() -> None:
+    """What it was given before would stand until they are: 16 s on a busy machine."""
+    driver, session, stop = Driver(), Session(), asyncio.Event()
+    driver.loop.spark = cast("Any", session)
+    driver.loop.member = cast("Any", SimpleNamespace(run=asyncio.Event.wait, ours_until_ms=0))
+    stop.set()
+    session.goes_on.clear()
+
+    async def scenario() -> None:
+        sharing = asyncio.create_task(_take_part(driver.loop, stop))
+        while len(session.pools) < driver.loop.book.worker_count:  # noqa: ASYNC110 - in threads
+            await asyncio.sleep(0.01)
+        assert not sharing.done()
+        session.goes_on.set()
+        await asyncio.wait_for(sharing, 30)
+
+    asyncio.run(scenario())
 
 
 def test_orders_travel_with_the_tasks_that_they_are_for() -> None:

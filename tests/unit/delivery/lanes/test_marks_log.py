@@ -125,14 +125,14 @@ class Part:
     async def __aenter__(self) -> Self:
         return self
 
-    async def at_once(self, *_: object) -> None:
+    async def at_once(self, *_: object, **__: object) -> None:
         """It has nothing to wait for."""
 
     async def never_ends(self, *_: object) -> None:
         await asyncio.Event().wait()
 
     start = stop = close = commit = tell_last = follow = read = leave_for = drain = at_once
-    __aexit__ = at_once
+    __aexit__ = warm_up = at_once
     run = never_ends
 
 
