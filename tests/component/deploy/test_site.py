@@ -86,6 +86,8 @@ def test_the_program_says_so_and_ends_with_2(tmp_path: Path) -> None:
 def test_services_take_what_they_are_told_and_the_secrets_that_are_made_for_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("HIFI_KAFKA_USER", "gateway")
+    monkeypatch.setenv("HIFI_KAFKA_PASSWORD", "p")
     made = {name: make() for name, make in MADE.items()}
     assert made != {name: make() for name, make in MADE.items()}
     for group in ("gateway", "workers", "observe"):
