@@ -13,7 +13,7 @@ export UV_PYTHON_DOWNLOADS := never
 # Some images set it; every start of Python then compiles hundreds of modules anew (measured: 4 s).
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup up fmt check lint types tidy unit coverage test programs test-long bench bench-gateway \
+.PHONY: help setup up fmt check lint types tidy unit coverage test programs test-aws test-long bench bench-gateway \
 	bench-delivery bench-fleet bench-http bench-observe bench-retrier bench-status bench-whole-way chaos rate shots docs clean
 
 help: ## list the targets
@@ -57,6 +57,9 @@ test: programs .venv/.synced .venv/.rate-synced ## all tests: real Kafka, real S
 	@# Side by side: each takes one core for a minute.
 	@$(MAKE) --no-print-directory -j2 check coverage
 	@$(BIN)/pytest tests/component tests/contract tests/integration $(ARGS)
+
+test-aws: .venv/.aws-synced ## the templates of deploy/aws: assertions, cdk-nag, cfn-lint (needs node); no AWS and no network
+	@$(BIN)/pytest tests/aws $(ARGS)
 
 test-long: programs .venv/.bench-synced .venv/.rate-synced ## the proofs that take minutes each, such as Kafka dead for 60 s under load (ARGS="-k gateway")
 	@$(BIN)/pytest tests -m long $(ARGS)
@@ -115,6 +118,11 @@ clean: ## remove what make has made here; data/ stays
 # one has been seen to make the whole environment anew.
 .venv/.rate-synced: .venv/.synced
 	@$(UV) sync --quiet --frozen --inexact --extra local --group rate --python $(BIN)/python
+	@touch $@
+
+.venv/.aws-synced: .venv/.synced
+	@command -v node >/dev/null || { echo 'The CDK runs on node: install it (Debian: apt install nodejs)'; exit 1; }
+	@$(UV) sync --quiet --frozen --inexact --extra local --group aws --python $(BIN)/python
 	@touch $@
 
 $(UV):

@@ -114,6 +114,11 @@ class Timetable:
         return self._counts[bisect_right(begins, seen.at_s % DAY_S) - 1][1]
 
 
+def load_of(arrivals: float, backlog: float, *, rating: float, drain_s: float = DRAIN_S) -> float:
+    """How many instances' work there is: what comes, and what waits, to be gone within a time."""
+    return (arrivals + backlog / drain_s) / rating
+
+
 class ByLoad:
     """Ours: load = (arrivals + backlog / drain time) / rating; out at once, in by a tenth.
 
@@ -130,7 +135,7 @@ class ByLoad:
         self._since_s = 0
 
     def wanted(self, seen: Seen) -> int:
-        load = (seen.arrivals + seen.backlog / self._drain_s) / seen.rating
+        load = load_of(seen.arrivals, seen.backlog, rating=seen.rating, drain_s=self._drain_s)
         self._loads.append((seen.at_s, load))
         while self._loads[0][0] <= seen.at_s - self._in_after_s:
             self._loads.popleft()

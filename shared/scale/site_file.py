@@ -95,10 +95,15 @@ def to_toml(sizes: SiteSizes) -> str:
     )
 
 
-def read_sizes(name: str, text: str) -> SiteSizes:
-    """The sizes in a file called `name`; ScaleError says what is wrong with them."""
+def read_sizes(name: str, text: str, *, beside: str = "") -> SiteSizes:
+    """The sizes in a file called `name`; ScaleError says what is wrong with them.
+
+    A table called `beside` is somebody else's.
+    """
     try:
-        return msgspec.convert(tomllib.loads(text), SiteSizes)
+        tables = tomllib.loads(text)
+        tables.pop(beside, None)
+        return msgspec.convert(tables, SiteSizes)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise ScaleError(
             f"{name} holds no sizes of a plan: {error}. `hifi plan --output toml` writes them."

@@ -1,0 +1,27 @@
+"""Puts the stacks of a site together, with the checks that each synthesis passes."""
+
+from aws_cdk import App, Validations
+from cdk_nag import AwsSolutionsChecks
+
+from deploy.aws.findings import acknowledge
+from deploy.aws.fleet import FleetStack
+from deploy.aws.image import ImageStack
+from deploy.aws.kafka import KafkaStack
+from deploy.aws.network import NetworkStack
+from deploy.aws.site import Site
+from deploy.aws.watch import WatchStack
+
+
+def app_of(site: Site, folder: str) -> App:
+    """The stacks; `synth` writes their templates to `folder`, or fails if a check does."""
+    # Its own rules for templates as errors: the CDK only warns of them by itself.
+    strict = {"@aws-cdk/core:validateAgainstDefaultRules": True}
+    app = App(outdir=folder, analytics_reporting=False, context=strict)
+    network = NetworkStack(app, site)
+    kafka = KafkaStack(app, site, network)
+    watch = WatchStack(app, site)
+    fleet = FleetStack(app, site, network, kafka, watch)
+    image = ImageStack(app, site, network)
+    acknowledge(site, network, kafka, watch, fleet, image)
+    Validations.of(app).add_plugins(AwsSolutionsChecks(app))
+    return app

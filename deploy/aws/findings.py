@@ -1,0 +1,44 @@
+"""Lists what cdk-nag finds and is meant to be so, each with its reason."""
+
+from collections.abc import Mapping
+
+from aws_cdk import Acknowledgment, Stack, Validations
+
+from deploy.aws.site import Site
+
+_OWN = "a name that AWS completes with an id: nobody knows it before"
+_NO_RESOURCE = "these actions know no resource; what they write to is bound by a condition"
+
+
+def reasons(site: Site) -> Mapping[str, str]:
+    """By the rule, as cdk-nag calls it."""
+    groups = "arn:<AWS::Partition>:autoscaling:{}:<AWS::AccountId>:autoScalingGroup:*"
+    stacks = "arn:<AWS::Partition>:cloudformation:{}:<AWS::AccountId>:stack"
+    group = groups.format(site.region) + ":autoScalingGroupName/"
+    managed = "arn:<AWS::Partition>:iam::aws:policy/"
+    found = {
+        "EC23": "the balancer is there for everybody, on one port, over TLS",
+        "EC26": "each volume of the launch template is encrypted; the rule does not look there",
+        "AS3": "machines come and go by design: only what fails is worth a mail",
+        "S1": "a log of who reads the log, or releases, has no end and no reader",
+        "SMG4": "a person rotates secrets, with a restart of who uses them (docs/aws.md)",
+        "IAM5[Resource::*]": _NO_RESOURCE,
+        f"IAM5[Resource::{stacks.format(site.region)}/{site.named('fleet')}/*]": _OWN,
+        **{
+            f"IAM5[Resource::{group}{site.named(each)}]": _OWN
+            for each in ("gateway", "workers", "observe")
+        },
+        **{
+            f"IAM4[Policy::{managed}{policy}]": "what Image Builder wants of a builder"
+            for policy in ("EC2InstanceProfileForImageBuilder", "AmazonSSMManagedInstanceCore")
+        },
+    }
+    if site.is_express:
+        found["MSK6"] = "Express has no logs of brokers"
+    return {f"AwsSolutions::AwsSolutions-{rule}": reason for rule, reason in found.items()}
+
+
+def acknowledge(site: Site, *stacks: Stack) -> None:
+    for stack in stacks:
+        for rule, reason in reasons(site).items():
+            Validations.of(stack).acknowledge(Acknowledgment(id=rule, reason=reason))

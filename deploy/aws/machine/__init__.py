@@ -1,0 +1,1 @@
+"""What runs on each machine beside Hifi: its start, its end, its metrics. The standard library."""

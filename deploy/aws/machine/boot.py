@@ -1,0 +1,73 @@
+"""Prepares a machine: fetches its secrets, and writes what its services are told, into memory only.
+
+A service's unit starts where there is a file for it (units.py), so all machines have one image.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from deploy.aws.machine.calls import Aws, CallError
+from deploy.aws.machine.instance import Instance
+from shared.runtime.setup_error import SetupError
+from shared.runtime.whole_file import write_whole
+
+# What a user of MSK is called in its secret, and for us.
+_OF_USER = {"username": "HIFI_KAFKA_USER", "password": "HIFI_KAFKA_PASSWORD"}
+# What systemd reads specially between double quotes.
+_SPECIAL = str.maketrans({sign: f"\\{sign}" for sign in '\\"$`'})
+
+
+def aws_of(instance: Instance, config: Mapping[str, Any]) -> Aws:
+    return Aws(instance, region=config["region"], endpoint=config["endpoint"])
+
+
+def prepare(instance: Instance, folder: Path) -> list[Path]:
+    """Write the files of this machine; SetupError says what is not there yet."""
+    config = instance.config
+    if not config:
+        raise SetupError("This machine has no user data: it was not started from the template.")
+    aws = aws_of(instance, config)
+    try:
+        brokers = aws.brokers(config["cluster"])
+    except CallError as error:
+        raise SetupError(f"Where Kafka is cannot be told: {error}") from error
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for service, told in config["services"].items():
+        path = folder / f"{service}.env"
+        variables = {
+            **told["env"],
+            f"HIFI_{service.upper()}_BOOTSTRAP_SERVERS": brokers,
+            **dict(_secrets(aws, told["secrets"])),
+        }
+        write_whole(path, environment_file(variables).encode(), mode=0o600)
+        written.append(path)
+    for name, content in config.get("files", {}).items():
+        text = json.dumps(content).replace("INSTANCE", instance.id)
+        write_whole(folder / name, text.encode(), mode=0o644)
+        written.append(folder / name)
+    return written
+
+
+def environment_file(variables: Mapping[str, str]) -> str:
+    """As systemd reads it (systemd.exec(5), EnvironmentFile=)."""
+    for name, value in variables.items():
+        if "\n" in value or "\0" in value:
+            raise SetupError(f"{name} has more than one line, which no variable may have.")
+    lines = (f'{name}="{value.translate(_SPECIAL)}"\n' for name, value in variables.items())
+    return "".join(lines)
+
+
+def _secrets(aws: Aws, names: list[str]) -> Iterator[tuple[str, str]]:
+    for name in names:
+        try:
+            members = aws.secret(name)
+        except CallError as error:
+            raise SetupError(
+                f"The secret {name} cannot be read: {error}. If it has no value yet, give it one:"
+                " docs/aws.md, `The secrets`."
+            ) from error
+        for member, value in members.items():
+            yield _OF_USER.get(member, member), value

@@ -1,0 +1,71 @@
+"""Asks the machine's metadata service (version 2) who the machine is, and what becomes of it."""
+
+import json
+import urllib.request
+from collections.abc import Mapping
+from http.client import HTTPException
+from typing import Any
+from urllib.error import HTTPError
+
+ADDRESS = "http://169.254.169.254"
+_TOKEN_S = 300
+_TIMEOUT_S = 5.0
+
+
+class Instance:
+    """The machine that this runs on, as its metadata service knows it."""
+
+    def __init__(self, address: str = ADDRESS) -> None:
+        self._address = address
+
+    @property
+    def id(self) -> str:
+        return self._said("instance-id")
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """What the template tells this machine; no secret is in it."""
+        said: Mapping[str, Any] = json.loads(self._get("user-data") or "{}")
+        return said
+
+    @property
+    def credentials(self) -> Mapping[str, str]:
+        """Of the machine's role, for the next minutes."""
+        role = self._said("iam/security-credentials/").strip()
+        said: Mapping[str, str] = json.loads(self._said(f"iam/security-credentials/{role}"))
+        return said
+
+    def why_end(self) -> str | None:
+        """Why this machine is to end soon; None while it is to stay."""
+        if self._get("meta-data/spot/instance-action") is not None:
+            return "spot"
+        state = self._get("meta-data/autoscaling/target-lifecycle-state")
+        return "scaled in" if state is not None and state.startswith("Terminated") else None
+
+    def _said(self, path: str) -> str:
+        said = self._get(f"meta-data/{path}")
+        if said is None:
+            raise OSError(f"the metadata service has no {path}")
+        return said
+
+    def _get(self, path: str) -> str | None:
+        """What it says at a path; None where there is nothing."""
+        life = {"X-aws-ec2-metadata-token-ttl-seconds": str(_TOKEN_S)}
+        token = self._ask("api/token", life, method="PUT")
+        return self._ask(path, {"X-aws-ec2-metadata-token": token or ""})
+
+    def _ask(self, path: str, headers: Mapping[str, str], method: str = "GET") -> str | None:
+        request = urllib.request.Request(  # noqa: S310 - the machine's own, at a fixed address
+            f"{self._address}/latest/{path}", headers=dict(headers), method=method
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:  # noqa: S310 - above
+                text: str = answer.read().decode()
+        except HTTPError as refusal:
+            with refusal:
+                if refusal.code == 404:  # noqa: PLR2004 - HTTP's own number
+                    return None
+            raise
+        except HTTPException as error:
+            raise OSError(f"the metadata service does not speak HTTP: {error}") from error
+        return text

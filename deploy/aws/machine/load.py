@@ -1,0 +1,152 @@
+"""Publishes how much of a group's rating is used, every ten seconds: what the groups scale by.
+
+A gateway says it of itself. For delivery the active observer does, as it knows all lanes: those
+that wait for a destination and not for us are not in it, as no machine would help them (ADR 0065).
+"""
+
+import re
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from http.client import HTTPException
+from typing import Any
+
+from deploy.aws.machine.boot import aws_of
+from deploy.aws.machine.calls import Aws
+from deploy.aws.machine.instance import Instance
+from shared import metric_names as m
+from shared.event.topics import stream_and_name
+from shared.proof.overview import StreamVerdict
+from shared.scale.policy import load_of
+
+NAMESPACE = "Hifi"
+USE, LOAD, LAG = "RatedUse", "LoadPerMachine", "LagSeconds"
+EVERY_S = 10.0
+_TIMEOUT_S = 5.0
+_LINE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+# Whose events wait for somebody else than us.
+NOT_OURS = frozenset(
+    verdict.value
+    for verdict in (
+        StreamVerdict.PAUSED,
+        StreamVerdict.THROTTLED,
+        StreamVerdict.HELD,
+        StreamVerdict.FAILING,
+        StreamVerdict.DISABLED,
+    )
+)
+
+
+class MetricsPage:
+    """The metrics of a process, as it shows them."""
+
+    def __init__(self, text: str) -> None:
+        self._rows = [
+            (name, dict(_LABEL.findall(labels or "")), float(value))
+            for name, labels, value in _LINE.findall(text)
+        ]
+
+    def of(self, metric: m.Metric, **labels: str) -> Iterator[tuple[Mapping[str, str], float]]:
+        for name, found, value in self._rows:
+            if name == metric.name and labels.items() <= found.items():
+                yield found, value
+
+    def sum_of(self, metric: m.Metric, **labels: str) -> float:
+        return sum(value for _, value in self.of(metric, **labels))
+
+
+def delivery_load(page: MetricsPage, *, rating: float) -> tuple[float, float] | None:
+    """Machines' worth of work, and how late the latest lane is; None: another observer knows."""
+    if not page.sum_of(m.OBSERVE_LEASE_UP):
+        return None
+    not_ours = {
+        found["destination"]
+        for found, value in page.of(m.OBSERVE_VERDICT)
+        if value and found["verdict"] in NOT_OURS
+    }
+    rates = {found["stream"]: value for found, value in page.of(m.OBSERVE_EVENTS_PER_SECOND)}
+    arrivals = backlog = 0.0
+    for found, waiting in page.of(m.OBSERVE_BACKLOG_EVENTS):
+        destination = found["destination"]
+        if destination not in not_ours:
+            arrivals += rates.get(stream_and_name(destination)[0], 0.0)
+            # What waits for its next try is the tiers' business until it is due.
+            backlog += waiting - page.sum_of(m.OBSERVE_WAITING_EVENTS, destination=destination)
+    end_to_end = {"node": "end to end", "since": "accepted", "quantile": "0.95"}
+    lags = [
+        value
+        for found, value in page.of(m.OBSERVE_LAG_SECONDS, **end_to_end)
+        if found["destination"] not in not_ours
+    ]
+    return load_of(arrivals, max(backlog, 0.0), rating=rating), max(lags, default=0.0)
+
+
+class GatewayUse:
+    """How much of its rating a gateway machine is used to, from one look to the next."""
+
+    def __init__(self, rating: float) -> None:
+        self._rating = rating
+        self._before: tuple[float, float] | None = None
+
+    def seen(self, pages: Sequence[MetricsPage], at_s: float) -> float | None:
+        """None at the first look, and after a worker was started anew."""
+        total = sum(page.sum_of(m.GATEWAY_EVENTS) for page in pages)
+        before, self._before = self._before, (at_s, total)
+        if before is None or total < before[1]:
+            return None
+        return (total - before[1]) / (at_s - before[0]) / self._rating
+
+
+def publish(instance: Instance, *, every_s: float = EVERY_S) -> None:
+    """Without end; what fails is said and tried again at the next turn."""
+    config = instance.config
+    told, aws = config["load"], aws_of(instance, config)
+    use = GatewayUse(told["rating"])
+    while True:
+        began_s = time.monotonic()
+        try:
+            pages = [MetricsPage(text) for text in map(_page, told["pages"])]
+            if told["what"] == "gateway":
+                value = use.seen(pages, began_s)
+                figures = {} if value is None else {USE: value}
+            else:
+                figures = _of_delivery(aws, told, pages[0])
+            if figures:
+                aws.query("cloudwatch", "PutMetricData", **_form(told["group"], figures))
+        except (OSError, HTTPException) as error:
+            sys.stderr.write(f"hifi-load: {error}\n")
+            sys.stderr.flush()
+        time.sleep(max(0.0, began_s + every_s - time.monotonic()))
+
+
+def _of_delivery(aws: Aws, told: Mapping[str, Any], page: MetricsPage) -> dict[str, float]:
+    known = delivery_load(page, rating=told["rating"])
+    if known is None:
+        return {}
+    load, lag_s = known
+    group = {"AutoScalingGroupNames.member.1": told["group"]}
+    said = aws.query("autoscaling", "DescribeAutoScalingGroups", **group)
+    machines = len(re.findall(r"<LifecycleState>InService</LifecycleState>", said))
+    return {LOAD: load / max(1, machines), LAG: lag_s}
+
+
+def _form(group: str, figures: Mapping[str, float]) -> dict[str, str | float]:
+    form: dict[str, str | float] = {"Namespace": NAMESPACE}
+    for number, (name, value) in enumerate(figures.items(), start=1):
+        member = f"MetricData.member.{number}"
+        form |= {
+            f"{member}.MetricName": name,
+            f"{member}.Value": value,
+            f"{member}.StorageResolution": 1,
+            f"{member}.Dimensions.member.1.Name": "Group",
+            f"{member}.Dimensions.member.1.Value": group,
+        }
+    return form
+
+
+def _page(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as answer:  # noqa: S310 - loopback, ours
+        text: str = answer.read().decode()
+    return text

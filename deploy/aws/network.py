@@ -1,0 +1,132 @@
+"""Makes the network of a site: three zones, what may speak to whom, and nothing open but one port.
+
+Gateways have no way to the internet at all, and reach AWS by endpoints. Workers have a NAT in
+their zone, as destinations want to know from which addresses they are called; so has observe, whose
+console signs people in at the site's own address.
+"""
+
+from collections.abc import Iterator
+
+from aws_cdk import Environment, RemovalPolicy, Stack
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_logs as logs
+from constructs import Construct
+
+from deploy.aws.site import ZONE_COUNT, Site
+from shared.runtime import defaults
+
+HTTPS = 443
+# Of MSK, for SCRAM over TLS.
+KAFKA_PORT = 9096
+# Who needs which way: a subnet, and whether all of the outside may be called from it.
+OPEN, INSIDE, SENDING = "open", "inside", "sending"
+_PEERS = {
+    "balancer": False,
+    "gateway": False,
+    "workers": True,
+    "observe": True,
+    "kafka": False,
+    "endpoints": False,
+    "image": True,
+}
+# What machines without a way out ask AWS for.
+_ENDPOINTS = (
+    "aps-workspaces",
+    "autoscaling",
+    "cloudformation",
+    "kafka",
+    "monitoring",
+    "secretsmanager",
+    "ssm",
+    "ssmmessages",
+)
+
+
+def _flows(site: Site) -> Iterator[tuple[str, str, int, int]]:
+    """From whom to whom, and the first and last port."""
+    metrics, workers = defaults.GATEWAY_METRICS_PORT, site.gateway_cores
+    yield "balancer", "gateway", defaults.GATEWAY_PORT, defaults.GATEWAY_PORT
+    yield "balancer", "gateway", metrics, metrics
+    yield "observe", "gateway", metrics, metrics + workers - 1
+    yield "observe", "workers", defaults.DELIVERY_METRICS_PORT, defaults.RETRIER_METRICS_PORT
+    for group in ("gateway", "workers", "observe"):
+        yield group, "kafka", KAFKA_PORT, KAFKA_PORT
+    for group in ("gateway", "workers", "observe", "image"):
+        yield group, "endpoints", HTTPS, HTTPS
+
+
+class NetworkStack(Stack):
+    def __init__(self, scope: Construct, site: Site) -> None:
+        super().__init__(scope, site.named("network"), env=Environment(region=site.region))
+        kinds = ec2.SubnetType
+        subnets = {
+            OPEN: kinds.PUBLIC,
+            INSIDE: kinds.PRIVATE_ISOLATED,
+            SENDING: kinds.PRIVATE_WITH_EGRESS,
+        }
+        self.vpc = ec2.Vpc(
+            self,
+            "Vpc",
+            ip_addresses=ec2.IpAddresses.cidr(site.cidr),
+            availability_zones=list(site.zones),
+            nat_gateways=ZONE_COUNT,
+            restrict_default_security_group=False,
+            subnet_configuration=[
+                ec2.SubnetConfiguration(
+                    name=name, subnet_type=kind, cidr_mask=20, map_public_ip_on_launch=False
+                )
+                if kind == kinds.PUBLIC
+                else ec2.SubnetConfiguration(name=name, subnet_type=kind, cidr_mask=20)
+                for name, kind in subnets.items()
+            ],
+            gateway_endpoints={
+                "S3": ec2.GatewayVpcEndpointOptions(service=ec2.GatewayVpcEndpointAwsService.S3)
+            },
+        )
+        log = logs.LogGroup(
+            self,
+            "Flows",
+            retention=logs.RetentionDays.ONE_MONTH,
+            removal_policy=RemovalPolicy.RETAIN,
+        )
+        self.vpc.add_flow_log(
+            "FlowLog", destination=ec2.FlowLogDestination.to_cloud_watch_logs(log)
+        )
+        self.groups = {
+            name: ec2.SecurityGroup(
+                self,
+                name.title(),
+                vpc=self.vpc,
+                description=f"{site.named(name)}",
+                allow_all_outbound=calls_out,
+            )
+            for name, calls_out in _PEERS.items()
+        }
+        self._let(site)
+
+    def _let(self, site: Site) -> None:
+        for source, target, first, last in _flows(site):
+            self.groups[target].connections.allow_from(
+                self.groups[source], ec2.Port.tcp_range(first, last), f"from {source}"
+            )
+        balancer = self.groups["balancer"]
+        balancer.add_ingress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(HTTPS), "whoever sends events")
+        # S3 has a gateway endpoint, which is a list of addresses and no peer; the image's builder
+        # and workers may call anybody anyway.
+        for name in _ENDPOINTS:
+            ec2.InterfaceVpcEndpoint(
+                self,
+                f"To {name}",
+                vpc=self.vpc,
+                service=ec2.InterfaceVpcEndpointService(
+                    f"com.amazonaws.{site.region}.{name}", HTTPS
+                ),
+                private_dns_enabled=True,
+                open=False,
+                security_groups=[self.groups["endpoints"]],
+                subnets=ec2.SubnetSelection(subnet_group_name=INSIDE),
+            )
+
+    def subnets(self, name: str) -> list[str]:
+        """The ids of a kind's subnets, one in each zone."""
+        return list(self.vpc.select_subnets(subnet_group_name=name).subnet_ids)

@@ -1,0 +1,181 @@
+"""Says what the services on a site's machines are told; no secret, as templates are kept."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from deploy.alerts.rules import SCRAPE_S
+from deploy.aws.machine.units import DATA, JARS_CACHE, PROMETHEUS
+from deploy.aws.site import Site
+from deploy.aws.topics import topic_variables
+from shared.runtime import defaults
+
+_ANY = "0.0.0.0"  # noqa: S104 - the machine's own group of rules says who reaches it
+# The balancer sees two refusals within this (fleet.py), after which it sends nobody.
+_DRAIN_NOTICE_S = 15
+_ENDPOINT = "https://{service}.{region}.amazonaws.com"
+
+
+@dataclass(frozen=True, slots=True)
+class MachineService:
+    """A service, and where a machine asks whether it is ready."""
+
+    name: str
+    port: int
+    # Of kafka.SECRETS.
+    secrets: Sequence[str] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+def services_of(site: Site, group: str) -> Sequence[MachineService]:
+    """What runs on each machine of a group."""
+    match group:
+        case "gateway":
+            return (_gateway(site),)
+        case "workers":
+            cluster = (
+                {} if site.spark_master == "local" else {"HIFI_SPARK_MASTER": site.spark_master}
+            )
+            # Both learn from each other what a destination can take. On a cluster its workers do.
+            flows = {} if cluster else {"FLOW_FOLDER": f"{DATA}/flows"}
+            return (
+                _lanes("delivery", defaults.DELIVERY_METRICS_PORT, flows, cluster),
+                _lanes("retrier", defaults.RETRIER_METRICS_PORT, flows, {}),
+            )
+        case _:
+            return (_observe(site),)
+
+
+def config_of(
+    site: Site,
+    group: str,
+    services: Sequence[MachineService],
+    *,
+    stack: str,
+    resource: str,
+    cluster: str,
+    secrets: Mapping[str, str],
+    workspace: str,
+) -> Mapping[str, Any]:
+    """What a machine finds as its user data (machine/boot.py)."""
+    config: dict[str, Any] = {
+        "region": site.region,
+        "endpoint": _ENDPOINT,
+        "cluster": cluster,
+        "group": site.named(group),
+        "stack": stack,
+        "resource": resource,
+        "services": {
+            service.name: {
+                # Its user of Kafka, and what else it is to know.
+                "secrets": [secrets[name] for name in (service.name, *service.secrets)],
+                "env": {**topic_variables(site), **service.env},
+                "ready": f"http://{defaults.HOST}:{service.port}/readyz",
+            }
+            for service in services
+        },
+    }
+    if told := _load(site, group):
+        config["load"] = told
+        config["files"] = {"load.json": told}
+    if group == "observe":
+        config["files"][PROMETHEUS] = prometheus(site, workspace)
+    return config
+
+
+def prometheus(site: Site, workspace: str) -> Mapping[str, Any]:
+    """The agent that asks all machines and sends on what they say; JSON is YAML."""
+    metrics = defaults.GATEWAY_METRICS_PORT
+    ports = {
+        "gateway": range(metrics, metrics + site.gateway_cores),
+        "workers": (defaults.DELIVERY_METRICS_PORT, defaults.RETRIER_METRICS_PORT),
+        "observe": (defaults.OBSERVE_METRICS_PORT,),
+    }
+    return {
+        "global": {
+            "scrape_interval": f"{SCRAPE_S}s",
+            # Of two that send the same, AWS keeps one's (its pages on high availability).
+            "external_labels": {"cluster": site.named("hifi"), "__replica__": "INSTANCE"},
+        },
+        "scrape_configs": [
+            {
+                "job_name": f"{group}-{port}",
+                "ec2_sd_configs": [
+                    {
+                        "region": site.region,
+                        "port": port,
+                        "filters": [{"name": "tag:hifi:group", "values": [site.named(group)]}],
+                    }
+                ],
+            }
+            for group, of_group in ports.items()
+            for port in of_group
+        ],
+        "remote_write": [
+            {"url": f"{workspace}api/v1/remote_write", "sigv4": {"region": site.region}}
+        ],
+    }
+
+
+def _load(site: Site, group: str) -> Mapping[str, Any] | None:
+    """What a machine of this group publishes, of which group."""
+    metrics = defaults.GATEWAY_METRICS_PORT
+    of_group = {
+        "gateway": ("gateway", range(metrics, metrics + site.gateway_cores), site.sizes.gateway),
+        "observe": ("workers", (defaults.OBSERVE_METRICS_PORT,), site.sizes.delivery),
+    }
+    if group not in of_group:
+        return None
+    whose, ports, sizes = of_group[group]
+    return {
+        "what": "gateway" if group == "gateway" else "delivery",
+        "group": site.named(whose),
+        "rating": sizes.rating,
+        "pages": [f"http://{defaults.HOST}:{port}/metrics" for port in ports],
+    }
+
+
+def _gateway(site: Site) -> MachineService:
+    env = {
+        "HOST": _ANY,
+        "WORKERS": str(site.gateway_cores),
+        "HOSTS": site.domain,
+        # A disk that goes with its machine must not be what an event was acknowledged for.
+        "DISK": "passing",
+        "DRAIN_NOTICE_S": str(_DRAIN_NOTICE_S),
+    }
+    return MachineService(
+        "gateway",
+        defaults.GATEWAY_METRICS_PORT,
+        ("seal", "control"),
+        {f"HIFI_GATEWAY_{name}": value for name, value in env.items()},
+    )
+
+
+def _lanes(
+    name: str, port: int, more: Mapping[str, str], cluster: Mapping[str, str]
+) -> MachineService:
+    env = {
+        "METRICS_HOST": _ANY,
+        "FOLDER": f"{DATA}/{name}",
+        "JARS_CACHE": JARS_CACHE,
+        **more,
+    }
+    told = {f"HIFI_{name.upper()}_{variable}": value for variable, value in env.items()}
+    return MachineService(name, port, ("seal",), {**told, **cluster})
+
+
+def _observe(site: Site) -> MachineService:
+    env = {
+        "METRICS_HOST": _ANY,
+        "FOLDER": f"{DATA}/observe",
+        "JARS_CACHE": JARS_CACHE,
+        # Reached through Session Manager, on loopback.
+        "CONSOLE_GATEWAY": f"https://{site.domain}",
+    }
+    return MachineService(
+        "observe",
+        defaults.OBSERVE_METRICS_PORT,
+        ("statements",),
+        {f"HIFI_OBSERVE_{name}": value for name, value in env.items()},
+    )

@@ -1,0 +1,150 @@
+"""Reads what a site on AWS is: a TOML file, with sizes as `hifi plan --output toml` writes them."""
+
+import ipaddress
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields
+from typing import Any
+
+from deploy.cli.scale.inputs import PRICES
+from shared.scale.catalogue import BrokerSize, read_catalogue
+from shared.scale.scale_error import ScaleError
+from shared.scale.site_file import SiteSizes, read_sizes
+
+ZONE_COUNT = 3
+# What MSK calls a release of Kafka; `aws kafka list-kafka-versions` has those that there are.
+_KAFKA_VERSIONS = {"express": "3.9.x", "standard": "3.9.x.kraft"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """All that the stacks are told. The first part is [site] of the file."""
+
+    # Everything is called after it.
+    name: str
+    region: str
+    zones: tuple[str, ...]
+    # Where people and programs send to, and its certificate in ACM.
+    domain: str
+    certificate: str
+    # What machines start from, as the image pipeline has made it.
+    image: str
+    # The tarball in the bucket of releases that the next image is made of.
+    release: str
+    # Who hears of alarms.
+    email: str
+    cidr: str = "10.40.0.0/16"
+    # Of what is above the least, how much may be taken away with two minutes' notice.
+    spot_share: float = 0.5
+    observers: int = 1
+    observe_instance: str = "c7g.xlarge"
+    # The end-to-end p95 above which the scaling was wrong.
+    lag_target_s: float = 5.0
+    spark_master: str = "local"
+    kafka_version: str = ""
+
+    sizes: SiteSizes
+    gateway_cores: int
+    broker: BrokerSize
+
+    @property
+    def kafka_release(self) -> str:
+        return self.kafka_version or _KAFKA_VERSIONS[self.sizes.kafka.kind]
+
+    @property
+    def is_express(self) -> bool:
+        return self.sizes.kafka.kind == "express"
+
+    def named(self, what: str) -> str:
+        return f"hifi-{self.name}-{what}"
+
+
+_READ = ("sizes", "gateway_cores", "broker")
+_OF_FILE = {each.name: each for each in fields(Site) if each.name not in _READ}
+_ZONE = r"[a-z]{2}(-[a-z]+)+-\d[a-z]"
+
+# What must hold of a value, and how it is said.
+_RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "name": (lambda v: bool(re.fullmatch(r"[a-z][a-z0-9-]{0,15}", v)), "up to 16 of a-z, 0-9, -"),
+    "region": (lambda v: bool(re.fullmatch(r"[a-z]{2}(-[a-z]+)+-\d", v)), "such as us-east-1"),
+    "zones": (
+        lambda v: (
+            len(set(v)) == len(v) == ZONE_COUNT
+            and all(isinstance(zone, str) and re.fullmatch(_ZONE, zone) for zone in v)
+        ),
+        "three zones of the region",
+    ),
+    "domain": (lambda v: bool(re.fullmatch(r"([a-z0-9-]+\.)+[a-z]+", v)), "a name in DNS"),
+    "certificate": (
+        lambda v: bool(re.fullmatch(r"arn:aws[a-z-]*:acm:[a-z0-9-]+:\d{12}:certificate/\S+", v)),
+        "the ARN of a certificate in ACM",
+    ),
+    "image": (lambda v: bool(re.fullmatch(r"ami-[0-9a-f]{8,17}", v)), "such as ami-0123456789abc"),
+    "release": (lambda v: bool(re.fullmatch(r"[\w.-]+\.tar\.gz", v)), "a file called *.tar.gz"),
+    "email": (lambda v: "@" in v, "an address"),
+    "cidr": (lambda v: ipaddress.ip_network(v).prefixlen == 16, "a network of 16 bits (/16)"),  # noqa: PLR2004 - said beside it
+    "spot_share": (lambda v: 0 <= v <= 1, "from 0 to 1"),
+    "observers": (lambda v: v in {1, 2}, "1 or 2"),
+    "lag_target_s": (lambda v: v > 0, "above 0"),
+}
+
+
+def read_site(name: str, text: str) -> Site:
+    """The site in a file called `name`; ScaleError says in a sentence what is wrong with it."""
+    sizes = read_sizes(name, text, beside="site")
+    values = tomllib.loads(text).get("site")
+    if not isinstance(values, dict):
+        raise ScaleError(f"{name} has no table [site]: docs/aws.md shows one.")
+    for key in values.keys() - _OF_FILE.keys():
+        raise ScaleError(f"{name}: [site] knows no {key!r}.")
+    for key, field in _OF_FILE.items():
+        if key not in values and field.default is MISSING:
+            raise ScaleError(f"{name}: [site] must say {key}.")
+        if key in values:
+            _check(name, key, values[key], field.type)
+    values["zones"] = tuple(values["zones"])
+    if any(not zone.startswith(values["region"]) for zone in values["zones"]):
+        raise ScaleError(f"{name}: zones must be three zones of the region, {values['region']}.")
+    _check_sizes(name, sizes)
+    catalogue = read_catalogue(PRICES.name, PRICES.read_text(encoding="utf-8"))
+    brokers = {size.name: size for size in catalogue.broker_sizes}
+    broker = brokers.get(sizes.kafka.broker)
+    if broker is None or broker.kind != sizes.kafka.kind:
+        raise ScaleError(
+            f"{name}: {sizes.kafka.broker!r} is no {sizes.kafka.kind} broker of the price file."
+        )
+    cores = catalogue.instance(sizes.gateway.instance).cores
+    return Site(**values, sizes=sizes, gateway_cores=cores, broker=broker)
+
+
+def _check(name: str, key: str, value: object, kind: Any) -> None:
+    wanted: type = {"zones": list}.get(key, kind)
+    is_number = wanted is float and isinstance(value, int) and not isinstance(value, bool)
+    fits = type(value) is wanted or is_number
+    holds, how = _RULES.get(key, (bool, "something"))
+    try:
+        fits = fits and (key == "kafka_version" or holds(value))
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ScaleError(f"{name}: {key} is {value!r}, and must be {how}.")
+
+
+def _check_sizes(name: str, sizes: SiteSizes) -> None:
+    if sizes.kafka.broker_count < ZONE_COUNT or sizes.kafka.broker_count % ZONE_COUNT:
+        raise ScaleError(
+            f"{name}: broker_count is {sizes.kafka.broker_count}, and must be a multiple of"
+            f" {ZONE_COUNT}, as many in each zone."
+        )
+    if (sizes.kafka.kind == "express") == bool(sizes.kafka.disk_gb):
+        raise ScaleError(f"{name}: disk_gb is for standard brokers, and they need it.")
+    for group in ("gateway", "delivery"):
+        each = getattr(sizes, group)
+        if not 0 < each.count_min <= each.count_max:
+            raise ScaleError(
+                f"{name}: [{group}] has from {each.count_min} to {each.count_max} machines, which"
+                " is no range."
+            )
+        if not (each.rating > 0 and 0 < each.use < 1):
+            raise ScaleError(f"{name}: [{group}] needs a rating above 0 and a use between 0 and 1.")

@@ -1,0 +1,203 @@
+"""Makes what watches a site: the alert rules in a Prometheus of AWS', alarms, a dashboard."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from aws_cdk import Duration, Environment, RemovalPolicy, Stack
+from aws_cdk import aws_aps as aps
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_cloudwatch_actions as actions
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_sns as sns
+from aws_cdk import aws_sns_subscriptions as subscriptions
+from constructs import Construct
+
+from deploy.alerts.rule_file import rule_file
+from deploy.aws.machine.load import LAG, LOAD, NAMESPACE, USE
+from deploy.aws.site import Site
+
+# Of what a broker sustains, from here on somebody should look (docs/sizing.md plans up to 75 %).
+_BROKER_USE_MAX = 0.8
+_DISK_USE_MAX_PERCENT = 70
+_MB = 1_000_000
+_METRICS_A_ROW = 4
+_WIDTH = 24 // _METRICS_A_ROW
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """One metric of CloudWatch, when it is too much, and for how long before somebody hears."""
+
+    what: str
+    namespace: str
+    metric: str
+    dimensions: Mapping[str, str]
+    limit: float
+    statistic: str = "Maximum"
+    period_s: int = 60
+    points: int = 3
+    # A metric that stops is an alarm as well, where silence means that nobody scales.
+    may_be_silent: bool = True
+
+
+def of_kafka(site: Site) -> Iterator[Watched]:
+    """The brokers', each by itself."""
+    brokers = range(1, site.sizes.kafka.broker_count + 1)
+    name = site.named("kafka")
+    yield Watched(
+        "too few copies in sync", "AWS/Kafka", "UnderMinIsrPartitionCount", _cluster(name), 0
+    )
+    limits = (
+        {"BytesInPerSec": site.broker.in_mb_s, "BytesOutPerSec": site.broker.out_mb_s}
+        if site.is_express
+        else {}
+    )
+    for broker in brokers:
+        where = _cluster(name) | {"Broker ID": str(broker)}
+        for metric, mb_s in limits.items():
+            limit = _BROKER_USE_MAX * mb_s * _MB
+            yield Watched(f"broker {broker}: {metric}", "AWS/Kafka", metric, where, limit)
+        if not site.is_express:
+            metric = "KafkaDataLogsDiskUsed"
+            limit = _DISK_USE_MAX_PERCENT
+            yield Watched(f"broker {broker}: {metric}", "AWS/Kafka", metric, where, limit)
+
+
+def of_fleet(site: Site, balancer: str, targets: str) -> Iterator[Watched]:
+    """The machines', the balancer's, and whether the scaling was right."""
+    front = {"LoadBalancer": balancer}
+    yield Watched(
+        "the balancer answers 5xx itself",
+        "AWS/ApplicationELB",
+        "HTTPCode_ELB_5XX_Count",
+        front,
+        10,
+        "Sum",
+    )
+    yield Watched(
+        "gateways that are not ready",
+        "AWS/ApplicationELB",
+        "UnHealthyHostCount",
+        front | {"TargetGroup": targets},
+        0,
+        points=10,
+    )
+    for group, sizes in (("gateway", site.sizes.gateway), ("workers", site.sizes.delivery)):
+        where = {"AutoScalingGroupName": site.named(group)}
+        if sizes.count_max > sizes.count_min:
+            what, most = f"{group} is as large as it may be", sizes.count_max - 1
+            yield Watched(what, "AWS/AutoScaling", "GroupDesiredCapacity", where, most)
+    yield Watched("gateways by their rating", NAMESPACE, USE, {"Group": site.named("gateway")}, 0.9)
+    where = {"Group": site.named("workers")}
+    yield Watched(
+        "delivery by its rating", NAMESPACE, LOAD, where, 1.0, points=10, may_be_silent=False
+    )
+    yield Watched(
+        "events are late: the scaling was wrong", NAMESPACE, LAG, where, site.lag_target_s, points=5
+    )
+
+
+class WatchStack(Stack):
+    def __init__(self, scope: Construct, site: Site) -> None:
+        super().__init__(scope, site.named("watch"), env=Environment(region=site.region))
+        key = kms.Key(self, "Key", enable_key_rotation=True, removal_policy=RemovalPolicy.RETAIN)
+        self.topic = sns.Topic(self, "Alarms", master_key=key, enforce_ssl=True)
+        self.topic.add_subscription(subscriptions.EmailSubscription(site.email))
+        for service in ("cloudwatch.amazonaws.com", "aps.amazonaws.com"):
+            who = iam.ServicePrincipal(service)
+            here = {"StringEquals": {"aws:SourceAccount": self.account}}
+            key.add_to_resource_policy(
+                iam.PolicyStatement(
+                    principals=[who],
+                    actions=["kms:GenerateDataKey", "kms:Decrypt"],
+                    resources=["*"],
+                    conditions=here,
+                )
+            )
+            self.topic.add_to_resource_policy(
+                iam.PolicyStatement(
+                    principals=[who],
+                    actions=["sns:Publish", "sns:GetTopicAttributes"],
+                    resources=[self.topic.topic_arn],
+                    conditions=here,
+                )
+            )
+        self.workspace = aps.CfnWorkspace(
+            self,
+            "Prometheus",
+            alias=site.named("prometheus"),
+            alert_manager_definition=self.to_json_string(self._alertmanager(site)),
+        )
+        self.workspace.apply_removal_policy(RemovalPolicy.RETAIN)
+        aps.CfnRuleGroupsNamespace(
+            self, "Rules", name="hifi", workspace=self.workspace.attr_arn, data=rule_file()
+        )
+        alarms_and_dashboard(self, site.named("kafka"), self.topic, list(of_kafka(site)))
+
+    def _alertmanager(self, site: Site) -> Mapping[str, object]:
+        """Of Alertmanager's settings what AWS lets one set; JSON is YAML."""
+        receivers = [
+            {
+                "name": severity,
+                "sns_configs": [
+                    {
+                        "topic_arn": self.topic.topic_arn,
+                        "sigv4": {"region": site.region},
+                        "subject": f"hifi {site.name}: {severity}",
+                        "send_resolved": True,
+                    }
+                ],
+            }
+            for severity in ("page", "ticket")
+        ]
+        route = {
+            "receiver": "quiet",
+            "group_by": ["alertname"],
+            "routes": [
+                {"receiver": one["name"], "matchers": [f'severity="{one["name"]}"']}
+                for one in receivers
+            ],
+        }
+        # Notes only tell, and wake nobody: Grafana shows them.
+        config = {"route": route, "receivers": [{"name": "quiet"}, *receivers]}
+        return {"alertmanager_config": json.dumps(config)}
+
+
+def alarms_and_dashboard(
+    scope: Construct, name: str, topic: sns.ITopic, watched: Sequence[Watched]
+) -> None:
+    """An alarm of each metric that goes to `topic`, and a page with all of them."""
+    board = cloudwatch.Dashboard(scope, "Dashboard", dashboard_name=name)
+    row: list[cloudwatch.IWidget] = []
+    for each in watched:
+        metric = cloudwatch.Metric(
+            namespace=each.namespace,
+            metric_name=each.metric,
+            dimensions_map=dict(each.dimensions),
+            statistic=each.statistic,
+            period=Duration.seconds(each.period_s),
+        )
+        treatment = cloudwatch.TreatMissingData
+        alarm = metric.create_alarm(
+            scope,
+            f"Alarm {each.what}",
+            alarm_description=f"{name}: {each.what}",
+            threshold=each.limit,
+            evaluation_periods=each.points,
+            comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD,
+            treat_missing_data=(
+                treatment.NOT_BREACHING if each.may_be_silent else treatment.BREACHING
+            ),
+        )
+        alarm.add_alarm_action(actions.SnsAction(topic))
+        row.append(cloudwatch.GraphWidget(title=each.what, left=[metric], width=_WIDTH))
+        if len(row) == _METRICS_A_ROW:
+            board.add_widgets(*row)
+            row = []
+    board.add_widgets(*row)
+
+
+def _cluster(name: str) -> dict[str, str]:
+    return {"Cluster Name": name}

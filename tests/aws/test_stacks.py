@@ -1,0 +1,167 @@
+"""What the templates make of a site: its sizes, its ways, its Kafka, its machines."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.alerts.rules import GROUPS
+from deploy.aws.topics import EXPRESS_TOPIC_KEYS, topic_specs, topic_variables
+from shared.event.rights import RIGHTS
+from shared.event.topic_safety import IN_SYNC_MIN, Copies
+from tests.support.aws_sites import plan, site_of
+from tests.support.template_checks import of_type, user_data
+
+# They hold data: if one of these changes its name, AWS makes it anew, and empty.
+KEPT = {
+    "kafka/Cluster": "AWS::MSK::Cluster",
+    "kafka/Seal": "AWS::SecretsManager::Secret",
+    "kafka/Control": "AWS::SecretsManager::Secret",
+    "kafka/Statements": "AWS::SecretsManager::Secret",
+    "watch/Prometheus": "AWS::APS::Workspace",
+}
+
+
+def one(resources: dict[str, Any], kind: str) -> Any:
+    ((_, properties),) = of_type(resources, kind)
+    return properties
+
+
+def groups_of(resources: dict[str, Any]) -> dict[str, Any]:
+    found = of_type(resources, "AWS::AutoScaling::AutoScalingGroup")
+    return {group["AutoScalingGroupName"].removeprefix("hifi-prod-"): group for _, group in found}
+
+
+def told(resources: dict[str, Any], group: str) -> dict[str, Any]:
+    """What machines of a group find as their user data."""
+    name = f"fleet/{group}template"
+    config: dict[str, Any] = json.loads(user_data(resources[name]["Properties"]))
+    return config
+
+
+def test_the_template_has_the_numbers_of_the_plan(resources: dict[str, Any], folder: Path) -> None:
+    kind = folder.name.rstrip("0123456789")
+    planned = json.loads(plan("json", kind))
+    brokers = one(resources, "AWS::MSK::Cluster")
+    assert brokers["NumberOfBrokerNodes"] == planned["brokers"]["count"]
+    node = brokers["BrokerNodeGroupInfo"]
+    assert node["InstanceType"] == planned["brokers"]["size"]
+    disk = planned["site"]["kafka"]["disk_gb"]
+    storage = {"StorageInfo": {"EBSStorageInfo": {"VolumeSize": disk}}} if disk else {}
+    assert {key: node[key] for key in storage} == storage
+    assert ("StorageInfo" in node) == bool(disk)
+    groups = groups_of(resources)
+    for ours, theirs in (("gateway", "gateways"), ("workers", "delivery")):
+        assert int(groups[ours]["MaxSize"]) == planned[theirs]["count"]
+        template = resources[f"fleet/{ours}template"]["Properties"]["LaunchTemplateData"]
+        assert template["InstanceType"] == planned[theirs]["instance"]["name"]
+    assert int(groups["observe"]["MaxSize"]) == 1
+    env = told(resources, "gateway")["services"]["gateway"]["env"]
+    topics = {row["name"]: row["partitions"] for row in planned["topics"]}
+    assert int(env["HIFI_KAFKA_LEDGER_PARTITIONS"]) == topics["hifi.acked"]
+    assert int(env["HIFI_KAFKA_RETRY_PARTITIONS"]) == topics["hifi.retry.*"]
+
+
+def test_what_holds_data_keeps_its_name(resources: dict[str, Any]) -> None:
+    assert {name: resources[name]["Type"] for name in KEPT} == KEPT
+    users = {
+        properties["Name"]
+        for name, properties in of_type(resources, "AWS::SecretsManager::Secret")
+        if name not in KEPT
+    }
+    # MSK takes no others.
+    assert users == {f"AmazonMSK_hifi_prod_{user}" for user in RIGHTS}
+
+
+def test_gateways_have_no_way_out_and_everybody_one_to_the_brokers(
+    resources: dict[str, Any],
+) -> None:
+    assert len(list(of_type(resources, "AWS::EC2::NatGateway"))) == 3
+    groups = groups_of(resources)
+    network = {name: r for name, r in resources.items() if name.startswith("network/")}
+    routed = {
+        route["RouteTableId"]["Ref"]
+        for _, route in of_type(network, "AWS::EC2::Route")
+        if route.get("DestinationCidrBlock") == "0.0.0.0/0"
+    }
+    tables = {
+        link["SubnetId"]["Ref"]: link["RouteTableId"]["Ref"]
+        for _, link in of_type(network, "AWS::EC2::SubnetRouteTableAssociation")
+    }
+    ways = {
+        group: {
+            tables[subnet]
+            for subnet in tables
+            for each in properties["VPCZoneIdentifier"]
+            if subnet in json.dumps(each)
+        }
+        & routed
+        for group, properties in groups.items()
+    }
+    assert {group: len(found) for group, found in ways.items()} == {
+        "gateway": 0,
+        "workers": 3,
+        "observe": 3,
+    }
+
+
+@pytest.mark.parametrize("kind", ["express", "standard"])
+def test_topics_are_set_as_msk_lets_one_set_them(kind: str) -> None:
+    env = topic_variables(site_of(kind))
+    left_out = frozenset(filter(None, env.get("HIFI_KAFKA_TOPIC_KEYS_LEFT_OUT", "").split(",")))
+    copies = Copies(3, 2, None, left_out)
+    keys = {key for spec in topic_specs() for key in copies.creation_settings_of(spec)}
+    if kind == "express":
+        assert keys <= EXPRESS_TOPIC_KEYS
+        assert IN_SYNC_MIN in left_out
+    else:
+        assert IN_SYNC_MIN in keys
+        assert left_out == frozenset()
+
+
+def test_machines_come_quickly_and_go_slowly_by_figures_of_ten_seconds(
+    resources: dict[str, Any],
+) -> None:
+    targets = {}
+    for name, policy in of_type(resources, "AWS::AutoScaling::ScalingPolicy"):
+        tracking = policy["TargetTrackingConfiguration"]
+        assert "DisableScaleIn" not in tracking
+        custom = tracking.get("CustomizedMetricSpecification")
+        if custom is None:
+            metric = tracking["PredefinedMetricSpecification"]["PredefinedMetricType"]
+        else:
+            (query,) = custom["Metrics"]
+            assert query["MetricStat"]["Period"] == 10
+            metric = query["MetricStat"]["Metric"]["MetricName"]
+        targets[name.removeprefix("fleet/").split("by")[0], metric] = tracking["TargetValue"]
+    # The planned gateways are as few as there may be: there is nothing to scale.
+    assert targets == {("workers", "LoadPerMachine"): 0.7}
+
+
+def test_each_service_is_told_where_to_be_and_to_drain(resources: dict[str, Any]) -> None:
+    gateway = told(resources, "gateway")
+    env = gateway["services"]["gateway"]["env"]
+    assert env["HIFI_GATEWAY_DISK"] == "passing"
+    assert env["HIFI_GATEWAY_DRAIN_NOTICE_S"] == "15"
+    assert env["HIFI_KAFKA_PROTOCOL"] == "SASL_SSL"
+    assert set(told(resources, "workers")["services"]) == {"delivery", "retrier"}
+    # Its own user of Kafka, and no more than it needs: what only AWS knows is a word.
+    secrets = {
+        name: len(service["secrets"])
+        for group in ("gateway", "workers", "observe")
+        for name, service in told(resources, group)["services"].items()
+    }
+    assert secrets == {"gateway": 3, "delivery": 2, "retrier": 2, "observe": 2}
+    files = told(resources, "observe")["files"]
+    jobs = {each["job_name"] for each in files["prometheus.yml"]["scrape_configs"]}
+    assert {"gateway-8081", "gateway-8088", "workers-8082", "workers-8083"} <= jobs
+
+
+def test_the_alert_rules_are_those_of_the_repository(resources: dict[str, Any]) -> None:
+    data = one(resources, "AWS::APS::RuleGroupsNamespace")["Data"]
+    assert data == Path("deploy/alerts/hifi.yaml").read_text()
+    # As many as AWS takes in a group.
+    assert max(map(len, GROUPS.values())) <= 20
+    alarms = {alarm["MetricName"] for _, alarm in of_type(resources, "AWS::CloudWatch::Alarm")}
+    assert {"LagSeconds", "LoadPerMachine", "UnderMinIsrPartitionCount"} <= alarms

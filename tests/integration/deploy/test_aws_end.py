@@ -1,0 +1,246 @@
+"""A gateway's machine is taken away by a spot notice: it drains, and nobody who sends notices."""
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import httpx
+import pytest
+
+from deploy.aws.machine.units import HOME, SERVICES
+from deploy.aws.services import services_of
+from deploy.local.cluster import Cluster
+from shared.runtime.java.jars import default_cache
+from tests.support.aws_sites import site_of
+from tests.support.fake_aws import FakeAws, fake_aws, machine_config
+from tests.support.gateway_process import JSON, new_stream, stored_ids
+from tests.support.keep_alive_proxy import Target, keeping_alive
+from tests.support.stack_fixtures import wait_until
+
+pytestmark = [pytest.mark.integration, pytest.mark.long]
+
+P = TypeVar("P", str, bytes)
+ROOT = Path(__file__).parents[3]
+MACHINE = (sys.executable, "-m", "deploy.aws.machine")
+# What a machine of a test has otherwise than one of a site: a Kafka without a lock and copies.
+HERE = {
+    "HIFI_KAFKA_PROTOCOL": "PLAINTEXT",
+    "HIFI_KAFKA_REPLICAS": "1",
+    "HIFI_KAFKA_IN_SYNC_MIN": "1",
+    "HIFI_GATEWAY_HOST": "127.0.0.1",
+    "HIFI_GATEWAY_AUTH": "off",
+    "HIFI_GATEWAY_WORKERS": "1",
+}
+REQUESTS_S = 40
+# As a machine of AWS is told of its end, and then looks every so often.
+DRAINED_WITHIN_S = 60
+
+
+@dataclass
+class OpenLoop:
+    """Sends when it is due, whatever became of what was sent before."""
+
+    url: str
+    sent: list[str] = field(default_factory=list)
+    statuses: Counter[int] = field(default_factory=Counter)
+    errors: list[str] = field(default_factory=list)
+    accepted: list[str] = field(default_factory=list)
+    # The most that a request was sent after it was due.
+    late_s: float = 0.0
+
+    def wait_for(self, count: int) -> None:
+        wait_until(lambda: len(self.accepted) >= count, what=f"{count} answers", timeout_s=60)
+
+    async def send(self, stop: threading.Event) -> None:
+        loop = asyncio.get_running_loop()
+        limits = httpx.Limits(max_connections=500, keepalive_expiry=4)
+        async with (
+            httpx.AsyncClient(timeout=30, limits=limits) as client,
+            asyncio.TaskGroup() as requests,
+        ):
+            due_s = loop.time()
+            while not stop.is_set():
+                self.sent.append(f"e{len(self.sent)}")
+                requests.create_task(self._one(client, self.sent[-1]))
+                self.late_s = max(self.late_s, loop.time() - due_s)
+                due_s += 1 / REQUESTS_S
+                await asyncio.sleep(due_s - loop.time())
+
+    async def _one(self, client: httpx.AsyncClient, event_id: str) -> None:
+        try:
+            body = json.dumps([{"id": event_id}])
+            answer = await client.post(self.url, content=body, headers=JSON)
+        except httpx.TransportError as error:
+            self.errors.append(repr(error))
+            return
+        self.statuses[answer.status_code] += 1
+        if answer.status_code == 200:
+            self.accepted.append(event_id)
+
+
+@contextmanager
+def sending(url: str) -> Iterator[OpenLoop]:
+    client, stop = OpenLoop(url), threading.Event()
+    thread = threading.Thread(target=lambda: asyncio.run(client.send(stop)))
+    thread.start()
+    try:
+        yield client
+    finally:
+        stop.set()
+        thread.join(timeout=60)
+        assert not thread.is_alive()
+
+
+@dataclass
+class Machine:
+    """A machine that was booted as on AWS: its services, and what keeps an eye on its end."""
+
+    aws: FakeAws
+    services: dict[str, subprocess.Popen[bytes]]
+    stay: subprocess.Popen[str]
+    # Of its first service: where it takes requests, and where it says whether it is ready.
+    target: Target
+
+    def is_ready(self) -> bool:
+        assert all(each.poll() is None for each in self.services.values())
+        return bool(self.aws.called("SignalResource"))
+
+    def taken_away(self) -> float:
+        """Give notice; how long it took until all had ended, each with exit code 0."""
+        noticed_s = time.monotonic()
+        self.aws.notice()
+        assert self.stay.wait(timeout=DRAINED_WITHIN_S) == 0
+        took_s = time.monotonic() - noticed_s
+        codes = {name: each.returncode for name, each in self.services.items()}
+        assert codes == dict.fromkeys(codes, 0)
+        assert self.aws.calls[-1]["LifecycleHookName"] == "end"
+        return took_s
+
+
+@contextmanager
+def machine(kafka: Cluster, folder: Path, group: str) -> Iterator[Machine]:
+    """Booted, started and watched by what the image has; here there is no systemd."""
+    told = services_of(site_of(), group)
+    with fake_aws() as aws, ExitStack() as held:
+        aws.brokers = kafka.bootstrap_servers
+        aws.secrets = {"none": {}}
+        urls = {each.name: [f"http://127.0.0.1:{port}" for port in free_ports(2)] for each in told}
+        services = {
+            each.name: {
+                "secrets": ["none"],
+                "env": {**each.env, **HERE, **own(each.name, folder, urls[each.name])},
+                "ready": f"{urls[each.name][1]}/readyz",
+            }
+            for each in told
+        }
+        aws.config = machine_config(aws, **services)
+        where = ["--metadata", aws.address]
+        folder.mkdir(exist_ok=True)
+        subprocess.run([*MACHINE, "boot", "--folder", folder, *where], check=True, cwd=ROOT)
+        running = {
+            name: held.enter_context(ended(started_by_shell(name, folder / f"{name}.env")))
+            for name in services
+        }
+        pids = " ".join(str(each.pid) for each in running.values())
+        # What systemd does when it is told to stop units.
+        lines = ["#!/bin/sh", f"kill -TERM {pids}", f"for pid in {pids}; do"]
+        lines += ["while kill -0 $pid 2>/dev/null; do sleep .05; done", "done", ""]
+        (folder / "systemctl").write_text("\n".join(lines))
+        (folder / "systemctl").chmod(0o755)
+        path = {"PATH": f"{folder}:{os.environ['PATH']}"}
+        command = [*MACHINE, "stay", *where]
+        stay = subprocess.Popen(
+            command, env={**os.environ, **path}, cwd=ROOT, stderr=subprocess.PIPE, text=True
+        )
+        held.enter_context(ended(stay))
+        # Whoever has ended is gone once somebody has asked for it.
+        for each in running.values():
+            threading.Thread(target=each.wait, daemon=True).start()
+        yield Machine(aws, running, stay, Target(*urls[told[0].name]))
+
+
+def own(name: str, folder: Path, urls: list[str]) -> dict[str, str]:
+    """What one machine of several on this one has for itself."""
+    port, metrics = (url.rpartition(":")[2] for url in urls)
+    named = {"METRICS_HOST": "127.0.0.1", "METRICS_PORT": metrics, "FOLDER": str(folder / name)}
+    match name:
+        case "gateway":
+            named = {"PORT": port, "METRICS_PORT": metrics}
+        case "observe":
+            named |= {"CONSOLE_PORT": port, "JARS_CACHE": str(default_cache())}
+        case _:
+            named |= {"JARS_CACHE": str(default_cache()), "FLOW_FOLDER": str(folder / "flows")}
+    return {f"HIFI_{name.upper()}_{variable}": value for variable, value in named.items()}
+
+
+def started_by_shell(name: str, variables: Path) -> subprocess.Popen[bytes]:
+    """By the unit's command, with the unit's file."""
+    command = SERVICES[name].replace(f"{HOME}/.venv/bin", str(Path(sys.executable).parent))
+    return subprocess.Popen(["/bin/sh", "-c", f"set -a; . {variables}; exec {command}"], cwd=ROOT)
+
+
+@contextmanager
+def ended(process: subprocess.Popen[P]) -> Iterator[subprocess.Popen[P]]:
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait(timeout=10)
+        if process.stderr is not None:
+            process.stderr.close()
+
+
+def free_ports(count: int) -> list[int]:
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def test_a_spot_notice_drains_a_gateway_and_nothing_is_lost_or_refused(
+    kafka: Cluster, tmp_path: Path
+) -> None:
+    stream = new_stream(kafka.bootstrap_servers)
+    with ExitStack() as held:
+        taken, stays = (
+            held.enter_context(machine(kafka, tmp_path / name, "gateway")) for name in ("a", "b")
+        )
+        for each in (taken, stays):
+            wait_until(each.is_ready, what="the machine is ready", timeout_s=120)
+        proxy = held.enter_context(keeping_alive(taken.target, stays.target))
+        url = f"http://127.0.0.1:{proxy.port}/v1/streams/{stream}/events"
+        with sending(url) as client:
+            client.wait_for(300)
+            drained_s = taken.taken_away()
+            client.wait_for(len(client.accepted) + 300)
+        print(  # noqa: T201 - the figure
+            f"spot notice to drained: {drained_s:.1f} s; {len(client.sent):,} requests,"
+            f" {taken.target.requests:,} to the machine that went; latest {client.late_s:.2f} s"
+        )
+        assert taken.target.requests > 100
+        assert (proxy.bad, client.errors) == ([], [])
+        assert client.statuses == {200: len(client.sent)}
+    assert sorted(stored_ids(kafka.bootstrap_servers, stream)) == sorted(client.accepted)
+
+
+@pytest.mark.parametrize("group", ["workers", "observe"])
+def test_other_machines_are_ready_after_their_boot_and_end_in_good_time(
+    kafka: Cluster, tmp_path: Path, group: str
+) -> None:
+    new_stream(kafka.bootstrap_servers)
+    with machine(kafka, tmp_path / group, group) as booted:
+        wait_until(booted.is_ready, what="the machine is ready", timeout_s=180)
+        drained_s = booted.taken_away()
+    print(f"{group}: {drained_s:.1f} s from the notice to the end")  # noqa: T201 - the figure
