@@ -84,6 +84,7 @@ class KeptLog(LogClient):
         *,
         wait_ms: int,
         bytes_max: int = 0,
+        connection: int = 0,
     ) -> dict[KafkaPartition, FetchAnswer]:
         if node != self.leader:
             return {where: FetchAnswer(error=NotLeaderForPartitionError()) for where in position}
