@@ -90,9 +90,8 @@ class LaneLoop:
         )
         slots, workers = self.settings.lent_slots, self.settings.worker_count
         self.turns = Turns(slots, self.settings.follow_s, self.settings.time_box_s, workers)
-        flows = self.states.flows
         self.following = Following(
-            self.book, self.turns, self.marks, self.outlet, self._lane_of, flows.get
+            self.book, self.turns, self.marks, self.outlet, self._lane_of, self.states
         )
         self.fates = Fates(self.metrics, self.settings.stalled_after_s)
         self._threads = ThreadPoolExecutor(_THREADS_PER_SLOT * self.settings.slots, "job")

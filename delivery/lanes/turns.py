@@ -118,7 +118,7 @@ class Turns:
             turn
             for turn in following
             if _JOIN_S < turn.ends_s - now_s <= _DUE_PART * self.follow_s
-            and turn.ends_s - turn.since_s < (_TERMS_MAX - 1) * self.follow_s
+            and turn.ends_s - turn.since_s < (_TERMS_MAX - 0.5) * self.follow_s
             and turn.slot_count
             and count[turn.job.worker] == 1
             # A slot that is not lent is for whoever has none.

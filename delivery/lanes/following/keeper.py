@@ -13,8 +13,8 @@ from delivery.lanes.outlet import Outlet
 from delivery.lanes.turns import Turns
 from delivery.lanes.units import Job, JobKind, Span, Strand, StrandEnd
 from shared.event.record import RecordOut
-from shared.flow.flow_record import FlowRecord
 from shared.runtime.kafka.clients import AWAY
+from shared.runtime.kafka.state_topic import StateFeed
 
 
 @dataclass
@@ -26,8 +26,7 @@ class Following:
     marks: MarksLog
     outlet: Outlet
     lane_of: Callable[[str], Lane | None]
-    # What others know of destinations.
-    known: Callable[[str], FlowRecord | None]
+    states: StateFeed
     # By the job's number: how its destinations were to be sent to when it began.
     _begun: dict[int, Mapping[str, object]] = field(default_factory=dict)
     _telling: set[asyncio.Task[None]] = field(default_factory=set)
@@ -62,12 +61,10 @@ class Following:
 
     def _orders_of(self, name: str) -> object:
         """What a task must know by its orders. If others send there, too, what they know counts."""
-        lane, known = self.lane_of(name), self.known(name)
+        lane, known = self.lane_of(name), self.states.flows.get(name)
         return lane and (lane.destination, lane.kind, known and known.store)
 
-    async def close_marks(
-        self, reports: Iterable[StrandEnd], spans: Mapping[Strand, Span]
-    ) -> None:
+    async def close_marks(self, reports: Iterable[StrandEnd], spans: Mapping[Strand, Span]) -> None:
         """What is not to follow its log any more has sent no more than it says."""
         marks = self.marks.marks
         closed: dict[Strand, Mark] = {}
