@@ -104,6 +104,8 @@ class LaneLoop:
         self._lost: dict[Strand, int] = {}
         # Told to give them up: nothing new is planned for them.
         self._leaving: frozenset[int] = frozenset()
+        # Of these, what somebody else may have from now on.
+        self._gone: frozenset[int] = frozenset()
 
     async def run(self, stop: asyncio.Event, health: Health, pulse: Pulse) -> None:
         """Run until told to stop; what is under way then is brought to its end by `drain`."""
@@ -148,10 +150,13 @@ class LaneLoop:
     def drop(self, slots: frozenset[int]) -> None:
         """Stop at once: others may have them by now."""
         self._leaving |= slots
-        # They are let go of in this moment.
-        asyncio.get_running_loop().call_soon(self._let_go_of, slots)
+        # They are let go of in this moment, many at once.
+        if not self._gone:
+            asyncio.get_running_loop().call_soon(self._let_go_of_them)
+        self._gone |= slots
 
-    def _let_go_of(self, slots: frozenset[int]) -> None:
+    def _let_go_of_them(self) -> None:
+        slots, self._gone = self._gone, frozenset()
         self._leaving -= slots
         wanted = self.roster.wanted
         self.positions.forget(name for name in wanted if self.member.slot_of(name) in slots)
