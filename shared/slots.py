@@ -25,11 +25,15 @@ def slot_of(name: str, slot_count: int = SLOT_COUNT) -> int:
 
 
 def shares(held: Mapping[str, Collection[int]], slot_count: int) -> Slots:
-    """What each member is to have in the end, by what they hold now: even, and few slots move."""
+    """What each member is to have in the end, by what they hold now: even, and few slots move.
+
+    Who says that it holds the slot behind the last one is to have none: it leaves.
+    """
     claims = _claims(held)
-    each, odd = divmod(slot_count, max(len(held), 1))
+    stay = [member for member in held if slot_count not in held[member]]
+    each, odd = divmod(slot_count, max(len(stay), 1))
     # Who holds most comes first, and so has one of the odd slots: one less has to move.
-    members = sorted(held, key=lambda member: (-len(held[member]), member))
+    members = sorted(stay, key=lambda member: (-len(held[member]), member))
     sizes = {member: each + (rank < odd) for rank, member in enumerate(members)}
     kept = {
         member: sorted(slot for slot in held[member] if slot < slot_count and claims[slot] == 1)
@@ -37,7 +41,7 @@ def shares(held: Mapping[str, Collection[int]], slot_count: int) -> Slots:
     }
     kept = {member: kept[member][:size] for member, size in sizes.items()}
     free = iter(sorted(set(range(slot_count)).difference(*kept.values())))
-    return {
+    return dict.fromkeys(held, frozenset[int]()) | {
         member: frozenset([*kept[member], *islice(free, size - len(kept[member]))])
         for member, size in sizes.items()
     }

@@ -5,7 +5,6 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from random import SystemRandom
 from threading import Lock
@@ -15,7 +14,9 @@ from pyspark.sql import SparkSession
 
 from delivery.lanes.book import Book, Lane
 from delivery.lanes.fates import Fates
-from delivery.lanes.marks import OPEN, Mark, mark_record
+from delivery.lanes.following.keeper import Following
+from delivery.lanes.following.terms import TERMS_LOG
+from delivery.lanes.marks import Mark, mark_record
 from delivery.lanes.marks_log import MarksLog
 from delivery.lanes.outlet import Outlet
 from delivery.lanes.pace import events_max, kind_of
@@ -90,6 +91,9 @@ class LaneLoop:
         )
         slots, workers = self.settings.lent_slots, self.settings.worker_count
         self.turns = Turns(slots, self.settings.follow_s, self.settings.time_box_s, workers)
+        self.following = Following(
+            self.book, self.turns, self.marks, self.outlet, self._lane_of, self.states
+        )
         self.fates = Fates(self.metrics, self.settings.stalled_after_s)
         self._threads = ThreadPoolExecutor(_THREADS_PER_SLOT * self.settings.all_slots, "job")
         # A job's environment is that of the session in the moment when it is made.
@@ -101,6 +105,8 @@ class LaneLoop:
         self._lost: dict[Strand, int] = {}
         # Told to give them up: nothing new is planned for them.
         self._leaving: frozenset[int] = frozenset()
+        # Of these, what somebody else may have from now on.
+        self._gone: frozenset[int] = frozenset()
 
     async def run(self, stop: asyncio.Event, health: Health, pulse: Pulse) -> None:
         """Run until told to stop; what is under way then is brought to its end by `drain`."""
@@ -147,10 +153,13 @@ class LaneLoop:
     def drop(self, slots: frozenset[int]) -> None:
         """Stop at once: others may have them by now."""
         self._leaving |= slots
-        # They are let go of in this moment.
-        asyncio.get_running_loop().call_soon(self._let_go_of, slots)
+        # They are let go of in this moment, many at once.
+        if not self._gone:
+            asyncio.get_running_loop().call_soon(self._let_go_of_them)
+        self._gone |= slots
 
-    def _let_go_of(self, slots: frozenset[int]) -> None:
+    def _let_go_of_them(self) -> None:
+        slots, self._gone = self._gone, frozenset()
         self._leaving -= slots
         wanted = self.roster.wanted
         self.positions.forget(name for name in wanted if self.member.slot_of(name) in slots)
@@ -214,7 +223,9 @@ class LaneLoop:
     def _start_jobs(self) -> None:
         if not self._sees_ends:
             return
-        for job in self.book.plan(self._lane_of, self.turns, now_s=time.monotonic()):
+        now_s = time.monotonic()
+        self.following.prolong(now_s=now_s, ours_until_ms=self.member.ours_until_ms)
+        for job in self.book.plan(self._lane_of, self.turns, now_s=now_s):
             task = asyncio.create_task(self._run_job(job))
             self._jobs.add(task)
             task.add_done_callback(self._jobs.discard)
@@ -231,6 +242,7 @@ class LaneLoop:
         try:
             # As it was asked for, whatever is changed meanwhile.
             orders = self._orders(list(spans), job)
+            self.following.began(job)
             await self._write_marks(spans)
             loop, is_begun = asyncio.get_running_loop(), True
             reports = await loop.run_in_executor(self._threads, self._submit, job, orders)
@@ -240,35 +252,11 @@ class LaneLoop:
                 reports = [StrandEnd(each, span.begin, 0, why) for each, span in spans.items()]
         finally:
             self.turns.end(job)
+            self.following.ended(job)
         if job.kind is JobKind.FOLLOWING:
-            await self._close_marks(reports, spans)
+            await self.following.close_marks(reports, spans)
         self._take_reports(reports, spans, why, took_s=time.monotonic() - began_s)
         self._wake.set()
-
-    async def _close_marks(
-        self, reports: Iterable[StrandEnd], spans: Mapping[Strand, Span]
-    ) -> None:
-        """What is not to follow its log any more has sent no more than it says."""
-        marks = self.marks.marks
-        closed: dict[Strand, Mark] = {}
-        for strand, at, _, error, _ in reports:
-            span = spans[strand]
-            if error or span.end is not None or strand not in marks or strand not in self.book:
-                continue
-            if self.book.is_with(strand, span):
-                # As its worker has written it.
-                marks[strand], mark = Mark(at, OPEN), Mark(at, at)
-            else:
-                # It was free before, and may have gone on since.
-                mark = self.book.mark(strand)
-            lane = self._lane_of(strand.destination)
-            is_following = lane is not None and lane.kind is JobKind.FOLLOWING
-            if not is_following and mark.until < OPEN <= marks[strand].until:
-                closed[strand] = mark
-        # Else what comes next is sent as what may be a repeat, if this process ends before.
-        with suppress(*AWAY):
-            await self.outlet.store([mark_record(*each) for each in closed.items()])
-            marks.update(closed)
 
     def _orders(self, strands: Sequence[Strand], job: Job) -> Orders:
         settings, flows = self.settings, self.states.flows
@@ -292,7 +280,8 @@ class LaneLoop:
             follow_s=job.follow_s,
             ours_until_ms=self.member.ours_until_ms,
             allows_private=settings.allow_private,
-            leaders=self.log.leaders({strand.where for strand in strands}),
+            leaders=self.log.leaders({TERMS_LOG, *(strand.where for strand in strands)}),
+            terms_at=self.roster.terms_at,
             patience_s=PATIENCE_S if job.is_hurried else None,
         )
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from math import ceil
 from operator import attrgetter
 
 from delivery.event_columns import Fetched
@@ -199,7 +200,8 @@ class Reading:
 
     def _wait_ms(self) -> int:
         most_ms = _FULL_WAIT_MS if self._is_full else _WAIT_MS
-        left_ms = int(1000 * (self.until_s - asyncio.get_running_loop().time()))
+        # Rounded up: what is left of a millisecond is no reason to wait as if nothing ended.
+        left_ms = ceil(1000 * (self.until_s - asyncio.get_running_loop().time()))
         return min(most_ms, left_ms) if left_ms > 0 else most_ms
 
     @property

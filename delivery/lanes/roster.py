@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from dataclasses import dataclass, field
 
 from delivery.lanes.book import Book
+from delivery.lanes.following.terms import TERMS_LOG
 from delivery.lanes.marks import OPEN, TO_BEGIN, Mark, mark_key, mark_record
 from delivery.lanes.marks_log import MARKS, MarksLog
 from delivery.lanes.outlet import Outlet
@@ -12,7 +13,7 @@ from delivery.lanes.units import Strand
 from shared.config.configuration import Configuration
 from shared.config.destination import Destination, Start
 from shared.event.record import KafkaPartition, Position
-from shared.event.topics import LANES, stream_topic
+from shared.event.topics import LANES, TERMS, stream_topic
 from shared.runtime.kafka.log_client import LogClient
 
 
@@ -31,6 +32,8 @@ class Roster:
     wanted: Mapping[str, Destination] = field(default_factory=dict)
     # Destinations whose strands are not all entered yet.
     new: set[str] = field(default_factory=set)
+    # Where the log of terms ends; None: Kafka does not say.
+    terms_at: int | None = None
     _seen: Configuration = field(default_factory=Configuration)
     _places: dict[str, list[KafkaPartition]] = field(default_factory=dict)
     # How often more became ours, and up to where the marks must be known since; None until Kafka
@@ -111,10 +114,11 @@ class Roster:
         if self.marks.restarts != self._restarts:
             self._say_all_again()
         topics = {stream_topic(each.stream) for each in self.wanted.values()}
-        await self.log.follow({LANES, *topics})
+        await self.log.follow({LANES, TERMS, *topics})
         self._see_places({topic: self._places_of(topic) for topic in topics})
-        ends = await self.log.ends([MARKS, *(it for each in self._places.values() for it in each)])
-        marks_end = ends.pop(MARKS, None)
+        places = (it for each in self._places.values() for it in each)
+        ends = await self.log.ends([MARKS, TERMS_LOG, *places])
+        marks_end, self.terms_at = ends.pop(MARKS, None), ends.pop(TERMS_LOG, None)
         self.book.see_ends(ends, as_of_s=now_s)
         if begun == self._begun and self._marks_until is None:
             self._marks_until = marks_end

@@ -8,12 +8,13 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 import structlog
 
 from delivery.event_columns import Fetched
+from delivery.lanes.following.terms import TERMS_LOG, number_of, terms_of
 from delivery.lanes.marks import OPEN, Mark, mark_record
 from delivery.lanes.outlet import Outlet
 from delivery.lanes.reading import Came, DataLostError, NoRoom, Reading, Share
@@ -72,7 +73,8 @@ _kafka_of = cache(_Kafka)
 async def _run(units: Sequence[Unit], orders: Orders) -> list[StrandEnd]:
     kafka = _kafka_of(orders.bootstrap_servers)
     side_by_side = asyncio.Semaphore(_SIDE_BY_SIDE)
-    until_s = asyncio.get_running_loop().time() + orders.follow_s
+    begun_s = asyncio.get_running_loop().time()
+    until_s = begun_s + orders.follow_s
     runs = [
         _StrandRun(Strand(name, unit.where), span, orders, kafka.outlet, side_by_side, until_s)
         for unit in units
@@ -85,11 +87,29 @@ async def _run(units: Sequence[Unit], orders: Orders) -> list[StrandEnd]:
         until_s,
         {run.strand: run.came for run in runs},
     )
-    async with asyncio.TaskGroup() as group:
-        group.create_task(reading.run())
-        reports = [group.create_task(run.run()) for run in runs]
-        group.create_task(_tell_done(dict(zip(reports, runs, strict=True)), kafka.outlet))
+    hearing = asyncio.create_task(_hear(reading, runs, orders, begun_s))
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(reading.run())
+            reports = [group.create_task(run.run()) for run in runs]
+            group.create_task(_tell_done(dict(zip(reports, runs, strict=True)), kafka.outlet))
+    finally:
+        hearing.cancel()
     return [report.result() for report in reports]
+
+
+async def _hear(
+    reading: Reading, runs: "Sequence[_StrandRun]", orders: Orders, begun_s: float
+) -> None:
+    """Hear for how long those may go on that follow their logs."""
+    number, node = number_of(reading.units), orders.leaders.get(TERMS_LOG)
+    if not number or node is None or orders.terms_at is None:
+        return
+    async for term in terms_of(number, reading.log, node, orders.terms_at):
+        reading.until_s = begun_s + term.follow_s
+        orders = replace(orders, follow_s=term.follow_s, ours_until_ms=term.ours_until_ms)
+        for run in runs:
+            run.orders, run.until_s = orders, reading.until_s
 
 
 async def _tell_done(runs: "Mapping[asyncio.Task[StrandEnd], _StrandRun]", outlet: Outlet) -> None:
@@ -160,10 +180,14 @@ class _StrandRun:
 
     async def _send(self) -> None:
         worker = worker_of(allows_private=self.orders.allows_private)
-        sending = Sending(self._plan(), worker)
+        orders, sending = self.orders, Sending(self._plan(), worker)
         try:
-            while (shares := await self._next()) and await self._settle(sending, shares):
-                pass
+            while shares := await self._next():
+                if orders is not self.orders:
+                    sending.leave()
+                    orders, sending = self.orders, Sending(self._plan(), worker)
+                if not await self._settle(sending, shares):
+                    break
         finally:
             try:
                 if self._storing is not None:

@@ -22,6 +22,10 @@ _RUNNING_S = 0.05
 # Those in real time that end together go on together: each job more is a process more. Whoever is
 # late by more than that is waited for no longer.
 _JOIN_S = 0.2
+# A job that follows its logs may do so for longer: so long before its end that is decided, in parts
+# of the time for which it follows, and so many of these it has in all. What it has read is counted
+# with its report.
+_DUE_PART, _TERMS_MAX = 0.35, 5
 # Who is slow need not have what it takes to be quick.
 _APART_S = 0.25
 # Those that are well. A destination always has the same worker, which takes one task of each job.
@@ -48,6 +52,8 @@ class Turn:
     # How many strands of each tenant a task still waits for, and which those are.
     _tasks: list[Counter[str]]
     _strands: dict[Strand, tuple[int, str]]
+    # What follows its logs does so no longer: others join it, or something has changed.
+    is_last: bool = False
 
     def done(self, strand: Strand) -> None:
         """It waits for that one no more."""
@@ -94,8 +100,35 @@ class Turns:
 
     @property
     def follows_s_max(self) -> float:
-        """The longest that any job follows its logs."""
-        return 1.25 * self.follow_s
+        """The longest that any job follows its logs, if it is told no more."""
+        return (1 + _DUE_PART) * self.follow_s
+
+    def due(self, *, now_s: float) -> list[Turn]:
+        """Jobs that follow their logs and are to be told by now if they may go on.
+
+        Where there are two of a worker they end together, as one goes on with all.
+        """
+        following = [
+            turn
+            for turn in self.running
+            if turn.job.kind is JobKind.FOLLOWING and now_s <= turn.held_from_s
+        ]
+        count = Counter(turn.job.worker for turn in following)
+        return [
+            turn
+            for turn in following
+            if _JOIN_S < turn.ends_s - now_s <= _DUE_PART * self.follow_s
+            and turn.ends_s - turn.since_s < (_TERMS_MAX - 0.5) * self.follow_s
+            and turn.slot_count
+            and count[turn.job.worker] == 1
+            # A slot that is not lent is for whoever has none.
+            and not (turn.is_last or turn.job.is_hurried)
+        ]
+
+    def prolong(self, turn: Turn) -> float:
+        """It goes on as it is; returns how long it follows its logs in all."""
+        turn.ends_s += self.follow_s
+        return turn.ends_s - turn.since_s
 
     def is_joined_soon(self, worker: int | None, *, now_s: float) -> bool:
         """Whether others of a worker that follow their logs are about to end, and go on with it."""

@@ -126,6 +126,8 @@ class Orders:
     allows_private: bool
     # Which broker leads each Kafka partition.
     leaders: Mapping[KafkaPartition, int]
+    # From which offset on a job is told that it may follow for longer; None: it is not.
+    terms_at: int | None = None
     # How long an answer is waited for; None: as long as the destination's owner has set.
     patience_s: float | None = None
 

@@ -27,6 +27,7 @@ from shared.event.topics import (
     STATE,
     STATEMENTS,
     STREAM_PREFIX,
+    TERMS,
 )
 
 Resource: TypeAlias = Literal["topic", "group", "cluster", "transactional id"]
@@ -94,7 +95,7 @@ RIGHTS: Mapping[str, Sequence[Right]] = {
         _all_of(STREAM_PREFIX, "Read"),
         _all_of(RETRY_PREFIX, "Write"),
         *_read(CONFIG),
-        *_both(STATE, LANES),
+        *_both(STATE, LANES, TERMS),
         *_write(RECEIPTS, DEAD),
         _LANES,
         # Which process has which lanes.

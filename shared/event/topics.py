@@ -37,6 +37,7 @@ RETRIER_SLOW = "retrier-slow"
 CONFIG = "hifi.config"
 STATE = "hifi.state"
 LANES = "hifi.lanes"
+TERMS = "hifi.terms"
 PROBE = "hifi.probe"
 REDRIVEN = "hifi.redriven"
 REQUESTS = "hifi.requests"
@@ -219,6 +220,7 @@ def fixed_specs(
         TopicSpec(REQUESTS, REQUESTS_PARTITIONS, {**_log(REQUESTS_RETENTION_MS), **_SEGMENTS}),
         # Nobody reads what is older than seconds; one partition, so that all hear all in one order.
         TopicSpec(SHARES, 1, {**_log(PROBE_RETENTION_MS), "segment.ms": str(PROBE_RETENTION_MS)}),
+        TopicSpec(TERMS, 1, {**_log(PROBE_RETENTION_MS), "segment.ms": str(PROBE_RETENTION_MS)}),
         # Where idle gateways ask whether records are still taken, and the retrier what time it is;
         # nobody reads it.
         TopicSpec(PROBE, PROBE_PARTITIONS, _log(PROBE_RETENTION_MS)),

@@ -181,6 +181,30 @@ def test_a_fetch_that_finds_nothing_waits_for_what_comes(opened: Opened) -> None
     asyncio.run(scenario())
 
 
+def test_what_waits_on_another_connection_holds_up_no_fetch(opened: Opened) -> None:
+    """A broker answers what comes on one connection one after the other."""
+
+    async def scenario() -> None:
+        async with opened() as ground:
+            await ground.write([b"0"])
+            (node,) = ground.log.leaders([ground.first]).values()
+            for connection in (1, 0):
+                first = {ground.first: 0}
+                await ground.log.fetch(node, first, wait_ms=0, connection=connection)
+            position = {ground.second: 0}
+            waiting = asyncio.create_task(
+                ground.log.fetch(node, position, wait_ms=20_000, connection=1)
+            )
+            # So that it has left when the other does.
+            await asyncio.sleep(0)
+            answer = await ground.fetch(ground.first, 0)
+            assert [each.value for each in answer.records] == [b"0"]
+            assert not waiting.done()
+            waiting.cancel()
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.integration
 def test_a_record_that_is_larger_than_an_answer_comes_whole(kafka: Cluster) -> None:
     async def scenario() -> None:

@@ -84,6 +84,7 @@ class KeptLog(LogClient):
         *,
         wait_ms: int,
         bytes_max: int = 0,
+        connection: int = 0,  # noqa: ARG002 - here none waits for another
     ) -> dict[KafkaPartition, FetchAnswer]:
         if node != self.leader:
             return {where: FetchAnswer(error=NotLeaderForPartitionError()) for where in position}

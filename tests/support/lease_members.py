@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,6 +34,9 @@ class NotedWork:
     deeds: list[Deed]
     drain_s: float = 0.02
     held: frozenset[int] = frozenset()
+    # What comes to its end when it is let go, and not before.
+    hangs: frozenset[int] = frozenset()
+    let_go: asyncio.Event = field(default_factory=asyncio.Event)
 
     def begin(self, slots: frozenset[int]) -> None:
         self.held |= slots
@@ -42,6 +45,8 @@ class NotedWork:
     async def finish(self, slots: frozenset[int]) -> None:
         self._note("finish", slots)
         await asyncio.sleep(self.drain_s)
+        if slots & self.hangs:
+            await self.let_go.wait()
         self.held -= slots
         self._note("finished", slots)
 

@@ -90,6 +90,25 @@ def test_what_is_beyond_the_slots_is_not_kept() -> None:
     assert may_have({"a": {0, 7}}, 2) == {"a": {0, 1}}
 
 
+@given(groups(), st.data())
+def test_who_leaves_gets_nothing_and_what_it_gave_up_is_shared_by_the_others(
+    group: tuple[dict[str, set[int]], int], data: st.DataObject
+) -> None:
+    held, slot_count = group
+    leaves = data.draw(st.sampled_from(sorted(held)))
+    kept = held[leaves]
+    gone = set(data.draw(st.sets(st.sampled_from(sorted(kept))))) if kept else set[int]()
+    others = {member: slots for member, slots in held.items() if member != leaves}
+    now = held | {leaves: (kept - gone) | {slot_count}}
+    told = step(now, slot_count)
+    assert not told[leaves]
+    if others:
+        # What it still holds has its owner already, and nobody begins it yet.
+        assert {m: told[m] for m in others} == {
+            m: slots - (kept - gone) for m, slots in step(others, slot_count).items()
+        }
+
+
 def test_nobody_shares_nothing() -> None:
     assert may_have({}, 4) == {}
 

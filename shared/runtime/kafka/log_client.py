@@ -169,14 +169,18 @@ class LogClient:
         *,
         wait_ms: int,
         bytes_max: int = ANSWER_BYTES_MAX,
+        connection: int = 0,
     ) -> dict[KafkaPartition, FetchAnswer]:
-        """Ask a broker for what comes next; it waits for so long while there is nothing."""
+        """Ask a broker for what comes next; it waits for so long while there is nothing.
+
+        Meanwhile it answers nothing else on the same connection.
+        """
         topics = _by_topic(
             (where, (where.partition, offset, min(_PARTITION_BYTES_MAX, bytes_max)))
             for where, offset in position.items()
         )
         request = FetchRequest(wait_ms, 1, bytes_max, READ_COMMITTED, topics)
-        answer = await self._client.send(node, request)
+        answer = await self._client.send(node, request, group=connection)
         found = {}
         for topic, parts in answer.topics:
             for number, code, _, _, *others in parts:

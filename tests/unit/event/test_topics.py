@@ -91,6 +91,7 @@ SPECS = [
     ("hifi.redriven", 1, "compact,delete", 32),
     ("hifi.requests", 4, "delete", 1),
     ("hifi.shares", 1, "delete", 0),
+    ("hifi.terms", 1, "delete", 0),
     ("hifi.probe", 12, "delete", 0),
 ]
 

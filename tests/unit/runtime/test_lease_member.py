@@ -28,3 +28,24 @@ def test_what_is_held_is_told_in_ranges() -> None:
         ("lease.given_up", "0, 5"),
         ("lease.lost", "1-4, 6-127"),
     ]
+
+
+def test_a_slot_that_hangs_is_held_by_itself_and_no_longer_than_the_drain() -> None:
+    """Each of the others goes to its next owner as soon as it has come to its own end."""
+
+    async def scenario() -> None:
+        work = NotedWork("a", [], drain_s=0.0, hangs=frozenset({5}))
+        member = LeaseMember("kafka:1", "hifi.leases.s", work, drain_s=0.3)
+        member._take(ALL, frozenset())
+        member._take(ALL - {0, 5, 9}, ALL)
+        async with asyncio.timeout(30):
+            await asyncio.wait(member._tasks, return_when=asyncio.FIRST_COMPLETED)
+            while len(member._tasks) > 1:  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0)
+            assert member.held == ALL - {0, 9}
+            assert member._must_join
+            await asyncio.gather(*member._tasks)
+        assert member.held == ALL - {0, 5, 9}
+        assert work.deeds[-1].what == "drop"
+
+    asyncio.run(scenario())

@@ -67,7 +67,7 @@ class SlotWork(Protocol):
         """Nobody else works on these any more."""
 
     async def finish(self, slots: frozenset[int]) -> None:
-        """Bring what is under way to its end, and begin nothing more.
+        """Bring what is under way to its end, and begin nothing more: asked for each by itself.
 
         Another may have them when this returns. It is cancelled when it takes too long, and what is
         left is dropped.
@@ -108,6 +108,8 @@ class LeaseMember:
         self._standing = Standing(group, JoinGroupRequest.UNKNOWN_MEMBER_ID, -1)
         # Of what it holds, what it has been told to give up.
         self._finishing: frozenset[int] = frozenset()
+        # What it has given up since that was last said in the log.
+        self._given_up: frozenset[int] = frozenset()
         self._tasks: set[asyncio.Task[None]] = set()
         # Something has changed that the group must be told of, by joining again.
         self._news = asyncio.Event()
@@ -221,9 +223,12 @@ class LeaseMember:
         """Say what is held, and hear what may be."""
         group, member_id, _ = self._standing
         self._news.clear()
+        self._say_given_up()
         claimed = self.held
         session_ms = round(self._session_s * 1000)
-        protocols = [(_PROTOCOL, _encode(sorted(claimed)))]
+        # What one that leaves has given up goes to others, though it is held up by the rest.
+        leaves = {self._slot_count} if self._is_leaving else set()
+        protocols = [(_PROTOCOL, _encode(sorted(claimed | leaves)))]
         request = JoinGroupRequest(
             group, session_ms, session_ms, member_id, _DYNAMIC, _PROTOCOL, protocols
         )
@@ -259,10 +264,11 @@ class LeaseMember:
         self._give_up(self.held - mine)
 
     def _give_up(self, slots: frozenset[int]) -> None:
-        slots -= self._finishing
-        if slots:
-            self._finishing |= slots
-            task = asyncio.create_task(self._finish(slots))
+        new = slots - self._finishing
+        self._finishing |= new
+        for slot in sorted(new):
+            # Who hangs in one holds up none of the others.
+            task = asyncio.create_task(self._finish(frozenset({slot})))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
@@ -270,7 +276,7 @@ class LeaseMember:
         try:
             async with asyncio.timeout(self._drain_s):
                 await self._work.finish(slots)
-            log.info("lease.given_up", group=self._standing.group, slots=spelled(slots))
+            self._given_up |= slots
         except Exception as error:  # noqa: BLE001 - whatever it is, they must not stay with us
             log.warning("lease.cut_off", slots=spelled(slots), error=repr(error))
             self._work.drop(slots)
@@ -278,6 +284,11 @@ class LeaseMember:
         self.held -= slots
         self._must_join = True
         self._news.set()
+
+    def _say_given_up(self) -> None:
+        if self._given_up:
+            log.info("lease.given_up", group=self._standing.group, slots=spelled(self._given_up))
+        self._given_up = frozenset()
 
     def _is_known_alive(self, sent_s: float) -> None:
         """Kafka has heard us at that time or later, and will for a session take us for alive."""
@@ -290,6 +301,7 @@ class LeaseMember:
     def _let_go(self, why: str) -> None:
         for task in self._tasks:
             task.cancel()
+        self._say_given_up()
         lost, self.held, self._finishing = self.held, frozenset(), frozenset()
         self._must_join = True
         if self._lapses is not None:

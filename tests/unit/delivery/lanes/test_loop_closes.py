@@ -28,7 +28,7 @@ def closing(*, done: bool, is_paused: bool, more: int = 0) -> Driver:
         driver.loop._mark_came(HERE, Mark(9 + more, OPEN))
         driver.loop.marks.marks[HERE] = Mark(9 + more, OPEN)
     driver.configure(replace(REAL_TIME, is_paused=is_paused))
-    asyncio.run(driver.loop._close_marks([StrandEnd(HERE, 9, 0)], spans))
+    asyncio.run(driver.loop.following.close_marks([StrandEnd(HERE, 9, 0)], spans))
     return driver
 
 
@@ -53,5 +53,5 @@ def test_a_repeat_in_a_job_that_follows_leaves_its_mark_as_it_is() -> None:
     spans = driver.spans()
     assert spans[HERE] == Span(2, 5, 5)
     driver.loop.marks.marks[HERE] = Mark(5, 5)
-    asyncio.run(driver.loop._close_marks([StrandEnd(HERE, 5, 3)], spans))
+    asyncio.run(driver.loop.following.close_marks([StrandEnd(HERE, 5, 3)], spans))
     assert driver.loop.marks.marks[HERE] == Mark(5, 5)

@@ -55,6 +55,25 @@ def came(queue: Came) -> tuple[list[int], int | None, Exception | None]:
     return offsets, reached, part
 
 
+def test_the_rest_of_a_millisecond_is_no_reason_to_wait_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those that end together would wait for one that ends half a second later."""
+
+    async def scenario() -> list[int]:
+        read, _ = reading_of(a_log(), Unit(A, {"s/a": Span(0, None)}))
+        loop = asyncio.get_running_loop()
+        now_s, found = loop.time(), []
+        with monkeypatch.context() as frozen:
+            frozen.setattr(loop, "time", lambda: now_s)
+            for left_s in (9.0, 0.25, 0.0004, 0.0):
+                read.until_s = now_s + left_s
+                found.append(read._wait_ms())
+        return found
+
+    assert asyncio.run(scenario()) == [500, 250, 1, 500]
+
+
 def test_all_that_are_near_get_their_part_of_what_is_read_once() -> None:
     async def scenario() -> None:
         log = a_log()
@@ -222,9 +241,17 @@ class FaultyLog(KeptLog):
     how = "answer"
 
     async def fetch(
-        self, node: int, position: Position, *, wait_ms: int, bytes_max: int = 0
+        self,
+        node: int,
+        position: Position,
+        *,
+        wait_ms: int,
+        bytes_max: int = 0,
+        connection: int = 0,
     ) -> dict[KafkaPartition, FetchAnswer]:
-        answers = await super().fetch(node, position, wait_ms=wait_ms, bytes_max=bytes_max)
+        answers = await super().fetch(
+            node, position, wait_ms=wait_ms, bytes_max=bytes_max, connection=connection
+        )
         if B in position and self.how == "fetch":
             raise ValueError("no such batch")
         if B in position and self.how == "answer":

@@ -95,7 +95,7 @@ def test_those_in_real_time_end_together_and_go_on_together() -> None:
     assert [of.follows_s(now_s=now_s) for now_s in (10.0, 10.5, 11.4, 11.6, 11.9)] == (
         pytest.approx([2.0, 1.5, 0.6, 2.4, 2.1])
     )
-    assert of.follows_s_max == 2.5
+    assert of.follows_s_max == 2.7
     late = started(of, JobKind.FOLLOWING, "a", worker=0, now_s=10.5)
     assert [of.is_joined_soon(0, now_s=now_s) for now_s in (11.7, 11.9, 12.1, 12.3)] == [
         *(False, True),
@@ -104,6 +104,40 @@ def test_those_in_real_time_end_together_and_go_on_together() -> None:
     assert not of.is_joined_soon(1, now_s=12.0)
     of.end(late.job)
     assert not of.is_joined_soon(0, now_s=12.0)
+
+
+def test_who_follows_alone_is_asked_before_its_end_whether_it_may_go_on_a_few_times() -> None:
+    of = replace(turns(), follow_s=2.0)
+    turn = started(of, JobKind.FOLLOWING, "a b", worker=0, now_s=10.0)
+    started(of, JobKind.SHARED, "a", worker=0, now_s=10.0)
+    assert [of.due(now_s=now_s) for now_s in (11.2, 11.4, 11.7, 11.9)] == [[], [turn], [turn], []]
+    for follow_s in (4.0, 6.0, 8.0, 10.0):
+        assert of.due(now_s=8.0 + follow_s - 0.5) == [turn]
+        assert of.prolong(turn) == follow_s
+        assert not of.due(now_s=8.0 + follow_s - 0.5)
+    assert not of.due(now_s=19.5), "now and then it says what it has read"
+    assert of.is_joined_soon(0, now_s=20.1)
+
+
+def test_who_has_a_neighbour_an_end_or_the_slot_of_all_is_not_asked() -> None:
+    of = replace(turns(), follow_s=2.0)
+    one = started(of, JobKind.FOLLOWING, "a", worker=0, now_s=10.0)
+    other = started(of, JobKind.FOLLOWING, "b", worker=0, now_s=10.6)
+    beside = started(of, JobKind.FOLLOWING, "c", worker=1, now_s=10.0)
+    assert of.due(now_s=11.5) == [beside], "those two are one from then on"
+    of.end(other.job)
+    one.is_last = True
+    assert of.due(now_s=11.5) == [beside]
+    one.is_last = False
+    beside.done(strand("c"))
+    assert of.due(now_s=11.5) == [one]
+    of.end(one.job)
+    started(of, JobKind.FOLLOWING, "a", worker=0, now_s=10.0, is_hurried=True)
+    assert of.due(now_s=11.5) == [], "who has none of the lent ones would wait for it"
+    of.end(beside.job)
+    hangs = started(of, JobKind.FOLLOWING, "d", worker=1, now_s=4.0)
+    again = started(of, JobKind.FOLLOWING, "c", worker=1, now_s=10.0)
+    assert (hangs.ends_s, of.due(now_s=11.5)) == (6.0, [again])
 
 
 def test_with_none_to_be_lent_all_are_in_a_hurry() -> None:

@@ -1,0 +1,56 @@
+"""Says and hears for how long a task may follow its logs.
+
+A task ends at its time unless a word in Kafka has given it more. So a driver that says nothing, as
+it has ended, or has changed settings to send, has ended the task.
+"""
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
+
+import msgspec
+
+from delivery.lanes.units import Unit
+from shared.event.record import KafkaPartition, RecordOut
+from shared.event.topics import TERMS
+from shared.runtime.kafka.clients import AWAY
+from shared.runtime.kafka.log_client import LogClient
+
+TERMS_LOG = KafkaPartition(TERMS, 0)
+# How long the broker may hold a fetch that finds nothing.
+_WAIT_MS = 500
+
+
+class Term(msgspec.Struct, frozen=True):
+    """What a task's orders have said at its start, and what counts from now on."""
+
+    # Since its start.
+    follow_s: float
+    ours_until_ms: int
+
+
+_DECODER = msgspec.json.Decoder(Term)
+
+
+def number_of(units: Iterable[Unit]) -> int:
+    """By which the job of these units is known; 0 if none of them follows its log."""
+    spans = (span for unit in units for span in unit.spans.values())
+    return min((span.number for span in spans if span.end is None), default=0)
+
+
+def term_record(number: int, term: Term) -> RecordOut:
+    return RecordOut(TERMS, b"%d" % number, msgspec.json.encode(term))
+
+
+async def terms_of(number: int, log: LogClient, node: int, at: int) -> AsyncIterator[Term]:
+    """What a job is told from an offset on; it ends if nobody tells, and so does the job."""
+    with suppress(*AWAY):
+        while True:
+            # On a connection of its own: a broker answers one request after the other.
+            answers = await log.fetch(node, {TERMS_LOG: at}, wait_ms=_WAIT_MS, connection=1)
+            answer = answers[TERMS_LOG]
+            if answer.error is not None:
+                return
+            for record in answer.records:
+                if record.key == b"%d" % number:
+                    yield _DECODER.decode(record.value)
+            at = answer.reached

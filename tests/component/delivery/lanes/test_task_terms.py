@@ -1,0 +1,81 @@
+"""A task that follows its logs does so until the time that it was told last, and no longer."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from delivery.lanes.following.terms import TERMS_LOG, Term, term_record
+from delivery.lanes.units import Span
+from shared.event.record import Origin, RecordIn, RecordOut
+from shared.runtime.clock import now_ms
+from tests.component.delivery.test_task import PATIENCE_S, Ground, is_mark, labels
+from tests.support.deliver_runs import events
+from tests.support.kept_log import NODE
+
+NUMBER = 7
+
+
+@pytest.fixture
+def ground(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ground]:
+    with ExitStack() as held:
+        yield Ground(monkeypatch, held)
+
+
+def tell(ground: Ground, number: int, follow_s: float, lease_s: float = 3_600.0) -> None:
+    row = term_record(number, Term(follow_s, now_ms() + round(1_000 * lease_s)))
+    at = len(ground.kafka.logs[TERMS_LOG])
+    ground.kafka.write([RecordIn(Origin(*TERMS_LOG, at), 1, row.key, row.value, ())])
+
+
+def follows(ground: Ground, *, number: int) -> int:
+    """How far it comes: its time is over after the first of two events, unless it is given more.
+
+    The other one comes half a second later; it is told to end then.
+    """
+    ground.kafka.make(TERMS_LOG.topic, 1)
+    ground.kafka.write(events(1))
+    ground.destination("a")
+    marks = 0
+
+    def marked(row: RecordOut) -> None:
+        nonlocal marks
+        if is_mark(row):
+            marks += 1
+            if marks == 1:
+                tell(ground, number, PATIENCE_S)
+                late = lambda: ground.kafka.write(events(1, first=1))  # noqa: E731
+                asyncio.get_running_loop().call_later(0.5, late)
+            else:
+                tell(ground, number, 0.0)
+
+    ground.outlet.refusal = marked
+    ground.given |= {
+        "follow_s": 0.3,
+        "terms_at": 0,
+        "leaders": dict.fromkeys(ground.kafka.logs, NODE),
+    }
+    (end,) = ground.run(a=Span(0, None, number=NUMBER)).values()
+    assert end.error == ""
+    return end.at
+
+
+def test_who_is_given_more_time_goes_on_and_ends_when_it_is_told(ground: Ground) -> None:
+    assert follows(ground, number=NUMBER) == 2
+
+
+def test_what_another_job_is_told_says_nothing_to_this_one(ground: Ground) -> None:
+    assert follows(ground, number=NUMBER + 1) == 1
+
+
+def test_with_its_time_a_task_is_given_a_new_lease(ground: Ground) -> None:
+    """Or what it sends would be somebody else's by what it knows."""
+    ground.given = {"ours_until_ms": now_ms() + 450}
+    assert follows(ground, number=NUMBER) == 2
+    assert labels(ground.to["a"]) == {"e0": False, "e1": False}
+
+
+def test_where_nobody_can_be_heard_a_task_ends_at_its_time(ground: Ground) -> None:
+    ground.kafka.leaderless = {TERMS_LOG}
+    assert follows(ground, number=NUMBER) == 1

@@ -1,0 +1,110 @@
+"""Who may follow its logs for longer, and is told so; who may not ends, and is begun anew."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from delivery.lanes.following.terms import Term, number_of, term_record
+from delivery.lanes.marks import Mark
+from delivery.lanes.turns import Turn
+from delivery.lanes.units import JobKind
+from shared.event.record import RecordOut
+from shared.flow.flow import FlowState
+from tests.unit.delivery.lanes.test_loop import BESIDE, HERE, TO, Driver, known
+
+REAL_TIME = replace(TO, latency="realtime")
+LEASE_MS = 77
+
+
+class Following(Driver):
+    """A job follows the logs of a destination, and comes to its end."""
+
+    def __init__(self) -> None:
+        super().__init__(marks={HERE: Mark(0, 0), BESIDE: Mark(0, 0)}, follow_s=2.0)
+        self.configure(REAL_TIME)
+        self.loop.states.value = {TO.id: replace(known(), store="ours")}
+        self.look()
+        self.now_s = 1_000.0
+        loop = self.loop
+        (self.job,) = loop.book.plan(loop._lane_of, loop.turns, now_s=self.now_s)
+        assert self.job.kind is JobKind.FOLLOWING
+        loop.following.began(self.job)
+
+    @property
+    def turn(self) -> Turn:
+        (turn,) = self.loop.turns.running
+        return turn
+
+    def told(self, after_s: float = 1.5) -> list[RecordOut]:
+        """What it is told by then."""
+        before = len(self.outlet.rows)
+
+        async def scenario() -> None:
+            self.loop.following.prolong(now_s=self.now_s + after_s, ours_until_ms=LEASE_MS)
+            await asyncio.gather(*self.loop.following._telling)
+
+        asyncio.run(scenario())
+        return self.outlet.rows[before:]
+
+
+def test_who_would_be_begun_anew_just_as_it_is_goes_on() -> None:
+    driver = Following()
+    number = number_of(driver.job.units)
+    assert driver.told(0.5) == [], "that is too early"
+    # Its state is told again and again, and says nothing new of how to send.
+    driver.loop.states.value = {TO.id: replace(known(attempts={"ok": 3}), store="ours")}
+    assert driver.told() == [term_record(number, Term(4.0, LEASE_MS))]
+    assert driver.turn.ends_s == driver.now_s + 4.0
+    assert driver.told() == [], "once is enough"
+    assert driver.told(3.5) == [term_record(number, Term(6.0, LEASE_MS))]
+
+
+def is_slow(driver: Following) -> None:
+    driver.loop.states.value = {TO.id: replace(known(slow_left=1), store="ours")}
+
+
+def is_shut(driver: Following) -> None:
+    driver.loop.states.value = {TO.id: replace(known(FlowState.OPEN), store="ours")}
+
+
+def is_known_elsewhere(driver: Following) -> None:
+    driver.loop.states.value = {TO.id: replace(known(), store="another machine's")}
+
+
+def leaves(driver: Following) -> None:
+    driver.loop._leaving = frozenset({driver.loop.member.slot_of(TO.id)})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda driver: driver.configure(replace(REAL_TIME, timeout_s=7.0)),
+        lambda driver: driver.configure(replace(REAL_TIME, is_paused=True)),
+        lambda driver: driver.configure(TO),
+        lambda driver: driver.configure(replace(REAL_TIME, name="another")),
+        *(is_slow, is_shut, is_known_elsewhere, leaves),
+    ],
+)
+def test_whoever_is_to_be_sent_to_in_another_way_ends_its_job(
+    change: Callable[[Following], None],
+) -> None:
+    driver = Following()
+    change(driver)
+    assert driver.told() == []
+    assert driver.turn.ends_s == driver.now_s + 2.0
+    driver.configure(REAL_TIME)
+    assert driver.told(1.6) == [], "what was begun as it was before is decided"
+
+
+def test_a_job_that_has_ended_is_told_nothing_and_neither_is_one_that_has_not_begun() -> None:
+    driver = Following()
+    driver.loop.following.ended(driver.job)
+    assert driver.told() == []
+
+
+def test_what_kafka_does_not_take_is_not_told_and_the_job_ends() -> None:
+    driver = Following()
+    driver.outlet.refusal = lambda _: TimeoutError("away")
+    assert driver.told() == []
