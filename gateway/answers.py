@@ -7,11 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
+import structlog
 
 from gateway.intake.events import Parsed
 from gateway.problems import CONTENT_TYPE, Problem
 from gateway.publish.partitions import partition_of
 from gateway.publish.report import Fate, Report
+
+log = structlog.get_logger()
 
 AnswerHeaders: TypeAlias = tuple[tuple[bytes, bytes], ...]
 # The code of the problem when this is every event's fate.
@@ -43,6 +46,13 @@ class Answer(msgspec.Struct, frozen=True):
 
 def problem_answer(problem: Problem, request_id: str) -> Answer:
     return Answer(problem.status, problem.to_json(request_id), (*problem.headers, PROBLEM_TYPE))
+
+
+def unforeseen(request_id: str, error: Exception) -> Answer:
+    """The answer after a mistake of ours, which is logged here."""
+    log.error("request.failed", request_id=request_id, exc_info=error)
+    detail = "It is not known what was stored of this request."
+    return problem_answer(Problem("internal_error", detail), request_id)
 
 
 def count_outcomes(parsed: Parsed, reports: Sequence[Report]) -> Mapping[str, int]:

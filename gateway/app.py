@@ -11,7 +11,6 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Match
-from starlette.types import ASGIApp
 
 from gateway.answers import problem_answer
 from gateway.callers import Callers, ConfigSource
@@ -29,7 +28,7 @@ from gateway.ingest import Ingest
 from gateway.intake.schemas import SchemaChecks
 from gateway.problems import Problem, pointer_to
 from gateway.publish.ledger import AckLedger
-from gateway.publish.publisher import Publisher
+from gateway.publish.publisher import PostingPublisher
 from gateway.publish.spool import Spool
 from gateway.routes import EventPaths
 from gateway.settings import Settings
@@ -46,7 +45,7 @@ _about = APIRouter()
 def create_app(
     settings: Settings,
     *,
-    publisher: Publisher,
+    publisher: PostingPublisher,
     config: ConfigSource,
     store: ControlStore,
     metrics: Metrics,
@@ -57,7 +56,7 @@ def create_app(
     spool: Spool | None = None,
     dead_letters: DeadLetterStore | None = None,
     receipts: ReceiptStore | None = None,
-) -> ASGIApp:
+) -> EventPaths:
     """Put the parts together. Who made the parts also starts and stops them."""
     callers = Callers(config, settings)
     schedule = RetrySchedule().scaled(settings.time_scale)

@@ -18,6 +18,7 @@ from shared.config.access import (
     SCOPES,
     ApiKey,
     Scope,
+    Tenant,
     is_signed,
     read_text,
     secret_from,
@@ -129,6 +130,16 @@ class Caller:
             )
 
 
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Who sends to which stream, as one configuration has it."""
+
+    configuration: Configuration
+    caller: Caller
+    stream: Stream
+    tenant: Tenant | None
+
+
 EVERYBODY = Caller(tenant=DEFAULT_TENANT, scopes=SCOPES)
 
 
@@ -175,6 +186,27 @@ class Callers:
             tenant, scopes = self._tokens.read(credential.strip())
             return Caller(tenant, scopes)
         return self.of_key(credential.strip(), now_ms=now_ms)
+
+    def writer(
+        self, headers: Mapping[bytes, str], stream: str, *, now_ms: int, known: Writer | None
+    ) -> Writer:
+        """Who writes to a stream from no page. What is known holds until something is changed."""
+        configuration = self._config.configuration
+        if (
+            known is not None
+            and known.configuration is configuration
+            and self._lasts(known, now_ms)
+        ):
+            return known
+        caller = self.of_request(headers, state={}, now_ms=now_ms)
+        caller.check("write")
+        tenant = configuration.tenants.get(caller.tenant)
+        return Writer(configuration, caller, caller.stream(stream, configuration), tenant)
+
+    def _lasts(self, known: Writer, now_ms: int) -> bool:
+        """Whether it is still so without a look at the key: a token is read each time."""
+        ends_ms = known.caller.expires_at_ms
+        return self._tokens is None and (ends_ms is None or now_ms < ends_ms)
 
     def of_key(self, text: str, *, now_ms: int) -> Caller:
         """Whose key it is."""

@@ -4,13 +4,11 @@ Who, where, what format, how much: all from the headers, before a byte of the bo
 the body, then every event; only when all of them are judged is the first one sent to Kafka.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from time import monotonic, time_ns
 from typing import Any
-
-import msgspec
-from starlette.types import Receive
 
 from gateway.answers import (
     Answer,
@@ -19,11 +17,14 @@ from gateway.answers import (
     dry_answer,
     problem_answer,
     strict_refusal,
+    unforeseen,
 )
 from gateway.callers import Caller, Callers, ConfigSource
-from gateway.fleet.claims import Claims, KeyClaim
+from gateway.fleet.claims import Claims
 from gateway.fleet.quota import Quotas
+from gateway.http.whole_head import WholeHead
 from gateway.idempotency import id_base
+from gateway.ingestion import Arrival, Ingestion, Posted, ledger_request
 from gateway.intake import admission, cloud_events
 from gateway.intake.admission import Format
 from gateway.intake.byte_budget import ByteBudget
@@ -31,16 +32,15 @@ from gateway.intake.event_finder import EventLimits, find_events
 from gateway.intake.events import Context, Parsed, key_finder, read_events
 from gateway.intake.plain_events import read_plain
 from gateway.intake.request_body import Body, BodyLimits
-from gateway.intake.schemas import SchemaChecks, SchemaError
+from gateway.intake.schemas import SchemaChecks
 from gateway.problems import Problem
-from gateway.publish.ledger import AckLedger, Request
-from gateway.publish.publisher import Publisher
+from gateway.publish.ledger import AckLedger
+from gateway.publish.publisher import PostingPublisher
 from gateway.publish.report import Fate, Report
 from gateway.publish.spool import Spool
 from gateway.request_options import RequestOptions, read_options
 from gateway.settings import Settings
 from shared.config.access import Tenant
-from shared.config.configuration import Stream
 from shared.event.topics import stream_topic
 from shared.metric_names import (
     GATEWAY_ACK_SECONDS,
@@ -58,17 +58,6 @@ _REPLAYED = ((b"idempotency-replayed", b"true"),)
 _CLOUD_EVENTS = (Format.CLOUD_EVENT, Format.CLOUD_EVENTS)
 
 
-class Arrival(msgspec.Struct, frozen=True):
-    """A request whose body is still to be read."""
-
-    stream: str
-    headers: Mapping[bytes, str]
-    query_string: bytes
-    state: Mapping[str, Any]
-    receive: Receive
-    request_id: str
-
-
 class Ingest:
     """Takes events in."""
 
@@ -76,7 +65,7 @@ class Ingest:
         self,
         *,
         settings: Settings,
-        publisher: Publisher,
+        publisher: PostingPublisher,
         config: ConfigSource,
         callers: Callers,
         metrics: Metrics,
@@ -110,6 +99,7 @@ class Ingest:
         )
         self._quotas = quotas
         self._claims = claims
+        self._tasks: set[asyncio.Task[None]] = set()
         metrics.gauge(GATEWAY_IN_FLIGHT_BYTES).set_function(
             lambda: self._byte_budget.byte_count + publisher.overdue_bytes
         )
@@ -120,11 +110,12 @@ class Ingest:
         caller = self._callers.of_request(headers, state=arrival.state, now_ms=now_ms)
         return await self._serve(arrival, caller, now_ms, self._read_head, self._body_limits)
 
-    def _read_head(self, arrival: Arrival, caller: Caller, now_ms: int) -> "_Ingestion":
+    def _read_head(self, arrival: Arrival, caller: Caller, now_ms: int) -> Ingestion:
         body_format = admission.read_format(arrival.headers)
         options = read_options(arrival.headers, arrival.query_string)
         stream = caller.stream(arrival.stream, self._config.configuration)
-        return _Ingestion(arrival, caller, stream, body_format, options, now_ms)
+        trace = admission.traceparent(arrival.headers.get(b"traceparent"))
+        return Ingestion(arrival.request_id, caller, stream, body_format, options, trace, now_ms)
 
     async def take_beacon(self, arrival: Arrival, *, key: str) -> Answer:
         """POST .../beacon: what a page sends while it closes, as a type that needs no preflight."""
@@ -138,36 +129,44 @@ class Ingest:
         read_head, limits = self._read_beacon_head, self._beacon_limits
         return (await self._serve(arrival, caller, now_ms, read_head, limits)).minimal()
 
-    def _read_beacon_head(self, arrival: Arrival, caller: Caller, now_ms: int) -> "_Ingestion":
+    def _read_beacon_head(self, arrival: Arrival, caller: Caller, now_ms: int) -> Ingestion:
         media_type = arrival.headers.get(b"content-type", "").split(";")[0].strip(" \t").lower()
         if media_type not in {"text/plain", "application/json"}:
             raise Problem("unsupported_media_type", "A beacon is JSON, as text/plain or as JSON.")
         stream = caller.stream(arrival.stream, self._config.configuration)
-        return _Ingestion(arrival, caller, stream, Format.JSON, RequestOptions(), now_ms)
+        options, trace = (
+            RequestOptions(),
+            admission.traceparent(arrival.headers.get(b"traceparent")),
+        )
+        return Ingestion(arrival.request_id, caller, stream, Format.JSON, options, trace, now_ms)
 
     async def _serve(
         self,
         arrival: Arrival,
         caller: Caller,
         now_ms: int,
-        read_head: Callable[[Arrival, Caller, int], "_Ingestion"],
+        read_head: Callable[[Arrival, Caller, int], Ingestion],
         limits: BodyLimits,
     ) -> Answer:
         """What becomes of a request, with what is left of its tenant's quota then."""
         tenant = self._config.configuration.tenants.get(caller.tenant)
         try:
             caller.check("write", origin=arrival.headers.get(b"origin"))
-            given = await self._read_and_store(read_head(arrival, caller, now_ms), tenant, limits)
+            ingestion = read_head(arrival, caller, now_ms)
+            given = await self._read_and_store(arrival, ingestion, tenant, limits)
         except Problem as problem:
             problem.headers += self._quotas.headers(tenant, now_s=monotonic())
             raise
         return given.with_headers(self._quotas.headers(tenant, now_s=monotonic()))
 
     async def _read_and_store(
-        self, ingestion: "_Ingestion", tenant: Tenant | None, limits: BodyLimits
+        self,
+        arrival: Arrival,
+        ingestion: Ingestion,
+        tenant: Tenant | None,
+        limits: BodyLimits,
     ) -> Answer:
-        arrival, caller, options = ingestion.arrival, ingestion.caller, ingestion.options
-        headers = arrival.headers
+        headers, caller, options = arrival.headers, ingestion.caller, ingestion.options
         encoding = admission.read_encoding(headers.get(b"content-encoding"))
         self._quotas.admit(tenant, now_s=monotonic())
         body = Body(
@@ -198,10 +197,89 @@ class Ingest:
             body.release()
             events, byte_count = ingestion.event_count, body.byte_count
             self._quotas.use(tenant, events=events, byte_count=byte_count, now_s=monotonic())
-        given = given.with_headers(options.applied)
-        return given.minimal() if options.is_minimal else given
+        return _as_wished(given, options)
 
-    async def _once(self, ingestion: "_Ingestion", raw: bytes) -> Answer:
+    def post(
+        self, head: WholeHead, body: bytes, request_id: str, tell: Callable[[Answer], None]
+    ) -> bool:
+        """Take a request that came in one piece, without a task; `tell` is called with its answer.
+
+        False if it is for `take`, which says what is wrong with it, or waits for more than Kafka.
+        """
+        now_ms = time_ns() // 1_000_000
+        try:
+            writer = head.writer = self._callers.writer(
+                head.headers, head.stream, now_ms=now_ms, known=head.writer
+            )
+        except Problem:
+            return False
+        if writer.stream.json_schema or len(body) > self._body_limits.body_bytes_max:
+            return False
+        ingestion = Ingestion(
+            request_id,
+            writer.caller,
+            writer.stream,
+            head.body_format,
+            head.options,
+            head.traceparent,
+            now_ms,
+        )
+        posted = Posted(ingestion, writer.tenant, len(body), monotonic(), tell)
+        try:
+            self._post(posted, body, head.headers.get(b"hifi-signature"))
+        except Problem as problem:
+            self._end(posted, problem_answer(problem, request_id))
+        except Exception as error:  # noqa: BLE001 - told as one
+            self._end(posted, unforeseen(request_id, error))
+        return True
+
+    def _post(self, posted: Posted, body: bytes, signature: str | None) -> None:
+        ingestion, tenant = posted.ingestion, posted.ingestion.caller.tenant
+        self._quotas.admit(posted.tenant, now_s=posted.begun_s)
+        overdue_bytes = self._publisher.overdue_bytes
+        self._byte_budget.enter(posted.byte_count, tenant=tenant, overdue_bytes=overdue_bytes)
+        posted.is_held = True
+        self._bytes_of(ingestion.stream.name).inc(posted.byte_count)
+        ingestion.caller.check_signature(signature, body=body, now_ms=ingestion.now_ms)
+        parsed = posted.parsed = self._judge(ingestion, body, ingestion.request_id)
+        self._check_all(ingestion, parsed)
+        told, topic = partial(self._told, posted), stream_topic(ingestion.stream.name)
+        if not parsed.events:
+            told(())
+        elif not self._publisher.post(topic, parsed.events, told):
+            task = asyncio.create_task(self._publish_and_tell(topic, posted, told))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _publish_and_tell(
+        self, topic: str, posted: Posted, told: Callable[[Sequence[Report]], None]
+    ) -> None:
+        told(await self._publisher.publish(topic, posted.parsed.events))
+
+    def _told(self, posted: Posted, reports: Sequence[Report]) -> None:
+        """Answer a request that was posted: its events are reported on."""
+        ingestion, parsed = posted.ingestion, posted.parsed
+        try:
+            if reports:
+                name = ingestion.stream.name
+                self._seconds_of(name).observe(monotonic() - posted.begun_s)
+                self._note(ingestion, stream_topic(name), parsed, reports)
+            given = _as_wished(self._conclude(ingestion, parsed, reports), ingestion.options)
+        except Problem as problem:
+            given = problem_answer(problem, ingestion.request_id)
+        except Exception as error:  # noqa: BLE001 - told as one
+            given = unforeseen(ingestion.request_id, error)
+        self._end(posted, given)
+
+    def _end(self, posted: Posted, given: Answer) -> None:
+        ingestion, tenant, now_s = posted.ingestion, posted.tenant, monotonic()
+        if posted.is_held:
+            self._byte_budget.leave(posted.byte_count, tenant=ingestion.caller.tenant)
+            events, byte_count = ingestion.event_count, posted.byte_count
+            self._quotas.use(tenant, events=events, byte_count=byte_count, now_s=now_s)
+        posted.tell(given.with_headers(self._quotas.headers(tenant, now_s=now_s)))
+
+    async def _once(self, ingestion: Ingestion, raw: bytes) -> Answer:
         """Serve a request with an Idempotency-Key, or repeat the answer it had."""
         tenant, key = ingestion.caller.tenant, ingestion.options.idempotency_key
         scope = f"{tenant}\0{ingestion.stream.name}\0{key}"
@@ -215,47 +293,58 @@ class Ingest:
         try:
             given = await self._judge_and_store(ingestion, raw, id_base(scope))
         except Problem as problem:
-            given = problem_answer(problem, ingestion.arrival.request_id)
+            given = problem_answer(problem, ingestion.request_id)
             raise
         finally:
             await self._claims.end(claimed, given)
         return given
 
-    async def _judge_and_store(self, ingestion: "_Ingestion", raw: bytes, base: str) -> Answer:
-        options = ingestion.options
+    async def _judge_and_store(self, ingestion: Ingestion, raw: bytes, base: str) -> Answer:
         parsed = self._judge(ingestion, raw, base)
-        ingestion.event_count = len(parsed.events) + len(parsed.rejections)
         if ingestion.stream.json_schema and parsed.events:
-            await self._keep_fitting(parsed, ingestion)
-        if options.is_strict and parsed.rejections:
+            schema, tenant = ingestion.stream.json_schema, ingestion.caller.tenant
+            await self._schemas.keep_fitting(parsed, schema, tenant=tenant)
+        self._check_all(ingestion, parsed)
+        if ingestion.options.is_dry_run:
+            return dry_answer(
+                parsed,
+                partition_count=ingestion.stream.partition_count,
+                request_id=ingestion.request_id,
+            )
+        return self._conclude(ingestion, parsed, await self._publish(ingestion, parsed))
+
+    def _check_all(self, ingestion: Ingestion, parsed: Parsed) -> None:
+        """Refuse all of a request's events for one that is wrong, if that is asked for."""
+        if ingestion.options.is_strict and parsed.rejections:
             self._count(
                 ingestion, {"rejected": len(parsed.rejections), "aborted": len(parsed.events)}
             )
             raise strict_refusal(parsed)
-        request_id = ingestion.arrival.request_id
-        if options.is_dry_run:
-            return dry_answer(
-                parsed, partition_count=ingestion.stream.partition_count, request_id=request_id
-            )
-        reports = await self._publish(ingestion, parsed)
+
+    def _conclude(self, ingestion: Ingestion, parsed: Parsed, reports: Sequence[Report]) -> Answer:
+        """The answer to a request whose events are reported on."""
         counts = count_outcomes(parsed, reports)
         self._count(ingestion, counts)
         given = answer(
-            parsed, reports, counts=counts, request_id=request_id, lists_all=options.lists_all
+            parsed,
+            reports,
+            counts=counts,
+            request_id=ingestion.request_id,
+            lists_all=ingestion.options.lists_all,
         )
         if isinstance(given, Problem):
             raise given
         return given
 
-    def _judge(self, ingestion: "_Ingestion", raw: bytes, base: str) -> Parsed:
+    def _judge(self, ingestion: Ingestion, raw: bytes, base: str) -> Parsed:
         """Every event of the body, or why not."""
-        headers, stream = ingestion.arrival.headers, ingestion.stream
+        stream = ingestion.stream
         spans = find_events(raw, ingestion.body_format, self._limits)
         context = Context(
             id_base=base,
             accepted_at_ms=ingestion.now_ms,
             key=ingestion.options.ordering_key,
-            traceparent=admission.traceparent(headers.get(b"traceparent")),
+            traceparent=ingestion.traceparent,
             find_key=_find_key(stream.key_pointer) if stream.key_pointer else None,
             are_cloud_events=ingestion.body_format in _CLOUD_EVENTS,
         )
@@ -263,70 +352,46 @@ class Ingest:
         parsed = read_plain(spans, raw, context=context, limits=self._limits)
         if parsed is None:
             parsed = read_events(spans, context=context, limits=self._limits)
+        ingestion.event_count = len(parsed.events) + len(parsed.rejections)
         return parsed
 
-    async def _keep_fitting(self, parsed: Parsed, ingestion: "_Ingestion") -> None:
-        schema, tenant = ingestion.stream.json_schema, ingestion.caller.tenant
-        try:
-            await self._schemas.keep_fitting(parsed, schema, tenant=tenant)
-        except SchemaError as error:
-            detail = f"The schema of the stream cannot be used: {error}"
-        except OSError as error:
-            detail = f"Events cannot be checked against the schema of the stream: {error!r}"
-        else:
-            return
-        raise Problem("not_stored", detail, headers=((b"retry-after", b"10"),))
-
-    async def _publish(self, ingestion: "_Ingestion", parsed: Parsed) -> list[Report]:
+    async def _publish(self, ingestion: Ingestion, parsed: Parsed) -> list[Report]:
         if not parsed.events:
             return []
-        begun_s = monotonic()
-        stream, topic = ingestion.stream.name, stream_topic(ingestion.stream.name)
-        claim = ingestion.claim
+        begun_s, topic, claim = monotonic(), stream_topic(ingestion.stream.name), ingestion.claim
         if claim is None:
             reports = await self._publisher.publish(topic, parsed.events)
         else:
             reports = await self._claims.publish(claim, topic, parsed.events)
-        took_s = monotonic() - begun_s
-        self._seconds_of(stream).observe(took_s)
+        self._seconds_of(ingestion.stream.name).observe(monotonic() - begun_s)
         if self._spool is not None and ingestion.options.is_async:
             # What is not stored will be on the disk.
-            request = _request(ingestion, reports, Fate.NOT_STORED)
+            request = ledger_request(ingestion, reports, Fate.NOT_STORED)
             reports = await self._spool.keep(topic, parsed.events, reports, request)
+        new = reports if claim is None else [r for r in reports if not r.is_earlier]
+        self._note(ingestion, topic, parsed, new)
+        return list(reports)
+
+    def _note(
+        self, ingestion: Ingestion, topic: str, parsed: Parsed, reports: Sequence[Report]
+    ) -> None:
         if self._ledger is not None:
-            new = reports if claim is None else [r for r in reports if not r.is_earlier]
             self._ledger.note(
                 topic,
                 parsed.events,
-                new,
-                request=_request(ingestion, new, Fate.SPOOLED),
+                reports,
+                request=ledger_request(ingestion, reports, Fate.SPOOLED),
                 now_ms=time_ns() // 1_000_000,
             )
-        return list(reports)
 
-    def _count(self, ingestion: "_Ingestion", counts: Mapping[str, int]) -> None:
+    def _count(self, ingestion: Ingestion, counts: Mapping[str, int]) -> None:
         for word, count in counts.items():
             counter = self._events_of(ingestion.stream.name, word)
             if count:
                 counter.inc(count)
 
 
-class _Ingestion(msgspec.Struct):
-    """What the head of a request says, and how many events its body has."""
-
-    arrival: Arrival
-    caller: Caller
-    stream: Stream
-    body_format: Format
-    options: RequestOptions
-    now_ms: int
-    event_count: int = 0
-    # Of a request with an Idempotency-Key.
-    claim: KeyClaim | None = None
-
-
-def _request(ingestion: _Ingestion, reports: Sequence[Report], or_fate: Fate) -> Request:
-    """The request as the ledger names it; it counts what is stored, or of the other fate."""
-    stored = Fate.STORED
-    count = sum([len(r.positions) for r in reports if r.fate is stored or r.fate is or_fate])
-    return Request(ingestion.arrival.request_id, ingestion.now_ms, count)
+def _as_wished(given: Answer, options: RequestOptions) -> Answer:
+    """The answer as the caller prefers it, and which preferences were followed."""
+    given = given.with_headers(options.applied)
+    return given.minimal() if options.is_minimal else given

@@ -11,22 +11,23 @@ from functools import cache
 from http import HTTPStatus
 from time import monotonic, time_ns
 
-import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from gateway.answers import PROBLEM_TYPE, Answer, problem_answer
+from gateway.answers import PROBLEM_TYPE, Answer, problem_answer, unforeseen
 from gateway.callers import Callers
 from gateway.http.access_log import AccessLog
+from gateway.http.door import Respond
 from gateway.http.head import read_headers
-from gateway.ingest import Arrival, Ingest
+from gateway.http.whole_head import WholeHead
+from gateway.ingest import Ingest
+from gateway.ingestion import Arrival
 from gateway.intake import admission
 from gateway.intake.request_body import ClientGoneError
 from gateway.problems import Problem
 from gateway.request_options import read_query
 from shared.metric_names import GATEWAY_REQUESTS
 from shared.runtime.metrics import Metrics
-
-log = structlog.get_logger()
 
 _JSON = (b"content-type", b"application/json")
 # For the metric only: what nginx counts when the client left before its answer.
@@ -106,6 +107,27 @@ class EventPaths:
             more += (_VARY,)
         await _respond(send, answer, more)
 
+    def post(self, head: WholeHead, body: bytes, respond: Respond) -> bool:
+        """Take a request for events that came in one piece (gateway.http.door)."""
+        request_id, begun_s = new_request_id(), monotonic()
+
+        def tell(answer: Answer) -> None:
+            status = int(answer.status)
+            self._requests_of("events", str(status)).inc()
+            if status >= _BAD_REQUEST:
+                path = f"/v1/streams/{head.stream}/events"
+                self._access_log.note(
+                    "events",
+                    {"method": "POST", "path": path},
+                    status=status,
+                    request_id=request_id,
+                    begun_s=begun_s,
+                )
+            number = (b"x-request-id", head.echoed or request_id.encode())
+            respond(STATUS_LINE[status], _headers(answer, (number,)), answer.body)
+
+        return self._ingest.post(head, body, request_id, tell)
+
     async def _pass_on(
         self, scope: Scope, receive: Receive, send: Send, more: tuple[tuple[bytes, bytes], ...]
     ) -> None:
@@ -147,10 +169,8 @@ class EventPaths:
             return problem_answer(problem, arrival.request_id)
         except ClientGoneError:
             return None
-        except Exception:
-            log.exception("request.failed", request_id=arrival.request_id)
-            detail = "It is not known what was stored of this request."
-            return problem_answer(Problem("internal_error", detail), arrival.request_id)
+        except Exception as error:  # noqa: BLE001 - told as one
+            return unforeseen(arrival.request_id, error)
 
     def _preflight(self, arrival: Arrival, what: str) -> Answer:
         origin = arrival.headers.get(b"origin")
@@ -177,10 +197,15 @@ def new_request_id() -> str:
 
 
 async def _respond(send: Send, answer: Answer, more: tuple[tuple[bytes, bytes], ...]) -> None:
+    start = {"type": "http.response.start", "status": answer.status}
+    await send({**start, "headers": _headers(answer, more)})
+    await send({"type": "http.response.body", "body": answer.body})
+
+
+def _headers(answer: Answer, more: tuple[tuple[bytes, bytes], ...]) -> list[tuple[bytes, bytes]]:
     headers = [*more, *answer.headers]
     if answer.status != _NO_CONTENT:
         headers.append((b"content-length", b"%d" % len(answer.body)))
         if PROBLEM_TYPE not in answer.headers:
             headers.append(_JSON)
-    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    await send({"type": "http.response.body", "body": answer.body})
+    return headers

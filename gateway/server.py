@@ -10,19 +10,19 @@ from typing import Any
 
 import structlog
 import uvicorn
-from starlette.types import ASGIApp
 
 from gateway.app import create_app
 from gateway.control.store import KafkaControlStore
 from gateway.fleet.peers import Peers
 from gateway.http.crowd import Crowd, connections_max
+from gateway.http.door import with_door
 from gateway.http.probes import tell_health
-from gateway.http.protocol import bounded
 from gateway.intake.schemas import SchemaChecks
 from gateway.publish.copies_watch import CopiesWatch
 from gateway.publish.ledger import AckLedger
 from gateway.publish.publisher import KafkaPublisher
 from gateway.publish.spool import Spool
+from gateway.routes import EventPaths
 from gateway.settings import Settings
 from shared.event.topics import stream_topic
 from shared.metric_names import GATEWAY_CONNECTIONS
@@ -215,7 +215,7 @@ def _spool(
     return spool
 
 
-def api_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
+def api_config(app: EventPaths, settings: Settings) -> uvicorn.Config:
     """How the API is served: with deadlines for slow heads, and TLS if there is a certificate."""
     if (settings.tls_cert_file is None) != (settings.tls_key_file is None):
         raise SetupError(
@@ -229,7 +229,8 @@ def api_config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
         )
     config = server_config(app, drain_s=settings.drain_s)
     config.timeout_keep_alive = settings.keep_alive_s
-    config.http = bounded(
+    config.http = with_door(
+        app,
         head_deadline_s=settings.head_deadline_s,
         head_bytes_max=settings.head_bytes_max,
         crowd=Crowd(connections_max(settings.connections_max)),

@@ -24,7 +24,7 @@ _REASONS = {400: b"Bad Request", 408: b"Request Timeout", 431: b"Request Header 
 
 
 class DeadlineProtocol(PlainProtocol):
-    """uvicorn's HTTP/1.1 with an end to waiting. `bounded` sets the limits."""
+    """uvicorn's HTTP/1.1 with an end to waiting. gateway.http.door sets the limits."""
 
     head_deadline_s = 10.0
     head_bytes_max = 32_768
@@ -251,13 +251,3 @@ class _OneWrite:
     def close(self) -> None:
         self.flush()
         self._close()
-
-
-def bounded(*, head_deadline_s: float, head_bytes_max: int, crowd: Crowd) -> type[DeadlineProtocol]:
-    """The protocol with limits of its own."""
-    members: dict[str, Any] = {
-        "crowd": crowd,
-        "head_deadline_s": head_deadline_s,
-        "head_bytes_max": head_bytes_max,
-    }
-    return type("BoundedProtocol", (DeadlineProtocol,), members)

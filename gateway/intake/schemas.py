@@ -70,10 +70,16 @@ class SchemaChecks:
             await self._ask(Question(json_schema, []), tenant)
 
     async def keep_fitting(self, parsed: Parsed, json_schema: str, *, tenant: str) -> None:
-        """Reject each event that the schema does not allow."""
+        """Reject each event that the schema does not allow. Problem when none can be judged."""
         values = [event.value for event in parsed.events]
-        async with _in_time():
-            faults = await self._faults(values, json_schema, tenant)
+        try:
+            async with _in_time():
+                faults = await self._faults(values, json_schema, tenant)
+        except SchemaError as error:
+            raise _not_judged(f"The schema of the stream cannot be used: {error}") from error
+        except OSError as error:
+            detail = f"Events cannot be checked against the schema of the stream: {error!r}"
+            raise _not_judged(detail) from error
         kept: list[Event] = []
         indexes: list[int] = []
         for index, event, fault in zip(parsed.indexes, parsed.events, faults, strict=True):
@@ -194,3 +200,7 @@ async def _in_time() -> AsyncIterator[None]:
             " was stored: send fewer events at once, or make the schema simpler.",
             headers=((b"retry-after", b"10"),),
         ) from error
+
+
+def _not_judged(detail: str) -> Problem:
+    return Problem("not_stored", detail, headers=((b"retry-after", b"10"),))

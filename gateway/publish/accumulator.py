@@ -1,7 +1,7 @@
 """Gathers events that travel together: one accumulator per Kafka partition, for all requests.
 
 While one batch is on its way the next one fills, so batches grow with the load and an idle
-gateway sends at once. A request gets one future per slice (its part of one batch). An event that
+gateway sends at once. A request is told once per slice (its part of one batch). An event that
 was not handed over in time is withdrawn and certainly not stored; after that it is out of our
 hands, and a report that does not come in time makes it unknown.
 """
@@ -36,12 +36,15 @@ class BatchSlice(msgspec.Struct, eq=False):
     start: int
     taken_at_s: float
     taken_at_ms: int
-    report: asyncio.Future[Report]
+    # Called, not awaited: a future for each request costs more than its answer. It never raises.
+    tell: Callable[[Report], object]
+    is_told: bool = False
 
     def settle(self, report: Report) -> None:
         """Tell the request, once; it may have been told `unknown` already."""
-        if not self.report.done():
-            self.report.set_result(report)
+        if not self.is_told:
+            self.is_told = True
+            self.tell(report)
 
 
 @dataclass(slots=True, eq=False)
@@ -99,7 +102,7 @@ class Accumulator:
         batch = self._on_its_way
         if batch is None:
             return 0
-        return sum(_size(s.events) for s in batch.slices if s.report.done())
+        return sum(_size(s.events) for s in batch.slices if s.is_told)
 
     def oldest_s(self) -> float | None:
         """When the oldest event came of those it holds."""
@@ -107,9 +110,15 @@ class Accumulator:
         return batch.slices[0].taken_at_s if batch is not None else None
 
     def take(
-        self, events: Sequence[Event], positions: Sequence[int], *, now_s: float, now_ms: int
-    ) -> BatchSlice:
-        """Take as many of the events as go into one batch, at least one."""
+        self,
+        events: Sequence[Event],
+        positions: Sequence[int],
+        tell: Callable[[Report], object],
+        *,
+        now_s: float,
+        now_ms: int,
+    ) -> int:
+        """Take as many of the events as go into one batch, at least one; say how many."""
         batch = self._waiting[-1] if self._waiting else _Batch(self.new_builder())
         count = batch.fill(events, now_ms)
         if count == 0:
@@ -124,7 +133,7 @@ class Accumulator:
             start=batch.count,
             taken_at_s=now_s,
             taken_at_ms=now_ms,
-            report=asyncio.get_running_loop().create_future(),
+            tell=tell,
         )
         byte_count = _size(taken)
         batch.slices.append(part)
@@ -134,7 +143,7 @@ class Accumulator:
         if self._sender is None:
             self._moved_at_s = now_s
             self._sender = asyncio.create_task(self._send_all())
-        return part
+        return count
 
     def sweep(self, *, now_s: float, queue_deadline_s: float, ack_deadline_s: float) -> None:
         """Settle what has waited too long. Called again and again, with the time.

@@ -27,16 +27,14 @@ from aiokafka.errors import (
 )
 
 from gateway.intake.events import Event
-from gateway.intake.plain_events import PlainEvents
 from gateway.intake.record_batch import RecordBatch
 from gateway.publish import produce_encoding
 from gateway.publish.accumulator import (
     Accumulator,
-    BatchSlice,
     NotStoredError,
     UnknownFateError,
 )
-from gateway.publish.partitions import partition_of
+from gateway.publish.open_topic import OpenTopic, Tell
 from gateway.publish.producers import Producers
 from gateway.publish.report import Fate, Report
 from shared.event.topics import PROBE
@@ -58,14 +56,8 @@ _SWEEP_S = 0.05
 _PROBE_S = 2.0
 _PROBE_AGE_S_MAX = 6.0
 
-# A batch of this size is sent at hardly more cost than a smaller one, so small requests share it.
-_SHARED_BYTES = 65_536
-# After so many full batches the next Kafka partition has its turn: all are read at one pace. And
-# after so long, for streams that fill none: 20 batches a second more, of hundreds.
+# After so many full batches the next Kafka partition has its turn: all are read at one pace.
 _TURN_BATCHES = 2
-_TURN_S = 0.05
-# A healthy Kafka reports a batch within 20 ms here (p99 under load).
-_MOVING_S = 0.1
 _PROBE_EVENT = Event.of(id="probe", key=None, value=b"{}", headers=())
 # The client did not take the batch, for what it knows of the topic (it asserts that the partition
 # is there): the batch has no number, so the producer is as good as before.
@@ -100,6 +92,16 @@ class Publisher(Protocol):
         """Why events cannot be stored right now; None when they can."""
 
 
+class PostingPublisher(Publisher, Protocol):
+    """One that also takes events from who does not wait."""
+
+    def post(self, topic: str, events: Sequence[Event], tell: Tell) -> bool:
+        """As `publish`, but `tell` is called with the reports, soon or late; it must not raise.
+
+        False when it cannot begin at once; then nothing was taken, and `publish` knows why.
+        """
+
+
 @dataclass(eq=False)
 class KafkaPublisher:
     """The publisher that the gateway runs with."""
@@ -110,7 +112,7 @@ class KafkaPublisher:
     batch_bytes_max: int
     # As of the last sweep, which alone makes events overdue; each request asks for it.
     overdue_bytes: int = field(default=0, init=False)
-    _topics: dict[str, "_Topic"] = field(default_factory=dict, init=False)
+    _topics: dict[str, OpenTopic] = field(default_factory=dict, init=False)
     _producers: Producers = field(init=False)
     _heard_at_s: float = field(default=float("-inf"), init=False)
     _is_broken: bool = field(default=False, init=False)
@@ -171,12 +173,24 @@ class KafkaPublisher:
             is_unknown = not isinstance(error.__cause__, TopicAuthorizationFailedError)
             reason = str(error)
             return [Report(Fate.NOT_STORED, everything, reason=reason, is_topic_unknown=is_unknown)]
-        slices = open_topic.take(events, now_s=monotonic(), now_ms=now_ms())
-        if len(slices) == 1:
-            return [await slices[0].report]
-        return await asyncio.gather(*(part.report for part in slices))
+        told: asyncio.Future[Sequence[Report]] = asyncio.get_running_loop().create_future()
 
-    async def _open(self, producer: KafkaProducer, topic: str) -> "_Topic":
+        def tell(reports: Sequence[Report]) -> None:
+            # Who was cancelled meanwhile waits no more.
+            if not told.done():
+                told.set_result(reports)
+
+        open_topic.take(events, tell, now_s=monotonic(), now_ms=now_ms())
+        return await told
+
+    def post(self, topic: str, events: Sequence[Event], tell: Tell) -> bool:
+        open_topic = self._topics.get(topic)
+        if open_topic is None or self._producers.current is None:
+            return False
+        open_topic.take(events, tell, now_s=monotonic(), now_ms=now_ms())
+        return True
+
+    async def _open(self, producer: KafkaProducer, topic: str) -> OpenTopic:
         """Learn how many partitions a topic has, the first time somebody publishes to it."""
         try:
             async with asyncio.timeout(self.queue_deadline_s):
@@ -189,8 +203,8 @@ class KafkaPublisher:
         # Another request may have been faster while we waited.
         return self._topics.setdefault(topic, self._new_topic(topic, len(partitions)))
 
-    def _new_topic(self, topic: str, partition_count: int) -> "_Topic":
-        return _Topic(
+    def _new_topic(self, topic: str, partition_count: int) -> OpenTopic:
+        return OpenTopic(
             [
                 Accumulator(
                     partition=partition,
@@ -301,70 +315,3 @@ class KafkaPublisher:
             # A bug: deadlines may not be kept any more, so no request should come here.
             log.critical("publisher.broken", exc_info=error)
             self._is_broken = True
-
-
-class _Topic:
-    """The accumulators of one topic, and which of them an event goes to."""
-
-    def __init__(self, accumulators: list[Accumulator], *, turn_bytes: int) -> None:
-        self.accumulators = accumulators
-        self._turn_bytes = turn_bytes
-        self._sticky = accumulators[0]
-        self._sticky_from_bytes = 0
-        self._sticky_until_s = 0.0
-
-    def take(self, events: Sequence[Event], *, now_s: float, now_ms: int) -> list[BatchSlice]:
-        """Lay events into batches, in their order for each Kafka partition."""
-        slices: list[BatchSlice] = []
-        for partition, positions in self._sort(events).items():
-            part: Sequence[Event] = events
-            left: Sequence[int] = positions
-            if len(positions) < len(events):
-                part = [events[position] for position in positions]
-            while part:
-                accumulator = (
-                    self._spread(now_s) if partition is None else self.accumulators[partition]
-                )
-                taken = accumulator.take(part, left, now_s=now_s, now_ms=now_ms)
-                slices.append(taken)
-                part, left = part[len(taken.events) :], left[len(taken.positions) :]
-        return slices
-
-    def _sort(self, events: Sequence[Event]) -> dict[int | None, Sequence[int]]:
-        """The positions of events by their Kafka partition; None for those that may go anywhere."""
-        count = len(self.accumulators)
-        if type(events) is PlainEvents:
-            only = None if events.key is None else partition_of(events.key, count)
-            return {only: range(len(events))}
-        if not [event for event in events if event.key is not None]:
-            return {None: range(len(events))}
-        by_partition: dict[int | None, list[int]] = {}
-        for position, event in enumerate(events):
-            partition = None if event.key is None else partition_of(event.key, count)
-            by_partition.setdefault(partition, []).append(position)
-        return dict(by_partition)
-
-    def _spread(self, now_s: float) -> Accumulator:
-        """Where events without a key go.
-
-        To one Kafka partition, while it keeps moving and holds little: small requests then share
-        batches. Else to the idlest, so that a stuck one does not hold up what could go elsewhere.
-        """
-        sticky = self._sticky
-        since_s = sticky.oldest_s()
-        is_moving = since_s is None or now_s - since_s < _MOVING_S
-        if sticky.is_filling and is_moving:
-            return sticky
-        is_small = sticky.held_bytes < _SHARED_BYTES
-        is_its_turn = (
-            now_s < self._sticky_until_s
-            and sticky.assigned_bytes - self._sticky_from_bytes < self._turn_bytes
-        )
-        if not (is_moving and is_small and is_its_turn):
-            self._sticky = sticky = min(
-                self.accumulators,
-                key=lambda accumulator: (accumulator.held_bytes, accumulator.assigned_bytes),
-            )
-            self._sticky_from_bytes = sticky.assigned_bytes
-            self._sticky_until_s = now_s + _TURN_S
-        return sticky

@@ -103,6 +103,30 @@ class PlainProtocol(HttpToolsProtocol):
         return b""
 
 
+class PlainHead:
+    """The head of a request as the parser tells it."""
+
+    def __init__(self) -> None:
+        self.url = b""
+        self.headers: list[tuple[bytes, bytes]] = []
+
+    def takes(self, head: bytes) -> bool:
+        """Whether a head is one of HTTP/1.1, behind which more of the same may come."""
+        parser = httptools.HttpRequestParser(self)
+        try:
+            parser.feed_data(head)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade):
+            return False
+        is_last = parser.should_upgrade() or not parser.should_keep_alive()
+        return parser.get_http_version() == "1.1" and not is_last
+
+    def on_url(self, url: bytes) -> None:
+        self.url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers.append((name.lower(), value.rstrip(b" \t")))
+
+
 _FRAMING = {b"content-length", b"transfer-encoding"}
 
 

@@ -27,7 +27,8 @@ from gateway.intake.events import Event
 from gateway.intake.schemas import SchemaChecks
 from gateway.problems import Problem
 from gateway.publish.ledger import AckLedger
-from gateway.publish.publisher import Publisher
+from gateway.publish.open_topic import Tell
+from gateway.publish.publisher import PostingPublisher, Publisher
 from gateway.publish.report import Fate, Report
 from gateway.publish.spool import Spool
 from gateway.server import api_config
@@ -71,6 +72,7 @@ class FakePublisher:
         self._released = threading.Event()
         self._released.set()
         self._turn = 0
+        self._tasks: set[asyncio.Task[Sequence[Report]]] = set()
 
     def hold(self) -> None:
         """From now on a publish waits for `release`."""
@@ -102,6 +104,12 @@ class FakePublisher:
             reports.append(Report(fate, positions, partition, len(log)))
             log.extend(events[position] for position in positions)
         return reports
+
+    def post(self, topic: str, events: Sequence[Event], tell: Tell) -> bool:
+        task = asyncio.ensure_future(self.publish(topic, events))
+        task.add_done_callback(lambda done: tell(done.result()))
+        self._tasks.add(task)
+        return True
 
     async def find(
         self, topic: str, wanted: Sequence[tuple[str, bytes]], *, since_ms: int
@@ -335,7 +343,7 @@ class RunningGateway:
 
 @contextlib.contextmanager
 def running_gateway(
-    publisher: Publisher,
+    publisher: PostingPublisher,
     config: FixedConfig,
     settings: Settings | None = None,
     *,

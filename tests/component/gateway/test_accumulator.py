@@ -8,7 +8,7 @@ import pytest
 
 from gateway.intake.events import Event
 from gateway.intake.record_batch import RecordBatch
-from gateway.publish.accumulator import Accumulator, BatchSlice, NotStoredError, UnknownFateError
+from gateway.publish.accumulator import Accumulator, NotStoredError, UnknownFateError
 from gateway.publish.report import Fate, Report
 
 BATCH_EVENTS_MAX = 4
@@ -38,17 +38,16 @@ class Broker:
             partition=7, new_builder=Builder, send=self._send, gate=self.open.wait
         )
 
-    def take(self, ids: str, *, now_s: float = 0) -> list[BatchSlice]:
+    def take(self, ids: str, *, now_s: float = 0) -> "list[asyncio.Future[Report]]":
         """Publish one event for each letter."""
         events = [Event.of(id=i, key=None, value=i.encode(), headers=()) for i in ids]
-        slices = []
+        told: list[asyncio.Future[Report]] = []
         done = 0
         while done < len(events):
-            left = range(done, len(events))
-            part = self.accumulator.take(events[done:], left, now_s=now_s, now_ms=1)
-            slices.append(part)
-            done += len(part.events)
-        return slices
+            told.append(asyncio.get_running_loop().create_future())
+            left, tell = range(done, len(events)), told[-1].set_result
+            done += self.accumulator.take(events[done:], left, tell, now_s=now_s, now_ms=1)
+        return told
 
     def report(self, *outcomes: int | Exception) -> None:
         for outcome in outcomes:
@@ -88,9 +87,9 @@ def scenario(test: Callable[[Broker], Coroutine[Any, Any, None]]) -> Callable[[]
     return run
 
 
-async def told(slices: list[BatchSlice]) -> list[Report]:
+async def told(slices: "list[asyncio.Future[Report]]") -> list[Report]:
     async with asyncio.timeout(5):
-        return [await part.report for part in slices]
+        return [await part for part in slices]
 
 
 @scenario
@@ -144,7 +143,7 @@ async def test_what_was_not_handed_over_in_time_is_withdrawn_and_never_sent(b: B
     early, late = b.take("bc", now_s=1), b.take("d", now_s=2)
     b.sweep(now_s=3.5)
     assert [r.fate for r in await told(early)] == [Fate.NOT_STORED]
-    assert not late[0].report.done()
+    assert not late[0].done()
     b.report(10, 11)
     reports = await told(on_its_way + late)
     assert b.batches == [["a"], ["d"]], "the withdrawn events were sent"
@@ -164,7 +163,7 @@ async def test_behind_a_kafka_that_is_busy_events_wait_for_the_full_deadline(b: 
     await b.until(lambda: b.batches == [["a", "b", "c", "d"], ["e", "f", "g", "h"], ["i"]])
     fourth = b.take("j", now_s=3)
     b.sweep(now_s=4.9)
-    assert not fourth[0].report.done()
+    assert not fourth[0].done()
     b.sweep(now_s=6.9)
     assert [r.fate for r in await told(fourth)] == [Fate.NOT_STORED]
     b.report(8)
@@ -176,7 +175,7 @@ async def test_without_a_report_in_time_the_fate_is_unknown_and_stays_so(b: Brok
     slices = b.take("a", now_s=0)
     await b.until(lambda: b.batches == [["a"]])
     b.sweep(now_s=9.9)
-    assert not slices[0].report.done()
+    assert not slices[0].done()
     b.sweep(now_s=10)
     assert [r.fate for r in await told(slices)] == [Fate.UNKNOWN]
     assert b.accumulator.overdue_bytes == 1, "the event is still held"

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from gateway.server import api_config
 from gateway.settings import Settings
 from shared.event.topics import stream_topic
 from shared.runtime.java.java import find_java
@@ -89,11 +88,10 @@ def asked(wire: socket.socket) -> bytes:
         return b""
 
 
-def test_an_idle_connection_outlives_a_balancers_and_no_request_meets_its_end() -> None:
-    async def app(*_: object) -> None: ...
-
-    config = api_config(app, Settings())
-    assert config.timeout_keep_alive > BALANCERS_S
+def test_an_idle_connection_outlives_a_balancers_and_no_request_meets_its_end(
+    gateway: RunningGateway,
+) -> None:
+    assert gateway.server.config.timeout_keep_alive > BALANCERS_S
 
 
 def test_what_is_idle_for_so_long_is_closed(publisher: FakePublisher) -> None:
@@ -163,8 +161,10 @@ def test_nobody_loses_a_request_to_make_room(
     at_work = [connected(small) for _ in range(ROOM)]
     for wire in at_work:
         wire.sendall(REQUEST)
+    connections = cast("set[DeadlineProtocol]", small.server.server_state.connections)
     wait_until(
-        lambda: len(small.server.server_state.tasks) == ROOM, what="all of them are under way"
+        lambda: [one.closes_at_s for one in [*connections]] == [None] * ROOM,
+        what="all of them are under way",
     )
     with connected(small) as refused:
         assert refused.recv(1) == b""

@@ -83,7 +83,7 @@ def test_a_partition_without_a_leader_is_not_handed_over_and_costs_nobody_else(
 def test_events_without_a_key_go_where_there_is_a_leader(
     play: Callable[[Test], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publisher, "_MOVING_S", 0.01)
+    monkeypatch.setattr("gateway.publish.open_topic._MOVING_S", 0.01)
 
     async def test(s: Scene) -> None:
         s.publisher.queue_deadline_s = 5

@@ -13,6 +13,7 @@ import pytest
 from gateway.intake import schemas
 from gateway.intake.events import Event, Parsed
 from gateway.intake.schemas import SchemaChecks
+from gateway.problems import Problem
 from gateway.settings import Settings
 from shared.config.access import ApiKey, new_text, secret_from
 from shared.config.configuration import Configuration, Stream
@@ -150,7 +151,7 @@ def test_no_event_is_blamed_for_a_process_that_somebody_else_has_ended() -> None
             await checks.keep_fitting(parsed, "{}", tenant="acme")
             assert checks._process is not None
             checks._process._process.kill()
-            with pytest.raises(ConnectionError):
+            with pytest.raises(Problem, match="cannot be checked"):
                 await checks.keep_fitting(parsed, "{}", tenant="acme")
             await checks.keep_fitting(parsed, "{}", tenant="acme")
         assert parsed.rejections == []

@@ -6,8 +6,8 @@ from functools import partial
 
 from gateway.intake.events import Event
 from gateway.intake.record_batch import RecordBatch
-from gateway.publish import publisher
 from gateway.publish.accumulator import Accumulator
+from gateway.publish.open_topic import OpenTopic
 
 
 def test_few_events_without_a_key_reach_each_partition_and_still_share_batches() -> None:
@@ -26,13 +26,14 @@ def test_few_events_without_a_key_reach_each_partition_and_still_share_batches()
         accumulators = [
             Accumulator(n, partial(RecordBatch, 500_000), send, opened) for n in range(4)
         ]
-        topic = publisher._Topic(accumulators, turn_bytes=1_000_000)
+        topic = OpenTopic(accumulators, turn_bytes=1_000_000)
         event = Event.of(id="e", key=None, value=b"x" * 200, headers=())
         for request in range(400):
             # Five requests come in one turn of the loop, each such turn 10 ms after the last.
-            slices = topic.take([event] * 10, now_s=request // 5 * 0.01, now_ms=0)
+            told = asyncio.get_running_loop().create_future()
+            topic.take([event] * 10, told.set_result, now_s=request // 5 * 0.01, now_ms=0)
             if request % 5 == 4:
-                await asyncio.gather(*(part.report for part in slices))
+                await told
 
     asyncio.run(publish())
     spread = Counter(partition for partition, _ in batches)

@@ -1,0 +1,153 @@
+"""Lets requests with events that came in one piece past uvicorn.
+
+For uvicorn each request is a scope, a task, an event and several messages: half of what one event
+costs. Here it is a call, and its answer another one. Whatever else comes, in pieces, behind another
+request, over TLS, with anything unusual in its head, goes the way of all others; so what a head or
+a body may be is decided in one place.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias
+
+from gateway.http.crowd import Crowd
+from gateway.http.protocol import DeadlineProtocol
+from gateway.http.whole_head import WholeHead, read_whole_head
+
+_CLOSE = (b"connection", b"close")
+# A status line, headers and a body.
+Respond: TypeAlias = Callable[[bytes, list[tuple[bytes, bytes]], bytes], None]
+
+
+class Door(Protocol):
+    """Who takes such requests."""
+
+    def post(self, head: WholeHead, body: bytes, respond: Respond) -> bool:
+        """Take a request, and call `respond` once; False if it is to go the way of others."""
+
+
+class DoorProtocol(DeadlineProtocol):
+    """The protocol of a connection that has a door. `with_door` sets whose it is."""
+
+    door: Door
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._head: WholeHead | None = None
+        self._is_under_way = False
+        # We end, or the client has nothing more to say.
+        self._is_last = self._has_said_all = False
+        # What came while a request was under way.
+        self._behind: list[bytes] = []
+        # Since when nothing is asked, if the last request came through the door.
+        self._idle_since_s: float | None = None
+        self._idle_timer: asyncio.TimerHandle | None = None
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+        super().connection_lost(exc)
+
+    @property
+    def closes_at_s(self) -> float | None:
+        if self._is_under_way:
+            return None
+        if self._idle_since_s is not None:
+            return self._idle_since_s + self.timeout_keep_alive
+        return super().closes_at_s
+
+    def shutdown(self) -> None:
+        if self._is_under_way:
+            self._is_last = True
+        else:
+            super().shutdown()
+
+    def eof_received(self) -> bool:  # type: ignore[override]  # as above it
+        self._has_said_all = True
+        return self._is_under_way or super().eof_received()
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_under_way:
+            self._behind.append(data)
+            self.flow.pause_reading()
+        elif not self._enters(data):
+            self._idle_since_s = None
+            super().data_received(data)
+
+    def _enters(self, data: bytes) -> bool:
+        """Whether data is a request that goes through the door; then it is under way."""
+        if not self._is_between_requests() or self.scheme == "https" or self.flow.write_paused:
+            return False
+        head = self._head
+        begun, length = (0, 0) if head is None else head.find_body(data)
+        if not begun:
+            head = self._head = read_whole_head(data, head_bytes_max=self.head_bytes_max)
+            if head is None:
+                return False
+            begun, length = head.find_body(data)
+        assert head is not None, "it was found again"
+        if len(data) - begun != length:
+            return False
+        self._is_under_way = True
+        if not self.door.post(head, data[begun:], self._respond):
+            self._is_under_way = False
+            return False
+        if self._head_timer is not None:
+            self._head_came()
+        self._unset_keepalive_if_required()
+        return True
+
+    def _is_between_requests(self) -> bool:
+        if self._is_in_head or self._is_in_body or self._head_bytes:
+            return False
+        return self.cycle is None or self.cycle.response_complete
+
+    def _respond(self, status_line: bytes, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+        """Send the answer; what came meanwhile is read then."""
+        self._is_under_way = False
+        if self.transport.is_closing():
+            return
+        headers = [*self.server_state.default_headers, *headers]
+        lines = [b"%b: %b\r\n" % header for header in headers]
+        self.transport.write(b"".join((status_line, *lines, b"\r\n", body)))
+        if self._is_last or _CLOSE in headers:
+            self.transport.close()
+            return
+        self._idle_since_s = self.loop.time()
+        if self._idle_timer is None:
+            self._watch_idle(self.timeout_keep_alive)
+        if self._behind:
+            data = b"".join(self._behind)
+            self._behind.clear()
+            self.flow.resume_reading()
+            self.data_received(data)
+        if self._has_said_all and not self.eof_received():
+            self.transport.close()
+
+    def _watch_idle(self, within_s: float) -> None:
+        self._idle_timer = self.loop.call_later(within_s, self._may_be_idle)
+
+    def _may_be_idle(self) -> None:
+        """Close a connection on which nothing is asked; one timer looks after many requests."""
+        self._idle_timer = None
+        if self._is_under_way:
+            self._watch_idle(self.timeout_keep_alive)
+        elif self._idle_since_s is not None:
+            left_s = self._idle_since_s + self.timeout_keep_alive - self.loop.time()
+            if left_s > 0:
+                self._watch_idle(left_s)
+            else:
+                self.transport.close()
+
+
+def with_door(
+    door: Door, *, head_deadline_s: float, head_bytes_max: int, crowd: Crowd
+) -> type[DoorProtocol]:
+    """The protocol with limits and a door of its own."""
+    members: dict[str, Any] = {
+        "door": door,
+        "crowd": crowd,
+        "head_deadline_s": head_deadline_s,
+        "head_bytes_max": head_bytes_max,
+    }
+    return type("BoundedProtocol", (DoorProtocol,), members)

@@ -1,0 +1,89 @@
+"""Reads the head of a request with events that has come in one piece, and knows it again.
+
+Clients that keep their connection send the same head again and again, but for the length of their
+body. What it means is found out once: all that only the configuration can change is kept with it.
+"""
+
+import re
+
+import msgspec
+
+from gateway.callers import Writer
+from gateway.http.head import read_headers
+from gateway.intake import admission
+from gateway.intake.admission import Format
+from gateway.problems import Problem
+from gateway.request_options import RequestOptions, read_options
+from shared.runtime.http_server import PlainHead
+
+_BEGINNING = b"POST /v1/streams/"
+_PATH = re.compile(rb"/v1/streams/([A-Za-z0-9._-]+)/events")
+_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,8})[ \t]*\r\n", re.IGNORECASE)
+_END = b"\r\n\r\n"
+# What needs more than one look at the request, or a wait: browsers' CORS, bodies that are asked for
+# or come in pieces, encodings, keys that are asked about.
+_OTHERS = frozenset(
+    {b"content-encoding", b"expect", b"idempotency-key", b"origin", b"transfer-encoding"}
+)
+
+
+class WholeHead(msgspec.Struct, eq=False):
+    """The head of a request with events, without the length of its body."""
+
+    before_length: bytes
+    after_length: bytes
+    stream: str
+    headers: dict[bytes, str]
+    body_format: Format
+    options: RequestOptions
+    traceparent: str | None
+    # The caller's own number for the request.
+    echoed: bytes | None
+    # Who sends it, as of the last time.
+    writer: Writer | None = None
+
+    def find_body(self, data: bytes) -> tuple[int, int]:
+        """Where the body begins behind this very head, and how long it is; 0 if it is another."""
+        before, after = self.before_length, self.after_length
+        if data.startswith(before):
+            begun = len(before)
+            # The parser has taken up to eight digits.
+            end = data.find(b"\r", begun, begun + 9)
+            digits = data[begun:end]
+            if end > 0 and digits.isdigit() and data.startswith(after, end):
+                return end + len(after), int(digits)
+        return 0, 0
+
+
+def read_whole_head(data: bytes, *, head_bytes_max: int) -> WholeHead | None:
+    """The head that data begins with; None if it is not all there, or of any other request.
+
+    What is wrong with a head is said by those who read the others.
+    """
+    end = data.find(_END, 0, head_bytes_max) + len(_END)
+    length = _LENGTH.search(data, 0, end)
+    if end < len(_END) or length is None or not data.startswith(_BEGINNING):
+        return None
+    heard = PlainHead()
+    path = _PATH.fullmatch(heard.url) if heard.takes(data[:end]) else None
+    scope = {"headers": heard.headers, "http_version": "1.1", "raw_path": heard.url}
+    try:
+        headers = read_headers(scope)
+        body_format, options = admission.read_format(headers), read_options(headers, b"")
+    except Problem:
+        return None
+    is_usual = len(headers) == len(heard.headers) and _OTHERS.isdisjoint(headers)
+    is_waited_for = body_format is not Format.CLOUD_EVENT_BINARY and not options.is_async
+    if path is None or not is_usual or not is_waited_for:
+        return None
+    echoed = admission.echoed_request_id(headers.get(b"x-request-id"), otherwise="")
+    return WholeHead(
+        before_length=data[: length.start(1)],
+        after_length=data[length.end(1) : end],
+        stream=path[1].decode("ascii"),
+        headers=headers,
+        body_format=body_format,
+        options=options,
+        traceparent=admission.traceparent(headers.get(b"traceparent")),
+        echoed=echoed.encode() or None,
+    )

@@ -1,0 +1,64 @@
+"""What is known of a request with events while it is taken in."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from starlette.types import Receive
+
+from gateway.answers import Answer
+from gateway.callers import Caller
+from gateway.fleet.claims import KeyClaim
+from gateway.intake.admission import Format
+from gateway.intake.events import Parsed
+from gateway.publish.ledger import Request
+from gateway.publish.report import Fate, Report
+from gateway.request_options import RequestOptions
+from shared.config.access import Tenant
+from shared.config.configuration import Stream
+
+
+class Arrival(msgspec.Struct, frozen=True):
+    """A request whose body is still to be read."""
+
+    stream: str
+    headers: Mapping[bytes, str]
+    query_string: bytes
+    state: Mapping[str, Any]
+    receive: Receive
+    request_id: str
+
+
+class Ingestion(msgspec.Struct):
+    """What the head of a request says, and how many events its body has."""
+
+    request_id: str
+    caller: Caller
+    stream: Stream
+    body_format: Format
+    options: RequestOptions
+    traceparent: str | None
+    now_ms: int
+    event_count: int = 0
+    # Of a request with an Idempotency-Key.
+    claim: KeyClaim | None = None
+
+
+class Posted(msgspec.Struct, eq=False):
+    """A request that came in one piece, until it is answered."""
+
+    ingestion: Ingestion
+    tenant: Tenant | None
+    byte_count: int
+    begun_s: float
+    tell: Callable[[Answer], None]
+    # Whether its bytes count as in flight.
+    is_held: bool = False
+    parsed: Parsed = msgspec.field(default_factory=Parsed)
+
+
+def ledger_request(ingestion: Ingestion, reports: Sequence[Report], or_fate: Fate) -> Request:
+    """The request as the ledger names it; it counts what is stored, or of the other fate."""
+    stored = Fate.STORED
+    count = sum([len(r.positions) for r in reports if r.fate is stored or r.fate is or_fate])
+    return Request(ingestion.request_id, ingestion.now_ms, count)
