@@ -219,7 +219,9 @@ class RetryLoop:
         starts = await self.log.starts(unmarked)
         if former is None or begun != self._begun:
             return
-        for where in missing & ends.keys():
+        # Of what was lost meanwhile, others may say more by now.
+        held = self.member.held - self._leaving
+        for where in [each for each in missing & ends.keys() if each.partition in held]:
             if where in known:
                 self._told[where] = reach = known[where]
             elif where in former:
@@ -346,7 +348,7 @@ class RetryLoop:
         known, reaches = self._told, self._reaches
         news = {it: reaches[it] for it in places if it in reaches and reaches[it] != known.get(it)}
         await self.fenced.write(news, lambda: self._standing_for(news))
-        known |= {where: reach for where, reach in news.items() if where in reaches}
+        known |= {it: reach for it, reach in news.items() if reaches.get(it) is reach}
 
     def _standing_for(self, news: Mapping[KafkaPartition, Reach]) -> Standing | None:
         """As whom to say this, while it is ours to say: not if it was lost, and came again."""

@@ -309,6 +309,33 @@ def test_what_others_have_by_now_is_not_told_of_any_more() -> None:
     asyncio.run(scenario())
 
 
+def test_what_is_lost_while_kafka_is_asked_is_not_entered() -> None:
+    """It would go on from where it was then, whenever it comes back."""
+
+    async def scenario() -> None:
+        hifi = house({A: Reach(2, 2)})
+        hifi.fill(4, A)
+        hifi.member.held = frozenset({0})
+        hifi.begin(hifi.member.held)
+        read = hifi.kept.read
+
+        async def read_late() -> dict[KafkaPartition, Reach]:
+            known = await read()
+            hifi.member.held = frozenset()
+            hifi.drop(frozenset({0}))
+            await asyncio.sleep(0)
+            return known
+
+        hifi.kept.read = read_late  # type: ignore[method-assign]
+        await hifi.settle()
+        hifi.kept.read = read  # type: ignore[method-assign]
+        hifi.kept.known[A] = Reach(3, 3)
+        await hifi.begin_with(0)
+        assert hifi.at == {A: 3}
+
+    asyncio.run(scenario())
+
+
 def test_what_is_given_up_comes_to_its_end_first() -> None:
     async def scenario() -> None:
         hifi, may_end = house(), threading.Event()
