@@ -92,14 +92,21 @@ class KeptRetrier(RetryLoop):
         return cast("KeptPositions", self.fenced)
 
     @property
+    def tiers(self) -> KeptLog:
+        return cast("KeptLog", self.log)
+
+    @property
+    def told(self) -> ToldPositions:
+        return cast("ToldPositions", self.positions)
+
+    @property
     def at(self) -> dict[KafkaPartition, int]:
         return {where: reach.at for where, reach in self._reaches.items() if reach.at}
 
     def fill(self, count: int, *places: KafkaPartition) -> None:
-        log = cast("KeptLog", self.log)
         for where in places:
-            first = len(log.logs[where])
-            log.write(
+            first = len(self.tiers.logs[where])
+            self.tiers.write(
                 RecordIn(Origin(*where, first + n), 1, b"s/d", b"{}", ()) for n in range(count)
             )
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from typing import cast
 
 import pytest
 from structlog.testing import capture_logs
@@ -12,7 +11,6 @@ from retrier.task import DueJob, RangeEnd
 from shared.event.record import KafkaPartition
 from shared.event.topics import RETRIER
 from shared.runtime.kafka.leases.fenced_positions import WHATEVER, Reach
-from tests.support.kept_log import KeptLog
 from tests.support.kept_retrier import (
     OF_SLOW,
     SETTINGS,
@@ -20,7 +18,6 @@ from tests.support.kept_retrier import (
     TIER,
     A,
     B,
-    ToldPositions,
     kept_retrier,
     ranges,
 )
@@ -71,7 +68,7 @@ def test_without_marks_it_goes_on_where_an_older_one_had_told_and_labels_all_the
 def test_while_kafka_does_not_say_nothing_begins() -> None:
     async def scenario() -> None:
         hifi = kept_retrier()
-        told = cast("ToldPositions", hifi.positions)
+        told = hifi.told
         told.former = None
         hifi.fill(6, A)
         hifi.member.held = frozenset({0})
@@ -237,7 +234,7 @@ def test_what_kafka_deleted_unread_is_said_and_the_rest_goes_on() -> None:
         hifi = kept_retrier()
         await hifi.begin_with(0)
         hifi.fill(6, A)
-        cast("KeptLog", hifi.log).forget(A, 4)
+        hifi.tiers.forget(A, 4)
         hifi.task = lambda job: [RangeEnd(it, 0, 0, "gone", is_gone=True) for it in job.ranges]
         with capture_logs() as logs:
             await hifi._look()
@@ -257,7 +254,7 @@ def test_a_kafka_partition_that_is_added_is_read_from_its_beginning() -> None:
     async def scenario() -> None:
         hifi = kept_retrier()
         await hifi.begin_with(0, 1, 2)
-        cast("KeptLog", hifi.log).make(TIER, 3)
+        hifi.tiers.make(TIER, 3)
         new = KafkaPartition(TIER, 2)
         hifi.fill(2, new)
         await hifi.settle()
