@@ -1,4 +1,4 @@
-"""Delivers the rows of a Spark task whose outcomes Spark stores: the retrier's, and a replay's.
+"""Delivers the rows of a Spark task whose outcomes Spark stores: a replay's.
 
 `deliver` is a plain generator with no Spark in it. It yields what `Sending` makes of the rows:
 receipts, retries, dead letters, and now and then what is known of a destination. It raises only for

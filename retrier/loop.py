@@ -31,7 +31,7 @@ from shared.runtime.health import Health, Pulse
 from shared.runtime.kafka.clients import AWAY
 from shared.runtime.kafka.lane_positions import LanePositions
 from shared.runtime.kafka.leases.fenced_positions import FencedPositions, Reach
-from shared.runtime.kafka.leases.member import LeaseMember
+from shared.runtime.kafka.leases.member import LeaseMember, Standing
 from shared.runtime.kafka.log_client import LogClient
 from shared.runtime.setup_error import SetupError
 
@@ -127,9 +127,14 @@ class RetryLoop:
                 async with asyncio.timeout(max(0.0, self._look_s - time.monotonic())):
                     await self._wake.wait()
 
-    def begin(self, _: frozenset[int]) -> None:
+    def begin(self, slots: frozenset[int]) -> None:
         """These slots are ours now; each is the number of Kafka partitions."""
         self._begun += 1
+        plan = plan_of(self.lanes[RETRIER], self.settings)
+        for number in slots:
+            # Or the first events would wait for their worker.
+            first = DueJob(self.settings.bootstrap_servers, GROUP, 0, {}, plan)
+            self._threads.submit(self._submit, DueQueue(RETRIER, number), first)
         self._look_s = 0.0
         self._wake.set()
 
@@ -171,7 +176,8 @@ class RetryLoop:
         """What there is; all of one number are one slot."""
         await self.log.follow(self._delays_s.keys())
         places = [where for topic in self._delays_s for where in self.log.partitions(topic)]
-        self.member.share_out(1 + max((where.partition for where in places), default=-1))
+        if places:
+            self.member.share_out(1 + max(where.partition for where in places))
         return places
 
     async def _look(self) -> bool:
@@ -213,7 +219,9 @@ class RetryLoop:
         starts = await self.log.starts(unmarked)
         if former is None or begun != self._begun:
             return
-        for where in missing & ends.keys():
+        # Of what was lost meanwhile, others may say more by now.
+        held = self.member.held - self._leaving
+        for where in [each for each in missing & ends.keys() if each.partition in held]:
             if where in known:
                 self._told[where] = reach = known[where]
             elif where in former:
@@ -339,8 +347,14 @@ class RetryLoop:
         """Say where they are, and how far they may go, if Kafka does not know it yet."""
         known, reaches = self._told, self._reaches
         news = {it: reaches[it] for it in places if it in reaches and reaches[it] != known.get(it)}
-        await self.fenced.write(news, lambda: self.member.standing)
-        known |= {where: reach for where, reach in news.items() if where in reaches}
+        await self.fenced.write(news, lambda: self._standing_for(news))
+        known |= {it: reach for it, reach in news.items() if reaches.get(it) is reach}
+
+    def _standing_for(self, news: Mapping[KafkaPartition, Reach]) -> Standing | None:
+        """As whom to say this, while it is ours to say: not if it was lost, and came again."""
+        is_ours = self.member.held.issuperset(where.partition for where in news)
+        is_same = all(self._reaches.get(where) is reach for where, reach in news.items())
+        return self.member.standing if is_ours and is_same else None
 
     def _tell(self) -> None:
         """Say it where lag tools look."""

@@ -3,6 +3,7 @@
 import asyncio
 import signal
 from contextlib import AsyncExitStack
+from shutil import rmtree
 
 import structlog
 from pyspark.sql import SparkSession
@@ -47,6 +48,8 @@ class RetrierMetrics(LaneMetrics):
 def run_retrier(settings: RetrierSettings) -> None:
     """Run until SIGTERM or SIGINT, then drain. A mistake in the set-up ends with one sentence."""
     metrics = RetrierMetrics()
+    # By these a retrier of an older release, if there is one again, would go back to where it was.
+    rmtree(settings.home / "checkpoints", ignore_errors=True)
     with spark_process("retrier", settings, metrics, worker_daemon="retrier.worker_daemon") as (
         spark,
         health,

@@ -17,6 +17,9 @@ class RetrierSettings(SparkProcessSettings):
 
     folder: Path = Path("data/retrier")
     metrics_port: Port = defaults.RETRIER_METRICS_PORT
+    # Half of them for micro-batches that wait for slow destinations; one that nobody needs costs
+    # nothing.
+    slots: int = Field(default=32, ge=2)
     # All destinations share the micro-batches of due events: how long they start requests for. With
     # the second that an answer is waited for, and a look, the most that others are late by.
     time_box_s: float = Field(default=1.0, gt=0)

@@ -148,17 +148,17 @@ DELIVERY_EVENTS_PARKED = Metric(
 )
 RETRIER_LANE_UP = Metric(
     "hifi_retrier_lane_up",
-    "1 while this Spark query of the retrier's runs, 0 while it is down and waits for its restart.",
+    "1 while this lane of the retrier's goes on, 0 while a Kafka partition of it is down.",
     labels=("lane",),
 )
 RETRIER_LANE_RESTARTS = Metric(
     "hifi_retrier_lane_restarts_total",
-    "Times this query of the retrier's died and was started again.",
+    "Times something of this lane of the retrier's died and was started again.",
     labels=("lane",),
 )
 RETRIER_PROGRESS_AGE_SECONDS = Metric(
     "hifi_retrier_progress_age_seconds",
-    "Since this lane of the retrier's last reported progress; if it hangs, it shows here.",
+    "Since when something due of this lane's has not gone on; if it hangs, it shows here.",
     labels=("lane",),
 )
 RETRIER_LANE_STALLED_SECONDS = Metric(
@@ -173,7 +173,7 @@ RETRIER_EVENTS_RELEASED = Metric(
 )
 RETRIER_MICRO_BATCH_SECONDS = Metric(
     "hifi_retrier_micro_batch_seconds",
-    "How long a micro-batch of the retrier with events took, from trigger to commit.",
+    "How long a micro-batch of the retrier with events took, from its plan to its report.",
     buckets=MICRO_BATCH_BUCKETS_S,
     labels=("lane",),
 )

@@ -37,7 +37,7 @@ FAULTS = (
     "freeze observe",
     "freeze broker",
     "fill spool",
-    "fill checkpoints",
+    "fill scratch",
     "step clock",
 )
 CHANGES = (

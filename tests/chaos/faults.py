@@ -19,7 +19,7 @@ from tests.chaos.actions import Action
 from tests.chaos.world import World
 from tests.support.stack_fixtures import wait_until
 
-_DISKS = {"spool": "spool", "checkpoints": "retrier"}
+_DISKS = {"spool": "spool", "scratch": "retrier"}
 _BLOCK = bytes(1 << 20)
 # Spark's workers come with the first task after a start.
 _WORKER_S = 5.0

@@ -126,6 +126,9 @@ def test_a_time_is_the_first_offset_that_is_not_older_or_the_end(opened: Opened)
         async with opened() as ground:
             await ground.write([b"0", b"1"])
             places = [ground.first, ground.second]
+            unknown = KafkaPartition(f"{ground.topic}-never", 0)
+            first = await ground.log.first_at(dict.fromkeys([*places, unknown], 0))
+            assert first == {ground.first: 0, ground.second: None}
             early = await ground.log.offsets_at(places, 0)
             assert early == {ground.first: 0, ground.second: 0}
             late = await ground.log.offsets_at(places, 2**42)

@@ -3,7 +3,7 @@
 import asyncio
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from aiokafka.errors import (
@@ -75,6 +75,15 @@ class KeptLog(LogClient):
                 self._end(where),
             )
             for where in self.leaders(places)
+        }
+
+    async def first_at(
+        self, times_ms: Mapping[KafkaPartition, int]
+    ) -> dict[KafkaPartition, int | None]:
+        return {
+            where: next((it.offset for it in self.logs[where] if it.timestamp >= at_ms), None)
+            for where, at_ms in times_ms.items()
+            if where in self.leaders([where])
         }
 
     async def fetch(

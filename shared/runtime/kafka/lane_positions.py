@@ -1,8 +1,8 @@
 """Shows ordinary Kafka lag tools how far each lane is: positions, told to consumer groups.
 
-Delivery keeps them in marks and the retrier in checkpoints, where no lag tool looks. So they are
-committed to groups that nobody joins; the audit reads them, to tell what a lane has not come to
-yet from what it has lost, and so does a lane whose marks or checkpoint are lost.
+Delivery keeps them in marks and the retrier in the group of its leases, where no lag tool looks. So
+they are committed to groups that nobody joins; the audit reads them, to tell what a lane has not
+come to yet from what it has lost, and so does a lane that finds none of its own.
 """
 
 import asyncio

@@ -1,9 +1,8 @@
 """Says in Spark's words how to read from Kafka and write to it, and what a position is."""
 
 import json
-from collections.abc import Mapping
 
-from shared.event.record import KafkaPartition, Position, Ranges
+from shared.event.record import Position, Ranges
 from shared.event.topics import OUTCOME_BYTES_MAX
 from shared.runtime.kafka.connection import spark_connection
 
@@ -53,15 +52,6 @@ def by_topic(position: Position) -> dict[str, dict[str, int]]:
     for (topic, partition), offset in position.items():
         topics.setdefault(topic, {})[str(partition)] = offset
     return topics
-
-
-def by_partition(topics: Mapping[str, Mapping[str, int]]) -> dict[KafkaPartition, int]:
-    """The other way round."""
-    return {
-        KafkaPartition(topic, int(number)): offset
-        for topic, offsets in topics.items()
-        for number, offset in offsets.items()
-    }
 
 
 def starting_offsets(ends: Position) -> str:

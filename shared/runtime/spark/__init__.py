@@ -1,1 +1,1 @@
-"""Spark at work: sessions, lanes, rows, checkpoints."""
+"""Spark at work: sessions, clusters, rows, workers."""

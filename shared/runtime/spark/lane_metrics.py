@@ -7,7 +7,7 @@ from shared.runtime.metrics import M, Metrics
 
 
 class LaneMetrics(Metrics):
-    """Observes lanes for the keeper, and destinations for the driver.
+    """Observes lanes.
 
     A subclass names the metrics. Those with a label have it for the lane; where there is one lane,
     no label names it.

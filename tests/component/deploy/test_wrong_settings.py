@@ -22,6 +22,7 @@ WRONG = [
     (("delivery",), "HIFI_SPARK_MASTER", "yarn"),
     (("delivery",), "HIFI_SECRET_KEYS", "hunter2"),
     (("retrier",), "HIFI_RETRIER_LOOK_S", "soon"),
+    (("retrier",), "HIFI_SPARK_MASTER", "yarn"),
     (("retrier",), "HIFI_SECRET_KEYS", "hunter2"),
     (("observe",), "HIFI_OBSERVE_HEAP_MB", "1"),
     (("observe",), "HIFI_OBSERVE_CONSOLE_PORT", "70000"),

@@ -4,12 +4,18 @@ import asyncio
 import signal
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from itertools import count
 from pathlib import Path
 
 import pytest
+from aiokafka.errors import IllegalGenerationError, UnknownMemberIdError
 
 from deploy.local.cluster import Cluster
+from shared.event.record import KafkaPartition
+from shared.event.topics import fixed_specs
+from shared.runtime.kafka.leases.fenced_positions import FencedPositions, Reach
 from shared.runtime.kafka.leases.member import LeaseMember
+from shared.runtime.kafka.topic_admin import topic_admin
 from shared.runtime.setup_error import SetupError
 from tests.support.broker_faults import restart
 from tests.support.lease_members import (
@@ -157,6 +163,45 @@ def test_the_killed_and_the_frozen_are_taken_over_and_the_frozen_gives_up(
         killed_one.kill()
         frozen_one.kill()
     assert not [deed for deed in deeds if deed.what == "drop"]
+
+
+def test_positions_are_taken_from_whoever_has_them_and_from_no_other(kafka: Cluster) -> None:
+    """Issue 15: the commits of a frozen one are refused."""
+    servers, group = kafka.bootstrap_servers, "hifi.leases.positions"
+    spec = fixed_specs(["30s"])[0]
+    where, beside = KafkaPartition(spec.name, 0), KafkaPartition(spec.name, 1)
+    works = [NotedWork(name, []) for name in "ab"]
+
+    async def scenario() -> None:
+        async with topic_admin(servers) as admin:
+            await admin.create_missing([spec])
+        positions = FencedPositions(servers, group)
+        async with member(servers, group, works[0], session_s=LONG_S) as a:
+            await until(lambda: works[0].held == ALL)
+            assert await positions.read() == {}
+            await positions.write({where: Reach(3, 7, 12), beside: Reach(1, 1)}, lambda: a.standing)
+            former, stranger = a.standing, a.standing._replace(member_id="stranger")
+            # While members come and go, it is still theirs.
+            writing = asyncio.create_task(keep_writing(positions, beside, a))
+            async with member(servers, group, works[1], session_s=LONG_S):
+                await until(lambda: len(works[1].held) == SLOTS // 2)
+                with pytest.raises(IllegalGenerationError):
+                    await positions.write({where: Reach(2, 2)}, lambda: former)
+                with pytest.raises(UnknownMemberIdError):
+                    await positions.write({where: Reach(2, 2)}, lambda: stranger)
+            with pytest.raises(UnknownMemberIdError):
+                await positions.write({where: Reach(2, 2)}, lambda: None)
+            writing.cancel()
+            assert not writing.done()
+        assert (await positions.read())[where] == Reach(3, 7, 12)
+        await positions.close()
+
+    asyncio.run(scenario())
+
+
+async def keep_writing(positions: FencedPositions, where: KafkaPartition, of: LeaseMember) -> None:
+    for number in count(2):
+        await positions.write({where: Reach(number, number)}, lambda: of.standing)
 
 
 @pytest.mark.long

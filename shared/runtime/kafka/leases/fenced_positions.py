@@ -23,9 +23,8 @@ from shared.runtime.kafka.clients import KafkaClient, new_client, start_client
 from shared.runtime.kafka.leases.member import Standing
 
 _DEFAULT_RETENTION = -1
-# While the group changes, its members are of another generation for milliseconds. One that is
-# refused for longer has lost its part.
-_UNSETTLED = (IllegalGenerationError, RebalanceInProgressError, UnknownMemberIdError)
+# While the group changes, its members are of another generation for milliseconds.
+_UNSETTLED = (IllegalGenerationError, RebalanceInProgressError)
 _SETTLED_WITHIN_S, _AGAIN_S = 3.0, 0.05
 
 
@@ -68,9 +67,12 @@ class FencedPositions:
         }
 
     async def write(
-        self, reaches: Mapping[KafkaPartition, Reach], standing: Callable[[], Standing]
+        self, reaches: Mapping[KafkaPartition, Reach], standing: Callable[[], Standing | None]
     ) -> None:
-        """Returns when Kafka has them; a KafkaError if it does not take them from us."""
+        """Returns when Kafka has them; a KafkaError if it does not take them from us.
+
+        Without a standing they are somebody else's by now.
+        """
         if not reaches:
             return
         topics: dict[str, list[tuple[int, int, str]]] = {}
@@ -78,7 +80,9 @@ class FencedPositions:
             topics.setdefault(topic, []).append((number, at, f"{until},{job}"))
 
         def request() -> OffsetCommitRequest:
-            _, member_id, generation = standing()
+            if (ours := standing()) is None:
+                raise UnknownMemberIdError
+            _, member_id, generation = ours
             return OffsetCommitRequest(
                 self._group, generation, member_id, _DEFAULT_RETENTION, list(topics.items())
             )

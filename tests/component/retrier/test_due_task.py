@@ -1,0 +1,202 @@
+"""What a worker does with what is due: real requests, and the fakes of tests/contract for Kafka."""
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from retrier import task
+from retrier.lane import lanes, plan_of
+from retrier.settings import RetrierSettings
+from retrier.task import DueJob, RangeEnd, send_due
+from shared.config.configuration import Configuration
+from shared.config.destination import Destination
+from shared.event.record import KafkaPartition, Origin
+from shared.event.topics import RETRIER, retry_topic, retry_topics
+from shared.proof.receipt import ReceiptOutcome
+from shared.runtime.clock import now_ms
+from shared.runtime.kafka.leases.fenced_positions import Reach
+from shared.runtime.kafka.log_client import LogClient
+from tests.support.deliver_runs import covered, events_only, new_folder, waiting_record
+from tests.support.kept_log import KeptLog
+from tests.support.kept_outlet import KeptOutlet
+from tests.support.scripted_destination import Reply, Request, Script, scripted_destination
+
+A = KafkaPartition(retry_topic("30s"), 0)
+B = KafkaPartition(retry_topic("5m"), 0)
+SETTINGS = RetrierSettings(allow_private=True)
+NUMBER = 77
+
+
+@dataclass
+class Ground:
+    """What a worker has at hand: two tiers, and destinations at one address."""
+
+    kafka: KeptLog = field(default_factory=KeptLog)
+    outlet: KeptOutlet = field(default_factory=KeptOutlet)
+    destinations: dict[str, Destination] = field(default_factory=dict)
+    # What the clock says, and what it says later.
+    clock: Callable[[], int] = now_ms
+    # By whose word the first tier is where it is.
+    reach: Reach = field(default_factory=lambda: Reach(0, 3, NUMBER))
+
+    def __post_init__(self) -> None:
+        for topic in retry_topics(tier.name for tier in SETTINGS.schedule.tiers):
+            self.kafka.make(topic, 1)
+
+    @property
+    def broker(self) -> Any:
+        async def clock() -> Callable[[], int]:
+            return self.clock
+
+        return SimpleNamespace(clock=clock)
+
+    @property
+    def known(self) -> Any:
+        configuration = Configuration(destinations=self.destinations)
+        return SimpleNamespace(
+            configuration=lambda age_s_max: configuration,  # noqa: ARG005 - its name
+            states=SimpleNamespace(flows={}),
+        )
+
+    async def log(self, _: Sequence[str]) -> LogClient:
+        return self.kafka
+
+    async def read(self) -> dict[KafkaPartition, Reach]:
+        return {A: self.reach}
+
+    async def close(self) -> None:
+        """As of positions."""
+
+    def wait(self, where: KafkaPartition, *names: str) -> None:
+        """Have events of these destinations wait there."""
+        log = self.kafka.logs[where]
+        for name in names:
+            record = waiting_record(f"demo/{name}")
+            self.kafka.write([replace(record, origin=Origin(*where, len(log)))])
+
+    def run(
+        self, *places: KafkaPartition, ours_for_s: float = 60.0, **settings: Any
+    ) -> dict[KafkaPartition, RangeEnd]:
+        plan = replace(
+            plan_of(lanes(SETTINGS)[RETRIER], SETTINGS),
+            flow_folder=new_folder(),
+            ours_until_ms=now_ms() + round(1_000 * ours_for_s),
+            **settings,
+        )
+        ranges = {where: (0, len(self.kafka.logs[where])) for where in places}
+        (ends,) = send_due([DueJob("kept", "group", NUMBER, ranges, plan)])
+        return {end.where: end for end in ends}
+
+
+@pytest.fixture
+def ground(monkeypatch: pytest.MonkeyPatch) -> Ground:
+    found = Ground()
+    monkeypatch.setattr(task, "_ties_of", lambda _: found)
+    monkeypatch.setattr(task, "FencedPositions", lambda *_: found)
+    return found
+
+
+@pytest.fixture
+def to(ground: Ground) -> Iterator[Callable[[str, Script], Any]]:
+    opened = []
+
+    def add(name: str, script: Script) -> Any:
+        context = scripted_destination(script)
+        opened.append(context)
+        destination = context.__enter__()
+        ground.destinations[f"demo/{name}"] = Destination("demo", name, destination.url)
+        return destination
+
+    yield add
+    for context in opened:
+        context.__exit__(None, None, None)
+
+
+def well(_: int, __: Request) -> Reply:
+    return Reply()
+
+
+def test_each_kafka_partition_is_brought_to_its_end_and_what_came_of_it_is_stored(
+    ground: Ground, to: Callable[[str, Script], Any]
+) -> None:
+    destination = to("a", well)
+    ground.wait(A, "a", "a", "a")
+    ground.wait(B, "a")
+    ends = ground.run(A, B)
+    assert (ends[A], ends[B]) == (RangeEnd(A, 3, 3), RangeEnd(B, 1, 1))
+    assert sum(len(request.events) for request in destination.requests) == 4
+    assert len(covered(ground.outlet.rows, ReceiptOutcome.DELIVERED)) == 1
+
+
+def test_what_is_gone_is_said_of_that_one_alone(
+    ground: Ground, to: Callable[[str, Script], Any]
+) -> None:
+    to("a", well)
+    ground.wait(A, "a", "a")
+    ground.wait(B, "a")
+    ground.kafka.forget(A, 1)
+    ends = ground.run(A, B)
+    assert (ends[A].at, ends[A].is_gone) == (0, True)
+    assert ends[B] == RangeEnd(B, 1, 1)
+
+
+def test_nothing_begins_when_the_lease_is_over(
+    ground: Ground, to: Callable[[str, Script], Any]
+) -> None:
+    destination = to("a", well)
+    ground.wait(A, "a")
+    assert ground.run(A, ours_for_s=-1) == {A: RangeEnd(A, 0)}
+    assert destination.requests == []
+    assert ground.outlet.rows == []
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_what_outlives_the_lease_counts_only_if_nobody_else_has_it(
+    ground: Ground, to: Callable[[str, Script], Any], *, is_ours: bool
+) -> None:
+    late_ms = 0
+
+    def answer(_: int, __: Request) -> Reply:
+        nonlocal late_ms
+        late_ms = 120_000
+        return Reply()
+
+    to("a", answer)
+    ground.clock = lambda: now_ms() + late_ms
+    ground.wait(A, "a")
+    if not is_ours:
+        ground.reach = Reach(0, 3)
+    end = ground.run(A)[A]
+    if is_ours:
+        assert (end.at, end.error) == (1, "")
+        assert events_only(ground.outlet.rows)
+    else:
+        assert end.at == 0
+        assert "another process has it" in end.error
+        assert ground.outlet.rows == []
+
+
+def test_what_comes_after_its_time_box_waits_for_the_next_one(
+    ground: Ground, to: Callable[[str, Script], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody has begun it: it need not go round its tier once more."""
+    fetch = ground.kafka.fetch
+
+    async def fetch_one(node: int, position: Any, **options: Any) -> Any:
+        await asyncio.sleep(0.1)
+        answers = await fetch(node, position, **options)
+        return {
+            where: answer._replace(records=answer.records[:1], reached=position[where] + 1)
+            for where, answer in answers.items()
+        }
+
+    monkeypatch.setattr(ground.kafka, "fetch", fetch_one)
+    destination = to("a", well)
+    ground.wait(A, *["a"] * 10)
+    end = ground.run(A, time_box_s=0.25)[A]
+    assert 1 <= end.at == end.event_count == len(destination.requests) < 10
+    assert end.error == ""

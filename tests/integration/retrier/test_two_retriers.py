@@ -1,0 +1,219 @@
+"""Two retriers share what waits: one joins, one freezes and comes back, one dies (ADR 0067)."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from deploy.local.children import Child, _session
+from deploy.local.cluster import Cluster
+from deploy.local.ports import pick_free
+from shared.config.configuration import Stream
+from shared.config.destination import Destination
+from shared.event.envelope import History, open_stream_record, retry_headers
+from shared.event.record import RecordOut
+from shared.event.topics import fixed_specs, retry_key, retry_topic
+from shared.retry.schedule import RetrySchedule
+from shared.runtime.clock import now_ms
+from shared.runtime.kafka.topic_admin import topic_admin
+from tests.support.config_records import write_config
+from tests.support.deliver_runs import events
+from tests.support.kafka_log import write_rows
+from tests.support.scripted_destination import (
+    Reply,
+    Request,
+    ScriptedDestination,
+    scripted_destination,
+)
+from tests.support.stack_fixtures import PATIENCE_S, fetch, wait_until
+
+pytestmark = [pytest.mark.integration, pytest.mark.long]
+
+# Kafka's least.
+LEASE_S = 6.0
+# Issue 15: what one had that dies is sent by others within that.
+FAILOVER_S = 60.0
+# So many that each process has some, whoever has which Kafka partitions.
+DESTINATIONS = [f"to{n}" for n in range(16)]
+# A 30 s tier lets go of an event after 0.3 s.
+TIME_SCALE = 0.01
+
+
+class Retrier:
+    """One process with a folder of its own, as on a machine of its own."""
+
+    def __init__(self, name: str, kafka: str, folder: Path) -> None:
+        (self.port,) = pick_free(1)
+        mine = {
+            "BOOTSTRAP_SERVERS": kafka,
+            "FOLDER": str(folder / name),
+            "METRICS_PORT": str(self.port),
+            "LEASE_S": str(LEASE_S),
+            "TIME_SCALE": str(TIME_SCALE),
+            "HEAP_MB": "512",
+            "ALLOW_PRIVATE": "true",
+        }
+        env = {f"HIFI_RETRIER_{variable}": value for variable, value in mine.items()}
+        argv = [sys.executable, "-m", "retrier"]
+        self.child = Child(name, argv, log=folder / f"{name}.log", env={**os.environ, **env})
+
+    def send(self, number: signal.Signals) -> None:
+        """To all of its processes, as what befalls a machine."""
+        for pid in _session(self.child.pid):
+            os.kill(pid, number)
+
+    @property
+    def is_ready(self) -> bool:
+        return fetch(f"http://127.0.0.1:{self.port}/readyz").startswith("ready")
+
+    @property
+    def released(self) -> float:
+        metrics = fetch(f"http://127.0.0.1:{self.port}/metrics")
+        return sum(
+            map(float, re.findall(r"hifi_retrier_events_released_total\{.*\} (.*)", metrics))
+        )
+
+    def said(self, word: str) -> int:
+        return self.child.log.read_text().count(f'"event": "{word}"')
+
+
+def slowly(_: int, __: Request) -> Reply:
+    """So that what befalls a process falls between two answers."""
+    return Reply(delay_s=0.1)
+
+
+@dataclass
+class Ground:
+    """A Kafka with a stream, and destinations for which events wait."""
+
+    kafka: str
+    folder: Path
+    held: ExitStack
+    to: ScriptedDestination = field(init=False)
+    written: int = 0
+
+    def __post_init__(self) -> None:
+        self.to = self.held.enter_context(scripted_destination(slowly))
+        asyncio.run(self._make())
+
+    async def _make(self) -> None:
+        async with topic_admin(self.kafka) as admin:
+            await admin.create_missing(fixed_specs([t.name for t in RetrySchedule().tiers]))
+        # Few events at once, so that there is always something under way.
+        destinations = [
+            Destination("demo", name, f"{self.to.url}{name}", batch_count_max=2)
+            for name in DESTINATIONS
+        ]
+        await write_config(self.kafka, [Stream("demo"), *destinations])
+
+    def retrier(self, name: str) -> Retrier:
+        one = Retrier(name, self.kafka, self.folder)
+        self.held.callback(one.child.kill)
+        return one
+
+    def write(self, count: int = 4) -> None:
+        """Have so many more events wait for each destination."""
+        at_ms = now_ms()
+        history = History(
+            attempt_count=1,
+            park_count=0,
+            first_attempt_at_ms=at_ms,
+            deadline_at_ms=at_ms + 3_600_000,
+            not_before_ms=at_ms,
+        )
+        rows = [
+            RecordOut(
+                retry_topic("30s"),
+                retry_key(f"demo/{name}"),
+                json.dumps({"id": f"{name}.{record.origin.offset}"}).encode(),
+                retry_headers(open_stream_record(record), f"demo/{name}", history, now_ms=at_ms),
+            )
+            for record in events(count, first=self.written)
+            for name in DESTINATIONS
+        ]
+        asyncio.run(write_rows(self.kafka, rows))
+        self.written += count
+
+    def write_until(self, holds: Callable[[], bool], what: str) -> None:
+        def look() -> bool:
+            self.write()
+            return holds()
+
+        wait_until(look, what=what, look_s=0.2)
+
+    def sends(self, one: Retrier) -> None:
+        """Until it is in the middle of it."""
+        before = one.released
+        self.write_until(lambda: one.released > before, f"{one.child.name} sends")
+
+    def all_come(self) -> Counter[str]:
+        wanted = {f"{name}.{n}" for name in DESTINATIONS for n in range(self.written)}
+        wait_until(
+            lambda: self.to.accepted_ids.keys() == wanted,
+            what=lambda: f"all come; {len(wanted - self.to.accepted_ids.keys())} do not",
+            timeout_s=PATIENCE_S,
+        )
+        return Counter(self.to.accepted_ids)
+
+    def plain(self) -> Counter[str]:
+        """How often each came without saying that it may be a repeat."""
+        return Counter(
+            event["id"]
+            for request in self.to.accepted
+            if "hifi-maybe-duplicate" not in request.headers
+            for event in request.events
+        )
+
+
+@pytest.fixture(scope="module")
+def ground(tmp_path_factory: pytest.TempPathFactory, jars_cache: Path) -> Iterator[Ground]:
+    folder = tmp_path_factory.mktemp("retriers")
+    with ExitStack() as held:
+        cluster = held.enter_context(Cluster(folder=folder / "kafka", cache=jars_cache))
+        yield Ground(cluster.bootstrap_servers, folder, held)
+
+
+def test_who_joins_repeats_nothing_and_who_freezes_or_dies_loses_nothing(ground: Ground) -> None:
+    stays, other = ground.retrier("stays"), ground.retrier("other")
+    wait_until(lambda: stays.is_ready and other.is_ready, what="both are up", timeout_s=240)
+    # What moves between the two comes to its end first.
+    ground.sends(stays)
+    ground.sends(other)
+    joins = ground.retrier("joins")
+    ground.write_until(lambda: joins.is_ready and joins.released > 0, "a third one sends")
+    assert max(ground.all_come().values()) == 1
+    assert set(ground.plain().values()) == {1}
+    joins.child.stop(PATIENCE_S)
+    ground.write()
+    assert max(ground.all_come().values()) == 1, "who leaves repeats nothing"
+    for _ in range(3):
+        ground.sends(other)
+        lost = other.said("lease.lost")
+        other.send(signal.SIGSTOP)
+        frozen_s = time.monotonic()
+        ground.all_come()
+        assert time.monotonic() - frozen_s < FAILOVER_S
+        other.send(signal.SIGCONT)
+        wait_until(lambda now=lost: other.said("lease.lost") > now, what="it knows that it lost")  # type: ignore[misc]
+    for _ in range(2):
+        ground.sends(other)
+        other.send(signal.SIGKILL)
+        killed_s = time.monotonic()
+        ground.all_come()
+        assert time.monotonic() - killed_s < FAILOVER_S
+        other = ground.retrier("other")
+    came = ground.all_come()
+    assert max(ground.plain().values()) == 1, "an event came twice and did not say that it may"
+    again = sum(times - 1 for times in came.values())
+    # Five times what one process had under way: a batch or two of each destination.
+    assert again < 5 * 4 * len(DESTINATIONS)

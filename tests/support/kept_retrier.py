@@ -1,0 +1,161 @@
+"""One retrier in memory: its loop is real; Kafka and the tasks are fakes."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from aiokafka.errors import IllegalGenerationError
+
+from retrier.broker import Broker, BrokerTime
+from retrier.lane import lanes
+from retrier.loop import DueQueue, RetryLoop
+from retrier.service import RetrierMetrics
+from retrier.settings import RetrierSettings
+from retrier.task import DueJob, RangeEnd
+from retrier.watch import LaneWatch
+from shared.event.record import KafkaPartition, Origin, Position, RecordIn
+from shared.event.topics import RETRIER, retry_topic, retry_topics
+from shared.runtime.kafka.lane_positions import LanePositions
+from shared.runtime.kafka.leases.fenced_positions import FencedPositions, Reach
+from shared.runtime.kafka.leases.member import Standing
+from tests.support.kept_log import KeptLog
+
+SETTINGS = RetrierSettings(folder=Path("nowhere"))
+TIER, SLOW = retry_topic("30s"), retry_topic("slow")
+A, B, OF_SLOW = KafkaPartition(TIER, 0), KafkaPartition(TIER, 1), KafkaPartition(SLOW, 0)
+LATE_MS = 1_000_000
+
+
+class StillBroker(Broker):
+    """It is so late that all is due."""
+
+    async def now_ms(self) -> int:
+        return LATE_MS
+
+    async def clock(self) -> BrokerTime:
+        return BrokerTime(LATE_MS, 0.0)
+
+
+class KeptPositions(FencedPositions):
+    """A lease group's, in memory; it can refuse."""
+
+    def __init__(self, known: dict[KafkaPartition, Reach]) -> None:
+        self.known = known
+        self.written: list[Mapping[KafkaPartition, Reach]] = []
+        self.refuses = False
+
+    async def read(self) -> dict[KafkaPartition, Reach]:
+        return dict(self.known)
+
+    async def write(
+        self, reaches: Mapping[KafkaPartition, Reach], standing: Callable[[], Standing | None]
+    ) -> None:
+        if reaches and (self.refuses or standing() is None):
+            raise IllegalGenerationError
+        self.known |= reaches
+        self.written += [reaches] if reaches else []
+
+
+class ToldPositions(LanePositions):
+    """What an older retrier had told, if Kafka says it."""
+
+    def __init__(self, former: Position | None) -> None:
+        super().__init__("kept")
+        self.former = former
+
+    async def last(self, _: Collection[str]) -> Mapping[str, Position]:
+        return {} if self.former is None else {RETRIER: self.former}
+
+    async def tell(self, _: Collection[str] | None = None) -> None:
+        """Nobody looks."""
+
+
+@dataclass
+class KeptRetrier(RetryLoop):
+    """One process, whose tasks do what they are told."""
+
+    jobs: list[DueJob] = field(default_factory=list)
+    # What a task does instead of sending everything.
+    task: Callable[[DueJob], list[RangeEnd]] | None = None
+
+    def _submit(self, _: DueQueue, job: DueJob) -> list[RangeEnd]:
+        self.jobs += [job] if job.ranges else []
+        if self.task is not None:
+            return self.task(job)
+        return [RangeEnd(it, end, end - begin) for it, (begin, end) in job.ranges.items()]
+
+    @property
+    def kept(self) -> KeptPositions:
+        return cast("KeptPositions", self.fenced)
+
+    @property
+    def tiers(self) -> KeptLog:
+        return cast("KeptLog", self.log)
+
+    @property
+    def told(self) -> ToldPositions:
+        return cast("ToldPositions", self.positions)
+
+    @property
+    def at(self) -> dict[KafkaPartition, int]:
+        return {where: reach.at for where, reach in self._reaches.items() if reach.at}
+
+    def fill(self, count: int, *places: KafkaPartition) -> None:
+        for where in places:
+            first = len(self.tiers.logs[where])
+            self.tiers.write(
+                RecordIn(Origin(*where, first + n), 1, b"s/d", b"{}", ()) for n in range(count)
+            )
+
+    async def begin_with(self, *slots: int) -> None:
+        self.member.held |= frozenset(slots)
+        self.begin(frozenset(slots))
+        assert await self._look()
+
+    async def settle(self) -> None:
+        """Look once, and do all there is to do."""
+        await self._look()
+        self._start_jobs()
+        while self._jobs:
+            await asyncio.wait(list(self._jobs.values()))
+            self._start_jobs()
+
+
+def kept_retrier(
+    known: Mapping[KafkaPartition, Reach] | None = None, former: Position | None = None
+) -> KeptRetrier:
+    log = KeptLog()
+    for topic in retry_topics(tier.name for tier in SETTINGS.schedule.tiers):
+        log.make(topic, 2)
+    watch = LaneWatch(RetrierMetrics(), stalled_after_s=60)
+    nobody: Any = None
+    return KeptRetrier(
+        nobody,
+        SETTINGS,
+        lanes(SETTINGS),
+        watch,
+        StillBroker("kept"),
+        log,
+        KeptPositions(dict(known or {})),
+        ToldPositions({} if former is None else former),
+    )
+
+
+def once(may_end: threading.Event) -> Callable[[DueJob], list[RangeEnd]]:
+    """A task that sends four events, and waits for their answers."""
+
+    def task(job: DueJob) -> list[RangeEnd]:
+        may_end.wait(60)
+        return [RangeEnd(where, 4, 4) for where in job.ranges]
+
+    return task
+
+
+def ranges(jobs: Iterable[DueJob], where: KafkaPartition) -> list[tuple[int, int, int]]:
+    """What was sent of it, and up to where it was known that it may be a repeat."""
+    return [
+        (*job.ranges[where], job.plan.replay_until[where]) for job in jobs if where in job.ranges
+    ]
