@@ -153,7 +153,7 @@ class _StrandRun:
 
     async def _send(self) -> None:
         worker = worker_of(allows_private=self.orders.allows_private)
-        sending = Sending(self._plan(), worker)
+        sending = Sending(self._plan(), worker, tell=self.outlet.store)
         try:
             while (shares := await self._next()) and await self._settle(sending, shares):
                 pass
