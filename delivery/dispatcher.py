@@ -20,14 +20,8 @@ from delivery.flow_store import Held, Permits
 from delivery.settling import Pending, Settled, Settlement
 from shared.event.record import RecordOut
 from shared.flow.breaker import Start
-from shared.flow.flow import (
-    Ended,
-    FlowState,
-    Never,
-    NotNow,
-    may_retry_locally,
-    state_of,
-)
+from shared.flow.flow import Ended, FlowState, may_retry_locally, state_of
+from shared.flow.starting import Never, NotNow
 from shared.retry.attempt import Failure
 
 

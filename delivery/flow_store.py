@@ -11,34 +11,34 @@ import fcntl
 import os
 import secrets
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from shared.config.destination import Destination
-from shared.flow.flow import (
+from shared.flow.flow import Ended, Flow, SendLimits, after_attempt, parked, retried_locally
+from shared.flow.flow_record import FlowRecord, going_on, open_flow_record, store_name
+from shared.flow.sharing import is_sent_to
+from shared.flow.starting import (
     Answer,
-    Ended,
-    Flow,
-    SendLimits,
-    after_attempt,
+    at_its_part,
     is_calm,
     left,
     may_start,
-    parked,
-    retried_locally,
     running,
     started,
 )
-from shared.flow.flow_record import FlowRecord, going_on, open_flow_record, store_name
 from shared.retry.attempt import Attempt
+from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
 
 # A page is written as a whole, so that no reader meets half a record.
 _PAGE_BYTES = 4096
 # Open at once: a worker meets each destination in some task or other.
 FILES_MAX = 256
+# While others send to a destination too, its file may have something to tell so often.
+_LOOK_MS = 500
 # Far more than a record has: a foreign file of any size is not read whole.
 _RECORD_BYTES_MAX = 1_048_576
 
@@ -94,13 +94,16 @@ class Held:
         """The flow as it is now, with its state and since when it is in it."""
         if self.flow is not self._record.flow:
             self._record = self._record.with_flow(self.flow, now_ms=self.now_ms)
+            self.flow = self._record.flow
         return self._record
 
     def to_publish(self) -> FlowRecord | None:
         """What others should hear of, if anything: each piece of news is given out once."""
+        self.flow = at_its_part(self.flow, self.limits, now_ms=self.now_ms)
         if not self.record.is_to_publish(now_ms=self.now_ms):
             return None
         self._record = self.record.published(now_ms=self.now_ms)
+        self.flow = self._record.flow
         return self._record
 
 
@@ -138,13 +141,16 @@ class FlowStore:
         finally:
             fcntl.flock(file.descriptor, fcntl.LOCK_UN)
 
+    def path(self, destination: Destination) -> Path:
+        # A name has no dot, so that this one cannot be another destination's.
+        return self.folder / f"{destination.stream}.{destination.name}.json"
+
     def _file(self, destination: Destination) -> _File:
         # The one that was used last is the last.
         file = self._files.pop(destination.id, None)
         if file is None:
             self.folder.mkdir(parents=True, exist_ok=True)
-            # A name has no dot, so that this one cannot be another destination's.
-            path = self.folder / f"{destination.stream}.{destination.name}.json"
+            path = self.path(destination)
             if len(self._files) >= FILES_MAX:
                 self._close_oldest()
             file = _File(self._open(path))
@@ -198,6 +204,8 @@ class Permits:
     # While a destination is well, its flow is asked and told so often, and not for each request;
     # those of one process share it.
     calm: Calm = field(default_factory=Calm)
+    # Told when there is something that others should hear of.
+    on_news: Callable[[], None] | None = None
     _has_joined: bool = False
     _news: FlowRecord | None = None
 
@@ -210,7 +218,10 @@ class Permits:
             yield held
             # Asked here, as an event that comes alone would pay for another look at the file.
             # If anything is told, it is what is known in the end.
+            had_news = self._news is not None
             self._news = held.to_publish() or (self._news and held.record)
+            if self._news is not None and not had_news and self.on_news is not None:
+                self.on_news()
             until_s = time.monotonic() + self.calm.span_s
             is_well = is_calm(held.flow, self.limits, now_ms=held.now_ms)
             self.calm.until_s = until_s if is_well else 0.0
@@ -252,6 +263,50 @@ class Permits:
         for delivered in self.calm.untold:
             held.enter(delivered, roll=0.0)
         self.calm.untold.clear()
+
+
+@dataclass(slots=True)
+class NewsRound:
+    """Lets a machine's flows hear of other machines', and these of them, whatever tasks wait for.
+
+    Destinations to which only one machine sends cost nothing.
+    """
+
+    store: FlowStore
+    schedule: RetrySchedule
+    # What each destination's file has heard, and when it is looked at again, as it may have news.
+    _heard: dict[str, FlowRecord] = field(default_factory=dict)
+    _look_at_ms: dict[str, int] = field(default_factory=dict)
+    # To whom nobody sends here: when their files were written last.
+    _asleep: dict[str, int] = field(default_factory=dict)
+
+    def go(
+        self, flows: Mapping[str, FlowRecord], destinations: Mapping[str, Destination]
+    ) -> list[tuple[str, FlowRecord]]:
+        """Tell the files what the state topic says; returns what others should hear."""
+        self.store.published, at_ms = flows, now_ms()
+        news = []
+        for name, record in flows.items():
+            to = destinations.get(name)
+            if not record.flow.neighbours.others or to is None:
+                continue
+            is_new = self._heard.get(name) is not record
+            if is_new or not 0 <= self._look_at_ms[name] - at_ms <= _LOOK_MS:
+                self._heard[name], self._look_at_ms[name] = record, at_ms + _LOOK_MS
+                if told := self._told(to, at_ms):
+                    news.append((name, told))
+        return news
+
+    def _told(self, to: Destination, at_ms: int) -> FlowRecord | None:
+        path = self.store.path(to)
+        if not path.exists() or self._asleep.get(to.id) == path.stat().st_mtime_ns:
+            return None
+        with self.store.hold(SendLimits(to, self.schedule), now_ms=at_ms) as held:
+            told = held.to_publish()
+            has_left = not held.record.flow.neighbours.mine.wants
+            is_asleep = has_left and not is_sent_to(held.flow.tasks, now_ms=at_ms)
+        self._asleep[to.id] = path.stat().st_mtime_ns if is_asleep else 0
+        return told
 
 
 def _read(file: _File) -> FlowRecord | None:

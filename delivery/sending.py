@@ -9,11 +9,12 @@ import math
 import os
 import random
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import Literal, assert_never
+from typing import Literal, TypeAlias, assert_never
 
 from delivery.attempt_log import AttemptLog
 from delivery.courier import Courier
@@ -33,6 +34,10 @@ from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
 from shared.runtime.settings import SecretSettings
 
+Tell: TypeAlias = Callable[[Sequence[RecordOut]], Awaitable[None]]
+
+# What others should hear of waits so long for the outcomes that it could go with.
+_TELL_S = 0.05
 # As many destinations as a worker can have at hand.
 _CALMS_MAX = 1_024
 # For whoever must not wait for one destination: long enough for another task's probe.
@@ -114,8 +119,13 @@ worker_of = cache(Worker)
 class Sending:
     """Rows of one Kafka partition on their way from open record to outcome."""
 
-    def __init__(self, plan: Plan, worker: Worker, *, is_again: bool = False) -> None:
+    def __init__(
+        self, plan: Plan, worker: Worker, *, is_again: bool = False, tell: Tell | None = None
+    ) -> None:
         self._plan = plan
+        # Stores what other machines should hear of before what is settled just now has ended.
+        self._tell = tell
+        self._telling: set[asyncio.Task[None]] = set()
         self._is_again = is_again
         self._worker = worker
         self._store = worker.store(plan)
@@ -184,6 +194,22 @@ class Sending:
             case _:
                 assert_never(plan.reads)
 
+    def _tell_soon(self, name: str) -> None:
+        """Tell others, unless all is settled before: then it goes with the outcomes."""
+        if self._tell is not None:
+            asyncio.get_running_loop().call_later(_TELL_S, self._tell_now, name, self._tell)
+
+    def _tell_now(self, name: str, tell: Tell) -> None:
+        async def store(record: FlowRecord) -> None:
+            # If Kafka does not take it, what comes next says it as well.
+            with suppress(Exception):
+                await tell([route_state(name, record.to_json())])
+
+        if news := self._dispatchers[name].permits.news():
+            telling = asyncio.create_task(store(news))
+            self._telling.add(telling)
+            telling.add_done_callback(self._telling.discard)
+
     def _is_slow(self, name: str) -> bool:
         """Whether a destination's due events are none of this lane's."""
         return self._plan.patience_s is not None and self._dispatcher(name).permits.is_slow
@@ -198,6 +224,7 @@ class Sending:
                     self._store,
                     SendLimits(destination, plan.schedule),
                     self._worker.calm(plan, name) if plan.calm_s else Calm(),
+                    partial(self._tell_soon, name),
                 ),
                 Settlement(destination, plan.schedule, plan.clock, self._read_at),
                 self._dice,

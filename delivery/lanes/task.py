@@ -180,12 +180,12 @@ class _StrandRun:
 
     async def _send(self) -> None:
         worker = worker_of(allows_private=self.orders.allows_private)
-        orders, sending = self.orders, Sending(self._plan(), worker)
+        orders, sending = self.orders, self._sending(worker)
         try:
             while shares := await self._next():
                 if orders is not self.orders:
                     sending.leave()
-                    orders, sending = self.orders, Sending(self._plan(), worker)
+                    orders, sending = self.orders, self._sending(worker)
                 if not await self._settle(sending, shares):
                     break
         finally:
@@ -296,6 +296,9 @@ class _StrandRun:
                 came.done()
             elif not isinstance(came, NoRoom):
                 self._last = (came,)
+
+    def _sending(self, worker: Worker) -> Sending:
+        return Sending(self._plan(), worker, tell=self.outlet.store)
 
     def _plan(self) -> Plan:
         name, orders = self.strand.destination, self.orders

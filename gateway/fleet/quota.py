@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 
-from gateway.fleet.shares import TELL_S, Demand, Members, ShareNews, share
+from gateway.fleet.shares import TELL_S, Demand, Members, ShareNews
 from gateway.problems import Problem
 from shared.config.access import Tenant
+from shared.shares import share
 
 # How many seconds' worth a bucket holds: the shortest window that RateLimit-Policy can name.
 _WINDOW_S = 1

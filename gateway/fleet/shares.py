@@ -1,10 +1,9 @@
-"""Divides a tenant's quota among the gateway processes that want some of it (ADR 0061).
+"""Says what each gateway process wants of a tenant's quota, for all to divide it (ADR 0061).
 
-Pure. Whoever wants less than an even part gets what it wants; the others share the rest evenly, and
-what nobody wants is spread over all. The shares always add up to the quota.
+Pure. How it is divided: shared/shares.py.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import sqrt
 
@@ -34,18 +33,6 @@ class ShareNews(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def to_bytes(self) -> bytes:
         return msgspec.json.encode(self)
-
-
-def share(rate: float, *, mine: float, others: Sequence[float]) -> float:
-    """Our part of a rate, which we and so many others want so much of."""
-    wants, left = sorted((mine, *others)), rate
-    for nth, want in enumerate(wants):
-        even = left / (len(wants) - nth)
-        if want > even:
-            # Nobody from here on gets all.
-            return min(mine, even)
-        left -= want
-    return mine + left / len(wants)
 
 
 @dataclass(slots=True)

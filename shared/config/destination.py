@@ -105,7 +105,7 @@ class Destination(ConfigObject):
     batch_bytes_max: Annotated[int, Field(ge=1, le=64 * 1_048_576)] = 1_048_576
     # How long events may be held back so that a batch fills; 0 sends what is there.
     linger_s: Annotated[float, Field(ge=0, le=60)] = 0.0
-    # Requests under way at once, on one machine; each task that sends has one at least.
+    # Requests under way at once, over all machines.
     parallel_max: Annotated[int, Field(ge=1, le=256)] = 4
     # Events per second, over all Kafka partitions together.
     rate_per_s: Annotated[float, Field(ge=0.001, le=1e9)] | None = None

@@ -1,36 +1,33 @@
-"""Says whether a destination gets a request now, and learns from each one.
+"""Knows how a destination fares, and learns from each request.
 
 One `Flow` is what is known of a destination: how many requests at once, its rate gate, its
 breaker, its retry tokens, whether it is held or disabled. Every worker that sends to it asks
-`may_start` and tells `after_attempt`; both are pure, so a simulation can live through outages.
+`may_start` (starting.py) and tells `after_attempt`; both are pure, so a simulation can live through
+outages.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from math import ceil
-from typing import TypeAlias, assert_never
+from typing import assert_never
 
 from shared.config.destination import Destination
 from shared.flow import rate_gate, rejects, sharing
 from shared.flow.breaker import (
-    ASK_AGAIN_MS,
     Breaker,
     BreakerState,
-    Start,
     answered,
-    asked,
     noted_refusal,
     opened,
     unanswered,
 )
-from shared.flow.concurrency import Concurrency, Sample, noted_full, recovered, sampled
-from shared.flow.rate_gate import RateGate, opens_at_ms, refused, spent, throttled, took
+from shared.flow.concurrency import Concurrency, Sample, recovered, sampled
+from shared.flow.neighbours import Neighbours
+from shared.flow.rate_gate import RateGate, refused, throttled, took
 from shared.proof.last_answer import LastAnswer, shown_text
 from shared.retry.attempt import (
     TOO_MANY_REQUESTS,
     Attempt,
-    Failure,
     Outcome,
     Responded,
     Verdict,
@@ -48,8 +45,6 @@ FAILURES_TO_DISABLE = 10
 GONE = 410
 # How much later than its request is due a worker may be heard of.
 LEASE_MARGIN_MS = 5_000
-# Nobody knows how long a person pauses; the events come by again after the second tier.
-PAUSED_MS = 300_000
 # A destination that took something within so long, or two usual answers, is not down.
 TAKING_MS = 2_000
 # A destination that lets a request wait for so long is slow, until it has answered so many requests
@@ -88,6 +83,15 @@ class SendLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class ChangeCounts:
+    """How often what a destination is to all machines has changed: who counted most knows best."""
+
+    breaker: int = 0
+    gate: int = 0
+    limit: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Flow:
     concurrency: Concurrency = field(default_factory=Concurrency)
     gate: RateGate = field(default_factory=RateGate)
@@ -114,6 +118,9 @@ class Flow:
     paced_until_ms: float = 0.0
     # So many quick answers are missing until it is no longer slow.
     slow_left: int = 0
+    # Other machines that send to it, and how often what all of them know has changed.
+    neighbours: Neighbours = field(default_factory=Neighbours)
+    changes: ChangeCounts = field(default_factory=ChangeCounts)
 
     @property
     def is_slow(self) -> bool:
@@ -126,22 +133,6 @@ class Flow:
     @property
     def is_rejecting(self) -> bool:
         return self.halves_refused >= rejects.HALVES_IN_ROW
-
-
-@dataclass(frozen=True, slots=True)
-class NotNow:
-    """Wait, or park: nothing is charged. Ask again then."""
-
-    failure: Failure
-    until_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Never:
-    """The destination is disabled: its events go to dead letters."""
-
-
-Answer: TypeAlias = Start | NotNow | Never
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,69 +167,6 @@ def state_of(flow: Flow, *, now_ms: int) -> FlowState:
 def permits_of(flow: Flow, limits: SendLimits) -> int:
     """How many requests all tasks together may have under way."""
     return min(flow.concurrency.permits, limits.to.parallel_max)
-
-
-def may_start(
-    flow: Flow, limits: SendLimits, *, task: str, running_count: int, now_ms: int, unasked: int = 0
-) -> tuple[Flow, Answer]:
-    """Whether a task with so many under way, beside others' unasked ones, may start one more."""
-    tasks = sharing.joined(flow.tasks, task, lease_ms=limits.lease_ms, now_ms=now_ms)
-    flow = _with_tasks(flow, tasks)
-    if limits.to.is_disabled or flow.disabled_at_ms:
-        return flow, Never()
-    if limits.to.is_paused:
-        return flow, NotNow(Failure.PAUSED, now_ms + PAUSED_MS)
-    counts = {"running_count": running_count, "unasked": unasked}
-    if not sharing.is_free(tasks, task, **counts, permits=permits_of(flow, limits), now_ms=now_ms):
-        flow = replace(flow, concurrency=noted_full(flow.concurrency))
-        if not running_count:
-            flow = _with_tasks(flow, sharing.waits(tasks, task, since_ms=now_ms))
-        again_ms = ASK_AGAIN_MS if running_count else sharing.LOOK_AGAIN_MS
-        return flow, NotNow(Failure.BUDGET_USED_UP, now_ms + again_ms)
-    opens_ms = opens_at_ms(flow.gate, limits.to.rate_per_s, now_ms=now_ms)
-    if 0 < flow.paced_until_ms - now_ms <= 2 * flow.concurrency.gap_ms:
-        opens_ms = max(opens_ms, ceil(flow.paced_until_ms))
-    if opens_ms > now_ms:
-        return flow, NotNow(Failure.OVER_RATE, opens_ms)
-    breaker, answer = asked(
-        flow.breaker,
-        open_ms_min=limits.open_ms_min,
-        probe_lease_ms=limits.lease_ms,
-        now_ms=now_ms,
-    )
-    flow = flow if breaker is flow.breaker else replace(flow, breaker=breaker)
-    if not isinstance(answer, Start):
-        shut = Failure.REJECTING if flow.is_rejecting else Failure.BREAKER_OPEN
-        return flow, NotNow(Failure.HELD if flow.is_held else shut, answer.until_ms)
-    return _with_tasks(flow, sharing.waits(tasks, task, since_ms=0)), answer
-
-
-def started(flow: Flow, limits: SendLimits, *, event_count: int, now_ms: int) -> Flow:
-    """The flow after a request with these events has gone out."""
-    gate = spent(flow.gate, limits.to.rate_per_s, event_count=event_count, now_ms=now_ms)
-    flow = flow if gate is flow.gate else replace(flow, gate=gate)
-    gap_ms = flow.concurrency.gap_ms
-    if not gap_ms:
-        return flow
-    # What was not used of a pause is no reason to hurry.
-    begun_ms = min(max(now_ms - gap_ms, flow.paced_until_ms), now_ms + gap_ms)
-    return replace(flow, paced_until_ms=begun_ms + gap_ms)
-
-
-def running(flow: Flow, task: str, running_count: int) -> Flow:
-    """The flow when a task has so many requests under way."""
-    return _with_tasks(flow, sharing.runs(flow.tasks, task, running_count))
-
-
-def is_calm(flow: Flow, limits: SendLimits, *, now_ms: int) -> bool:
-    """Whether a request may go, and the next ones too: nothing doubts, meters or stops them."""
-    if limits.to.is_paused or limits.to.is_disabled:
-        return False
-    is_metered = started(flow, limits, event_count=1, now_ms=now_ms) is not flow
-    is_short = len(flow.tasks) > permits_of(flow, limits)
-    is_doubtful = is_short or flow.gate.refusals_in_row > 0
-    is_well = state_of(flow, now_ms=now_ms) is FlowState.CLOSED
-    return is_well and not is_metered and not is_doubtful
 
 
 def after_attempt(
@@ -304,15 +232,6 @@ def retried_locally(flow: Flow, attempt: Attempt) -> Flow:
 
 def parked(flow: Flow, cause: str, event_count: int) -> Flow:
     return replace(flow, parks=_added(flow.parks, cause, event_count))
-
-
-def left(flow: Flow, task: str) -> Flow:
-    """The flow after a task has ended."""
-    return replace(flow, tasks=sharing.left(flow.tasks, task))
-
-
-def _with_tasks(flow: Flow, tasks: sharing.Tasks) -> Flow:
-    return flow if tasks is flow.tasks else replace(flow, tasks=tasks)
 
 
 def _is_at_limit(flow: Flow, ended: Ended, *, now_ms: int) -> bool:

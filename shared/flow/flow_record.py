@@ -11,11 +11,26 @@ from typing import Any, assert_never
 import msgspec
 
 from shared.flow.breaker import BreakerState
-from shared.flow.flow import Flow, FlowState, SendLimits, state_of
+from shared.flow.flow import ChangeCounts, Flow, FlowState, SendLimits, state_of
+from shared.flow.learning import counted, learned, shifted
+from shared.flow.neighbours import (
+    STALE_MS,
+    Neighbours,
+    StoreNews,
+    heard,
+    is_to_tell,
+    news_of,
+)
 from shared.flow.resuming import resumed
+from shared.flow.sharing import is_sent_to, running_count
 
 # How often a flow that changes is published while its state stays the same.
 PUBLISH_EVERY_MS = 1_000
+# Whoever hears a record so late hears it at once; clocks differ by no more than this.
+_AT_ONCE_MS = 250
+_CLOCKS_DIFFER_MS = 2_000
+# What older versions do not write.
+_ADDED = (Neighbours, ChangeCounts)
 
 
 def store_name(token: str, *, now_ms: int) -> str:
@@ -71,6 +86,7 @@ class FlowRecord:
 
     def with_flow(self, flow: Flow, *, now_ms: int) -> "FlowRecord":
         """The record after the flow has changed."""
+        flow = counted(self.flow, flow, now_ms=now_ms)
         state = state_of(flow, now_ms=now_ms)
         since_ms = self.since_ms if state is self.state else now_ms
         is_same = state is self.state and _fate_of(flow) == _fate_of(self.flow)
@@ -83,13 +99,32 @@ class FlowRecord:
             is_news=self.is_news or not is_same,
         )
 
+    def hearing(self, flow: Flow, *, now_ms: int) -> "FlowRecord":
+        """The record after others have told what they know: nobody need be told of that."""
+        state = state_of(flow, now_ms=now_ms)
+        since_ms = self.since_ms if state is self.state else now_ms
+        return replace(self, flow=flow, state=state, since_ms=since_ms)
+
     def published(self, *, now_ms: int) -> "FlowRecord":
         """The record once others are told of it."""
-        return replace(self, published_at_ms=now_ms, is_news=False)
+        neighbours = replace(self.flow.neighbours, mine=self.of_us(now_ms=now_ms))
+        flow = replace(self.flow, neighbours=neighbours)
+        return replace(self, flow=flow, published_at_ms=now_ms, is_news=False)
+
+    def of_us(self, *, now_ms: int) -> StoreNews:
+        """What other machines should know of how this one sends."""
+        flow = self.flow
+        # Between two of its tasks it is still there.
+        was_here = now_ms - self.updated_at_ms < PUBLISH_EVERY_MS
+        is_here = was_here or is_sent_to(flow.tasks, now_ms=now_ms)
+        count = running_count(flow.tasks)
+        return news_of(flow.neighbours, running=count, is_here=is_here, now_ms=now_ms)
 
     def is_to_publish(self, *, now_ms: int) -> bool:
         """Whether others should hear of it: at each change of fate, else once a second."""
-        if self.is_news:
+        neighbours = self.flow.neighbours
+        has_company = bool(neighbours.active)
+        if self.is_news or (has_company and is_to_tell(neighbours, self.of_us(now_ms=now_ms))):
             return True
         is_newer = self.updated_at_ms > self.published_at_ms
         return is_newer and now_ms - self.published_at_ms >= PUBLISH_EVERY_MS
@@ -124,10 +159,13 @@ def open_flow_record(value: bytes | None) -> FlowRecord | None:
 
 def _without_defaults(kind: Any) -> type[msgspec.Struct]:
     """The same members, all required: what is missing must not pass for what it is at the start."""
-    members = [
-        (member.name, _without_defaults(member.type) if is_dataclass(member.type) else member.type)
-        for member in fields(kind)
-    ]
+    members: list[Any] = []
+    for member in fields(kind):
+        type_ = _without_defaults(member.type) if is_dataclass(member.type) else member.type
+        if member.type in _ADDED:
+            members.append((member.name, type_, msgspec.field(default_factory=member.type)))
+        else:
+            members.append((member.name, type_))
     return msgspec.defstruct(kind.__name__, members)
 
 
@@ -142,15 +180,58 @@ def going_on(
     store: str,
     now_ms: int,
 ) -> FlowRecord:
-    """What to go on from: our own record, or a later one of another machine's.
+    """What to go on from: our own record, with what other machines know better.
 
     `store` is the name that a new record gets. A person's word to try again comes before both.
     """
     record = kept or FlowRecord(Flow(), store=store)
-    if published is not None and published.updated_at_ms > record.updated_at_ms:
-        # What it counted, and who sends there, is the other machine's.
-        ours = record.flow
-        flow = replace(published.flow, attempts=ours.attempts, parks=ours.parks, tasks=ours.tasks)
-        record = replace(published, flow=flow, store=record.store)
+    if published is not None and _says_more(published, record):
+        record = _with_news(record, published, now_ms=now_ms)
     flow = resumed(record.flow, limits)
     return record if flow is record.flow else record.with_flow(flow, now_ms=now_ms)
+
+
+def _says_more(published: FlowRecord, record: FlowRecord) -> bool:
+    """Mostly it is what we told ourselves."""
+    is_theirs = published.store != record.store or bool(published.flow.neighbours.others)
+    return is_theirs or published.updated_at_ms > record.updated_at_ms
+
+
+def _with_news(record: FlowRecord, published: FlowRecord, *, now_ms: int) -> FlowRecord:
+    ours, theirs = record.flow, published.flow
+    is_later = published.updated_at_ms > record.updated_at_ms
+    if is_later and not is_sent_to(ours.tasks, now_ms=now_ms):
+        # What it counted, and who sends there, is the other machine's.
+        counts = replace(theirs, attempts=ours.attempts, parks=ours.parks, tasks=ours.tasks)
+        flow = learned(replace(counts, neighbours=ours.neighbours), ours, now_ms=now_ms)
+        record = replace(published, flow=flow, store=record.store)
+    else:
+        flow = learned(ours, theirs, now_ms=now_ms)
+    told = {**theirs.neighbours.others, published.store: theirs.neighbours.mine}
+    neighbours = heard(flow.neighbours, told, me=record.store, now_ms=now_ms)
+    if neighbours is not flow.neighbours:
+        flow = replace(flow, neighbours=neighbours)
+    return record if flow is record.flow else record.hearing(flow, now_ms=now_ms)
+
+
+def folded(known: FlowRecord | None, told: FlowRecord, *, now_ms: int) -> FlowRecord:
+    """What is known of a destination after one more store has told its record.
+
+    Its times are of another clock, and are set right by how old it seems to be, if it is new.
+    """
+    age_ms = now_ms - told.published_at_ms
+    flow = told.flow
+    if _AT_ONCE_MS < abs(age_ms) <= _CLOCKS_DIFFER_MS or -_AT_ONCE_MS <= age_ms < 0:
+        flow = shifted(flow, age_ms)
+    others: dict[str, StoreNews] = {}
+    if known is not None:
+        flow = learned(flow, known.flow, now_ms=now_ms)
+        others = {**known.flow.neighbours.others, known.store: known.flow.neighbours.mine}
+        others.pop(told.store, None)
+        others = {
+            store: each
+            for store, each in others.items()
+            if abs(told.published_at_ms - each.at_ms) < STALE_MS
+        }
+    flow = replace(flow, neighbours=replace(flow.neighbours, others=others))
+    return told.hearing(flow, now_ms=told.updated_at_ms)

@@ -25,4 +25,6 @@ def resumed(flow: Flow, limits: SendLimits) -> Flow:
         attempts=flow.attempts,
         parks=flow.parks,
         tasks=flow.tasks,
+        neighbours=flow.neighbours,
+        changes=flow.changes,
     )

@@ -49,6 +49,15 @@ def runs(tasks: Tasks, task: str, running_count: int) -> Tasks:
     return {**tasks, task: replace(share, running_count=running_count)}
 
 
+def running_count(tasks: Tasks) -> int:
+    return sum(share.running_count for share in tasks.values())
+
+
+def is_sent_to(tasks: Tasks, *, now_ms: int) -> bool:
+    """Whether there is a task of which something was heard."""
+    return any(now_ms < share.until_ms for share in tasks.values())
+
+
 def waits(tasks: Tasks, task: str, *, since_ms: int) -> Tasks:
     """The tasks, of which this one waits for a request, from now on if it did not; 0: no more."""
     share = tasks[task]

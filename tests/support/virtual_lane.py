@@ -7,16 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from shared.flow.breaker import Start
-from shared.flow.flow import (
-    Ended,
-    Flow,
-    NotNow,
-    SendLimits,
-    after_attempt,
-    may_start,
-    running,
-    started,
-)
+from shared.flow.flow import Ended, Flow, SendLimits, after_attempt
+from shared.flow.starting import NotNow, may_start, running, started
 from shared.retry.attempt import Attempt, classify
 from tests.support.samples import NOW_MS
 

@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 
 from shared.event.topics import STATE
-from shared.flow.flow_record import FlowRecord, open_flow_record
+from shared.flow.flow_record import FlowRecord, folded, open_flow_record
+from shared.runtime.clock import now_ms
 from shared.runtime.kafka.topic_feed import TopicFeed
 
 
 class StateFeed(TopicFeed[Mapping[str, FlowRecord]]):
-    """The newest record of each destination; at most a second behind while events flow."""
+    """The newest record of each destination, with what other machines know better of it."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         super().__init__(bootstrap_servers, STATE, empty={}, fold=_with)
@@ -25,4 +26,4 @@ def _with(
     if record is None:
         # Removed, or written by a version that we cannot read: then we know nothing of it.
         return {name: each for name, each in known.items() if name != destination_id}
-    return {**known, destination_id: record}
+    return {**known, destination_id: folded(known.get(destination_id), record, now_ms=now_ms())}

@@ -9,26 +9,20 @@ from shared.config.destination import Destination
 from shared.flow.breaker import ASK_AGAIN_MS, BreakerState, Start
 from shared.flow.failing import failing_part
 from shared.flow.flow import (
-    Answer,
     Ended,
     Flow,
     FlowState,
-    Never,
-    NotNow,
     SendLimits,
     after_attempt,
-    is_calm,
-    left,
     may_retry_locally,
-    may_start,
     parked,
     permits_of,
     retried_locally,
-    started,
     state_of,
 )
 from shared.flow.resuming import resumed
 from shared.flow.sharing import LOOK_AGAIN_MS
+from shared.flow.starting import Answer, Never, NotNow, is_calm, left, may_start, started
 from shared.proof.last_answer import ANSWER_BYTES_MAX, LastAnswer
 from shared.retry.attempt import Attempt, Failed, Failure, Responded, WebhookDirective, classify
 from shared.retry.schedule import RetrySchedule

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.flow.flow import Ended, Flow, FlowState, SendLimits, after_attempt, may_start, parked
+from shared.flow.flow import Ended, Flow, FlowState, SendLimits, after_attempt, parked
 from shared.flow.flow_record import FlowRecord, going_on, open_flow_record
+from shared.flow.starting import may_start
 from shared.retry.attempt import Attempt, Failed, Failure, Responded, classify
 from tests.support.samples import NOW_MS
 from tests.unit.flow.test_flow import AWAY, HOLDING, LIMITS, limits_with, told
@@ -69,8 +70,14 @@ def test_any_part_that_is_missing_makes_it_nothing() -> None:
     whole = json.loads(FlowRecord(Flow()).to_json())
     assert open_flow_record(json.dumps(whole).encode()) == FlowRecord(Flow())
     flow = whole["flow"]
-    for holder in (flow, flow["concurrency"], flow["concurrency"]["window"], flow["breaker"]):
-        for name in list(holder):
+    # An older version does not write these.
+    for name in ("neighbours", "changes"):
+        kept = flow.pop(name)
+        assert open_flow_record(json.dumps(whole).encode()) == FlowRecord(Flow())
+        flow[name] = kept
+    new = (flow["changes"], flow["neighbours"], flow["neighbours"]["mine"])
+    for holder in (*new, flow, flow["concurrency"], flow["concurrency"]["window"], flow["breaker"]):
+        for name in holder.keys() - {"neighbours", "changes"}:
             kept = holder.pop(name)
             assert open_flow_record(json.dumps(whole).encode()) is None
             holder[name] = kept

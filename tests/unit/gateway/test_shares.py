@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.fleet.quota import Quotas
-from gateway.fleet.shares import FORGET_MS, TELL_S, Demand, Members, ShareNews, share
+from gateway.fleet.shares import FORGET_MS, TELL_S, Demand, Members, ShareNews
 from gateway.problems import Problem
 from shared.config.access import Tenant
+from shared.shares import share
 
 amounts = st.floats(0, 1e6)
 

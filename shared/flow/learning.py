@@ -1,0 +1,103 @@
+"""Brings what several machines know of a destination together.
+
+Each of its three parts (the breaker with what goes with it, the gate, how many at once) counts its
+changes: what has changed more often is newer, whatever clocks say. So it does not matter who hears
+what first, nor how often (ADR 0068).
+"""
+
+from dataclasses import replace
+
+from shared.flow.breaker import Breaker, BreakerState
+from shared.flow.concurrency import WINDOW_MS_MIN, Concurrency, Window
+from shared.flow.flow import Flow
+
+# That something was too much outweighs what others have tried who have not heard of it.
+_LESS = 100
+# Two gates that differ by more were closed by two answers; by less, it may be their clocks.
+_GATES_DIFFER_MS = 2_000
+
+
+def counted(before: Flow, after: Flow, *, now_ms: int) -> Flow:
+    """The flow after a change of ours, which says what has changed for all."""
+    was, changes = before.changes, after.changes
+    if _is_other_breaker(before, after):
+        changes = replace(changes, breaker=was.breaker + 1)
+    if before.gate.closed_until_ms != after.gate.closed_until_ms:
+        changes = replace(changes, gate=was.gate + 1)
+    if after.concurrency.limit > before.concurrency.limit:
+        changes = replace(changes, limit=was.limit + 1)
+    if after.concurrency.limit < before.concurrency.limit:
+        changes = replace(changes, limit=was.limit + _LESS)
+        if after.neighbours.active:
+            after = replace(after, concurrency=_settling(after.concurrency, now_ms=now_ms))
+    return after if changes is after.changes else replace(after, changes=changes)
+
+
+def learned(flow: Flow, theirs: Flow, *, now_ms: int) -> Flow:
+    """The flow with what another machine knows better; the same if it is nothing."""
+    if theirs.resumed_at_ms != flow.resumed_at_ms:
+        # One of the two has not heard a person's last word, which comes with the configuration.
+        return flow
+    if _breaker_rank(theirs) > _breaker_rank(flow):
+        is_well = theirs.breaker.state is flow.breaker.state is BreakerState.CLOSED
+        flow = replace(
+            flow,
+            # What was counted here towards opening it still counts.
+            breaker=flow.breaker if is_well else theirs.breaker,
+            held_at_ms=theirs.held_at_ms,
+            disabled_at_ms=theirs.disabled_at_ms,
+            halves_refused=theirs.halves_refused,
+            changes=replace(flow.changes, breaker=theirs.changes.breaker),
+        )
+    later_ms = theirs.gate.closed_until_ms - flow.gate.closed_until_ms
+    is_same = theirs.changes.gate == flow.changes.gate
+    if theirs.changes.gate > flow.changes.gate or (is_same and later_ms > _GATES_DIFFER_MS):
+        closed = replace(flow.gate, closed_until_ms=theirs.gate.closed_until_ms)
+        changes = replace(flow.changes, gate=theirs.changes.gate)
+        flow = replace(flow, gate=closed, changes=changes)
+    if _limit_rank(theirs) > _limit_rank(flow):
+        window = Window(was_full=flow.concurrency.window.was_full)
+        settles_at_ms = now_ms + round(theirs.concurrency.mean_ms)
+        concurrency = replace(theirs.concurrency, window=window, settles_at_ms=settles_at_ms)
+        if concurrency.limit < flow.concurrency.limit:
+            concurrency = _settling(concurrency, now_ms=now_ms)
+        changes = replace(flow.changes, limit=theirs.changes.limit)
+        flow = replace(flow, concurrency=concurrency, changes=changes)
+    return flow
+
+
+def shifted(flow: Flow, by_ms: int) -> Flow:
+    """The flow as a clock that is so far ahead would tell it."""
+    breaker, gate = flow.breaker, flow.gate
+    if breaker.until_ms or breaker.probe_until_ms:
+        until_ms, probe_until_ms = breaker.until_ms + by_ms, breaker.probe_until_ms
+        probe_until_ms = probe_until_ms and probe_until_ms + by_ms
+        breaker = replace(breaker, until_ms=until_ms, probe_until_ms=probe_until_ms)
+    if gate.closed_until_ms:
+        gate = replace(gate, closed_until_ms=gate.closed_until_ms + by_ms)
+    return replace(flow, breaker=breaker, gate=gate)
+
+
+def _settling(state: Concurrency, *, now_ms: int) -> Concurrency:
+    """What ends soon was sent under another limit, also by those who have not heard of it yet."""
+    return replace(state, settles_at_ms=now_ms + round(max(state.mean_ms, WINDOW_MS_MIN)))
+
+
+def _is_other_breaker(before: Flow, after: Flow) -> bool:
+    return _shut(before) != _shut(after) or before.is_rejecting is not after.is_rejecting
+
+
+def _shut(flow: Flow) -> tuple[BreakerState, int, int, int, bool, int]:
+    it: Breaker = flow.breaker
+    stops = bool(flow.held_at_ms), flow.disabled_at_ms
+    return it.state, it.until_ms, it.probe_until_ms, it.successes, *stops
+
+
+def _breaker_rank(flow: Flow) -> tuple[int, bool, bool, bool]:
+    """Who knows better; of two who changed it at the same time, the stricter."""
+    is_shut = flow.breaker.state is not BreakerState.CLOSED
+    return flow.changes.breaker, bool(flow.disabled_at_ms), flow.is_held, is_shut
+
+
+def _limit_rank(flow: Flow) -> tuple[int, float]:
+    return flow.changes.limit, -flow.concurrency.limit

@@ -1,0 +1,203 @@
+"""Divides what a destination gets among the stores that send to it: one for each machine.
+
+Each store tells what it wants and what it has, and all work out the same parts from that
+(ADR 0068). Nobody leads, and clocks may differ by a second: what a store gives up it has told
+before another one takes it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from shared.shares import share
+
+# How often a store tells while others send too, and how soon it tells of what has changed.
+TELL_MS, TELL_SOON_MS = 1_000, 100
+# Who has told nothing for so long, while others told something, is forgotten.
+FORGET_MS = 4_000
+# What a clock of ours can make of another's; and what is left of former days.
+AHEAD_MS, STALE_MS = 5_000, 30_000
+# Whoever had to wait within that time wants more: of the rate, all that there is.
+WANT_MS = 1_000
+ALL = 1_000_000_000
+# With fewer requests at once than stores they take turns.
+TURN_MS = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class StoreNews:
+    """What a store has told of itself."""
+
+    # By its own clock.
+    at_ms: int = 0
+    # How many requests at once it has use for, and how many it may have, or has.
+    wants: int = 0
+    has: int = 0
+    # How many events a second it has use for.
+    rate: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbours:
+    """A store among those that send to a destination."""
+
+    me: str = ""
+    mine: StoreNews = field(default_factory=StoreNews)
+    others: Mapping[str, StoreNews] = field(default_factory=dict)
+    # How many requests at once it may have.
+    has: int = 0
+    # Until when it counts as one that wants more requests, or more events a second.
+    full_until_ms: int = 0
+    slow_until_ms: int = 0
+    # The most requests at once, and since when.
+    most: int = 0
+    most_at_ms: int = 0
+    # Events since then, and how many a second before.
+    sent: int = 0
+    sent_since_ms: int = 0
+    rate: float = 0.0
+
+    @property
+    def active(self) -> Mapping[str, StoreNews]:
+        """The others that send just now. Only what is told says that time passes."""
+        if not self.others:
+            return self.others
+        now_ms = self._newest_ms
+        return {
+            name: each
+            for name, each in self.others.items()
+            if each.at_ms > now_ms - FORGET_MS and each.wants
+        }
+
+    @property
+    def _newest_ms(self) -> int:
+        return max([self.mine.at_ms, *(each.at_ms for each in self.others.values())])
+
+    @property
+    def is_to_try_more(self) -> bool:
+        """Of those that have not enough, one tries what else the destination can take."""
+        short = sorted(
+            [self.me, *(it for it, each in self.active.items() if each.wants > each.has)]
+        )
+        return short[self._newest_ms // TURN_MS % len(short)] == self.me
+
+    def target(self, permits: int) -> int:
+        """How many of these requests at once it gets, as everybody works it out."""
+        wants = {name: each.wants for name, each in self.active.items()}
+        wants[self.me] = max(1, self.mine.wants)
+        turn = self._newest_ms // TURN_MS if permits < len(wants) else 0
+        return spread(permits, wants, turn=turn)[self.me]
+
+
+def spread(permits: int, wants: Mapping[str, int], *, turn: int) -> Mapping[str, int]:
+    """Who gets how many: one after the other, first of what is wanted, then of what is left."""
+    names = sorted(wants)
+    first = turn % len(names)
+    names = names[first:] + names[:first]
+    given = dict.fromkeys(names, 0)
+    while permits > 0:
+        takers = [name for name in names if given[name] < wants[name]] or names
+        for name in takers[:permits]:
+            given[name] += 1
+        permits -= len(takers)
+    return given
+
+
+def heard(known: Neighbours, told: Mapping[str, StoreNews], *, me: str, now_ms: int) -> Neighbours:
+    """What is known after hearing what stores have told, in any order and any number of times."""
+    all_told = {**known.others}
+    for name, each in told.items():
+        before = all_told.get(name)
+        if name != me and (before is None or each.at_ms > before.at_ms):
+            all_told[name] = each
+    others = {
+        name: each
+        for name, each in all_told.items()
+        if now_ms - STALE_MS < each.at_ms < now_ms + AHEAD_MS
+    }
+    return known if others == known.others else replace(known, me=me, others=others)
+
+
+def shared_out(known: Neighbours, permits: int, *, running: int, now_ms: int) -> Neighbours:
+    """With how many requests at once this store may have, of so many that all may have.
+
+    It gives up at once, and takes only what others have told that they have given up.
+    """
+    target = known.target(permits)
+    # Of one that was silent for long, or has said that it sends no more, nobody knows what it had.
+    is_known = known.mine.wants > 0 and now_ms - known.mine.at_ms < FORGET_MS
+    had = known.has if is_known else min(running, permits)
+    free = permits - sum(each.has for each in known.active.values())
+    has = target if had >= target else max(had, min(target, free))
+    return known if has == known.has else replace(known, has=has)
+
+
+def rate_here(known: Neighbours, rate: float | None) -> float | None:
+    """What a store has of a rate: what others do not want, and never less than an even part.
+
+    So who begins to want more need not wait until others have heard of it.
+    """
+    active = known.active
+    if rate is None or not active:
+        return rate
+    wants = [each.rate for each in active.values()]
+    return max(share(rate, mine=rate, others=wants), rate / (len(wants) + 1))
+
+
+def noted_running(known: Neighbours, running: int, *, now_ms: int) -> Neighbours:
+    """So many requests are under way."""
+    if running <= known.most and now_ms - known.most_at_ms < WANT_MS:
+        return known
+    return replace(known, most=running, most_at_ms=now_ms)
+
+
+def noted_waiting(
+    known: Neighbours, what: Literal["permits", "rate"], *, until_ms: int, now_ms: int
+) -> Neighbours:
+    """Somebody has to wait until then for a request of others to end, or for his next event."""
+    if not known.active:
+        return known
+    wants_until_ms = min(until_ms, now_ms + STALE_MS) + WANT_MS
+    if what == "permits":
+        return replace(known, full_until_ms=wants_until_ms)
+    return replace(known, slow_until_ms=wants_until_ms)
+
+
+def noted_sent(known: Neighbours, event_count: int, *, now_ms: int) -> Neighbours:
+    """So many events have gone out."""
+    if not known.active:
+        return known
+    span_ms = now_ms - known.sent_since_ms
+    if span_ms < WANT_MS:
+        return replace(known, sent=known.sent + event_count)
+    rate = 1000 * known.sent / span_ms
+    return replace(known, sent=event_count, sent_since_ms=now_ms, rate=rate)
+
+
+def news_of(known: Neighbours, *, running: int, is_here: bool, now_ms: int) -> StoreNews:
+    """What the store tells of itself; `is_here` if it sends at all."""
+    if not is_here:
+        return StoreNews(now_ms)
+    if not known.active:
+        # Nothing was counted, and nobody had to wait for others.
+        return StoreNews(now_ms, max(1, running), running, ALL)
+    most = known.most if now_ms - known.most_at_ms < 2 * WANT_MS else 0
+    most = max(1, running, most)
+    # Who has too few asks for twice as many, and so for more again if that was not enough.
+    wants = 2 * max(most, known.has) if now_ms < known.full_until_ms else most
+    rate = max(known.rate, 1000 * known.sent / max(WANT_MS, now_ms - known.sent_since_ms))
+    rate = ALL if now_ms < known.slow_until_ms else rate
+    return StoreNews(now_ms, wants, max(known.has, running), rate)
+
+
+def is_to_tell(known: Neighbours, news: StoreNews) -> bool:
+    """Whether others, who send too, should hear of it now."""
+    since_ms, last = news.at_ms - known.mine.at_ms, known.mine
+    if not news.wants and not last.wants:
+        return False
+    if since_ms >= TELL_MS:
+        return True
+    wants_more = news.wants > max(last.wants, news.has) or (news.rate == ALL) > (last.rate == ALL)
+    is_waited_for = any(each.wants > each.has for each in known.active.values())
+    gives_up = is_waited_for and (news.has < last.has or news.wants == 0)
+    return since_ms >= TELL_SOON_MS and (wants_more or gives_up)

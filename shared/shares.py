@@ -1,0 +1,19 @@
+"""Divides a rate among those that want some of it; they work it out alike, each by itself.
+
+Whoever wants less than an even part gets what it wants; the others share the rest evenly, and what
+nobody wants is spread over all. The shares always add up to the rate.
+"""
+
+from collections.abc import Sequence
+
+
+def share(rate: float, *, mine: float, others: Sequence[float]) -> float:
+    """Our part of a rate, which we and so many others want so much of."""
+    wants, left = sorted((mine, *others)), rate
+    for nth, want in enumerate(wants):
+        even = left / (len(wants) - nth)
+        if want > even:
+            # Nobody from here on gets all.
+            return min(mine, even)
+        left -= want
+    return mine + left / len(wants)
