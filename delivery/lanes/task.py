@@ -174,7 +174,11 @@ class _StrandRun:
         try:
             await self._send()
             self._has_ended_well = True
-        except Exception as caught:  # noqa: BLE001 - it is reported, and planned anew
+        except (Exception, asyncio.CancelledError) as caught:
+            task = asyncio.current_task()
+            if isinstance(caught, asyncio.CancelledError) and (task is None or task.cancelling()):
+                # Not by something that it waited for, which is a fault like others.
+                raise
             error = f"{type(caught).__name__}: {caught}"
             is_data_lost = isinstance(caught, DataLostError)
         finally:
