@@ -104,11 +104,16 @@ async def _run(units: Sequence[Unit], orders: Orders) -> list[StrandEnd]:
 async def _hear(
     reading: Reading, runs: "Sequence[_StrandRun]", orders: Orders, begun_s: float
 ) -> None:
-    """Hear for how long those may go on that follow their logs."""
+    """Hear for how long those may go on that follow their logs.
+
+    Unless one of them is over, of which the driver hears when all are: it goes on in the next job.
+    """
     number, node = number_of(reading.units), orders.leaders.get(TERMS_LOG)
     if not number or node is None or orders.terms_at is None:
         return
     async for term in terms_of(number, reading.log, node, orders.terms_at):
+        if any(run.is_over for run in runs):
+            return
         reading.until_s = begun_s + term.follow_s
         orders = replace(orders, follow_s=term.follow_s, ours_until_ms=term.ours_until_ms)
         for run in runs:
@@ -155,6 +160,7 @@ class _StrandRun:
     # Up to where Kafka has the outcomes.
     _stored: int = 0
     _event_count: int = 0
+    _has_ended: bool = False
     _has_ended_well: bool = False
     # What has come and is not settled yet, in its order.
     _waiting: deque[Share] = field(default_factory=deque)
@@ -182,8 +188,15 @@ class _StrandRun:
             error = f"{type(caught).__name__}: {caught}"
             is_data_lost = isinstance(caught, DataLostError)
         finally:
+            self._has_ended = True
             await self._let_go_of_the_rest()
         return StrandEnd(self.strand, self._stored, self._event_count, error[:300], is_data_lost)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it sends no more, or will not once it has something to send."""
+        has_stored = self._storing is not None and self._storing.done()
+        return self._has_ended or (has_stored and self._stored < self._reached)
 
     async def _send(self) -> None:
         worker = worker_of(allows_private=self.orders.allows_private)
