@@ -227,11 +227,15 @@ class LaneLoop:
         now_s = time.monotonic()
         self.following.prolong(now_s=now_s, ours_until_ms=self.member.ours_until_ms)
         for job in self.book.plan(self._lane_of, self.turns, now_s=now_s):
-            task = asyncio.create_task(self._run_job(job))
+            # As it was asked for, whatever is changed or given up meanwhile.
+            strands = [strand for unit in job.units for strand in unit.strands]
+            orders = self._orders(strands, job)
+            self.following.began(job)
+            task = asyncio.create_task(self._run_job(job, orders))
             self._jobs.add(task)
             task.add_done_callback(self._jobs.discard)
 
-    async def _run_job(self, job: Job) -> None:
+    async def _run_job(self, job: Job, orders: Orders) -> None:
         began_s = time.monotonic()
         spans = {
             Strand(name, unit.where): span
@@ -241,9 +245,6 @@ class LaneLoop:
         reports: list[StrandEnd] = []
         why, is_begun = "its task has ended without a word", False
         try:
-            # As it was asked for, whatever is changed meanwhile.
-            orders = self._orders(list(spans), job)
-            self.following.began(job)
             await self._write_marks(spans)
             loop, is_begun = asyncio.get_running_loop(), True
             reports = await loop.run_in_executor(self._threads, self._submit, job, orders)

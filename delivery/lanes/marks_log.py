@@ -13,6 +13,7 @@ from shared.event.record import KafkaPartition
 from shared.event.topics import LANES
 from shared.runtime.kafka.clients import AWAY
 from shared.runtime.kafka.log_client import LogClient
+from shared.runtime.setup_error import KafkaUnavailableError
 
 log = structlog.get_logger()
 
@@ -43,9 +44,15 @@ class MarksLog:
             await self._fetch(lambda _, __: None)
 
     async def _bound(self, ask: Callable[[list[KafkaPartition]], Any]) -> int:
-        async with asyncio.timeout(_PATIENCE_S):
-            while not (found := await ask([MARKS])):  # noqa: ASYNC110 - Kafka tells nobody
-                await asyncio.sleep(_AGAIN_S)
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                while not (found := await ask([MARKS])):  # noqa: ASYNC110 - Kafka tells nobody
+                    await asyncio.sleep(_AGAIN_S)
+        except TimeoutError as error:
+            raise KafkaUnavailableError(
+                f"Kafka does not say where {LANES} begins and ends: it is not there (`hifi topics`"
+                " makes it), or has no leader, or delivery may not read it (`hifi doctor` tells)."
+            ) from error
         offset: int = found[MARKS]
         return offset
 

@@ -89,6 +89,9 @@ class Roster:
         marked = [each for each in self.marks.marks if self.holds(each.destination)]
         now = await newest()
         known = now.destinations.keys() | now.removed_destinations.keys()
+        if not known or self._seen.destinations.keys() - known:
+            # What was configured is not even removed: that log has lost something itself.
+            return
         if gone := [each for each in marked if each.destination not in known]:
             await self.outlet.take_away(LANES, [mark_key(each) for each in gone])
             for strand in gone:

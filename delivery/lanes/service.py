@@ -3,6 +3,7 @@
 import asyncio
 import signal
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 
@@ -137,9 +138,13 @@ async def _forget(loop: LaneLoop, config: ConfigFeed) -> None:
 
 
 async def _ask(spark: SparkSession, answers: Pulse) -> None:
-    """Ask Spark whether it is there, by itself: what hangs in that holds up nothing else."""
+    """Ask Spark whether it is there, by itself: what hangs in that holds up nothing else.
+
+    In a thread of its own: names that nobody resolves hold those of all.
+    """
+    thread = ThreadPoolExecutor(1, "spark")
     while True:
-        await asyncio.to_thread(require_running, spark)
+        await asyncio.get_running_loop().run_in_executor(thread, require_running, spark)
         answers.beat()
         await asyncio.sleep(_ASK_S)
 

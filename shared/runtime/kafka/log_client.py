@@ -42,6 +42,11 @@ _ANSWER_S = 40.0
 _PARTITION_BYTES_MAX = 2 * 1_048_576
 # An answer is held at once, and the events that are made of it.
 ANSWER_BYTES_MAX = 8 * 1_048_576
+# What it may be once it is unpacked, by equal parts of all that was asked for: of events that are
+# all alike a hundred times as much. The rest is asked for again.
+_UNPACKED_BYTES_MAX = 32 * 1_048_576
+# What a record is besides its value.
+_RECORD_BYTES = 500
 
 
 class FetchAnswer(NamedTuple):
@@ -182,6 +187,7 @@ class LogClient:
         request = FetchRequest(wait_ms, 1, bytes_max, READ_COMMITTED, topics)
         answer = await self._client.send(node, request, group=connection)
         found = {}
+        size_max = max(1_048_576, _UNPACKED_BYTES_MAX // len(position))
         for topic, parts in answer.topics:
             for number, code, _, _, *others in parts:
                 where = KafkaPartition(topic, number)
@@ -189,7 +195,8 @@ class LogClient:
                     found[where] = FetchAnswer(error=for_code(code)(f"{topic}, {number}"))
                     continue
                 aborted = next((each for each in others[:-1] if isinstance(each, list)), [])
-                found[where] = _opened(where, others[-1] or b"", position[where], aborted)
+                raw = others[-1] or b""
+                found[where] = _opened(where, raw, position[where], aborted, size_max)
         return found
 
 
@@ -207,23 +214,33 @@ def _by_topic(asked: Any) -> list[tuple[str, list[Any]]]:
     return list(topics.items())
 
 
-def _opened(where: KafkaPartition, raw: bytes, offset: int, aborted: Any) -> FetchAnswer:
+def _opened(
+    where: KafkaPartition, raw: bytes, offset: int, aborted: Any, size_max: int
+) -> FetchAnswer:
     try:
         try:
-            return _read(where, MemoryRecords(raw), offset, list(aborted))
+            return _read(where, MemoryRecords(raw), offset, list(aborted), size_max)
         except UnicodeDecodeError:
             # Others than the gateway may write names of headers as they like.
-            return _read(where, _PatientRecords(raw), offset, list(aborted))
+            return _read(where, _PatientRecords(raw), offset, list(aborted), size_max)
     except KafkaError as error:
         return FetchAnswer(error=error)
     except Exception as error:  # noqa: BLE001 - decoders of several libraries, of one log alone
         return FetchAnswer(error=CorruptRecordException(repr(error)))
 
 
-def _read(where: KafkaPartition, batches: Any, offset: int, aborted: Any) -> FetchAnswer:
+def _read(
+    where: KafkaPartition, batches: Any, offset: int, aborted: Any, size_max: int
+) -> FetchAnswer:
     place = TopicPartition(*where)
     unpacked = _Records(place, batches, aborted, offset, None, None, True, READ_COMMITTED)
-    return FetchAnswer(list(unpacked), unpacked.next_fetch_offset)
+    records: list[Any] = []
+    for record in unpacked:
+        records.append(record)
+        size_max -= len(record.value or b"") + _RECORD_BYTES
+        if size_max <= 0:
+            break
+    return FetchAnswer(records, unpacked.next_fetch_offset)
 
 
 class _Records(PartitionRecords):  # type: ignore[misc]

@@ -2,8 +2,11 @@
 
 import asyncio
 
+import pytest
 from structlog.testing import capture_logs
 
+from shared.runtime.clock import now_ms
+from shared.runtime.kafka.leases import member
 from shared.runtime.kafka.leases.member import LeaseMember
 from shared.slots import SLOT_COUNT
 from tests.support.lease_members import NotedWork
@@ -15,11 +18,11 @@ def test_what_is_held_is_told_in_ranges() -> None:
     """All 128 numbers, each time that a group changes, would hide what else is told."""
 
     async def scenario() -> None:
-        member = LeaseMember("kafka:1", "hifi.leases.s", NotedWork("a", [], drain_s=0.0))
-        member._take(ALL, frozenset())
-        member._take(ALL - {0, 5}, ALL)
-        await asyncio.gather(*member._tasks)
-        member._let_go("it was frozen")
+        one = LeaseMember("kafka:1", "hifi.leases.s", NotedWork("a", [], drain_s=0.0))
+        one._take(ALL, frozenset())
+        one._take(ALL - {0, 5}, ALL)
+        await asyncio.gather(*one._tasks)
+        one._let_go("it was frozen")
 
     with capture_logs() as logs:
         asyncio.run(scenario())
@@ -30,22 +33,39 @@ def test_what_is_held_is_told_in_ranges() -> None:
     ]
 
 
+def test_a_lease_ends_while_the_machine_is_suspended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event loop's clock stands still meanwhile, and Kafka has given the slots to others."""
+
+    async def scenario() -> None:
+        one = LeaseMember("kafka:1", "hifi.leases.s", NotedWork("a", []), session_s=20.0)
+        one._take(ALL, frozenset())
+        sent_s = member.clock_s()
+        monkeypatch.setattr(member, "clock_s", lambda: sent_s)
+        one._is_known_alive(sent_s)
+        assert 19_000 < one.ours_until_ms - now_ms() <= 20_000
+        monkeypatch.setattr(member, "clock_s", lambda: sent_s + 60.0)
+        assert one.ours_until_ms < now_ms() - 39_000
+        one._let_go("it ends")
+
+    asyncio.run(scenario())
+
+
 def test_a_slot_that_hangs_is_held_by_itself_and_no_longer_than_the_drain() -> None:
     """Each of the others goes to its next owner as soon as it has come to its own end."""
 
     async def scenario() -> None:
         work = NotedWork("a", [], drain_s=0.0, hangs=frozenset({5}))
-        member = LeaseMember("kafka:1", "hifi.leases.s", work, drain_s=0.3)
-        member._take(ALL, frozenset())
-        member._take(ALL - {0, 5, 9}, ALL)
+        one = LeaseMember("kafka:1", "hifi.leases.s", work, drain_s=0.3)
+        one._take(ALL, frozenset())
+        one._take(ALL - {0, 5, 9}, ALL)
         async with asyncio.timeout(30):
-            await asyncio.wait(member._tasks, return_when=asyncio.FIRST_COMPLETED)
-            while len(member._tasks) > 1:  # noqa: ASYNC110 - nobody tells
+            await asyncio.wait(one._tasks, return_when=asyncio.FIRST_COMPLETED)
+            while len(one._tasks) > 1:  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0)
-            assert member.held == ALL - {0, 9}
-            assert member._must_join
-            await asyncio.gather(*member._tasks)
-        assert member.held == ALL - {0, 5, 9}
+            assert one.held == ALL - {0, 9}
+            assert one._must_join
+            await asyncio.gather(*one._tasks)
+        assert one.held == ALL - {0, 5, 9}
         assert work.deeds[-1].what == "drop"
 
     asyncio.run(scenario())

@@ -19,6 +19,7 @@ from shared.runtime.kafka.log_client import FetchAnswer, LogClient, _opened
 WHERE = KafkaPartition("hifi.stream.s", 0)
 NAME = "name-to-be"
 CODECS = (0, 1, 3, 4)
+NO_END = 1 << 40
 # Where a batch has its check sum, and what that is of.
 _CRC_AT, _CRC_OF = 17, 21
 
@@ -52,7 +53,7 @@ def told(answer: FetchAnswer) -> Sequence[tuple[int, int, bytes, bytes, Any]]:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_records_come_as_they_were_written(codec: int) -> None:
-    answer = _opened(WHERE, batch(3, first=7, codec=codec), 8, [])
+    answer = _opened(WHERE, batch(3, first=7, codec=codec), 8, [], NO_END)
     assert answer.reached == 10
     assert told(answer) == [
         (7 + n, 1_000 + n, b"k", b"v%d" % n, [("event-id", b"%d" % n), (NAME, None)])
@@ -60,10 +61,27 @@ def test_records_come_as_they_were_written(codec: int) -> None:
     ]
 
 
+@pytest.mark.parametrize("codec", CODECS)
+def test_what_is_large_once_it_is_unpacked_comes_in_parts(codec: int) -> None:
+    """Events that are all alike, a hundred times as many bytes as came over the wire."""
+    batches = [batch(40, first=first, codec=codec) for first in (0, 40)]
+    reached, parts = 0, 0
+    found: list[int] = []
+    while reached < 80:
+        # From the batch on in which that is.
+        answer = _opened(WHERE, b"".join(batches[reached // 40 :]), reached, [], 6_000)
+        assert len(answer.records) <= 12
+        assert answer.reached > reached
+        found += [record.offset for record in answer.records]
+        reached, parts = answer.reached, parts + 1
+    assert found == list(range(80))
+    assert parts > 6
+
+
 def test_a_header_whose_name_is_no_text_ends_no_lane() -> None:
     """Only others than the gateway write such: the event goes out, and what follows."""
     bad = misnamed(batch(2))
-    answer = _opened(WHERE, bad + batch(1, first=2, codec=3), 0, [])
+    answer = _opened(WHERE, bad + batch(1, first=2, codec=3), 0, [], NO_END)
     assert answer.reached == 3
     assert [row[:4] for row in told(answer)] == [
         (0, 1_000, b"k", b"v0"),
@@ -79,7 +97,10 @@ def test_patience_reads_all_that_haste_does() -> None:
     for codec in CODECS:
         raw = batch(20, codec=codec)
         bad = misnamed(batch(1, first=20))
-        hasty, patient = _opened(WHERE, raw, 3, []), _opened(WHERE, raw + bad, 3, [])
+        hasty, patient = (
+            _opened(WHERE, raw, 3, [], NO_END),
+            _opened(WHERE, raw + bad, 3, [], NO_END),
+        )
         assert told(patient)[:-1] == told(hasty)
         assert (hasty.reached, patient.reached) == (20, 21)
 
@@ -90,7 +111,7 @@ def test_what_no_decoder_takes_is_an_error_of_that_log_alone(codec: int) -> None
     raw = bytearray(batch(1))
     # It says that it is compressed.
     struct.pack_into(">h", raw, _CRC_OF, codec)
-    answer = _opened(WHERE, signed(raw), 0, [])
+    answer = _opened(WHERE, signed(raw), 0, [], NO_END)
     assert isinstance(answer.error, CorruptRecordException)
     assert not answer.is_gone
 
@@ -98,7 +119,7 @@ def test_what_no_decoder_takes_is_an_error_of_that_log_alone(codec: int) -> None
 def test_a_log_that_was_damaged_says_so() -> None:
     raw = batch(1)
     damaged = raw[:_CRC_OF] + raw[_CRC_OF:].replace(b"v0", b"v1")
-    assert isinstance(_opened(WHERE, damaged, 0, []).error, CorruptRecordException)
+    assert isinstance(_opened(WHERE, damaged, 0, [], NO_END).error, CorruptRecordException)
 
 
 def test_who_asks_hears_within_a_minute_that_a_topic_was_grown() -> None:

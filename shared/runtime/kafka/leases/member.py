@@ -7,6 +7,7 @@ take it for dead then.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple, Protocol, TypeAlias
@@ -55,9 +56,16 @@ _GOODBYE_S = 3.0
 # No consumers: tools that reset or show these leave us alone.
 _PROTOCOL = "hifi"
 _DYNAMIC = None
+# macOS has it under the other name.
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 _encode = msgspec.json.encode
 _Ask: TypeAlias = Callable[[Any], Awaitable[Any]]
+
+
+def clock_s() -> float:
+    """It goes on while this machine is suspended, as the broker's does, unlike the event loop's."""
+    return time.clock_gettime(_CLOCK)
 
 
 class SlotWork(Protocol):
@@ -116,6 +124,8 @@ class LeaseMember:
         self._must_join = True
         self._is_leaving = False
         self._lapses: asyncio.TimerHandle | None = None
+        # When it does, by `clock_s`: after a suspension its timer comes late.
+        self._lapses_s = 0.0
 
     @property
     def standing(self) -> Standing:
@@ -129,9 +139,7 @@ class LeaseMember:
     @property
     def left_s(self) -> float:
         """For how long nobody else gets what is held, if Kafka hears no more of us."""
-        if self._lapses is None or not self.held:
-            return 0.0
-        return self._lapses.when() - asyncio.get_running_loop().time()
+        return self._lapses_s - clock_s() if self.held else 0.0
 
     def share_out(self, slot_count: int) -> None:
         """Share out so many slots from now on, whenever this is who leads the group."""
@@ -208,7 +216,7 @@ class LeaseMember:
                 await self._news.wait()
         if self._must_join:
             return
-        sent_s = asyncio.get_running_loop().time()
+        sent_s = clock_s()
         group, member_id, generation = self._standing
         try:
             async with asyncio.timeout(self._session_s / 3):
@@ -245,7 +253,7 @@ class LeaseMember:
                 (member, _encode(sorted(slots)))
                 for member, slots in may_have(held, self._slot_count).items()
             ]
-        sent_s = asyncio.get_running_loop().time()
+        sent_s = clock_s()
         synced = await ask(
             SyncGroupRequest(group, joined.generation_id, joined.member_id, _DYNAMIC, shared_out)
         )
@@ -294,8 +302,9 @@ class LeaseMember:
         """Kafka has heard us at that time or later, and will for a session take us for alive."""
         if self._lapses is not None:
             self._lapses.cancel()
-        self._lapses = asyncio.get_running_loop().call_at(
-            sent_s + self._session_s, self._let_go, "Kafka has not been heard of for a session"
+        self._lapses_s = sent_s + self._session_s
+        self._lapses = asyncio.get_running_loop().call_later(
+            self._lapses_s - clock_s(), self._let_go, "Kafka has not been heard of for a session"
         )
 
     def _let_go(self, why: str) -> None:

@@ -1,5 +1,6 @@
 """What the strands of a task owe to each other: who is done waits for nobody who is not."""
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -10,6 +11,7 @@ import pytest
 from delivery.lanes import task
 from delivery.lanes.marks import OPEN, Mark, open_mark
 from delivery.lanes.units import Span
+from delivery.sending import Sending
 from shared.event.record import RecordOut
 from shared.event.topics import RECEIPTS
 from shared.runtime.clock import now_ms
@@ -41,6 +43,24 @@ def test_who_follows_says_that_it_is_done_if_another_of_its_task_hangs(ground: G
     assert [(ends[name].at, ends[name].error) for name in "ab"] == [(2, ""), (2, "")]
     assert ground.marks("a") == [Mark(2, OPEN), Mark(2, OPEN, done=7)]
     assert ground.marks("b") == [Mark(2, OPEN)], "nobody waits for the last one"
+
+
+def test_what_is_cancelled_below_one_is_a_fault_of_that_one(ground: Ground) -> None:
+    """Such as a future of a library: the reports of all others would be lost with it."""
+
+    class Cancelled(Sending):
+        async def settle(self, rows: Any) -> list[RecordOut]:
+            if "demo/a" in self._plan.destinations:
+                raise asyncio.CancelledError("by nobody here")
+            return await super().settle(rows)
+
+    ground.monkeypatch.setattr(task, "Sending", Cancelled)
+    ground.kafka.write(events(2))
+    ground.destination("a")
+    ground.destination("b")
+    ends = ground.run(a=Span(0, 2), b=Span(0, 2))
+    assert ends["a"].error == "CancelledError: by nobody here"
+    assert (ends["a"].at, ends["b"].at, ends["b"].error) == (0, 2, "")
 
 
 def test_who_cannot_say_that_it_is_done_is_done_with_the_report(ground: Ground) -> None:

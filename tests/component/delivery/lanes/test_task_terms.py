@@ -9,8 +9,9 @@ import pytest
 from delivery.lanes.following.terms import TERMS_LOG, Term, term_record
 from delivery.lanes.units import Span
 from shared.event.record import Origin, RecordIn, RecordOut
+from shared.event.topics import LANES, RECEIPTS
 from shared.runtime.clock import now_ms
-from tests.component.delivery.test_task import PATIENCE_S, Ground, is_mark, labels
+from tests.component.delivery.test_task import PATIENCE_S, Ground, is_mark, labels, speaks_of
 from tests.support.deliver_runs import events
 from tests.support.kept_log import NODE
 
@@ -29,26 +30,37 @@ def tell(ground: Ground, number: int, follow_s: float, lease_s: float = 3_600.0)
     ground.kafka.write([RecordIn(Origin(*TERMS_LOG, at), 1, row.key, row.value, ())])
 
 
-def follows(ground: Ground, *, number: int) -> int:
+def follows(ground: Ground, *, number: int, refused: str = "") -> int:
     """How far it comes: its time is over after the first of two events, unless it is given more.
 
-    The other one comes half a second later; it is told to end then.
+    The other one comes half a second later; it is told to end then. What is refused is what another
+    one that follows the same log leaves behind.
     """
     ground.kafka.make(TERMS_LOG.topic, 1)
     ground.kafka.write(events(1))
     ground.destination("a")
     marks = 0
 
-    def marked(row: RecordOut) -> None:
+    def go_on() -> None:
+        tell(ground, number, PATIENCE_S)
+        late = lambda: ground.kafka.write(events(1, first=1))  # noqa: E731
+        asyncio.get_running_loop().call_later(0.5, late)
+
+    def marked(row: RecordOut) -> Exception | None:
         nonlocal marks
+        if speaks_of(row, "b"):
+            if row.topic != refused:
+                return None
+            # When it knows of that itself.
+            asyncio.get_running_loop().call_soon(asyncio.get_running_loop().call_soon, go_on)
+            return OSError("no room")
         if is_mark(row):
             marks += 1
-            if marks == 1:
-                tell(ground, number, PATIENCE_S)
-                late = lambda: ground.kafka.write(events(1, first=1))  # noqa: E731
-                asyncio.get_running_loop().call_later(0.5, late)
-            else:
+            if marks > 1:
                 tell(ground, number, 0.0)
+            elif not refused:
+                go_on()
+        return None
 
     ground.outlet.refusal = marked
     ground.given |= {
@@ -56,7 +68,11 @@ def follows(ground: Ground, *, number: int) -> int:
         "terms_at": 0,
         "leaders": dict.fromkeys(ground.kafka.logs, NODE),
     }
-    (end,) = ground.run(a=Span(0, None, number=NUMBER)).values()
+    spans = {"a": Span(0, None, number=NUMBER)}
+    if refused:
+        ground.destination("b")
+        spans["b"] = Span(0, None, number=NUMBER + 1)
+    end = ground.run(**spans)["a"]
     assert end.error == ""
     return end.at
 
@@ -74,6 +90,14 @@ def test_with_its_time_a_task_is_given_a_new_lease(ground: Ground) -> None:
     ground.given = {"ours_until_ms": now_ms() + 450}
     assert follows(ground, number=NUMBER) == 2
     assert labels(ground.to["a"]) == {"e0": False, "e1": False}
+
+
+@pytest.mark.parametrize("topic", [RECEIPTS, LANES])
+def test_if_one_of_them_is_over_they_end_in_time_so_that_it_goes_on_with_the_next_job(
+    ground: Ground, topic: str
+) -> None:
+    """It has nothing more to send, and does not know it yet."""
+    assert follows(ground, number=NUMBER, refused=topic) == 1
 
 
 def test_where_nobody_can_be_heard_a_task_ends_at_its_time(ground: Ground) -> None:

@@ -9,6 +9,7 @@ from delivery.lanes.marks import Mark
 from shared.event.record import Position
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka import lane_positions
+from shared.runtime.kafka.leases.member import clock_s
 from tests.unit.delivery.lanes.test_loop import BESIDE, HERE, TO, A, Driver
 
 
@@ -65,11 +66,11 @@ def test_what_hangs_is_given_back_when_its_worker_begins_nothing_more() -> None:
         driver = Driver(marks=marks, drain_s=0.0, lease_s=1.0)
         member, clock = driver.loop.member, asyncio.get_running_loop()
         await driver.loop._look()
-        member._is_known_alive(clock.time())
+        member._is_known_alive(clock_s())
         assert driver.spans(), "they are under way, and never end"
         until_s = clock.time() + (member.ours_until_ms - now_ms()) / 1000
         # Kafka hears of us all the while.
-        member._is_known_alive(clock.time() + 60.0)
+        member._is_known_alive(clock_s() + 60.0)
         member._take(frozenset(), member.held)
         await asyncio.gather(*member._tasks)
         assert member.held == frozenset()

@@ -8,6 +8,7 @@ from threading import Event
 from types import SimpleNamespace
 from typing import Any, cast
 
+from delivery.lanes.marks import Mark
 from delivery.lanes.service import _take_part
 from delivery.lanes.units import Job, JobKind, Orders, Span, Strand, StrandEnd, Unit
 from shared.config.configuration import Configuration, Stream
@@ -16,6 +17,7 @@ from shared.flow.flow_record import FlowRecord
 from tests.unit.delivery.lanes.test_loop import TO, A, B, Driver
 
 OTHER = replace(TO, name="b")
+MARKS = {Strand(to.id, where): Mark(0, 0) for to in (TO, OTHER) for where in (A, B)}
 UNITS = Unit(A, {TO.id: Span(0, 5)}), Unit(B, {TO.id: Span(0, 5), OTHER.id: Span(0, 5)})
 
 
@@ -93,6 +95,25 @@ def test_orders_travel_with_the_tasks_that_they_are_for() -> None:
         {TO.id: TO, OTHER.id: OTHER},
     ]
     assert [set(orders.flows) for _, orders in session.tasks] == [{TO.id}, {TO.id}]
+
+
+def test_a_lane_that_goes_when_its_job_is_planned_takes_none_of_its_neighbours_with_it() -> None:
+    async def scenario() -> Driver:
+        driver, session = Driver(marks=MARKS), Session()
+        driver.loop.spark, driver.loop.book.worker_count = cast("Any", session), 1
+        streams = {"s": Stream("s", 2)}
+        both = Configuration(streams=streams, destinations={TO.id: TO, OTHER.id: OTHER})
+        driver.loop.roster.take(both)
+        await driver.loop._look()
+        driver.loop._sees_ends = True
+        driver.loop._start_jobs()
+        driver.loop.roster.take(Configuration(streams=streams, destinations={TO.id: TO}))
+        (job,) = driver.loop._jobs
+        await job
+        return driver
+
+    # As the job has reported.
+    assert asyncio.run(scenario()).position() == {A: 5, B: 0}
 
 
 def test_a_job_has_the_pool_of_its_kind_and_the_worker_that_it_names() -> None:

@@ -8,7 +8,7 @@ from typing import Any, NoReturn, Self, cast
 import pytest
 from structlog.testing import capture_logs
 
-from delivery.lanes import service
+from delivery.lanes import marks_log, service
 from delivery.lanes.marks import Mark, mark_record
 from delivery.lanes.marks_log import MARKS, MarksLog
 from delivery.lanes.units import Strand
@@ -18,6 +18,7 @@ from shared.config.configuration import Configuration
 from shared.event.record import Origin, RecordIn
 from shared.event.topics import LANES
 from shared.runtime.health import Health
+from shared.runtime.setup_error import KafkaUnavailableError
 from tests.support.kept_log import KeptLog
 from tests.unit.delivery.lanes.test_hand_over import HERE, HandOver
 from tests.unit.delivery.lanes.test_roster import TO, A, B
@@ -87,6 +88,13 @@ def test_what_was_deleted_from_is_followed_from_what_is_left() -> None:
     marks = MarksLog(log)
     follow_until(marks, Mark(4, 4))
     assert (marks.at, marks.restarts) == (5, 1)
+
+
+def test_a_log_of_marks_that_is_not_there_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(marks_log, "_PATIENCE_S", 0.02)
+    monkeypatch.setattr(marks_log, "_AGAIN_S", 0.005)
+    with pytest.raises(KafkaUnavailableError, match=r"hifi\.lanes.*`hifi topics` makes it"):
+        asyncio.run(MarksLog(KeptLog()).read())
 
 
 def test_who_comes_waits_for_no_end_that_the_log_does_not_have_any_more() -> None:

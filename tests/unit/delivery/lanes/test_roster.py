@@ -320,12 +320,30 @@ def test_the_marks_of_a_destination_go_with_what_is_known_of_its_removal(*, ours
     assert house.outlet.rows == []
 
 
+@pytest.mark.parametrize("left", [{}, {GONE.id: GONE}])
+def test_a_configuration_that_was_lost_takes_no_marks_with_it(
+    left: dict[str, RemovedDestination],
+) -> None:
+    """Where all lanes are would be gone when somebody has put it back from a copy."""
+    house = House()
+    house.look(TO)
+    house.outlet.rows.clear()
+    house.marks.marks |= {Strand(OUTLIVED.id, A): Mark(3, 3)}
+    before = dict(house.marks.marks)
+
+    async def newest() -> Configuration:
+        return Configuration(removed_destinations=left)
+
+    asyncio.run(house.roster.forget(newest))
+    assert (house.outlet.rows, house.marks.marks) == ([], before)
+
+
 def test_who_gets_the_name_of_one_that_is_forgotten_begins_where_it_says() -> None:
     house = House()
     house.marks.marks = {Strand(TO.id, A): Mark(2, 2), Strand(TO.id, B): Mark(0, 0)}
 
     async def newest() -> Configuration:
-        return Configuration()
+        return Configuration(removed_destinations={GONE.id: GONE})
 
     asyncio.run(house.roster.forget(newest))
     house.look(replace(TO, start="latest"))

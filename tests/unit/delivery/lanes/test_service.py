@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -86,6 +87,30 @@ def test_a_spark_that_stands_still_is_told_while_all_else_turns(
         jvm.has_ended = True
         with pytest.raises(SparkEndedError):
             await asking
+
+    asyncio.run(scenario())
+
+
+def test_names_that_nobody_resolves_do_not_keep_spark_from_being_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They are looked up in the threads that a process has for everybody."""
+    monkeypatch.setattr(service, "_ASK_S", 0.0)
+    jvm, answers, resolved = Jvm(), Pulse(), threading.Event()
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        lookup = loop.run_in_executor(None, resolved.wait)
+        asking = asyncio.create_task(service._ask(jvm.session, answers))
+        try:
+            async with asyncio.timeout(10):
+                while not jvm.was_asked.is_set():  # noqa: ASYNC110 - it is another thread
+                    await asyncio.sleep(0.001)
+        finally:
+            asking.cancel()
+            resolved.set()
+        await lookup
 
     asyncio.run(scenario())
 
