@@ -62,10 +62,14 @@ class SparkCluster:
             "spark.network.timeoutInterval": "5s",
             # Else a YARN that has lost three in a year would give up.
             "spark.executor.failuresValidityInterval": "10m",
-            **{f"spark.executorEnv.{name}": value for name, value in self.told_java.items()},
             # What Spark shows of its options, it shows without these.
             "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|jaas",
         }
+
+    @property
+    def secrets(self) -> Mapping[str, str]:
+        """Options that stand in no command line."""
+        return {f"spark.executorEnv.{name}": value for name, value in self.told_java.items()}
 
     def equip(self, context: SparkContext, folder: Path) -> None:
         """Give executors settings and files; SetupError if none comes that can work with them."""

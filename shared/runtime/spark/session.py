@@ -92,6 +92,11 @@ def running_spark(settings: SparkSettings) -> Iterator[SparkSession]:
         os.environ[JAAS_VARIABLE] = kafka_access().jaas
     jvm_options = archive.options(may_make=settings.makes_class_archive)
     options = _options(settings, jars, jvm_options)
+    if settings.cluster is not None and settings.cluster.secrets:
+        # All that the JVM is started with anybody on this machine may read.
+        starting = pyspark.SparkConf().setAll([*options.items()])
+        pyspark.SparkContext._ensure_initialized(conf=starting)  # noqa: SLF001 - as said
+        options |= settings.cluster.secrets
     session = SparkSession.builder.appName(settings.name).config(map=options).getOrCreate()
     try:
         session.sparkContext.setLogLevel("WARN")

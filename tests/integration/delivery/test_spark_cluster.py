@@ -7,7 +7,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Thread
@@ -30,7 +30,7 @@ from tests.support.scripted_destination import Reply, ScriptedDestination, scrip
 from tests.support.stack_fixtures import PATIENCE_S, wait_until
 from tests.support.standalone_spark import SLOTS, Standalone, standalone
 
-pytestmark = [pytest.mark.integration, pytest.mark.long]
+pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(900)]
 
 EVENTS, KILLS = 10_000, 20
 # So that something is under way whenever a worker dies.
@@ -156,33 +156,44 @@ def test_ten_thousand_events_go_through_an_executor_elsewhere(
             assert not (folder / "flows").exists()
 
 
-def test_twenty_workers_die_and_all_goes_on_with_another(kafka: Cluster, tmp_path: Path) -> None:
+def test_twenty_workers_die_two_at_once_and_all_goes_on_with_others(
+    kafka: Cluster, tmp_path: Path
+) -> None:
     """Issue 15: 0 lost, and every repeat says that it may be one."""
     servers, folder = kafka.bootstrap_servers, tmp_path / "delivery"
     with (
-        scripted_destination(lambda _, __: ANSWER) as shop,
-        standalone(tmp_path, workers=2) as spark,
+        ExitStack() as shops,
+        standalone(tmp_path, workers=4) as spark,
     ):
-        to = Destination("killed", "to", shop.url)
-        asyncio.run(make(servers, to))
+        # By their names these are with both executors.
+        of_stream = {
+            f"killed{number}": shops.enter_context(scripted_destination(lambda _, __: ANSWER))
+            for number in range(4)
+        }
+        wanted = [Destination(stream, "to", shop.url) for stream, shop in of_stream.items()]
+        asyncio.run(make(servers, *wanted))
         killed: set[int] = set()
-        with delivering(servers, spark, folder):
-            with Traffic(servers, [to.stream]) as traffic:
-                for _ in range(KILLS):
+        with delivering(servers, spark, folder, HIFI_SPARK_EXECUTORS="2"):
+            with Traffic(servers, list(of_stream)) as traffic:
+                while len(killed) < KILLS:
+                    wait_until(lambda: len(spark.busy()) == 2, what="there are two executors")
+                    for shop in of_stream.values():
+                        wait_for_more(shop)
+                    victims = spark.busy()
+                    executors = {pid for each in victims for pid in spark.executors(each)}
+                    assert len(executors) == 2
+                    assert not executors & killed
+                    killed |= executors
+                    for victim in victims:
+                        victim.kill()
+                        spark.start_worker()
+                for shop in of_stream.values():
                     wait_for_more(shop)
-                    # One executor at a time, and none of those before.
-                    (victim,) = spark.busy()
-                    (executor,) = spark.executors(victim)
-                    assert executor not in killed
-                    killed.add(executor)
-                    victim.kill()
-                    spark.start_worker()
-                    spark.wait_for_workers(2)
-                wait_for_more(shop)
-            assert_each_came_and_repeats_say_so(shop, traffic.ids)
-    assert len(killed) == KILLS
+            for stream, shop in of_stream.items():
+                mine = [each for each in traffic.ids if each.startswith(f"{stream}-")]
+                assert_each_came_and_repeats_say_so(shop, mine)
     # Something was under way when they died.
-    assert max(shop.accepted_ids.values()) > 1
+    assert max(count for shop in of_stream.values() for count in shop.accepted_ids.values()) > 1
 
 
 def test_a_worker_that_joins_gets_tasks_and_all_of_them_when_the_other_one_freezes(

@@ -1,0 +1,61 @@
+"""Lanes and the audit run on a Spark cluster, and enter a Kafka with a lock from there."""
+
+import contextlib
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from deploy.local.stack import Stack
+from shared.config.destination import Destination
+from shared.event.times import MINUTE_MS, minute_of
+from shared.runtime.clock import now_ms
+from tests.integration.deploy.test_secure import LockedHifi
+from tests.support.scripted_destination import scripted_destination
+from tests.support.stack_fixtures import PATIENCE_S, QUICK_INTERVALS, stack_settings, wait_until
+from tests.support.standalone_spark import SLOTS, standalone
+
+pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(900)]
+
+COUNT = 50
+
+
+def test_executors_get_what_they_need_and_nobody_else_does(
+    tmp_path: Path, jars_cache: Path
+) -> None:
+    settings = replace(stack_settings(tmp_path / "data", jars_cache), secure=True)
+    ids, minute_ms = tmp_path / "ids.txt", minute_of(now_ms()) - 2 * MINUTE_MS
+    with standalone(tmp_path / "spark", slots=3 * SLOTS) as spark:
+        cluster = {"HIFI_SPARK_MASTER": spark.address, "HIFI_DELIVERY_SLOTS": str(SLOTS)}
+        stack = Stack(settings, environ={**os.environ, **QUICK_INTERVALS, **cluster}, say=print)
+        stack.start(lambda _: None)
+        try:
+            hifi = LockedHifi(stack, tmp=tmp_path)
+            with scripted_destination() as shop:
+                hifi.add(Destination("spread", "to", shop.url))
+                events = [{"id": f"e{n}", "time_ms": minute_ms + 7} for n in range(COUNT)]
+                assert hifi.post("spread", events).status_code == 200
+                assert shop.wait_for(lambda: len(shop.accepted_ids) == COUNT, timeout_s=PATIENCE_S)
+            ids.write_text("".join(f"e{n}\n" for n in range(COUNT)))
+            of_it = ["--stream", "spread", "--minute", str(minute_ms), "--ids", str(ids)]
+            wait_until(
+                lambda: hifi.command("verify", *of_it, "--data", str(hifi.folder)).wait() == 0,
+                what=lambda: f"it is stated: {hifi.command('verify', *of_it).err}",
+                timeout_s=2 * PATIENCE_S,
+                look_s=2,
+            )
+            # One of delivery, and one of the audit.
+            (worker,) = spark.workers
+            assert len(spark.executors(worker)) >= 2
+            keeper = hifi.folder / "kafka" / "lock" / "passwords.json"
+            secrets = [each.encode() for each in json.loads(keeper.read_text()).values()]
+            told = [*spark.folder.rglob("*"), *Path("/proc").glob("[0-9]*/cmdline")]
+            for path in told:
+                # Some have ended by now.
+                with contextlib.suppress(OSError):
+                    text = path.read_bytes()
+                    assert not any(secret in text for secret in secrets), path
+        finally:
+            stack.stop()
