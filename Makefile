@@ -14,7 +14,8 @@ export UV_PYTHON_DOWNLOADS := never
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup up fmt check lint types tidy unit coverage test programs test-aws test-long bench bench-gateway \
-	bench-delivery bench-fleet bench-http bench-observe bench-retrier bench-status bench-whole-way chaos rate shots docs clean
+	bench-delivery bench-fleet bench-http bench-observe bench-retrier bench-status bench-whole-way chaos rate soak shots \
+	docs clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -84,6 +85,9 @@ bench-whole-way: .venv/.bench-synced .venv/.rate-synced ## POST to destination, 
 
 rate: .venv/.rate-synced ## what a Hifi on this machine takes, open loop (ARGS="whole --batch 100"); docs/rating.md
 	@$(BIN)/hifi rate --fresh $(ARGS)
+
+soak: .venv/.rate-synced ## days of traffic with faults on purpose, then where each event went (ARGS="--rate 500 --duration 30m"); docs/rating.md
+	@$(BIN)/hifi soak $(ARGS)
 
 shots: .venv/.synced ## pictures of every page of the console from a live run, in build/shots (needs chromium)
 	@$(BIN)/python -m tests.support.shots

@@ -1,7 +1,8 @@
 """The whole way on one machine: POST to destination, at both latencies, every id followed.
 
 Gateway, Kafka and delivery run as `hifi up` starts them; the generator is open loop, so ages count
-from the moment an event was due. (age) p50, p95 and p99 at 200 and 1,000 single events/s; (held)
+from the moment an event was due. (age) p50, p95 and p99 at 200 and 1,000 single events/s, and
+what an event costs each service in processor time, its idling included; (held)
 the highest rate of single events, and of events in batches of 100, at which 99 of 100 are at the
 destination within a second; (drain) a backlog that a paused destination has let grow, from the
 moment it goes on. An error is an event that was acknowledged and has not come, or a request that
@@ -17,7 +18,9 @@ from dataclasses import replace
 from typing import Any
 
 from benchmarks.machine import describe
+from benchmarks.process_tree import used_by
 from deploy.cli.scale.fresh import fresh_stack
+from deploy.local.stack import Stack
 from loadtests.rating import (
     after,
     destination,
@@ -68,7 +71,7 @@ def main() -> None:
         print(f"| figure | value |\n|{'---|' * 2}")
         for part in parts:
             for latency in _LATENCIES:
-                found = _PARTS[part](replace(wanted, latency=latency))
+                found = _PARTS[part](replace(wanted, latency=latency), stack)
                 figures["errors"] += found.pop("errors")
                 named = {f"{latency.replace('-', '')}_{name}": each for name, each in found.items()}
                 for name, figure in named.items():
@@ -92,19 +95,32 @@ def _chosen(figures: _Figures) -> _Figures:
     return chosen
 
 
-def _age(wanted: Wanted) -> _Figures:
+def _age(wanted: Wanted, stack: Stack) -> _Figures:
     found: _Figures = {"errors": 0}
     with way(replace(wanted, hold_s=_AGE_S)) as step_at:
         for rate in _AGE_RATES:
+            before_s = _used_s(stack)
             step = step_at(rate)
             _say(after(step))
+            found |= {
+                f"{name}_us_at_{rate:.0f}": round(
+                    (used_s - before_s[name]) / step["ends"]["acked"] * 1e6
+                )
+                for name, used_s in _used_s(stack).items()
+            }
             ages = step["ends"]["age_ms"]
             found |= {f"single_{p}_ms_at_{rate:.0f}": ages.get(p, 0.0) for p in _SHOWN}
             found["errors"] += step["failed"] + step["ends"]["unaccounted"]
     return found
 
 
-def _held(wanted: Wanted) -> _Figures:
+def _used_s(stack: Stack) -> dict[str, float]:
+    """Processor time of each service with all that it has started, and of Kafka."""
+    children = [*stack.children.values(), *map(stack.cluster.child, stack.cluster.broker_ids)]
+    return {child.name: used_by(child.pid)[0] for child in children}
+
+
+def _held(wanted: Wanted, _: Stack) -> _Figures:
     found: _Figures = {"errors": 0}
     for name, batch in (("held_single_per_s", 1), ("held_batch_per_s", _BATCH)):
         asked = replace(wanted, batch=batch, hold_s=_HELD_S, start=_GUESSES[batch])
@@ -119,7 +135,7 @@ def _held(wanted: Wanted) -> _Figures:
     return found
 
 
-def _drain(wanted: Wanted) -> _Figures:
+def _drain(wanted: Wanted, _: Stack) -> _Figures:
     asked = replace(wanted, batch=1_000, hold_s=_BACKLOG_S, warmup_s=0.0)
     with running_sink() as sink, destination(asked, sink):
         put_destination(asked, sink, is_paused=True)
@@ -155,7 +171,11 @@ def _say(what: str) -> None:
     print(what, file=sys.stderr, flush=True)
 
 
-_PARTS: dict[str, Callable[[Wanted], _Figures]] = {"age": _age, "held": _held, "drain": _drain}
+_PARTS: dict[str, Callable[[Wanted, Stack], _Figures]] = {
+    "age": _age,
+    "held": _held,
+    "drain": _drain,
+}
 
 
 if __name__ == "__main__":

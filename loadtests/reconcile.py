@@ -22,6 +22,8 @@ FIRST_S = 180.0
 _LOOK_S = 0.5
 # A backlog is drained at the pace of delivery; what takes longer than this is told as missing.
 _DRAIN_S_MAX = 600.0
+# As many as anybody follows by hand.
+_IDS_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,8 @@ class Ends:
     drained_s: float
     # Why nobody has looked where the rest is.
     not_asked: str = ""
+    # The first of those that nobody has.
+    lost_ids: tuple[str, ...] = ()
 
     @property
     def unaccounted(self) -> int:
@@ -59,9 +63,15 @@ async def reconcile(
     drained_s = time.monotonic() - ended_s
     gone = _count(missing)
     kept, not_asked = {"waiting": 0, "dead": 0}, ""
+    lost = {
+        (worker, number)
+        for worker, ranges in missing
+        for first, end in ranges
+        for number in range(first, end)
+    }
     if gone:
         try:
-            kept = await _kept_in_kafka(kafka, step, missing)
+            kept, lost = await _kept_in_kafka(kafka, step, lost)
         except KafkaUnavailableError as error:
             # A rating of many steps is no reason to end here: they are unaccounted for.
             not_asked = str(error)
@@ -80,6 +90,7 @@ async def reconcile(
         repeats=figures["repeats"],
         drained_s=round(drained_s, 1),
         not_asked=not_asked,
+        lost_ids=tuple(f"{step['run']}-{worker}-{n:010d}" for worker, n in sorted(lost)[:_IDS_MAX]),
     )
 
 
@@ -103,15 +114,9 @@ def _count(missing: Iterable[tuple[int, Iterable[Range]]]) -> int:
 
 
 async def _kept_in_kafka(
-    kafka: str, step: dict[str, Any], missing: Iterable[tuple[int, Iterable[Range]]]
-) -> dict[str, int]:
-    """How many of them wait in a tier, and how many are dead; an event counts once."""
-    sought = {
-        (worker, number)
-        for worker, ranges in missing
-        for first, end in ranges
-        for number in range(first, end)
-    }
+    kafka: str, step: dict[str, Any], sought: set[tuple[int, int]]
+) -> tuple[dict[str, int], set[tuple[int, int]]]:
+    """How many of them wait in a tier, how many are dead, an event counting once; and the rest."""
     waiting_in = retry_topics(tier.name for tier in RetrySchedule().tiers)
     found: dict[str, int] = {}
     async with open_reader(kafka) as log:
@@ -126,8 +131,8 @@ async def _kept_in_kafka(
                     if each.run.decode() == step["run"]
                 }
             found[end] = len(there & sought)
-            sought -= there
-    return found
+            sought = sought - there
+    return found, sought
 
 
 def _ages(step: dict[str, Any], ages_ms: dict[int, dict[str, int]]) -> dict[str, float]:

@@ -89,6 +89,9 @@ class Arrived:
 class Taking(asyncio.Protocol):
     """Enough of HTTP for a sender that always gives a content-length."""
 
+    # How long each answer takes, for all connections.
+    slow_s = 0.0
+
     def __init__(self, runs: dict[str, Arrived]) -> None:
         self._runs = runs
         self._read = bytearray()
@@ -117,13 +120,20 @@ class Taking(asyncio.Protocol):
                 self._answer(self._runs[run].figures())
             case ["missing", run]:
                 self._answer(self._runs[run].missing(json.loads(body)))
+            case ["slow", seconds]:
+                Taking.slow_s = float(seconds)
+                self._answer(Taking.slow_s)
             case _:
                 now_us = time.time_ns() // 1000
                 for each in find(body):
                     self._runs[each.run.decode()].note(
                         each.worker, each.number, each.due_us, now_us
                     )
-                self._transport.write(_TAKEN)
+                if Taking.slow_s:
+                    later = asyncio.get_running_loop().call_later
+                    later(Taking.slow_s, self._transport.write, _TAKEN)
+                else:
+                    self._transport.write(_TAKEN)
 
     def _answer(self, thing: Any) -> None:
         body = json.dumps(thing).encode()
@@ -148,6 +158,10 @@ class Sink:
             (worker, [(first, end) for first, end in ranges])
             for worker, ranges in self._ask(f"missing/{run}", json.dumps(acked).encode())
         ]
+
+    def be_slow(self, seconds: float) -> float:
+        """Each answer takes so long from now on; gives what the sink says that it is."""
+        return float(self._ask(f"slow/{seconds}", b""))
 
     def _ask(self, path: str, body: bytes | None) -> Any:
         with urllib.request.urlopen(self.url + path, data=body, timeout=_ANSWER_S) as answer:  # noqa: S310 - ours

@@ -12,7 +12,7 @@ from deploy.cli.control import dead, destinations, keys, secrets, streams, tenan
 from deploy.cli.events import receipt, reconcile, replay, send, tail, verify
 from deploy.cli.options import control_command
 from deploy.cli.printing import out, talk
-from deploy.cli.scale import plan, rate, simulate, size
+from deploy.cli.scale import plan, rate, simulate, size, soak
 from shared.runtime.logs import configure_logs
 
 
@@ -53,6 +53,7 @@ commands = (
     verify.verify,
     reconcile.reconcile,
     rate.rate,
+    soak.soak,
     plan.plan,
     size.size,
 )

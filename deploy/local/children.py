@@ -108,7 +108,7 @@ class Child:
         deadline = time.monotonic() + _KILL_TIMEOUT_S
         while True:
             # Before the child is reaped its number cannot be given to another process.
-            left = _session(self.pid)
+            left = session_of(self.pid)
             for pid in left:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -129,7 +129,7 @@ class Child:
         return text.splitlines()[-count:]
 
 
-def _session(leader: int) -> list[int]:
+def session_of(leader: int) -> list[int]:
     """Everything of the leader's session that still runs.
 
     The session and not only the process group: Spark's Python workers leave their group.

@@ -23,6 +23,15 @@ def is_free(port: int) -> bool:
     return True
 
 
+def answers(port: int) -> bool:
+    """Whether anything takes connections there."""
+    try:
+        socket.create_connection((HOST, port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
 def pick_free(count: int) -> list[int]:
     """Different free ports, drawn at random so that two clusters hardly ever draw the same."""
     picked: list[int] = []

@@ -69,7 +69,7 @@ class Stack:
         self._keys: dict[str, str] = {}
         self._topics: TopicSettings
         self._deaths_s: dict[str, list[float]] = defaultdict(list)
-        self._cluster = Cluster(
+        self.cluster = Cluster(
             folder=settings.folder / "kafka",
             cache=settings.cache,
             brokers=settings.brokers,
@@ -80,7 +80,7 @@ class Stack:
 
     @property
     def bootstrap_servers(self) -> str:
-        return self._cluster.bootstrap_servers
+        return self.cluster.bootstrap_servers
 
     @property
     def gateway(self) -> str:
@@ -94,9 +94,9 @@ class Stack:
         try:
             self._require_all(on_progress)
             self._say("starting Kafka")
-            self._cluster.start()
-            if self._cluster.lock is not None:
-                self._cluster.lock.write_operator(self.settings.operator_file)
+            self.cluster.start()
+            if self.cluster.lock is not None:
+                self.cluster.lock.write_operator(self.settings.operator_file)
             self._say("making topics")
             asyncio.run(self._prepare_topics())
             # All at once: two Spark drivers start side by side in little more time than one.
@@ -118,10 +118,10 @@ class Stack:
             if not child.alive:
                 self._note_death(service.name, child)
                 self.spawn(service)
-        for broker_id in self._cluster.broker_ids:
-            if broker_id not in self._cluster.running:
-                self._note_death(f"Kafka broker {broker_id}", self._cluster.child(broker_id))
-                self._cluster.restart(broker_id)
+        for broker_id in self.cluster.broker_ids:
+            if broker_id not in self.cluster.running:
+                self._note_death(f"Kafka broker {broker_id}", self.cluster.child(broker_id))
+                self.cluster.restart(broker_id)
 
     def spawn(self, service: Service) -> None:
         """Start the process of a service, which must not run."""
@@ -147,7 +147,7 @@ class Stack:
 
     def _kafka_access(self, service: Service) -> dict[str, str]:
         """A service knows its own password and nobody else's."""
-        lock, user = self._cluster.lock, service.user
+        lock, user = self.cluster.lock, service.user
         return {} if lock is None or user is None else lock.variables(user)
 
     def stop(self) -> None:
@@ -161,14 +161,14 @@ class Stack:
                 self._say(f"stopping {child.name}")
                 child.stop(_STOP_TIMEOUT_S)
         self.children.clear()
-        if self._cluster.running:
+        if self.cluster.running:
             self._say("stopping Kafka")
-        self._cluster.stop()
+        self.cluster.stop()
         self._held.close()
 
     def stop_at_once(self) -> None:
         """End a stop that somebody will not wait for; what was acknowledged is safe on disk."""
-        for child in (*self.children.values(), *map(self._cluster.child, self._cluster.running)):
+        for child in (*self.children.values(), *map(self.cluster.child, self.cluster.running)):
             child.send(signal.SIGKILL)
 
     def _require_all(self, on_progress: OnProgress) -> None:

@@ -2,14 +2,13 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from pathlib import Path
 from typing import Any
 
+from loadtests.report.parts import cards, careful, facts, page_of, section, table
 from loadtests.report.plots import Axis, Line, Mark, Scale, chart
 from loadtests.usl import FitError, fit_between
 from shared.scale.throughput import BEYOND_MAX
 
-_STYLE = Path(__file__).with_name("sheet.css")
 _WORDS = {
     "gateway": "Gateway: POST to acknowledgement",
     "delivery": "Delivery: events that keep coming as fast as they are taken",
@@ -43,7 +42,7 @@ def sheet(rating: dict[str, Any], others: Iterable[dict[str, Any]] = ()) -> str:
         [
             _head(rating),
             _figures(rating),
-            _caveats(rating["caveats"]),
+            careful(rating["caveats"]),
             _load_plot(rating),
             _percentile_plot(rating),
             _time_plot(rating),
@@ -52,19 +51,14 @@ def sheet(rating: dict[str, Any], others: Iterable[dict[str, Any]] = ()) -> str:
             _machine(rating),
         ]
     )
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{_STYLE.read_text()}</style></head>"
-        f"<body><main>{main}</main></body></html>\n"
-    )
+    return page_of(title, main)
 
 
 def _head(rating: dict[str, Any]) -> str:
     slo = rating["slo"]
     promises = [words.format(slo[name]) for name, words in _PROMISES.items() if name in slo]
     batch = rating["posted_batch"]
-    facts = (
+    said = (
         f"{batch:,} event{_s(batch)} in a request, {rating['bytes']:,} bytes each,"
         f" {rating['workers']} gateway worker{_s(rating['workers'])},"
         f" {rating['at'][:10]}, commit {rating['commit']}"
@@ -72,7 +66,7 @@ def _head(rating: dict[str, Any]) -> str:
     return (
         f'<p class="over">{escape(_named(rating["machine"]))}</p>'
         f"<h1>{escape(_WORDS[rating['what']])}</h1>"
-        f"<p>{escape(facts)}</p><p>Promised: {escape('; '.join(promises))}.</p>"
+        f"<p>{escape(said)}</p><p>Promised: {escape('; '.join(promises))}.</p>"
     )
 
 
@@ -97,18 +91,7 @@ def _figures(rating: dict[str, Any]) -> str:
             shown.append(
                 ("unaccounted", f"{ends['unaccounted']:,}", f"of {ends['acked']:,} acknowledged")
             )
-    cards = "".join(
-        f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd><small>{escape(words)}</small></div>"
-        for name, value, words in shown
-    )
-    return f'<dl class="figures">{cards}</dl>'
-
-
-def _caveats(caveats: Sequence[str]) -> str:
-    if not caveats:
-        return ""
-    items = "".join(f"<li>{escape(caveat)}</li>" for caveat in caveats)
-    return f'<section class="caveats"><h2>Be careful</h2><ul>{items}</ul></section>'
+    return cards(shown)
 
 
 def _load_plot(rating: dict[str, Any]) -> str:
@@ -136,7 +119,7 @@ def _load_plot(rating: dict[str, Any]) -> str:
         y=Axis(label, scale),
         marks=marks,
     )
-    return _section(
+    return section(
         "What was promised, over how much was offered",
         "Each dot is a step of the search. The rate was offered whatever was answered.",
         drawn,
@@ -181,7 +164,7 @@ def _percentile_plot(rating: dict[str, Any]) -> str:
         marks=marks,
     )
     said = f"The step at {step['events_per_s']:,.0f} events/s: {step['sent']:,} requests."
-    return _section("Latency by percentile", said, drawn)
+    return section("Latency by percentile", said, drawn)
 
 
 def _percentiles(table: dict[str, float], most: float) -> list[tuple[float, float]]:
@@ -218,7 +201,7 @@ def _time_plot(rating: dict[str, Any]) -> str:
         y=Axis("events/s", low=0.0),
     )
     said = f"The step at {step['events_per_s']:,.0f} events/s."
-    return _section("Second by second", said, drawn)
+    return section("Second by second", said, drawn)
 
 
 def _law_plot(rating: dict[str, Any], others: Iterable[dict[str, Any]]) -> str:
@@ -254,7 +237,7 @@ def _law_plot(rating: dict[str, Any], others: Iterable[dict[str, Any]]) -> str:
         f" {fitted.kappa[1]:.5f}). Nothing is said beyond {BEYOND_MAX} times the most"
         " that was measured."
     )
-    return _section("Scalability", said, drawn)
+    return section("Scalability", said, drawn)
 
 
 def _evenly() -> Any:
@@ -292,9 +275,7 @@ def _step_table(steps: Sequence[dict[str, Any]]) -> str:
         if step["reasons"]:
             why = escape("; ".join(step["reasons"]))
             rows.append(f'<tr class="why"><td></td><td colspan="{len(heads) - 1}">{why}</td></tr>')
-    head = "".join(f"<th>{escape(name)}</th>" for name in heads)
-    table = f'<div class="wide"><table><tr>{head}</tr>{"".join(rows)}</table></div>'
-    return _section("Every step", "In the order in which they were run.", table)
+    return section("Every step", "In the order in which they were run.", table(heads, rows))
 
 
 def _machine(rating: dict[str, Any]) -> str:
@@ -312,8 +293,7 @@ def _machine(rating: dict[str, Any]) -> str:
         "date": rating["at"],
         "commit": rating["commit"],
     }
-    cells = "".join(f"<tr><th>{escape(k)}</th><td>{escape(v)}</td></tr>" for k, v in rows.items())
-    return _section("Where", "", f'<table class="facts">{cells}</table>')
+    return facts("Where", rows)
 
 
 def _named(machine: Mapping[str, Any]) -> str:
@@ -322,11 +302,6 @@ def _named(machine: Mapping[str, Any]) -> str:
 
 def _s(count: int) -> str:
     return "" if count == 1 else "s"
-
-
-def _section(title: str, said: str, body: str) -> str:
-    words = f"<p>{escape(said)}</p>" if said else ""
-    return f"<section><h2>{escape(title)}</h2>{words}{body}</section>"
 
 
 def _shown_step(rating: dict[str, Any]) -> dict[str, Any] | None:

@@ -7,12 +7,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from deploy.local.process_faults import NotHereError
 from shared.runtime.control_client import RefusedError
 from tests.chaos.actions import FAULTS, ROUND_S, Action, ChaosPlan
 from tests.chaos.customers import Customers, GivenUpError
 from tests.chaos.destinations import Destinations, open_destinations
 from tests.chaos.evidence import read_evidence, unsettled, wrong_books, wrong_statements
-from tests.chaos.faults import Faults, NotHereError
+from tests.chaos.faults import Faults
 from tests.chaos.put_in import PutIn, put_in
 from tests.chaos.recount import EventId, Finding, Recorded, findings
 from tests.chaos.run_log import RunLog

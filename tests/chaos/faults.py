@@ -4,9 +4,6 @@ A fault is begun and, so long after it, ended; what either did is told in a few 
 """
 
 import errno
-import os
-import signal
-import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,19 +11,12 @@ from pathlib import Path
 
 import httpx
 
-from deploy.local.children import _session
+from deploy.local.process_faults import NotHereError, ProcessFaults
 from tests.chaos.actions import Action
 from tests.chaos.world import World
-from tests.support.stack_fixtures import wait_until
 
 _DISKS = {"spool": "spool", "scratch": "retrier"}
 _BLOCK = bytes(1 << 20)
-# Spark's workers come with the first task after a start.
-_WORKER_S = 5.0
-
-
-class NotHereError(Exception):
-    """What this machine, or this moment, does not allow."""
 
 
 @dataclass
@@ -40,14 +30,8 @@ class Faults:
         """Do it; gives the proof."""
         what, _, target = action.kind.partition(" ")
         match what:
-            case "kill" if target == "delivery-worker":
-                return self._kill_one_of("delivery", _senders)
-            case "kill" if target == "gateway-worker":
-                return self._kill_one_of("gateway", _forks)
-            case "kill":
-                return self._kill(action, target)
-            case "freeze":
-                return self._freeze(action, target)
+            case "kill" | "freeze":
+                return self._hurt(action, what, target)
             case "fill":
                 return self._fill(action, target)
             case _:
@@ -62,46 +46,14 @@ class Faults:
         for action in list(self._ends):
             self.end(action)
 
-    def _kill(self, action: Action, target: str) -> str:
-        name = self._named(target)
+    def _hurt(self, action: Action, what: str, target: str) -> str:
         if target == "broker":
             # As long as it is away and until others have found it again.
             self._world.excuse(for_s=action.for_s)
-        pid = self._world.kill(name, holds=True)
-        self._ends[action] = lambda: self._world.release(name)
-        if target == "broker":
-            number = int(name.split()[1])
-            port = self._world.stack.settings.kafka_ports[number - 1]
-            assert not _answers(port), f"{name} still answers on port {port}"
-            return f"process {pid} is gone, port {port} is closed"
-        return f"process {pid} is gone"
-
-    def _kill_one_of(self, name: str, workers_of: Callable[[int], list[int]]) -> str:
-        """The busiest of the workers that a process has; it makes another one by itself."""
-        parent = self._world.children[name].pid
-        until_s = time.monotonic() + _WORKER_S
-        while not (workers := workers_of(parent)):
-            if time.monotonic() > until_s:
-                raise NotHereError(f"{name} has no worker just now")
-            time.sleep(0.05)
-        pid = max(workers, key=_ticks)
-        os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: _state(pid) in {"", "Z"}, what=f"worker {pid} is gone", timeout_s=10)
-        return f"worker {pid} of {name} is gone"
-
-    def _freeze(self, action: Action, target: str) -> str:
-        name = self._named(target)
-        if target == "broker":
-            self._world.excuse(for_s=action.for_s)
-        pids = _session(self._world.children[name].pid)
-        _send_all(pids, signal.SIGSTOP)
-        self._ends[action] = lambda: _send_all(pids, signal.SIGCONT)
-        wait_until(
-            lambda: all(_state(pid) in {"T", "", "Z"} for pid in pids),
-            what=f"all of {name} stands still",
-            timeout_s=5,
-        )
-        return f"{len(pids)} process(es) of {name} stand still"
+        processes = ProcessFaults(self._world)
+        proof, undo = (processes.kill if what == "kill" else processes.freeze)(target)
+        self._ends[action] = undo
+        return proof
 
     def _fill(self, action: Action, target: str) -> str:
         if not self._world.has_disks:
@@ -128,11 +80,6 @@ class Faults:
         assert abs(off_s - seconds) < 10, f"the gateway's clock is off by {off_s:.0f} s"
         return f"the gateway's clock is off by {off_s:.0f} s"
 
-    def _named(self, target: str) -> str:
-        """The process; of several brokers the last, which is not the only one to write archives."""
-        brokers = self._world.stack._cluster.broker_ids
-        return f"broker {brokers[-1]}" if target == "broker" else target
-
 
 def _fill_up(filler: Path) -> int:
     size = 0
@@ -156,52 +103,3 @@ def _write_error(path: Path) -> int:
     finally:
         path.unlink(missing_ok=True)
     return 0
-
-
-def _answers(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), timeout=1).close()
-    except OSError:
-        return False
-    return True
-
-
-def _send_all(pids: list[int], what: signal.Signals) -> None:
-    for pid in pids:
-        try:
-            os.kill(pid, what)
-        except ProcessLookupError:
-            continue
-
-
-def _senders(driver: int) -> list[int]:
-    """The forks of delivery's worker daemon: they send, and the daemon only makes them."""
-    session = [pid for pid in _session(driver) if "worker_daemon" in _command(pid)]
-    return [pid for pid in session if int(_stat(pid, 1) or 0) in session]
-
-
-def _forks(supervisor: int) -> list[int]:
-    return [pid for pid in _session(supervisor) if pid != supervisor]
-
-
-def _ticks(pid: int) -> int:
-    return int(_stat(pid, 11) or 0) + int(_stat(pid, 12) or 0)
-
-
-def _state(pid: int) -> str:
-    return _stat(pid, 0)
-
-
-def _stat(pid: int, nth: int) -> str:
-    """A field of /proc/PID/stat, counted from the state; empty for a process that is gone."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[nth]
-    except OSError:
-        return ""
-
-
-def _command(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
-    except OSError:
-        return ""

@@ -1,8 +1,4 @@
-"""Runs the whole of Hifi for a chaos run, starts again what dies, and notes how it died.
-
-What `hifi up` would give up on, as it dies too often, is the point here; so this has a watch of its
-own instead of `Stack.look_after`. What a fault holds down stays down until the fault is over.
-"""
+"""Runs the whole of Hifi for a chaos run, and notes how processes died and what they weighed."""
 
 import json
 import os
@@ -17,9 +13,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from deploy.local.children import Child, _session
+from deploy.local.children import Child, session_of
+from deploy.local.keeper import Keeper
 from deploy.local.ports import is_free
-from deploy.local.services import Service, how_it_ended
+from deploy.local.services import how_it_ended
 from deploy.local.stack import Stack
 from deploy.local.stack_settings import StackSettings
 from shared.runtime.java.jars import default_cache, ensure_jars
@@ -34,7 +31,6 @@ from tests.support.stack_fixtures import QUICK_INTERVALS, fetch, stack_settings,
 TIME_SCALE = 0.002
 # Room for what a run keeps there, and little enough to be filled in a moment.
 _DISKS_MB = {"spool": 16, "retrier": 192}
-_LOOK_S = 0.3
 _WEIGH_EVERY = 7
 _PATIENCE_S = 180.0
 # Resident at the most, by kind of process. Java: a heap of 512 MB and as much again for classes,
@@ -50,24 +46,17 @@ _EMPTY_SPOOL = "hifi_gateway_spooled_events 0"
 _EXCUSED_S = 60.0
 
 
-@dataclass
-class World:
-    """The stack, and what has become of its processes."""
+@dataclass(kw_only=True)
+class World(Keeper):
+    """The stack, and what else a run may look at or change."""
 
-    stack: Stack
     clock: Path
     # Whether a disk can be filled on this machine: it takes a file system of its own.
     has_disks: bool
     deaths: list[Death] = field(default_factory=list)
     peaks_mb: dict[str, int] = field(default_factory=dict)
-    # What a fault keeps down, by name.
-    held: set[str] = field(default_factory=set)
-    # Whose death was asked for.
-    condemned: set[int] = field(default_factory=set)
     # Until when Kafka or a disk is a reason to end (monotonic).
     _excused_until_s: float = 0.0
-    _lock: threading.RLock = field(default_factory=threading.RLock)
-    _stop: threading.Event = field(default_factory=threading.Event)
 
     @property
     def kafka(self) -> str:
@@ -81,56 +70,16 @@ class World:
     def operator_key(self) -> str:
         return (self.folder / "operator-key").read_text().strip()
 
-    @property
-    def children(self) -> dict[str, Child]:
-        """Every process that should run, brokers among them."""
-        cluster = self.stack._cluster
-        brokers = {f"broker {number}": cluster.child(number) for number in cluster.broker_ids}
-        return {**self.stack.children, **brokers}
-
     def excuse(self, *, for_s: float = 0.0) -> None:
         """Something that processes need is away for so long."""
         until_s = time.monotonic() + for_s + _EXCUSED_S
         self._excused_until_s = max(self._excused_until_s, until_s)
 
-    def kill(self, name: str, *, holds: bool) -> int:
-        """SIGKILL for a process and all that it started; gives its number."""
-        with self._lock:
-            child = self.children[name]
-            self.condemned.add(child.pid)
-            if holds:
-                self.held.add(name)
-            child.kill()
-            assert not child.alive, f"{name} outlived SIGKILL"
-            assert not Path(f"/proc/{child.pid}").exists(), f"{name} is still there"
-            return child.pid
-
-    def release(self, name: str) -> None:
-        self.held.discard(name)
-
-    def watch(self) -> None:
-        """Start again what has died, until told to stop."""
-        for turn in range(1_000_000_000):
-            if self._stop.wait(_LOOK_S):
-                return
-            with self._lock:
-                self._look_after()
-            if turn % _WEIGH_EVERY == 0:
-                self._weigh()
-
-    def stop_watching(self) -> None:
-        self._stop.set()
-
     def wait_until_well(self) -> None:
         """All processes run and say so, whatever has been done to them."""
-
-        def unwell() -> list[str]:
-            dead = [name for name, child in self.children.items() if not child.alive]
-            return dead + [one.name for one in self.stack.services if not one.is_ready()]
-
         wait_until(
-            lambda: not unwell(),
-            what=lambda: f"all is well again; not so: {', '.join(unwell())}",
+            lambda: not self.unwell(),
+            what=lambda: f"all is well again; not so: {', '.join(self.unwell())}",
             timeout_s=_PATIENCE_S,
             look_s=0.5,
         )
@@ -166,33 +115,19 @@ class World:
                     found[f"{path.stem}: {json.loads(line)['event']}"] += 1
         return dict(found)
 
-    def _look_after(self) -> None:
-        services = {service.name: service for service in self.stack.services}
-        for name, child in self.children.items():
-            if child.alive or name in self.held:
-                continue
-            self._note_death(name, child)
-            self._start_again(name, services.get(name))
-
-    def _start_again(self, name: str, service: Service | None) -> None:
-        if service is None:
-            self.stack._cluster.restart(int(name.split()[1]))
-        else:
-            self.stack.spawn(service)
-
-    def _note_death(self, name: str, child: Child) -> None:
-        if child.pid in self.condemned:
-            return
+    def note_death(self, name: str, child: Child) -> None:
         said = [line for line in child.tail_log(40) if _SENTENCE.match(line)]
         is_excused = time.monotonic() < self._excused_until_s
         how = how_it_ended(child.exit_code)
         self.deaths.append(Death(name, how, said[-1] if said else "", is_excused))
-        # What it started itself holds its ports and folders.
-        child.kill()
+
+    def at_turn(self, turn: int) -> None:
+        if turn % _WEIGH_EVERY == 0:
+            self._weigh()
 
     def _weigh(self) -> None:
         for name, child in self.children.items():
-            for pid in _session(child.pid):
+            for pid in session_of(child.pid):
                 kind = _kind_of(name, pid)
                 peak_mb = _peak_mb(pid)
                 if kind and peak_mb > self.peaks_mb.get(kind, 0):
@@ -245,7 +180,7 @@ def open_world(folder: Path, *, brokers: Brokers) -> Iterator[World]:
         stack = Stack(settings, environ=environ, say=lambda _: None)
         stack.services[0].module = gateway_workers.__name__
         stack.start(lambda _: None)
-        world = World(stack, clock, has_disks)
+        world = World(stack=stack, clock=clock, has_disks=has_disks)
         watch = threading.Thread(target=world.watch, name="watch", daemon=True)
         watch.start()
         try:

@@ -134,11 +134,7 @@ def rate(  # noqa: PLR0917 - typer makes an option of each
 
         hifi rate whole --fresh --rate 5000
     """
-    if missing := [name for name in _NEEDED if find_spec(name) is None]:
-        raise UsageError(
-            f"Ratings need {', '.join(missing)}, which do not ship: run `make rate` in a checkout"
-            ' of Hifi (ARGS="..." takes these options), or `uv sync --group rate` there.'
-        )
+    require_load_tests("Ratings", "make rate")
     if fresh and load["workers"] > 1:
         raise UsageError(
             "--fresh starts a gateway of one worker: to rate more, run `hifi gateway --workers"
@@ -161,6 +157,15 @@ def rate(  # noqa: PLR0917 - typer makes an option of each
     )
     if not rating["rated"]:
         raise typer.Exit(_NOT_RATED)
+
+
+def require_load_tests(what: str, target: str) -> None:
+    """UsageError where they are not."""
+    if missing := [name for name in _NEEDED if find_spec(name) is None]:
+        raise UsageError(
+            f"{what} need {', '.join(missing)}, which do not ship: run `{target}` in a checkout"
+            ' of Hifi (ARGS="..." takes these options), or `uv sync --group rate` there.'
+        )
 
 
 @contextmanager

@@ -141,7 +141,7 @@ def kill_everything(campaign: Campaign) -> None:
     stack = campaign.hifi.stack
     children = [
         *stack.children.values(),
-        *(stack._cluster.child(broker) for broker in stack._cluster.running),
+        *(stack.cluster.child(broker) for broker in stack.cluster.running),
     ]
     for child in children:
         child.send(signal.SIGKILL)

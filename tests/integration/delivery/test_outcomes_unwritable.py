@@ -27,7 +27,7 @@ _PAD_BYTES = 20_000
 def test_with_kafka_away_the_position_stays_though_every_request_succeeds(
     hifi: RunningHifi,
 ) -> None:
-    kafka = hifi.stack._cluster
+    kafka = hifi.stack.cluster
     with scripted_destination() as destination:
         to = Destination(
             stream="away", name="to", url=destination.url, batch_count_max=10, parallel_max=1

@@ -63,7 +63,7 @@ class LockedHifi(RunningHifi):
         return dict(word.split("=", 1) for word in words if "=" in word)
 
     def variables(self, user: str) -> dict[str, str]:
-        lock = self.stack._cluster.lock
+        lock = self.stack.cluster.lock
         assert lock is not None
         return lock.variables(user)
 

@@ -1,0 +1,92 @@
+"""Keeps a Hifi that is hurt on purpose running: starts again what dies, holds down what is held.
+
+What `hifi up` gives up on, as it dies too often, is the point here: so this is used in place of
+`Stack.look_after`, by soaks and by the chaos tests.
+"""
+
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from deploy.local.children import Child
+from deploy.local.ports import answers
+from deploy.local.services import how_it_ended
+from deploy.local.stack import Stack
+
+_LOOK_S = 0.3
+
+
+@dataclass(kw_only=True)
+class Keeper:
+    """The stack, and what has become of its processes."""
+
+    stack: Stack
+    # What a fault keeps down, by name.
+    held: set[str] = field(default_factory=set)
+    # Whose death was asked for.
+    condemned: set[int] = field(default_factory=set)
+    # What died without being asked to: its name, how it ended, the last that it said.
+    died: list[tuple[str, str, str]] = field(default_factory=list)
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+    _stop: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def children(self) -> dict[str, Child]:
+        """Every process that should run, brokers among them."""
+        cluster = self.stack.cluster
+        brokers = {f"broker {number}": cluster.child(number) for number in cluster.broker_ids}
+        return {**self.stack.children, **brokers}
+
+    def kill(self, name: str, *, holds: bool) -> int:
+        """SIGKILL for a process and all that it started; gives its number."""
+        with self._lock:
+            child = self.children[name]
+            self.condemned.add(child.pid)
+            if holds:
+                self.held.add(name)
+            child.kill()
+            assert not child.alive, f"{name} outlived SIGKILL"
+            assert not Path(f"/proc/{child.pid}").exists(), f"{name} is still there"
+            return child.pid
+
+    def release(self, name: str) -> None:
+        self.held.discard(name)
+
+    def unwell(self) -> list[str]:
+        """What does not run, or does not say that it is ready."""
+        dead = [name for name, child in self.children.items() if not child.alive]
+        deaf = [f"Kafka, port {one}" for one in self.stack.settings.kafka_ports if not answers(one)]
+        return dead + deaf + [one.name for one in self.stack.services if not one.is_ready()]
+
+    def watch(self) -> None:
+        """Start again what has died, until told to stop."""
+        turn = 0
+        while not self._stop.wait(_LOOK_S):
+            turn += 1
+            with self._lock:
+                self._look_after()
+            self.at_turn(turn)
+
+    def at_turn(self, turn: int) -> None:
+        """What else is looked at now and then."""
+
+    def stop_watching(self) -> None:
+        self._stop.set()
+
+    def note_death(self, name: str, child: Child) -> None:
+        said = [line for line in child.tail_log(40) if line.strip()]
+        self.died.append((name, how_it_ended(child.exit_code), said[-1] if said else ""))
+
+    def _look_after(self) -> None:
+        services = {service.name: service for service in self.stack.services}
+        for name, child in self.children.items():
+            if child.alive or name in self.held:
+                continue
+            if child.pid not in self.condemned:
+                self.note_death(name, child)
+                # What it started itself holds its ports and folders.
+                child.kill()
+            if name in services:
+                self.stack.spawn(services[name])
+            else:
+                self.stack.cluster.restart(int(name.split()[1]))

@@ -1,0 +1,50 @@
+"""Draws the faults of a soak from its seed: one in each slot of time, every kind as often.
+
+The same seed makes the same plan again.
+"""
+
+import random
+from dataclasses import dataclass
+
+# What is done, how long at the least and at the most. A worker is made anew at once; the rest stays
+# down, stands still or is slow for so long. Kafka's own patience with a frozen broker is 9 s.
+_LASTS_S = {
+    "kill gateway": (0.5, 3.0),
+    "kill delivery": (0.5, 5.0),
+    "kill delivery-worker": (0.0, 0.0),
+    "kill retrier": (0.5, 5.0),
+    "kill observe": (0.5, 5.0),
+    "kill broker": (0.5, 3.0),
+    "freeze gateway": (1.0, 5.0),
+    "freeze delivery": (1.0, 8.0),
+    "freeze retrier": (1.0, 8.0),
+    "freeze broker": (1.0, 6.0),
+    "slow destination": (5.0, 15.0),
+}
+KINDS = tuple(_LASTS_S)
+# Where nothing is done: the beginning shows what is usual, and at the end all is to come to rest.
+QUIET_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedFault:
+    at_s: float
+    kind: str
+    for_s: float
+
+
+def fault_plan(seed: int, *, duration_s: float, every_s: float) -> tuple[PlannedFault, ...]:
+    """So many seconds apart on the average; no two at once."""
+    dice = random.Random(f"soak {seed}")  # noqa: S311 - to be repeated
+    count = int((duration_s - 2 * QUIET_S) / every_s)
+    kinds: list[str] = []
+    while len(kinds) < count:
+        # All of them before any comes again: of twenty faults each kind is there.
+        kinds += dice.sample(KINDS, len(KINDS))
+    faults = []
+    for nth, kind in enumerate(kinds[:count]):
+        for_s = round(min(dice.uniform(*_LASTS_S[kind]), every_s / 3), 1)
+        # In the first half of its slot, so that the rest is time to get well again.
+        at_s = QUIET_S + every_s * (nth + dice.random() / 2)
+        faults.append(PlannedFault(round(at_s, 1), kind, for_s))
+    return tuple(faults)

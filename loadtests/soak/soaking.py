@@ -1,0 +1,226 @@
+"""Runs a soak: days of traffic one after the other, faults by plan, every id followed, all weighed.
+
+Whoever runs the Hifi does the faults (`Patient`); the destination's slowness is the sink's own.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from benchmarks import machine
+from loadtests.rating import Say, destination, prepare_stream, run_step
+from loadtests.rating_file import Wanted
+from loadtests.reconcile import Ends, reconcile
+from loadtests.result import FORM
+from loadtests.sink import Sink, running_sink
+from loadtests.soak.fault_plan import PlannedFault, fault_plan
+from loadtests.soak.memory import Scale
+from shared.config.destination import Latency
+
+# A day is over within the minutes in which a process settles, so that these have its peak.
+_DAY_S = 300.0
+# Of the mean: a day's lowest and highest rate.
+_NIGHT, _NOON = 0.4, 1.6
+_SLOW_S = 3.0
+_SLOW = "slow destination"
+# All is well again within so long, or a fault was not survived: two Spark drivers on busy cores.
+_WELL_S = 120.0
+_LOOK_S = 0.5
+# A breaker that is open at the end parks for half a minute, twice.
+_STANDSTILL_S = 150.0
+
+_CUTS = (0.5, 0.99)
+
+Undo = Callable[[], None]
+
+
+class NotNowError(Exception):
+    """A fault that could not be done at this moment."""
+
+
+class Patient(Protocol):
+    """A Hifi that may be hurt."""
+
+    @property
+    def gateway(self) -> str:
+        """Its address."""
+
+    @property
+    def kafka(self) -> str:
+        """Its Kafka's."""
+
+    def hurt(self, kind: str) -> tuple[str, Undo]:
+        """Do it; gives the proof that it happened, and what ends it."""
+
+    def unwell(self) -> list[str]:
+        """What does not run, or is not ready."""
+
+    def families(self) -> Mapping[str, Sequence[int]]:
+        """By name, each process with all that it has started."""
+
+    @property
+    def deaths(self) -> list[str]:
+        """What died without being asked to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What a soak is to be."""
+
+    rate: float
+    duration_s: float
+    seed: int = 1
+    every_s: float = 75.0
+    batch: int = 10
+    event_bytes: int = 500
+    latency: Latency = "micro-batch"
+
+    @property
+    def plan(self) -> str:
+        """Whole days, each as long as the others; of the rate on the average."""
+        days = max(1, round(self.duration_s / _DAY_S))
+        day = f"diurnal:{_NIGHT * self.rate:g}-{_NOON * self.rate:g}:{self.duration_s / days:g}s"
+        return ",".join([day] * days)
+
+
+def soak(course: Course, patient: Patient, say: Say) -> dict[str, Any]:
+    """The whole of it, as its file has it."""
+    generator = machine.describe()
+    load = Wanted(
+        what="whole",
+        gateway=patient.gateway,
+        kafka=patient.kafka,
+        stream="soak",
+        batch=course.batch,
+        event_bytes=course.event_bytes,
+        latency=course.latency,
+        plan=course.plan,
+        hold_s=course.duration_s,
+        warmup_s=0.0,
+        is_lean=True,
+    )
+    prepare_stream(load)
+    with running_sink() as sink, destination(load, sink), ThreadPoolExecutor(1) as pool:
+        begun_s = time.monotonic()
+        with Scale(patient.families, lambda: time.monotonic() - begun_s) as scale:
+            running = pool.submit(run_step, load, course.rate)
+            faults = _hurt(course, patient, sink, begun_s=begun_s, running=running, say=say)
+            step = running.result()
+            say("all is sent; waiting for the last of it ...")
+            ends = asyncio.run(reconcile(step, sink, patient.kafka, standstill_s=_STANDSTILL_S))
+        ages_ms = sink.figures(step["run"])["ages_ms"]
+    generator["cores_stolen"] = round(machine.cores_stolen(), 2)
+    found = {
+        "form": FORM,
+        "what": "soak",
+        "course": {**asdict(course), "plan": course.plan},
+        "generator": generator,
+        "step": {name: value for name, value in step.items() if name not in {"acked", "due_hdr"}},
+        "ends": {**asdict(ends), "unaccounted": ends.unaccounted},
+        "lag": _lag(ages_ms, step["begun_us"] // 1_000_000),
+        "faults": faults,
+        "deaths": patient.deaths,
+        "memory": [
+            one.told
+            for one in sorted(scale.weighed.values(), key=lambda one: (one.name, one.points[0][0]))
+        ],
+    }
+    return {**found, "wrong": wrong(found, ends)}
+
+
+def wrong(found: Mapping[str, Any], ends: Ends) -> list[str]:
+    """What a soak must not show; nothing if all is well."""
+    said = []
+    if ends.unaccounted:
+        ids = ", ".join(ends.lost_ids)
+        said.append(f"{ends.unaccounted:,} acknowledged events are unaccounted for: {ids}")
+    if ends.not_asked:
+        said.append(ends.not_asked)
+    said += [
+        f"{fault['kind']} at {fault['at_s']:.0f} s was not survived"
+        for fault in found["faults"]
+        if fault["proof"] and fault["well_after_s"] is None
+    ]
+    said += [f"nobody asked for it: {death}" for death in found["deaths"]]
+    said += [
+        f"{one['name']} ({one['pid']}) has grown by {one['growth']:.0%}:"
+        f" {one['first_mb']:.0f} MB at most in its first minutes, {one['later_mb']:.0f} after them"
+        for one in found["memory"]
+        if one["has_grown"]
+    ]
+    return said
+
+
+def _hurt(
+    course: Course,
+    patient: Patient,
+    sink: Sink,
+    *,
+    begun_s: float,
+    running: Future[dict[str, Any]],
+    say: Say,
+) -> list[dict[str, Any]]:
+    """Each fault at its time, for its time; and how long it took until all was well again."""
+    done = []
+    plan = fault_plan(course.seed, duration_s=course.duration_s, every_s=course.every_s)
+    for nth, fault in enumerate(plan, start=1):
+        while (left_s := begun_s + fault.at_s - time.monotonic()) > 0 and not running.done():
+            time.sleep(min(left_s, _LOOK_S))
+        if running.done():
+            break
+        at_s = round(time.monotonic() - begun_s, 1)
+        try:
+            proof, undo = _begin(fault, patient, sink)
+        except NotNowError as error:
+            say(f"{at_s:6.0f} s  could not: {fault.kind}: {error}")
+            done.append({**asdict(fault), "at_s": at_s, "proof": "", "well_after_s": None})
+            continue
+        time.sleep(fault.for_s)
+        undo()
+        well_after_s = _until_well(patient)
+        well = (
+            "not well again" if well_after_s is None else f"well again after {well_after_s:.1f} s"
+        )
+        did = f"{fault.kind} for {fault.for_s} s"
+        say(f"{at_s:6.0f} s  {nth} of {len(plan)}: {did}: {proof}; {well}")
+        done.append({**asdict(fault), "at_s": at_s, "proof": proof, "well_after_s": well_after_s})
+    return done
+
+
+def _begin(fault: PlannedFault, patient: Patient, sink: Sink) -> tuple[str, Undo]:
+    if fault.kind != _SLOW:
+        return patient.hurt(fault.kind)
+    taken_s = sink.be_slow(_SLOW_S)
+
+    def undo() -> None:
+        sink.be_slow(0.0)
+
+    return f"each answer takes {taken_s:g} s", undo
+
+
+def _until_well(patient: Patient) -> float | None:
+    begun_s = time.monotonic()
+    while patient.unwell():
+        if time.monotonic() - begun_s > _WELL_S:
+            return None
+        time.sleep(_LOOK_S)
+    return round(time.monotonic() - begun_s, 1)
+
+
+def _lag(ages_ms: Mapping[int, Mapping[Any, int]], begun_s: int) -> list[list[float]]:
+    """By the second in which events were due: p50 and p99 of their ages in ms."""
+    rows = []
+    for second, counts in sorted(ages_ms.items()):
+        ages = sorted((int(age), count) for age, count in counts.items())
+        total = sum(count for _, count in ages)
+        cuts: list[float] = []
+        passed = 0
+        for age, count in ages:
+            passed += count
+            while len(cuts) < len(_CUTS) and passed >= _CUTS[len(cuts)] * total:
+                cuts.append(float(age))
+        rows.append([float(second - begun_s), *cuts])
+    return rows
