@@ -19,7 +19,6 @@ from pathlib import Path
 from shared.config.destination import Destination
 from shared.flow.flow import Ended, Flow, SendLimits, after_attempt, parked, retried_locally
 from shared.flow.flow_record import FlowRecord, going_on, open_flow_record, store_name
-from shared.flow.sharing import is_sent_to
 from shared.flow.starting import (
     Answer,
     at_its_part,
@@ -30,15 +29,12 @@ from shared.flow.starting import (
     started,
 )
 from shared.retry.attempt import Attempt
-from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
 
 # A page is written as a whole, so that no reader meets half a record.
 _PAGE_BYTES = 4096
 # Open at once: a worker meets each destination in some task or other.
 FILES_MAX = 256
-# While others send to a destination too, its file may have something to tell so often.
-_LOOK_MS = 500
 # Far more than a record has: a foreign file of any size is not read whole.
 _RECORD_BYTES_MAX = 1_048_576
 
@@ -263,50 +259,6 @@ class Permits:
         for delivered in self.calm.untold:
             held.enter(delivered, roll=0.0)
         self.calm.untold.clear()
-
-
-@dataclass(slots=True)
-class NewsRound:
-    """Lets a machine's flows hear of other machines', and these of them, whatever tasks wait for.
-
-    Destinations to which only one machine sends cost nothing.
-    """
-
-    store: FlowStore
-    schedule: RetrySchedule
-    # What each destination's file has heard, and when it is looked at again, as it may have news.
-    _heard: dict[str, FlowRecord] = field(default_factory=dict)
-    _look_at_ms: dict[str, int] = field(default_factory=dict)
-    # To whom nobody sends here: when their files were written last.
-    _asleep: dict[str, int] = field(default_factory=dict)
-
-    def go(
-        self, flows: Mapping[str, FlowRecord], destinations: Mapping[str, Destination]
-    ) -> list[tuple[str, FlowRecord]]:
-        """Tell the files what the state topic says; returns what others should hear."""
-        self.store.published, at_ms = flows, now_ms()
-        news = []
-        for name, record in flows.items():
-            to = destinations.get(name)
-            if not record.flow.neighbours.others or to is None:
-                continue
-            is_new = self._heard.get(name) is not record
-            if is_new or not 0 <= self._look_at_ms[name] - at_ms <= _LOOK_MS:
-                self._heard[name], self._look_at_ms[name] = record, at_ms + _LOOK_MS
-                if told := self._told(to, at_ms):
-                    news.append((name, told))
-        return news
-
-    def _told(self, to: Destination, at_ms: int) -> FlowRecord | None:
-        path = self.store.path(to)
-        if not path.exists() or self._asleep.get(to.id) == path.stat().st_mtime_ns:
-            return None
-        with self.store.hold(SendLimits(to, self.schedule), now_ms=at_ms) as held:
-            told = held.to_publish()
-            has_left = not held.record.flow.neighbours.mine.wants
-            is_asleep = has_left and not is_sent_to(held.flow.tasks, now_ms=at_ms)
-        self._asleep[to.id] = path.stat().st_mtime_ns if is_asleep else 0
-        return told
 
 
 def _read(file: _File) -> FlowRecord | None:

@@ -8,6 +8,8 @@ from shutil import rmtree
 import structlog
 from pyspark.sql import SparkSession
 
+from delivery.flow_news import tell_news
+from delivery.lanes.outlet import Outlet
 from retrier.broker import Broker
 from retrier.lane import lanes
 from retrier.loop import GROUP, RetryLoop
@@ -15,10 +17,12 @@ from retrier.settings import RetrierSettings
 from retrier.watch import LaneWatch
 from shared import metric_names as names
 from shared.runtime.health import Health, Pulse
+from shared.runtime.kafka.config_topic import ConfigFeed
 from shared.runtime.kafka.lane_positions import LanePositions
 from shared.runtime.kafka.leases.fenced_positions import FencedPositions
 from shared.runtime.kafka.leases.standing import keep_standing, kept_standing
 from shared.runtime.kafka.log_client import LogClient
+from shared.runtime.kafka.state_topic import StateFeed
 from shared.runtime.spark.lane_metrics import LaneMetrics
 from shared.runtime.spark.process import spark_process
 from shared.runtime.spark.session import require_running
@@ -67,8 +71,12 @@ async def _run(
     broker, fenced = Broker(servers), FencedPositions(servers, GROUP)
     positions = LanePositions(servers)
     async with AsyncExitStack() as running:
-        for client in (broker, fenced, positions):
+        config, states, outlet = ConfigFeed(servers), StateFeed(servers), Outlet(servers)
+        for client in (broker, fenced, positions, outlet):
             running.push_async_callback(client.close)
+        for feed in (config, states):
+            await feed.start()
+            running.push_async_callback(feed.stop)
         tiers = LogClient(servers, answer_within_s=_ENDS_WITHIN_S)
         await running.enter_async_context(tiers)
         loop = RetryLoop(spark, settings, lanes(settings), watch, broker, tiers, fenced, positions)
@@ -86,6 +94,7 @@ async def _run(
                 beside = [
                     group.create_task(_ask(spark, answers)),
                     group.create_task(_tell(positions)),
+                    group.create_task(tell_news(settings, config, states, outlet.store)),
                     group.create_task(keep_standing(former, loop.member)),
                 ]
                 group.create_task(loop.run(stop, health, pulse))

@@ -159,7 +159,8 @@ class _Part:
 
     async def _send(self, end: int) -> None:
         plan = self.job.plan
-        sending = Sending(plan, worker_of(allows_private=plan.allows_private))
+        worker = worker_of(allows_private=plan.allows_private)
+        sending = Sending(plan, worker, tell=self.ties.outlet.store)
         self._box_end_s += plan.time_box_s
         try:
             # What comes after a time box goes in the next one, as nobody has begun it.

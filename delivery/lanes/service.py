@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import structlog
 from pyspark.sql import SparkSession
 
-from delivery.flow_store import FlowStore, NewsRound
+from delivery.flow_news import tell_news
 from delivery.lanes.loop import LaneLoop
 from delivery.lanes.marks_log import MarksLog
 from delivery.lanes.outlet import Outlet
@@ -19,7 +19,6 @@ from delivery.settings import DeliverySettings
 from shared.config.destination import Destination
 from shared.event.topics import LANES
 from shared.flow.flow_record import FlowRecord
-from shared.retry.routing import route_state
 from shared.runtime.health import Health, Pulse
 from shared.runtime.kafka.clients import AWAY
 from shared.runtime.kafka.config_topic import ConfigFeed
@@ -45,9 +44,6 @@ _TELL_S = 0.5
 # A JVM answers within milliseconds; one that collects garbage for a minute plans nothing any more.
 _SPARK_WITHIN_S = 60.0
 _ASK_S = 1.0
-# All know within 2 s what one machine has learned of a destination; and this costs nothing while
-# only one sends to it.
-_NEWS_S = 0.1
 # What is left of a destination goes 37 days after it was removed; its marks soon after that.
 _FORGET_S = 3_600.0
 
@@ -103,7 +99,7 @@ async def _run(
                 beside = [
                     group.create_task(_ask(spark, answers)),
                     group.create_task(_tell(positions)),
-                    group.create_task(_tell_news(settings, config, states, outlet)),
+                    group.create_task(tell_news(settings, config, states, outlet.store)),
                     group.create_task(_forget(loop, config)),
                     group.create_task(Shown(metrics, loop.member).keep(config, states)),
                     group.create_task(keep_standing(former, loop.member)),
@@ -154,19 +150,6 @@ async def _tell(positions: LanePositions) -> None:
     while True:
         await positions.commit()
         await asyncio.sleep(_TELL_S)
-
-
-async def _tell_news(
-    settings: DeliverySettings, config: ConfigFeed, states: StateFeed, outlet: Outlet
-) -> None:
-    """Bring news of flows from other machines to this one's, and theirs to others."""
-    news = NewsRound(FlowStore(settings.flows), settings.schedule)
-    while True:
-        if told := news.go(states.flows, config.configuration.destinations):
-            # Else what comes next says it as well.
-            with suppress(*AWAY):
-                await outlet.store([route_state(name, each.to_json()) for name, each in told])
-        await asyncio.sleep(_NEWS_S)
 
 
 @dataclass
