@@ -140,7 +140,7 @@ class Part:
         await asyncio.Event().wait()
 
     start = stop = close = commit = tell_last = follow = read = leave_for = drain = at_once
-    __aexit__ = warm_up = at_once
+    __aexit__ = warm_up = store = at_once
     run = never_ends
 
 
