@@ -112,7 +112,7 @@ class Ground:
             await admin.create_missing(fixed_specs([t.name for t in RetrySchedule().tiers]))
         # Few events at once, so that there is always something under way.
         destinations = [
-            Destination("demo", name, f"{self.to.url}{name}", batch_count_max=2)
+            Destination("demo", name, f"{self.to.url}{name}", batch_count_max=2, parallel_max=1)
             for name in DESTINATIONS
         ]
         await write_config(self.kafka, [Stream("demo"), *destinations])
