@@ -6,13 +6,12 @@ was mended rescues what waits.
 
 import asyncio
 import threading
-import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
 
-from delivery.event_columns import Fetched
+from delivery.event_columns import Fetched, KafkaRecord
 from delivery.lanes.outlet import Outlet
 from delivery.sending import Plan, Sending, worker_of
 from retrier.broker import Broker
@@ -30,6 +29,8 @@ from shared.runtime.spark.task_tries import is_another_try
 # A record has waited at least the shortest tier's delay since some lane knew its destination; a
 # configuration that is younger than that knows it too. In real time 30 s would be too lax.
 _CONFIG_AGE_S_MAX = 5.0
+# What a part has at once, of events that are not settled yet: 16,000 of 500 bytes.
+_BYTES_MAX = 8 * 1_048_576
 # Kafka answers a first reading in a tenth of a second; a worker that waits longer fails its task.
 _START_TIMEOUT_S = 30.0
 
@@ -144,7 +145,6 @@ class _Part:
     # Up to where Kafka has the outcomes.
     _stored: int = 0
     _event_count: int = 0
-    _box_end_s: float = field(default_factory=time.monotonic)
 
     async def run(self) -> RangeEnd:
         """Never raises: others share the task."""
@@ -161,24 +161,29 @@ class _Part:
         plan = self.job.plan
         worker = worker_of(allows_private=plan.allows_private)
         sending = Sending(plan, worker, tell=self.ties.outlet.store)
-        self._box_end_s += plan.time_box_s
         try:
-            # What comes after a time box goes in the next one, as nobody has begun it.
-            while self._stored < end and (not self._event_count or not self._is_over):
-                answer = await read_next(self.log, self.where, self._stored)
+            while self._stored < end:
+                records, reached = await self._read(end)
                 if plan.clock() > plan.ours_until_ms:
                     return
-                records = [each for each in answer.records if each.offset < end]
                 outcomes = await sending.settle(Fetched(self.where, records)) if records else []
                 await self._store(outcomes)
-                self._stored = min(end, answer.reached)
+                self._stored = reached
                 self._event_count += len(records)
         finally:
             sending.leave()
 
-    @property
-    def _is_over(self) -> bool:
-        return time.monotonic() > self._box_end_s
+    async def _read(self, end: int) -> tuple[list[KafkaRecord], int]:
+        """All of it if it is not too much: who is read later has less of the time box."""
+        records: list[KafkaRecord] = []
+        at, byte_count = self._stored, 0
+        while at < end and byte_count < _BYTES_MAX:
+            answer = await read_next(self.log, self.where, at)
+            some = [each for each in answer.records if each.offset < end]
+            records += some
+            byte_count += sum(len(each.value or b"") for each in some)
+            at = min(end, answer.reached)
+        return records, at
 
     async def _store(self, outcomes: Sequence[RecordOut]) -> None:
         """Nothing is left of what others may send by now: they say what became of it."""

@@ -8,7 +8,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from deploy.local.cluster import Cluster
 from observe.lag.kafka_health import gateway_skew_ms, own_skew_ms, topics_under_min_isr
 from shared.event.record import RecordOut
-from shared.event.topics import ACKED, RETRY_PARTITIONS, fixed_specs, stream_topic
+from shared.event.topics import ACKED, OUTCOME_PARTITIONS, fixed_specs, stream_topic
 from shared.proof.acked import AckedRow, AckedSlice
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.topic_admin import topic_admin
@@ -58,5 +58,5 @@ def test_clocks_are_compared_with_the_brokers(kafka: Cluster) -> None:
 async def _write_rows(servers: str, *, accepted_at_ms: int) -> None:
     """The newest row of each partition: an audit's history may be older than a gateway ever is."""
     row = AckedRow(stream_topic("skewed"), 0, (AckedSlice(0, ((1, 0),), accepted_at_ms),), ("e-1",))
-    rows = [RecordOut(ACKED, None, row.to_bytes())] * RETRY_PARTITIONS
+    rows = [RecordOut(ACKED, None, row.to_bytes())] * OUTCOME_PARTITIONS
     await write_rows(servers, rows, partition_of=lambda nth, _: nth)

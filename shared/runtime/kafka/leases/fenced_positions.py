@@ -59,10 +59,14 @@ class FencedPositions:
         if code := getattr(answer, "error_code", 0):
             self._coordinator = None
             raise for_code(code)(self._group)
+        rows = [(topic, *row) for topic, partitions in answer.topics for row in partitions]
+        for topic, number, *_, code in rows:
+            if code:
+                # As if it had never been passed, it would be sent from its beginning.
+                raise for_code(code)(f"{topic}, {number}")
         return {
             KafkaPartition(topic, number): _reach_of(offset, metadata)
-            for topic, partitions in answer.topics
-            for number, offset, metadata, *_ in partitions
+            for topic, number, offset, metadata, *_ in rows
             if offset >= 0
         }
 
