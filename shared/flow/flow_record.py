@@ -115,7 +115,7 @@ class FlowRecord:
         """What other machines should know of how this one sends."""
         flow = self.flow
         # Between two of its tasks it is still there.
-        was_here = now_ms - self.updated_at_ms < PUBLISH_EVERY_MS
+        was_here = now_ms - flow.neighbours.most_at_ms < 2 * PUBLISH_EVERY_MS
         is_here = was_here or is_sent_to(flow.tasks, now_ms=now_ms)
         count = running_count(flow.tasks)
         return news_of(flow.neighbours, running=count, is_here=is_here, now_ms=now_ms)

@@ -193,9 +193,10 @@ def test_beside_others_it_is_published_once_a_second_and_when_it_leaves() -> Non
     assert record.is_to_publish(now_ms=NOW_MS + 1_000)
     told = record.published(now_ms=NOW_MS + 1_000)
     assert told.flow.neighbours.mine == StoreNews(NOW_MS + 1_000, 1, 1)
-    idle = replace(record, flow=replace(flow, tasks={}))
-    assert idle.of_us(now_ms=NOW_MS + 999).wants == 1
-    assert idle.of_us(now_ms=NOW_MS + 1_000) == StoreNews(NOW_MS + 1_000)
+    was_here = replace(company, most=1, most_at_ms=NOW_MS)
+    idle = replace(record, flow=replace(flow, tasks={}, neighbours=was_here))
+    assert idle.of_us(now_ms=NOW_MS + 1_999).wants == 1
+    assert idle.of_us(now_ms=NOW_MS + 2_000) == StoreNews(NOW_MS + 2_000)
 
 
 @given(st.permutations(range(5)), st.lists(st.integers(0, 4), max_size=5))
