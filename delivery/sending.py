@@ -177,8 +177,9 @@ class Sending:
         match plan.reads:
             case "stream":
                 fresh = History.fresh(now_ms=at_ms, deadline_s=plan.schedule.deadline_s)
-                # What the retrier sends of a replay later says so too.
-                fresh = replace(fresh, replay_id=plan.replay_id, is_ambiguous=self._is_again)
+                if plan.replay_id or self._is_again:
+                    # What the retrier sends of a replay later says so too.
+                    fresh = replace(fresh, replay_id=plan.replay_id, is_ambiguous=self._is_again)
                 return open_stream(rows, plan.destinations, fresh, replay_until=plan.replay_until)
             case "retry":
                 return open_retries(

@@ -32,6 +32,8 @@ class Lane:
     rest_s: float = 0.0
     # The tenant of its stream, who may have so many slots and no more.
     tenant: str = ""
+    # The most Kafka partitions that have a part of that: each has a request of its own at least.
+    strands_max: int = 1_000_000
 
 
 class Laggard(NamedTuple):
@@ -246,8 +248,11 @@ class Book:
             else:
                 ready.setdefault(strand.destination, []).append(strand)
         shared: dict[JobKind, dict[Strand, Span]] = {}
-        for name, strands in ready.items():
-            lane, share = lanes[name], self._share(name, lanes[name], len(strands))
+        for name, waiting in ready.items():
+            lane, sent_count = lanes[name], self._sent_count(name)
+            if not (strands := self._in_turn(lane, waiting, sent_count)):
+                continue
+            share = max(1, ceil(lane.events_max / (len(strands) + sent_count)))
             is_alone = self._is_alone(lane, strands)
             spans = {each: self._span(each, lane, share, is_alone=is_alone) for each in strands}
             if is_alone:
@@ -349,11 +354,20 @@ class Book:
         to = lane.destination
         return count >= to.batch_count_max or (count > 0 and waited_s >= to.linger_s)
 
-    def _share(self, destination: str, lane: Lane, ready_count: int) -> int:
-        """The most events for each strand that is ready: what is under way has its part already."""
+    def _sent_count(self, destination: str) -> int:
+        """How many of its strands have their part already of what goes at once."""
         spans = [self._ways[each].under_way for each in self._strands[destination]]
-        sent_count = sum(span is not None and span.end is not None for span in spans)
-        return max(1, ceil(lane.events_max / (ready_count + sent_count)))
+        return sum(span is not None and span.end is not None for span in spans)
+
+    def _in_turn(self, lane: Lane, ready: Sequence[Strand], sent_count: int) -> Sequence[Strand]:
+        """Those of a destination that may be sent now; who has waited longest is first.
+
+        Of one in trouble all: what parks has gone on.
+        """
+        room = max(0, lane.strands_max - sent_count)
+        if len(ready) <= room or lane.kind is not JobKind.SHARED:
+            return ready
+        return sorted(ready, key=lambda each: self._ways[each].behind_since_s or 0.0)[:room]
 
     def _span(self, strand: Strand, lane: Lane, share: int, *, is_alone: bool = False) -> Span:
         at, maybe_sent = (way := self._ways[strand]).at, way.maybe_sent

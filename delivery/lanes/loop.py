@@ -20,7 +20,7 @@ from delivery.lanes.following.terms import TERMS_LOG
 from delivery.lanes.marks import Mark, mark_record
 from delivery.lanes.marks_log import MarksLog
 from delivery.lanes.outlet import Outlet
-from delivery.lanes.pace import events_max, kind_of
+from delivery.lanes.pace import events_max, kind_of, requests_max
 from delivery.lanes.roster import Roster
 from delivery.lanes.task import run_units
 from delivery.lanes.turns import Turns
@@ -208,9 +208,11 @@ class LaneLoop:
         kind, rest_s = kind_of(destination, known), 0.0
         if self._is_to_rest(destination, known):
             kind, rest_s = JobKind.APART, self.settings.time_box_s * _DICE.uniform(*_REST_BOXES)
-        most = events_max(destination, self.settings, known)
+        events = events_max(destination, self.settings, known)
+        requests = requests_max(destination, self.settings, known)
         stream = self.config.configuration.streams.get(destination.stream)
-        return Lane(destination, kind, most, rest_s, stream.tenant if stream else "")
+        tenant = stream.tenant if stream else ""
+        return Lane(destination, kind, events, rest_s, tenant, requests)
 
     def _is_to_rest(self, destination: Destination, known: FlowRecord | None) -> bool:
         # What was known before a person had it resumed says nothing of how it is now.

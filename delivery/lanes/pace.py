@@ -24,15 +24,22 @@ def kind_of(destination: Destination, known: FlowRecord | None) -> JobKind:
     return JobKind.FOLLOWING if destination.latency == "realtime" else JobKind.SHARED
 
 
+def requests_max(
+    destination: Destination, settings: DeliverySettings, known: FlowRecord | None = None
+) -> int:
+    """The most requests: each strand that is sent has one of its own at least."""
+    usual_ms = (known.flow.concurrency.mean_ms if known else 0.0) or _USUAL_MS
+    rounds = max(1, min(_ROUNDS_MAX, int(500 * settings.time_box_s / usual_ms)))
+    return destination.parallel_max * rounds
+
+
 def events_max(
     destination: Destination, settings: DeliverySettings, known: FlowRecord | None = None
 ) -> int:
     """The most events that are sent at once: what it can take in half of its time box."""
-    usual_ms = (known.flow.concurrency.mean_ms if known else 0.0) or _USUAL_MS
-    rounds = max(1, min(_ROUNDS_MAX, int(500 * settings.time_box_s / usual_ms)))
     limits = [
         settings.micro_batch_events_max,
-        destination.request_count_max * destination.parallel_max * rounds,
+        destination.request_count_max * requests_max(destination, settings, known),
     ]
     if destination.rate_per_s is not None:
         limits.append(ceil(destination.rate_per_s * _RATE_SPAN_S))

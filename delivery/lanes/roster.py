@@ -120,7 +120,9 @@ class Roster:
         await self.log.follow({LANES, TERMS, *topics})
         self._see_places({topic: self._places_of(topic) for topic in topics})
         places = (it for each in self._places.values() for it in each)
-        ends = await self.log.ends([MARKS, TERMS_LOG, *places])
+        # A Kafka that has no such topic yet is not asked for it again and again.
+        terms = self.log.leaders([TERMS_LOG])
+        ends = await self.log.ends([MARKS, *terms, *places])
         marks_end, self.terms_at = ends.pop(MARKS, None), ends.pop(TERMS_LOG, None)
         self.book.see_ends(ends, as_of_s=now_s)
         if begun == self._begun and self._marks_until is None:

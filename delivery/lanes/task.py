@@ -7,7 +7,7 @@ whatever the others still wait for, and what goes wrong with one is reported of 
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 
@@ -75,7 +75,9 @@ _kafka_of = cache(_Kafka)
 
 async def _run(units: Sequence[Unit], orders: Orders) -> list[StrandEnd]:
     kafka = _kafka_of(orders.bootstrap_servers)
-    side_by_side = asyncio.Semaphore(_SIDE_BY_SIDE)
+    # Fewer have no need of a look at it for each request.
+    is_crowd = sum(len(unit.spans) for unit in units) > _SIDE_BY_SIDE
+    side_by_side = asyncio.Semaphore(_SIDE_BY_SIDE) if is_crowd else None
     begun_s = asyncio.get_running_loop().time()
     until_s = begun_s + orders.follow_s
     runs = [
@@ -153,7 +155,7 @@ class _StrandRun:
     span: Span
     orders: Orders
     outlet: Outlet
-    side_by_side: asyncio.Semaphore
+    side_by_side: asyncio.Semaphore | None
     # When what follows its log has to end, of the loop's time.
     until_s: float
     came: Came = field(default_factory=asyncio.Queue)
@@ -262,7 +264,7 @@ class _StrandRun:
         try:
             outcomes: list[RecordOut] = []
             if rows.records:
-                async with _beginning(self.side_by_side):
+                async with _beginning(self.side_by_side) if self.side_by_side else nullcontext():
                     if now_ms() > self.orders.ours_until_ms:
                         return False
                     outcomes = await sending.settle(rows)

@@ -69,7 +69,9 @@ class LanePositions:
         self._asking: asyncio.Task[None] | None = None
         self._answers: dict[str, Position] = {}
         self._ask_again_s, self._why_unknown = 0.0, ""
+        # When Kafka is told again that lets nobody in, or of a lane of which it may not be told.
         self._again_s = 0.0
+        self._lane_again_s: dict[str, float] = {}
 
     def enter(self, lane: str, position: Position) -> None:
         """Enter how far a lane is; nothing is entered of one that has passed nothing.
@@ -116,9 +118,12 @@ class LanePositions:
 
     async def commit(self) -> None:
         """Tell Kafka; what it does not take now is told the next time."""
-        if time.monotonic() >= self._again_s:
-            # Who has waited longest is first.
-            await self._commit(islice(list(self._newest), _LANES_MAX))
+        # Who has waited longest is first.
+        due = (lane for lane in list(self._newest) if not self._is_paused(lane))
+        await self._commit(islice(due, _LANES_MAX))
+
+    def _is_paused(self, lane: str) -> bool:
+        return time.monotonic() < max(self._again_s, self._lane_again_s.get(lane, 0.0))
 
     async def tell(self, lanes: Collection[str] | None = None) -> None:
         """Tell it now, of these lanes or of all, for as long as Kafka may be expected to answer."""
@@ -127,7 +132,7 @@ class LanePositions:
             async with asyncio.timeout(_LAST_WORD_S):
                 while left := [it for it in list(self._newest) if wanted is None or it in wanted]:
                     if not await self._commit(left):
-                        if time.monotonic() < self._again_s:
+                        if all(map(self._is_paused, self._newest.keys() & left)):
                             break
                         await asyncio.sleep(_ASK_AGAIN_S)
         except TimeoutError:
@@ -137,7 +142,7 @@ class LanePositions:
         """Others may tell where these are by now, and our word would set them back."""
         with self._lock:
             for lane in lanes:
-                for known in (self._newest, self._under_way, self._told):
+                for known in (self._newest, self._under_way, self._told, self._lane_again_s):
                     known.pop(lane, None)
 
     async def _commit(self, lanes: Iterable[str]) -> bool:
@@ -152,13 +157,12 @@ class LanePositions:
             try:
                 if self._groups is None:
                     self._groups = await LaneGroups(self._bootstrap_servers).__aenter__()
-                await self._tell_side_by_side(self._groups)
+                refused = await self._tell_side_by_side(self._groups)
             except (KafkaUnavailableError, KafkaError, OSError) as error:
-                refused = missing_right(self._bootstrap_servers, error)
-                if refused or isinstance(error, KafkaRefusedError):
+                if isinstance(error, KafkaRefusedError):
                     # A person must mend it, which takes longer than half a second.
                     self._again_s = time.monotonic() + _REFUSED_PAUSE_S
-                    log.warning("lane.position_not_told", error=refused or str(error))
+                    log.warning("lane.position_not_told", error=str(error))
                 else:
                     log.info("lane.position_not_told", error=repr(error))
                 await self.close()
@@ -169,12 +173,26 @@ class LanePositions:
                     for lane, position in self._under_way.items():
                         self._newest.setdefault(lane, position)
                     self._under_way = {}
-            return True
+            self._pause(refused)
+            return not refused
 
-    async def _tell_side_by_side(self, groups: "LaneGroups") -> None:
-        """Whoever is not taken holds up none of the others."""
+    def _pause(self, refused: Mapping[str, BrokerResponseError]) -> None:
+        """Of a lane for which a right is missing nothing is told until a person may have seen it.
+
+        What else Kafka does not take of one is told the next time.
+        """
+        rights = {it: missing_right(self._bootstrap_servers, why) for it, why in refused.items()}
+        again_s = time.monotonic() + _REFUSED_PAUSE_S
+        self._lane_again_s |= {lane: again_s for lane, right in rights.items() if right}
+        for right in sorted(set(filter(None, rights.values()))):
+            log.warning("lane.position_not_told", error=right)
+        for why in sorted({repr(refused[lane]) for lane, right in rights.items() if not right}):
+            log.info("lane.position_not_told", error=why)
+
+    async def _tell_side_by_side(self, groups: "LaneGroups") -> dict[str, BrokerResponseError]:
+        """What is not taken, and why: it holds up none of the others."""
         lanes = iter(list(self._under_way))
-        refused: list[Exception] = []
+        refused: dict[str, BrokerResponseError] = {}
 
         async def tell_one_by_one() -> None:
             for lane in lanes:
@@ -184,17 +202,19 @@ class LanePositions:
                     except RequestTimedOutError:
                         raise
                     except BrokerResponseError as error:
-                        refused.append(error)
+                        refused[lane] = error
                         continue
                     # Unless it was forgotten meanwhile.
+                    self._lane_again_s.pop(lane, None)
                     if self._under_way.pop(lane, None) is not None:
                         self._told[lane] = position, time.monotonic()
 
         ends = await asyncio.gather(
             *(tell_one_by_one() for _ in range(_SIDE_BY_SIDE)), return_exceptions=True
         )
-        for error in filter(None, [*ends, *refused]):
+        for error in filter(None, ends):
             raise error
+        return refused
 
     async def tell_last(self) -> None:
         """Where the lanes ended: without it their last outcomes would stay unconfirmed."""

@@ -123,10 +123,15 @@ class LogClient:
     async def offsets_at(
         self, places: Collection[KafkaPartition], at_ms: int
     ) -> dict[KafkaPartition, int]:
-        """The first offset not older than a time; the end where all are older."""
+        """The first offset not older than a time; the end where all are older.
+
+        Absent where nobody can tell now, whatever the end: what lies before it would be passed by.
+        """
         found = await self._offsets(dict.fromkeys(places, at_ms))
-        late = [where for where in places if found.get(where, -1) < 0]
-        return {**found, **await self.ends(late)} if late else found
+        if late := [where for where, offset in found.items() if offset < 0]:
+            ends = await self.ends(late)
+            found = {it: ends.get(it, at) for it, at in found.items() if at >= 0 or it in ends}
+        return found
 
     async def first_at(
         self, times_ms: Mapping[KafkaPartition, int]

@@ -33,9 +33,10 @@ class Groups(LaneGroups):
         self.committed: list[tuple[str, Position]] = []
         # What it says no to, and at how many commits it was at the same time.
         self.refuses: dict[str, KafkaError] = {}
-        self.running = self.running_max = self.refused_count = 0
+        self.running = self.running_max = self.refused_count = self.opened_count = 0
 
     async def __aenter__(self) -> Self:
+        self.opened_count += 1
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -122,6 +123,18 @@ def test_the_last_word_is_tried_once_more_and_not_for_ever(groups: Groups) -> No
     groups.refuses.clear()
     asyncio.run(positions.tell_last())
     assert groups.committed == [("s/d", HERE)]
+
+
+def test_a_right_that_is_missing_for_one_lane_keeps_no_other_untold(groups: Groups) -> None:
+    """Nor is Kafka asked for a new connection for it."""
+    positions, later = LanePositions("kafka"), {KafkaPartition("hifi.stream.s", 0): 6}
+    groups.refuses["s/d"] = NO_RIGHT
+    for position in (HERE, later):
+        for lane in ("s/d", "s/e"):
+            positions.enter(lane, position)
+        asyncio.run(positions.commit())
+    assert groups.committed == [("s/e", HERE), ("s/e", later)]
+    assert (groups.refused_count, groups.opened_count) == (1, 1)
 
 
 def test_a_last_word_that_gets_no_answer_ends(

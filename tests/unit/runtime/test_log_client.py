@@ -5,7 +5,7 @@ What a `LogClient` does besides is in tests/contract/test_log_client.py.
 
 import asyncio
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -76,6 +76,23 @@ def test_what_is_large_once_it_is_unpacked_comes_in_parts(codec: int) -> None:
         reached, parts = answer.reached, parts + 1
     assert found == list(range(80))
     assert parts > 6
+
+
+def test_where_a_broker_does_not_say_what_there_was_at_a_time_its_end_is_no_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It answers again when it is asked for the end: a lane would begin there, and pass by all."""
+    at_ms, places = 1_000, [KafkaPartition("hifi.stream.s", number) for number in range(4)]
+    known, older, silent, gone = places
+
+    async def offsets(_: LogClient, times_ms: Mapping[KafkaPartition, int]) -> dict[Any, int]:
+        if at_ms in times_ms.values():
+            return {known: 3, older: -1, gone: -1}
+        return {it: 9 for it in (known, older, silent) if it in times_ms}
+
+    monkeypatch.setattr(LogClient, "_offsets", offsets)
+    log = object.__new__(LogClient)
+    assert asyncio.run(log.offsets_at(places, at_ms)) == {known: 3, older: 9}
 
 
 def test_a_header_whose_name_is_no_text_ends_no_lane() -> None:

@@ -50,6 +50,30 @@ def test_no_more_is_under_way_than_a_destination_takes_at_once_as_strands_become
             driver.is_done(each)
 
 
+def test_no_more_strands_are_sent_than_requests_and_each_has_its_turn() -> None:
+    """Four requests of a quarter would take four times as long as one, and be parked."""
+    driver = Backlog(Mark(0, 0))
+    driver.lanes["s/a"] = replace(driver.lanes["s/a"], events_max=500, strands_max=1)
+    done: list[Strand] = []
+    for _ in range(8):
+        assert driver.send() == 500
+        assert driver.send() == 500, "what is under way has its part"
+        (one,) = driver.under_way
+        driver.is_done(one)
+        done.append(one)
+    assert set(done[:4]) == set(done[4:]) == {strand("a", where) for where in PLACES}
+    driver.lanes["s/a"] = replace(driver.lanes["s/a"], strands_max=3)
+    assert len(driver.spans(99.0)) == 3
+
+
+@pytest.mark.parametrize("kind", [JobKind.FOLLOWING, JobKind.APART])
+def test_who_follows_its_log_or_parks_does_so_in_every_kafka_partition(kind: JobKind) -> None:
+    driver = Driver({A: 9, B: 9})
+    driver.enter("a", Mark(5, 5), kind=kind, events_max=1)
+    driver.lanes["s/a"] = replace(driver.lanes["s/a"], strands_max=1)
+    assert driver.spans().keys() == {strand("a", A), strand("a", B)}
+
+
 @pytest.mark.parametrize(
     ("body_format", "batch_count_max", "count"),
     [("json", 500, 500), ("ndjson", 7, 7), ("single", 500, 1)],

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from delivery.lanes.following.terms import Term, number_of, term_record
+from delivery.lanes.following.terms import TERMS_LOG, Term, number_of, term_record
 from delivery.lanes.marks import Mark
 from delivery.lanes.turns import Turn
 from delivery.lanes.units import JobKind
-from shared.event.record import RecordOut
+from shared.event.record import Origin, RecordIn, RecordOut
 from shared.flow.flow import FlowState
+from tests.support.kept_log import NODE
 from tests.unit.delivery.lanes.test_loop import BESIDE, HERE, TO, Driver, known
 
 REAL_TIME = replace(TO, latency="realtime")
@@ -108,3 +109,15 @@ def test_what_kafka_does_not_take_is_not_told_and_the_job_ends() -> None:
     driver = Following()
     driver.outlet.refusal = lambda _: TimeoutError("away")
     assert driver.told() == []
+
+
+def test_a_job_is_told_of_what_is_written_once_it_has_begun() -> None:
+    """And of nothing by a Kafka without that topic, as before an upgrade: its tasks end in time."""
+    driver = Following()
+    assert driver.loop._orders([HERE], driver.job).terms_at is None
+    driver.log.make(TERMS_LOG.topic, 1)
+    old = term_record(1, Term(9.0, LEASE_MS))
+    driver.log.write([RecordIn(Origin(*TERMS_LOG, 0), 1, old.key, old.value, ())])
+    driver.look()
+    orders = driver.loop._orders([HERE], driver.job)
+    assert (orders.terms_at, orders.leaders[TERMS_LOG]) == (1, NODE)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from delivery.lanes.pace import events_max
+from delivery.lanes.pace import events_max, requests_max
 from delivery.settings import DeliverySettings
 from shared.config.destination import Destination
 from shared.flow.concurrency import Concurrency
@@ -34,3 +34,11 @@ def test_it_is_what_can_be_sent_in_half_its_time_box(
 def test_a_slow_destination_is_given_few_once_it_is_known(usual_ms: float, expected: int) -> None:
     known = FlowRecord(Flow(concurrency=Concurrency(mean_ms=usual_ms)))
     assert events_max(to(batch_count_max=1), DeliverySettings(), known) == expected
+
+
+@pytest.mark.parametrize(("usual_ms", "expected"), [(0, 50), (500, 10), (9_000, 2)])
+def test_of_requests_it_is_given_as_many_as_it_answers_in_that_time(
+    usual_ms: float, expected: int
+) -> None:
+    known = FlowRecord(Flow(concurrency=Concurrency(mean_ms=usual_ms)))
+    assert requests_max(to(parallel_max=2), DeliverySettings(), known) == expected
