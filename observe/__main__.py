@@ -41,8 +41,8 @@ def main() -> None:
 
 async def _run(settings: ObserveSettings, console: ConsoleSettings) -> None:
     """Serve until SIGTERM or SIGINT; a part that dies takes the process with it."""
-    # What is wrong with a key is said at the start, also by who stands by.
-    _ = settings.signing_key
+    # What is wrong with a key, or a cluster's name, is said at the start, also by who stands by.
+    _ = settings.signing_key, settings.cluster
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

@@ -26,7 +26,7 @@ from shared.runtime.clock import now_ms
 from shared.runtime.health import Health, Pulse
 from shared.runtime.kafka.only_writer import OvertakenError
 from shared.runtime.kafka.reader import open_reader
-from shared.runtime.setup_error import KafkaUnavailableError
+from shared.runtime.setup_error import KafkaUnavailableError, SetupError
 from shared.runtime.spark.cluster import SparkCluster
 from shared.runtime.spark.session import SparkSettings, require_running, running_spark
 
@@ -72,10 +72,11 @@ class Auditor:
         rest_s = self._settings.audit_interval_s - (now_ms() - self._status.started_ms) / 1000
         await asyncio.sleep(max(0.0, rest_s))
         held = ExitStack()
-        starting = asyncio.create_task(asyncio.to_thread(held.enter_context, self._spark()))
+        starting = self._start(held)
         watching: asyncio.Task[None] | None = None
         try:
-            spark = await asyncio.shield(starting)
+            while (spark := await self._started(starting)) is None:
+                starting = self._start(held)
             watching = asyncio.create_task(self._watch(spark))
             while not watching.done():
                 try:
@@ -93,6 +94,21 @@ class Auditor:
             if watching is not None:
                 watching.cancel()
             await asyncio.to_thread(held.close)
+
+    def _start(self, held: ExitStack) -> asyncio.Task[SparkSession]:
+        return asyncio.create_task(asyncio.to_thread(lambda: held.enter_context(self._spark())))
+
+    async def _started(self, starting: asyncio.Task[SparkSession]) -> SparkSession | None:
+        """None, after a while, if a cluster has no room: lag and console do not end for that."""
+        try:
+            return await asyncio.shield(starting)
+        except SetupError as error:
+            if self._settings.spark_master == "local":
+                raise
+            log.warning("audit.failed", error=str(error))
+            self._status.failed(str(error))
+            await asyncio.sleep(self._settings.audit_interval_s)
+            return None
 
     async def _watch(self, spark: SparkSession) -> None:
         """Ask Spark how it is beside the runs, of which one may take long; ends when it has."""
