@@ -167,7 +167,8 @@ def machine(kafka: Cluster, folder: Path, group: str) -> Iterator[Machine]:
         # Whoever has ended is gone once somebody has asked for it.
         for each in running.values():
             threading.Thread(target=each.wait, daemon=True).start()
-        yield Machine(aws, running, stay, Target(*urls[told[0].name]))
+        url, probes = urls[told[0].name]
+        yield Machine(aws, running, stay, Target(url, probes))
 
 
 def own(name: str, folder: Path, urls: list[str]) -> dict[str, str]:
