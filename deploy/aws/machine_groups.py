@@ -114,8 +114,9 @@ class MachinesStack(Stack):
             vpc_zone_identifier=self.network.subnets(group.subnets),
             capacity_rebalance=True,
             default_instance_warmup=_WARM_UP_S,
-            health_check_type="ELB" if group.target_group else "EC2",
-            health_check_grace_period=_START_S,
+            # Not the balancer's: while Kafka is away no gateway is ready, and another would not be.
+            # Who does not live is started again on its machine (machine/stay.py).
+            health_check_type="EC2",
             target_group_arns=[group.target_group] if group.target_group else None,
             metrics_collection=[parts.MetricsCollectionProperty(granularity="1Minute")],
             mixed_instances_policy=parts.MixedInstancesPolicyProperty(

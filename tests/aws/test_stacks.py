@@ -147,6 +147,9 @@ def test_machines_come_quickly_and_go_slowly_by_figures_of_ten_seconds(
 
 def test_each_service_is_told_where_to_be_and_to_drain(resources: dict[str, Any]) -> None:
     gateway = told(resources, "gateway")
+    # AWS takes no more, and the machine with the most cores must fit as well.
+    assert max(len(json.dumps(told(resources, group))) for group in groups_of(resources)) < 8_192
+    assert {group["HealthCheckType"] for group in groups_of(resources).values()} == {"EC2"}
     env = gateway["services"]["gateway"]["env"]
     assert env["HIFI_GATEWAY_DISK"] == "passing"
     assert env["HIFI_GATEWAY_DRAIN_NOTICE_S"] == "15"
