@@ -4,9 +4,10 @@ from aws_cdk import App, Validations
 from cdk_nag import AwsSolutionsChecks
 
 from deploy.aws.findings import acknowledge
-from deploy.aws.fleet import FleetStack
+from deploy.aws.fleet import FleetStack, ObserveStack
 from deploy.aws.image import ImageStack
 from deploy.aws.kafka import KafkaStack
+from deploy.aws.machine_groups import Ground
 from deploy.aws.network import NetworkStack
 from deploy.aws.site import Site
 from deploy.aws.watch import WatchStack
@@ -20,8 +21,9 @@ def app_of(site: Site, folder: str) -> App:
     network = NetworkStack(app, site)
     kafka = KafkaStack(app, site, network)
     watch = WatchStack(app, site)
-    fleet = FleetStack(app, site, network, kafka, watch)
+    ground = Ground(network, kafka, watch)
+    observe, fleet = ObserveStack(app, site, ground), FleetStack(app, site, ground)
     image = ImageStack(app, site, network)
-    acknowledge(site, network, kafka, watch, fleet, image)
+    acknowledge(site, network, kafka, watch, observe, fleet, image)
     Validations.of(app).add_plugins(AwsSolutionsChecks(app))
     return app

@@ -23,7 +23,10 @@ def reasons(site: Site) -> Mapping[str, str]:
         "S1": "a log of who reads the log, or releases, has no end and no reader",
         "SMG4": "a person rotates secrets, with a restart of who uses them (docs/aws.md)",
         "IAM5[Resource::*]": _NO_RESOURCE,
-        f"IAM5[Resource::{stacks.format(site.region)}/{site.named('fleet')}/*]": _OWN,
+        **{
+            f"IAM5[Resource::{stacks.format(site.region)}/{site.named(stack)}/*]": _OWN
+            for stack in ("fleet", "observe")
+        },
         **{
             f"IAM5[Resource::{group}{site.named(each)}]": _OWN
             for each in ("gateway", "workers", "observe")

@@ -74,7 +74,7 @@ class KafkaStack(Stack):
             cluster_name=site.named("kafka"),
             kafka_version=site.kafka_release,
             number_of_broker_nodes=sizes.broker_count,
-            enhanced_monitoring="PER_TOPIC_PER_BROKER",
+            enhanced_monitoring="PER_BROKER",
             broker_node_group_info=parts.BrokerNodeGroupInfoProperty(
                 instance_type=sizes.broker,
                 client_subnets=network.subnets(INSIDE),

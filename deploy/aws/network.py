@@ -1,8 +1,8 @@
 """Makes the network of a site: three zones, what may speak to whom, and nothing open but one port.
 
 Gateways have no way to the internet at all, and reach AWS by endpoints. Workers have a NAT in
-their zone, as destinations want to know from which addresses they are called; so has observe, whose
-console signs people in at the site's own address.
+their zone, as destinations want to know from which addresses they are called, or an address each,
+which is cheaper. Observe has a NAT, as its console signs people in at the site's own address.
 """
 
 from collections.abc import Iterator
@@ -69,7 +69,8 @@ class NetworkStack(Stack):
             "Vpc",
             ip_addresses=ec2.IpAddresses.cidr(site.cidr),
             availability_zones=list(site.zones),
-            nat_gateways=ZONE_COUNT,
+            # Without workers, who have it next door, little goes through it.
+            nat_gateways=ZONE_COUNT if site.way_out == "nat" else 1,
             restrict_default_security_group=False,
             subnet_configuration=[
                 ec2.SubnetConfiguration(

@@ -71,6 +71,7 @@ def config_of(
                 "secrets": [secrets[name] for name in (service.name, *service.secrets)],
                 "env": {**topic_variables(site), **service.env},
                 "ready": f"http://{defaults.HOST}:{service.port}/readyz",
+                "live": f"http://{defaults.HOST}:{service.port}/livez",
             }
             for service in services
         },

@@ -41,6 +41,9 @@ class Site:
     observe_instance: str = "c7g.xlarge"
     # The end-to-end p95 above which the scaling was wrong.
     lag_target_s: float = 5.0
+    # How workers reach destinations: from three addresses that stay, which costs for each byte, or
+    # from one that each machine has for as long as it is there.
+    way_out: str = "nat"
     spark_master: str = "local"
     kafka_version: str = ""
 
@@ -85,6 +88,7 @@ _RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "email": (lambda v: "@" in v, "an address"),
     "cidr": (lambda v: ipaddress.ip_network(v).prefixlen == 16, "a network of 16 bits (/16)"),  # noqa: PLR2004 - said beside it
     "spot_share": (lambda v: 0 <= v <= 1, "from 0 to 1"),
+    "way_out": (lambda v: v in {"nat", "address"}, "nat or address"),
     "observers": (lambda v: v in {1, 2}, "1 or 2"),
     "lag_target_s": (lambda v: v > 0, "above 0"),
 }

@@ -45,23 +45,18 @@ class Watched:
 def of_kafka(site: Site) -> Iterator[Watched]:
     """The brokers', each by itself."""
     brokers = range(1, site.sizes.kafka.broker_count + 1)
-    name = site.named("kafka")
-    yield Watched(
-        "too few copies in sync", "AWS/Kafka", "UnderMinIsrPartitionCount", _cluster(name), 0
-    )
-    limits = (
-        {"BytesInPerSec": site.broker.in_mb_s, "BytesOutPerSec": site.broker.out_mb_s}
-        if site.is_express
-        else {}
-    )
+    cluster = {"Cluster Name": site.named("kafka")}
+    yield Watched("no leader", "AWS/Kafka", "OfflinePartitionsCount", cluster, 0)
+    limits = {"UnderMinIsrPartitionCount": 0.0}
+    if site.is_express:
+        used = _BROKER_USE_MAX * _MB
+        limits["BytesInPerSec"] = used * site.broker.in_mb_s
+        limits["BytesOutPerSec"] = used * site.broker.out_mb_s
+    else:
+        limits["KafkaDataLogsDiskUsed"] = _DISK_USE_MAX_PERCENT
     for broker in brokers:
-        where = _cluster(name) | {"Broker ID": str(broker)}
-        for metric, mb_s in limits.items():
-            limit = _BROKER_USE_MAX * mb_s * _MB
-            yield Watched(f"broker {broker}: {metric}", "AWS/Kafka", metric, where, limit)
-        if not site.is_express:
-            metric = "KafkaDataLogsDiskUsed"
-            limit = _DISK_USE_MAX_PERCENT
+        where = cluster | {"Broker ID": str(broker)}
+        for metric, limit in limits.items():
             yield Watched(f"broker {broker}: {metric}", "AWS/Kafka", metric, where, limit)
 
 
@@ -197,7 +192,3 @@ def alarms_and_dashboard(
             board.add_widgets(*row)
             row = []
     board.add_widgets(*row)
-
-
-def _cluster(name: str) -> dict[str, str]:
-    return {"Cluster Name": name}

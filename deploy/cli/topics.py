@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from deploy.cli.printing import out
+from shared.event.rights import RIGHTS
 from shared.event.topics import fixed_specs
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.kafka.topic_admin import topic_admin
@@ -16,21 +17,32 @@ def topics(
     kafka: Annotated[
         str, typer.Option(envvar="HIFI_KAFKA", metavar="HOST:PORT", help="Kafka's address.")
     ],
+    grant: Annotated[
+        bool, typer.Option("--grant", help="Give each service's user its rights, too.")
+    ] = False,
 ) -> None:
     """Make the topics that Hifi needs and that are missing, as HIFI_KAFKA_* says (docs/kafka.md).
 
     What is there stays as it is: `hifi doctor --kafka` says what is wrong with it.
 
         hifi topics --kafka broker-1:9092,broker-2:9092
+
+        hifi topics --kafka broker-1:9096 --grant
     """
     settings = read_settings(TopicSettings, program="hifi topics")
-    made = asyncio.run(_make(kafka, settings))
+    made = asyncio.run(_make(kafka, settings, grant=grant))
     for name in made:
         out.print(f"made {name}")
     out.print(f"{len(made) or 'no'} topic{'' if len(made) == 1 else 's'} made.")
+    if grant:
+        out.print(f"{', '.join(RIGHTS)} may do what docs/kafka.md says.")
 
 
-async def _make(kafka: str, settings: TopicSettings) -> list[str]:
+async def _make(kafka: str, settings: TopicSettings, *, grant: bool) -> list[str]:
     specs = fixed_specs([t.name for t in RetrySchedule().tiers], settings.partition_counts)
     async with topic_admin(kafka) as admin:
+        if grant:
+            # First: where anything is granted, who has no right of its own may do nothing more.
+            for user, rights in RIGHTS.items():
+                await admin.grant(user, rights)
         return await admin.create_missing(specs, settings.copies)

@@ -133,8 +133,9 @@ RIGHTS: Mapping[str, Sequence[Right]] = {
             *("Read", "Write", "Create", "Delete", "Alter", "AlterConfigs", "DescribeConfigs"),
         ),
         Right("group", OURS, ("Read", "Describe", "Delete"), is_prefix=True),
-        # How full its disks are (`hifi size`). Kafka calls each cluster so.
-        Right("cluster", "kafka-cluster", ("Describe",)),
+        # How full its disks are (`hifi size`), and to give others their rights (`hifi topics
+        # --grant`). Kafka calls each cluster so.
+        Right("cluster", "kafka-cluster", ("Alter", "Describe")),
         Right("transactional id", TRANSACTION_PREFIX, ("Write", "Describe"), is_prefix=True),
     ),
 }

@@ -35,7 +35,8 @@ def groups_of(resources: dict[str, Any]) -> dict[str, Any]:
 
 def told(resources: dict[str, Any], group: str) -> dict[str, Any]:
     """What machines of a group find as their user data."""
-    name = f"fleet/{group}template"
+    stack = "observe" if group == "observe" else "fleet"
+    name = f"{stack}/{group}template"
     config: dict[str, Any] = json.loads(user_data(resources[name]["Properties"]))
     return config
 
@@ -77,7 +78,9 @@ def test_what_holds_data_keeps_its_name(resources: dict[str, Any]) -> None:
 def test_gateways_have_no_way_out_and_everybody_one_to_the_brokers(
     resources: dict[str, Any],
 ) -> None:
-    assert len(list(of_type(resources, "AWS::EC2::NatGateway"))) == 3
+    is_nat = len(list(of_type(resources, "AWS::EC2::NatGateway"))) == 3
+    workers = resources["fleet/workerstemplate"]["Properties"]["LaunchTemplateData"]
+    assert ("NetworkInterfaces" in workers) is not is_nat
     groups = groups_of(resources)
     network = {name: r for name, r in resources.items() if name.startswith("network/")}
     routed = {
@@ -121,7 +124,7 @@ def test_topics_are_set_as_msk_lets_one_set_them(kind: str) -> None:
 
 
 def test_machines_come_quickly_and_go_slowly_by_figures_of_ten_seconds(
-    resources: dict[str, Any],
+    resources: dict[str, Any], folder: Path
 ) -> None:
     targets = {}
     for name, policy in of_type(resources, "AWS::AutoScaling::ScalingPolicy"):
@@ -135,12 +138,18 @@ def test_machines_come_quickly_and_go_slowly_by_figures_of_ten_seconds(
             assert query["MetricStat"]["Period"] == 10
             metric = query["MetricStat"]["Metric"]["MetricName"]
         targets[name.removeprefix("fleet/").split("by")[0], metric] = tracking["TargetValue"]
-    # The planned gateways are as few as there may be: there is nothing to scale.
-    assert targets == {("workers", "LoadPerMachine"): 0.7}
+    wanted = {("workers", "LoadPerMachine"): 0.7}
+    if folder.name.startswith("standard"):
+        wanted |= {("gateway", "ASGAverageCPUUtilization"): 60, ("gateway", "RatedUse"): 0.6}
+    # Of the others the planned gateways are as few as there may be: there is nothing to scale.
+    assert targets == wanted
 
 
 def test_each_service_is_told_where_to_be_and_to_drain(resources: dict[str, Any]) -> None:
     gateway = told(resources, "gateway")
+    # AWS takes no more, and the machine with the most cores must fit as well.
+    assert max(len(json.dumps(told(resources, group))) for group in groups_of(resources)) < 8_192
+    assert {group["HealthCheckType"] for group in groups_of(resources).values()} == {"EC2"}
     env = gateway["services"]["gateway"]["env"]
     assert env["HIFI_GATEWAY_DISK"] == "passing"
     assert env["HIFI_GATEWAY_DRAIN_NOTICE_S"] == "15"
@@ -155,7 +164,7 @@ def test_each_service_is_told_where_to_be_and_to_drain(resources: dict[str, Any]
     assert secrets == {"gateway": 3, "delivery": 2, "retrier": 2, "observe": 2}
     files = told(resources, "observe")["files"]
     jobs = {each["job_name"] for each in files["prometheus.yml"]["scrape_configs"]}
-    assert {"gateway-8081", "gateway-8088", "workers-8082", "workers-8083"} <= jobs
+    assert {"gateway-8081", "gateway-8082", "workers-8082", "workers-8083"} <= jobs
 
 
 def test_the_alert_rules_are_those_of_the_repository(resources: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from http.client import HTTPException
 from typing import Any
 
@@ -14,7 +14,9 @@ from deploy.aws.machine.instance import Instance
 
 # Two minutes' notice and no more are given of a spot machine's end.
 POLL_S = 5.0
-_READY_TIMEOUT_S = 5.0
+_ANSWER_TIMEOUT_S = 5.0
+# So often in a row a service does not say that it lives, a minute and more, before it is restarted.
+_SILENT_MAX = 12
 # Longer than any unit may take to stop (units.py), and well within the hook's.
 _STOP_TIMEOUT_S = 110.0
 # As the template calls the hooks.
@@ -29,9 +31,9 @@ def stay(instance: Instance, *, poll_s: float = POLL_S) -> int:
     if why is None:
         _say_ready(aws, instance.id, config)
         _say("ready")
-        why = _until_end(instance, poll_s)
+        why = _until_end(instance, config["services"], poll_s)
     _say(f"ending: {why}")
-    code = _stop(config["services"])
+    code = _systemctl("stop", config["services"])
     _say(f"stopped, exit code {code}")
     _complete(aws, instance.id, config["group"], END)
     return code
@@ -45,16 +47,24 @@ def _until_ready(
     while waiting:
         if why := _why_end(instance):
             return why
-        waiting = [url for url in waiting if not _is_ready(url)]
+        waiting = [url for url in waiting if not _says_yes(url)]
         if waiting:
             time.sleep(min(poll_s, 1.0))
     return None
 
 
-def _until_end(instance: Instance, poll_s: float) -> str:
+def _until_end(instance: Instance, services: Mapping[str, Mapping[str, Any]], poll_s: float) -> str:
+    """Why the machine is to end; who does not live meanwhile is started again."""
+    silent = dict.fromkeys(services, 0)
     while True:
         if why := _why_end(instance):
             return why
+        for name, service in services.items():
+            silent[name] = 0 if _says_yes(service["live"]) else silent[name] + 1
+            if silent[name] >= _SILENT_MAX:
+                silent[name] = 0
+                _say(f"{name} does not live, and is started again")
+                _systemctl("restart", [name])
         time.sleep(poll_s)
 
 
@@ -67,9 +77,9 @@ def _why_end(instance: Instance) -> str | None:
         return None
 
 
-def _is_ready(url: str) -> bool:
+def _says_yes(url: str) -> bool:
     try:
-        with urllib.request.urlopen(url, timeout=_READY_TIMEOUT_S):  # noqa: S310 - loopback, ours
+        with urllib.request.urlopen(url, timeout=_ANSWER_TIMEOUT_S):  # noqa: S310 - loopback, ours
             return True
     except (OSError, HTTPException):
         return False
@@ -91,9 +101,8 @@ def _say_ready(aws: Aws, instance_id: str, config: Mapping[str, Any]) -> None:
         _say(f"nobody waits for the signal: {error}")
 
 
-def _stop(services: Mapping[str, object]) -> int:
-    units = [f"hifi-{name}.service" for name in services]
-    command = ["systemctl", "stop", *units]
+def _systemctl(what: str, services: Iterable[str]) -> int:
+    command = ["systemctl", what, *(f"hifi-{name}.service" for name in services)]
     try:
         ended = subprocess.run(command, check=False, timeout=_STOP_TIMEOUT_S)
     except subprocess.TimeoutExpired:

@@ -1,6 +1,7 @@
 """A machine's own programs, against a metadata service and a store of secrets on loopback."""
 
 import json
+import shutil
 import subprocess
 import sys
 import threading
@@ -25,6 +26,7 @@ GATEWAY = {
     "secrets": ["user", "seal"],
     "env": {"HIFI_GATEWAY_WORKERS": "2"},
     "ready": "http://127.0.0.1:1/readyz",
+    "live": "http://127.0.0.1:1/livez",
 }
 SECRETS = {
     "user": {"username": "gateway", "password": 'p"$`\\x'},
@@ -168,6 +170,23 @@ def test_a_machine_that_is_to_end_stops_its_services_and_says_so(
     assert aws.calls[-1]["LifecycleHookName"] == "end"
 
 
+def test_a_service_that_does_not_live_is_started_again(aws: FakeAws, tmp_path: Path) -> None:
+    asked = tmp_path / "asked"
+    (tmp_path / "systemctl").write_text(f'#!/bin/sh\necho "$@" >> {asked}\n')
+    (tmp_path / "systemctl").chmod(0o755)
+    here = _page_server({"/readyz": "ready", "/livez": "alive"})
+    aws.config["services"]["gateway"] |= {"ready": f"{here}/readyz"}
+    aws.config["services"]["delivery"] = {"ready": f"{here}/readyz", "live": f"{here}/livez"}
+    staying = program(aws, "stay", "--every", "0.02", env={"PATH": f"{tmp_path}:/usr/bin:/bin"})
+    # Of the gateway nobody answers /livez.
+    wait_until(asked.exists, what="somebody is started again", timeout_s=30)
+    aws.notice()
+    staying.communicate(timeout=30)
+    done = asked.read_text().splitlines()
+    assert set(done[:-1]) == {"restart hifi-gateway.service"}
+    assert done[-1] == "stop hifi-gateway.service hifi-delivery.service"
+
+
 def test_load_leaves_out_who_waits_for_a_destination() -> None:
     p95 = 'node="end to end",since="accepted",quantile="0.95"'
     rows = [
@@ -244,6 +263,19 @@ def test_units_start_where_there_is_a_file_for_them_and_have_time_to_end() -> No
         assert int(text.split("TimeoutStopSec=")[1].split()[0]) > 15 + 5 + 45
         assert "User=hifi" in text
     assert all("[Install]" in text for text in found.values())
+
+
+def test_systemd_finds_nothing_wrong_with_the_units(tmp_path: Path) -> None:
+    program = shutil.which("systemd-analyze")
+    if program is None:
+        pytest.skip("there is no systemd-analyze on this machine")
+    here = str(Path(sys.executable).parent)
+    for name, text in units().items():
+        commands = text.replace("/opt/hifi/.venv/bin", here)
+        (tmp_path / name).write_text(commands.replace("/usr/bin/prometheus", "/bin/true"))
+    verify = [program, "verify", "--man=no", *map(str, tmp_path.iterdir())]
+    ended = subprocess.run(verify, capture_output=True, text=True, check=False, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def _page_server(pages: dict[str, str]) -> str:

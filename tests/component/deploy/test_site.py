@@ -1,6 +1,7 @@
 """A site's file: its templates are made of what it says, and each wrong value is a sentence."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -43,6 +44,7 @@ def test_a_site_is_its_own_part_and_the_sizes_of_a_plan() -> None:
         ("[plan]", 'cidr = "10.0.0.0/24"\n[plan]', "must be a network of 16 bits"),
         ("[plan]", 'cidr = "10.0.0.1/16"\n[plan]', "must be a network of 16 bits"),
         ("[plan]", "spot_share = 2\n[plan]", "spot_share is 2, and must be from 0 to 1."),
+        ("[plan]", 'way_out = "door"\n[plan]', "way_out is 'door', and must be nat or address."),
         ("[plan]", "observers = 3\n[plan]", "observers is 3, and must be 1 or 2."),
         ("[plan]", "lag_target_s = 0\n[plan]", "lag_target_s is 0, and must be above 0."),
         ("[plan]", "lag_target_s = true\n[plan]", "lag_target_s is True, and must be above 0."),
@@ -60,6 +62,12 @@ def test_a_wrong_value_is_a_sentence(instead_of: str, there_is: str, says: str) 
     assert instead_of in text
     with pytest.raises(ScaleError, match=says):
         read_site("site.toml", text.replace(instead_of, there_is))
+
+
+def test_the_pages_example_is_a_site() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "aws.md").read_text()
+    (example,) = re.findall(r"^```toml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert read_site("site.toml", example + plan("toml")).region == "eu-central-1"
 
 
 def test_a_file_without_a_site_says_where_one_is_shown() -> None:

@@ -141,6 +141,7 @@ def machine(kafka: Cluster, folder: Path, group: str) -> Iterator[Machine]:
                 "secrets": ["none"],
                 "env": {**each.env, **HERE, **own(each.name, folder, urls[each.name])},
                 "ready": f"{urls[each.name][1]}/readyz",
+                "live": f"{urls[each.name][1]}/livez",
             }
             for each in told
         }
@@ -167,8 +168,8 @@ def machine(kafka: Cluster, folder: Path, group: str) -> Iterator[Machine]:
         # Whoever has ended is gone once somebody has asked for it.
         for each in running.values():
             threading.Thread(target=each.wait, daemon=True).start()
-        requests, probes = urls[told[0].name]
-        yield Machine(aws, running, stay, Target(requests, probes))
+        url, probes = urls[told[0].name]
+        yield Machine(aws, running, stay, Target(url, probes))
 
 
 def own(name: str, folder: Path, urls: list[str]) -> dict[str, str]:

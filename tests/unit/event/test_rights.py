@@ -28,7 +28,7 @@ def test_all_rights_are_about_what_is_ours_but_to_see_how_full_the_disks_are() -
         for user, rights in RIGHTS.items()
         for right in rights
         if not right.name.startswith(("hifi.", "hifi-"))
-    } == {OPERATOR: Right("cluster", "kafka-cluster", ("Describe",))}
+    } == {OPERATOR: Right("cluster", "kafka-cluster", ("Alter", "Describe"))}
 
 
 @pytest.mark.parametrize(
