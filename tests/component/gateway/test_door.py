@@ -63,7 +63,7 @@ def request(body: bytes, more: str = "") -> bytes:
 
 def answers(wire: socket.socket, count: int) -> list[int]:
     """The statuses of so many answers."""
-    data, statuses = b"", []
+    data, statuses = b"", list[int]()
     while len(statuses) < count:
         data += wire.recv(65_536)
         while (found := ANSWER.search(data)) and len(data) >= found.end() + int(found[2]):
