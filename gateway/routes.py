@@ -7,6 +7,7 @@ elsewhere (gateway.ingest and what it uses).
 
 import os
 import re
+from collections.abc import Iterator
 from functools import cache
 from http import HTTPStatus
 from time import monotonic, time_ns
@@ -37,6 +38,9 @@ _PATH = re.compile(r"/v1/streams/([^/]+)/(events|beacon)")
 _BAD_REQUEST, _NO_CONTENT = HTTPStatus.BAD_REQUEST, HTTPStatus.NO_CONTENT
 # The two bits that are set in each UUID, and two of the dice (RFC 9562, 4.1).
 _VARIANTS = "89ab"
+_CHANCE_BYTES = 10
+# The kernel is asked for so many at once: each time costs as much as reading an event.
+_IDS_AT_ONCE = 256
 _ALLOW = ((b"allow", b"POST, OPTIONS"),)
 # How long a browser may remember the answer to a preflight; Chromium keeps none longer.
 _MAX_AGE_S = 7_200
@@ -59,12 +63,13 @@ class EventPaths:
     ) -> None:
         self._others = others
         self._access_log = AccessLog()
+        self._request_ids = request_ids()
         self._ingest = ingest
         self._callers = callers
         self._requests_of = cache(metrics.counter(GATEWAY_REQUESTS).labels)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request_id = new_request_id()
+        request_id = next(self._request_ids)
         more: tuple[tuple[bytes, bytes], ...]
         try:
             headers = read_headers(scope)
@@ -109,7 +114,7 @@ class EventPaths:
 
     def post(self, head: WholeHead, body: bytes, respond: Respond) -> bool:
         """Take a request for events that came in one piece (gateway.http.door)."""
-        request_id, begun_s = new_request_id(), monotonic()
+        request_id, begun_s = next(self._request_ids), monotonic()
 
         def tell(answer: Answer) -> None:
             status = int(answer.status)
@@ -189,11 +194,14 @@ class EventPaths:
         return Answer(HTTPStatus.NO_CONTENT, b"", headers)
 
 
-def new_request_id() -> str:
-    """A UUID of version 7: sorts by time, and nobody else has it (RFC 9562)."""
-    now, dice = f"{time_ns() // 1_000_000:012x}", os.urandom(10).hex()
-    variant = _VARIANTS[int(dice[-1], 16) & 3]
-    return f"{now[:8]}-{now[8:]}-7{dice[:3]}-{variant}{dice[3:6]}-{dice[6:18]}"
+def request_ids() -> Iterator[str]:
+    """UUIDs of version 7, without an end: they sort by time, and nobody else has one (RFC 9562)."""
+    while True:
+        chance = os.urandom(_IDS_AT_ONCE * _CHANCE_BYTES).hex()
+        for at in range(0, len(chance), 2 * _CHANCE_BYTES):
+            dice = chance[at : at + 2 * _CHANCE_BYTES]
+            variant, now = _VARIANTS[int(dice[-1], 16) & 3], f"{time_ns() // 1_000_000:012x}"
+            yield f"{now[:8]}-{now[8:]}-7{dice[:3]}-{variant}{dice[3:6]}-{dice[6:18]}"
 
 
 async def _respond(send: Send, answer: Answer, more: tuple[tuple[bytes, bytes], ...]) -> None:

@@ -1,7 +1,5 @@
 """Bounds the bytes that requests without an answer hold, over all tenants and for each."""
 
-from collections import Counter
-
 from gateway.problems import Problem
 
 
@@ -12,7 +10,8 @@ class ByteBudget:
         self.bytes_max = bytes_max
         self.tenant_bytes_max = tenant_bytes_max or bytes_max
         self.byte_count = 0
-        self._tenants: Counter[str] = Counter()
+        # Not a Counter: what it has for names that are not there is Python code.
+        self._tenants: dict[str, int] = {}
 
     def check(self, byte_count: int, *, tenant: str, overdue_bytes: int) -> None:
         """Refuse bytes that there is no room for; nothing is taken yet."""
@@ -23,7 +22,7 @@ class ByteBudget:
                 " bytes as it may hold. Send the request again later.",
                 headers=((b"retry-after", b"1"),),
             )
-        held = self._tenants[tenant] + byte_count
+        held = self._tenants.get(tenant, 0) + byte_count
         if held > self.tenant_bytes_max:
             raise Problem(
                 "tenant_in_flight",
@@ -37,10 +36,12 @@ class ByteBudget:
         """Take room for bytes, or refuse."""
         self.check(byte_count, tenant=tenant, overdue_bytes=overdue_bytes)
         self.byte_count += byte_count
-        self._tenants[tenant] += byte_count
+        self._tenants[tenant] = self._tenants.get(tenant, 0) + byte_count
 
     def leave(self, byte_count: int, *, tenant: str) -> None:
         self.byte_count -= byte_count
-        self._tenants[tenant] -= byte_count
-        if not self._tenants[tenant]:
+        left = self._tenants[tenant] - byte_count
+        if left:
+            self._tenants[tenant] = left
+        else:
             del self._tenants[tenant]

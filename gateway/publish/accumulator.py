@@ -176,9 +176,12 @@ class Accumulator:
 
     async def _send_all(self) -> None:
         """Send batch after batch until none waits."""
-        # One turn of the loop: requests that were read together with this one ride along.
-        await asyncio.sleep(0)
-        while self._waiting:
+        while True:
+            # One turn of the loop: what is there to be read rides along, also what came while the
+            # requests of the last batch were answered.
+            await asyncio.sleep(0)
+            if not self._waiting:
+                break
             # While there is no producer, events wait here, where they can still be withdrawn.
             await self.gate()
             if not self._waiting:

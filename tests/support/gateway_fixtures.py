@@ -72,7 +72,6 @@ class FakePublisher:
         self._released = threading.Event()
         self._released.set()
         self._turn = 0
-        self._tasks: set[asyncio.Task[Sequence[Report]]] = set()
 
     def hold(self) -> None:
         """From now on a publish waits for `release`."""
@@ -106,9 +105,8 @@ class FakePublisher:
         return reports
 
     def post(self, topic: str, events: Sequence[Event], tell: Tell) -> bool:
-        task = asyncio.ensure_future(self.publish(topic, events))
-        task.add_done_callback(lambda done: tell(done.result()))
-        self._tasks.add(task)
+        publishing = asyncio.ensure_future(self.publish(topic, events))
+        publishing.add_done_callback(lambda done: tell(done.result()))
         return True
 
     async def find(
@@ -320,8 +318,8 @@ class FakeReceipts:
         return trail
 
 
-def config_with(*streams: str) -> FixedConfig:
-    return FixedConfig(Configuration(streams={name: Stream(name) for name in streams}))
+def config_with(*names: str) -> FixedConfig:
+    return FixedConfig(Configuration(streams={name: Stream(name) for name in names}))
 
 
 @dataclass
@@ -387,10 +385,9 @@ def running_gateway(
     thread = threading.Thread(target=server.run, kwargs={"sockets": [front]})
     thread.start()
     try:
-        deadline = threading.Event()
         while not server.started:
             assert thread.is_alive(), "the server ended instead of starting"
-            deadline.wait(LOOK_S)
+            thread.join(LOOK_S)
         port = front.getsockname()[1]
         url = f"http://127.0.0.1:{port}"
         with httpx.Client(base_url=url, timeout=20) as client:

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from deploy.cli.commands import app
-from gateway.routes import new_request_id
+from gateway.routes import request_ids
 from gateway.settings import Settings
 from shared.config.access import ApiKey, new_text, secret_from
 from shared.config.configuration import Configuration, Stream
@@ -130,7 +130,7 @@ def test_dead_letters_may_be_asked_for_since_before_any_calendar(gateway: Runnin
 
 def test_a_receipt_is_shown_to_people_and_to_programs() -> None:
     config = FixedConfig(Configuration(streams={"orders": Stream("orders")}, keys={"root": ADMIN}))
-    publisher, request_id = FakePublisher([stream_topic("orders")]), new_request_id()
+    publisher, request_id = FakePublisher([stream_topic("orders")]), next(request_ids())
     kept = FakeReceipts([a_ledger_row(request_id, "e-1", "e-2", count=3)])
     with running_gateway(publisher, config, Settings(auth="keys"), receipts=kept) as gateway:
         assert said(gateway, "receipt", request_id, "--json")["count"] == 3

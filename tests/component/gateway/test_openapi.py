@@ -13,7 +13,7 @@ from schemathesis.checks import CHECKS
 
 from gateway.app import described
 from gateway.problems import CATALOGUE
-from gateway.routes import new_request_id
+from gateway.routes import request_ids
 from gateway.settings import Settings
 from shared.event.topics import stream_topic
 from tests.support.gateway_fixtures import (
@@ -25,7 +25,7 @@ from tests.support.gateway_fixtures import (
     running_gateway,
 )
 
-REQUEST_ID = new_request_id()
+REQUEST_ID = next(request_ids())
 JSON, PROBLEM = "application/json", "application/problem+json"
 # Enough that each operation sees every kind of fault, and bounded in time.
 EXAMPLES = 25
@@ -65,7 +65,9 @@ def test_the_application_does_what_the_document_says(
             if parameter["name"] == "stream":
                 parameter["schema"] = {"enum": ["orders", "orders", "nobodys"]}
             if parameter["name"] == "request_id":
-                parameter["schema"] = {"enum": [REQUEST_ID, REQUEST_ID, new_request_id(), "none"]}
+                parameter["schema"] = {
+                    "enum": [REQUEST_ID, REQUEST_ID, next(request_ids()), "none"]
+                }
     schema = schemathesis.openapi.from_dict(raw)
     schema.config.update(base_url=gateway.url)
     checks: Any = [

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from gateway.publish.ledger import AckLedger
-from gateway.routes import new_request_id
+from gateway.routes import request_ids
 from gateway.settings import Settings
 from shared.config.access import ENTROPY_BYTES, ApiKey, Scope, new_text, secret_from
 from shared.config.configuration import Configuration, Stream
@@ -38,7 +38,7 @@ from tests.support.gateway_fixtures import (
 
 def an_id(*, age_ms: int = 0) -> str:
     """An id such as the gateway made it some time ago."""
-    made = new_request_id()
+    made = next(request_ids())
     came_ms = (request_time_ms(made) or 0) - age_ms
     head = f"{came_ms:012x}"
     return f"{head[:8]}-{head[8:]}{made[13:]}"

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from deploy.cli.commands import app
 from deploy.local.cluster import Cluster
-from gateway.routes import new_request_id
+from gateway.routes import request_ids
 from shared.config.destination import Destination
 from shared.event.envelope import Envelope, History
 from shared.event.record import Origin, RecordOut
@@ -159,7 +159,7 @@ def test_what_nobody_sent_and_what_nobody_can_read_are_told_apart(kafka: Cluster
     stream = new_stream(kafka.bootstrap_servers)
     with running(kafka.bootstrap_servers) as gateway:
         request_id, _ = send(gateway, stream, ["a"])
-        answer = follow(gateway.url, new_request_id())
+        answer = follow(gateway.url, next(request_ids()))
         assert (answer.status_code, answer.json()["code"]) == (404, "receipt_not_yet")
         with frozen(kafka, kafka.broker_ids[0]):
             begun_s = time.monotonic()
