@@ -15,7 +15,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -119,54 +119,86 @@ def judged(slo: Slo, step: dict[str, Any], ends: Ends) -> dict[str, Any]:
 
 
 def run_step(wanted: Wanted, offered: float) -> dict[str, Any]:
-    """One run of the generator; SetupError with its last words when it wrote nothing."""
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "step.json"
-        options = {
-            "-H": wanted.gateway.rstrip("/"),
-            "--rate": offered,
-            "--duration": f"{wanted.hold_s:g}s",
-            "--warm-up": f"{wanted.warmup_s:g}s",
-            "--batch": wanted.batch,
-            "--event-bytes": wanted.event_bytes,
-            "--stream": wanted.stream,
-            "--slo-p99-ms": wanted.objective.p99_ms,
-            "--run-id": uuid.uuid4().hex[:8],
-            "--plan": wanted.plan,
-            "--out": out,
-        }
-        program = ["loadtests.lean"]
-        if not wanted.is_lean:
-            program = ["locust", "--headless", "--only-summary"]
-            options["-f"] = _LOCUSTFILE
-        if wanted.processes > 1:
-            port = _free_port()
-            options |= {
-                "--processes": wanted.processes,
-                "--master-bind-port": port,
-                "--master-port": port,
-            }
-        argv = [str(part) for pair in options.items() for part in pair]
+    """One run of the generator."""
+    with running_step(wanted, offered) as running:
+        return running.result()
+
+
+@dataclass(frozen=True, slots=True)
+class RunningStep:
+    """The generator at work."""
+
+    process: subprocess.Popen[str]
+    out: Path
+    longest_s: float
+
+    @property
+    def is_over(self) -> bool:
+        return self.process.poll() is not None
+
+    def result(self) -> dict[str, Any]:
+        """Waits for it; SetupError with its last words when it wrote nothing."""
         try:
-            ended = subprocess.run(
-                [sys.executable, "-m", *program, *argv],
-                cwd=_LOCUSTFILE.parents[1],
-                # A key in the arguments could be read by everybody on this machine.
-                env={**os.environ, "HIFI_API_KEY": wanted.api_key},
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=wanted.warmup_s + wanted.hold_s + _STEP_SLACK_S,
-            )
+            _, said = self.process.communicate(timeout=self.longest_s)
         except subprocess.TimeoutExpired as expired:
             raise SetupError(
                 f"The generator had not ended after {expired.timeout:.0f} s."
             ) from expired
-        if not out.exists():
-            last = ended.stderr.strip().splitlines()[-1:] or ["it said nothing"]
+        if not self.out.exists():
+            last = said.strip().splitlines()[-1:] or ["it said nothing"]
             raise SetupError(f"The generator ended without a result: {last[0]}")
-        step: dict[str, Any] = json.loads(out.read_text())
+        step: dict[str, Any] = json.loads(self.out.read_text())
         return step
+
+
+@contextmanager
+def running_step(wanted: Wanted, offered: float) -> Iterator[RunningStep]:
+    """The generator runs beside the block, and ends with it at the latest."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        subprocess.Popen(
+            _argv(wanted, offered, out := Path(folder) / "step.json"),
+            cwd=_LOCUSTFILE.parents[1],
+            # A key in the arguments could be read by everybody on this machine.
+            env={**os.environ, "HIFI_API_KEY": wanted.api_key},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process,
+    ):
+        try:
+            yield RunningStep(process, out, wanted.warmup_s + wanted.hold_s + _STEP_SLACK_S)
+        finally:
+            process.kill()
+
+
+def _argv(wanted: Wanted, offered: float, out: Path) -> list[str]:
+    options = {
+        "-H": wanted.gateway.rstrip("/"),
+        "--rate": offered,
+        "--duration": f"{wanted.hold_s:g}s",
+        "--warm-up": f"{wanted.warmup_s:g}s",
+        "--batch": wanted.batch,
+        "--event-bytes": wanted.event_bytes,
+        "--stream": wanted.stream,
+        "--slo-p99-ms": wanted.objective.p99_ms,
+        "--run-id": uuid.uuid4().hex[:8],
+        "--plan": wanted.plan,
+        "--out": out,
+    }
+    program = ["loadtests.lean"]
+    if not wanted.is_lean:
+        program = ["locust", "--headless", "--only-summary"]
+        options["-f"] = _LOCUSTFILE
+    if wanted.processes > 1:
+        port = _free_port()
+        options |= {
+            "--processes": wanted.processes,
+            "--master-bind-port": port,
+            "--master-port": port,
+        }
+    argv = [str(part) for pair in options.items() for part in pair]
+    return [sys.executable, "-m", *program, *argv]
 
 
 def _before(nth: int, offered: float, wanted: Wanted) -> str:

@@ -6,12 +6,11 @@ Whoever runs the Hifi does the faults (`Patient`); the destination's slowness is
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from benchmarks import machine
-from loadtests.rating import Say, destination, prepare_stream, run_step
+from loadtests.rating import RunningStep, Say, destination, prepare_stream, running_step
 from loadtests.rating_file import Wanted
 from loadtests.reconcile import Ends, reconcile
 from loadtests.result import FORM
@@ -103,10 +102,12 @@ def soak(course: Course, patient: Patient, say: Say) -> dict[str, Any]:
         is_lean=True,
     )
     prepare_stream(load)
-    with running_sink() as sink, destination(load, sink), ThreadPoolExecutor(1) as pool:
+    with running_sink() as sink, destination(load, sink):
         begun_s = time.monotonic()
-        with Scale(patient.families, lambda: time.monotonic() - begun_s) as scale:
-            running = pool.submit(run_step, load, course.rate)
+        with (
+            Scale(patient.families, lambda: time.monotonic() - begun_s) as scale,
+            running_step(load, course.rate) as running,
+        ):
             faults = _hurt(course, patient, sink, begun_s=begun_s, running=running, say=say)
             step = running.result()
             say("all is sent; waiting for the last of it ...")
@@ -160,16 +161,16 @@ def _hurt(
     sink: Sink,
     *,
     begun_s: float,
-    running: Future[dict[str, Any]],
+    running: RunningStep,
     say: Say,
 ) -> list[dict[str, Any]]:
     """Each fault at its time, for its time; and how long it took until all was well again."""
     done = []
     plan = fault_plan(course.seed, duration_s=course.duration_s, every_s=course.every_s)
     for nth, fault in enumerate(plan, start=1):
-        while (left_s := begun_s + fault.at_s - time.monotonic()) > 0 and not running.done():
+        while (left_s := begun_s + fault.at_s - time.monotonic()) > 0 and not running.is_over:
             time.sleep(min(left_s, _LOOK_S))
-        if running.done():
+        if running.is_over:
             break
         at_s = round(time.monotonic() - begun_s, 1)
         try:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from loadtests.rating import run_step
+from loadtests.rating import run_step, running_step
 from loadtests.rating_file import Wanted
 from shared.runtime.setup_error import SetupError
 from tests.support.rated_server import running_rated_server
@@ -46,6 +46,16 @@ def test_whoever_does_not_answer_is_counted() -> None:
 def test_a_plan_that_is_none_is_said() -> None:
     with pytest.raises(SetupError, match="without a result"):
         run_step(lean("http://127.0.0.1:9", hold_s=1.0, plan="uphill"), 100)
+
+
+def test_the_generator_ends_with_whoever_runs_it() -> None:
+    """Or a soak that is interrupted would leave it behind for half an hour."""
+    with (
+        running_rated_server() as host,
+        running_step(lean(host, hold_s=600.0), 10) as running,
+    ):
+        assert not running.is_over
+    assert running.is_over
 
 
 def lean(host: str, *, hold_s: float, plan: str = "") -> Wanted:

@@ -80,6 +80,7 @@ def test_what_never_comes_is_unaccounted_and_breaks_the_step(
     monkeypatch.setattr(reconciling, "_STANDSTILL_S", 0.0)
     ends = ends_of(ScriptedSink(lost=[(7, 9)]))
     assert (ends.delivered, ends.unaccounted) == (1_498, 2)
+    assert ends.lost_ids == ("r1-0-0000000007", "r1-0-0000000008")
     found = judged(Slo(age_p95_ms=1_000), STEP, ends)
     assert found["verdict"] == "broken"
     said, why = found["reasons"]

@@ -31,3 +31,14 @@ def test_what_has_come_is_told_from_what_has_not() -> None:
             (3, [(0, 2)]),
         ]
         assert sink.figures("another")["events"] == 0
+
+
+def test_a_sink_that_is_told_to_be_slow_answers_late_and_counts_at_once() -> None:
+    bodies = Bodies("r1", 0, batch=1, event_bytes=200)
+    with running_sink() as sink:
+        assert sink.be_slow(0.4) == 0.4
+        begun_s = time.monotonic()
+        send(sink, bodies.body(0, 0))
+        assert time.monotonic() - begun_s > 0.35
+        assert sink.be_slow(0.0) == 0.0
+        assert sink.figures("r1")["last_us"] > (time.time_ns() // 1000) - 60_000_000
