@@ -1,13 +1,13 @@
 """What machines tell each other of a destination, with real files and real HTTP."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from delivery.flow_store import FlowStore, NewsRound
+from delivery.flow_news import NewsRound
+from delivery.flow_store import FlowStore
 from delivery.sending import Sending, worker_of
 from shared.event.record import RecordOut
 from shared.event.topics import STATE
@@ -69,7 +69,7 @@ def test_what_kafka_does_not_take_is_no_fault_of_the_destinations(tmp_path: Path
 
 
 @pytest.fixture
-def limits(tmp_path: Path) -> SendLimits:
+def limits() -> SendLimits:
     with scripted_destination() as destination:
         return SendLimits(sample(destination), SCHEDULE)
 
@@ -116,11 +116,11 @@ def test_a_round_lets_a_file_hear_of_others_and_tells_what_is_due(
     later = folded(both, told_by("there", dead), now_ms=now_ms())
     news.go({name: later}, to)
     # From then on it is left alone until somebody sends from here again.
-    written_ns = os.stat(file).st_mtime_ns
+    written_ns = file.stat().st_mtime_ns
     for _ in range(3):
         again = folded(later, told_by("there", dead), now_ms=now_ms())
         assert news.go({name: again}, to) == []
-    assert os.stat(file).st_mtime_ns == written_ns
+    assert file.stat().st_mtime_ns == written_ns
 
 
 def test_a_round_makes_no_file_where_nobody_sends(tmp_path: Path, limits: SendLimits) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local.children import Child, _session
+from deploy.local.children import Child, session_of
 from deploy.local.cluster import Cluster
 from deploy.local.ports import pick_free
 from shared.config.configuration import Stream
@@ -70,7 +70,7 @@ class Retrier:
 
     def send(self, number: signal.Signals) -> None:
         """To all of its processes, as what befalls a machine."""
-        for pid in _session(self.child.pid):
+        for pid in session_of(self.child.pid):
             os.kill(pid, number)
 
     @property
