@@ -144,12 +144,12 @@ def kept_retrier(
     )
 
 
-def once(may_end: threading.Event) -> Callable[[DueJob], list[RangeEnd]]:
-    """A task that sends four events, and waits for their answers."""
+def answered(may_end: threading.Event) -> Callable[[DueJob], list[RangeEnd]]:
+    """A task whose answers come late."""
 
     def task(job: DueJob) -> list[RangeEnd]:
         may_end.wait(60)
-        return [RangeEnd(where, 4, 4) for where in job.ranges]
+        return [RangeEnd(it, end, end - begin) for it, (begin, end) in job.ranges.items()]
 
     return task
 

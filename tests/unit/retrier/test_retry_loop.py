@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from dataclasses import replace
 
 import pytest
 from structlog.testing import capture_logs
@@ -18,6 +19,7 @@ from tests.support.kept_retrier import (
     TIER,
     A,
     B,
+    answered,
     kept_retrier,
     ranges,
 )
@@ -151,9 +153,7 @@ def test_what_is_begun_in_doubt_is_not_begun() -> None:
 def test_what_others_have_by_now_is_not_told_of_any_more() -> None:
     async def scenario() -> None:
         hifi, may_end = kept_retrier(), threading.Event()
-        hifi.task = lambda job: (
-            (may_end.wait(60) and [RangeEnd(it, 4, 4) for it in job.ranges]) or []
-        )
+        hifi.task = answered(may_end)
         await hifi.begin_with(0)
         hifi.fill(4, A)
         await hifi._look()
@@ -206,9 +206,7 @@ def test_what_is_lost_while_kafka_is_asked_is_not_entered() -> None:
 def test_what_is_given_up_comes_to_its_end_first() -> None:
     async def scenario() -> None:
         hifi, may_end = kept_retrier(), threading.Event()
-        hifi.task = lambda job: (
-            (may_end.wait(60) and [RangeEnd(it, 4, 4) for it in job.ranges]) or []
-        )
+        hifi.task = answered(may_end)
         await hifi.begin_with(0, 1)
         hifi.fill(4, A)
         await hifi._look()
@@ -285,5 +283,44 @@ def test_those_who_wait_for_the_slow_leave_slots_to_the_others(slots: int) -> No
         may_end.set()
         await hifi.settle()
         assert len(hifi.at) == 4
+
+    asyncio.run(scenario())
+
+
+def test_one_that_joins_repeats_nothing_and_what_a_dead_one_had_begun_is_labelled() -> None:
+    async def scenario() -> None:
+        first, may_end = kept_retrier(), threading.Event()
+        await first.begin_with(0, 1)
+        first.fill(4, A, B)
+        await first.settle()
+        second = replace(kept_retrier(), log=first.log, fenced=first.fenced)
+        # Planned: one number moves when what is under way of it has come to its end.
+        first.fill(2, A, B)
+        await first._look()
+        first._start_jobs()
+        await first.finish(frozenset({1}))
+        first.member.held -= {1}
+        await second.begin_with(1)
+        first.fill(1, A, B)
+        await asyncio.gather(first.settle(), second.settle())
+        assert ranges(first.jobs, B) == [(0, 4, 0), (4, 6, 4)]
+        assert ranges(second.jobs, B) == [(6, 7, 6)]
+        # Not planned: it is in the middle of it, and nobody hears of it any more.
+        first.task = answered(may_end)
+        first.fill(3, A)
+        await first._look()
+        first._start_jobs()
+        while len(first.jobs) < 6:  # noqa: ASYNC110 - it is in a thread
+            await asyncio.sleep(0.01)
+        first.member.held = frozenset()
+        first.fill(5, A)
+        await second.begin_with(0)
+        await second.settle()
+        assert ranges(second.jobs, A) == [(7, 15, 10)]
+        # It comes back, and takes nothing back.
+        may_end.set()
+        with capture_logs():
+            await asyncio.wait(first._jobs.values())
+        assert second.kept.known[A] == Reach(15, 15)
 
     asyncio.run(scenario())
