@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import assert_never
 
+from msgspec import Struct
+
 from shared.config.destination import Destination
 from shared.flow import rate_gate, rejects, sharing
 from shared.flow.breaker import (
@@ -82,8 +84,7 @@ class SendLimits:
         return round(1000 * self.to.timeout_s) + LEASE_MARGIN_MS
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeCounts:
+class ChangeCounts(Struct, frozen=True, omit_defaults=True):
     """How often what a destination is to all machines has changed: who counted most knows best."""
 
     breaker: int = 0
@@ -119,8 +120,8 @@ class Flow:
     # So many quick answers are missing until it is no longer slow.
     slow_left: int = 0
     # Other machines that send to it, and how often what all of them know has changed.
-    neighbours: Neighbours = field(default_factory=Neighbours)
-    changes: ChangeCounts = field(default_factory=ChangeCounts)
+    neighbours: Neighbours = Neighbours()
+    changes: ChangeCounts = ChangeCounts()
 
     @property
     def is_slow(self) -> bool:

@@ -1,11 +1,11 @@
 """What machines tell each other of a destination, with real files and real HTTP."""
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from delivery.flow_store import FlowStore, NewsRound
 from delivery.sending import Sending, worker_of
@@ -69,7 +69,7 @@ def test_what_kafka_does_not_take_is_no_fault_of_the_destinations(tmp_path: Path
 
 
 @pytest.fixture
-def limits(tmp_path: Path) -> SendLimits:
+def limits() -> SendLimits:
     with scripted_destination() as destination:
         return SendLimits(sample(destination), SCHEDULE)
 
@@ -77,7 +77,7 @@ def limits(tmp_path: Path) -> SendLimits:
 def told_by(store: str, flow: Flow, *, has: int = 1) -> FlowRecord:
     at_ms = now_ms()
     mine = StoreNews(at_ms, wants=4, has=has)
-    flow = replace(flow, neighbours=replace(flow.neighbours, mine=mine))
+    flow = replace(flow, neighbours=structs.replace(flow.neighbours, mine=mine))
     return FlowRecord(flow, store=store, updated_at_ms=at_ms, published_at_ms=at_ms)
 
 
@@ -116,11 +116,11 @@ def test_a_round_lets_a_file_hear_of_others_and_tells_what_is_due(
     later = folded(both, told_by("there", dead), now_ms=now_ms())
     news.go({name: later}, to)
     # From then on it is left alone until somebody sends from here again.
-    written_ns = os.stat(file).st_mtime_ns
+    written_ns = file.stat().st_mtime_ns
     for _ in range(3):
         again = folded(later, told_by("there", dead), now_ms=now_ms())
         assert news.go({name: again}, to) == []
-    assert os.stat(file).st_mtime_ns == written_ns
+    assert file.stat().st_mtime_ns == written_ns
 
 
 def test_a_round_makes_no_file_where_nobody_sends(tmp_path: Path, limits: SendLimits) -> None:
