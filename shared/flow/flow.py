@@ -120,8 +120,8 @@ class Flow:
     # So many quick answers are missing until it is no longer slow.
     slow_left: int = 0
     # Other machines that send to it, and how often what all of them know has changed.
-    neighbours: Neighbours = Neighbours()
-    changes: ChangeCounts = ChangeCounts()
+    neighbours: Neighbours = field(default_factory=Neighbours)
+    changes: ChangeCounts = field(default_factory=ChangeCounts)
 
     @property
     def is_slow(self) -> bool:
