@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import assert_never
 
+from msgspec import Struct
+
 from shared.config.destination import Destination
 from shared.flow import rate_gate, rejects, sharing
 from shared.flow.breaker import (
@@ -82,8 +84,7 @@ class SendLimits:
         return round(1000 * self.to.timeout_s) + LEASE_MARGIN_MS
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeCounts:
+class ChangeCounts(Struct, frozen=True, omit_defaults=True):
     """How often what a destination is to all machines has changed: who counted most knows best."""
 
     breaker: int = 0

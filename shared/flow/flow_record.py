@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, assert_never
 
 import msgspec
+from msgspec import structs
 
 from shared.flow.breaker import BreakerState
 from shared.flow.flow import ChangeCounts, Flow, FlowState, SendLimits, state_of
@@ -107,7 +108,7 @@ class FlowRecord:
 
     def published(self, *, now_ms: int) -> "FlowRecord":
         """The record once others are told of it."""
-        neighbours = replace(self.flow.neighbours, mine=self.of_us(now_ms=now_ms))
+        neighbours = structs.replace(self.flow.neighbours, mine=self.of_us(now_ms=now_ms))
         flow = replace(self.flow, neighbours=neighbours)
         return replace(self, flow=flow, published_at_ms=now_ms, is_news=False)
 
@@ -163,7 +164,7 @@ def _without_defaults(kind: Any) -> type[msgspec.Struct]:
     for member in fields(kind):
         type_ = _without_defaults(member.type) if is_dataclass(member.type) else member.type
         if member.type in _ADDED:
-            members.append((member.name, type_, msgspec.field(default_factory=member.type)))
+            members.append((member.name, type_, member.type()))
         else:
             members.append((member.name, type_))
     return msgspec.defstruct(kind.__name__, members)
@@ -233,5 +234,5 @@ def folded(known: FlowRecord | None, told: FlowRecord, *, now_ms: int) -> FlowRe
             for store, each in others.items()
             if abs(told.published_at_ms - each.at_ms) < STALE_MS
         }
-    flow = replace(flow, neighbours=replace(flow.neighbours, others=others))
+    flow = replace(flow, neighbours=structs.replace(flow.neighbours, others=others))
     return told.hearing(flow, now_ms=told.updated_at_ms)

@@ -7,7 +7,9 @@ what first, nor how often (ADR 0068).
 
 from dataclasses import replace
 
-from shared.flow.breaker import Breaker, BreakerState
+from msgspec import structs
+
+from shared.flow.breaker import BreakerState
 from shared.flow.concurrency import WINDOW_MS_MIN, Concurrency, Window
 from shared.flow.flow import Flow
 
@@ -21,13 +23,13 @@ def counted(before: Flow, after: Flow, *, now_ms: int) -> Flow:
     """The flow after a change of ours, which says what has changed for all."""
     was, changes = before.changes, after.changes
     if _is_other_breaker(before, after):
-        changes = replace(changes, breaker=was.breaker + 1)
+        changes = structs.replace(changes, breaker=was.breaker + 1)
     if before.gate.closed_until_ms != after.gate.closed_until_ms:
-        changes = replace(changes, gate=was.gate + 1)
+        changes = structs.replace(changes, gate=was.gate + 1)
     if after.concurrency.limit > before.concurrency.limit:
-        changes = replace(changes, limit=was.limit + 1)
+        changes = structs.replace(changes, limit=was.limit + 1)
     if after.concurrency.limit < before.concurrency.limit:
-        changes = replace(changes, limit=was.limit + _LESS)
+        changes = structs.replace(changes, limit=was.limit + _LESS)
         if after.neighbours.active:
             after = replace(after, concurrency=_settling(after.concurrency, now_ms=now_ms))
     return after if changes is after.changes else replace(after, changes=changes)
@@ -47,13 +49,13 @@ def learned(flow: Flow, theirs: Flow, *, now_ms: int) -> Flow:
             held_at_ms=theirs.held_at_ms,
             disabled_at_ms=theirs.disabled_at_ms,
             halves_refused=theirs.halves_refused,
-            changes=replace(flow.changes, breaker=theirs.changes.breaker),
+            changes=structs.replace(flow.changes, breaker=theirs.changes.breaker),
         )
     later_ms = theirs.gate.closed_until_ms - flow.gate.closed_until_ms
     is_same = theirs.changes.gate == flow.changes.gate
     if theirs.changes.gate > flow.changes.gate or (is_same and later_ms > _GATES_DIFFER_MS):
         closed = replace(flow.gate, closed_until_ms=theirs.gate.closed_until_ms)
-        changes = replace(flow.changes, gate=theirs.changes.gate)
+        changes = structs.replace(flow.changes, gate=theirs.changes.gate)
         flow = replace(flow, gate=closed, changes=changes)
     if _limit_rank(theirs) > _limit_rank(flow):
         window = Window(was_full=flow.concurrency.window.was_full)
@@ -61,7 +63,7 @@ def learned(flow: Flow, theirs: Flow, *, now_ms: int) -> Flow:
         concurrency = replace(theirs.concurrency, window=window, settles_at_ms=settles_at_ms)
         if concurrency.limit < flow.concurrency.limit:
             concurrency = _settling(concurrency, now_ms=now_ms)
-        changes = replace(flow.changes, limit=theirs.changes.limit)
+        changes = structs.replace(flow.changes, limit=theirs.changes.limit)
         flow = replace(flow, concurrency=concurrency, changes=changes)
     return flow
 
@@ -84,13 +86,16 @@ def _settling(state: Concurrency, *, now_ms: int) -> Concurrency:
 
 
 def _is_other_breaker(before: Flow, after: Flow) -> bool:
-    return _shut(before) != _shut(after) or before.is_rejecting is not after.is_rejecting
-
-
-def _shut(flow: Flow) -> tuple[BreakerState, int, int, int, bool, int]:
-    it: Breaker = flow.breaker
-    stops = bool(flow.held_at_ms), flow.disabled_at_ms
-    return it.state, it.until_ms, it.probe_until_ms, it.successes, *stops
+    was, now = before.breaker, after.breaker
+    return (
+        was.state is not now.state
+        or was.until_ms != now.until_ms
+        or was.probe_until_ms != now.probe_until_ms
+        or was.successes != now.successes
+        or before.is_held is not after.is_held
+        or before.disabled_at_ms != after.disabled_at_ms
+        or before.is_rejecting is not after.is_rejecting
+    )
 
 
 def _breaker_rank(flow: Flow) -> tuple[int, bool, bool, bool]:

@@ -6,8 +6,10 @@ before another one takes it.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from shared.shares import share
 
@@ -24,8 +26,7 @@ ALL = 1_000_000_000
 TURN_MS = 2_000
 
 
-@dataclass(frozen=True, slots=True)
-class StoreNews:
+class StoreNews(Struct, frozen=True, omit_defaults=True):
     """What a store has told of itself."""
 
     # By its own clock.
@@ -37,13 +38,12 @@ class StoreNews:
     rate: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Neighbours:
+class Neighbours(Struct, frozen=True, omit_defaults=True):
     """A store among those that send to a destination."""
 
     me: str = ""
-    mine: StoreNews = field(default_factory=StoreNews)
-    others: Mapping[str, StoreNews] = field(default_factory=dict)
+    mine: StoreNews = StoreNews()
+    others: dict[str, StoreNews] = {}
     # How many requests at once it may have.
     has: int = 0
     # Until when it counts as one that wants more requests, or more events a second.
@@ -165,8 +165,6 @@ def noted_waiting(
 
 def noted_sent(known: Neighbours, event_count: int, *, now_ms: int) -> Neighbours:
     """So many events have gone out."""
-    if not known.active:
-        return known
     span_ms = now_ms - known.sent_since_ms
     if span_ms < WANT_MS:
         return replace(known, sent=known.sent + event_count)

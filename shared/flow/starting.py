@@ -88,7 +88,9 @@ def started(flow: Flow, limits: SendLimits, *, event_count: int, now_ms: int) ->
     rate = rate_here(flow.neighbours, limits.to.rate_per_s)
     gate = spent(flow.gate, rate, event_count=event_count, now_ms=now_ms)
     flow = flow if gate is flow.gate else replace(flow, gate=gate)
-    flow = _with_neighbours(flow, noted_sent(flow.neighbours, event_count, now_ms=now_ms))
+    if flow.neighbours.active:
+        sent = noted_sent(flow.neighbours, event_count, now_ms=now_ms)
+        flow = replace(flow, neighbours=sent)
     gap_ms = _gap_ms(flow, limits)
     if not gap_ms:
         return flow
@@ -140,8 +142,10 @@ def _permits_here(flow: Flow, limits: SendLimits) -> int:
 
 def _gap_ms(flow: Flow, limits: SendLimits) -> float:
     """The time from one request of this machine to the next."""
-    gap_ms, here = flow.concurrency.gap_ms, _permits_here(flow, limits)
-    return gap_ms * permits_of(flow, limits) / max(1, here) if gap_ms else 0.0
+    gap_ms = flow.concurrency.gap_ms
+    if not gap_ms or not flow.neighbours.active:
+        return gap_ms
+    return gap_ms * permits_of(flow, limits) / max(1, _permits_here(flow, limits))
 
 
 def _with_tasks(flow: Flow, tasks: sharing.Tasks) -> Flow:

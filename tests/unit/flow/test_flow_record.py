@@ -75,8 +75,7 @@ def test_any_part_that_is_missing_makes_it_nothing() -> None:
         kept = flow.pop(name)
         assert open_flow_record(json.dumps(whole).encode()) == FlowRecord(Flow())
         flow[name] = kept
-    new = (flow["changes"], flow["neighbours"], flow["neighbours"]["mine"])
-    for holder in (*new, flow, flow["concurrency"], flow["concurrency"]["window"], flow["breaker"]):
+    for holder in (flow, flow["concurrency"], flow["concurrency"]["window"], flow["breaker"]):
         for name in holder.keys() - {"neighbours", "changes"}:
             kept = holder.pop(name)
             assert open_flow_record(json.dumps(whole).encode()) is None

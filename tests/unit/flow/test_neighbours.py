@@ -1,10 +1,9 @@
 """What a machine gets of a destination's limits beside others, by what all of them have told."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from shared.flow.neighbours import (
     ALL,
@@ -126,7 +125,6 @@ def test_of_a_rate_a_machine_gets_what_others_do_not_want(wants: list[float], pa
 
 def test_what_is_wanted_is_counted_only_beside_others() -> None:
     alone = Neighbours()
-    assert noted_sent(alone, 5, now_ms=NOW_MS) is alone
     assert noted_waiting(alone, "rate", until_ms=NOW_MS, now_ms=NOW_MS) is alone
     assert news_of(alone, running=3, is_here=True, now_ms=NOW_MS) == news(wants=3, has=3, rate=ALL)
     assert news_of(alone, running=0, is_here=False, now_ms=NOW_MS) == news(wants=0)
