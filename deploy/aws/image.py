@@ -40,7 +40,7 @@ def steps(site: Site, bucket: str) -> Mapping[str, object]:
         f"cd {HOME} && {as_hifi} make setup",
         # All of Hifi once: it fetches the jars, writes the class archive when it ends, and shows
         # that this image can run it. `timeout` says 124 if it had to be told to end.
-        f"cd {HOME} && {as_hifi} timeout -s INT 180 .venv/bin/hifi {up} || test $? = 124",
+        f"cd {HOME} && {as_hifi} timeout -s INT 300 .venv/bin/hifi {up} || test $? = 124",
         f"{HOME}/.venv/bin/python -m deploy.aws.machine units --folder /etc/systemd/system",
         "systemctl daemon-reload && systemctl enable /etc/systemd/system/hifi-*.service",
         f"rm -rf {tried} {tarball} /var/lib/apt/lists/*",
