@@ -4,7 +4,9 @@
     and waits for the report of each, as the gateway does. `blind` is the same without reports.
 (b) read: a FastAPI route that reads its body and answers.
 (c) the gateway with one worker: requests of 1, 100 and 1,000 events of 500 bytes.
-Generator, broker and gateway share the machine. `python -m benchmarks.gateway [rounds] [seconds]`.
+Generator, broker and gateway share the machine. `python -m benchmarks.gateway [rounds] [seconds]
+[folder]`: the gateway of another checkout, in that folder, takes single events in turn with this
+one, with the Python of this one. Its processor time is told too: of the gateway's process alone.
 """
 
 import asyncio
@@ -17,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -53,6 +55,10 @@ class Figures:
     cores_busy: dict[int, list[float]] = field(
         default_factory=lambda: {size: [] for size in _SIZES}
     )
+    # Processor time of the gateway alone, for a request of one event.
+    us_per_single: list[float] = field(default_factory=list)
+    beside: list[Load] = field(default_factory=list)
+    us_per_single_beside: list[float] = field(default_factory=list)
     rss_mb: float = 0.0
     errors: int = 0
 
@@ -69,17 +75,24 @@ def main() -> None:
     require_wrk()
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else _ROUNDS
     duration_s = float(sys.argv[2]) if len(sys.argv) > 2 else _DURATION_S  # noqa: PLR2004
+    other = Path(sys.argv[3]) if len(sys.argv) > 3 else None  # noqa: PLR2004
     with (
         tempfile.TemporaryDirectory() as name,
         Cluster(folder=Path(name) / "kafka", cache=default_cache()) as cluster,
     ):
         asyncio.run(_prepare(cluster.bootstrap_servers))
-        with _gateway(cluster.bootstrap_servers) as gateway, _reader() as reader:
+        servers = cluster.bootstrap_servers
+        with (
+            _gateway(servers) as gateway,
+            _gateway(servers, other) if other else nullcontext() as beside,
+            _reader() as reader,
+        ):
             figures = Figures()
+            all_served = gateway, reader, beside
             # A round whose figures are thrown away: connections, caches, the JVM's compiler.
-            _round(Figures(), cluster, gateway, reader, duration_s=2, folder=Path(name))
+            _round(Figures(), cluster, all_served, duration_s=2, folder=Path(name))
             for nth in range(rounds):
-                _round(figures, cluster, gateway, reader, duration_s, folder=Path(name))
+                _round(figures, cluster, all_served, duration_s, folder=Path(name))
                 print(f"round {nth + 1} of {rounds} is done", file=sys.stderr)
             figures.rss_mb = _peak_rss_mb(gateway.pid)
     _print(figures)
@@ -88,12 +101,12 @@ def main() -> None:
 def _round(
     figures: Figures,
     cluster: Cluster,
-    gateway: Served,
-    reader: Served,
+    all_served: tuple[Served, Served, Served | None],
     duration_s: float,
     *,
     folder: Path,
 ) -> None:
+    gateway, reader, beside = all_served
     figures.raw_events_per_s.append(_raw(cluster, duration_s, "reports"))
     figures.blind_events_per_s.append(_raw(cluster, duration_s, "blind"))
 
@@ -111,9 +124,18 @@ def _round(
         begun_s, (begun_cpu_s, _) = time.perf_counter(), used_by(gateway.pid)
         found = run(gateway, size)
         took_s = time.perf_counter() - begun_s
-        figures.cores_busy[size].append((used_by(gateway.pid)[0] - begun_cpu_s) / took_s)
+        cpu_s = used_by(gateway.pid)[0] - begun_cpu_s
+        figures.cores_busy[size].append(cpu_s / took_s)
         figures.gateway[size].append(found)
         figures.errors += found.errors
+        if size == 1:
+            figures.us_per_single.append(cpu_s * 1e6 / (found.requests_per_s * duration_s))
+    if beside is not None:
+        begun_cpu_s = used_by(beside.pid)[0]
+        found = run(beside, 1)
+        cpu_s = used_by(beside.pid)[0] - begun_cpu_s
+        figures.beside.append(found)
+        figures.us_per_single_beside.append(cpu_s * 1e6 / (found.requests_per_s * duration_s))
 
 
 def _raw(cluster: Cluster, duration_s: float, how: str) -> float:
@@ -131,9 +153,11 @@ async def _prepare(servers: str) -> None:
 
 
 @contextmanager
-def _gateway(servers: str) -> Iterator[Served]:
+def _gateway(servers: str, checkout: Path | None = None) -> Iterator[Served]:
     environment = {
         **os.environ,
+        # Before what is installed.
+        **({} if checkout is None else {"PYTHONPATH": str(checkout.resolve())}),
         "HIFI_GATEWAY_BOOTSTRAP_SERVERS": servers,
         "HIFI_GATEWAY_AUTH": "off",
         "HIFI_GATEWAY_PORT": "0",
@@ -147,7 +171,8 @@ def _gateway(servers: str) -> Iterator[Served]:
                 return int(json.loads(line)["port"])
         raise RuntimeError("the gateway ended instead of starting")
 
-    with _served([sys.executable, "-m", "gateway"], environment, port_of) as served:
+    argv = [sys.executable, "-m", "gateway"]
+    with _served(argv, environment, port_of, folder=checkout) as served:
         yield served
 
 
@@ -164,10 +189,14 @@ def _reader() -> Iterator[Served]:
 
 @contextmanager
 def _served(
-    argv: list[str], environment: dict[str, str], port_of: Callable[[subprocess.Popen[str]], int]
+    argv: list[str],
+    environment: dict[str, str],
+    port_of: Callable[[subprocess.Popen[str]], int],
+    *,
+    folder: Path | None = None,
 ) -> Iterator[Served]:
     process = subprocess.Popen(
-        argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        argv, env=environment, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     try:
         url = f"http://127.0.0.1:{port_of(process)}/v1/streams/{_STREAM}/events"
@@ -206,6 +235,8 @@ def _print(figures: Figures) -> None:
         )
     result = {
         **{f"ratio_batch_{size}": round(ratio, 3) for size, ratio in ratios.items()},
+        "us_per_single": round(_median(figures.us_per_single), 1),
+        **_beside(figures),
         "p99_ms_batch_100": round(_median([found.p99_ms for found in figures.gateway[100]]), 1),
         "errors": figures.errors,
         "rss_mb": round(figures.rss_mb, 1),
@@ -221,6 +252,19 @@ def _print(figures: Figures) -> None:
     }
     print()
     print(json.dumps(result))
+
+
+def _beside(figures: Figures) -> dict[str, float]:
+    """Single events at the other checkout's gateway, and how many times as many we take."""
+    if not figures.beside:
+        return {}
+    ours, theirs = figures.gateway[1], figures.beside
+    pairs = zip(ours, theirs, strict=True)
+    return {
+        "singles_beside_per_s": round(_median([each.requests_per_s for each in theirs])),
+        "us_per_single_beside": round(_median(figures.us_per_single_beside), 1),
+        "times_beside": round(_median([a.requests_per_s / b.requests_per_s for a, b in pairs]), 2),
+    }
 
 
 def _p(runs: list[Load]) -> str:

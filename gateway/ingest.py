@@ -386,9 +386,8 @@ class Ingest:
 
     def _count(self, ingestion: Ingestion, counts: Mapping[str, int]) -> None:
         for word, count in counts.items():
-            counter = self._events_of(ingestion.stream.name, word)
             if count:
-                counter.inc(count)
+                self._events_of(ingestion.stream.name, word).inc(count)
 
 
 def _as_wished(given: Answer, options: RequestOptions) -> Answer:

@@ -20,6 +20,8 @@ _BEGINNING = b"POST /v1/streams/"
 _PATH = re.compile(rb"/v1/streams/([A-Za-z0-9._-]+)/events")
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,8})[ \t]*\r\n", re.IGNORECASE)
 _END = b"\r\n\r\n"
+# A connection remembers no longer head, and its headers as texts: there are ten thousand of them.
+_HEAD_BYTES_MAX = 4_096
 # What needs more than one look at the request, or a wait: browsers' CORS, bodies that are asked for
 # or come in pieces, encodings, keys that are asked about.
 _OTHERS = frozenset(
@@ -60,7 +62,7 @@ def read_whole_head(data: bytes, *, head_bytes_max: int) -> WholeHead | None:
 
     What is wrong with a head is said by those who read the others.
     """
-    end = data.find(_END, 0, head_bytes_max) + len(_END)
+    end = data.find(_END, 0, min(head_bytes_max, _HEAD_BYTES_MAX)) + len(_END)
     length = _LENGTH.search(data, 0, end)
     if end < len(_END) or length is None or not data.startswith(_BEGINNING):
         return None

@@ -32,6 +32,25 @@ HEAD = (
     "Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
 )
 ANSWER = re.compile(rb"HTTP/1.1 (\d+) .*?\r\ncontent-length: (\d+)(?:\r\n.*?)?\r\n\r\n", re.DOTALL)
+# What is made anew for each request.
+MADE = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f-]{21}")
+BODIES = (
+    b'{"id":"a","time":"2026-11-23T10:00:00Z"}',
+    b'[{"id":"a","partitionkey":"k"},{"id":7},{"x":1}]',
+    b'[{"id":"a"},[],{"id":"' + b"y" * 300 + b'"},{"id":"b"}]',
+    b'{"events":[{"id":"a"}]}',
+    b'{"batch":[{"id":"a"}]}',
+    b'{"id":"\\ud800"}',
+    b"       ",
+    b"[1]      ",
+)
+MORE_HEADERS = (
+    "",
+    "X-Request-Id: mine\r\nX-Partition-Key: u-1\r\n",
+    "Prefer: return=minimal\r\n",
+    "Prefer: handling=strict\r\nTraceparent: 00-" + "1" * 32 + "-" + "2" * 16 + "-01\r\n",
+    "X-Forwarded-For: 1.1.1.1\r\n",
+)
 KEY = new_text(kind="secret", key_id="ours", entropy=bytes(20))
 
 
@@ -85,6 +104,12 @@ def stored(publisher: FakePublisher) -> list[str]:
 def connection_of(gateway: RunningGateway) -> "DoorProtocol":
     (one,) = cast("set[DoorProtocol]", gateway.server.server_state.connections)
     return one
+
+
+def is_at_work(gateway: RunningGateway) -> bool:
+    """Whether uvicorn serves a request."""
+    connections = cast("set[DoorProtocol]", gateway.server.server_state.connections)
+    return any(one.cycle for one in [*connections])
 
 
 def test_a_request_in_one_piece_takes_the_door_and_one_in_two_pieces_does_not(
@@ -264,6 +289,31 @@ def test_bytes_of_requests_under_way_are_bounded_and_given_back(
         assert gateway.sample("hifi_gateway_in_flight_bytes") == 0
 
 
+@pytest.mark.parametrize("more", MORE_HEADERS)
+def test_the_door_and_the_way_of_all_others_give_the_same_answer_and_store_the_same(
+    gateway: RunningGateway, publisher: FakePublisher, more: str
+) -> None:
+    """A request in two pieces takes the other way."""
+    for body in BODIES:
+        data, found = request(body, more), []
+        for cut in (len(data), len(data) - 5):
+            publisher.logs[TOPIC] = [[] for _ in publisher.logs[TOPIC]]
+            with socket.create_connection(("127.0.0.1", gateway.port), timeout=10) as wire:
+                wire.sendall(data[:cut])
+                if cut < len(data):
+                    wait_until(lambda: is_at_work(gateway), what="a piece was read", look_s=0.01)
+                    wire.sendall(data[cut:])
+                wire.shutdown(socket.SHUT_WR)
+                answer = MADE.sub(b"-", wire.makefile("rb").read())
+            wait_until(
+                lambda: not gateway.server.server_state.connections, what="it ends", look_s=0.01
+            )
+            events = [(one.id, one.key, one.value) for one in publisher.stored(TOPIC)]
+            stored = sorted(repr((MADE.sub(b"-", each[0].encode()), each[1:])) for each in events)
+            found.append((sorted(answer.split(b"\r\n")), stored))
+        assert found[0] == found[1]
+
+
 @pytest.mark.parametrize(
     "head",
     [
@@ -292,6 +342,7 @@ def test_bytes_of_requests_under_way_are_bounded_and_given_back(
                 "prefer: respond-async",
                 "ce-specversion: 1.0",
                 "bad header: x",
+                "long: " + 4_096 * "x",
                 " folded",
             )
         ),
