@@ -14,7 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Thread
 
-from delivery.flow_store import FlowStore, NewsRound
+from delivery.flow_news import NewsRound
+from delivery.flow_store import FlowStore
 from delivery.lanes.outlet import Outlet
 from delivery.sending import Plan, Sending, worker_of
 from shared.config.destination import Destination
