@@ -97,12 +97,18 @@ class Book:
 
     def leave(self, destination: str) -> None:
         """Forget it; what is under way goes on, and nobody asks for it any more."""
-        for strand in self._strands.pop(destination, set()):
-            del self._ways[strand]
-            self._names[strand.where].discard(destination)
-            self._behind.pop(strand, None)
-            self._following.discard(strand)
-            self._unsure.discard(strand)
+        for strand in self.strands(destination):
+            self.let_go_of(strand)
+        self._strands.pop(destination, None)
+
+    def let_go_of(self, strand: Strand) -> None:
+        """The same for one of its Kafka partitions."""
+        del self._ways[strand]
+        self._strands[strand.destination].discard(strand)
+        self._names[strand.where].discard(strand.destination)
+        self._behind.pop(strand, None)
+        self._following.discard(strand)
+        self._unsure.discard(strand)
 
     def strands(self, destination: str) -> list[Strand]:
         return list(self._strands.get(destination, ()))
@@ -110,8 +116,8 @@ class Book:
     def is_free(self, strand: Strand) -> bool:
         return self._ways[strand].under_way is None
 
-    def is_under_way(self, destination: str) -> bool:
-        return any(self._ways[strand].under_way is not None for strand in self.strands(destination))
+    def is_under_way(self, strand: Strand) -> bool:
+        return strand in self and not self.is_free(strand)
 
     def laggard(self, destination: str) -> Laggard | None:
         ways = [(each, self._ways[each]) for each in self.strands(destination)]

@@ -140,11 +140,12 @@ class LaneLoop:
     async def finish(self, slots: frozenset[int]) -> None:
         """Bring what is under way to its end, and begin nothing more."""
         self._leaving |= slots
-        names = [name for name in self.roster.wanted if self.member.slot_of(name) in slots]
-        while any(map(self.book.is_under_way, names)):  # noqa: ASYNC110 - many jobs, none of them known
+        strands = self.roster.strands(lambda shard: self.member.slot_of(shard) in slots)
+        names = {strand.destination for strand in strands}
+        while any(map(self.book.is_under_way, strands)):  # noqa: ASYNC110 - many jobs, none of them known
             await asyncio.sleep(_GATHER_S)
         # What followed its log was to go on for ever, and goes on elsewhere from where it is.
-        await self._write_marks(each for name in names for each in self.book.strands(name))
+        await self._write_marks(strands)
         # Before whoever comes next tells more.
         for name in names:
             self._tell_position(name)
@@ -163,7 +164,7 @@ class LaneLoop:
         slots, self._gone = self._gone, frozenset()
         self._leaving -= slots
         wanted = self.roster.wanted
-        self.positions.forget(name for name in wanted if self.member.slot_of(name) in slots)
+        self.positions.forget(name for name, to in wanted.items() if self._shards_in(slots, to))
         self.roster.drop()
 
     async def drain(self) -> None:
@@ -200,9 +201,12 @@ class LaneLoop:
         cost_s = time.thread_time() - began_s
         return min(_LOOK_S_MAX, max(_LOOK_S, _LOOK_PART * cost_s))
 
+    def _shards_in(self, slots: frozenset[int], to: Destination) -> list[str]:
+        return [name for name in to.shard_names if self.member.slot_of(name) in slots]
+
     def _lane_of(self, name: str) -> Lane | None:
         destination = self.roster.destination(name)
-        if destination is None or self.member.slot_of(name) in self._leaving:
+        if destination is None or self._shards_in(self._leaving, destination):
             return None
         known = self.states.flows.get(name)
         kind, rest_s = kind_of(destination, known), 0.0

@@ -25,7 +25,7 @@ class Roster:
     log: LogClient
     marks: MarksLog
     outlet: Outlet
-    # Whether a destination is ours, by its name.
+    # Whether a shard of a destination is ours, by its name.
     holds: Callable[[str], bool]
     # How far destinations had told lag tools that they were; absent while Kafka does not say.
     told: Callable[[Collection[str]], Awaitable[Mapping[str, Position]]]
@@ -58,6 +58,16 @@ class Roster:
             for each in self.wanted.values()
             if not each.is_paused and (each.id not in self.new or self.book.strands(each.id))
         )
+
+    def strands(self, is_in: Callable[[str], bool]) -> list[Strand]:
+        """What is sent to of those shards."""
+        return [
+            strand
+            for name, to in self.wanted.items()
+            if any(map(is_in, to.shard_names))
+            for strand in self.book.strands(name)
+            if is_in(to.shard_of(strand.where.partition))
+        ]
 
     def destination(self, name: str) -> Destination | None:
         """One that may be sent to now."""
@@ -99,13 +109,28 @@ class Roster:
 
     def _look_who_is_ours(self) -> None:
         configured = self._seen.destinations
-        wanted = {name: each for name, each in configured.items() if self.holds(name)}
+        wanted = {
+            name: each
+            for name, each in configured.items()
+            if any(map(self.holds, each.shard_names))
+        }
         for name in self.wanted.keys() - wanted.keys():
             self.book.leave(name)
         self.new = (self.new | (wanted.keys() - self.wanted.keys())) & wanted.keys()
         self.wanted = wanted
         for name, destination in wanted.items():
+            if destination.shards > 1:
+                self._look_which_are_ours(name, destination)
+        for name, destination in wanted.items():
             self.book.follow(name, is_following=destination.latency == "realtime")
+
+    def _look_which_are_ours(self, name: str, destination: Destination) -> None:
+        """Of a destination with several shards some may be with others."""
+        for strand in self.book.strands(name):
+            if not self.holds(destination.shard_of(strand.where.partition)):
+                self.book.let_go_of(strand)
+        if self._missing(name):
+            self.new.add(name)
 
     async def look(self) -> bool:
         """Ask for the ends of all streams, and enter what is new; False if Kafka does not say.
@@ -146,6 +171,13 @@ class Roster:
             self.new |= {name for name, topic in topics.items() if topic in changed}
 
     def places(self, destination: Destination) -> list[KafkaPartition]:
+        """The Kafka partitions that are ours."""
+        places = self._all_places(destination)
+        if destination.shards == 1:
+            return places
+        return [each for each in places if self.holds(destination.shard_of(each.partition))]
+
+    def _all_places(self, destination: Destination) -> list[KafkaPartition]:
         return self._places.get(stream_topic(destination.stream), [])
 
     def _places_of(self, topic: str) -> list[KafkaPartition]:
@@ -230,7 +262,7 @@ class Roster:
                     self.mark_came(strand, mark)
             destination = self.wanted[name]
             self.book.follow(name, is_following=destination.latency == "realtime")
-            if self.places(destination) and not self._missing(name):
+            if self._all_places(destination) and not self._missing(name):
                 self.new.discard(name)
         self._entered = begun
 
@@ -246,9 +278,15 @@ class Roster:
         told = await self.told(asked) if asked else {}
         for name in sorted(((missing.keys() - asked) | told.keys()) & self.wanted.keys()):
             destination, strands = self.wanted[name], missing[name]
-            first |= self._unmarked([it for it in strands if it not in marks], told.get(name, {}))
+            unmarked = [it for it in strands if it not in marks]
+            first |= self._unmarked(destination, unmarked, told.get(name, {}))
+            begins_all = Strand(name, KafkaPartition(stream_topic(destination.stream), 0))
+            has_begun = destination.shards == 1 or begins_all in marks or begins_all in first
             for strand in strands:
                 mark = first.get(strand, marks.get(strand))
+                if mark is None and not has_begun:
+                    # Whoever has the first shard says from where on.
+                    continue
                 if strand.where in ends and (mark is None or mark == TO_BEGIN):
                     # What a stream has grown by since is read whole.
                     start: Start = destination.start if mark else "earliest"
@@ -260,12 +298,19 @@ class Roster:
             }
         return first
 
-    def _unmarked(self, strands: Sequence[Strand], told: Position) -> dict[Strand, Mark]:
-        if known := [each for each in strands if each.where in told]:
-            # Their marks are lost: all that there is by now may have been sent.
-            return {each: Mark(told[each.where], OPEN) for each in known}
-        is_new = any(each.where.partition == 0 for each in strands)
-        return self._to_begin(strands) if is_new else {}
+    def _unmarked(
+        self, destination: Destination, strands: Sequence[Strand], told: Position
+    ) -> dict[Strand, Mark]:
+        if lost := [each for each in strands if each.where in told]:
+            # All that there is by now may have been sent.
+            return {each: Mark(told[each.where], OPEN) for each in lost}
+        if all(each.where.partition for each in strands):
+            return {}
+        # Of all shards, so that no other takes its part for what the stream has grown by.
+        places = self._all_places(destination)
+        every = (Strand(destination.id, where) for where in places)
+        known = self.marks.marks
+        return self._to_begin(it for it in every if it not in known and it not in self.book)
 
     def _to_begin(self, strands: Iterable[Strand]) -> dict[Strand, Mark]:
         """All that a stream has by now begins as its destination says, whenever that may be."""

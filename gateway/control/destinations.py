@@ -102,6 +102,8 @@ async def put_destination(
             given["resumed_at_ms"] = now_ms()
         elif before is None:
             plane.check_bounds(caller.tenant, {"destinations": 1})
+        else:
+            _keep_shards(given, before)
         return _read(named(given, stream=stream, name=destination), before, plane.box)
 
     # Judged beforehand as well, so that no other change waits for a slow resolver.
@@ -192,6 +194,14 @@ def _known(stream: str, name: str, caller: Caller, configuration: Configuration)
             f"GET /v1/streams/{stream}/destinations lists the ones there are.",
         )
     return item
+
+
+def _keep_shards(given: dict[str, Any], before: Destination) -> None:
+    """With other shards two processes would send the same for a while."""
+    if given.setdefault("shards", before.shards) != before.shards:
+        raise ConfigError(
+            "shards", f"it is {before.shards} for good: make another destination, and remove this"
+        )
 
 
 def _read(given: Mapping[str, Any], before: Destination | None, box: SecretBox) -> Destination:

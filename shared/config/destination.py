@@ -89,6 +89,8 @@ _Status: TypeAlias = Annotated[int, Field(ge=400, le=499), WrapValidator(_check_
 Start: TypeAlias = Annotated[
     Literal["earliest", "latest"] | Annotated[int, Field(ge=0)], WrapValidator(_check_start)
 ]
+# As many machines as one destination may ever need; each is looked up at each change of leases.
+SHARDS_MAX = 32
 _TimeoutS: TypeAlias = Annotated[float, Field(ge=0.001, le=300)]
 
 
@@ -107,6 +109,9 @@ class Destination(ConfigObject):
     linger_s: Annotated[float, Field(ge=0, le=60)] = 0.0
     # Requests under way at once, over all machines.
     parallel_max: Annotated[int, Field(ge=1, le=256)] = 4
+    # Over how many processes its Kafka partitions may be spread: for good, as for each of them one
+    # process at a time has to be who sends.
+    shards: Annotated[int, Field(ge=1, le=SHARDS_MAX)] = 1
     # Events per second, over all Kafka partitions together.
     rate_per_s: Annotated[float, Field(ge=0.001, le=1e9)] | None = None
     # The whole exchange, from connect to the last byte that we read (Svix: 15 s; spec: 15-30 s).
@@ -159,6 +164,16 @@ class Destination(ConfigObject):
     def starts_late(self) -> bool:
         """Whether it owes nothing of what was in the stream before it began."""
         return self.start != "earliest"
+
+    @property
+    def shard_names(self) -> list[str]:
+        """By what its shards are leased."""
+        return [self.shard_of(partition) for partition in range(self.shards)]
+
+    def shard_of(self, partition: int) -> str:
+        """By what the shard is leased that a Kafka partition is in."""
+        shard = partition % self.shards
+        return f"{self.id}#{shard}" if shard else self.id
 
     @property
     def request_count_max(self) -> int:

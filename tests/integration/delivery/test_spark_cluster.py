@@ -160,7 +160,7 @@ def test_ten_thousand_events_go_through_an_executor_elsewhere(
 def test_workers_die_two_at_once_and_all_goes_on_with_others(
     kills: int, kafka: Cluster, tmp_path: Path
 ) -> None:
-    """Issue 15: 0 lost, and every repeat says that it may be one."""
+    """Nothing is lost, and every repeat says that it may be one."""
     servers, folder = kafka.bootstrap_servers, tmp_path / "delivery"
     with (
         ExitStack() as shops,

@@ -98,6 +98,7 @@ def test_a_destination_is_written_like_this() -> None:
         "batch_bytes_max": 1_048_576,
         "linger_s": 0.0,
         "parallel_max": 4,
+        "shards": 1,
         "rate_per_s": None,
         "timeout_s": 15.0,
         "connect_timeout_s": 5.0,
@@ -121,7 +122,22 @@ def test_a_destination_is_written_like_this() -> None:
     }
 
 
+def test_each_kafka_partition_is_in_a_shard_and_the_first_is_leased_by_the_destinations_name() -> (
+    None
+):
+    to = replace(SHOP, shards=3)
+    assert to.shard_names == ["orders/shop", "orders/shop#1", "orders/shop#2"]
+    assert [to.shard_of(partition) for partition in range(5)] == [
+        *to.shard_names,
+        "orders/shop",
+        "orders/shop#1",
+    ]
+    assert {SHOP.shard_of(partition) for partition in range(5)} == {SHOP.id}
+
+
 REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"shards": 0}, "shards: 0 should be greater than or equal to 1"),
+    ({"shards": 33}, "shards: 33 should be less than or equal to 32"),
     ({"stream": "Orders"}, "stream: 'Orders' is not a name"),
     ({"stream": 5}, "stream: 5 should be a valid string"),
     ({"name": ""}, "name: '' is not a name"),

@@ -79,7 +79,7 @@ def test_those_that_are_well_share_a_job_and_are_read_once() -> None:
     first = next(unit for unit in job.units if unit.where == A)
     assert (first.begin, first.end) == (0, 5)
     assert set(first.strands) == {strand("a"), strand("b")}
-    assert driver.book.is_under_way("s/a")
+    assert driver.book.is_under_way(strand("a"))
     assert driver.plan(9.0) == [], "all of it is under way"
 
 
@@ -177,7 +177,7 @@ def test_nothing_is_planned_for_whom_nothing_may_be_sent_to() -> None:
     driver.enter()
     lane = driver.lanes.pop("s/a")
     assert driver.plan() == []
-    assert not driver.book.is_under_way("s/a")
+    assert not driver.book.is_under_way(strand("a"))
     driver.lanes["s/a"] = lane
     assert driver.spans() == {strand(): Span(0, 5)}
 

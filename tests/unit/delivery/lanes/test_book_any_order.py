@@ -309,7 +309,7 @@ class World:
                         self.book.ended(strand, span, hand.stored)
         for strand in STRANDS:
             assert self.stored[strand] == self.ends[strand.where]
-            assert not self.book.is_under_way(strand.destination)
+            assert not self.book.is_under_way(strand)
             assert self.book.laggard(strand.destination) is None
 
 
