@@ -159,6 +159,22 @@ def test_a_destination_that_is_reached_otherwise_begins_anew(gateway: RunningGat
     assert resumed_at_ms(url="https://1.1.1.1/mended", timeout_s=3) == moved_ms
 
 
+def test_shards_are_for_good(gateway: RunningGateway) -> None:
+    """With other ones two processes would send the same for a while."""
+    new = f"{DESTINATION}-sharded"
+    assert gateway.client.put(new, json={"url": SHOP.url, "shards": 4}).json()["shards"] == 4
+    answer = gateway.client.put(new, json={"url": SHOP.url, "timeout_s": 3})
+    assert answer.json()["shards"] == 4, "what is left out stays"
+    answer = gateway.client.put(new, json={"url": SHOP.url, "shards": 1})
+    problem = answer.json()
+    assert (answer.status_code, problem["code"], problem["pointer"]) == (
+        400,
+        "bad_object",
+        "/shards",
+    )
+    assert "4 for good" in problem["detail"]
+
+
 def test_what_a_rotation_has_changed_is_named_as_it_is_shown(gateway: RunningGateway) -> None:
     seen = gateway.client.get(KEY_PATH).headers["etag"]
     gateway.client.post(f"{KEY_PATH}/rotate")

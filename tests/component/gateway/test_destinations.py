@@ -149,14 +149,6 @@ def test_what_is_shown_can_be_changed_and_put_back(
     assert opened(config) == {"auth.token": "t0ken", "signing_secrets.0": second}
 
 
-def test_shards_are_for_good(gateway: RunningGateway) -> None:
-    """With other ones two processes would send the same for a while."""
-    assert put(gateway, shards=4).json()["shards"] == 4
-    assert put(gateway, parallel_max=8).json()["shards"] == 4, "what is left out stays"
-    assert code(refused := put(gateway, shards=1)) == (400, "bad_object", "/shards")
-    assert "4 for good" in refused.text
-
-
 def test_a_secret_that_is_left_out_stays_and_null_removes_it(
     gateway: RunningGateway, config: FixedConfig
 ) -> None:
