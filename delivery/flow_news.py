@@ -67,8 +67,10 @@ class NewsRound:
             is_new = self._heard.get(name) is not record
             if is_new or not 0 <= self._look_at_ms[name] - at_ms <= _LOOK_MS:
                 self._heard[name], self._look_at_ms[name] = record, at_ms + _LOOK_MS
-                if told := self._told(to, at_ms):
-                    news.append((name, told))
+                # A disk that is full ends no process: it is looked at again.
+                with suppress(OSError):
+                    if told := self._told(to, at_ms):
+                        news.append((name, told))
         return news
 
     def _told(self, to: Destination, at_ms: int) -> FlowRecord | None:

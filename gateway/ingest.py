@@ -215,15 +215,8 @@ class Ingest:
             return False
         if writer.stream.json_schema or len(body) > self._body_limits.body_bytes_max:
             return False
-        ingestion = Ingestion(
-            request_id,
-            writer.caller,
-            writer.stream,
-            head.body_format,
-            head.options,
-            head.traceparent,
-            now_ms,
-        )
+        whose = writer.caller, writer.stream, head.body_format, head.options, head.traceparent
+        ingestion = Ingestion(request_id, *whose, now_ms)
         posted = Posted(ingestion, writer.tenant, len(body), monotonic(), tell)
         try:
             self._post(posted, body, head.headers.get(b"hifi-signature"))
@@ -254,7 +247,13 @@ class Ingest:
     async def _publish_and_tell(
         self, topic: str, posted: Posted, told: Callable[[Sequence[Report]], None]
     ) -> None:
-        told(await self._publisher.publish(topic, posted.parsed.events))
+        events = posted.parsed.events
+        try:
+            reports = await self._publisher.publish(topic, events)
+        except Exception as error:  # noqa: BLE001 - told as one
+            self._end(posted, unforeseen(posted.ingestion.request_id, error))
+        else:
+            told(reports)
 
     def _told(self, posted: Posted, reports: Sequence[Report]) -> None:
         """Answer a request that was posted: its events are reported on."""
@@ -274,6 +273,7 @@ class Ingest:
     def _end(self, posted: Posted, given: Answer) -> None:
         ingestion, tenant, now_s = posted.ingestion, posted.tenant, monotonic()
         if posted.is_held:
+            posted.is_held = False
             self._byte_budget.leave(posted.byte_count, tenant=ingestion.caller.tenant)
             events, byte_count = ingestion.event_count, posted.byte_count
             self._quotas.use(tenant, events=events, byte_count=byte_count, now_s=now_s)

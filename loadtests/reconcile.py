@@ -10,8 +10,10 @@ from typing import Any
 from loadtests.events import find
 from loadtests.recorder import PERCENTILES, Range, slope
 from loadtests.sink import Sink
-from shared.event.topics import DEAD, retry_topics
+from shared.event.record import KafkaPartition
+from shared.event.topics import DEAD, RETRIER, retry_topics
 from shared.retry.schedule import RetrySchedule
+from shared.runtime.kafka.lane_positions import LaneGroups
 from shared.runtime.kafka.reader import open_reader
 from shared.runtime.setup_error import KafkaUnavailableError
 
@@ -119,12 +121,18 @@ async def _kept_in_kafka(
     """How many of them wait in a tier, how many are dead, an event counting once; and the rest."""
     waiting_in = retry_topics(tier.name for tier in RetrySchedule().tiers)
     found: dict[str, int] = {}
+    async with LaneGroups(kafka) as groups:
+        passed = await groups.position(RETRIER) or {}
     async with open_reader(kafka) as log:
         # Dead first: who is dead waits no more, though its record in a tier is still there.
         for end, topics in (("dead", [DEAD]), ("waiting", waiting_in)):
             there = set()
             records = await log.since(topics, step["begun_us"] // 1000)
             async for record in records.records():
+                where = KafkaPartition(record.origin.topic, record.origin.partition)
+                if record.origin.offset < passed.get(where, 0):
+                    # The retrier has it no more: it is elsewhere, or lost.
+                    continue
                 there |= {
                     (each.worker, each.number)
                     for each in find(record.value or b"")

@@ -5,13 +5,13 @@ their order; and the broker is asked what time it is, so that no clock of ours m
 """
 
 import asyncio
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from shared.event.record import KafkaPartition, Position
 from shared.event.topics import PROBE
 from shared.runtime.kafka.clients import KafkaProducer, kafka_errors, new_producer, start_client
+from shared.runtime.kafka.leases.member import clock_s
 from shared.runtime.kafka.log_client import LogClient
 from shared.runtime.setup_error import KafkaUnavailableError
 
@@ -32,7 +32,7 @@ class BrokerTime:
 
     def __call__(self) -> int:
         """At most the broker's time: the stamp was older when we saw it."""
-        return self.stamp_ms + int((time.monotonic() - self.seen_s) * 1000)
+        return self.stamp_ms + int((clock_s() - self.seen_s) * 1000)
 
 
 class Broker:
@@ -50,8 +50,8 @@ class Broker:
 
     async def clock(self) -> BrokerTime:
         """The same for a while; asked for anew when it has become old."""
-        if self._time is None or time.monotonic() - self._time.seen_s > _STAMP_AGE_S_MAX:
-            self._time = BrokerTime(await self.now_ms(), time.monotonic())
+        if self._time is None or clock_s() - self._time.seen_s > _STAMP_AGE_S_MAX:
+            self._time = BrokerTime(await self.now_ms(), clock_s())
         return self._time
 
     async def close(self) -> None:

@@ -31,7 +31,7 @@ from shared.runtime.health import Health, Pulse
 from shared.runtime.kafka.clients import AWAY
 from shared.runtime.kafka.lane_positions import LanePositions
 from shared.runtime.kafka.leases.fenced_positions import FencedPositions, Reach
-from shared.runtime.kafka.leases.member import LeaseMember, Standing
+from shared.runtime.kafka.leases.member import LeaseMember, Standing, clock_s
 from shared.runtime.kafka.log_client import LogClient
 from shared.runtime.setup_error import SetupError
 
@@ -181,7 +181,7 @@ class RetryLoop:
         return places
 
     async def _look(self) -> bool:
-        """See what is due; False if not all of what is ours goes on."""
+        """See what is due; False if not all goes on that is ours, and has a leader."""
         begun, held = self._begun, self.member.held
         try:
             places = await self._places()
@@ -203,7 +203,8 @@ class RetryLoop:
             behind = [it for it, reach in self._reaches.items() if reach.at < self._due.get(it, 0)]
             mine = [where for where in behind if where.topic in lane.delays_s]
             self.watch.look(name, mine, now_s=self._heard_s)
-        return ours.keys() <= self._reaches.keys()
+        # A Kafka partition without a leader is no reason to start this process anew.
+        return ours.keys() & ends.keys() <= self._reaches.keys()
 
     async def _enter(
         self, missing: AbstractSet[KafkaPartition], ends: Position, begun: int
@@ -282,6 +283,8 @@ class RetryLoop:
 
     async def _run_job(self, queue: DueQueue, ranges: Ranges) -> None:
         began_s, number = time.monotonic(), _DICE.getrandbits(_NUMBER_BITS)
+        # Of this lease, whatever is given up meanwhile: others that are ours may have a newer one.
+        lease_ends_s = clock_s() + self.member.left_s
         before = {where: self._reaches[where] for where in ranges}
         begun = {
             where: Reach(begin, max(end, before[where].until), number)
@@ -292,7 +295,7 @@ class RetryLoop:
         is_begun = False
         try:
             await self._write(ranges)
-            job, is_begun = await self._job(queue, ranges, before, number), True
+            job, is_begun = await self._job(queue, ranges, before, number, lease_ends_s), True
             loop = asyncio.get_running_loop()
             ends = await loop.run_in_executor(self._threads, self._submit, queue, job)
             reports |= {end.where: end for end in ends}
@@ -326,13 +329,18 @@ class RetryLoop:
             self.watch.died(queue.lane, died, next(iter(died.values())), now_s=now_s)
 
     async def _job(
-        self, queue: DueQueue, ranges: Ranges, before: Mapping[KafkaPartition, Reach], number: int
+        self,
+        queue: DueQueue,
+        ranges: Ranges,
+        before: Mapping[KafkaPartition, Reach],
+        number: int,
+        lease_ends_s: float,
     ) -> DueJob:
         clock = await self.broker.clock()
         plan = replace(
             plan_of(self.lanes[queue.lane], self.settings),
             replay_until={where: reach.until for where, reach in before.items()},
-            ours_until_ms=clock() + round(1000 * self.member.left_s),
+            ours_until_ms=clock() + round(1000 * (lease_ends_s - clock_s())),
         )
         return DueJob(self.settings.bootstrap_servers, GROUP, number, ranges, plan)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from shutil import rmtree
 
@@ -52,12 +53,13 @@ class RetrierMetrics(LaneMetrics):
 def run_retrier(settings: RetrierSettings) -> None:
     """Run until SIGTERM or SIGINT, then drain. A mistake in the set-up ends with one sentence."""
     metrics = RetrierMetrics()
-    # By these a retrier of an older release, if there is one again, would go back to where it was.
-    rmtree(settings.home / "checkpoints", ignore_errors=True)
     with spark_process("retrier", settings, metrics, worker_daemon="retrier.worker_daemon") as (
         spark,
         health,
     ):
+        # By these a retrier of an older release, if there is one again, would go back to where it
+        # was. One that runs has the folder's lock.
+        rmtree(settings.home / "checkpoints", ignore_errors=True)
         asyncio.run(_run(spark, settings, LaneWatch(metrics, settings.stalled_after_s), health))
 
 
@@ -111,9 +113,13 @@ async def _run(
 
 
 async def _ask(spark: SparkSession, answers: Pulse) -> None:
-    """Ask Spark whether it is there, by itself: what hangs in that holds up nothing else."""
+    """Ask Spark whether it is there, by itself: what hangs in that holds up nothing else.
+
+    In a thread of its own: names that nobody resolves hold those of all.
+    """
+    thread = ThreadPoolExecutor(1, "spark")
     while True:
-        await asyncio.to_thread(require_running, spark)
+        await asyncio.get_running_loop().run_in_executor(thread, require_running, spark)
         answers.beat()
         await asyncio.sleep(_ASK_S)
 

@@ -152,7 +152,11 @@ class _Part:
         error, is_gone = "", False
         try:
             await self._send(end)
-        except Exception as caught:  # noqa: BLE001 - it is reported, and planned anew
+        except (Exception, asyncio.CancelledError) as caught:
+            task = asyncio.current_task()
+            if isinstance(caught, asyncio.CancelledError) and (task is None or task.cancelling()):
+                # Not by something that it waited for, which is a fault like others.
+                raise
             error = f"{type(caught).__name__}: {caught}"[:300]
             is_gone = isinstance(caught, DataGoneError)
         return RangeEnd(self.where, self._stored, self._event_count, error, is_gone)

@@ -70,8 +70,8 @@ def config_of(
                 # Its user of Kafka, and what else it is to know.
                 "secrets": [secrets[name] for name in (service.name, *service.secrets)],
                 "env": {**topic_variables(site), **service.env},
-                "ready": f"http://{defaults.HOST}:{service.port}/readyz",
-                "live": f"http://{defaults.HOST}:{service.port}/livez",
+                "ready": _pages(site, service, "readyz"),
+                "live": _pages(site, service, "livez"),
             }
             for service in services
         },
@@ -116,6 +116,13 @@ def prometheus(site: Site, workspace: str) -> Mapping[str, Any]:
             {"url": f"{workspace}api/v1/remote_write", "sigv4": {"region": site.region}}
         ],
     }
+
+
+def _pages(site: Site, service: MachineService, path: str) -> list[str]:
+    """Of each worker of a gateway, as one may stand still by itself."""
+    count = site.gateway_cores if service.name == "gateway" else 1
+    ports = range(service.port, service.port + count)
+    return [f"http://{defaults.HOST}:{port}/{path}" for port in ports]
 
 
 def _load(site: Site, group: str) -> Mapping[str, Any] | None:

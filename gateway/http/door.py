@@ -98,7 +98,7 @@ class DoorProtocol(DeadlineProtocol):
         return True
 
     def _is_between_requests(self) -> bool:
-        if self._is_in_head or self._is_in_body or self._head_bytes:
+        if self._is_dropping or self._is_in_head or self._is_in_body or self._head_bytes:
             return False
         return self.cycle is None or self.cycle.response_complete
 

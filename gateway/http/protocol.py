@@ -34,6 +34,8 @@ class DeadlineProtocol(PlainProtocol):
         super().connection_made(transport)  # type: ignore[arg-type]  # uvicorn narrows it as well
         self._is_in_head = False
         self._is_in_body = False
+        # We have said our last: what still comes is dropped, and nothing can be answered.
+        self._is_dropping = False
         self._head_bytes = 0
         self._segment_bytes = 0
         self._head_timer: asyncio.TimerHandle | None = None
@@ -63,6 +65,8 @@ class DeadlineProtocol(PlainProtocol):
             super().shutdown()
 
     def data_received(self, data: bytes) -> None:
+        if self._is_dropping:
+            return
         cycle, was_in_body = self.cycle, self._is_in_body
         self._segment_bytes = len(data)
         super().data_received(data)
@@ -156,6 +160,7 @@ class DeadlineProtocol(PlainProtocol):
         if not self._is_in_body or not self.transport.can_write_eof():
             self.transport.close()
             return
+        self._is_dropping = True
         self.transport.write_eof()
         self.flow.resume_reading()
         self.loop.call_later(_LINGER_S, self.transport.close)

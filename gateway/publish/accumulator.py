@@ -12,11 +12,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
+import structlog
 
 from gateway.intake.events import Event
 from gateway.intake.plain_events import PlainEvents
 from gateway.intake.record_batch import RecordBatch
 from gateway.publish.report import Fate, Report
+
+log = structlog.get_logger()
 
 
 class NotStoredError(Exception):
@@ -44,7 +47,12 @@ class BatchSlice(msgspec.Struct, eq=False):
         """Tell the request, once; it may have been told `unknown` already."""
         if not self.is_told:
             self.is_told = True
-            self.tell(report)
+            try:
+                self.tell(report)
+            except Exception:
+                # A fault of ours, in one request: the others of the batch, and the batches behind
+                # it, must not wait for ever.
+                log.exception("publisher.not_told")
 
 
 @dataclass(slots=True, eq=False)

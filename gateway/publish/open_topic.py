@@ -48,6 +48,9 @@ class OpenTopic:
 
     def take(self, events: Sequence[Event], tell: Tell, *, now_s: float, now_ms: int) -> None:
         """Lay events into batches, in their order for each Kafka partition."""
+        if not events:
+            tell(())
+            return
         gathered = _Gathered(tell, len(events))
         for partition, positions in self._sort(events).items():
             part: Sequence[Event] = events

@@ -145,6 +145,8 @@ def wrong(found: Mapping[str, Any], ends: Ends) -> list[str]:
         for fault in found["faults"]
         if fault["proof"] and fault["well_after_s"] is None
     ]
+    if found["faults"] and not any(fault["proof"] for fault in found["faults"]):
+        said.append("no fault could be done")
     said += [f"nobody asked for it: {death}" for death in found["deaths"]]
     said += [
         f"{one['name']} ({one['pid']}) has grown by {one['growth']:.0%}:"

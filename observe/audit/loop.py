@@ -8,6 +8,7 @@ from pathlib import Path
 from time import monotonic
 
 import structlog
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -102,11 +103,13 @@ class Auditor:
         """None, after a while, if a cluster has no room: lag and console do not end for that."""
         try:
             return await asyncio.shield(starting)
-        except SetupError as error:
+        except (SetupError, Py4JError, PySparkException) as error:
+            # A master that does not answer is Java's to say.
             if self._settings.spark_master == "local":
                 raise
-            log.warning("audit.failed", error=str(error))
-            self._status.failed(str(error))
+            why = str(error).split("\n", 1)[0][:300]
+            log.warning("audit.failed", error=why)
+            self._status.failed(why)
             await asyncio.sleep(self._settings.audit_interval_s)
             return None
 

@@ -43,7 +43,7 @@ def _until_ready(
     instance: Instance, services: Mapping[str, Mapping[str, Any]], poll_s: float
 ) -> str | None:
     """None once all are ready; or why the machine is to end before."""
-    waiting = [service["ready"] for service in services.values()]
+    waiting = [url for service in services.values() for url in service["ready"]]
     while waiting:
         if why := _why_end(instance):
             return why
@@ -60,11 +60,12 @@ def _until_end(instance: Instance, services: Mapping[str, Mapping[str, Any]], po
         if why := _why_end(instance):
             return why
         for name, service in services.items():
-            silent[name] = 0 if _says_yes(service["live"]) else silent[name] + 1
+            silent[name] = 0 if all(map(_says_yes, service["live"])) else silent[name] + 1
             if silent[name] >= _SILENT_MAX:
                 silent[name] = 0
                 _say(f"{name} does not live, and is started again")
-                _systemctl("restart", [name])
+                # Not waited for: a notice may come meanwhile.
+                _systemctl("restart", [name], "--no-block")
         time.sleep(poll_s)
 
 
@@ -101,8 +102,8 @@ def _say_ready(aws: Aws, instance_id: str, config: Mapping[str, Any]) -> None:
         _say(f"nobody waits for the signal: {error}")
 
 
-def _systemctl(what: str, services: Iterable[str]) -> int:
-    command = ["systemctl", what, *(f"hifi-{name}.service" for name in services)]
+def _systemctl(what: str, services: Iterable[str], *how: str) -> int:
+    command = ["systemctl", *how, what, *(f"hifi-{name}.service" for name in services)]
     try:
         ended = subprocess.run(command, check=False, timeout=_STOP_TIMEOUT_S)
     except subprocess.TimeoutExpired:

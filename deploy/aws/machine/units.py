@@ -28,12 +28,12 @@ def units() -> Mapping[str, str]:
         service=[
             "Type=oneshot",
             "RemainAfterExit=yes",
-            # Until the metadata service and the store of secrets have answered.
-            "Restart=on-failure",
-            "RestartSec=10",
             "RuntimeDirectory=hifi",
             "RuntimeDirectoryPreserve=yes",
-            f"ExecStart={machine} boot --folder {RUN}",
+            # Until the metadata service and the store of secrets have answered. Not by Restart=: a
+            # first failure would end the starts of all that require this unit, for good.
+            "TimeoutStartSec=infinity",
+            f"ExecStart=/bin/sh -c 'until {machine} boot --folder {RUN}; do sleep 10; done'",
         ],
     )
     services = {

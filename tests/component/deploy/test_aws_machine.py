@@ -25,8 +25,8 @@ ROOT = Path(__file__).parents[3]
 GATEWAY = {
     "secrets": ["user", "seal"],
     "env": {"HIFI_GATEWAY_WORKERS": "2"},
-    "ready": "http://127.0.0.1:1/readyz",
-    "live": "http://127.0.0.1:1/livez",
+    "ready": ["http://127.0.0.1:1/readyz"],
+    "live": ["http://127.0.0.1:1/livez"],
 }
 SECRETS = {
     "user": {"username": "gateway", "password": 'p"$`\\x'},
@@ -156,7 +156,7 @@ def test_a_machine_that_is_to_end_stops_its_services_and_says_so(
     (tmp_path / "systemctl").write_text(f'#!/bin/sh\necho "$@" > {stopped}\n')
     (tmp_path / "systemctl").chmod(0o755)
     ready = _page_server({"/readyz": "ready"})
-    aws.config["services"]["gateway"] |= {"ready": f"{ready}/readyz"}
+    aws.config["services"]["gateway"] |= {"ready": [f"{ready}/readyz"]}
     aws.metadata["autoscaling/target-lifecycle-state"] = "InService"
     staying = program(aws, "stay", "--every", "0.05", env={"PATH": f"{tmp_path}:/usr/bin:/bin"})
     wait_until(lambda: bool(aws.called("SignalResource")), what="it is ready", timeout_s=30)
@@ -175,15 +175,15 @@ def test_a_service_that_does_not_live_is_started_again(aws: FakeAws, tmp_path: P
     (tmp_path / "systemctl").write_text(f'#!/bin/sh\necho "$@" >> {asked}\n')
     (tmp_path / "systemctl").chmod(0o755)
     here = _page_server({"/readyz": "ready", "/livez": "alive"})
-    aws.config["services"]["gateway"] |= {"ready": f"{here}/readyz"}
-    aws.config["services"]["delivery"] = {"ready": f"{here}/readyz", "live": f"{here}/livez"}
+    aws.config["services"]["gateway"] |= {"ready": [f"{here}/readyz"]}
+    aws.config["services"]["delivery"] = {"ready": [f"{here}/readyz"], "live": [f"{here}/livez"]}
     staying = program(aws, "stay", "--every", "0.02", env={"PATH": f"{tmp_path}:/usr/bin:/bin"})
     # Of the gateway nobody answers /livez.
     wait_until(asked.exists, what="somebody is started again", timeout_s=30)
     aws.notice()
     staying.communicate(timeout=30)
     done = asked.read_text().splitlines()
-    assert set(done[:-1]) == {"restart hifi-gateway.service"}
+    assert set(done[:-1]) == {"--no-block restart hifi-gateway.service"}
     assert done[-1] == "stop hifi-gateway.service hifi-delivery.service"
 
 

@@ -1,5 +1,6 @@
 """What a worker does with what is due: real requests, and the fakes of tests/contract for Kafka."""
 
+import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ from retrier.settings import RetrierSettings
 from retrier.task import DueJob, RangeEnd, send_due
 from shared.config.configuration import Configuration
 from shared.config.destination import Destination
-from shared.event.record import KafkaPartition, Origin
+from shared.event.record import KafkaPartition, Origin, RecordOut
 from shared.event.topics import RETRIER, retry_topic, retry_topics
 from shared.proof.receipt import ReceiptOutcome
 from shared.runtime.clock import now_ms
@@ -199,3 +200,24 @@ def test_one_that_does_not_answer_holds_up_nobody_behind_it_in_the_log(
     end = ground.run(A, time_box_s=0.5, patience_s=0.7)[A]
     assert (end.at, end.event_count, end.error) == (4, 4, "")
     assert sum(len(request.events) for request in destination.requests) == 2
+
+
+def test_an_outcome_whose_report_is_cancelled_hurts_that_part_alone(
+    ground: Ground, to: Callable[[str, Script], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    to("a", well)
+    ground.wait(A, "a")
+    ground.wait(B, "a")
+    store, asked = ground.outlet.store, list[int]()
+
+    async def cancelled(rows: Sequence[RecordOut]) -> None:
+        if not asked:
+            asked.append(len(rows))
+            gone = asyncio.get_running_loop().create_future()
+            gone.cancel()
+            await gone
+        await store(rows)
+
+    monkeypatch.setattr(ground.outlet, "store", cancelled)
+    ends = ground.run(A, B)
+    assert sorted(end.error != "" for end in ends.values()) == [False, True]

@@ -140,8 +140,8 @@ def machine(kafka: Cluster, folder: Path, group: str) -> Iterator[Machine]:
             each.name: {
                 "secrets": ["none"],
                 "env": {**each.env, **HERE, **own(each.name, folder, urls[each.name])},
-                "ready": f"{urls[each.name][1]}/readyz",
-                "live": f"{urls[each.name][1]}/livez",
+                "ready": [f"{urls[each.name][1]}/readyz"],
+                "live": [f"{urls[each.name][1]}/livez"],
             }
             for each in told
         }
