@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -31,8 +32,11 @@ async def tell_news(
 ) -> None:
     """Bring news of flows from other machines to this one's, and theirs to others."""
     news = NewsRound(FlowStore(settings.flows), settings.schedule)
+    # Thousands of files take a while, and one that a frozen worker holds takes for ever.
+    loop, thread = asyncio.get_running_loop(), ThreadPoolExecutor(1, "flows")
     while True:
-        if told := news.go(states.flows, config.configuration.destinations):
+        known = states.flows, config.configuration.destinations
+        if told := await loop.run_in_executor(thread, news.go, *known):
             # Else what comes next says it as well.
             with suppress(*AWAY):
                 await store([route_state(name, each.to_json()) for name, each in told])
@@ -67,7 +71,7 @@ class NewsRound:
             is_new = self._heard.get(name) is not record
             if is_new or not 0 <= self._look_at_ms[name] - at_ms <= _LOOK_MS:
                 self._heard[name], self._look_at_ms[name] = record, at_ms + _LOOK_MS
-                # A disk that is full ends no process: it is looked at again.
+                # A disk that is full, or a file that went: of this destination alone.
                 with suppress(OSError):
                     if told := self._told(to, at_ms):
                         news.append((name, told))

@@ -231,7 +231,8 @@ class LaneLoop:
         if not self._sees_ends:
             return
         now_s = time.monotonic()
-        self.following.prolong(now_s=now_s, ours_until_ms=self.member.ours_until_ms)
+        if self.roster.terms_at is not None:
+            self.following.prolong(now_s=now_s, ours_until_ms=self.member.ours_until_ms)
         for job in self.book.plan(self._lane_of, self.turns, now_s=now_s):
             # As it was asked for, whatever is changed or given up meanwhile.
             strands = [strand for unit in job.units for strand in unit.strands]

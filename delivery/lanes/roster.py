@@ -281,7 +281,10 @@ class Roster:
             unmarked = [it for it in strands if it not in marks]
             first |= self._unmarked(destination, unmarked, told.get(name, {}))
             begins_all = Strand(name, KafkaPartition(stream_topic(destination.stream), 0))
-            has_begun = destination.shards == 1 or begins_all in marks or begins_all in first
+            # Its groups know of it, though no mark does: whoever has the first one sees to that.
+            has_lost = begins_all in strands and bool(told.get(name))
+            is_known = begins_all in marks or begins_all in first
+            has_begun = destination.shards == 1 or has_lost or is_known
             for strand in strands:
                 mark = first.get(strand, marks.get(strand))
                 if mark is None and not has_begun:
@@ -301,11 +304,9 @@ class Roster:
     def _unmarked(
         self, destination: Destination, strands: Sequence[Strand], told: Position
     ) -> dict[Strand, Mark]:
-        if lost := [each for each in strands if each.where in told]:
+        if told or all(each.where.partition for each in strands):
             # All that there is by now may have been sent.
-            return {each: Mark(told[each.where], OPEN) for each in lost}
-        if all(each.where.partition for each in strands):
-            return {}
+            return {it: Mark(told[it.where], OPEN) for it in strands if it.where in told}
         # Of all shards, so that no other takes its part for what the stream has grown by.
         places = self._all_places(destination)
         every = (Strand(destination.id, where) for where in places)

@@ -46,6 +46,8 @@ def learned(flow: Flow, theirs: Flow, *, now_ms: int) -> Flow:
             flow,
             # What was counted here towards opening it still counts.
             breaker=flow.breaker if is_well else theirs.breaker,
+            # Who was busy with something else has not failed, and hears since when others did.
+            failing_since_ms=flow.failing_since_ms if is_well else theirs.failing_since_ms,
             held_at_ms=theirs.held_at_ms,
             disabled_at_ms=theirs.disabled_at_ms,
             halves_refused=theirs.halves_refused,

@@ -46,13 +46,21 @@ class Following:
             number = number_of(turn.job.units)
             begun = self._begun.get(number, {})
             turn.is_last = any(self._orders_of(name) != was for name, was in begun.items())
-            if begun and not turn.is_last:
+            if begun and not turn.is_last and self._has_all(turn.job):
                 follow_s = self.turns.prolong(turn)
                 words.append(term_record(number, Term(follow_s, ours_until_ms)))
         if words:
             telling = asyncio.create_task(self._tell(words))
             self._telling.add(telling)
             telling.add_done_callback(self._telling.discard)
+
+    def _has_all(self, job: Job) -> bool:
+        """Whether it is still all under way: what was given up and came back is planned anew."""
+        return all(
+            self.book.is_with(Strand(name, unit.where), span)
+            for unit in job.units
+            for name, span in unit.spans.items()
+        )
 
     async def _tell(self, words: Iterable[RecordOut]) -> None:
         # Who does not hear of it ends, and is begun anew.
@@ -62,7 +70,9 @@ class Following:
     def _orders_of(self, name: str) -> object:
         """What a task must know by its orders. If others send there, too, what they know counts."""
         lane, known = self.lane_of(name), self.states.flows.get(name)
-        return lane and (lane.destination, lane.kind, known and known.store)
+        # An executor hears of others by its orders alone, and takes who says nothing for gone.
+        heard_ms = known.published_at_ms if known and known.flow.neighbours.active else 0
+        return lane and (lane.destination, lane.kind, known and known.store, heard_ms)
 
     async def close_marks(self, reports: Iterable[StrandEnd], spans: Mapping[Strand, Span]) -> None:
         """What is not to follow its log any more has sent no more than it says."""

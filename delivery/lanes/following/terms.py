@@ -43,7 +43,7 @@ def term_record(number: int, term: Term) -> RecordOut:
 
 async def terms_of(number: int, log: LogClient, node: int, at: int) -> AsyncIterator[Term]:
     """What a job is told from an offset on; it ends if nobody tells, and so does the job."""
-    with suppress(*AWAY):
+    with suppress(*AWAY, msgspec.MsgspecError):
         while True:
             # On a connection of its own: a broker answers one request after the other.
             answers = await log.fetch(node, {TERMS_LOG: at}, wait_ms=_WAIT_MS, connection=1)

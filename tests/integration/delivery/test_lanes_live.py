@@ -64,7 +64,14 @@ def test_a_paused_lane_keeps_its_position_and_a_changed_one_sends_otherwise(
 
 def micro_batches(port: int, destination: Destination) -> int:
     name = f'hifi_delivery_micro_batch_seconds_count{{destination="{destination.id}"}} '
-    lines = fetch(f"http://127.0.0.1:{port}/metrics").splitlines()
+    pages: list[str] = []
+
+    def is_told() -> bool:
+        pages.append(fetch(f"http://127.0.0.1:{port}/metrics"))
+        return bool(pages[-1])
+
+    wait_until(is_told, what="a busy process has told its figures")
+    lines = pages[-1].splitlines()
     return round(sum(float(line.removeprefix(name)) for line in lines if line.startswith(name)))
 
 

@@ -98,6 +98,15 @@ def test_a_well_breaker_keeps_what_was_counted_here() -> None:
     assert learned(opened, closed, now_ms=NOW_MS).breaker == closed.breaker
 
 
+def test_who_hears_that_another_cannot_send_hears_since_when() -> None:
+    """Else its lane would not rest: it sees an open breaker that has not failed."""
+    opened = replace(a_flow((2, 0, 0)), breaker=OPEN, failing_since_ms=NOW_MS - 9_000)
+    assert learned(Flow(), opened, now_ms=NOW_MS).failing_since_ms == NOW_MS - 9_000
+    busy = Flow(failing_since_ms=NOW_MS - 1_000)
+    closed = a_flow((2, 0, 0))
+    assert learned(busy, closed, now_ms=NOW_MS).failing_since_ms == NOW_MS - 1_000
+
+
 def test_a_taken_over_limit_begins_a_window_of_its_own() -> None:
     ours = Flow(concurrency=Concurrency(8.0, window=Window(1, 5, 5, was_full=True)))
     more = replace(a_flow((0, 0, 1)), concurrency=Concurrency(9.0, mean_ms=100.0))

@@ -1,6 +1,7 @@
 """Who may follow its logs for longer, and is told so; who may not ends, and is begun anew."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -12,6 +13,8 @@ from delivery.lanes.turns import Turn
 from delivery.lanes.units import JobKind
 from shared.event.record import Origin, RecordIn, RecordOut
 from shared.flow.flow import FlowState
+from shared.flow.flow_record import FlowRecord
+from shared.flow.neighbours import Neighbours, StoreNews
 from tests.support.kept_log import NODE
 from tests.unit.delivery.lanes.test_loop import BESIDE, HERE, TO, Driver, known
 
@@ -121,3 +124,45 @@ def test_a_job_is_told_of_what_is_written_once_it_has_begun() -> None:
     driver.look()
     orders = driver.loop._orders([HERE], driver.job)
     assert (orders.terms_at, orders.leaders[TERMS_LOG]) == (1, NODE)
+
+
+def test_who_is_sent_to_by_others_too_ends_and_hears_of_them() -> None:
+    """An executor elsewhere hears of them with its orders, and takes who is silent for gone."""
+    driver = Following()
+
+    def told_at(at_ms: int) -> dict[str, FlowRecord]:
+        others = Neighbours(me="ours", others={"another": StoreNews(at_ms, 4, 4, 1.0)})
+        flow = replace(known().flow, neighbours=others)
+        return {TO.id: replace(known(), store="ours", flow=flow, published_at_ms=at_ms)}
+
+    driver.loop.states.value = told_at(1_000)
+    driver.loop.following.began(driver.job)
+    driver.loop.states.value = told_at(2_500)
+    assert driver.told() == []
+
+
+def test_what_was_given_up_and_came_back_is_planned_anew_and_not_prolonged() -> None:
+    driver = Following()
+    driver.loop.book.leave(TO.id)
+    for strand in (HERE, BESIDE):
+        driver.loop.book.enter(strand, Mark(0, 0))
+    assert driver.told() == []
+
+
+@pytest.mark.parametrize("has_topic", [False, True])
+def test_a_kafka_without_terms_is_told_none(*, has_topic: bool) -> None:
+    driver = Following()
+    if has_topic:
+        driver.log.make(TERMS_LOG.topic, 1)
+    driver.look()
+    driver.turn.since_s, driver.turn.ends_s = time.monotonic() - 1.5, time.monotonic() + 0.5
+    before = len(driver.outlet.rows)
+
+    async def scenario() -> None:
+        driver.loop._sees_ends = True
+        driver.loop._start_jobs()
+        await asyncio.gather(*driver.loop.following._telling)
+
+    asyncio.run(scenario())
+    told = [row for row in driver.outlet.rows[before:] if row.topic == TERMS_LOG.topic]
+    assert bool(told) is has_topic

@@ -130,3 +130,16 @@ def test_to_give_up_a_shard_is_to_wait_for_what_is_under_way_of_that_one_only(
     asyncio.run(scenario())
     assert BESIDE not in loop.book
     assert loop.book.is_under_way(HERE), "it goes on"
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_a_lane_without_marks_whose_group_knows_one_partition_only_reads_the_others_whole(
+    shards: int,
+) -> None:
+    """It has begun before: its `start` says nothing any more."""
+    house = House()
+    house.roster.holds = {TO.id, f"{TO.id}#1"}.__contains__
+    house.groups[TO.id] = {B: 0}
+    for _ in range(2):
+        house.look(replace(TO, shards=shards, start="latest"))
+    assert house.position() == {A: 1, B: 0}
