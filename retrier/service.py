@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from shutil import rmtree
 
@@ -25,8 +24,7 @@ from shared.runtime.kafka.leases.standing import keep_standing, kept_standing
 from shared.runtime.kafka.log_client import LogClient
 from shared.runtime.kafka.state_topic import StateFeed
 from shared.runtime.spark.lane_metrics import LaneMetrics
-from shared.runtime.spark.process import spark_process
-from shared.runtime.spark.session import require_running
+from shared.runtime.spark.process import SPARK_WITHIN_S, keep_asking, spark_process
 
 log = structlog.get_logger()
 
@@ -35,10 +33,6 @@ _LOOP_WITHIN_S = 60.0
 # Where logs end is answered within milliseconds; a broker that is frozen must not hold up what the
 # others have for longer.
 _ENDS_WITHIN_S = 5.0
-_TELL_S = 0.5
-# A JVM answers within milliseconds; one that collects garbage for a minute plans nothing any more.
-_SPARK_WITHIN_S = 60.0
-_ASK_S = 1.0
 
 
 class RetrierMetrics(LaneMetrics):
@@ -86,7 +80,7 @@ async def _run(
         log.info("service.started", metrics_port=settings.metrics_port)
         pulse, answers = Pulse(), Pulse()
         health.must_turn("what plans the lanes", pulse, within_s=_LOOP_WITHIN_S)
-        health.must_turn("Spark", answers, within_s=_SPARK_WITHIN_S)
+        health.must_turn("Spark", answers, within_s=SPARK_WITHIN_S)
         health.needs(lambda: loop.problem)
         former = settings.home / "lease.json"
         # Whoever had this folder has ended: nobody need wait until Kafka takes it for dead.
@@ -94,8 +88,8 @@ async def _run(
         try:
             async with asyncio.TaskGroup() as group:
                 beside = [
-                    group.create_task(_ask(spark, answers)),
-                    group.create_task(_tell(positions)),
+                    group.create_task(keep_asking(spark, answers)),
+                    group.create_task(positions.keep_telling()),
                     group.create_task(tell_news(settings, config, states, outlet.store)),
                     group.create_task(keep_standing(former, loop.member)),
                 ]
@@ -110,22 +104,3 @@ async def _run(
             health.stop()
             await loop.drain()
             await positions.tell_last()
-
-
-async def _ask(spark: SparkSession, answers: Pulse) -> None:
-    """Ask Spark whether it is there, by itself: what hangs in that holds up nothing else.
-
-    In a thread of its own: names that nobody resolves hold those of all.
-    """
-    thread = ThreadPoolExecutor(1, "spark")
-    while True:
-        await asyncio.get_running_loop().run_in_executor(thread, require_running, spark)
-        answers.beat()
-        await asyncio.sleep(_ASK_S)
-
-
-async def _tell(positions: LanePositions) -> None:
-    """Tell lag tools where the lanes are."""
-    while True:
-        await positions.commit()
-        await asyncio.sleep(_TELL_S)

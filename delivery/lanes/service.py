@@ -3,7 +3,6 @@
 import asyncio
 import signal
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 
@@ -27,8 +26,7 @@ from shared.runtime.kafka.leases.member import LeaseMember
 from shared.runtime.kafka.leases.standing import keep_standing, kept_standing
 from shared.runtime.kafka.log_client import LogClient
 from shared.runtime.kafka.state_topic import StateFeed
-from shared.runtime.spark.process import spark_process
-from shared.runtime.spark.session import require_running
+from shared.runtime.spark.process import SPARK_WITHIN_S, keep_asking, spark_process
 
 log = structlog.get_logger()
 
@@ -39,11 +37,8 @@ _LOOP_WITHIN_S = 60.0
 _ENDS_WITHIN_S = 5.0
 # Workers are there within seconds, and on a machine that has much else to do a bit later.
 _WARM_WITHIN_S = 30.0
-# How often positions are told, and what is known of destinations is shown.
-_TELL_S = 0.5
-# A JVM answers within milliseconds; one that collects garbage for a minute plans nothing any more.
-_SPARK_WITHIN_S = 60.0
-_ASK_S = 1.0
+# How often what is known of destinations is shown.
+_SHOW_S = 0.5
 # What is left of a destination goes 37 days after it was removed; its marks soon after that.
 _FORGET_S = 3_600.0
 
@@ -90,15 +85,15 @@ async def _run(
         )
         pulse, answers = Pulse(), Pulse()
         health.must_turn("what plans the lanes", pulse, within_s=_LOOP_WITHIN_S)
-        health.must_turn("Spark", answers, within_s=_SPARK_WITHIN_S)
+        health.must_turn("Spark", answers, within_s=SPARK_WITHIN_S)
         former = settings.home / "lease.json"
         # Whoever had this folder has ended: nobody need wait until Kafka takes it for dead.
         await loop.member.leave_for(kept_standing(former))
         try:
             async with asyncio.TaskGroup() as group:
                 beside = [
-                    group.create_task(_ask(spark, answers)),
-                    group.create_task(_tell(positions)),
+                    group.create_task(keep_asking(spark, answers)),
+                    group.create_task(positions.keep_telling()),
                     group.create_task(tell_news(settings, config, states, outlet.store)),
                     group.create_task(_forget(loop, config)),
                     group.create_task(Shown(metrics, loop.member).keep(config, states)),
@@ -133,25 +128,6 @@ async def _forget(loop: LaneLoop, config: ConfigFeed) -> None:
             await loop.roster.forget(config.newest)
 
 
-async def _ask(spark: SparkSession, answers: Pulse) -> None:
-    """Ask Spark whether it is there, by itself: what hangs in that holds up nothing else.
-
-    In a thread of its own: names that nobody resolves hold those of all.
-    """
-    thread = ThreadPoolExecutor(1, "spark")
-    while True:
-        await asyncio.get_running_loop().run_in_executor(thread, require_running, spark)
-        answers.beat()
-        await asyncio.sleep(_ASK_S)
-
-
-async def _tell(positions: LanePositions) -> None:
-    """Tell Kafka where the lanes are."""
-    while True:
-        await positions.commit()
-        await asyncio.sleep(_TELL_S)
-
-
 @dataclass
 class Shown:
     """What is shown of destinations' flows: in a fleet, by the process whose they are."""
@@ -165,7 +141,7 @@ class Shown:
         """Look again and again, until cancelled."""
         while True:
             self.look(config.configuration.destinations, states.flows)
-            await asyncio.sleep(_TELL_S)
+            await asyncio.sleep(_SHOW_S)
 
     def look(
         self, destinations: Mapping[str, Destination], flows: Mapping[str, FlowRecord]

@@ -3,12 +3,21 @@
 import asyncio
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from typing import Protocol
 
 import httpx
 
 _CHECK_S = 0.05
+
+
+class Taking(Protocol):
+    port: int
+
+    async def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None: ...
+    async def keep_checking(self) -> None: ...
 
 
 @dataclass
@@ -74,15 +83,16 @@ async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 @contextlib.contextmanager
-def balanced(*backends: Backend) -> Iterator[Balancer]:
-    """A balancer in a thread of its own, which checks its backends all the time."""
-    balancer = Balancer(list(backends))
+def in_a_thread(
+    balancer: Taking, around: Callable[[], AbstractAsyncContextManager[object]]
+) -> Iterator[None]:
+    """Have it take connections, and check those that it has them for, all the time."""
     started, stop = threading.Event(), asyncio.Event()
     loops: list[asyncio.AbstractEventLoop] = []
 
     async def serve() -> None:
         loops.append(asyncio.get_running_loop())
-        async with await asyncio.start_server(balancer.take, "127.0.0.1", 0) as server:
+        async with around(), await asyncio.start_server(balancer.take, "127.0.0.1", 0) as server:
             balancer.port = server.sockets[0].getsockname()[1]
             checking = asyncio.create_task(balancer.keep_checking())
             started.set()
@@ -93,8 +103,16 @@ def balanced(*backends: Backend) -> Iterator[Balancer]:
     thread.start()
     try:
         assert started.wait(10)
-        yield balancer
+        yield
     finally:
         loops[0].call_soon_threadsafe(stop.set)
         thread.join(timeout=10)
         assert not thread.is_alive()
+
+
+@contextlib.contextmanager
+def balanced(*backends: Backend) -> Iterator[Balancer]:
+    """A balancer in a thread of its own, which checks its backends all the time."""
+    balancer = Balancer(list(backends))
+    with in_a_thread(balancer, contextlib.nullcontext):
+        yield balancer

@@ -6,11 +6,12 @@ idle for a minute. A request that meets a closed connection is a 502, and nobody
 
 import asyncio
 import contextlib
-import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 
 import httpx
+
+from tests.support.balancer import in_a_thread
 
 CHECK_S, CHECKS, KEEP_S = 5.0, 2, 60.0
 _CRLF = b"\r\n"
@@ -84,30 +85,15 @@ class KeepAliveProxy:
 def keeping_alive(*targets: Target) -> Iterator[KeepAliveProxy]:
     """The balancer in a thread of its own."""
     proxy = KeepAliveProxy(list(targets))
-    started, stop = threading.Event(), asyncio.Event()
-    loops: list[asyncio.AbstractEventLoop] = []
 
-    async def serve() -> None:
-        loops.append(asyncio.get_running_loop())
+    @contextlib.asynccontextmanager
+    async def clients() -> AsyncIterator[None]:
         limits = httpx.Limits(max_connections=500, keepalive_expiry=KEEP_S)
         async with contextlib.AsyncExitStack() as held:
             for target in targets:
                 client = httpx.AsyncClient(timeout=30, limits=limits)
                 target.client = await held.enter_async_context(client)
-            server = await asyncio.start_server(proxy.take, "127.0.0.1", 0)
-            await held.enter_async_context(server)
-            proxy.port = server.sockets[0].getsockname()[1]
-            checking = asyncio.create_task(proxy.keep_checking())
-            started.set()
-            await stop.wait()
-            checking.cancel()
+            yield
 
-    thread = threading.Thread(target=lambda: asyncio.run(serve()))
-    thread.start()
-    try:
-        assert started.wait(10)
+    with in_a_thread(proxy, clients):
         yield proxy
-    finally:
-        loops[0].call_soon_threadsafe(stop.set)
-        thread.join(timeout=10)
-        assert not thread.is_alive()

@@ -39,7 +39,7 @@ _NO_GENERATION, _NO_MEMBER = -1, ""
 _DEFAULT_RETENTION = -1
 # Kafka forgets what a group without members has not committed for a week (its default).
 _TELL_AGAIN_S = 3_600.0
-_ASK_AGAIN_S = 0.1
+_TELL_S, _ASK_AGAIN_S = 0.5, 0.1
 # Told at once, twice a second: a thousand lanes are told within 1 to 2 s, at a part of a core.
 _LANES_MAX = 500
 # Kafka answers what comes on a connection one by one, and each group's commit waits for its copies.
@@ -115,6 +115,12 @@ class LanePositions:
         if why and why != self._why_unknown:
             log.warning("lane.position_not_known", error=why)
         self._why_unknown = why
+
+    async def keep_telling(self) -> None:
+        """Tell Kafka where the lanes are, again and again, until cancelled."""
+        while True:
+            await self.commit()
+            await asyncio.sleep(_TELL_S)
 
     async def commit(self) -> None:
         """Tell Kafka; what it does not take now is told the next time."""

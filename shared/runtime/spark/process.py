@@ -5,6 +5,7 @@ It owns its folder, shows metrics and health, checks that Kafka lets it in, and 
 
 import asyncio
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from pydantic import Field
 from pyspark.sql import SparkSession
 
 from shared.retry.schedule import RetrySchedule
-from shared.runtime.health import Health
+from shared.runtime.health import Health, Pulse
 from shared.runtime.kafka.clients import check_access
 from shared.runtime.kafka.config_topic import read_config
 from shared.runtime.kafka.leases.member import SESSION_S
@@ -25,9 +26,13 @@ from shared.runtime.settings import SecretSettings, SparkServiceSettings, operat
 from shared.runtime.setup_error import KafkaRefusedError, KafkaUnavailableError
 from shared.runtime.spark.cluster import SparkCluster, SparkClusterSettings
 from shared.runtime.spark.lane_metrics import LaneMetrics
-from shared.runtime.spark.session import SparkSettings, running_spark
+from shared.runtime.spark.session import SparkSettings, require_running, running_spark
 
 log = structlog.get_logger()
+
+# A JVM answers within milliseconds; one that collects garbage for a minute plans nothing any more.
+SPARK_WITHIN_S = 60.0
+_ASK_S = 1.0
 
 
 class SparkProcessSettings(SparkClusterSettings, SparkServiceSettings, SecretSettings):
@@ -115,6 +120,18 @@ def spark_process(
         with running_spark(spark_settings) as spark:
             yield spark, health
     log.info("service.stopped")
+
+
+async def keep_asking(spark: SparkSession, answers: Pulse) -> None:
+    """Ask Spark whether it is there, by itself: what hangs in that holds up nothing else.
+
+    In a thread of its own: names that nobody resolves hold those of all.
+    """
+    thread = ThreadPoolExecutor(1, "spark")
+    while True:
+        await asyncio.get_running_loop().run_in_executor(thread, require_running, spark)
+        answers.beat()
+        await asyncio.sleep(_ASK_S)
 
 
 async def _look_at_kafka(bootstrap_servers: str) -> None:

@@ -19,6 +19,7 @@ from shared.event.record import Origin, RecordIn
 from shared.event.topics import LANES
 from shared.runtime.health import Health
 from shared.runtime.setup_error import KafkaUnavailableError
+from shared.runtime.spark import process
 from tests.support.kept_log import KeptLog
 from tests.unit.delivery.lanes.test_hand_over import HERE, HandOver
 from tests.unit.delivery.lanes.test_roster import TO, A, B
@@ -141,7 +142,7 @@ class Part:
 
     start = stop = close = commit = tell_last = follow = read = leave_for = drain = at_once
     __aexit__ = warm_up = store = at_once
-    run = never_ends
+    run = keep_telling = never_ends
 
 
 class Deaf(Part):
@@ -159,7 +160,7 @@ def test_a_process_that_would_hear_of_no_mark_any_more_ends(
     monkeypatch.setattr(service, "LaneLoop", Deaf)
     monkeypatch.setattr(service, "keep_standing", Part().never_ends)
     monkeypatch.setattr(service, "kept_standing", lambda _: None)
-    monkeypatch.setattr(service, "require_running", lambda _: None)
+    monkeypatch.setattr(process, "require_running", lambda _: None)
     settings, spark = DeliverySettings(bootstrap_servers="kafka:1"), cast("Any", Part())
 
     async def scenario() -> None:

@@ -8,7 +8,6 @@ from typing import Any, cast
 
 import pytest
 
-from delivery.lanes import service
 from delivery.lanes.service import Shown
 from delivery.metrics import DeliveryMetrics
 from shared.config.destination import Destination
@@ -18,6 +17,7 @@ from shared.retry.attempt import Responded
 from shared.runtime import health as clock
 from shared.runtime.health import Health, Pulse
 from shared.runtime.kafka.leases.member import LeaseMember
+from shared.runtime.spark import process
 from shared.runtime.spark.session import SparkEndedError
 from tests.support.samples import NOW_MS
 from tests.unit.flow.test_flow import told
@@ -61,7 +61,7 @@ def test_a_spark_that_stands_still_is_told_while_all_else_turns(
 ) -> None:
     now_s = 1_000.0
     monkeypatch.setattr(clock, "monotonic", lambda: now_s)
-    monkeypatch.setattr(service, "_ASK_S", 0.0)
+    monkeypatch.setattr(process, "_ASK_S", 0.0)
     jvm, health, loop, answers = Jvm(), Health(), Pulse(), Pulse()
 
     async def scenario() -> None:
@@ -69,7 +69,7 @@ def test_a_spark_that_stands_still_is_told_while_all_else_turns(
         health.start()
         health.must_turn("what plans the lanes", loop, within_s=60.0)
         health.must_turn("Spark", answers, within_s=60.0)
-        asking = asyncio.create_task(service._ask(jvm.session, answers))
+        asking = asyncio.create_task(process.keep_asking(jvm.session, answers))
         for _ in range(3):
             now_s += 61.0
             loop.beat()
@@ -95,14 +95,14 @@ def test_names_that_nobody_resolves_do_not_keep_spark_from_being_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """They are looked up in the threads that a process has for everybody."""
-    monkeypatch.setattr(service, "_ASK_S", 0.0)
+    monkeypatch.setattr(process, "_ASK_S", 0.0)
     jvm, answers, resolved = Jvm(), Pulse(), threading.Event()
 
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
         loop.set_default_executor(ThreadPoolExecutor(1))
         lookup = loop.run_in_executor(None, resolved.wait)
-        asking = asyncio.create_task(service._ask(jvm.session, answers))
+        asking = asyncio.create_task(process.keep_asking(jvm.session, answers))
         try:
             async with asyncio.timeout(10):
                 while not jvm.was_asked.is_set():  # noqa: ASYNC110 - it is another thread
