@@ -6,7 +6,7 @@ Whoever runs the Hifi does the faults (`Patient`); the destination's slowness is
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Protocol
 
 from benchmarks import machine
@@ -15,14 +15,10 @@ from loadtests.rating_file import Wanted
 from loadtests.reconcile import Ends, reconcile
 from loadtests.result import FORM
 from loadtests.sink import Sink, running_sink
+from loadtests.soak.course import Course
 from loadtests.soak.fault_plan import PlannedFault, fault_plan
 from loadtests.soak.memory import Scale
-from shared.config.destination import Latency
 
-# A day is over within the minutes in which a process settles, so that these have its peak.
-_DAY_S = 300.0
-# Of the mean: a day's lowest and highest rate.
-_NIGHT, _NOON = 0.4, 1.6
 _SLOW_S = 3.0
 _SLOW = "slow destination"
 # All is well again within so long, or a fault was not survived: two Spark drivers on busy cores.
@@ -63,26 +59,6 @@ class Patient(Protocol):
     @property
     def deaths(self) -> list[str]:
         """What died without being asked to."""
-
-
-@dataclass(frozen=True, slots=True)
-class Course:
-    """What a soak is to be."""
-
-    rate: float
-    duration_s: float
-    seed: int = 1
-    every_s: float = 75.0
-    batch: int = 10
-    event_bytes: int = 500
-    latency: Latency = "micro-batch"
-
-    @property
-    def plan(self) -> str:
-        """Whole days, each as long as the others; of the rate on the average."""
-        days = max(1, round(self.duration_s / _DAY_S))
-        day = f"diurnal:{_NIGHT * self.rate:g}-{_NOON * self.rate:g}:{self.duration_s / days:g}s"
-        return ",".join([day] * days)
 
 
 def soak(course: Course, patient: Patient, say: Say) -> dict[str, Any]:

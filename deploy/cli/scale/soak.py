@@ -101,6 +101,7 @@ def soak(
     require_load_tests("Soaks", "make soak")
     # They may not be there, see above.
     from loadtests.soak import soaking  # noqa: PLC0415
+    from loadtests.soak.course import Course  # noqa: PLC0415
     from loadtests.soak.page import soak_page  # noqa: PLC0415
 
     with fresh_stack() as stack:
@@ -108,7 +109,7 @@ def soak(
         watch = threading.Thread(target=keeper.watch, name="keeper", daemon=True)
         watch.start()
         try:
-            found = soaking.soak(soaking.Course(**course), HurtHifi(keeper), talk.print)
+            found = soaking.soak(Course(**course), HurtHifi(keeper), talk.print)
         finally:
             keeper.stop_watching()
             watch.join()

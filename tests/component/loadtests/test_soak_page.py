@@ -7,9 +7,10 @@ from xml.etree import ElementTree as ET
 
 from benchmarks import machine
 from loadtests.reconcile import Ends
+from loadtests.soak.course import Course
 from loadtests.soak.memory import Weighed
 from loadtests.soak.page import soak_page
-from loadtests.soak.soaking import Course, wrong
+from loadtests.soak.soaking import wrong
 
 ENDS = Ends(
     acked=36_000,

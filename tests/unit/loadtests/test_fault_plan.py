@@ -5,8 +5,8 @@ from itertools import pairwise
 
 import pytest
 
+from loadtests.soak.course import Course
 from loadtests.soak.fault_plan import KINDS, QUIET_S, fault_plan
-from loadtests.soak.soaking import Course
 
 
 @pytest.mark.parametrize("seed", range(5))

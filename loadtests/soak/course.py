@@ -1,0 +1,30 @@
+"""Says what a soak is to be: how long, how much, which days of traffic."""
+
+from dataclasses import dataclass
+
+from shared.config.destination import Latency
+
+# A day is over within the minutes in which a process settles, so that these have its peak.
+_DAY_S = 300.0
+# Of the mean: a day's lowest and highest rate.
+_NIGHT, _NOON = 0.4, 1.6
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What a soak is to be."""
+
+    rate: float
+    duration_s: float
+    seed: int = 1
+    every_s: float = 75.0
+    batch: int = 10
+    event_bytes: int = 500
+    latency: Latency = "micro-batch"
+
+    @property
+    def plan(self) -> str:
+        """Whole days, each as long as the others; of the rate on the average."""
+        days = max(1, round(self.duration_s / _DAY_S))
+        day = f"diurnal:{_NIGHT * self.rate:g}-{_NOON * self.rate:g}:{self.duration_s / days:g}s"
+        return ",".join([day] * days)
