@@ -6,6 +6,7 @@ A process enters one Kafka, as one user: so its clients ask here, and none is ha
 
 import ssl
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -19,6 +20,18 @@ Protocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
 # Where Spark's Java half finds the secret: in its environment, and so in no plan and no log.
 JAAS_VARIABLE = "HIFI_KAFKA_JAAS"
 _HELP = "docs/kafka.md has an example"
+
+
+class _ShortGoodbye(ssl.SSLObject):
+    """Closes a connection without waiting until the broker says goodbye too.
+
+    asyncio waits half a minute for one that hangs, and whoever ends leaves the connection open.
+    """
+
+    def unwrap(self) -> ssl.socket | None:
+        with suppress(ssl.SSLWantReadError):
+            return super().unwrap()
+        return None
 
 
 class KafkaAccess(BaseSettings):
@@ -65,6 +78,7 @@ class KafkaAccess(BaseSettings):
         if not self.is_encrypted:
             return None
         context = _tls("HIFI_KAFKA_CA_FILE", self.ca_file)
+        context.sslobject_class = _ShortGoodbye
         if self.cert_file is not None:
             try:
                 # A key with a password would be asked for on the terminal.

@@ -1,7 +1,12 @@
 """How Kafka is entered is read from the environment, and the secret goes to nobody who shows it."""
 
+import asyncio
+import socket
+import ssl
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 
 import pytest
 from pydantic import SecretStr
@@ -137,3 +142,32 @@ def test_the_embedded_kafka_is_entered_as_it_was_made(monkeypatch: pytest.Monkey
     assert client_connection("here:1")["sasl_plain_username"] == "operator"
     assert client_connection("there:1")["sasl_plain_username"] == "me"
     assert access_to("here:1").caller == "the user operator"
+
+
+def test_a_connection_ends_at_once_though_the_broker_never_says_goodbye(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*authority.sign("broker"))
+
+    def shake_hands(listener: socket.socket, *, until: Event) -> None:
+        connection, _ = listener.accept()
+        with context.wrap_socket(connection, server_side=True):
+            until.wait(10)
+
+    async def close(host: str, port: int) -> None:
+        tls = KafkaAccess(protocol="SSL", ca_file=authority.file).tls
+        _, writer = await asyncio.open_connection(host, port, ssl=tls)
+        writer.close()
+        await asyncio.wait_for(writer.wait_closed(), timeout=5)
+
+    with (
+        ThreadPoolExecutor() as threads,
+        socket.create_server(("127.0.0.1", 0)) as listener,
+    ):
+        ended = Event()
+        broker = threads.submit(shake_hands, listener, until=ended)
+        try:
+            asyncio.run(close(*listener.getsockname()))
+        finally:
+            ended.set()
+        broker.result()
