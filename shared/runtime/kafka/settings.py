@@ -28,10 +28,9 @@ class _ShortGoodbye(ssl.SSLObject):
     asyncio waits half a minute for one that hangs, and whoever ends leaves the connection open.
     """
 
-    def unwrap(self) -> ssl.socket | None:
+    def unwrap(self) -> None:
         with suppress(ssl.SSLWantReadError):
-            return super().unwrap()
-        return None
+            super().unwrap()
 
 
 class KafkaAccess(BaseSettings):
