@@ -78,14 +78,19 @@ class Dispatcher:
     # How long a task may wait for a destination in trouble that can be tried again soon.
     trouble_wait_s_max: float = math.inf
     has_sent: bool = False
+    _is_last: bool = False
     _rows: list[RecordOut] = field(default_factory=list)
     # Keys of which an event waits: what comes after it must not overtake it (order = "key").
     _keys_waiting: set[bytes] = field(default_factory=set)
 
     async def drain(
-        self, tracks: Sequence[Iterable[Batch]], *, box_end_s: float
+        self, tracks: Sequence[Iterable[Batch]], *, box_end_s: float, is_last: bool = False
     ) -> list[RecordOut]:
-        """Bring every event of the batches to an outcome; `box_end_s` is of time.monotonic."""
+        """Bring every event of the batches to an outcome; `box_end_s` is of time.monotonic.
+
+        `is_last` if nothing comes after them.
+        """
+        self._is_last = is_last
         open_tracks = [_Track(deque(map(Pending, batches)), self._is_serial) for batches in tracks]
         running: set[asyncio.Task[_Reply]] = set()
         replies: list[_Reply] = []
@@ -122,7 +127,10 @@ class Dispatcher:
                 self._settle(held, request, sent, box_end_s - time.monotonic())
             while not turn.is_over and _waits(tracks):
                 self._step(held, tracks, turn, running_count + len(turn.to_send), box_end_s)
-            held.runs(self.permits.task, running_count + len(turn.to_send))
+            running_count += len(turn.to_send)
+            held.runs(self.permits.task, running_count)
+            # Said here, as an event that comes alone would pay for another look.
+            held.is_last = self._is_last and not running_count and not _waits(tracks)
         return turn
 
     def _is_calm(

@@ -18,7 +18,13 @@ from pathlib import Path
 
 from shared.config.destination import Destination
 from shared.flow.flow import Ended, Flow, SendLimits, after_attempt, parked, retried_locally
-from shared.flow.flow_record import FlowRecord, going_on, open_flow_record, store_name
+from shared.flow.flow_record import (
+    PUBLISH_EVERY_MS,
+    FlowRecord,
+    going_on,
+    open_flow_record,
+    store_name,
+)
 from shared.flow.starting import (
     Answer,
     at_its_part,
@@ -35,6 +41,8 @@ from shared.runtime.clock import now_ms
 _PAGE_BYTES = 4096
 # Open at once: a worker meets each destination in some task or other.
 FILES_MAX = 256
+# Of so many more it is kept what they held: whoever meets a thousand in turn finds none open.
+_SEEN_MAX = 1_024
 # Far more than a record has: a foreign file of any size is not read whole.
 _RECORD_BYTES_MAX = 1_048_576
 
@@ -47,6 +55,9 @@ class Held:
     limits: SendLimits
     now_ms: int
     _record: FlowRecord
+    _publish_every_ms: int = PUBLISH_EVERY_MS
+    # The task that looks has nothing left to send.
+    is_last: bool = False
 
     def ask(self, task: str, *, running_count: int, unasked: int = 0) -> Answer:
         """Whether a task that has so many requests under way may start one more."""
@@ -96,7 +107,8 @@ class Held:
     def to_publish(self) -> FlowRecord | None:
         """What others should hear of, if anything: each piece of news is given out once."""
         self.flow = at_its_part(self.flow, self.limits, now_ms=self.now_ms)
-        if not self.record.is_to_publish(now_ms=self.now_ms):
+        every_ms = self._publish_every_ms
+        if not self.record.is_to_publish(now_ms=self.now_ms, every_ms=every_ms):
             return None
         self._record = self.record.published(now_ms=self.now_ms)
         self.flow = self._record.flow
@@ -118,9 +130,13 @@ class FlowStore:
     folder: Path
     # From the state topic, for a machine that has not sent to the destination before.
     published: Mapping[str, FlowRecord] = field(default_factory=dict)
+    # How often others hear of a destination that fares as before.
+    publish_every_ms: int = PUBLISH_EVERY_MS
     # For the records that it begins.
     _name: str = field(default_factory=lambda: secrets.token_hex(8))
     _files: dict[str, _File] = field(default_factory=dict)
+    # Those that were closed.
+    _seen: dict[str, _File] = field(default_factory=dict)
 
     @contextmanager
     def hold(self, limits: SendLimits, *, now_ms: int) -> Iterator[Held]:
@@ -131,7 +147,7 @@ class FlowStore:
             published = self.published.get(limits.to.id)
             name = store_name(self._name, now_ms=now_ms)
             record = going_on(_read(file), published, limits, store=name, now_ms=now_ms)
-            held = Held(record.flow, limits, now_ms, record)
+            held = Held(record.flow, limits, now_ms, record, self.publish_every_ms)
             yield held
             _write(file, held.record)
         finally:
@@ -145,17 +161,22 @@ class FlowStore:
         # The one that was used last is the last.
         file = self._files.pop(destination.id, None)
         if file is None:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            path = self.path(destination)
             if len(self._files) >= FILES_MAX:
                 self._close_oldest()
-            file = _File(self._open(path))
+            descriptor = self._open(self.path(destination))
+            if file := self._seen.pop(destination.id, None):
+                file.descriptor = descriptor
+            else:
+                file = _File(descriptor)
         self._files[destination.id] = file
         return file
 
     def _open(self, path: Path) -> int:
         try:
             return os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        except FileNotFoundError:
+            self.folder.mkdir(parents=True)
+            return self._open(path)
         except OSError as error:
             if error.errno != errno.EMFILE or not self._files:
                 raise
@@ -164,7 +185,11 @@ class FlowStore:
             return self._open(path)
 
     def _close_oldest(self) -> None:
-        os.close(self._files.pop(next(iter(self._files))).descriptor)
+        name = next(iter(self._files))
+        file = self._seen[name] = self._files.pop(name)
+        os.close(file.descriptor)
+        if len(self._seen) > _SEEN_MAX:
+            del self._seen[next(iter(self._seen))]
 
 
 @dataclass(slots=True)
@@ -216,6 +241,9 @@ class Permits:
             # If anything is told, it is what is known in the end.
             had_news = self._news is not None
             self._news = held.to_publish() or (self._news and held.record)
+            if held.is_last:
+                held.leave(self.task)
+                self._has_joined = False
             if self._news is not None and not had_news and self.on_news is not None:
                 self.on_news()
             until_s = time.monotonic() + self.calm.span_s

@@ -28,7 +28,7 @@ from shared.config.destination import Destination
 from shared.event.envelope import History
 from shared.event.record import Origin, Position, RecordOut
 from shared.flow.flow import SendLimits
-from shared.flow.flow_record import FlowRecord
+from shared.flow.flow_record import PUBLISH_EVERY_MS, FlowRecord
 from shared.retry.routing import route_state
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
@@ -80,6 +80,8 @@ class Plan:
     removed: Collection[str] = ()
     # What the state topic knows of them, for a machine that has no such folder yet.
     flows: Mapping[str, FlowRecord] = field(default_factory=dict)
+    # How often others hear of a destination that fares as before.
+    publish_every_ms: int = PUBLISH_EVERY_MS
 
 
 class Worker:
@@ -91,12 +93,14 @@ class Worker:
         box = SecretSettings().secret_box
         self.sender = Sender(box=box, allows_private=allows_private)
         self.log = AttemptLog()
+        # The spread of delays, and names of tasks, need no secrecy.
+        self.dice = random.Random()  # noqa: S311
         self._stores: dict[Path, FlowStore] = {}
         self._calms: dict[tuple[Path, str], Calm] = {}
 
     def store(self, plan: Plan) -> FlowStore:
         store = self._stores.setdefault(plan.flow_folder, FlowStore(plan.flow_folder))
-        store.published = plan.flows
+        store.published, store.publish_every_ms = plan.flows, plan.publish_every_ms
         return store
 
     def calm(self, plan: Plan, name: str) -> Calm:
@@ -134,15 +138,14 @@ class Sending:
         )
         # Begun when there is something to send: reading and opening it is not the destinations'.
         self._box_end_s: float | None = None
-        # The spread of delays, and names of tasks, need no secrecy.
-        self._dice = random.Random()  # noqa: S311
+        self._dice = worker.dice
         self._name = f"{os.getpid()}.{self._dice.getrandbits(32):x}"
         self._dispatchers: dict[str, Dispatcher] = {}
         # A replay has no position that could confirm its receipts.
         self._read_at: Origin | None = None
 
-    async def settle(self, rows: Rows) -> list[RecordOut]:
-        """Bring every record to an outcome that Kafka can hold."""
+    async def settle(self, rows: Rows, *, is_last: bool = False) -> list[RecordOut]:
+        """Bring every record to an outcome that Kafka can hold; `is_last` if no more will come."""
         opened = self._open(rows)
         self._read_at = None if self._plan.replay_id else opened.first
         at_ms = self._plan.clock()
@@ -154,16 +157,19 @@ class Sending:
         dispatchers = {name: self._dispatcher(name) for name in opened.to_send}
         if len(opened.to_send) == 1:
             ((name, tracks),) = opened.to_send.items()
-            outcomes += await dispatchers[name].drain(tracks, box_end_s=box_end_s)
+            drain = dispatchers[name].drain
+            outcomes += await drain(tracks, box_end_s=box_end_s, is_last=is_last)
         else:
             # A group, so that our own mistake in one leaves no other one running behind us.
             async with asyncio.TaskGroup() as group:
                 drains = [
-                    group.create_task(dispatchers[name].drain(tracks, box_end_s=box_end_s))
+                    group.create_task(
+                        dispatchers[name].drain(tracks, box_end_s=box_end_s, is_last=is_last)
+                    )
                     for name, tracks in opened.to_send.items()
                 ]
-            for drain in drains:
-                outcomes += drain.result()
+            for drained in drains:
+                outcomes += drained.result()
         news = [(name, each.permits.news()) for name, each in dispatchers.items()]
         return outcomes + [route_state(name, record.to_json()) for name, record in news if record]
 

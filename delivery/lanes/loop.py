@@ -20,7 +20,7 @@ from delivery.lanes.following.terms import TERMS_LOG
 from delivery.lanes.marks import Mark, mark_record
 from delivery.lanes.marks_log import MarksLog
 from delivery.lanes.outlet import Outlet
-from delivery.lanes.pace import events_max, kind_of, requests_max
+from delivery.lanes.pace import events_max, kind_of, publish_every_ms, requests_max
 from delivery.lanes.roster import Roster
 from delivery.lanes.task import run_units
 from delivery.lanes.turns import Turns
@@ -289,6 +289,7 @@ class LaneLoop:
             follow_s=job.follow_s,
             ours_until_ms=self.member.ours_until_ms,
             allows_private=settings.allow_private,
+            publish_every_ms=publish_every_ms(len(self.roster.wanted)),
             leaders=self.log.leaders({TERMS_LOG, *(strand.where for strand in strands)}),
             terms_at=self.roster.terms_at,
             patience_s=PATIENCE_S if job.is_hurried else None,

@@ -6,7 +6,7 @@ from delivery.lanes.units import JobKind
 from delivery.settings import DeliverySettings
 from shared.config.destination import Destination
 from shared.flow.flow import FlowState
-from shared.flow.flow_record import FlowRecord
+from shared.flow.flow_record import PUBLISH_EVERY_MS, FlowRecord
 
 # What is sent at once is to be done in half of its time box, so that no healthy destination has
 # events parked for lack of time: this is how long an answer takes until one is known.
@@ -15,6 +15,10 @@ _USUAL_MS = 100.0
 _ROUNDS_MAX = 100
 # And no more than so many seconds' worth of what a destination's rate lets through.
 _RATE_SPAN_S = 2.0
+# All destinations of a process together tell how they fare so often: telling it costs half of what
+# a delivery does.
+_RECORDS_PER_S = 200
+_PUBLISH_MS_MAX = 10_000
 
 
 def kind_of(destination: Destination, known: FlowRecord | None) -> JobKind:
@@ -44,3 +48,9 @@ def events_max(
     if destination.rate_per_s is not None:
         limits.append(ceil(destination.rate_per_s * _RATE_SPAN_S))
     return min(limits)
+
+
+def publish_every_ms(destination_count: int) -> int:
+    """How often others hear of a destination that fares as before."""
+    every_ms = 1000 * destination_count // _RECORDS_PER_S
+    return max(PUBLISH_EVERY_MS, min(_PUBLISH_MS_MAX, every_ms))

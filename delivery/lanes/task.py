@@ -267,7 +267,8 @@ class _StrandRun:
                 async with _beginning(self.side_by_side) if self.side_by_side else nullcontext():
                     if now_ms() > self.orders.ours_until_ms:
                         return False
-                    outcomes = await sending.settle(rows)
+                    is_last = shares[-1].reached == self.span.end
+                    outcomes = await sending.settle(rows, is_last=is_last)
         finally:
             for share in shares:
                 share.done()
@@ -341,4 +342,5 @@ class _StrandRun:
             allows_private=orders.allows_private,
             flow_folder=orders.flow_folder,
             flows=orders.flows,
+            publish_every_ms=orders.publish_every_ms,
         )

@@ -124,6 +124,8 @@ class Orders:
     # repeat.
     ours_until_ms: int
     allows_private: bool
+    # How often others hear of one that fares as before.
+    publish_every_ms: int
     # Which broker leads each Kafka partition.
     leaders: Mapping[KafkaPartition, int]
     # From which offset on a job is told that it may follow for longer; None: it is not.

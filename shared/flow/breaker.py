@@ -5,8 +5,11 @@ nothing is sent; then one small request at a time probes, three answers close it
 opens it for twice as long.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from shared.retry.schedule import jittered
 
@@ -34,8 +37,7 @@ class BreakerState(Enum):
     HALF_OPEN = "half_open"
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """The requests of ten seconds."""
 
     started_at_ms: int
@@ -43,8 +45,7 @@ class Step:
     failed_count: int
 
 
-@dataclass(frozen=True, slots=True)
-class Breaker:
+class Breaker(Struct, frozen=True):
     state: BreakerState = BreakerState.CLOSED
     failures_in_row: int = 0
     steps: tuple[Step, ...] = ()

@@ -8,7 +8,9 @@ per second and answers quickly.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 # The first two requests to an unknown destination; the next window has four.
 LIMIT_START = 2.0
@@ -53,8 +55,7 @@ SAME_MS = 10.0
 SAME_FRACTION = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(Struct, frozen=True):
     """What one request showed."""
 
     latency_ms: float
@@ -66,8 +67,7 @@ class Sample:
     wait_ms: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(Struct, frozen=True):
     """What the requests showed that ended since `started_at_ms`."""
 
     started_at_ms: int = 0
@@ -94,8 +94,7 @@ class Window:
         return is_half or self.longest_row >= STORM_ROW
 
 
-@dataclass(frozen=True, slots=True)
-class Concurrency:
+class Concurrency(Struct, frozen=True):
     limit: float = LIMIT_START
     # W doubles while it is below this: what was not too much. None: nothing ever was.
     doubling_max: float | None = None

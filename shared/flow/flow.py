@@ -7,11 +7,12 @@ outages.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from enum import Enum
 from typing import assert_never
 
-from msgspec import Struct
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from shared.config.destination import Destination
 from shared.flow import rate_gate, rejects, sharing
@@ -92,8 +93,7 @@ class ChangeCounts(Struct, frozen=True, omit_defaults=True):
     limit: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Flow:
+class Flow(Struct, frozen=True):
     concurrency: Concurrency = field(default_factory=Concurrency)
     gate: RateGate = field(default_factory=RateGate)
     breaker: Breaker = field(default_factory=Breaker)

@@ -5,11 +5,11 @@ restart. What cannot be read is nothing: a destination then starts anew, which i
 slower.
 """
 
-from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, assert_never
 
 import msgspec
-from msgspec import structs
+from msgspec import Struct
+from msgspec.structs import fields, replace
 
 from shared.flow.breaker import BreakerState
 from shared.flow.flow import ChangeCounts, Flow, FlowState, SendLimits, state_of
@@ -27,6 +27,8 @@ from shared.flow.sharing import is_sent_to, running_count
 
 # How often a flow that changes is published while its state stays the same.
 PUBLISH_EVERY_MS = 1_000
+# Between two of its tasks a machine is still there.
+_BETWEEN_MS = 2_000
 # Whoever hears a record so late hears it at once; clocks differ by no more than this.
 _AT_ONCE_MS = 250
 _CLOCKS_DIFFER_MS = 2_000
@@ -39,8 +41,7 @@ def store_name(token: str, *, now_ms: int) -> str:
     return f"{token}-{now_ms}"
 
 
-@dataclass(frozen=True, slots=True)
-class FlowRecord:
+class FlowRecord(Struct, frozen=True):
     """A flow with its state as people see it, and when either last changed or was told."""
 
     flow: Flow
@@ -108,27 +109,26 @@ class FlowRecord:
 
     def published(self, *, now_ms: int) -> "FlowRecord":
         """The record once others are told of it."""
-        neighbours = structs.replace(self.flow.neighbours, mine=self.of_us(now_ms=now_ms))
+        neighbours = replace(self.flow.neighbours, mine=self.of_us(now_ms=now_ms))
         flow = replace(self.flow, neighbours=neighbours)
         return replace(self, flow=flow, published_at_ms=now_ms, is_news=False)
 
     def of_us(self, *, now_ms: int) -> StoreNews:
         """What other machines should know of how this one sends."""
         flow = self.flow
-        # Between two of its tasks it is still there.
-        was_here = now_ms - flow.neighbours.most_at_ms < 2 * PUBLISH_EVERY_MS
+        was_here = now_ms - flow.neighbours.most_at_ms < _BETWEEN_MS
         is_here = was_here or is_sent_to(flow.tasks, now_ms=now_ms)
         count = running_count(flow.tasks)
         return news_of(flow.neighbours, running=count, is_here=is_here, now_ms=now_ms)
 
-    def is_to_publish(self, *, now_ms: int) -> bool:
-        """Whether others should hear of it: at each change of fate, else once a second."""
+    def is_to_publish(self, *, now_ms: int, every_ms: int = PUBLISH_EVERY_MS) -> bool:
+        """Whether others should hear of it: at each change of fate, else so often."""
         neighbours = self.flow.neighbours
         has_company = bool(neighbours.active)
         if self.is_news or (has_company and is_to_tell(neighbours, self.of_us(now_ms=now_ms))):
             return True
         is_newer = self.updated_at_ms > self.published_at_ms
-        return is_newer and now_ms - self.published_at_ms >= PUBLISH_EVERY_MS
+        return is_newer and now_ms - self.published_at_ms >= every_ms
 
     def to_json(self) -> bytes:
         members = {
@@ -145,9 +145,10 @@ class FlowRecord:
         return msgspec.json.encode(members)
 
 
-def _fate_of(flow: Flow) -> tuple[bool, str]:
-    """Whether it takes nothing, and why it last did not: what people are told beside the state."""
-    return flow.failing_since_ms > 0, flow.last_refusal.reason if flow.last_refusal else ""
+def _fate_of(flow: Flow) -> tuple[bool, bool, str]:
+    """Whether it is slow, or takes nothing and why: what people and lanes go by beside the state."""
+    refusal = flow.last_refusal.reason if flow.last_refusal else ""
+    return flow.failing_since_ms > 0, flow.is_slow, refusal
 
 
 def open_flow_record(value: bytes | None) -> FlowRecord | None:
@@ -158,13 +159,15 @@ def open_flow_record(value: bytes | None) -> FlowRecord | None:
         return None
 
 
-def _without_defaults(kind: Any) -> type[msgspec.Struct]:
+def _without_defaults(kind: type[Struct]) -> type[Struct]:
     """The same members, all required: what is missing must not pass for what it is at the start."""
     members: list[Any] = []
     for member in fields(kind):
-        type_ = _without_defaults(member.type) if is_dataclass(member.type) else member.type
-        if member.type in _ADDED:
-            members.append((member.name, type_, member.type()))
+        type_ = member.type
+        if type_ in _ADDED:
+            members.append((member.name, type_, type_()))
+        elif isinstance(type_, type) and issubclass(type_, Struct):
+            members.append((member.name, _without_defaults(type_)))
         else:
             members.append((member.name, type_))
     return msgspec.defstruct(kind.__name__, members)
@@ -234,5 +237,5 @@ def folded(known: FlowRecord | None, told: FlowRecord, *, now_ms: int) -> FlowRe
             for store, each in others.items()
             if abs(told.published_at_ms - each.at_ms) < STALE_MS
         }
-    flow = replace(flow, neighbours=structs.replace(flow.neighbours, others=others))
+    flow = replace(flow, neighbours=replace(flow.neighbours, others=others))
     return told.hearing(flow, now_ms=told.updated_at_ms)

@@ -5,9 +5,7 @@ changes: what has changed more often is newer, whatever clocks say. So it does n
 what first, nor how often (ADR 0068).
 """
 
-from dataclasses import replace
-
-from msgspec import structs
+from msgspec.structs import replace
 
 from shared.flow.breaker import BreakerState
 from shared.flow.concurrency import WINDOW_MS_MIN, Concurrency, Window
@@ -23,13 +21,13 @@ def counted(before: Flow, after: Flow, *, now_ms: int) -> Flow:
     """The flow after a change of ours, which says what has changed for all."""
     was, changes = before.changes, after.changes
     if _is_other_breaker(before, after):
-        changes = structs.replace(changes, breaker=was.breaker + 1)
+        changes = replace(changes, breaker=was.breaker + 1)
     if before.gate.closed_until_ms != after.gate.closed_until_ms:
-        changes = structs.replace(changes, gate=was.gate + 1)
+        changes = replace(changes, gate=was.gate + 1)
     if after.concurrency.limit > before.concurrency.limit:
-        changes = structs.replace(changes, limit=was.limit + 1)
+        changes = replace(changes, limit=was.limit + 1)
     if after.concurrency.limit < before.concurrency.limit:
-        changes = structs.replace(changes, limit=was.limit + _LESS)
+        changes = replace(changes, limit=was.limit + _LESS)
         if after.neighbours.active:
             after = replace(after, concurrency=_settling(after.concurrency, now_ms=now_ms))
     return after if changes is after.changes else replace(after, changes=changes)
@@ -51,13 +49,13 @@ def learned(flow: Flow, theirs: Flow, *, now_ms: int) -> Flow:
             held_at_ms=theirs.held_at_ms,
             disabled_at_ms=theirs.disabled_at_ms,
             halves_refused=theirs.halves_refused,
-            changes=structs.replace(flow.changes, breaker=theirs.changes.breaker),
+            changes=replace(flow.changes, breaker=theirs.changes.breaker),
         )
     later_ms = theirs.gate.closed_until_ms - flow.gate.closed_until_ms
     is_same = theirs.changes.gate == flow.changes.gate
     if theirs.changes.gate > flow.changes.gate or (is_same and later_ms > _GATES_DIFFER_MS):
         closed = replace(flow.gate, closed_until_ms=theirs.gate.closed_until_ms)
-        changes = structs.replace(flow.changes, gate=theirs.changes.gate)
+        changes = replace(flow.changes, gate=theirs.changes.gate)
         flow = replace(flow, gate=closed, changes=changes)
     if _limit_rank(theirs) > _limit_rank(flow):
         window = Window(was_full=flow.concurrency.window.was_full)
@@ -65,7 +63,7 @@ def learned(flow: Flow, theirs: Flow, *, now_ms: int) -> Flow:
         concurrency = replace(theirs.concurrency, window=window, settles_at_ms=settles_at_ms)
         if concurrency.limit < flow.concurrency.limit:
             concurrency = _settling(concurrency, now_ms=now_ms)
-        changes = structs.replace(flow.changes, limit=theirs.changes.limit)
+        changes = replace(flow.changes, limit=theirs.changes.limit)
         flow = replace(flow, concurrency=concurrency, changes=changes)
     return flow
 

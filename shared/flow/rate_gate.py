@@ -4,7 +4,8 @@ A 429, or a Retry-After, closes the gate until the time that was asked for. How 
 can do after that is for shared.flow.concurrency to find out.
 """
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from shared.retry.attempt import Attempt, Outcome, Responded, Verdict
 from shared.retry.retry_after import parse_retry_after
@@ -24,8 +25,7 @@ REFUSED_S_MIN = 0.05
 REFUSED_S_MAX = 0.4
 
 
-@dataclass(frozen=True, slots=True)
-class RateGate:
+class RateGate(Struct, frozen=True):
     closed_until_ms: int = 0
     throttles_in_row: int = 0
     # Closed for so short a time that nobody need hear of it.

@@ -1,6 +1,6 @@
 """Tells a storm of rejections, which a wrong key or a changed schema makes, from bad events."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from shared.event.times import MINUTE_MS, minute_of
 
@@ -16,8 +16,7 @@ MINUTES = 5
 HALVES_IN_ROW = 10
 
 
-@dataclass(frozen=True, slots=True)
-class MinuteOfRequests:
+class MinuteOfRequests(Struct, frozen=True):
     """The requests of one minute."""
 
     started_at_ms: int

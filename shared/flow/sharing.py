@@ -1,8 +1,10 @@
 """Shares the requests that a destination gets at once out among the tasks that send to it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from math import ceil
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 # A task that waits for longer has what is free next, so that none of them goes without for the
 # time of its micro-batch; unless it is still there after so long, and so has died.
@@ -11,8 +13,7 @@ WAIT_MS_MAX, GONE_MS = 1_000, 10_000
 LOOK_AGAIN_MS = 25
 
 
-@dataclass(frozen=True, slots=True)
-class TaskShare:
+class TaskShare(Struct, frozen=True):
     """A task that sends just now."""
 
     # It may have died if nothing is heard of it by then.

@@ -1,8 +1,10 @@
 """Says whether a destination gets a request now."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import ceil
 from typing import TypeAlias
+
+from msgspec.structs import replace
 
 from shared.flow import sharing
 from shared.flow.breaker import ASK_AGAIN_MS, BreakerState, Shut, Start, asked

@@ -4,14 +4,13 @@ Whoever runs a destination chooses the text, so it is bounded and holds nothing 
 terminal's cursor or turn a line around. Whoever shows it still escapes it for where it stands.
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 # An error page says what is wrong in its first lines; a record of each destination stays small.
 ANSWER_BYTES_MAX = 1_024
 
 
-@dataclass(frozen=True, slots=True)
-class LastAnswer:
+class LastAnswer(Struct, frozen=True):
     """What came of the last request that was not taken."""
 
     at_ms: int

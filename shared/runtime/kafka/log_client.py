@@ -79,6 +79,7 @@ class LogClient:
             request_timeout_ms=round(1000 * answer_within_s),
         )
         self._topics: set[str] = set()
+        self._partitions: dict[str, list[KafkaPartition]] = {}
         # When it was last asked who leads what.
         self._asked_s = -math.inf
 
@@ -93,6 +94,7 @@ class LogClient:
         """Keep the metadata of these topics, and of no others."""
         if self._topics != set(topics):
             self._topics = set(topics)
+            self._partitions.clear()
             await self._client.set_topics(self._topics)
 
     async def ask_leaders(self, topics: Collection[str]) -> None:
@@ -109,8 +111,11 @@ class LogClient:
         return {where: node for where, node in found.items() if node is not None and node >= 0}
 
     def partitions(self, topic: str) -> list[KafkaPartition]:
-        numbers = self._client.cluster.partitions_for_topic(topic) or ()
-        return [KafkaPartition(topic, number) for number in sorted(numbers)]
+        numbers = self._client.cluster.partitions_for_topic(topic) or set()
+        if len(known := self._partitions.get(topic, [])) != len(numbers):
+            known = [KafkaPartition(topic, number) for number in sorted(numbers)]
+            self._partitions[topic] = known
+        return known
 
     async def ends(self, places: Collection[KafkaPartition]) -> dict[KafkaPartition, int]:
         """The offset after the last record that counts; absent where nobody can tell now."""

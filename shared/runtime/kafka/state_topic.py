@@ -8,22 +8,22 @@ from shared.runtime.clock import now_ms
 from shared.runtime.kafka.topic_feed import TopicFeed
 
 
-class StateFeed(TopicFeed[Mapping[str, FlowRecord]]):
+class StateFeed(TopicFeed[dict[str, FlowRecord]]):
     """The newest record of each destination, with what other machines know better of it."""
 
     def __init__(self, bootstrap_servers: str) -> None:
-        super().__init__(bootstrap_servers, STATE, empty={}, fold=_with)
+        super().__init__(bootstrap_servers, STATE, empty={}, fold=_with, draft=dict)
 
     @property
     def flows(self) -> Mapping[str, FlowRecord]:
         return self.value
 
 
-def _with(
-    known: Mapping[str, FlowRecord], key: bytes, value: bytes | None
-) -> Mapping[str, FlowRecord]:
+def _with(known: dict[str, FlowRecord], key: bytes, value: bytes | None) -> dict[str, FlowRecord]:
     destination_id, record = key.decode(), open_flow_record(value)
     if record is None:
         # Removed, or written by a version that we cannot read: then we know nothing of it.
-        return {name: each for name, each in known.items() if name != destination_id}
-    return {**known, destination_id: folded(known.get(destination_id), record, now_ms=now_ms())}
+        known.pop(destination_id, None)
+    else:
+        known[destination_id] = folded(known.get(destination_id), record, now_ms=now_ms())
+    return known

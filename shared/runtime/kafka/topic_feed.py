@@ -42,12 +42,15 @@ class TopicFeed(Generic[T]):
         *,
         empty: T,
         fold: Callable[[T, bytes, bytes | None], T],
+        draft: Callable[[T], T] = lambda value: value,
     ) -> None:
         self.value = empty
         self._topic = topic
         self._empty = empty
         # The value after one more record (key, value); ValueError when the record makes no sense.
         self._fold = fold
+        # A copy of the value, if folding changes it in place.
+        self._draft = draft
         self._bootstrap_servers = bootstrap_servers
         self._reader: KafkaReader | None = None
         self._follow: Follow | None = None
@@ -180,6 +183,8 @@ class TopicFeed(Generic[T]):
             # Also an answer without records is news: there is nothing newer.
             self._answered_at_ms = follow.answered_at_ms
             self._heard_at_s = monotonic()
+        if records:
+            value = self._draft(value)
         for record in records:
             try:
                 value = self._fold(value, record.key or b"", record.value)

@@ -113,6 +113,10 @@ def test_a_file_that_was_closed_is_read_again(tmp_path: Path) -> None:
     with store.hold(all_limits[0], now_ms=NOW_MS) as held:
         assert held.flow.parks == {"over_rate": 2}
     assert open_files(tmp_path) == FILES_MAX
+    # What was known of it counts only while the file says the same.
+    FlowStore.path(store, all_limits[1].to).write_bytes(b"")
+    with store.hold(all_limits[1], now_ms=NOW_MS) as held:
+        assert held.flow.parks == {}
 
 
 def test_builders_of_destinations_that_are_not_sent_to_are_forgotten() -> None:

@@ -1,11 +1,10 @@
 """What machines tell each other of a destination, with real files and real HTTP."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from msgspec import structs
+from msgspec.structs import replace
 
 from delivery.flow_news import NewsRound
 from delivery.flow_store import FlowStore
@@ -78,7 +77,7 @@ def limits() -> SendLimits:
 def told_by(store: str, flow: Flow, *, has: int = 1) -> FlowRecord:
     at_ms = now_ms()
     mine = StoreNews(at_ms, wants=4, has=has)
-    flow = replace(flow, neighbours=structs.replace(flow.neighbours, mine=mine))
+    flow = replace(flow, neighbours=replace(flow.neighbours, mine=mine))
     return FlowRecord(flow, store=store, updated_at_ms=at_ms, published_at_ms=at_ms)
 
 

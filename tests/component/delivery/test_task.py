@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from delivery.flow_store import FlowStore
 from delivery.lanes import reading, task
 from delivery.lanes.marks import OPEN, Mark, open_mark
 from delivery.lanes.task import run_units
@@ -21,6 +22,8 @@ from delivery.sending import Sending
 from shared.config.destination import Destination
 from shared.event.record import KafkaPartition, RecordOut
 from shared.event.topics import LANES, RECEIPTS
+from shared.flow.flow import SendLimits
+from shared.flow.flow_record import open_flow_record
 from shared.proof.receipt import receipts_of
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.log_client import FetchAnswer, LogClient
@@ -79,6 +82,7 @@ class Ground:
             ours_until_ms=now_ms() + 3_600_000,
             allows_private=True,
             leaders={WHERE: NODE},
+            publish_every_ms=1_000,
         )
         unit = Unit(WHERE, {wanted[name].id: span for name, span in spans.items()})
         ends = list(run_units([([unit], replace(orders, **self.given))]))
@@ -201,13 +205,35 @@ def test_what_kafka_does_not_take_is_not_done_and_nobody_else_fails(
     assert ground.stored("a") == (set() if topic == RECEIPTS else set(range(4)))
 
 
+@pytest.mark.parametrize("end", [4, None])
+def test_whoever_has_sent_all_shares_requests_with_nobody(ground: Ground, end: int | None) -> None:
+    """A look at the flow for each event that comes alone: one more would be a third of its cost."""
+    looks: list[int] = []
+    hold = FlowStore.hold
+
+    def counted(store: FlowStore, limits: SendLimits, *, now_ms: int) -> Any:
+        looks.append(now_ms)
+        return hold(store, limits, now_ms=now_ms)
+
+    ground.monkeypatch.setattr(FlowStore, "hold", counted)
+    ground.given = {"flow_folder": (folder := new_folder()), "unasked": frozenset()}
+    ground.kafka.write(events(4))
+    ground.destination("a")
+    assert ground.run(a=Span(2, end))["a"].at == 4
+    # Before the one request, after it, and if more could have come, at the end.
+    assert len(looks) == (2 if end else 3)
+    record = open_flow_record((folder / "demo.a.json").read_bytes())
+    assert record is not None
+    assert record.flow.tasks == {}
+
+
 def test_a_mistake_of_ours_with_one_destination_touches_no_other(ground: Ground) -> None:
     """It is reported, and what it held is let go of, so that the others have room to read."""
 
     class Mistaken(Sending):
-        async def settle(self, rows: Any) -> list[RecordOut]:
+        async def settle(self, rows: Any, *, is_last: bool = False) -> list[RecordOut]:
             assert "demo/a" not in self._plan.destinations, "a mistake"
-            return await super().settle(rows)
+            return await super().settle(rows, is_last=is_last)
 
     ground.monkeypatch.setattr(task, "Sending", Mistaken)
     ground.monkeypatch.setattr(task, "_ROWS_MAX", 2)

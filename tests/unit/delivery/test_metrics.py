@@ -1,7 +1,6 @@
 """What workers counted, as the driver shows it: exact, from whatever machine it comes."""
 
-from dataclasses import replace
-
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from delivery.metrics import DeliveryMetrics

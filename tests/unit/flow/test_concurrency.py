@@ -1,10 +1,9 @@
 """How many requests a destination gets: up while it answers well, down when it does not."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from shared.flow.concurrency import (
     Concurrency,

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from shared.config.destination import Destination
 from shared.flow.breaker import ASK_AGAIN_MS, BreakerState, Start
@@ -75,7 +76,7 @@ def test_an_unknown_destination_gets_two_requests_at_once() -> None:
 
 
 def test_tasks_share_the_requests() -> None:
-    flow = replace(Flow(), concurrency=replace(Flow().concurrency, limit=6))
+    flow = structs.replace(Flow(), concurrency=structs.replace(Flow().concurrency, limit=6))
     for task in "abcd":
         flow, _ = ask(flow, task=task)
     assert permits_of(flow, LIMITS) == 6
@@ -96,7 +97,7 @@ def test_nobody_sends_to_a_paused_or_disabled_destination() -> None:
     paused = ask(Flow(), limits=limits_with(is_paused=True))[1]
     assert paused == NotNow(Failure.PAUSED, NOW_MS + 300_000)
     assert ask(Flow(), limits=limits_with(is_disabled=True))[1] == Never()
-    assert ask(replace(Flow(), disabled_at_ms=NOW_MS))[1] == Never()
+    assert ask(structs.replace(Flow(), disabled_at_ms=NOW_MS))[1] == Never()
 
 
 def test_the_owners_rate_is_kept_across_tasks() -> None:
@@ -150,7 +151,7 @@ def test_ten_failures_open_the_breaker_and_a_probe_brings_one_request_back() -> 
     flow, answer = ask(flow, now_ms=later_ms)
     assert answer == Start(is_probe=True)
     assert state_of(flow, now_ms=later_ms) is FlowState.HALF_OPEN
-    flow = replace(flow, concurrency=replace(flow.concurrency, limit=8))
+    flow = structs.replace(flow, concurrency=structs.replace(flow.concurrency, limit=8))
     flow = told(flow, OK, now_ms=later_ms, is_probe=True)
     assert (flow.concurrency.limit, flow.concurrency.doubling_max) == (1, 4)
     for _ in range(2):
@@ -182,10 +183,10 @@ def test_local_retries_are_a_fifth_of_the_traffic() -> None:
         if may_retry_locally(flow):
             flow, retries = retried_locally(flow, DOWN), retries + 1
     assert 200 <= retries <= 50 + 1_000 * 0.2
-    spent = replace(flow, retry_tokens=1.0)
+    spent = structs.replace(flow, retry_tokens=1.0)
     assert may_retry_locally(spent)
     assert retried_locally(spent, Failed(Failure.READ_TIMEOUT)).retry_tokens == 0.0
-    assert not may_retry_locally(replace(spent, retry_tokens=0.99))
+    assert not may_retry_locally(structs.replace(spent, retry_tokens=0.99))
     assert not may_retry_locally(told(Flow(), *[AWAY] * 10))
 
 

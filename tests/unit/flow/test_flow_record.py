@@ -1,11 +1,11 @@
 """What is known of a destination survives its file and the state topic, and nonsense in them."""
 
 import json
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from shared.flow.flow import Ended, Flow, FlowState, SendLimits, after_attempt, parked
 from shared.flow.flow_record import FlowRecord, going_on, open_flow_record
@@ -119,7 +119,7 @@ def test_trouble_lasts_when_nothing_may_be_sent_and_nothing_was_delivered_for_lo
     assert lasts(told(Flow(), Responded(410)), 0)
 
 
-def test_a_change_of_state_is_told_at_once_and_anything_else_once_a_second() -> None:
+def test_a_change_of_state_is_told_at_once_and_anything_else_now_and_then() -> None:
     record = FlowRecord(Flow())
     assert not record.is_to_publish(now_ms=NOW_MS)
     well = record.with_flow(told(Flow(), Responded(200)), now_ms=NOW_MS)
@@ -129,6 +129,11 @@ def test_a_change_of_state_is_told_at_once_and_anything_else_once_a_second() -> 
     more = said.with_flow(told(well.flow, Responded(200)), now_ms=NOW_MS + 1)
     assert not more.is_to_publish(now_ms=NOW_MS + 999)
     assert more.is_to_publish(now_ms=NOW_MS + 1_000)
+    assert not more.is_to_publish(now_ms=NOW_MS + 4_999, every_ms=5_000)
+    assert more.is_to_publish(now_ms=NOW_MS + 5_000, every_ms=5_000)
+    slow = said.with_flow(told(well.flow, Responded(200), latency_ms=1_500.0), now_ms=NOW_MS + 1)
+    assert slow.state is well.state
+    assert slow.is_to_publish(now_ms=NOW_MS + 1, every_ms=5_000)
     gone = said.with_flow(told(well.flow, Responded(410)), now_ms=NOW_MS + 1)
     assert (gone.state, gone.since_ms) == (FlowState.DISABLED, NOW_MS + 1)
     assert gone.is_to_publish(now_ms=NOW_MS + 1)

@@ -1,10 +1,8 @@
 """What one machine has learned of a destination the others take over, whatever their clocks say."""
 
-from dataclasses import replace
-
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import structs
+from msgspec.structs import replace
 
 from shared.flow.breaker import Breaker, BreakerState
 from shared.flow.concurrency import Concurrency, Window
@@ -196,14 +194,14 @@ def test_who_does_not_send_goes_on_from_the_later_record_but_not_behind_what_it_
 
 
 def test_beside_others_it_is_published_once_a_second_and_when_it_leaves() -> None:
-    company = structs.replace(COMPANY, mine=StoreNews(NOW_MS, 1, 1))
+    company = replace(COMPANY, mine=StoreNews(NOW_MS, 1, 1))
     flow = Flow(neighbours=company, tasks={"t": TaskShare(NOW_MS + 60_000, 1)})
     record = FlowRecord(flow, store="m", updated_at_ms=NOW_MS, published_at_ms=NOW_MS)
     assert not record.is_to_publish(now_ms=NOW_MS + 999)
     assert record.is_to_publish(now_ms=NOW_MS + 1_000)
     told = record.published(now_ms=NOW_MS + 1_000)
     assert told.flow.neighbours.mine == StoreNews(NOW_MS + 1_000, 1, 1)
-    was_here = structs.replace(company, most=1, most_at_ms=NOW_MS)
+    was_here = replace(company, most=1, most_at_ms=NOW_MS)
     idle = replace(record, flow=replace(flow, tasks={}, neighbours=was_here))
     assert idle.of_us(now_ms=NOW_MS + 1_999).wants == 1
     assert idle.of_us(now_ms=NOW_MS + 2_000) == StoreNews(NOW_MS + 2_000)

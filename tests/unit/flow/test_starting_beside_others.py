@@ -1,6 +1,6 @@
 """Whether a destination gets a request now from one of several machines that send to it."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from shared.flow.breaker import ASK_AGAIN_MS, Breaker, BreakerState, Start
 from shared.flow.concurrency import Concurrency

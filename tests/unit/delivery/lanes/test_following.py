@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from delivery.lanes.following.terms import TERMS_LOG, Term, number_of, term_record
 from delivery.lanes.marks import Mark
@@ -28,7 +29,7 @@ class Following(Driver):
     def __init__(self) -> None:
         super().__init__(marks={HERE: Mark(0, 0), BESIDE: Mark(0, 0)}, follow_s=2.0)
         self.configure(REAL_TIME)
-        self.loop.states.value = {TO.id: replace(known(), store="ours")}
+        self.loop.states.value = {TO.id: structs.replace(known(), store="ours")}
         self.look()
         self.now_s = 1_000.0
         loop = self.loop
@@ -58,7 +59,7 @@ def test_who_would_be_begun_anew_just_as_it_is_goes_on() -> None:
     number = number_of(driver.job.units)
     assert driver.told(0.5) == [], "that is too early"
     # Its state is told again and again, and says nothing new of how to send.
-    driver.loop.states.value = {TO.id: replace(known(attempts={"ok": 3}), store="ours")}
+    driver.loop.states.value = {TO.id: structs.replace(known(attempts={"ok": 3}), store="ours")}
     assert driver.told() == [term_record(number, Term(4.0, LEASE_MS))]
     assert driver.turn.ends_s == driver.now_s + 4.0
     assert driver.told() == [], "once is enough"
@@ -66,15 +67,15 @@ def test_who_would_be_begun_anew_just_as_it_is_goes_on() -> None:
 
 
 def is_slow(driver: Following) -> None:
-    driver.loop.states.value = {TO.id: replace(known(slow_left=1), store="ours")}
+    driver.loop.states.value = {TO.id: structs.replace(known(slow_left=1), store="ours")}
 
 
 def is_shut(driver: Following) -> None:
-    driver.loop.states.value = {TO.id: replace(known(FlowState.OPEN), store="ours")}
+    driver.loop.states.value = {TO.id: structs.replace(known(FlowState.OPEN), store="ours")}
 
 
 def is_known_elsewhere(driver: Following) -> None:
-    driver.loop.states.value = {TO.id: replace(known(), store="another machine's")}
+    driver.loop.states.value = {TO.id: structs.replace(known(), store="another machine's")}
 
 
 def leaves(driver: Following) -> None:
@@ -132,8 +133,8 @@ def test_who_is_sent_to_by_others_too_ends_and_hears_of_them() -> None:
 
     def told_at(at_ms: int) -> dict[str, FlowRecord]:
         others = Neighbours(me="ours", others={"another": StoreNews(at_ms, 4, 4, 1.0)})
-        flow = replace(known().flow, neighbours=others)
-        return {TO.id: replace(known(), store="ours", flow=flow, published_at_ms=at_ms)}
+        flow = structs.replace(known().flow, neighbours=others)
+        return {TO.id: structs.replace(known(), store="ours", flow=flow, published_at_ms=at_ms)}
 
     driver.loop.states.value = told_at(1_000)
     driver.loop.following.began(driver.job)

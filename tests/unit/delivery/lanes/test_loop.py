@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
+from msgspec import structs
 from pydantic import ValidationError
 from structlog.testing import capture_logs
 
@@ -150,7 +151,13 @@ IN_TROUBLE = known(
         (TO, None, False),
         (TO, known(), False),
         (TO, IN_TROUBLE, True),
-        (TO, replace(IN_TROUBLE, flow=replace(IN_TROUBLE.flow, failing_since_ms=NOW_MS)), False),
+        (
+            TO,
+            structs.replace(
+                IN_TROUBLE, flow=structs.replace(IN_TROUBLE.flow, failing_since_ms=NOW_MS)
+            ),
+            False,
+        ),
         (TO, known(FlowState.DISABLED), True),
         # A person has said to try again, and nothing has been heard of it since.
         (replace(TO, resumed_at_ms=NOW_MS), IN_TROUBLE, False),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from delivery.lanes.pace import events_max, requests_max
+from delivery.lanes.pace import events_max, publish_every_ms, requests_max
 from delivery.settings import DeliverySettings
 from shared.config.destination import Destination
 from shared.flow.concurrency import Concurrency
@@ -42,3 +42,8 @@ def test_of_requests_it_is_given_as_many_as_it_answers_in_that_time(
 ) -> None:
     known = FlowRecord(Flow(concurrency=Concurrency(mean_ms=usual_ms)))
     assert requests_max(to(parallel_max=2), DeliverySettings(), known) == expected
+
+
+@pytest.mark.parametrize(("count", "every_ms"), [(1, 1_000), (1_000, 5_000), (100_000, 10_000)])
+def test_of_many_destinations_each_is_told_less_often(count: int, every_ms: int) -> None:
+    assert publish_every_ms(count) == every_ms
