@@ -146,7 +146,7 @@ class FlowRecord(Struct, frozen=True):
 
 
 def _fate_of(flow: Flow) -> tuple[bool, bool, str]:
-    """Whether it is slow, or takes nothing and why: what people and lanes go by beside the state."""
+    """Whether it is slow, or takes nothing, and why: what counts beside the state."""
     refusal = flow.last_refusal.reason if flow.last_refusal else ""
     return flow.failing_since_ms > 0, flow.is_slow, refusal
 
