@@ -80,7 +80,8 @@ def await_lanes(
 
 
 @contextmanager
-def running_driver(servers: str, folder: Path) -> Iterator[Driver]:
+def running_driver(servers: str, folder: Path, code: Path | None = None) -> Iterator[Driver]:
+    """A delivery process; `code` is a checkout of another release that it runs."""
     (port,) = pick_free(1)
     environment = {
         **os.environ,
@@ -92,7 +93,7 @@ def running_driver(servers: str, folder: Path) -> Iterator[Driver]:
     }
     with folder.with_suffix(".log").open("w") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "delivery"], env=environment, stdout=log, stderr=log
+            [sys.executable, "-m", "delivery"], env=environment, stdout=log, stderr=log, cwd=code
         )
         try:
             yield Driver(servers, port, process.pid)

@@ -261,6 +261,10 @@ def _frozen(fleet: Fleet, count: int) -> Iterator[tuple[str, float]]:
         repeats_max = max(repeats_max, *by_owner.values(), 0)
         # What came again had begun before its owner froze.
         late = sum(number >= numbers[0] for _, number in moved.repeats)
+        yield "lost", moved.lost
+        yield "unlabelled", moved.unlabelled
+        yield "more_than_twice", moved.over
+        yield "begun_while_frozen", late
         yield "errors", moved.lost + moved.unlabelled + moved.over + late
     yield "frozen", count
     yield "frozen_s", round(max(each.longest_s for each in frozen), 2)

@@ -78,7 +78,7 @@ class Courier:
         if earlier_tries:
             headers["hifi-try"] = str(earlier_tries + 1)
         is_ambiguous = any(history.is_ambiguous for history in batch.histories)
-        if is_ambiguous or started_at_ms > self.ours_until_ms:
+        if is_ambiguous:
             headers["hifi-maybe-duplicate"] = "1"
         # The retrier may have events of several in one batch, and of none.
         replays = sorted({history.replay_id for history in batch.histories} - {""})
@@ -86,7 +86,7 @@ class Courier:
             headers["hifi-replay"] = ", ".join(replays)
         body = batch.body(destination)
         started_s = time.perf_counter()
-        exchange = self.sender.post(destination, body, headers)
+        exchange = self.sender.post(destination, body, headers, is_late=self._is_late)
         patience_s = self.patience_s
         attempt = await (exchange if patience_s is None else _within(exchange, patience_s))
         latency_ms = (time.perf_counter() - started_s) * 1000
@@ -100,6 +100,9 @@ class Courier:
         )
         self.log.note(destination.id, sent.attempt, sent.verdict, batch_id=name)
         return sent
+
+    def _is_late(self) -> bool:
+        return self.clock() > self.ours_until_ms
 
 
 async def _within(exchange: Coroutine[None, None, Attempt], patience_s: float) -> Attempt:

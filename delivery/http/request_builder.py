@@ -8,9 +8,9 @@ import asyncio
 import base64
 import ssl
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import assert_never
+from typing import TypeAlias, assert_never
 from urllib.parse import unquote, urlsplit
 
 from backports import zstd
@@ -34,6 +34,13 @@ _ZSTD_LEVEL = 1
 # zlib's word for a gzip wrapper around its largest window.
 _GZIP_WINDOW = 31
 _UNAUTHORIZED = 401
+
+# Whether somebody else may have sent the same by now.
+IsLate: TypeAlias = Callable[[], bool]
+
+
+def never_late() -> bool:
+    return False
 
 
 @dataclass(slots=True)
@@ -73,7 +80,12 @@ class RequestBuilder:
         self._head = _head(self._endpoint.target, headers)
 
     async def post(
-        self, body: bytes, headers: Mapping[str, str], *, until_s: float
+        self,
+        body: bytes,
+        headers: Mapping[str, str],
+        *,
+        until_s: float,
+        is_late: IsLate = never_late,
     ) -> tuple[Reply, bool]:
         """The answer, and whether it is that of a second copy of the request."""
         if self._has_agent:
@@ -91,14 +103,15 @@ class RequestBuilder:
             )
             headers = {**headers, "webhook-signature": signature}
         if self._tokens is None:
-            return await self._post(sent, headers, until_s=until_s)
+            return await self._post(sent, headers, is_late, until_s=until_s)
         token = await self._tokens.token()
-        reply, is_resent = await self._post(sent, headers, until_s=until_s, token=token)
+        reply, is_resent = await self._post(sent, headers, is_late, until_s=until_s, token=token)
         if reply.status != _UNAUTHORIZED:
             return reply, is_resent
         # It may have been revoked before its time: once more with another one.
         self._tokens.refuse(token)
-        return await self._post(sent, headers, until_s=until_s, token=await self._tokens.token())
+        token = await self._tokens.token()
+        return await self._post(sent, headers, is_late, until_s=until_s, token=token)
 
     def close(self) -> None:
         self._endpoint.close()
@@ -106,7 +119,13 @@ class RequestBuilder:
             self._token_endpoint.close()
 
     async def _post(
-        self, body: bytes, headers: Mapping[str, str], *, until_s: float, token: str | None = None
+        self,
+        body: bytes,
+        headers: Mapping[str, str],
+        is_late: IsLate,
+        *,
+        until_s: float,
+        token: str | None = None,
     ) -> tuple[Reply, bool]:
         if token is not None:
             headers = {**headers, "authorization": f"Bearer {token}"}
@@ -114,8 +133,9 @@ class RequestBuilder:
 
         def build(may_be_duplicate: bool) -> bytes:  # noqa: FBT001 - as Build asks
             label = b"hifi-maybe-duplicate: 1\r\n"
-            labelled = may_be_duplicate and "hifi-maybe-duplicate" not in headers
-            return b"".join((self._head, lines, label if labelled else b"", b"\r\n", body))
+            # Asked now, as a process may have stood still since it began to connect.
+            is_labelled = "hifi-maybe-duplicate" not in headers and (may_be_duplicate or is_late())
+            return b"".join((self._head, lines, label if is_labelled else b"", b"\r\n", body))
 
         return await self._endpoint.post(build, until_s=until_s)
 

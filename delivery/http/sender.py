@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import structlog
 
 from delivery.http.connection import ExchangeError
-from delivery.http.request_builder import RequestBuilder, SenderContext
+from delivery.http.request_builder import IsLate, RequestBuilder, SenderContext, never_late
 from shared.config.destination import Destination
 from shared.proof.last_answer import ANSWER_BYTES_MAX
 from shared.retry.attempt import Attempt, Failed, Failure, Responded, directive_of
@@ -42,13 +42,18 @@ class Sender:
         self._builders: dict[str, RequestBuilder] = {}
 
     async def post(
-        self, destination: Destination, body: bytes, headers: Mapping[str, str]
+        self,
+        destination: Destination,
+        body: bytes,
+        headers: Mapping[str, str],
+        *,
+        is_late: IsLate = never_late,
     ) -> Attempt:
         """POST once; never raises for anything that the destination or the network does."""
         until_s = asyncio.get_running_loop().time() + destination.timeout_s
         try:
             builder = self._builder(destination)
-            reply, is_resent = await builder.post(body, headers, until_s=until_s)
+            reply, is_resent = await builder.post(body, headers, until_s=until_s, is_late=is_late)
         except ExchangeError as error:
             return Failed(error.failure, error.detail[:ANSWER_BYTES_MAX])
         except Exception as error:

@@ -4,6 +4,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import reduce
 from typing import Protocol
 
 from gateway.problems import Problem
@@ -81,20 +82,33 @@ class KafkaControlStore:
         # What is refused here disturbs nobody.
         configuration = await self._feed.newest()
         value = await judge(configuration)
+        written: tuple[Configuration, Configuration] | None = None
         try:
             async with only_writer(self._bootstrap_servers, _WRITER) as write:
                 # What others have written up to here is all that they can write before we do.
                 newest = await self._feed.newest()
                 if newest is not configuration:
                     value = await judge(newest)
-                outlived = (each for each in newest.outlived(now_ms=now_ms()) if each != key)
-                rows = [(CONFIG, key, value, ()), *((CONFIG, each, None, ()) for each in outlived)]
-                stored = (await write(rows))[-1]
+                outlived = [each for each in newest.outlived(now_ms=now_ms()) if each != key]
+                changes = [(key, value), *((each, None) for each in outlived)]
+                written = newest, reduce(lambda known, each: known.apply(*each), changes, newest)
+                stored = (await write((CONFIG, *each, ()) for each in changes))[-1]
         except OvertakenError:
             return False
+        except KafkaUnavailableError:
+            if written is None or (was_stored := await self._was_stored(*written)) is None:
+                raise
+            return was_stored
         # Not its end as Kafka tells it: a transaction is shown a moment after it was committed.
         await self._feed.at({KafkaPartition(CONFIG, stored.partition): stored.offset + 1})
         return True
+
+    async def _was_stored(self, before: Configuration, after: Configuration) -> bool | None:
+        """Whether a change was that Kafka has lost track of; None if others have come since."""
+        async with only_writer(self._bootstrap_servers, _WRITER):
+            # From here on it is not stored any more.
+            newest = await self._feed.newest()
+        return newest == after if newest in (before, after) else None
 
     async def catch_up(self) -> None:
         with suppress(KafkaUnavailableError, TimeoutError):

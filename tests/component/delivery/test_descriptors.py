@@ -100,6 +100,21 @@ def test_who_has_most_connections_gives_way_first(monkeypatch: pytest.MonkeyPatc
         assert asyncio.run(send(quiet, busy)) == [1, 3]
 
 
+def test_whether_others_may_have_sent_the_same_is_asked_once_it_is_connected() -> None:
+    """A process may stand still while it connects, for longer than its lease lasts."""
+
+    async def send(to: ScriptedDestination) -> None:
+        sender, sample = Sender(allows_private=True, box=BOX), a_destination(to.url)
+        await sender.post(sample, b"[1]", {}, is_late=lambda: open_connections(to) > 0)
+        await sender.post(sample, b"[1]", {})
+        await sender.close()
+
+    with scripted_destination() as destination:
+        asyncio.run(send(destination))
+    labels = [request.headers.get("hifi-maybe-duplicate") for request in destination.requests]
+    assert labels == ["1", None]
+
+
 def test_a_file_that_was_closed_is_read_again(tmp_path: Path) -> None:
     store = FlowStore(tmp_path)
     to = a_destination("http://shop.example/")

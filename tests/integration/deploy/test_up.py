@@ -20,6 +20,8 @@ from tests.support.stack_fixtures import PATIENCE_S, fetch, stack_settings, wait
 pytestmark = pytest.mark.integration
 
 IS_UP = "Hifi is up after"
+# The last that it says then.
+ALL_IS_SAID = "Ctrl-C drains and stops everything."
 
 
 class Place:
@@ -82,6 +84,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, jars_cache: Path) -> Iterato
 def first(place: Place) -> Run:
     started = place.up()
     started.says(IS_UP, timeout_s=PATIENCE_S)
+    started.says(ALL_IS_SAID)
     return started
 
 

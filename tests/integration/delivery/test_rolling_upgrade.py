@@ -1,0 +1,93 @@
+"""A fleet that is upgraded machine by machine, and taken back: two releases share its lanes."""
+
+import asyncio
+import io
+import subprocess
+import tarfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from benchmarks.delivery_driver import Driver, running_driver
+from deploy.local.cluster import Cluster
+from shared.config.destination import Destination
+from tests.integration.delivery.test_spark_cluster import Traffic, make
+from tests.support.scripted_destination import ScriptedDestination, scripted_destination
+from tests.support.stack_fixtures import wait_until
+
+pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(300)]
+
+# Before limits were shared over machines, and before real time was prolonged by a word.
+OLD = "4e6d887"
+STREAMS, EACH = 4, 6
+ROOT = Path(__file__).parents[3]
+# For traffic to pass while both are there.
+BESIDE_S = 8.0
+
+
+@pytest.fixture
+def old_code(tmp_path: Path) -> Path:
+    asked = ["git", "-C", str(ROOT), "archive", OLD]
+    packed = subprocess.run(asked, capture_output=True, check=False)
+    if packed.returncode:
+        pytest.skip(f"{OLD} is not in this clone's history: fetch all of it")
+    with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as files:
+        files.extractall(tmp_path / "old", filter="data")
+    return tmp_path / "old"
+
+
+def lanes(*, latency: str, url: str) -> list[Destination]:
+    return [
+        Destination(f"s{n % STREAMS}", f"{latency}{n // STREAMS}", url, latency=latency)
+        for n in range(STREAMS * EACH // 2)
+    ]
+
+
+def test_two_releases_share_lanes_and_hand_them_over_both_ways_without_a_repeat(
+    kafka: Cluster, tmp_path: Path, old_code: Path
+) -> None:
+    servers = kafka.bootstrap_servers
+    with scripted_destination() as shop, ExitStack() as ends:
+        wanted = [*lanes(latency="batch", url=shop.url), *lanes(latency="realtime", url=shop.url)]
+        asyncio.run(make(servers, *wanted))
+        old = ends.enter_context(running_driver(servers, tmp_path / "first", old_code))
+        wait_until(lambda: "lane_up" in old.says(), what="the old release sends")
+        streams = [f"s{n}" for n in range(STREAMS)]
+        with Traffic(servers, streams) as traffic:
+            wait_until(lambda: sent_all(old, wanted), what="the old release sends to all")
+            with running_driver(servers, tmp_path / "new") as new:
+                wait_until(lambda: sends_some(new, wanted), what="the new release has lanes")
+                time.sleep(BESIDE_S)
+                ends.pop_all().close()
+                wait_until(lambda: sent_all(new, wanted), what="the new release has all lanes")
+                with running_driver(servers, tmp_path / "again", old_code) as again:
+                    wait_until(lambda: sends_some(again, wanted), what="the old one has some back")
+                    time.sleep(BESIDE_S)
+        # What the last of them left under way is stored, and nobody is there to send the rest.
+        settle(servers, shop, traffic, tmp_path, wanted)
+
+
+def sends_some(driver: Driver, wanted: list[Destination]) -> bool:
+    return any(driver.events_sent(to) for to in wanted)
+
+
+def sent_all(driver: Driver, wanted: list[Destination]) -> bool:
+    return all(driver.events_sent(to) for to in wanted)
+
+
+def settle(
+    servers: str,
+    shop: ScriptedDestination,
+    traffic: Traffic,
+    folder: Path,
+    wanted: list[Destination],
+) -> None:
+    """All that was written came to each destination of its stream, and came once."""
+    expected = len(traffic.ids) * len(wanted) // STREAMS
+    with running_driver(servers, folder / "last"):
+        wait_until(lambda: sum(shop.accepted_ids.values()) >= expected, what="all have come")
+        time.sleep(2)
+    assert set(shop.accepted_ids) == set(traffic.ids)
+    assert set(shop.accepted_ids.values()) == {len(wanted) // STREAMS}
