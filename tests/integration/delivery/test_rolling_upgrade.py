@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.delivery_driver import Driver, running_driver
 from deploy.local.cluster import Cluster
-from shared.config.destination import Destination
+from shared.config.destination import Destination, Latency
 from tests.integration.delivery.test_spark_cluster import Traffic, make
 from tests.support.scripted_destination import ScriptedDestination, scripted_destination
 from tests.support.stack_fixtures import wait_until
@@ -38,7 +38,7 @@ def old_code(tmp_path: Path) -> Path:
     return tmp_path / "old"
 
 
-def lanes(*, latency: str, url: str) -> list[Destination]:
+def lanes(latency: Latency, url: str) -> list[Destination]:
     return [
         Destination(f"s{n % STREAMS}", f"{latency}{n // STREAMS}", url, latency=latency)
         for n in range(STREAMS * EACH // 2)
@@ -50,10 +50,12 @@ def test_two_releases_share_lanes_and_hand_them_over_both_ways_without_a_repeat(
 ) -> None:
     servers = kafka.bootstrap_servers
     with scripted_destination() as shop, ExitStack() as ends:
-        wanted = [*lanes(latency="batch", url=shop.url), *lanes(latency="realtime", url=shop.url)]
+        wanted = [*lanes("micro-batch", shop.url), *lanes("realtime", shop.url)]
         asyncio.run(make(servers, *wanted))
         old = ends.enter_context(running_driver(servers, tmp_path / "first", old_code))
         wait_until(lambda: "lane_up" in old.says(), what="the old release sends")
+        assert Path(f"/proc/{old.pid}/cwd").readlink() == old_code
+        assert not (old_code / "delivery" / "flow_news.py").exists()
         streams = [f"s{n}" for n in range(STREAMS)]
         with Traffic(servers, streams) as traffic:
             wait_until(lambda: sent_all(old, wanted), what="the old release sends to all")
