@@ -289,7 +289,7 @@ class LaneLoop:
             follow_s=job.follow_s,
             ours_until_ms=self.member.ours_until_ms,
             allows_private=settings.allow_private,
-            publish_every_ms=publish_every_ms(len(self.roster.wanted)),
+            publish_every_ms=publish_every_ms(len(self.config.configuration.destinations)),
             leaders=self.log.leaders({TERMS_LOG, *(strand.where for strand in strands)}),
             terms_at=self.roster.terms_at,
             patience_s=PATIENCE_S if job.is_hurried else None,

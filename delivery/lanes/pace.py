@@ -15,8 +15,8 @@ _USUAL_MS = 100.0
 _ROUNDS_MAX = 100
 # And no more than so many seconds' worth of what a destination's rate lets through.
 _RATE_SPAN_S = 2.0
-# All destinations of a process together tell how they fare so often: telling it costs half of what
-# a delivery does.
+# All destinations together tell how they fare so often: telling it costs half of what a delivery
+# does, and each process hears of all.
 _RECORDS_PER_S = 200
 _PUBLISH_MS_MAX = 10_000
 
