@@ -234,7 +234,7 @@ def _killed(fleet: Fleet, count: int) -> Iterator[tuple[str, float]]:
 
 def _frozen(fleet: Fleet, count: int) -> Iterator[tuple[str, float]]:
     frozen: list[Moved] = []
-    repeats_max = 0
+    repeats_max, wrong = 0, Counter[str]()
     for first in range(0, count, _AT_ONCE):
         standing = fleet.drivers[: min(_AT_ONCE, count - first)]
         others = [each for each in fleet.drivers if each not in standing]
@@ -261,11 +261,10 @@ def _frozen(fleet: Fleet, count: int) -> Iterator[tuple[str, float]]:
         repeats_max = max(repeats_max, *by_owner.values(), 0)
         # What came again had begun before its owner froze.
         late = sum(number >= numbers[0] for _, number in moved.repeats)
-        yield "lost", moved.lost
-        yield "unlabelled", moved.unlabelled
-        yield "more_than_twice", moved.over
-        yield "begun_while_frozen", late
-        yield "errors", moved.lost + moved.unlabelled + moved.over + late
+        wrong.update(lost=moved.lost, unlabelled=moved.unlabelled)
+        wrong.update(more_than_twice=moved.over, begun_while_frozen=late)
+    yield from wrong.items()
+    yield "errors", wrong.total()
     yield "frozen", count
     yield "frozen_s", round(max(each.longest_s for each in frozen), 2)
     yield "frozen_repeats_max", repeats_max

@@ -41,7 +41,7 @@ from shared.runtime.clock import now_ms
 _PAGE_BYTES = 4096
 # Open at once: a worker meets each destination in some task or other.
 FILES_MAX = 256
-# Of so many more it is kept what they held: whoever meets a thousand in turn finds none open.
+# What so many closed ones held is kept: of a thousand that are met in turn none is ever open.
 _SEEN_MAX = 1_024
 # Far more than a record has: a foreign file of any size is not read whole.
 _RECORD_BYTES_MAX = 1_048_576
@@ -175,7 +175,8 @@ class FlowStore:
         try:
             return os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         except FileNotFoundError:
-            self.folder.mkdir(parents=True)
+            # Several workers may begin at the same time.
+            self.folder.mkdir(parents=True, exist_ok=True)
             return self._open(path)
         except OSError as error:
             if error.errno != errno.EMFILE or not self._files:

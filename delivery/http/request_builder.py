@@ -39,10 +39,6 @@ _UNAUTHORIZED = 401
 IsLate: TypeAlias = Callable[[], bool]
 
 
-def never_late() -> bool:
-    return False
-
-
 @dataclass(slots=True)
 class SenderContext:
     """What all builders of a worker process share."""
@@ -85,7 +81,7 @@ class RequestBuilder:
         headers: Mapping[str, str],
         *,
         until_s: float,
-        is_late: IsLate = never_late,
+        is_late: IsLate,
     ) -> tuple[Reply, bool]:
         """The answer, and whether it is that of a second copy of the request."""
         if self._has_agent:

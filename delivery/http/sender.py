@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import structlog
 
 from delivery.http.connection import ExchangeError
-from delivery.http.request_builder import IsLate, RequestBuilder, SenderContext, never_late
+from delivery.http.request_builder import IsLate, RequestBuilder, SenderContext
 from shared.config.destination import Destination
 from shared.proof.last_answer import ANSWER_BYTES_MAX
 from shared.retry.attempt import Attempt, Failed, Failure, Responded, directive_of
@@ -47,7 +47,7 @@ class Sender:
         body: bytes,
         headers: Mapping[str, str],
         *,
-        is_late: IsLate = never_late,
+        is_late: IsLate = lambda: False,
     ) -> Attempt:
         """POST once; never raises for anything that the destination or the network does."""
         until_s = asyncio.get_running_loop().time() + destination.timeout_s

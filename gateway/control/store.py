@@ -2,10 +2,10 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import reduce
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from gateway.problems import Problem
 from shared.config.configuration import Configuration, Stream
@@ -30,6 +30,8 @@ from shared.runtime.setup_error import KafkaUnavailableError
 
 # Of the newest configuration: what to store under the key, None to remove it.
 Judge = Callable[[Configuration], Awaitable[bytes | None]]
+# Keys, with what is stored under them.
+Changes: TypeAlias = Sequence[tuple[bytes, bytes | None]]
 
 _TIERS = [tier.name for tier in RetrySchedule().tiers]
 _WRITER = "hifi-config"
@@ -82,7 +84,7 @@ class KafkaControlStore:
         # What is refused here disturbs nobody.
         configuration = await self._feed.newest()
         value = await judge(configuration)
-        written: tuple[Configuration, Configuration] | None = None
+        written: tuple[Configuration, Changes] | None = None
         try:
             async with only_writer(self._bootstrap_servers, _WRITER) as write:
                 # What others have written up to here is all that they can write before we do.
@@ -90,8 +92,8 @@ class KafkaControlStore:
                 if newest is not configuration:
                     value = await judge(newest)
                 outlived = [each for each in newest.outlived(now_ms=now_ms()) if each != key]
-                changes = [(key, value), *((each, None) for each in outlived)]
-                written = newest, reduce(lambda known, each: known.apply(*each), changes, newest)
+                changes: Changes = [(key, value), *((each, None) for each in outlived)]
+                written = newest, changes
                 stored = (await write((CONFIG, *each, ()) for each in changes))[-1]
         except OvertakenError:
             return False
@@ -103,11 +105,12 @@ class KafkaControlStore:
         await self._feed.at({KafkaPartition(CONFIG, stored.partition): stored.offset + 1})
         return True
 
-    async def _was_stored(self, before: Configuration, after: Configuration) -> bool | None:
-        """Whether a change was that Kafka has lost track of; None if others have come since."""
+    async def _was_stored(self, before: Configuration, changes: Changes) -> bool | None:
+        """Whether Kafka has stored what it lost track of; None if others have come since."""
         async with only_writer(self._bootstrap_servers, _WRITER):
             # From here on it is not stored any more.
             newest = await self._feed.newest()
+        after = reduce(lambda known, each: known.apply(*each), changes, before)
         return newest == after if newest in (before, after) else None
 
     async def catch_up(self) -> None:

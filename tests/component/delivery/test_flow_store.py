@@ -6,6 +6,8 @@ import signal
 import time
 from pathlib import Path
 
+import pytest
+
 from delivery.flow_store import FlowStore
 from shared.config.destination import Destination
 from shared.flow.flow import SendLimits
@@ -72,3 +74,21 @@ def test_what_is_learned_is_there_for_the_next_process(tmp_path: Path) -> None:
         assert held.to_publish() is None
     with store.hold(LIMITS, now_ms=NOW_MS + 6) as held:
         assert held.to_publish() is None
+
+
+def test_workers_that_begin_at_the_same_time_make_one_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_file = os.open
+
+    def others_are_quicker(path: Path, *how: int) -> int:
+        try:
+            return open_file(path, *how)
+        except FileNotFoundError:
+            path.parent.mkdir(exist_ok=True)
+            raise
+
+    monkeypatch.setattr(os, "open", others_are_quicker)
+    with FlowStore(tmp_path / "flows").hold(LIMITS, now_ms=NOW_MS) as held:
+        held.park({"over_rate": 1})
+    assert (tmp_path / "flows" / "orders.shop.json").stat().st_size > 0
