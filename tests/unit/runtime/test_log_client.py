@@ -6,15 +6,23 @@ What a `LogClient` does besides is in tests/contract/test_log_client.py.
 import asyncio
 import struct
 from collections.abc import Mapping, Sequence
+from io import BytesIO
 from typing import Any
 
 import pytest
 from aiokafka.errors import CorruptRecordException
+from aiokafka.protocol.offset import OffsetRequest_v3, OffsetResponse_v3
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.util import calc_crc32c
 
 from shared.event.record import KafkaPartition
-from shared.runtime.kafka.log_client import FetchAnswer, LogClient, _opened
+from shared.runtime.kafka.log_client import (
+    FetchAnswer,
+    LogClient,
+    ManyOffsetsRequest,
+    OffsetAnswer,
+    _opened,
+)
 
 WHERE = KafkaPartition("hifi.stream.s", 0)
 NAME = "name-to-be"
@@ -156,3 +164,32 @@ def test_whoever_must_not_be_held_up_says_how_long_a_broker_may_take() -> None:
 
     usual_ms, hurried_ms = asyncio.run(waits_ms())
     assert usual_ms > hurried_ms == 5_000
+
+
+@pytest.mark.parametrize(
+    "topics",
+    [
+        [],
+        [("hifi.stream.s", [(0, -1)])],
+        [("hifi.stream.s", [(0, -1), (7, -2)]), ("hifi.stream.straße", [(2**31 - 1, NO_END)])],
+    ],
+)
+def test_where_logs_end_is_asked_in_the_words_of_aiokafka(topics: list[Any]) -> None:
+    assert ManyOffsetsRequest(topics).encode() == OffsetRequest_v3(-1, 1, topics).encode()
+
+
+def test_where_logs_end_is_understood_as_aiokafka_would() -> None:
+    gone = 3
+    topics = [
+        ("hifi.stream.s", [(0, 0, -1, 17), (1, gone, -1, -1)]),
+        ("hifi.stream.straße", [(5, 0, 1_700, NO_END)]),
+        ("hifi.stream.none", []),
+    ]
+    for later in (17, 18, 17):
+        topics[0][1][0] = (0, 0, -1, later)
+        answer = OffsetAnswer.decode(BytesIO(OffsetResponse_v3(0, topics).encode()))
+        assert answer.offsets == {
+            KafkaPartition("hifi.stream.s", 0): later,
+            KafkaPartition("hifi.stream.straße", 5): NO_END,
+        }
+        assert answer.errors == {KafkaPartition("hifi.stream.s", 1): gone}
