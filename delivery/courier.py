@@ -12,6 +12,7 @@ from delivery.http.partial_reply import UnreadableReportError, failed_events
 from delivery.http.sender import Sender
 from shared.config.destination import Destination
 from shared.retry.attempt import Attempt, Failed, Failure, Outcome, Responded, Verdict, classify
+from shared.runtime.spark.processor_time import processor_time
 
 # A pause of ours takes one of so many steps, however long it is.
 _PATIENCE_STEPS = 5
@@ -36,6 +37,8 @@ class Sent:
     failed: Mapping[int, int]
     exchange: Exchange
     latency_ms: float
+    # For so long of that, this worker had nothing else to do.
+    waited_ms: float
 
     @property
     def is_all_taken(self) -> bool:
@@ -85,11 +88,12 @@ class Courier:
         if replays:
             headers["hifi-replay"] = ", ".join(replays)
         body = batch.body(destination)
-        started_s = time.perf_counter()
+        started_s, had = time.perf_counter(), processor_time()
         exchange = self.sender.post(destination, body, headers, is_late=self._is_late)
         patience_s = self.patience_s
         attempt = await (exchange if patience_s is None else _within(exchange, patience_s))
         latency_ms = (time.perf_counter() - started_s) * 1000
+        waited_ms = latency_ms - 1000 * processor_time().since(had).busy_s
         attempt, failed = _read_report(attempt, batch)
         sent = Sent(
             attempt,
@@ -97,6 +101,7 @@ class Courier:
             failed,
             Exchange(name, started_at_ms, self.clock()),
             latency_ms,
+            waited_ms,
         )
         self.log.note(destination.id, sent.attempt, sent.verdict, batch_id=name)
         return sent

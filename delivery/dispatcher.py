@@ -287,6 +287,7 @@ def _ended(request: _Request, sent: Sent) -> Ended:
         sent.verdict,
         pending.batch.event_count,
         sent.latency_ms,
+        sent.waited_ms,
         request.is_probe,
         is_half=pending.is_half and pending.batch.event_count == 1,
     )

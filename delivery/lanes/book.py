@@ -5,7 +5,7 @@ and are near it. It is free again when it is done itself, whatever its job still
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -15,25 +15,8 @@ from typing import NamedTuple
 from delivery.lanes.marks import OPEN, Mark
 from delivery.lanes.packing import NEAR, crews, end_of, packed, units_of
 from delivery.lanes.turns import Turn, Turns
-from delivery.lanes.units import Job, JobKind, Span, Strand
-from shared.config.destination import Destination
+from delivery.lanes.units import Job, JobKind, Lane, Span, Strand
 from shared.event.record import KafkaPartition, Position
-
-
-@dataclass(frozen=True, slots=True)
-class Lane:
-    """How a destination is to be sent to now."""
-
-    destination: Destination
-    kind: JobKind
-    # The most events of all Kafka partitions together that it can take in a unit's time.
-    events_max: int
-    # It only parks: once in such a while is enough.
-    rest_s: float = 0.0
-    # The tenant of its stream, who may have so many slots and no more.
-    tenant: str = ""
-    # The most Kafka partitions that have a part of that: each has a request of its own at least.
-    strands_max: int = 1_000_000
 
 
 class Laggard(NamedTuple):
@@ -246,7 +229,8 @@ class Book:
         lanes: dict[str, Lane] = {}
         ready: dict[str, list[Strand]] = {}
         alone: list[dict[Strand, Span]] = []
-        for strand, lane in self._ready(partial(self._lane_now, lane_of, now_s), now_s):
+        held = turns.held(now_s=now_s)
+        for strand, lane in self._ready(partial(self._lane_now, lane_of, held), now_s):
             lanes[strand.destination] = lane
             if self._is_beyond(strand):
                 # Others have something to read in that log.
@@ -254,12 +238,16 @@ class Book:
             else:
                 ready.setdefault(strand.destination, []).append(strand)
         shared: dict[JobKind, dict[Strand, Span]] = {}
+        may_start = {kind: turns.may_start(kind, now_s=now_s) for kind in JobKind}
         for name, waiting in ready.items():
-            lane, sent_count = lanes[name], self._sent_count(name)
+            lane, is_alone = lanes[name], self._is_alone(lanes[name], waiting)
+            # With hundreds that wait for their turn, to look further would be most of all work.
+            if not (is_alone or may_start[lane.kind]):
+                continue
+            sent_count = self._sent_count(name)
             if not (strands := self._in_turn(lane, waiting, sent_count)):
                 continue
             share = max(1, ceil(lane.events_max / (len(strands) + sent_count)))
-            is_alone = self._is_alone(lane, strands)
             spans = {each: self._span(each, lane, share, is_alone=is_alone) for each in strands}
             if is_alone:
                 # Of what it follows besides, some Kafka partitions may have nothing.
@@ -285,13 +273,15 @@ class Book:
         return jobs
 
     def _lane_now(
-        self, lane_of: Callable[[str], Lane | None], now_s: float, name: str
+        self, lane_of: Callable[[str], Lane | None], held: Collection[Turn], name: str
     ) -> Lane | None:
         """How a destination is to be sent to: apart, while a job waits for it for too long."""
         lane = lane_of(name)
-        ways = [self._ways[each] for each in self.strands(name)]
-        is_held = any(way.turn and way.under_way and now_s > way.turn.held_from_s for way in ways)
-        return replace(lane, kind=JobKind.APART) if lane and is_held else lane
+        if lane is None or not held:
+            return lane
+        ways = (self._ways[each] for each in self._strands[name])
+        is_held = any(way.under_way and way.turn in held for way in ways)
+        return replace(lane, kind=JobKind.APART) if is_held else lane
 
     def _started(
         self,

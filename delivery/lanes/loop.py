@@ -13,23 +13,32 @@ from threading import Lock
 import structlog
 from pyspark.sql import SparkSession
 
-from delivery.lanes.book import Book, Lane
+from delivery.lanes.book import Book
 from delivery.lanes.fates import Fates
 from delivery.lanes.following.keeper import Following
 from delivery.lanes.following.terms import TERMS_LOG
 from delivery.lanes.marks import Mark, mark_record
 from delivery.lanes.marks_log import MarksLog
 from delivery.lanes.outlet import Outlet
-from delivery.lanes.pace import events_max, kind_of, publish_every_ms, requests_max
+from delivery.lanes.pace import LaneMaker, publish_every_ms
 from delivery.lanes.roster import Roster
 from delivery.lanes.task import run_units
 from delivery.lanes.turns import Turns
-from delivery.lanes.units import PATIENCE_S, Job, JobKind, Orders, Span, Strand, StrandEnd
+from delivery.lanes.units import (
+    PATIENCE_S,
+    Job,
+    JobKind,
+    Lane,
+    Orders,
+    Span,
+    Strand,
+    StrandEnd,
+    TaskEnd,
+)
 from delivery.metrics import DeliveryMetrics
 from delivery.settings import DeliverySettings
 from shared.config.destination import Destination
 from shared.event.topics import lease_group
-from shared.flow.flow_record import FlowRecord
 from shared.runtime.clock import now_ms
 from shared.runtime.health import Health, Pulse
 from shared.runtime.kafka.clients import AWAY
@@ -42,18 +51,18 @@ from shared.runtime.spark.cluster import tasks_at
 
 log = structlog.get_logger()
 
-# How often the ends of all streams are asked for: often enough that nobody feels it, and a tenth of
-# a core at the most, however many there are.
+# How often the ends of all streams are asked for: often enough that nobody feels it. Each costs us
+# and its broker some microseconds, so of many Kafka partitions only so many are asked for a second.
 _LOOK_S, _LOOK_S_MAX = 0.05, 0.5
-_LOOK_PART = 10
-# Marks come in crowds: those of one moment make one plan.
-_GATHER_S = 0.005
+_ENDS_PER_S = 6_000
+# Marks come in crowds: those of one moment make one plan. Where hundreds of lanes have something to
+# send a plan takes milliseconds, so the next one waits for so many times as long.
+_GATHER_S, _GATHER_S_MAX = 0.005, 0.1
+_PLAN_PART = 20
 # A job has a slot at least; one of which all is done may still be on its way back.
 _THREADS_PER_SLOT = 2
 # Each lane's fate is looked at so often.
 _FATES_S = 1.0
-# A lane at rest has its turn so often, in parts of a time box, and not all in the same moment.
-_REST_BOXES = (0.8, 1.0)
 _AWAY_S = 1.0
 # What a worker is called by.
 _WORKER = "HIFI_WORKER"
@@ -92,6 +101,7 @@ class LaneLoop:
         )
         slots, workers = self.settings.lent_slots, self.settings.worker_count
         self.turns = Turns(slots, self.settings.follow_s, self.settings.time_box_s, workers)
+        self.maker = LaneMaker(self.settings, self.config, self.states)
         self.following = Following(
             self.book, self.turns, self.marks, self.outlet, self._lane_of, self.states
         )
@@ -120,11 +130,13 @@ class LaneLoop:
                 if self.member.is_told and self._sees_ends and self.roster.is_entered:
                     # All lanes go on but those of which Kafka does not tell enough.
                     health.start()
+            began_s = time.thread_time()
             self._start_jobs()
+            gather_s = _PLAN_PART * (time.thread_time() - began_s)
             if now_s >= fates_s:
                 fates_s = now_s + _FATES_S
                 self._look_at_fates(now_s)
-            await self._rest(stop, until_s=look_s)
+            await self._rest(stop, gather_s=gather_s, until_s=look_s)
 
     async def warm_up(self, *, within_s: float) -> None:
         """Have the workers there: lanes that are begun before stand until they are."""
@@ -175,18 +187,17 @@ class LaneLoop:
             await asyncio.wait(self._jobs, timeout=self.settings.change_drain_s)
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _rest(self, stop: asyncio.Event, *, until_s: float) -> None:
+    async def _rest(self, stop: asyncio.Event, *, gather_s: float, until_s: float) -> None:
         left_s = until_s - time.monotonic()
         if left_s > 0 and not stop.is_set():
             with suppress(TimeoutError):
                 async with asyncio.timeout(left_s):
                     await self._wake.wait()
-                    await asyncio.sleep(_GATHER_S)
+                    await asyncio.sleep(min(_GATHER_S_MAX, max(_GATHER_S, gather_s)))
         self._wake.clear()
 
     async def _look(self) -> float:
         """Look what is new; returns when to look again."""
-        began_s = time.thread_time()
         new = set(self.roster.new)
         try:
             self._sees_ends = await self.roster.look()
@@ -198,34 +209,16 @@ class LaneLoop:
             return _AWAY_S
         for name in new:
             self._tell_position(name)
-        cost_s = time.thread_time() - began_s
-        return min(_LOOK_S_MAX, max(_LOOK_S, _LOOK_PART * cost_s))
+        return min(_LOOK_S_MAX, max(_LOOK_S, self.roster.place_count / _ENDS_PER_S))
 
     def _shards_in(self, slots: frozenset[int], to: Destination) -> list[str]:
         return [name for name in to.shard_names if self.member.slot_of(name) in slots]
 
     def _lane_of(self, name: str) -> Lane | None:
         destination = self.roster.destination(name)
-        if destination is None or self._shards_in(self._leaving, destination):
+        if destination is None or (self._leaving and self._shards_in(self._leaving, destination)):
             return None
-        known = self.states.flows.get(name)
-        kind, rest_s = kind_of(destination, known), 0.0
-        if self._is_to_rest(destination, known):
-            kind, rest_s = JobKind.APART, self.settings.time_box_s * _DICE.uniform(*_REST_BOXES)
-        events = events_max(destination, self.settings, known)
-        requests = requests_max(destination, self.settings, known)
-        stream = self.config.configuration.streams.get(destination.stream)
-        tenant = stream.tenant if stream else ""
-        return Lane(destination, kind, events, rest_s, tenant, requests)
-
-    def _is_to_rest(self, destination: Destination, known: FlowRecord | None) -> bool:
-        # What was known before a person had it resumed says nothing of how it is now.
-        if known is None or known.updated_at_ms <= destination.resumed_at_ms:
-            return destination.is_disabled
-        after_s = self.settings.time_box_s
-        return destination.is_disabled or known.is_in_lasting_trouble(
-            now_ms=now_ms(), after_s=after_s
-        )
+        return self.maker.lane(destination)
 
     def _start_jobs(self) -> None:
         if not self._sees_ends:
@@ -254,7 +247,9 @@ class LaneLoop:
         try:
             await self._write_marks(spans)
             loop, is_begun = asyncio.get_running_loop(), True
-            reports = await loop.run_in_executor(self._threads, self._submit, job, orders)
+            ends = await loop.run_in_executor(self._threads, self._submit, job, orders)
+            self.turns.heard(ends)
+            reports = [report for end in ends for report in end.reports]
         except Exception as error:  # noqa: BLE001 - it is told, and planned anew
             why = f"{type(error).__name__}: {str(error).strip()[:300]}"
             if not is_begun:
@@ -281,7 +276,7 @@ class LaneLoop:
                 if len(self.book.strands(name)) <= to.parallel_max
             ),
             resting=frozenset(
-                name for name in wanted if self._is_to_rest(wanted[name], flows.get(name))
+                name for name in wanted if self.maker.is_to_rest(wanted[name], flows.get(name))
             ),
             flow_folder=settings.flows,
             schedule=settings.schedule,
@@ -295,7 +290,7 @@ class LaneLoop:
             patience_s=PATIENCE_S if job.is_hurried else None,
         )
 
-    def _submit(self, job: Job, orders: Orders) -> list[StrandEnd]:
+    def _submit(self, job: Job, orders: Orders) -> list[TaskEnd]:
         """In a thread of its own: returns when Spark has run all tasks."""
         context = self.spark.sparkContext
         context.setLocalProperty("spark.scheduler.pool", job.kind.value)
@@ -309,7 +304,8 @@ class LaneLoop:
             name = "any" if job.worker is None else f"{job.kind}-{job.worker}"
             context.environment[_WORKER] = name
             rdd._jrdd  # noqa: B018, SLF001 - made here, with this environment
-        return [report for of_task in rdd.collect() for report in of_task]
+        ends: list[TaskEnd] = rdd.collect()
+        return ends
 
     def _take_reports(
         self, reports: Sequence[StrandEnd], spans: Mapping[Strand, Span], why: str, *, took_s: float

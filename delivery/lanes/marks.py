@@ -4,6 +4,8 @@ A mark is a record of a compacted topic. Before a unit is sent, it says how far 
 afterwards, how far it went. Whoever goes on knows by it where, and what may have been sent already.
 """
 
+from functools import lru_cache
+
 import msgspec
 
 from delivery.lanes.units import Strand
@@ -12,6 +14,8 @@ from shared.event.topics import LANES, stream_and_name, stream_topic
 
 # How far a unit goes that follows the log.
 OPEN = 2**62
+# Each is heard of several times a second.
+_STRANDS_MAX = 65_536
 
 
 class Mark(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -46,9 +50,14 @@ def mark_record(strand: Strand, mark: Mark) -> RecordOut:
 
 def open_mark(key: bytes, value: bytes | None) -> tuple[Strand, Mark | None] | None:
     """The strand that a record speaks of, and its mark, if it has one; None: it cannot be read."""
-    destination, _, number = key.decode(errors="replace").rpartition(":")
     try:
-        where = KafkaPartition(stream_topic(stream_and_name(destination)[0]), int(number))
-        return Strand(destination, where), _DECODER.decode(value) if value else None
+        return _strand_of(key), _DECODER.decode(value) if value else None
     except ValueError:
         return None
+
+
+@lru_cache(_STRANDS_MAX)
+def _strand_of(key: bytes) -> Strand:
+    destination, _, number = key.decode(errors="replace").rpartition(":")
+    where = KafkaPartition(stream_topic(stream_and_name(destination)[0]), int(number))
+    return Strand(destination, where)

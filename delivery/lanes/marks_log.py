@@ -18,6 +18,9 @@ from shared.runtime.setup_error import KafkaUnavailableError
 log = structlog.get_logger()
 
 MARKS = KafkaPartition(LANES, 0)
+# All processes hear of all marks, and those come by the hundred, each worker's by itself: what has
+# come meanwhile is heard of together.
+_GATHER_S = 0.02
 # How long the broker may hold a fetch that finds nothing.
 _WAIT_MS = 500
 _AGAIN_S = 0.5
@@ -63,6 +66,7 @@ class MarksLog:
             try:
                 await self._fetch(tell)
                 is_away = False
+                await asyncio.sleep(_GATHER_S)
             except AWAY as error:
                 if not is_away:
                     log.info("lane.marks_not_read", error=repr(error))

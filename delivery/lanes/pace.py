@@ -1,12 +1,18 @@
 """Says how a destination is sent to, and how many events it can take at once."""
 
+from dataclasses import dataclass, field
 from math import ceil
+from random import SystemRandom
 
-from delivery.lanes.units import JobKind
+from delivery.lanes.units import JobKind, Lane
 from delivery.settings import DeliverySettings
+from shared.config.configuration import Configuration
 from shared.config.destination import Destination
 from shared.flow.flow import FlowState
 from shared.flow.flow_record import PUBLISH_EVERY_MS, FlowRecord
+from shared.runtime.clock import now_ms
+from shared.runtime.kafka.config_topic import ConfigFeed
+from shared.runtime.kafka.state_topic import StateFeed
 
 # What is sent at once is to be done in half of its time box, so that no healthy destination has
 # events parked for lack of time: this is how long an answer takes until one is known.
@@ -17,8 +23,60 @@ _ROUNDS_MAX = 100
 _RATE_SPAN_S = 2.0
 # All destinations together tell how they fare so often: telling it costs half of what a delivery
 # does, and each process hears of all.
-_RECORDS_PER_S = 200
+_RECORDS_PER_S = 100
 _PUBLISH_MS_MAX = 10_000
+
+
+# A lane at rest has its turn so often, in parts of a time box, and not all in the same moment.
+_REST_BOXES = (0.8, 1.0)
+_DICE = SystemRandom()
+
+
+@dataclass(slots=True)
+class LaneMaker:
+    """Says of each destination how it is to be sent to now."""
+
+    settings: DeliverySettings
+    config: ConfigFeed
+    states: StateFeed
+    # Of who is well it is the same until something is heard; a plan asks for hundreds.
+    _lanes: dict[str, tuple[FlowRecord | None, Lane]] = field(default_factory=dict)
+    _made_of: Configuration = field(default_factory=Configuration)
+
+    def lane(self, destination: Destination) -> Lane:
+        name, configuration = destination.id, self.config.configuration
+        if configuration is not self._made_of:
+            self._lanes, self._made_of = {}, configuration
+        known = self.states.flows.get(name)
+        heard, lane = self._lanes.get(name, (None, None))
+        if lane is None or heard is not known or lane.destination is not destination:
+            lane = self._new_lane(destination, known)
+            if lane.kind is not JobKind.APART:
+                self._lanes[name] = known, lane
+        return lane
+
+    def _new_lane(self, destination: Destination, known: FlowRecord | None) -> Lane:
+        kind, rest_s = kind_of(destination, known), 0.0
+        if self.is_to_rest(destination, known):
+            kind, rest_s = JobKind.APART, self.settings.time_box_s * _DICE.uniform(*_REST_BOXES)
+        stream = self._made_of.streams.get(destination.stream)
+        return Lane(
+            destination,
+            kind,
+            events_max(destination, self.settings, known),
+            rest_s,
+            stream.tenant if stream else "",
+            requests_max(destination, self.settings, known),
+        )
+
+    def is_to_rest(self, destination: Destination, known: FlowRecord | None) -> bool:
+        # What was known before a person had it resumed says nothing of how it is now.
+        if known is None or known.updated_at_ms <= destination.resumed_at_ms:
+            return destination.is_disabled
+        after_s = self.settings.time_box_s
+        return destination.is_disabled or known.is_in_lasting_trouble(
+            now_ms=now_ms(), after_s=after_s
+        )
 
 
 def kind_of(destination: Destination, known: FlowRecord | None) -> JobKind:

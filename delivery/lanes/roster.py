@@ -51,6 +51,11 @@ class Roster:
         """Whether what is ours goes on, but for what Kafka does not tell enough of."""
         return self._entered == self._begun
 
+    @property
+    def place_count(self) -> int:
+        """How many Kafka partitions are looked at."""
+        return sum(map(len, self._places.values()))
+
     def running(self) -> Iterable[Destination]:
         """What is sent to now."""
         return (

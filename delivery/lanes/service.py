@@ -159,7 +159,7 @@ class Shown:
                 self.metrics.flow_elsewhere(to, flow)
             if is_ours:
                 self.metrics.flow_known(to, flow)
-            else:
+            elif was_ours:
                 self.metrics.flow_gone(name)
         for name in self._known.keys() - names:
             self.metrics.flow_gone(name)

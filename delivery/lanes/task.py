@@ -18,12 +18,13 @@ from delivery.lanes.following.terms import TERMS_LOG, number_of, terms_of
 from delivery.lanes.marks import OPEN, Mark, mark_record
 from delivery.lanes.outlet import Outlet
 from delivery.lanes.reading import Came, DataLostError, NoRoom, Reading, Share
-from delivery.lanes.units import PATIENCE_S, Orders, Span, Strand, StrandEnd, Unit
+from delivery.lanes.units import PATIENCE_S, Orders, Span, Strand, StrandEnd, TaskEnd, Unit
 from delivery.sending import TROUBLE_WAIT_S, Plan, Sending, Worker, worker_of
 from shared.event.record import RecordOut
 from shared.retry.routing import in_sheets
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.log_client import LogClient
+from shared.runtime.spark.processor_time import processor_time
 from shared.runtime.spark.task_tries import is_another_try
 
 log = structlog.get_logger()
@@ -45,14 +46,16 @@ _AHEAD_BYTES_MAX = 65_536
 _STORE_EVERY_S = 0.025
 
 
-def run_units(tasks: Iterable[tuple[Sequence[Unit], Orders]]) -> Iterator[list[StrandEnd]]:
+def run_units(tasks: Iterable[tuple[Sequence[Unit], Orders]]) -> Iterator[TaskEnd]:
     """Send the units of one Spark task, and report of each strand."""
     if is_another_try():
         # Nobody knows what the first try has sent: the driver plans the rest of it anew.
         return
     for units, orders in tasks:
         worker = worker_of(allows_private=orders.allows_private)
-        yield worker.loop.run_until_complete(_run(units, orders))
+        before = processor_time()
+        reports = worker.loop.run_until_complete(_run(units, orders))
+        yield TaskEnd(reports, processor_time().since(before))
         worker.loop.run_until_complete(worker.sender.end_task())
 
 

@@ -5,16 +5,23 @@ that are in a hurry, and the others are lent, to no tenant more than it leaves (
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
-from delivery.lanes.units import PATIENCE_S, Job, JobKind, Strand
+from delivery.lanes.units import PATIENCE_S, Job, JobKind, Strand, TaskEnd
+from shared.runtime.spark.processor_time import ProcessorTime
 
 # Jobs of a worker that are not held yet: with more of them there is more to do than can be done,
 # and each at the same time is a process more, with connections of its own to all of them.
 _FRESH_MAX = {JobKind.SHARED: 2, JobKind.FOLLOWING: 5}
+# Where workers take so many times as long as they need, for want of a processor, one fresh job each
+# is enough; half of it is still to be done.
+_CROWDED, _OPEN_PART = 1.5, 0.5
+# What was heard before counts for so much beside the next task.
+_KEPT_PART = 0.8
+_STRETCH_MAX = 4.0
 # A job costs Spark 20 ms of processor time, so few strands are worth waiting for: with many, more
 # of them share one. Each fresh job that still waits makes the next one wait a bit longer, too.
 _LEAST_S, _STRAND_S, _MOST_S = 0.03, 0.002, 0.4
@@ -52,6 +59,7 @@ class Turn:
     # How many strands of each tenant a task still waits for, and which those are.
     _tasks: list[Counter[str]]
     _strands: dict[Strand, tuple[int, str]]
+    _strand_count: int
     # What follows its logs does so no longer: others join it, or something has changed.
     is_last: bool = False
 
@@ -62,9 +70,9 @@ class Turn:
             self._tasks[number] -= Counter({tenant: 1})
 
     @property
-    def held_from_s(self) -> float:
-        """From then on it waits for somebody who hangs."""
-        return self.ends_s + PATIENCE_S
+    def open_part(self) -> float:
+        """What part of its strands it still waits for."""
+        return len(self._strands) / self._strand_count
 
     @property
     def slot_count(self) -> int:
@@ -88,10 +96,41 @@ class Turns:
     worker_count: int = 2
     running: list[Turn] = field(default_factory=list)
     _next_s: dict[JobKind, float] = field(default_factory=dict)
+    # What workers have had of late.
+    _had: ProcessorTime = field(default_factory=lambda: ProcessorTime(0.0, 0.0))
 
     def may_start(self, kind: JobKind, *, now_s: float) -> bool:
-        most = self.worker_count * _FRESH_MAX.get(kind, inf)
-        return self._fresh_count(kind, now_s) < most and now_s >= self._next_s.get(kind, 0.0)
+        fresh, most = self._fresh(kind, now_s), _FRESH_MAX.get(kind, inf)
+        if kind is JobKind.SHARED and self._stretch > _CROWDED:
+            # Those that are all but done have left the processors to others.
+            fresh, most = [turn for turn in fresh if turn.open_part > _OPEN_PART], 1
+        return len(fresh) < self.worker_count * most and now_s >= self._next_s.get(kind, 0.0)
+
+    def heard(self, ends: Iterable[TaskEnd]) -> None:
+        """Tasks have ended, whose workers may have had to wait for a processor."""
+        for _, had in ends:
+            ran_s, delayed_s = self._had
+            self._had = ProcessorTime(
+                _KEPT_PART * ran_s + had.ran_s, _KEPT_PART * delayed_s + had.delayed_s
+            )
+
+    @property
+    def _stretch(self) -> float:
+        """How many times as long as on a machine of their own workers need for what they do."""
+        return self._had.busy_s / self._had.ran_s if self._had.ran_s else 1.0
+
+    def held(self, *, now_s: float) -> list[Turn]:
+        """Jobs that wait for somebody who hangs."""
+        return [turn for turn in self.running if self.is_held(turn, now_s=now_s)]
+
+    def is_held(self, turn: Turn, *, now_s: float) -> bool:
+        """Whether a job waits for somebody who hangs.
+
+        Where processors are short all jobs take longer. To take that for a hanging destination
+        would make it worse: each would have more jobs beside it.
+        """
+        patience_s = min(self.time_box_s, PATIENCE_S * self._stretch)
+        return now_s > turn.ends_s + max(PATIENCE_S, patience_s)
 
     def follows_s(self, *, now_s: float) -> float:
         """How long a job that begins now follows its logs: all of them end together."""
@@ -111,7 +150,7 @@ class Turns:
         following = [
             turn
             for turn in self.running
-            if turn.job.kind is JobKind.FOLLOWING and now_s <= turn.held_from_s
+            if turn.job.kind is JobKind.FOLLOWING and not self.is_held(turn, now_s=now_s)
         ]
         count = Counter(turn.job.worker for turn in following)
         return [
@@ -142,10 +181,11 @@ class Turns:
         """The next job of this kind waits: longer if this one has many strands."""
         if kind is not JobKind.ALONE:
             wait_s = min(_MOST_S, _LEAST_S + _STRAND_S * strand_count)
+            wait_s *= min(_STRETCH_MAX, max(1.0, self._stretch / _CROWDED))
             if kind is JobKind.APART:
                 wait_s = max(_APART_S, wait_s)
             else:
-                wait_s += _RUNNING_S * self._fresh_count(kind, now_s)
+                wait_s += _RUNNING_S * len(self._fresh(kind, now_s))
             self._next_s[kind] = now_s + wait_s
 
     def grants(
@@ -184,21 +224,21 @@ class Turns:
             tasks[number][tenant] += 1
         box_s = self.time_box_s if job.kind is JobKind.ALONE else 0.0
         ends_s = now_s + job.follow_s + box_s
-        self.running.append(turn := Turn(job, now_s, ends_s, tasks, strands))
+        self.running.append(turn := Turn(job, now_s, ends_s, tasks, strands, len(strands)))
         return turn
 
     def end(self, job: Job) -> None:
         self.running = [turn for turn in self.running if turn.job is not job]
 
-    def _fresh_count(self, kind: JobKind, now_s: float) -> int:
+    def _fresh(self, kind: JobKind, now_s: float) -> list[Turn]:
         of_kind = (turn for turn in self.running if turn.job.kind is kind)
-        return sum(now_s <= turn.held_from_s for turn in of_kind)
+        return [turn for turn in of_kind if not self.is_held(turn, now_s=now_s)]
 
     def lent_to(self, *, now_s: float) -> Counter[str]:
         """How many slots each tenant has; of those that are well each is done in a moment."""
         lent_to: Counter[str] = Counter()
         for turn in self.running:
-            is_short = turn.job.kind in _WELL and now_s <= turn.held_from_s
+            is_short = turn.job.kind in _WELL and not self.is_held(turn, now_s=now_s)
             if not turn.job.is_hurried and not is_short:
                 lent_to.update(turn.slots_by_tenant)
         return lent_to

@@ -11,6 +11,7 @@ from shared.config.destination import Destination
 from shared.event.record import KafkaPartition
 from shared.flow.flow_record import FlowRecord
 from shared.retry.schedule import RetrySchedule
+from shared.runtime.spark.processor_time import ProcessorTime
 from shared.slots import SLOT_COUNT
 
 # How long an answer is waited for where others may want the slot. Whoever lets one wait for half of
@@ -143,6 +144,29 @@ class Orders:
             unasked=self.unasked & names,
             resting=self.resting & names,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """How a destination is to be sent to now."""
+
+    destination: Destination
+    kind: JobKind
+    # The most events of all Kafka partitions together that it can take in a unit's time.
+    events_max: int
+    # It only parks: once in such a while is enough.
+    rest_s: float = 0.0
+    # The tenant of its stream, who may have so many slots and no more.
+    tenant: str = ""
+    # The most Kafka partitions that have a part of that: each has a request of its own at least.
+    strands_max: int = 1_000_000
+
+
+class TaskEnd(NamedTuple):
+    """How a task ended: each of its strands, and what its worker has had of a processor."""
+
+    reports: Sequence["StrandEnd"]
+    had: ProcessorTime
 
 
 class StrandEnd(NamedTuple):

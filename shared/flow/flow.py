@@ -31,6 +31,8 @@ from shared.proof.last_answer import LastAnswer, shown_text
 from shared.retry.attempt import (
     TOO_MANY_REQUESTS,
     Attempt,
+    Failed,
+    Failure,
     Outcome,
     Responded,
     Verdict,
@@ -144,6 +146,8 @@ class Ended:
     verdict: Verdict
     event_count: int
     latency_ms: float
+    # For so long of that, whoever sent it had nothing else to do.
+    waited_ms: float
     is_probe: bool
     # An event that stands alone because its batch was refused.
     is_half: bool = False
@@ -178,7 +182,7 @@ def after_attempt(
     flow = replace(
         flow,
         attempts=_added(flow.attempts, outcome.value, 1),
-        slow_left=QUICK_ANSWERS if ended.latency_ms >= SLOW_MS else max(0, flow.slow_left - 1),
+        slow_left=QUICK_ANSWERS if _was_slow(ended) else max(0, flow.slow_left - 1),
     )
     if outcome is Outcome.PARK:
         # Not the destination's doing: nothing is learned, and a probe is still to be made.
@@ -247,6 +251,12 @@ def _is_at_limit(flow: Flow, ended: Ended, *, now_ms: int) -> bool:
     since_ms = max(flow.last_ok_at_ms, flow.failing_since_ms or now_ms)
     is_refusal = verdict.is_breaker_failure or attempt.status == TOO_MANY_REQUESTS
     return is_refusal and not verdict.is_config_fault and now_ms - since_ms <= span_ms
+
+
+def _was_slow(ended: Ended) -> bool:
+    """What was late because we were busy was not; who was given up would be given up again."""
+    is_given_up = isinstance(ended.attempt, Failed) and ended.attempt.failure is Failure.SLOW_ANSWER
+    return is_given_up or ended.waited_ms >= SLOW_MS
 
 
 def _gated(

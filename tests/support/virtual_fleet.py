@@ -126,7 +126,7 @@ class VirtualFleet:
         held = self._held(machine)
         machine.joined[task] = True
         for _, _, attempt, took_ms, is_probe in ended:
-            done = Ended(attempt, classify(attempt), self.batch, took_ms, is_probe)
+            done = Ended(attempt, classify(attempt), self.batch, took_ms, took_ms, is_probe)
             held.enter(done, roll=self.dice.random())
         while machine.waiting >= self.batch:
             answer = held.ask(name, running_count=count)

@@ -42,7 +42,9 @@ class VirtualLane:
             now_ms = NOW_MS + int(at_ms)
             while under_way and under_way[0][0] <= at_ms:
                 _, _, attempt, took_ms, is_probe, task = heapq.heappop(under_way)
-                ended = Ended(attempt, classify(attempt), self.batch_count, took_ms, is_probe)
+                ended = Ended(
+                    attempt, classify(attempt), self.batch_count, took_ms, took_ms, is_probe
+                )
                 self.flow = after_attempt(
                     self.flow, self.limits, ended, now_ms=now_ms, roll=dice.random()
                 )

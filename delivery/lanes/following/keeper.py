@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from delivery.lanes.book import Book, Lane
+from delivery.lanes.book import Book
 from delivery.lanes.following.terms import Term, number_of, term_record
 from delivery.lanes.marks import OPEN, Mark, mark_record
 from delivery.lanes.marks_log import MarksLog
 from delivery.lanes.outlet import Outlet
 from delivery.lanes.turns import Turns
-from delivery.lanes.units import Job, JobKind, Span, Strand, StrandEnd
+from delivery.lanes.units import Job, JobKind, Lane, Span, Strand, StrandEnd
 from shared.event.record import RecordOut
 from shared.runtime.kafka.clients import AWAY
 from shared.runtime.kafka.state_topic import StateFeed

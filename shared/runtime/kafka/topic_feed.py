@@ -43,6 +43,7 @@ class TopicFeed(Generic[T]):
         empty: T,
         fold: Callable[[T, bytes, bytes | None], T],
         draft: Callable[[T], T] = lambda value: value,
+        gather_s: float = 0.0,
     ) -> None:
         self.value = empty
         self._topic = topic
@@ -51,6 +52,8 @@ class TopicFeed(Generic[T]):
         self._fold = fold
         # A copy of the value, if folding changes it in place.
         self._draft = draft
+        # What comes within so long comes together: of many records each by itself is dear.
+        self._gather_s = gather_s
         self._bootstrap_servers = bootstrap_servers
         self._reader: KafkaReader | None = None
         self._follow: Follow | None = None
@@ -161,6 +164,7 @@ class TopicFeed(Generic[T]):
                 if value != self.value:
                     self.value = value
                 pause_s = _PAUSE_S
+                await asyncio.sleep(self._gather_s)
             except Exception as error:  # noqa: BLE001 - whatever it is, we must follow on
                 says = missing_right(self._bootstrap_servers, error) or repr(error)
                 log.warning(

@@ -87,7 +87,11 @@ class Ground:
         unit = Unit(WHERE, {wanted[name].id: span for name, span in spans.items()})
         ends = list(run_units([([unit], replace(orders, **self.given))]))
         assert len(ends) <= 1
-        return {end.strand.destination.removeprefix("demo/"): end for ends in ends for end in ends}
+        return {
+            end.strand.destination.removeprefix("demo/"): end
+            for task in ends
+            for end in task.reports
+        }
 
     def marks(self, name: str) -> list[Mark]:
         opened = [open_mark(row.key or b"", row.value) for row in self.outlet.rows if is_mark(row)]

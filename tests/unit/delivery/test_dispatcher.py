@@ -54,7 +54,8 @@ class FakeCourier:
         self.request_count += 1
         name = f"msg_{batch.facts.covered[0].first}"
         verdict = classify(attempt, retry_on=destination.retry_on)
-        return Sent(attempt, verdict, {}, Exchange(name, NOW_MS, NOW_MS), latency_ms=1.0)
+        exchange = Exchange(name, NOW_MS, NOW_MS)
+        return Sent(attempt, verdict, {}, exchange, latency_ms=1.0, waited_ms=1.0)
 
 
 def drained(

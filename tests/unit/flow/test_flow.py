@@ -48,9 +48,11 @@ def told(
     is_probe: bool = False,
     is_half: bool = False,
     latency_ms: float = 20.0,
+    waited_ms: float | None = None,
 ) -> Flow:
     for attempt in attempts:
-        ended = Ended(attempt, classify(attempt), 500, latency_ms, is_probe, is_half)
+        waited = latency_ms if waited_ms is None else waited_ms
+        ended = Ended(attempt, classify(attempt), 500, latency_ms, waited, is_probe, is_half)
         flow = after_attempt(flow, limits, ended, now_ms=now_ms, roll=0.0)
     return flow
 
@@ -325,6 +327,18 @@ def test_a_destination_is_slow_until_it_has_answered_ten_requests_sooner() -> No
     assert told(slow, *[OK] * 9).is_slow
     assert not told(slow, *[OK] * 10).is_slow
     assert told(told(slow, *[OK] * 9), OK, latency_ms=5_000.0).slow_left == 10
+
+
+def test_a_destination_is_not_slow_because_we_are_busy() -> None:
+    """Then all would be, at once, and who is slow costs us more."""
+    assert not told(Flow(), OK, latency_ms=5_000.0, waited_ms=999.0).is_slow
+    assert told(Flow(), OK, latency_ms=5_000.0, waited_ms=1_000.0).is_slow
+
+
+def test_who_was_given_up_is_slow_however_busy_we_were() -> None:
+    """Asked again with no more patience, it would be given up each time."""
+    assert told(Flow(), Failed(Failure.SLOW_ANSWER), latency_ms=1_000.0, waited_ms=1.0).is_slow
+    assert not told(Flow(), Failed(Failure.READ_TIMEOUT), latency_ms=1_000.0, waited_ms=1.0).is_slow
 
 
 def test_what_is_parked_is_counted_by_cause() -> None:

@@ -35,7 +35,7 @@ def flows(draw: st.DrawFn) -> Flow:
         for _ in range(count):
             now_ms += draw(st.integers(0, 400))
             flow, _ = may_start(flow, HOLDING, task="1.a", running_count=0, now_ms=now_ms)
-            ended = Ended(attempt, classify(attempt), 7, 31.5, is_probe=bool(count % 2))
+            ended = Ended(attempt, classify(attempt), 7, 31.5, 31.5, is_probe=bool(count % 2))
             flow = after_attempt(flow, HOLDING, ended, now_ms=now_ms, roll=0.5)
     return parked(flow, "held", 3)
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from delivery.lanes.book import Book, Laggard, Lane
+from delivery.lanes.book import Book, Laggard
 from delivery.lanes.marks import OPEN, Mark
 from delivery.lanes.turns import Turns
-from delivery.lanes.units import Job, JobKind, Span, Strand, Unit
+from delivery.lanes.units import Job, JobKind, Lane, Span, Strand, Unit
 from shared.config.destination import Destination
 from shared.event.record import KafkaPartition
 

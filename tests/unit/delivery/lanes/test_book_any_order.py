@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import pytest
 
-from delivery.lanes.book import Book, Lane
+from delivery.lanes.book import Book
 from delivery.lanes.marks import OPEN, Mark
 from delivery.lanes.turns import Turns
-from delivery.lanes.units import Job, JobKind, Span, Strand, Unit
+from delivery.lanes.units import Job, JobKind, Lane, Span, Strand, Unit
 from shared.config.destination import Destination
 from shared.event.record import KafkaPartition
 

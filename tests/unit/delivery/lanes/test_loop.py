@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from structlog.testing import capture_logs
 
 from delivery.lanes import loop as module
+from delivery.lanes import pace
 from delivery.lanes.loop import LaneLoop
 from delivery.lanes.marks import OPEN, Mark
 from delivery.lanes.marks_log import MarksLog
@@ -44,7 +45,8 @@ HERE, BESIDE = Strand(TO.id, A), Strand(TO.id, B)
 
 @pytest.fixture(autouse=True)
 def _a_clock_that_stands(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "now_ms", lambda: NOW_MS)
+    for each in (module, pace):
+        monkeypatch.setattr(each, "now_ms", lambda: NOW_MS)
 
 
 class Untold(LanePositions):

@@ -10,10 +10,11 @@ from typing import Any, cast
 
 from delivery.lanes.marks import Mark
 from delivery.lanes.service import _take_part
-from delivery.lanes.units import Job, JobKind, Orders, Span, Strand, StrandEnd, Unit
+from delivery.lanes.units import Job, JobKind, Orders, Span, Strand, StrandEnd, TaskEnd, Unit
 from shared.config.configuration import Configuration, Stream
 from shared.flow.flow import Flow
 from shared.flow.flow_record import FlowRecord
+from shared.runtime.spark.processor_time import ProcessorTime
 from tests.unit.delivery.lanes.test_loop import TO, A, B, Driver
 
 OTHER = replace(TO, name="b")
@@ -46,12 +47,15 @@ class Session:
         self.function = function
         return self
 
-    def collect(self) -> list[list[StrandEnd]]:
+    def collect(self) -> list[TaskEnd]:
         assert self.goes_on.wait(30)
-        return [[StrandEnd(Strand(TO.id, A), 5)], []]
+        return [TaskEnd([StrandEnd(Strand(TO.id, A), 5)], HAD), TaskEnd([], HAD)]
 
 
-async def submitted(job: Job) -> tuple[Session, list[StrandEnd]]:
+HAD = ProcessorTime(0.1, 0.0)
+
+
+async def submitted(job: Job) -> tuple[Session, list[TaskEnd]]:
     driver, session = Driver(), Session()
     driver.loop.spark = cast("Any", session)
     driver.loop.roster.take(
@@ -87,7 +91,7 @@ def test_orders_travel_with_the_tasks_that_they_are_for() -> None:
     """With the function they would be a broadcast from 1 MiB on, one for each job."""
     job = Job(JobKind.APART, [[unit] for unit in UNITS])
     session, ends = asyncio.run(submitted(job))
-    assert ends == [StrandEnd(Strand(TO.id, A), 5)]
+    assert [report for end in ends for report in end.reports] == [StrandEnd(Strand(TO.id, A), 5)]
     assert len(pickle.dumps(session.function)) < 1_000
     assert [list(units) for units, _ in session.tasks] == [[unit] for unit in UNITS]
     assert [dict(orders.destinations) for _, orders in session.tasks] == [

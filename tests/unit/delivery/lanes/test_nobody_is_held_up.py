@@ -11,10 +11,10 @@ from functools import cache
 
 import pytest
 
-from delivery.lanes.book import Book, Lane
+from delivery.lanes.book import Book
 from delivery.lanes.marks import OPEN, Mark
 from delivery.lanes.turns import Turns
-from delivery.lanes.units import PATIENCE_S, Job, JobKind, Span, Strand
+from delivery.lanes.units import PATIENCE_S, Job, JobKind, Lane, Span, Strand
 from shared.config.destination import Destination
 from shared.event.record import KafkaPartition
 

@@ -1,13 +1,19 @@
 """How many events a destination is given at once."""
 
+from dataclasses import replace
+
 import pytest
 
-from delivery.lanes.pace import events_max, publish_every_ms, requests_max
+from delivery.lanes.pace import LaneMaker, events_max, publish_every_ms, requests_max
+from delivery.lanes.units import JobKind
 from delivery.settings import DeliverySettings
+from shared.config.configuration import Configuration, Stream
 from shared.config.destination import Destination
 from shared.flow.concurrency import Concurrency
 from shared.flow.flow import Flow
 from shared.flow.flow_record import FlowRecord
+from shared.runtime.kafka.config_topic import ConfigFeed
+from shared.runtime.kafka.state_topic import StateFeed
 
 
 def to(**settings: object) -> Destination:
@@ -44,6 +50,33 @@ def test_of_requests_it_is_given_as_many_as_it_answers_in_that_time(
     assert requests_max(to(parallel_max=2), DeliverySettings(), known) == expected
 
 
-@pytest.mark.parametrize(("count", "every_ms"), [(1, 1_000), (1_000, 5_000), (100_000, 10_000)])
+@pytest.mark.parametrize(("count", "every_ms"), [(1, 1_000), (500, 5_000), (100_000, 10_000)])
 def test_of_many_destinations_each_is_told_less_often(count: int, every_ms: int) -> None:
     assert publish_every_ms(count) == every_ms
+
+
+def maker() -> LaneMaker:
+    return LaneMaker(DeliverySettings(), ConfigFeed("kafka:1"), StateFeed("kafka:1"))
+
+
+def test_a_lane_is_made_anew_when_something_is_heard_of_it_and_not_for_each_plan() -> None:
+    lanes, destination = maker(), to()
+    first = lanes.lane(destination)
+    assert lanes.lane(destination) is first
+    lanes.states.value = {destination.id: FlowRecord(Flow(concurrency=Concurrency(mean_ms=500.0)))}
+    slower = lanes.lane(destination)
+    assert slower.strands_max < first.strands_max
+    assert lanes.lane(destination) is slower
+    # As it is configured now, though the loop may have heard of that only in part.
+    other = replace(destination, parallel_max=1)
+    assert lanes.lane(other).destination is other
+    assert lanes.lane(destination).destination is destination
+    lanes.config.value = Configuration(streams={"s": Stream("s", tenant="acme")})
+    assert lanes.lane(destination).tenant == "acme"
+
+
+def test_who_is_in_trouble_is_looked_at_each_time_as_its_rest_is_by_lot() -> None:
+    lanes, disabled = maker(), to(is_disabled=True)
+    rests = {lanes.lane(disabled).rest_s for _ in range(20)}
+    assert len(rests) > 1
+    assert lanes.lane(disabled).kind is JobKind.APART

@@ -10,12 +10,12 @@ from dataclasses import replace
 
 import pytest
 
-from delivery.lanes.book import Book, Lane
+from delivery.lanes.book import Book
 from delivery.lanes.marks import OPEN, Mark, mark_record, open_mark
 from delivery.lanes.marks_log import MarksLog
 from delivery.lanes.roster import Roster
 from delivery.lanes.turns import Turns
-from delivery.lanes.units import JobKind, Strand
+from delivery.lanes.units import JobKind, Lane, Strand
 from shared.config.configuration import Configuration, RemovedDestination, Stream
 from shared.config.destination import Destination, Start
 from shared.event.record import KafkaPartition, Origin, Position, RecordIn

@@ -190,3 +190,15 @@ def test_only_who_has_a_destination_shows_how_it_is() -> None:
     fleet.look(is_removed=True)
     for name, labels in gauges:
         assert fleet.figures(name, **labels) == [None, None]
+
+
+def test_what_others_have_costs_nothing_to_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All hear of all destinations, several times a second each."""
+    fleet = Fleet()
+    fleet.has(True, False)
+    fleet.look()
+    gone: list[str] = []
+    monkeypatch.setattr(fleet.shown[1].metrics, "flow_gone", gone.append)
+    for _ in range(3):
+        fleet.look(delivered=1)
+    assert gone == []

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from delivery.lanes.turns import Grant, Turn, Turns
-from delivery.lanes.units import PATIENCE_S, Job, JobKind, Span, Strand, Unit
+from delivery.lanes.units import PATIENCE_S, Job, JobKind, Span, Strand, TaskEnd, Unit
 from shared.event.record import KafkaPartition
+from shared.runtime.spark.processor_time import ProcessorTime
 
 FOLLOW_S, TIME_BOX_S = 3.0, 7.0
 
@@ -206,3 +207,58 @@ def test_with_all_slots_lent_whoever_has_none_goes_on_in_one_of_its_kind() -> No
     assert granted(of, JobKind.APART, "a", "e") == [Grant({"e"}, is_hurried=True)]
     started(of, JobKind.APART, "e", is_hurried=True)
     assert granted(of, JobKind.APART, "f") == []
+
+
+def crowded(of: Turns, stretch: float) -> Turns:
+    """Its workers take so many times as long as they need, for want of a processor."""
+    of.heard([TaskEnd([], ProcessorTime(0.1, 0.1 * (stretch - 1)))])
+    return of
+
+
+@pytest.mark.parametrize(
+    ("stretch", "patience_s"), [(1.0, 2.0), (1.2, 2.4), (2.0, 4.0), (50.0, TIME_BOX_S)]
+)
+def test_where_processors_are_short_a_job_takes_longer_and_nobody_hangs(
+    stretch: float, patience_s: float
+) -> None:
+    """Else each job would have more beside it, and processors would be shorter still."""
+    busy = crowded(turns(), stretch)
+    turn = started(busy, JobKind.SHARED, "a")
+    assert not busy.is_held(turn, now_s=patience_s - 0.01)
+    assert busy.held(now_s=patience_s + 0.01) == [turn]
+
+
+def test_where_processors_are_short_a_worker_has_one_job_at_a_time_until_half_of_it_is_done() -> (
+    None
+):
+    calm, busy = turns(), crowded(turns(), 1.6)
+    for each in (calm, busy):
+        started(each, JobKind.SHARED, "a b c")
+        last = started(each, JobKind.SHARED, "a b c")
+        assert each.may_start(JobKind.SHARED, now_s=0.1) is (each is calm)
+        assert each.may_start(JobKind.APART, now_s=0.1)
+        assert each.may_start(JobKind.FOLLOWING, now_s=0.1)
+        last.done(strand("a"))
+        assert each.may_start(JobKind.SHARED, now_s=0.1) is (each is calm)
+        last.done(strand("b"))
+        assert each.may_start(JobKind.SHARED, now_s=0.1), "who hangs in one holds up nobody else"
+
+
+@pytest.mark.parametrize(("stretch", "expected_s"), [(1.5, 0.05), (3.0, 0.1), (90.0, 0.2)])
+def test_where_processors_are_short_more_shares_a_job(stretch: float, expected_s: float) -> None:
+    busy = crowded(turns(), stretch)
+    busy.pause(JobKind.SHARED, strand_count=10, now_s=0.0)
+    assert not busy.may_start(JobKind.SHARED, now_s=expected_s - 0.002)
+    assert busy.may_start(JobKind.SHARED, now_s=expected_s + 0.002)
+
+
+def test_what_was_heard_of_processors_is_forgotten_by_and_by() -> None:
+    busy = crowded(turns(), 10.0)
+    turn = started(busy, JobKind.SHARED, "a")
+    assert not busy.is_held(turn, now_s=2.5)
+    for _ in range(20):
+        busy.heard([TaskEnd([], ProcessorTime(0.1, 0.0))])
+    assert busy.is_held(turn, now_s=2.5)
+    # Who hangs for half a minute says little of it, as its worker had little to do.
+    busy.heard([TaskEnd([], ProcessorTime(0.001, 0.01))])
+    assert busy.is_held(turn, now_s=2.5)

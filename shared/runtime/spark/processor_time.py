@@ -1,0 +1,46 @@
+"""Tells what this thread has had of a processor, and for how long it had to wait for one."""
+
+import os
+import threading
+import time
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+# Linux says here, in nanoseconds, for how long a thread has run, and was ready to.
+_SCHEDULED = Path("/proc/thread-self/schedstat")
+_BYTES_MAX = 64
+
+
+class ProcessorTime(NamedTuple):
+    """Since the thread began."""
+
+    ran_s: float
+    # It could have run, and others did. Always 0 where nobody says so.
+    delayed_s: float
+
+    @property
+    def busy_s(self) -> float:
+        """It had something to do for so long."""
+        return self.ran_s + self.delayed_s
+
+    def since(self, before: "ProcessorTime") -> "ProcessorTime":
+        return ProcessorTime(self.ran_s - before.ran_s, self.delayed_s - before.delayed_s)
+
+
+def processor_time() -> ProcessorTime:
+    """What the calling thread has had so far."""
+    delayed_s = 0.0
+    # A process that was forked is another thread.
+    if (file := _file_of(threading.get_native_id())) is not None:
+        delayed_s = int(os.pread(file, _BYTES_MAX, 0).split()[1]) / 1e9
+    return ProcessorTime(time.thread_time(), delayed_s)
+
+
+@cache
+def _file_of(_: int) -> int | None:
+    """What the calling thread reads its times from, for as long as the process lives."""
+    try:
+        return os.open(_SCHEDULED, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
