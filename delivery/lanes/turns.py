@@ -16,12 +16,12 @@ from shared.runtime.spark.processor_time import ProcessorTime
 # Jobs of a worker that are not held yet: with more of them there is more to do than can be done,
 # and each at the same time is a process more, with connections of its own to all of them.
 _FRESH_MAX = {JobKind.SHARED: 2, JobKind.FOLLOWING: 5}
-# Where workers take so many times as long as they need, for want of a processor, one fresh job each
-# is enough; half of it is still to be done.
-_CROWDED, _OPEN_PART = 1.5, 0.5
+# Where workers take so many times as long as they need, for want of a processor, each has one fresh
+# job at a time: it counts until it is half done. And what waits for company waits for longer, up
+# to so many times.
+_CROWDED, _OPEN_PART, _WAIT_STRETCH_MAX = 1.5, 0.5, 4.0
 # What was heard before counts for so much beside the next task.
 _KEPT_PART = 0.8
-_STRETCH_MAX = 4.0
 # A job costs Spark 20 ms of processor time, so few strands are worth waiting for: with many, more
 # of them share one. Each fresh job that still waits makes the next one wait a bit longer, too.
 _LEAST_S, _STRAND_S, _MOST_S = 0.03, 0.002, 0.4
@@ -181,7 +181,7 @@ class Turns:
         """The next job of this kind waits: longer if this one has many strands."""
         if kind is not JobKind.ALONE:
             wait_s = min(_MOST_S, _LEAST_S + _STRAND_S * strand_count)
-            wait_s *= min(_STRETCH_MAX, max(1.0, self._stretch / _CROWDED))
+            wait_s *= min(_WAIT_STRETCH_MAX, max(1.0, self._stretch / _CROWDED))
             if kind is JobKind.APART:
                 wait_s = max(_APART_S, wait_s)
             else:

@@ -237,7 +237,9 @@ class OffsetAnswer(NamedTuple):
             topic = raw[at - size : at].decode()
             (count,) = _COUNT.unpack_from(raw, at)
             at += _COUNT.size
-            found = _found(topic, raw[at : (at := at + count * _FOUND.size)])
+            end = at + count * _FOUND.size
+            found = _found(topic, raw[at:end])
+            at = end
             offsets |= found.offsets
             errors |= found.errors
         return cls(offsets, errors)
