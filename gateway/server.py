@@ -227,8 +227,7 @@ def api_config(app: EventPaths, settings: Settings) -> uvicorn.Config:
             "HIFI_GATEWAY_TLS_CLIENT_CA_FILE asks clients for certificates, which needs TLS:"
             " set HIFI_GATEWAY_TLS_CERT_FILE and HIFI_GATEWAY_TLS_KEY_FILE too."
         )
-    config = server_config(app, drain_s=settings.drain_s)
-    config.timeout_keep_alive = settings.keep_alive_s
+    config = server_config(app, drain_s=settings.drain_s, keep_alive_s=settings.keep_alive_s)
     config.http = with_door(
         app,
         head_deadline_s=settings.head_deadline_s,

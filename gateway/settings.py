@@ -82,9 +82,8 @@ class Settings(ServiceSettings, ListenerSettings, SecretSettings, CopiesSettings
     head_deadline_s: Seconds = 10.0
     receive_deadline_s: Seconds = 10.0
     receive_total_s: Seconds = 30.0
-    # A connection on which nothing is asked stays open so long: longer than load balancers and
-    # clients keep theirs (ALB 60 s, nginx 60 s), so that they close it and never meet our closing.
-    keep_alive_s: Count = 75
+    # A connection on which nothing is asked stays open so long.
+    keep_alive_s: Count = defaults.KEEP_ALIVE_S
     # Connections of one process: each costs 13 KB and a descriptor. Whoever comes then has the
     # longest idle one closed of whoever has most of them (docs/fleet.md).
     connections_max: Count = 8_192

@@ -1,4 +1,4 @@
-"""Says where each process listens when nobody sets it: on loopback, one port each.
+"""Says where and how each process listens when nobody sets it: on loopback, one port each.
 
 Imports nothing, so that the command line can show defaults without loading any service.
 """
@@ -12,3 +12,6 @@ RETRIER_METRICS_PORT = 8083
 OBSERVE_METRICS_PORT = 8084
 CONSOLE_PORT = 8088
 SAMPLE_PORT = 8090
+# A connection on which nothing is asked stays open so long: longer than load balancers and clients
+# keep theirs (ALB 60 s, nginx 60 s), so that they close it and never meet our closing.
+KEEP_ALIVE_S = 75

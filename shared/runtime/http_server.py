@@ -10,6 +10,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from shared.runtime import defaults
 from shared.runtime.setup_error import SetupError
 
 # Connections that wait to be accepted while the loop is busy (the kernel's own cap is 4,096).
@@ -157,7 +158,9 @@ class _BehindHead:
         self._is_known = False
 
 
-def server_config(app: ASGIApp, *, drain_s: int) -> uvicorn.Config:
+def server_config(
+    app: ASGIApp, *, drain_s: int, keep_alive_s: int = defaults.KEEP_ALIVE_S
+) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=PlainProtocol,
@@ -170,6 +173,7 @@ def server_config(app: ASGIApp, *, drain_s: int) -> uvicorn.Config:
         proxy_headers=False,
         date_header=False,
         backlog=_BACKLOG,
+        timeout_keep_alive=keep_alive_s,
         timeout_graceful_shutdown=drain_s,
     )
 
