@@ -1,7 +1,9 @@
 """Makes every Kafka client, and turns its errors into one sentence for the operator."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+import math
+import time
+from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Protocol, TypeAlias, TypeVar
 
@@ -26,6 +28,8 @@ KafkaProducer: TypeAlias = AIOKafkaProducer
 FENCED = (ProducerFenced, IllegalOperation)
 # Nothing but trying again helps whoever meets this, and that may.
 AWAY = (KafkaError, OSError, KafkaUnavailableError)
+# A leader is elected within seconds.
+_ASK_AGAIN_S = 0.1
 # Said of one record alone: it says nothing of the producer.
 RECORD_REFUSED = (MessageSizeTooLargeError,)
 
@@ -60,12 +64,16 @@ def new_consumer(bootstrap_servers: str, **options: Any) -> AIOKafkaConsumer:
         # A re-drive writes in transactions: one that broke off has written nothing.
         "isolation_level": "read_committed",
     }
-    return AIOKafkaConsumer(**client_connection(bootstrap_servers), **(defaults | options))
+    consumer = AIOKafkaConsumer(**client_connection(bootstrap_servers), **(defaults | options))
+    return _unhurried(consumer, consumer._client)  # noqa: SLF001 - nobody else has it
 
 
 def new_producer(bootstrap_servers: str, **options: Any) -> AIOKafkaProducer:
     """A producer whose reports mean that every replica in sync has the record."""
-    return AIOKafkaProducer(**client_connection(bootstrap_servers), **({"acks": "all"} | options))
+    producer = AIOKafkaProducer(
+        **client_connection(bootstrap_servers), **({"acks": "all"} | options)
+    )
+    return _unhurried(producer, producer.client)
 
 
 def new_admin(bootstrap_servers: str, **options: Any) -> KafkaAdmin:
@@ -75,7 +83,31 @@ def new_admin(bootstrap_servers: str, **options: Any) -> KafkaAdmin:
 
 def new_client(bootstrap_servers: str, **options: Any) -> KafkaClient:
     """A client for what the others do not offer."""
-    return KafkaClient(**client_connection(bootstrap_servers), **options)
+    client = KafkaClient(**client_connection(bootstrap_servers), **options)
+    return _unhurried(client, client)
+
+
+def _unhurried(owner: C, client: AIOKafkaClient) -> C:
+    """Have a client pause before it asks once more who leads what of the same topics.
+
+    aiokafka does not: while nobody leads one Kafka partition that it has a record for, it asks
+    hundreds of times a second, for most of a core of ours and a fifth of one of each broker's.
+    """
+    ask = client._metadata_update  # noqa: SLF001 - it has no hook for this
+    asked_s, known = -math.inf, frozenset[str]()
+
+    async def ask_later(cluster: Any, topics: Collection[str] | None) -> bool:
+        nonlocal asked_s, known
+        # What somebody waits for by himself is told at once.
+        if cluster is client.cluster:
+            if known == frozenset(topics or ()):
+                await asyncio.sleep(asked_s + _ASK_AGAIN_S - time.monotonic())
+            asked_s, known = time.monotonic(), frozenset(topics or ())
+        is_told: bool = await ask(cluster, topics)
+        return is_told
+
+    client._metadata_update = ask_later  # noqa: SLF001 - as above
+    return owner
 
 
 async def start_client(client: C, bootstrap_servers: str) -> C:

@@ -1,0 +1,66 @@
+"""How often a client asks who leads what, whatever aiokafka would have it ask."""
+
+import asyncio
+from collections.abc import Callable, Collection
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from aiokafka.client import AIOKafkaClient
+from aiokafka.cluster import ClusterMetadata
+
+from shared.runtime.kafka.clients import new_client, new_consumer, new_producer
+
+SERVERS = "127.0.0.1:9"
+
+
+class Asking:
+    """A client that is let alone, and when it asked of which topics."""
+
+    def __init__(self, client: AIOKafkaClient) -> None:
+        self.client, self.asked = client, list[Collection[str]]()
+        client._get_conn = self._note
+        client.cluster.brokers = lambda: [SimpleNamespace(nodeId=1)]
+
+    async def _note(self, _: int) -> None:
+        self.asked.append(set(self.client._topics))
+
+    async def ask_for(self, seconds: float) -> None:
+        """As aiokafka's sender does while nobody leads what it has a record for."""
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + seconds
+        while loop.time() < end_s:
+            await self.client.force_metadata_update()
+
+
+@pytest.mark.parametrize(
+    ("make", "client_of"),
+    [
+        (new_client, lambda client: client),
+        (new_consumer, lambda consumer: consumer._client),
+        (new_producer, lambda producer: producer.client),
+    ],
+)
+def test_a_client_asks_ten_times_a_second_at_most_and_at_once_for_what_is_new(
+    make: Callable[[str], Any], client_of: Callable[[Any], AIOKafkaClient]
+) -> None:
+    async def scenario() -> None:
+        made = make(SERVERS)
+        asking = Asking(client_of(made))
+        asking.client._topics = {"a"}
+        keeping = asyncio.create_task(asking.client._md_synchronizer())
+        await asking.ask_for(0.55)
+        assert 2 <= len(asking.asked) <= 7
+        asking.client._topics = {"a", "b"}
+        await asking.client.force_metadata_update()
+        assert asking.asked[-1] == {"a", "b"}
+        keeping.cancel()
+        # Who asks for something by himself waits for nobody.
+        asking.asked.clear()
+        async with asyncio.timeout(2):
+            for _ in range(100):
+                await asking.client._metadata_update(ClusterMetadata(), None)
+        assert len(asking.asked) == 100
+        await made.stop()
+
+    asyncio.run(scenario())
