@@ -88,12 +88,12 @@ class Courier:
         if replays:
             headers["hifi-replay"] = ", ".join(replays)
         body = batch.body(destination)
-        started_s, had = time.perf_counter(), processor_time()
+        started_s, before = time.perf_counter(), processor_time()
         exchange = self.sender.post(destination, body, headers, is_late=self._is_late)
         patience_s = self.patience_s
         attempt = await (exchange if patience_s is None else _within(exchange, patience_s))
         latency_ms = (time.perf_counter() - started_s) * 1000
-        waited_ms = latency_ms - 1000 * processor_time().since(had).busy_s
+        waited_ms = latency_ms - 1000 * processor_time().since(before).busy_s
         attempt, failed = _read_report(attempt, batch)
         sent = Sent(
             attempt,

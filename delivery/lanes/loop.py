@@ -248,7 +248,7 @@ class LaneLoop:
             await self._write_marks(spans)
             loop, is_begun = asyncio.get_running_loop(), True
             ends = await loop.run_in_executor(self._threads, self._submit, job, orders)
-            self.turns.heard(ends)
+            self.turns.learn(ends)
             reports = [report for end in ends for report in end.reports]
         except Exception as error:  # noqa: BLE001 - it is told, and planned anew
             why = f"{type(error).__name__}: {str(error).strip()[:300]}"

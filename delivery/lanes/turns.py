@@ -97,7 +97,7 @@ class Turns:
     running: list[Turn] = field(default_factory=list)
     _next_s: dict[JobKind, float] = field(default_factory=dict)
     # What workers have had of late.
-    _had: ProcessorTime = field(default_factory=lambda: ProcessorTime(0.0, 0.0))
+    _times: ProcessorTime = field(default_factory=lambda: ProcessorTime(0.0, 0.0))
 
     def may_start(self, kind: JobKind, *, now_s: float) -> bool:
         fresh, most = self._fresh(kind, now_s), _FRESH_MAX.get(kind, inf)
@@ -106,18 +106,18 @@ class Turns:
             fresh, most = [turn for turn in fresh if turn.open_part > _OPEN_PART], 1
         return len(fresh) < self.worker_count * most and now_s >= self._next_s.get(kind, 0.0)
 
-    def heard(self, ends: Iterable[TaskEnd]) -> None:
+    def learn(self, ends: Iterable[TaskEnd]) -> None:
         """Tasks have ended, whose workers may have had to wait for a processor."""
-        for _, had in ends:
-            ran_s, delayed_s = self._had
-            self._had = ProcessorTime(
-                _KEPT_PART * ran_s + had.ran_s, _KEPT_PART * delayed_s + had.delayed_s
+        for _, times in ends:
+            ran_s, delayed_s = self._times
+            self._times = ProcessorTime(
+                _KEPT_PART * ran_s + times.ran_s, _KEPT_PART * delayed_s + times.delayed_s
             )
 
     @property
     def _stretch(self) -> float:
         """How many times as long as on a machine of their own workers need for what they do."""
-        return self._had.busy_s / self._had.ran_s if self._had.ran_s else 1.0
+        return self._times.busy_s / self._times.ran_s if self._times.ran_s else 1.0
 
     def held(self, *, now_s: float) -> list[Turn]:
         """Jobs that wait for somebody who hangs."""

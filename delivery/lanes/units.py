@@ -166,7 +166,7 @@ class TaskEnd(NamedTuple):
     """How a task ended: each of its strands, and what its worker has had of a processor."""
 
     reports: Sequence["StrandEnd"]
-    had: ProcessorTime
+    times: ProcessorTime
 
 
 class StrandEnd(NamedTuple):

@@ -65,7 +65,7 @@ def new_consumer(bootstrap_servers: str, **options: Any) -> AIOKafkaConsumer:
         "isolation_level": "read_committed",
     }
     consumer = AIOKafkaConsumer(**client_connection(bootstrap_servers), **(defaults | options))
-    return _unhurried(consumer, consumer._client)  # noqa: SLF001 - nobody else has it
+    return _with_pauses(consumer, consumer._client)  # noqa: SLF001 - nobody else has it
 
 
 def new_producer(bootstrap_servers: str, **options: Any) -> AIOKafkaProducer:
@@ -73,7 +73,7 @@ def new_producer(bootstrap_servers: str, **options: Any) -> AIOKafkaProducer:
     producer = AIOKafkaProducer(
         **client_connection(bootstrap_servers), **({"acks": "all"} | options)
     )
-    return _unhurried(producer, producer.client)
+    return _with_pauses(producer, producer.client)
 
 
 def new_admin(bootstrap_servers: str, **options: Any) -> KafkaAdmin:
@@ -84,11 +84,11 @@ def new_admin(bootstrap_servers: str, **options: Any) -> KafkaAdmin:
 def new_client(bootstrap_servers: str, **options: Any) -> KafkaClient:
     """A client for what the others do not offer."""
     client = KafkaClient(**client_connection(bootstrap_servers), **options)
-    return _unhurried(client, client)
+    return _with_pauses(client, client)
 
 
-def _unhurried(owner: C, client: AIOKafkaClient) -> C:
-    """Have a client pause before it asks once more who leads what of the same topics.
+def _with_pauses(owner: C, client: AIOKafkaClient) -> C:
+    """Have a client pause before it asks again who leads what of the same topics.
 
     aiokafka does not: while nobody leads one Kafka partition that it has a record for, it asks
     hundreds of times a second, for most of a core of ours and a fifth of one of each broker's.

@@ -31,7 +31,7 @@ class ProcessorTime(NamedTuple):
 def processor_time() -> ProcessorTime:
     """What the calling thread has had so far."""
     delayed_s = 0.0
-    # A process that was forked is another thread.
+    # By the thread: a forked process would read its parent's times.
     if (file := _file_of(threading.get_native_id())) is not None:
         delayed_s = int(os.pread(file, _BYTES_MAX, 0).split()[1]) / 1e9
     return ProcessorTime(time.thread_time(), delayed_s)

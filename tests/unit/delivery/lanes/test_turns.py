@@ -211,7 +211,7 @@ def test_with_all_slots_lent_whoever_has_none_goes_on_in_one_of_its_kind() -> No
 
 def crowded(of: Turns, stretch: float) -> Turns:
     """Its workers take so many times as long as they need, for want of a processor."""
-    of.heard([TaskEnd([], ProcessorTime(0.1, 0.1 * (stretch - 1)))])
+    of.learn([TaskEnd([], ProcessorTime(0.1, 0.1 * (stretch - 1)))])
     return of
 
 
@@ -257,8 +257,8 @@ def test_what_was_heard_of_processors_is_forgotten_by_and_by() -> None:
     turn = started(busy, JobKind.SHARED, "a")
     assert not busy.is_held(turn, now_s=2.5)
     for _ in range(20):
-        busy.heard([TaskEnd([], ProcessorTime(0.1, 0.0))])
+        busy.learn([TaskEnd([], ProcessorTime(0.1, 0.0))])
     assert busy.is_held(turn, now_s=2.5)
     # Who hangs for half a minute says little of it, as its worker had little to do.
-    busy.heard([TaskEnd([], ProcessorTime(0.001, 0.01))])
+    busy.learn([TaskEnd([], ProcessorTime(0.001, 0.01))])
     assert busy.is_held(turn, now_s=2.5)
