@@ -5,10 +5,9 @@ the body, then every event; only when all of them are judged is the first one se
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
 from time import monotonic, time_ns
-from typing import Any
 
 from gateway.answers import (
     Answer,
@@ -40,18 +39,12 @@ from gateway.publish.report import Fate, Report
 from gateway.publish.spool import Spool
 from gateway.request_options import RequestOptions, read_options
 from gateway.settings import Settings
+from gateway.tally import Tally
 from shared.config.access import Tenant
 from shared.event.topics import stream_topic
-from shared.metric_names import (
-    GATEWAY_ACK_SECONDS,
-    GATEWAY_BODY_BYTES,
-    GATEWAY_EVENTS,
-    GATEWAY_IN_FLIGHT_BYTES,
-)
+from shared.metric_names import GATEWAY_IN_FLIGHT_BYTES
 from shared.runtime.metrics import Metrics
 
-# More than a deployment has streams; the counters of a forgotten one are looked up again.
-_STREAMS_REMEMBERED = 10_000
 _find_key = lru_cache(maxsize=1_000)(key_finder)
 _REPLAYED = ((b"idempotency-replayed", b"true"),)
 # Not a set: an enum's hash is a call.
@@ -81,10 +74,7 @@ class Ingest:
         self._spool = spool
         self._config = config
         self._callers = callers
-        remember = lru_cache(maxsize=_STREAMS_REMEMBERED)
-        self._events_of: Any = remember(metrics.counter(GATEWAY_EVENTS).labels)
-        self._bytes_of: Any = remember(metrics.counter(GATEWAY_BODY_BYTES).labels)
-        self._seconds_of: Any = remember(metrics.histogram(GATEWAY_ACK_SECONDS).labels)
+        self._tally = Tally(metrics, publisher.meanwhile)
         self._limits = EventLimits(
             events_max=settings.events_max,
             event_bytes_max=settings.event_bytes_max,
@@ -182,7 +172,7 @@ class Ingest:
             wire = await body.read(
                 headers.get(b"content-length"), is_whole=is_whole, waits=b"expect" in headers
             )
-            self._bytes_of(ingestion.stream.name).inc(len(wire))
+            self._tally.body(ingestion.stream.name, len(wire))
             signature = headers.get(b"hifi-signature")
             caller.check_signature(signature, body=wire, now_ms=ingestion.now_ms)
             raw = body.decompress(encoding, wire)
@@ -232,7 +222,7 @@ class Ingest:
         overdue_bytes = self._publisher.overdue_bytes
         self._byte_budget.enter(posted.byte_count, tenant=tenant, overdue_bytes=overdue_bytes)
         posted.is_held = True
-        self._bytes_of(ingestion.stream.name).inc(posted.byte_count)
+        self._tally.body(ingestion.stream.name, posted.byte_count)
         ingestion.caller.check_signature(signature, body=body, now_ms=ingestion.now_ms)
         parsed = posted.parsed = self._judge(ingestion, body, ingestion.request_id)
         self._check_all(ingestion, parsed)
@@ -261,7 +251,7 @@ class Ingest:
         try:
             if reports:
                 name = ingestion.stream.name
-                self._seconds_of(name).observe(monotonic() - posted.begun_s)
+                self._tally.acknowledged(name, monotonic() - posted.begun_s)
                 self._note(ingestion, stream_topic(name), parsed, reports)
             given = _as_wished(self._conclude(ingestion, parsed, reports), ingestion.options)
         except Problem as problem:
@@ -316,15 +306,14 @@ class Ingest:
     def _check_all(self, ingestion: Ingestion, parsed: Parsed) -> None:
         """Refuse all of a request's events for one that is wrong, if that is asked for."""
         if ingestion.options.is_strict and parsed.rejections:
-            self._count(
-                ingestion, {"rejected": len(parsed.rejections), "aborted": len(parsed.events)}
-            )
+            counts = {"rejected": len(parsed.rejections), "aborted": len(parsed.events)}
+            self._tally.outcomes(ingestion.stream.name, counts)
             raise strict_refusal(parsed)
 
     def _conclude(self, ingestion: Ingestion, parsed: Parsed, reports: Sequence[Report]) -> Answer:
         """The answer to a request whose events are reported on."""
         counts = count_outcomes(parsed, reports)
-        self._count(ingestion, counts)
+        self._tally.outcomes(ingestion.stream.name, counts)
         given = answer(
             parsed,
             reports,
@@ -363,7 +352,7 @@ class Ingest:
             reports = await self._publisher.publish(topic, parsed.events)
         else:
             reports = await self._claims.publish(claim, topic, parsed.events)
-        self._seconds_of(ingestion.stream.name).observe(monotonic() - begun_s)
+        self._tally.acknowledged(ingestion.stream.name, monotonic() - begun_s)
         if self._spool is not None and ingestion.options.is_async:
             # What is not stored will be on the disk.
             request = ledger_request(ingestion, reports, Fate.NOT_STORED)
@@ -383,11 +372,6 @@ class Ingest:
                 request=ledger_request(ingestion, reports, Fate.SPOOLED),
                 now_ms=time_ns() // 1_000_000,
             )
-
-    def _count(self, ingestion: Ingestion, counts: Mapping[str, int]) -> None:
-        for word, count in counts.items():
-            if count:
-                self._events_of(ingestion.stream.name, word).inc(count)
 
 
 def _as_wished(given: Answer, options: RequestOptions) -> Answer:

@@ -10,9 +10,13 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
+import structlog
+
 from gateway.http.crowd import Crowd
 from gateway.http.protocol import DeadlineProtocol
 from gateway.http.whole_head import WholeHead, read_whole_head
+
+log = structlog.get_logger()
 
 _CLOSE = (b"connection", b"close")
 # A status line, headers and a body.
@@ -26,10 +30,36 @@ class Door(Protocol):
         """Take a request, and call `respond` once; False if it is to go the way of others."""
 
 
+class Outbox:
+    """Answers that are sent one right after the other.
+
+    Kafka reports on the events of many requests at once. A write with work before and after it
+    wakes whoever reads it anew each time, and to wake somebody takes longer than to write.
+    """
+
+    def __init__(self) -> None:
+        self._answers: list[tuple[DoorProtocol, bytes]] = []
+
+    def put(self, connection: "DoorProtocol", answer: bytes) -> None:
+        if not self._answers:
+            connection.loop.call_soon(self._send)
+        self._answers.append((connection, answer))
+
+    def _send(self) -> None:
+        answers, self._answers = self._answers, []
+        for connection, answer in answers:
+            try:
+                connection.send_answer(answer)
+            except Exception:
+                # A fault of ours, on one connection: the others must have their answers.
+                log.exception("answer.not_sent")
+
+
 class DoorProtocol(DeadlineProtocol):
     """The protocol of a connection that has a door. `with_door` sets whose it is."""
 
     door: Door
+    outbox: Outbox
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._head: WholeHead | None = None
@@ -103,14 +133,19 @@ class DoorProtocol(DeadlineProtocol):
         return self.cycle is None or self.cycle.response_complete
 
     def _respond(self, status_line: bytes, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
-        """Send the answer; what came meanwhile is read then."""
+        """Answer, together with all that is answered in this turn of the loop."""
+        headers = [*self.server_state.default_headers, *headers]
+        lines = [b"%b: %b\r\n" % header for header in headers]
+        self._is_last |= _CLOSE in headers
+        self.outbox.put(self, b"".join((status_line, *lines, b"\r\n", body)))
+
+    def send_answer(self, answer: bytes) -> None:
+        """Send what was answered; what came meanwhile is read then."""
         self._is_under_way = False
         if self.transport.is_closing():
             return
-        headers = [*self.server_state.default_headers, *headers]
-        lines = [b"%b: %b\r\n" % header for header in headers]
-        self.transport.write(b"".join((status_line, *lines, b"\r\n", body)))
-        if self._is_last or _CLOSE in headers:
+        self.transport.write(answer)
+        if self._is_last:
             self.transport.close()
             return
         self._idle_since_s = self.loop.time()
@@ -146,6 +181,7 @@ def with_door(
     """The protocol with limits and a door of its own."""
     members: dict[str, Any] = {
         "door": door,
+        "outbox": Outbox(),
         "crowd": crowd,
         "head_deadline_s": head_deadline_s,
         "head_bytes_max": head_bytes_max,

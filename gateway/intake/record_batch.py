@@ -31,10 +31,7 @@ _MAGIC = 2
 
 
 class RecordBatch:
-    """A batch that is filled and then built once.
-
-    From `record_count` on, the methods are those that aiokafka calls on a builder it is handed.
-    """
+    """A batch that is filled and then built once."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -42,13 +39,19 @@ class RecordBatch:
         self._count = 0
         self._size = _HEAD_BYTES
         self._time_ms = 0
-        self._producer_id = self._producer_epoch = self._base_sequence = -1
         self._built: tuple[bytes, bytes] | None = None
-        self._is_closed = False
+
+    @property
+    def count(self) -> int:
+        return self._count
+
+    @property
+    def byte_count(self) -> int:
+        return self._size
 
     def fill(self, records: Sequence[Event], now_ms: int) -> int:
         """Append records until the batch is full; the first one always fits."""
-        if self._is_closed:
+        if self._built is not None:
             return 0
         if not self._count:
             self._time_ms = now_ms
@@ -79,25 +82,10 @@ class RecordBatch:
         self._count, self._size = count, size
         return count - begun
 
-    def record_count(self) -> int:
-        return self._count
-
-    def size(self) -> int:
-        return self._size
-
-    def closed(self) -> bool:
-        return self._is_closed
-
-    def close(self) -> None:
-        self._is_closed = True
-
-    def _set_producer_state(self, *state: int) -> None:
-        """Producer id, epoch and base sequence."""
-        self._producer_id, self._producer_epoch, self._base_sequence = state
-
-    def _build(self) -> tuple[bytes, bytes]:
+    def build(
+        self, producer_id: int = -1, producer_epoch: int = -1, first_number: int = -1
+    ) -> tuple[bytes, bytes]:
         """The batch's bytes in two pieces, head and records; the same ones at each retry."""
-        self._is_closed = True
         if self._built is None:
             records = b"".join(self._parts)
             self._parts.clear()
@@ -106,9 +94,9 @@ class RecordBatch:
                 self._count - 1,
                 self._time_ms,
                 self._time_ms,
-                self._producer_id,
-                self._producer_epoch,
-                self._base_sequence,
+                producer_id,
+                producer_epoch,
+                first_number,
                 self._count,
             )
             checksum = google_crc32c.extend(google_crc32c.value(checked), records)

@@ -9,6 +9,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -36,6 +37,16 @@ class Request(msgspec.Struct, frozen=True):
     accepted_at_ms: int
     # How many of its events are stored, or on a disk from which they will be.
     count: int
+
+
+class _Note(NamedTuple):
+    """A request whose events were reported on, and when."""
+
+    topic: str
+    events: Sequence[Event]
+    reports: Sequence[Report]
+    request: Request
+    now_ms: int
 
 
 @dataclass(slots=True)
@@ -66,6 +77,7 @@ class AckLedger:
     def __init__(self, publisher: Publisher) -> None:
         self._publisher = publisher
         self._drafts: dict[tuple[str, int], _Draft] = {}
+        self._notes: list[_Note] = []
         self._full: list[Event] = []
         self._turn = asyncio.Lock()
 
@@ -78,16 +90,23 @@ class AckLedger:
         request: Request,
         now_ms: int,
     ) -> None:
-        """Enter the stored ones of a request's events."""
-        for report in reports:
-            if report.fate is not Fate.STORED or report.first_offset is None:
-                continue
-            assert report.partition is not None, "what is stored is somewhere"
-            positions, first = report.positions, report.first_offset
-            for at in range(0, len(positions), ROW_EVENTS_MAX):
-                part = _chosen(events, positions[at : at + ROW_EVENTS_MAX])
-                draft = self._draft(topic, report.partition, len(part))
-                _enter(draft, first + at, part, request, now_ms)
+        """Enter the stored ones of a request's events, soon: while Kafka is busy with others."""
+        self._notes.append(_Note(topic, events, reports, request, now_ms))
+        if len(self._notes) == 1:
+            self._publisher.meanwhile(self._enter_notes)
+
+    def _enter_notes(self) -> None:
+        notes, self._notes = self._notes, []
+        for topic, events, reports, request, now_ms in notes:
+            for report in reports:
+                if report.fate is not Fate.STORED or report.first_offset is None:
+                    continue
+                assert report.partition is not None, "what is stored is somewhere"
+                positions, first = report.positions, report.first_offset
+                for at in range(0, len(positions), ROW_EVENTS_MAX):
+                    part = _chosen(events, positions[at : at + ROW_EVENTS_MAX])
+                    draft = self._draft(topic, report.partition, len(part))
+                    _enter(draft, first + at, part, request, now_ms)
 
     async def run(self) -> None:
         while True:
@@ -102,6 +121,7 @@ class AckLedger:
     async def flush(self) -> None:
         """Write what there is, after whoever does so already; Kafka's order is that of writing."""
         async with self._turn:
+            self._enter_notes()
             for topic, partition in list(self._drafts):
                 self._close(topic, partition)
             rows, self._full = self._full, []

@@ -7,14 +7,12 @@ import msgspec
 
 from gateway.intake.events import Event
 from gateway.intake.plain_events import PlainEvents
-from gateway.publish.accumulator import Accumulator
+from gateway.publish.accumulator import SHARED_BYTES, Accumulator
 from gateway.publish.partitions import partition_of
 from gateway.publish.report import Report
 
 Tell: TypeAlias = Callable[[Sequence[Report]], object]
 
-# A batch of this size is sent at hardly more cost than a smaller one, so small requests share it.
-_SHARED_BYTES = 65_536
 # How long a Kafka partition has its turn, for streams that fill no batches: 20 batches a second
 # more, of hundreds.
 _TURN_S = 0.05
@@ -89,7 +87,7 @@ class OpenTopic:
         is_moving = since_s is None or now_s - since_s < _MOVING_S
         if sticky.is_filling and is_moving:
             return sticky
-        is_small = sticky.held_bytes < _SHARED_BYTES
+        is_small = sticky.held_bytes < SHARED_BYTES
         is_its_turn = (
             now_s < self._sticky_until_s
             and sticky.assigned_bytes - self._sticky_from_bytes < self._turn_bytes

@@ -1,50 +1,30 @@
 """Puts events into Kafka: acks=all, idempotent, and a report for every single event.
 
-Its Kafka client is made where all are, but used as it is, for whole batches of our own, and its
-errors end here. Whoever publishes learns for
-each event whether it is stored, not stored, or not known; nothing else leaves this file.
+Whoever publishes learns for each event whether it is stored, not stored, or not known; errors of
+Kafka end here.
 """
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
 from typing import Protocol
 
 import structlog
-from aiokafka import TopicPartition
-from aiokafka.cluster import ClusterMetadata
-from aiokafka.errors import (
-    InvalidTopicError,
-    KafkaError,
-    KafkaTimeoutError,
-    MessageSizeTooLargeError,
-    RecordListTooLargeError,
-    TopicAuthorizationFailedError,
-    UnknownTopicOrPartitionError,
-)
+from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
 
 from gateway.intake.events import Event
 from gateway.intake.record_batch import RecordBatch
-from gateway.publish import produce_encoding
-from gateway.publish.accumulator import (
-    Accumulator,
-    NotStoredError,
-    UnknownFateError,
-)
+from gateway.publish.accumulator import Accumulator, NotStoredError
+from gateway.publish.batch_producer import BatchProducer
 from gateway.publish.open_topic import OpenTopic, Tell
-from gateway.publish.producers import Producers
 from gateway.publish.report import Fate, Report
+from shared.event.record import KafkaPartition
 from shared.event.topics import PROBE
 from shared.runtime.clock import now_ms
-from shared.runtime.kafka.clients import (
-    KafkaProducer,
-    check_access,
-    kafka_errors,
-    new_producer,
-)
+from shared.runtime.kafka.clients import check_access, kafka_errors
 from shared.runtime.kafka.refusals import missing_right
 from shared.runtime.setup_error import SetupError
 
@@ -59,26 +39,13 @@ _PROBE_AGE_S_MAX = 6.0
 # After so many full batches the next Kafka partition has its turn: all are read at one pace.
 _TURN_BATCHES = 2
 _PROBE_EVENT = Event.of(id="probe", key=None, value=b"{}", headers=())
-# The client did not take the batch, for what it knows of the topic (it asserts that the partition
-# is there): the batch has no number, so the producer is as good as before.
-_NOT_TAKEN = (
-    AssertionError,
-    InvalidTopicError,
-    KafkaTimeoutError,
-    TopicAuthorizationFailedError,
-    UnknownTopicOrPartitionError,
-)
-# The broker looked at the batch and refused it, so it is certainly not in the log.
-_REFUSALS = (
-    InvalidTopicError,
-    MessageSizeTooLargeError,
-    RecordListTooLargeError,
-    TopicAuthorizationFailedError,
-)
 
 
 class Publisher(Protocol):
     """Puts events into a topic and says what became of each."""
+
+    def meanwhile(self, work: Callable[[], None]) -> None:
+        """Do some work while Kafka has the next batch, or else in a moment; it must not raise."""
 
     async def publish(self, topic: str, events: Sequence[Event]) -> Sequence[Report]:
         """Reports that together cover each position of `events` once. It never raises."""
@@ -113,32 +80,33 @@ class KafkaPublisher:
     # As of the last sweep, which alone makes events overdue; each request asks for it.
     overdue_bytes: int = field(default=0, init=False)
     _topics: dict[str, OpenTopic] = field(default_factory=dict, init=False)
-    _producers: Producers = field(init=False)
+    _producer: BatchProducer | None = field(default=None, init=False)
     _heard_at_s: float = field(default=float("-inf"), init=False)
     _is_broken: bool = field(default=False, init=False)
     _is_probing: bool = field(default=False, init=False)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set, init=False)
 
-    def __post_init__(self) -> None:
-        self._producers = Producers(self._new_producer, self._spawn)
-
     async def start(self, *, deadline_s: float) -> None:
         """Connect, or say in one sentence that Kafka is not there."""
-        produce_encoding.install()
         # To wait would not help.
         await check_access(self.bootstrap_servers)
+        # Half our own deadline: one lost request can be repeated before it passes.
+        timeout_ms = round(self.ack_deadline_s * 500)
+        producer = BatchProducer(
+            self.bootstrap_servers, timeout_ms=timeout_ms, give_up_s=self.queue_deadline_s
+        )
         try:
             async with asyncio.timeout(deadline_s):
                 with kafka_errors(self.bootstrap_servers):
-                    await self._producers.connect()
+                    await producer.start()
         except TimeoutError as error:
             raise SetupError(
                 f"Kafka does not answer at {self.bootstrap_servers}: start it, or set"
                 " HIFI_GATEWAY_BOOTSTRAP_SERVERS to where it runs."
             ) from error
-        self._heard_at_s = monotonic()
+        self._producer, self._heard_at_s = producer, monotonic()
         self._spawn(self._sweep())
-        self._spawn(self._probe())
+        self._spawn(self._probe(producer))
 
     async def stop(self) -> None:
         """Settle everything that is still open, and let go of Kafka."""
@@ -148,25 +116,26 @@ class KafkaPublisher:
         for topic in self._topics.values():
             for accumulator in topic.accumulators:
                 accumulator.close("the gateway stops")
-        await self._producers.stop()
+        if self._producer is not None:
+            await self._producer.stop()
 
     @property
     def problem(self) -> str | None:
         if self._is_broken:
             return "a part of the gateway has died"
-        if self._producers.current is None:
+        if self._producer is None:
             return "there is no connection to Kafka"
         if monotonic() - self._heard_at_s > _PROBE_AGE_S_MAX:
             return f"Kafka has stored nothing for {_PROBE_AGE_S_MAX:g} s"
         return None
 
     async def publish(self, topic: str, events: Sequence[Event]) -> Sequence[Report]:
-        producer = self._producers.current
+        producer = self._producer
         if producer is None:
             reason = "there is no connection to Kafka"
             return [Report(Fate.NOT_STORED, range(len(events)), reason=reason)]
         try:
-            open_topic = self._topics.get(topic) or await self._open(producer.kafka, topic)
+            open_topic = self._topics.get(topic) or await self._open(producer, topic)
         except NotStoredError as error:
             everything = range(len(events))
             # A right that is missing can be given: the topic is there.
@@ -185,72 +154,55 @@ class KafkaPublisher:
 
     def post(self, topic: str, events: Sequence[Event], tell: Tell) -> bool:
         open_topic = self._topics.get(topic)
-        if open_topic is None or self._producers.current is None:
+        if open_topic is None or self._producer is None:
             return False
         open_topic.take(events, tell, now_s=monotonic(), now_ms=now_ms())
         return True
 
-    async def _open(self, producer: KafkaProducer, topic: str) -> OpenTopic:
+    def meanwhile(self, work: Callable[[], None]) -> None:
+        if self._producer is None:
+            work()
+        else:
+            self._producer.meanwhile(work)
+
+    async def _open(self, producer: BatchProducer, topic: str) -> OpenTopic:
         """Learn how many partitions a topic has, the first time somebody publishes to it."""
         try:
             async with asyncio.timeout(self.queue_deadline_s):
-                partitions = await producer.partitions_for(topic)
+                partitions = await producer.partitions_of(topic)
         except TopicAuthorizationFailedError as error:
             log.warning("kafka.refused", error=missing_right(self.bootstrap_servers, error))
             raise NotStoredError("Kafka does not let the gateway write there") from error
         except (KafkaError, TimeoutError) as error:
             raise NotStoredError(f"Kafka knows no topic {topic}") from error
         # Another request may have been faster while we waited.
-        return self._topics.setdefault(topic, self._new_topic(topic, len(partitions)))
+        return self._topics.setdefault(topic, self._new_topic(producer, topic, len(partitions)))
 
-    def _new_topic(self, topic: str, partition_count: int) -> OpenTopic:
+    def _new_topic(self, producer: BatchProducer, topic: str, partition_count: int) -> OpenTopic:
         return OpenTopic(
             [
                 Accumulator(
                     partition=partition,
                     new_builder=partial(RecordBatch, self.batch_bytes_max),
                     send=partial(self._produce, topic),
-                    gate=partial(self._producers.ready, TopicPartition(topic, partition)),
+                    gate=partial(producer.ready, KafkaPartition(topic, partition)),
                 )
                 for partition in range(partition_count)
             ],
             turn_bytes=_TURN_BATCHES * self.batch_bytes_max,
         )
 
-    async def _produce(self, topic: str, partition: int, builder: RecordBatch) -> int:
+    async def _produce(self, topic: str, partition: int, batch: RecordBatch) -> int:
         """Hand one batch over and wait for Kafka's report on it, however long that takes."""
-        place = TopicPartition(topic, partition)
-        with self._producers.used(place, builder.record_count()) as producer:
-            try:
-                future = await producer.kafka.send_batch(builder, topic, partition=partition)
-            except _NOT_TAKEN as error:
-                raise NotStoredError(f"it was not handed over: {error!r}") from error
-            except KafkaError as error:
-                # A producer that died earlier says so here.
-                self._producers.bury(producer, error)
-                raise NotStoredError(f"it was not handed over: {error!r}") from error
-            try:
-                metadata = await future
-            except KafkaError as error:
-                # Its numbers for this partition are broken now, whatever the error was.
-                self._producers.spoil(producer, place, error)
-                if isinstance(error, _REFUSALS):
-                    if says := missing_right(self.bootstrap_servers, error):
-                        log.warning("kafka.refused", topic=topic, error=says)
-                    raise NotStoredError(f"kafka refused it: {error!r}") from error
-                raise UnknownFateError(f"kafka lost track of it: {error!r}") from error
+        assert self._producer is not None, "topics are opened with it"
+        try:
+            offset = await self._producer.send(KafkaPartition(topic, partition), batch)
+        except NotStoredError as error:
+            if says := missing_right(self.bootstrap_servers, error.__cause__):
+                log.warning("kafka.refused", topic=topic, error=says)
+            raise
         self._heard_at_s = monotonic()
-        offset: int = metadata.offset
         return offset
-
-    def _new_producer(self) -> KafkaProducer:
-        return new_producer(
-            self.bootstrap_servers,
-            enable_idempotence=True,
-            max_batch_size=self.batch_bytes_max,
-            # Half our own deadline: one lost request can be repeated before it passes.
-            request_timeout_ms=round(self.ack_deadline_s * 500),
-        )
 
     async def _sweep(self) -> None:
         while True:
@@ -267,31 +219,30 @@ class KafkaPublisher:
                     overdue_bytes += accumulator.overdue_bytes
             self.overdue_bytes = overdue_bytes
 
-    async def _probe(self) -> None:
+    async def _probe(self, producer: BatchProducer) -> None:
         """Keep the news of Kafka fresh: when nobody sends, we send a record of no meaning."""
         while True:
             await asyncio.sleep(_PROBE_S)
-            producer = self._producers.current
-            if producer is None:
-                continue
-            with self._producers.kept(producer), contextlib.suppress(KafkaError):
-                client = producer.kafka.client
-                has_answered = await client.force_metadata_update()
-                cluster = client.cluster
+            with contextlib.suppress(KafkaError):
+                has_answered = await producer.ask_leaders()
+                cluster = producer.cluster
                 if PROBE not in cluster.topics(exclude_internal_topics=False):
                     # Made before there were probes: an answer about metadata has to do.
                     if has_answered and cluster.brokers():
                         self._heard_at_s = monotonic()
                 elif monotonic() - self._heard_at_s >= _PROBE_S and not self._is_probing:
                     self._spawn(self._send_probe())
-                self._recount(cluster)
+                self._recount(producer)
 
-    def _recount(self, cluster: ClusterMetadata) -> None:
+    def _recount(self, producer: BatchProducer) -> None:
         """Use the partitions that topics have grown by; forget topics that are gone or shorter."""
         for name, topic in list(self._topics.items()):
-            count, known = len(cluster.partitions_for_topic(name) or ()), len(topic.accumulators)
+            count, known = (
+                len(producer.cluster.partitions_for_topic(name) or ()),
+                len(topic.accumulators),
+            )
             if count > known:
-                topic.accumulators += self._new_topic(name, count).accumulators[known:]
+                topic.accumulators += self._new_topic(producer, name, count).accumulators[known:]
             elif count < known and all(one.is_idle for one in topic.accumulators):
                 # A new client knows not yet what nobody sends to; it is learned anew.
                 del self._topics[name]

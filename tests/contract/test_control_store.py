@@ -28,7 +28,8 @@ from shared.runtime.clock import now_ms
 from shared.runtime.kafka.config_topic import ConfigFeed
 from shared.runtime.kafka.reader import KafkaReader
 from shared.runtime.kafka.topic_admin import topic_admin
-from tests.support.gateway_fixtures import FakePublisher, FakeStore, FixedConfig
+from tests.support.fake_publisher import FakePublisher
+from tests.support.gateway_fixtures import FakeStore, FixedConfig
 
 # The clusters of tests have one broker.
 ONE_COPY = Copies(1, 1)

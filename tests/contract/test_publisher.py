@@ -16,7 +16,7 @@ from shared.event.envelope import event_headers
 from shared.event.topics import stream_of, stream_spec
 from shared.runtime.kafka.clients import new_admin, running
 from shared.runtime.kafka.topic_admin import topic_admin
-from tests.support.gateway_fixtures import PARTITION_COUNT, FakePublisher
+from tests.support.fake_publisher import PARTITION_COUNT, FakePublisher
 from tests.support.kafka_log import read_all
 
 Rows = dict[tuple[int, int], Event]

@@ -42,9 +42,9 @@ from shared.retry.dead_letter import Letter
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.event_search import FoundEvent, SearchResult
 from tests.support.browser import MISSING, Browser, chromium
+from tests.support.fake_publisher import FakePublisher
 from tests.support.gateway_fixtures import (
     FakeDeadLetters,
-    FakePublisher,
     FixedConfig,
     a_dead_letter,
     running_gateway,

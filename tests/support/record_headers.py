@@ -10,5 +10,5 @@ from shared.event.record import Headers
 def headers_of(event: Event) -> Headers:
     batch = RecordBatch(1)
     batch.fill([event], 0)
-    (record,) = DefaultRecordBatch(b"".join(batch._build()))
+    (record,) = DefaultRecordBatch(b"".join(batch.build()))
     return tuple(record.headers)

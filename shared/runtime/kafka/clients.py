@@ -39,6 +39,8 @@ class KafkaClient(AIOKafkaClient):  # type: ignore[misc]
     """Sends single requests of Kafka's protocol to single brokers."""
 
     start, stop = AIOKafkaClient.bootstrap, AIOKafkaClient.close
+    # Waits until it is known who leads what of a topic.
+    wait_for_topic = AIOKafkaClient._wait_on_metadata  # noqa: SLF001 - others have no way to
 
 
 class KafkaAdmin(AIOKafkaAdminClient):  # type: ignore[misc]

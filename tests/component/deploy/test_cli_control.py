@@ -17,8 +17,8 @@ from shared.config.configuration import Configuration, Stream
 from shared.config.destination import Destination
 from shared.event.topics import stream_topic
 from shared.runtime.setup_error import UsageError
+from tests.support.fake_publisher import FakePublisher
 from tests.support.gateway_fixtures import (
-    FakePublisher,
     FakeReceipts,
     FixedConfig,
     RunningGateway,

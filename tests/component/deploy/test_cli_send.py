@@ -14,12 +14,8 @@ from deploy.cli.events.send import send
 from gateway.publish.report import Fate
 from shared.event.topics import stream_topic
 from shared.runtime.setup_error import UsageError
-from tests.support.gateway_fixtures import (
-    FakePublisher,
-    RunningGateway,
-    config_with,
-    running_gateway,
-)
+from tests.support.fake_publisher import FakePublisher
+from tests.support.gateway_fixtures import RunningGateway, config_with, running_gateway
 
 TOPIC = stream_topic("demo")
 app = typer.Typer()

@@ -7,12 +7,8 @@ from structlog.testing import capture_logs
 
 from gateway.publish.report import Fate
 from shared.event.topics import stream_topic
-from tests.support.gateway_fixtures import (
-    FakePublisher,
-    RunningGateway,
-    config_with,
-    running_gateway,
-)
+from tests.support.fake_publisher import FakePublisher
+from tests.support.gateway_fixtures import RunningGateway, config_with, running_gateway
 
 PATH = "/v1/streams/orders/events"
 

@@ -10,12 +10,8 @@ import pytest
 from gateway.settings import Settings
 from shared.config.access import SCOPES, ApiKey, new_text, secret_from
 from shared.config.configuration import Configuration, Stream
-from tests.support.gateway_fixtures import (
-    FakePublisher,
-    FixedConfig,
-    RunningGateway,
-    running_gateway,
-)
+from tests.support.fake_publisher import FakePublisher
+from tests.support.gateway_fixtures import FixedConfig, RunningGateway, running_gateway
 
 URL = {"url": "https://1.1.1.1/in"}
 TEXTS = {

@@ -16,12 +16,8 @@ from gateway.settings import Settings
 from shared.config.access import ApiKey, Tenant, new_text, secret_from
 from shared.config.configuration import Configuration, Stream
 from shared.config.destination import Destination
-from tests.support.gateway_fixtures import (
-    FakePublisher,
-    FixedConfig,
-    RunningGateway,
-    running_gateway,
-)
+from tests.support.fake_publisher import FakePublisher
+from tests.support.gateway_fixtures import FixedConfig, RunningGateway, running_gateway
 
 SHOP = Destination("orders", "shop", "https://1.1.1.1/in", is_paused=True)
 KEY = ApiKey(

@@ -13,7 +13,7 @@ from gateway.publish.report import Fate
 from shared.event.record import RecordIn
 from shared.event.topics import REQUESTS
 from shared.runtime.setup_error import KafkaUnavailableError
-from tests.support.gateway_fixtures import FakePublisher
+from tests.support.fake_publisher import FakePublisher
 
 TOPIC = "hifi.stream.orders"
 EVENTS = [Event.of(id=name, key=None, value=b"{}", headers=()) for name in "ab"]

@@ -14,12 +14,8 @@ from gateway.settings import Settings
 from shared.event.topics import stream_topic
 from shared.runtime.java.java import find_java
 from tests.support.balancer import Backend, balanced
-from tests.support.gateway_fixtures import (
-    FakePublisher,
-    RunningGateway,
-    config_with,
-    running_gateway,
-)
+from tests.support.fake_publisher import FakePublisher
+from tests.support.gateway_fixtures import RunningGateway, config_with, running_gateway
 from tests.support.stack_fixtures import wait_until
 
 if TYPE_CHECKING:

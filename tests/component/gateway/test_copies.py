@@ -13,7 +13,8 @@ from shared.metric_names import GATEWAY_SHORT_OF_COPIES_TOPICS
 from shared.runtime.health import Health
 from shared.runtime.metrics import Metrics
 from shared.runtime.setup_error import SetupError
-from tests.support.gateway_fixtures import FakePublisher, FixedConfig
+from tests.support.fake_publisher import FakePublisher
+from tests.support.gateway_fixtures import FixedConfig
 
 SAFE = TopicState(stream_topic("orders"), 4, 3, 3, {"min.insync.replicas": "2"})
 

@@ -15,9 +15,9 @@ from shared.event.topics import stream_topic
 from shared.retry.dead_letter import Place
 from shared.runtime.kafka.only_writer import OvertakenError
 from shared.runtime.setup_error import KafkaUnavailableError
+from tests.support.fake_publisher import FakePublisher
 from tests.support.gateway_fixtures import (
     FakeDeadLetters,
-    FakePublisher,
     FixedConfig,
     RunningGateway,
     a_dead_letter,

@@ -20,12 +20,8 @@ from shared.config.signing import signing_secret
 from shared.runtime.secret_box import SecretBox, new_key
 from shared.runtime.setup_error import SetupError
 from tests.support.authority import Authority
-from tests.support.gateway_fixtures import (
-    FakePublisher,
-    FixedConfig,
-    RunningGateway,
-    running_gateway,
-)
+from tests.support.fake_publisher import FakePublisher
+from tests.support.gateway_fixtures import FixedConfig, RunningGateway, running_gateway
 
 PATH = "/v1/streams/orders/destinations/shop"
 URL = "https://1.1.1.1/in"

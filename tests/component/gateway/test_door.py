@@ -14,13 +14,8 @@ from gateway.settings import Settings
 from shared.config.access import ApiKey, Tenant, new_text, secret_from
 from shared.config.configuration import Configuration, Stream
 from shared.event.topics import stream_topic
-from tests.support.gateway_fixtures import (
-    FakePublisher,
-    FixedConfig,
-    RunningGateway,
-    config_with,
-    running_gateway,
-)
+from tests.support.fake_publisher import FakePublisher
+from tests.support.gateway_fixtures import FixedConfig, RunningGateway, config_with, running_gateway
 from tests.support.stack_fixtures import wait_until
 
 if TYPE_CHECKING:

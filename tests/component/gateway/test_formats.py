@@ -14,12 +14,8 @@ from gateway.publish.report import Fate
 from gateway.settings import Settings
 from shared.config.configuration import Configuration, Stream
 from shared.event.topics import stream_topic
-from tests.support.gateway_fixtures import (
-    FakePublisher,
-    FixedConfig,
-    RunningGateway,
-    running_gateway,
-)
+from tests.support.fake_publisher import FakePublisher
+from tests.support.gateway_fixtures import FixedConfig, RunningGateway, running_gateway
 
 TOPIC = stream_topic("orders")
 PATH = "/v1/streams/orders/events"

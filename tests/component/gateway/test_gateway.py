@@ -15,12 +15,8 @@ from gateway.settings import Settings
 from shared.event.envelope import open_stream_record
 from shared.event.record import Origin, RecordIn
 from shared.event.topics import stream_topic
-from tests.support.gateway_fixtures import (
-    FakePublisher,
-    RunningGateway,
-    config_with,
-    running_gateway,
-)
+from tests.support.fake_publisher import FakePublisher
+from tests.support.gateway_fixtures import RunningGateway, config_with, running_gateway
 from tests.support.record_headers import headers_of
 
 TOPIC = stream_topic("orders")

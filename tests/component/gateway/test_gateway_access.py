@@ -20,12 +20,8 @@ from shared.config.access import ApiKey, new_text, secret_from, signature, signi
 from shared.config.configuration import Configuration, Stream
 from shared.config.destination import Destination
 from shared.event.topics import stream_topic
-from tests.support.gateway_fixtures import (
-    FakePublisher,
-    FixedConfig,
-    RunningGateway,
-    running_gateway,
-)
+from tests.support.fake_publisher import FakePublisher
+from tests.support.gateway_fixtures import FixedConfig, RunningGateway, running_gateway
 
 PATH = "/v1/streams/orders/events"
 JSON = {"content-type": "application/json"}

@@ -12,12 +12,8 @@ import pytest
 from gateway.http.allocator import tune
 from gateway.settings import Settings
 from shared.event.topics import stream_topic
-from tests.support.gateway_fixtures import (
-    FakePublisher,
-    RunningGateway,
-    config_with,
-    running_gateway,
-)
+from tests.support.fake_publisher import FakePublisher
+from tests.support.gateway_fixtures import RunningGateway, config_with, running_gateway
 from tests.support.hostile_bodies import BOMBS, COSTLY, ENCODED, PLAIN
 
 PATH = "/v1/streams/orders/events"

@@ -13,7 +13,8 @@ from gateway.intake.record_batch import RecordBatch
 from gateway.publish.accumulator import Accumulator
 from gateway.publish.open_topic import OpenTopic, Tell
 from shared.event.topics import stream_topic
-from tests.support.gateway_fixtures import FakePublisher, config_with, running_gateway
+from tests.support.fake_publisher import FakePublisher
+from tests.support.gateway_fixtures import config_with, running_gateway
 
 TOPIC = stream_topic("orders")
 

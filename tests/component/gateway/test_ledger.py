@@ -1,7 +1,7 @@
 """The gateway's ledger has a row for every acknowledged event, and none for any other."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -24,6 +24,9 @@ class Publisher:
         self.fate = Fate.STORED
         self.problem: str | None = None
         self.overdue_bytes = 0
+
+    def meanwhile(self, work: Callable[[], None]) -> None:
+        work()
 
     async def publish(self, topic: str, events: Sequence[Event]) -> Sequence[Report]:
         assert topic == ACKED

@@ -1,6 +1,7 @@
 """What Kafka does not let the gateway do is told to whoever runs it, and to no sender."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -8,40 +9,40 @@ from aiokafka.errors import ClusterAuthorizationFailedError, TopicAuthorizationF
 from structlog.testing import capture_logs
 
 from gateway.intake.events import Event
-from gateway.publish import publisher
-from gateway.publish.producers import NumberingProducer
+from gateway.publish import batch_producer
+from gateway.publish.batch_producer import BatchProducer
 from gateway.publish.publisher import KafkaPublisher
 from gateway.publish.report import Fate, Report
 from shared.runtime.setup_error import KafkaRefusedError
+from tests.support.scripted_brokers import ScriptedClient
 
 
-class RefusedProducer:
+class RefusedClient(ScriptedClient):
     """May write nowhere."""
 
-    def __init__(self) -> None:
-        self._message_accumulator = self
-
-    async def start(self) -> None:
-        raise ClusterAuthorizationFailedError
-
-    async def stop(self) -> None:
-        pass
-
-    def fail_all(self, error: Exception) -> None:
-        pass
-
-    async def partitions_for(self, topic: str) -> set[int]:
+    async def wait_for_topic(self, topic: str) -> set[int]:
         raise TopicAuthorizationFailedError(topic)
+
+    async def send(self, *_: object) -> SimpleNamespace:
+        return SimpleNamespace(error_code=ClusterAuthorizationFailedError.errno)
+
+
+def refused(*_: Any, **__: Any) -> RefusedClient:
+    return RefusedClient()
 
 
 def publisher_of() -> KafkaPublisher:
     return KafkaPublisher("nowhere", ack_deadline_s=5, queue_deadline_s=0.1, batch_bytes_max=10_000)
 
 
-def test_a_sender_is_told_that_it_is_not_stored_and_nothing_of_kafka() -> None:
+def test_a_sender_is_told_that_it_is_not_stored_and_nothing_of_kafka(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(batch_producer, "new_client", refused)
+
     async def send() -> Report:
         gateway = publisher_of()
-        gateway._producers.current = NumberingProducer(RefusedProducer())
+        gateway._producer = BatchProducer("nowhere", timeout_ms=1, give_up_s=1)
         event = Event.of(id="e", key=None, value=b"{}", headers=())
         (report,) = await gateway.publish("hifi.stream.theirs", [event])
         return report
@@ -62,9 +63,6 @@ def test_a_sender_is_told_that_it_is_not_stored_and_nothing_of_kafka() -> None:
 def test_a_gateway_that_may_write_nowhere_says_so_and_does_not_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def refused(*_: Any, **__: Any) -> RefusedProducer:
-        return RefusedProducer()
-
-    monkeypatch.setattr(publisher, "new_producer", refused)
+    monkeypatch.setattr(batch_producer, "new_client", refused)
     with pytest.raises(KafkaRefusedError, match=r"Kafka at nowhere .* write to any topic: grant"):
         asyncio.run(publisher_of().start(deadline_s=60))

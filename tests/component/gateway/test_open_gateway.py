@@ -13,12 +13,8 @@ from gateway.settings import Settings
 from shared.config.access import ApiKey, new_text, secret_from
 from shared.config.configuration import Configuration, Stream
 from shared.event.topics import stream_topic
-from tests.support.gateway_fixtures import (
-    FakePublisher,
-    FixedConfig,
-    RunningGateway,
-    running_gateway,
-)
+from tests.support.fake_publisher import FakePublisher
+from tests.support.gateway_fixtures import FixedConfig, RunningGateway, running_gateway
 
 PATH = "/v1/streams/orders/events"
 OURS = "https://shop.example"

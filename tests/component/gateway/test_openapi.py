@@ -16,8 +16,8 @@ from gateway.problems import CATALOGUE
 from gateway.routes import request_ids
 from gateway.settings import Settings
 from shared.event.topics import stream_topic
+from tests.support.fake_publisher import FakePublisher
 from tests.support.gateway_fixtures import (
-    FakePublisher,
     FakeReceipts,
     RunningGateway,
     a_ledger_row,

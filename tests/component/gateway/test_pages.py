@@ -9,12 +9,8 @@ from shared.config.access import ApiKey, new_text, secret_from
 from shared.config.configuration import Configuration, Stream
 from shared.event.topics import stream_topic
 from tests.support.browser import Browser, Tab
-from tests.support.gateway_fixtures import (
-    FakePublisher,
-    FixedConfig,
-    RunningGateway,
-    running_gateway,
-)
+from tests.support.fake_publisher import FakePublisher
+from tests.support.gateway_fixtures import FixedConfig, RunningGateway, running_gateway
 
 TEXT = new_text(kind="browser", key_id="web", entropy=b"a-page-of-the-shop--")
 # Long enough on the busiest machine, and nobody waits for it unless something is wrong.

@@ -1,4 +1,4 @@
-"""What trouble with one Kafka partition may cost the others: nothing. On a scripted client."""
+"""What trouble with one Kafka partition may cost the others: nothing. On scripted brokers."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -6,18 +6,22 @@ from time import monotonic
 from typing import Any
 
 import pytest
-from aiokafka import TopicPartition
 from aiokafka.errors import (
+    KafkaConnectionError,
     KafkaError,
     MessageSizeTooLargeError,
+    NodeNotReadyError,
+    NotEnoughReplicasAfterAppendError,
     NotLeaderForPartitionError,
+    OutOfOrderSequenceNumber,
+    RequestTimedOutError,
     UnknownTopicOrPartitionError,
 )
-from aiokafka.producer.transaction_manager import TransactionManager
 
-from gateway.publish import producers, publisher
+from gateway.publish import batch_producer, publisher
 from gateway.publish.report import Fate
-from tests.support.scripted_producers import Scene, ScriptedProducer
+from shared.event.record import KafkaPartition
+from tests.support.scripted_brokers import Scene
 
 Test = Callable[[Scene], Coroutine[Any, Any, None]]
 
@@ -27,14 +31,15 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Callable[[Test], None]:
     def run(test: Test) -> None:
         async def scene() -> None:
             s = Scene()
-            monkeypatch.setattr(publisher, "new_producer", s.new_producer)
-            monkeypatch.setattr(producers, "_REPLACE_PAUSE_S", 0)
+            monkeypatch.setattr(batch_producer, "new_client", lambda *_, **__: s.client)
+            monkeypatch.setattr(batch_producer, "_RENEW_PAUSE_S", 0)
+            monkeypatch.setattr(batch_producer, "_PAUSE_S", 0.001)
             await s.publisher.start(deadline_s=5)
             try:
                 await test(s)
             finally:
                 await s.publisher.stop()
-            assert all(one.is_stopped for one in s.made)
+            assert s.client.is_stopped
 
         asyncio.run(scene())
 
@@ -43,19 +48,15 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Callable[[Test], None]:
 
 def test_a_topic_that_is_gone_costs_no_other_batch_its_report(play: Callable[[Test], None]) -> None:
     async def test(s: Scene) -> None:
-        warm = s.publish("theirs")
-        (await s.under_way(0, "theirs")).store("theirs")
-        assert await s.settled(warm) is Fate.STORED
-        ours = s.publish("ours")
-        first = await s.under_way(0, "ours")
-        # Once as the client says it, once as its metadata does.
-        first.refusals["theirs"] = UnknownTopicOrPartitionError()
-        assert await s.settled(s.publish("theirs")) is Fate.NOT_STORED
+        ours, theirs = s.publish("ours"), s.publish("theirs")
+        under_way = await s.under_way("ours")
+        (await s.under_way("theirs")).fail(UnknownTopicOrPartitionError())
         del s.cluster.leaders["theirs"]
+        # Nothing of it can be in the log, and the client is told so.
+        assert await s.settled(theirs) is Fate.NOT_STORED
         assert await s.settled(s.publish("theirs")) is Fate.NOT_STORED
-        first.store("ours")
+        under_way.store()
         assert await s.settled(ours) is Fate.STORED
-        assert s.made == [first], "nothing was numbered, so nothing is broken"
 
     play(test)
 
@@ -66,16 +67,31 @@ def test_a_partition_without_a_leader_is_not_handed_over_and_costs_nobody_else(
     async def test(s: Scene) -> None:
         s.cluster.leaders["theirs"] = [-1]
         ours = s.publish("ours")
-        first = await s.under_way(0, "ours")
-        # Certain, where the client would keep it for seconds and then not know.
+        under_way = await s.under_way("ours")
+        # Certain, where a batch that is handed over may be stored.
         assert await s.settled(s.publish("theirs")) is Fate.NOT_STORED
-        assert "theirs" not in first.under_way
-        first.store("ours")
+        assert "theirs" not in s.client.under_way
+        under_way.store()
         assert await s.settled(ours) is Fate.STORED
         theirs = s.publish("theirs")
-        s.cluster.leaders["theirs"] = [0]
-        (await s.under_way(0, "theirs")).store("theirs")
+        s.cluster.leaders["theirs"] = [1]
+        (await s.under_way("theirs")).store()
         assert await s.settled(theirs) is Fate.STORED, "it goes on when there is a leader"
+
+    play(test)
+
+
+def test_what_a_broker_that_does_not_answer_would_have_is_withdrawn(
+    play: Callable[[Test], None],
+) -> None:
+    async def test(s: Scene) -> None:
+        s.client.is_reachable = False
+        assert await s.settled(s.publish("ours")) is Fate.NOT_STORED
+        assert "ours" not in s.client.under_way
+        ours = s.publish("ours")
+        s.client.is_reachable = True
+        (await s.under_way("ours")).store()
+        assert await s.settled(ours) is Fate.STORED
 
     play(test)
 
@@ -95,110 +111,173 @@ def test_events_without_a_key_go_where_there_is_a_leader(
         await s.until(lambda: monotonic() > begun_s + 0.02)
         for _ in range(3):
             ours = s.publish("ours")
-            (await s.under_way(0, "ours")).store("ours")
+            (await s.under_way("ours")).store()
             assert await s.settled(ours) is Fate.STORED
         assert not stuck.done()
         s.cluster.leaders["ours"] = [0, 0]
-        (await s.under_way(0, "ours")).store("ours")
+        (await s.under_way("ours")).store()
         assert await s.settled(stuck) is Fate.STORED
 
     play(test)
 
 
-@pytest.mark.parametrize(
-    ("error", "fate"),
-    [
-        (NotLeaderForPartitionError(), Fate.UNKNOWN),
-        (MessageSizeTooLargeError(), Fate.NOT_STORED),
-    ],
-)
-def test_after_an_error_its_partition_has_a_new_producer_and_others_keep_their_reports(
-    play: Callable[[Test], None], error: Exception, fate: Fate
-) -> None:
-    async def test(s: Scene) -> None:
-        ours, theirs = s.publish("ours"), s.publish("theirs")
-        first = await s.under_way(0, "ours")
-        (await s.under_way(0, "theirs")).fail("theirs", error)
-        assert await s.settled(theirs) is fate
-        again = s.publish("theirs")
-        second = await s.under_way(1, "theirs")
-        assert "theirs" not in first.under_way, "its numbers are broken there"
-        assert not first.is_stopped, "it owes a report"
-        first.store("ours")
-        assert await s.settled(ours) is Fate.STORED
-        await s.until(lambda: first.is_stopped)
-        second.store("theirs")
-        assert await s.settled(again) is Fate.STORED
-
-    play(test)
-
-
-def test_others_need_not_wait_for_the_new_producer(
-    play: Callable[[Test], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def test(s: Scene) -> None:
-        connects = asyncio.Event()
-
-        async def slow_start(producer: ScriptedProducer) -> None:
-            await connects.wait()
-            producer._numbers.set_pid_and_epoch(8, 0)
-
-        monkeypatch.setattr(ScriptedProducer, "start", slow_start)
-        theirs = s.publish("theirs")
-        (await s.under_way(0, "theirs")).fail("theirs", NotLeaderForPartitionError())
-        assert await s.settled(theirs) is Fate.UNKNOWN
-        ours = s.publish("ours")
-        (await s.under_way(0, "ours")).store("ours")
-        assert await s.settled(ours) is Fate.STORED
-        waiting = s.publish("theirs")
-        assert await s.settled(waiting) is Fate.NOT_STORED, "it had no producer in time"
-        connects.set()
-        again = s.publish("theirs")
-        (await s.under_way(1, "theirs")).store("theirs")
-        assert await s.settled(again) is Fate.STORED
-
-    play(test)
-
-
-def test_a_producer_that_is_asked_something_is_not_closed_before_it_answers(
-    play: Callable[[Test], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """aiokafka's client answers nobody any more once it is closed; the probe would ask for ever."""
-    monkeypatch.setattr(publisher, "_PROBE_S", 0.01)
-
-    async def test(s: Scene) -> None:
-        asked, answers = asyncio.Event(), asyncio.Event()
-        first = s.made[0]
-
-        async def slowly() -> bool:
-            asked.set()
-            await answers.wait()
-            return not first.is_stopped
-
-        monkeypatch.setattr(first, "force_metadata_update", slowly)
-        await asked.wait()
-        theirs = s.publish("theirs")
-        (await s.under_way(0, "theirs")).fail("theirs", NotLeaderForPartitionError())
-        await s.settled(theirs)
-        again = s.publish("theirs")
-        (await s.under_way(1, "theirs")).store("theirs")
-        assert await s.settled(again) is Fate.STORED
-        assert not first.is_stopped
-        answers.set()
-        await s.until(lambda: first.is_stopped)
-
-    play(test)
-
-
-def test_a_producer_that_has_died_is_used_by_nobody_any_more(
+def test_after_an_error_its_partition_has_a_new_id_and_others_keep_theirs(
     play: Callable[[Test], None],
 ) -> None:
     async def test(s: Scene) -> None:
-        s.made[0].refusals["theirs"] = KafkaError("its sender is dead")
-        assert await s.settled(s.publish("theirs")) is Fate.NOT_STORED
-        ours = s.publish("ours")
-        (await s.under_way(1, "ours")).store("ours")
+        for topic in ("ours", "theirs"):
+            warm = s.publish(topic, count=3)
+            (await s.under_way(topic)).store()
+            assert await s.settled(warm) is Fate.STORED
+        ours, theirs = s.publish("ours"), s.publish("theirs")
+        under_way = await s.under_way("ours")
+        (await s.under_way("theirs")).fail(OutOfOrderSequenceNumber())
+        assert await s.settled(theirs) is Fate.UNKNOWN
+        again = s.publish("theirs")
+        batch = await s.under_way("theirs")
+        assert batch.numbered == (8, 0), "its numbers are broken under the old one"
+        batch.store()
+        assert await s.settled(again) is Fate.STORED
+        under_way.store()
         assert await s.settled(ours) is Fate.STORED
+        more = s.publish("ours")
+        batch = await s.under_way("ours")
+        assert batch.numbered == (7, 4)
+        batch.store()
+        assert await s.settled(more) is Fate.STORED
+
+    play(test)
+
+
+def test_a_batch_that_is_refused_takes_no_number(play: Callable[[Test], None]) -> None:
+    async def test(s: Scene) -> None:
+        refused = s.publish("ours")
+        (await s.under_way("ours")).fail(MessageSizeTooLargeError())
+        assert await s.settled(refused) is Fate.NOT_STORED
+        stored = s.publish("ours")
+        batch = await s.under_way("ours")
+        assert batch.numbered == (7, 0)
+        batch.store()
+        assert await s.settled(stored) is Fate.STORED
+
+    play(test)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        KafkaConnectionError(),
+        NodeNotReadyError(),
+        NotEnoughReplicasAfterAppendError(),
+        NotLeaderForPartitionError(),
+        RequestTimedOutError(),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_batch_is_sent_again_as_it_was(play: Callable[[Test], None], error: KafkaError) -> None:
+    async def test(s: Scene) -> None:
+        s.publisher.queue_deadline_s = 5
+        ours = s.publish("ours")
+        first = await s.under_way("ours")
+        first.fail(error)
+        second = await s.under_way("ours")
+        assert second.raw == first.raw
+        second.store()
+        assert await s.settled(ours) is Fate.STORED
+
+    play(test)
+
+
+@pytest.mark.parametrize(
+    ("first", "fate"),
+    [(NotLeaderForPartitionError(), Fate.NOT_STORED), (RequestTimedOutError(), Fate.UNKNOWN)],
+    ids=["moved", "silent"],
+)
+def test_a_refusal_is_certain_only_if_no_attempt_before_it_may_have_stored_the_batch(
+    play: Callable[[Test], None], first: KafkaError, fate: Fate
+) -> None:
+    async def test(s: Scene) -> None:
+        ours = s.publish("ours")
+        (await s.under_way("ours")).fail(first)
+        (await s.under_way("ours")).fail(MessageSizeTooLargeError())
+        assert await s.settled(ours) is fate
+
+    play(test)
+
+
+def test_others_need_not_wait_for_the_new_id(play: Callable[[Test], None]) -> None:
+    async def test(s: Scene) -> None:
+        theirs = s.publish("theirs")
+        (await s.under_way("theirs")).fail(OutOfOrderSequenceNumber())
+        assert await s.settled(theirs) is Fate.UNKNOWN
+        s.client.may_number.clear()
+        assert await s.settled(s.publish("theirs")) is Fate.NOT_STORED, "it had no id in time"
+        ours = s.publish("ours")
+        (await s.under_way("ours")).store()
+        assert await s.settled(ours) is Fate.STORED
+        s.client.may_number.set()
+        again = s.publish("theirs")
+        (await s.under_way("theirs")).store()
+        assert await s.settled(again) is Fate.STORED
+
+    play(test)
+
+
+def test_an_answer_that_cannot_be_read_makes_its_batch_unknown(
+    play: Callable[[Test], None],
+) -> None:
+    async def test(s: Scene) -> None:
+        ours = s.publish("ours")
+        (await s.under_way("ours")).answered.set_exception(ValueError("not an answer"))
+        assert await s.settled(ours) is Fate.UNKNOWN
+        again = s.publish("ours")
+        (await s.under_way("ours")).store()
+        assert await s.settled(again) is Fate.STORED
+
+    play(test)
+
+
+def test_what_goes_to_one_broker_travels_together_one_request_at_a_time(
+    play: Callable[[Test], None],
+) -> None:
+    async def test(s: Scene) -> None:
+        s.cluster.leaders |= {"theirs": [0], "others": [0]}
+        for topic in ("ours", "theirs", "others"):
+            warm = s.publish(topic)
+            (await s.under_way(topic)).store()
+            assert await s.settled(warm) is Fate.STORED
+        s.client.requests.clear()
+        first = s.publish("ours")
+        under_way = await s.under_way("ours")
+        gathered = [s.publish("theirs"), s.publish("others")]
+        await asyncio.sleep(0.02)
+        assert s.client.requests == [{"ours"}]
+        under_way.store()
+        for topic in ("theirs", "others"):
+            (await s.under_way(topic)).store()
+        assert {await s.settled(each) for each in (first, *gathered)} == {Fate.STORED}
+        assert s.client.requests == [{"ours"}, {"theirs", "others"}]
+
+    play(test)
+
+
+def test_what_gathers_for_a_broker_is_cut_into_requests_that_it_takes(
+    play: Callable[[Test], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_producer, "_REQUEST_BYTES_MAX", 150)
+
+    async def test(s: Scene) -> None:
+        topics = ["ours", *(f"others-{n}" for n in range(4))]
+        s.cluster.leaders = {topic: [0] for topic in topics}
+        first = s.publish("ours")
+        under_way = await s.under_way("ours")
+        gathered = [s.publish(topic) for topic in topics[1:]]
+        await asyncio.sleep(0.02)
+        under_way.store()
+        for topic in topics[1:]:
+            (await s.under_way(topic)).store()
+        assert {await s.settled(each) for each in (first, *gathered)} == {Fate.STORED}
+        assert [len(request) for request in s.client.requests] == [1, 2, 2]
 
     play(test)
 
@@ -210,7 +289,7 @@ def test_a_topic_that_is_gone_is_forgotten_when_nobody_waits_for_it(
 
     async def test(s: Scene) -> None:
         publishing = s.publish("theirs")
-        (await s.under_way(0, "theirs")).store("theirs")
+        (await s.under_way("theirs")).store()
         await s.settled(publishing)
         assert "theirs" in s.publisher._topics
         del s.cluster.leaders["theirs"]
@@ -220,38 +299,36 @@ def test_a_topic_that_is_gone_is_forgotten_when_nobody_waits_for_it(
     play(test)
 
 
-def test_before_its_numbers_run_out_a_partition_gets_a_new_producer(
-    play: Callable[[Test], None],
-) -> None:
-    """Kafka's numbers are 32 bits wide and go on at 0 after 2^31 - 1; aiokafka's go on below 0."""
-
+def test_numbers_go_on_at_0_where_kafkas_do(play: Callable[[Test], None]) -> None:
     async def test(s: Scene) -> None:
-        ours = TopicPartition("ours", 0)
-        current = s.publisher._producers.current
-        assert current is not None
-        last = 2**31 - 2**20 - 1
-        current.numbers[ours] = last
-        s.made[0]._numbers.increment_sequence_number(ours, last)
-        for nth in (0, 1):
-            other = s.publish("theirs")
-            publishing = s.publish("ours")
-            producer = await s.under_way(nth, "ours")
-            producer.store("ours")
+        for first in (0, 2**31 - 2, 1):
+            publishing = s.publish("ours", count=3)
+            batch = await s.under_way("ours")
+            assert batch.numbered == (7, first)
+            batch.store()
             assert await s.settled(publishing) is Fate.STORED
-            (await s.under_way(nth, "theirs")).store("theirs")
-            assert await s.settled(other) is Fate.STORED, "who was under way keeps the report"
-            await s.until(lambda: len(s.made) == 2)
+            assert s.publisher._producer is not None
+            numbering = s.publisher._producer._numberings[KafkaPartition("ours", 0)]
+            if not first:
+                numbering.next_number = 2**31 - 2
 
     play(test)
 
 
-def test_aiokafka_goes_on_where_kafka_does_not() -> None:
-    """Should this ever change, nobody need be replaced for it."""
+def test_what_can_wait_is_done_while_kafka_has_a_batch_or_in_a_moment(
+    play: Callable[[Test], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(s: Scene) -> None:
+        done: list[str] = []
+        s.publisher.meanwhile(lambda: done.append("idle"))
+        await s.until(lambda: done)
+        monkeypatch.setattr(batch_producer, "_MEANWHILE_S", 60)
+        s.publisher.meanwhile(lambda: done.append("busy"))
+        publishing = s.publish("ours")
+        under_way = await s.under_way("ours")
+        await s.until(lambda: len(done) > 1)
+        under_way.store()
+        assert await s.settled(publishing) is Fate.STORED
+        assert done == ["idle", "busy"]
 
-    async def wrapped() -> int:
-        numbers, place = TransactionManager(None, 0), TopicPartition("t", 0)
-        numbers.increment_sequence_number(place, 2**31 - 10)
-        numbers.increment_sequence_number(place, 100)
-        return int(numbers.sequence_number(place))
-
-    assert asyncio.run(wrapped()) == 90 - 2**31
+    play(test)

@@ -26,8 +26,8 @@ from shared.proof.receipt import Receipt, ReceiptOutcome, facts_of, make_receipt
 from shared.retry.decision import DeadLetter
 from shared.retry.routing import route
 from shared.runtime.setup_error import KafkaUnavailableError
+from tests.support.fake_publisher import FakePublisher
 from tests.support.gateway_fixtures import (
-    FakePublisher,
     FakeReceipts,
     FixedConfig,
     RunningGateway,

@@ -12,9 +12,9 @@ from shared.config.access import SCOPES, ApiKey, new_text, secret_from
 from shared.config.configuration import Configuration
 from shared.event.times import DAY_MS, rfc3339
 from shared.runtime.clock import now_ms
+from tests.support.fake_publisher import FakePublisher
 from tests.support.gateway_fixtures import (
     FakeDeadLetters,
-    FakePublisher,
     FixedConfig,
     RunningGateway,
     a_dead_letter,

@@ -5,11 +5,12 @@ eighth of a request's processor time. What a new rule needs, it may have: raise 
 say in the commit what it buys.
 """
 
+import asyncio
 import inspect
 import socket
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
@@ -18,7 +19,8 @@ import pytest
 from gateway.publish.ledger import AckLedger
 from shared.config.configuration import Configuration, Stream
 from shared.event.topics import stream_topic
-from tests.support.gateway_fixtures import FakePublisher, FixedConfig, running_gateway
+from tests.support.fake_publisher import FakePublisher
+from tests.support.gateway_fixtures import FixedConfig, running_gateway
 
 ROOT = Path(inspect.getfile(AckLedger)).parents[2]
 OURS = tuple(f"{ROOT / room}/" for room in ("gateway", "shared"))
@@ -54,8 +56,15 @@ def is_ours(frame: FrameType | None) -> bool:
     return frame is not None and frame.f_code.co_filename.startswith(OURS)
 
 
+class BusyPublisher(FakePublisher):
+    """What can wait is done for many requests together, as it is under load."""
+
+    def meanwhile(self, work: Callable[[], None]) -> None:
+        asyncio.get_running_loop().call_later(0.05, work)
+
+
 def test_a_request_of_one_event_takes_few_calls(calls: Counter[str]) -> None:
-    publisher = FakePublisher([stream_topic("orders")])
+    publisher = BusyPublisher([stream_topic("orders")])
     config = FixedConfig(Configuration(streams={"orders": Stream("orders")}))
     with (
         running_gateway(publisher, config, ledger=AckLedger(publisher)) as gateway,

@@ -12,7 +12,8 @@ from gateway.publish.report import Fate
 from gateway.settings import Settings
 from shared.config.access import Tenant
 from shared.event.topics import SHARES, stream_topic
-from tests.support.gateway_fixtures import FakePublisher, config_with, running_gateway
+from tests.support.fake_publisher import FakePublisher
+from tests.support.gateway_fixtures import config_with, running_gateway
 
 ACME = Tenant("acme", events_per_s=100)
 

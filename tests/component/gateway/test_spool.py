@@ -22,12 +22,8 @@ from shared.event.topics import ACKED, stream_topic
 from shared.proof.acked import AckedRow
 from shared.runtime.metrics import Metrics
 from shared.runtime.setup_error import SetupError
-from tests.support.gateway_fixtures import (
-    FakePublisher,
-    RunningGateway,
-    config_with,
-    running_gateway,
-)
+from tests.support.fake_publisher import FakePublisher
+from tests.support.gateway_fixtures import RunningGateway, config_with, running_gateway
 from tests.support.record_headers import headers_of
 
 TOPIC = stream_topic("orders")

@@ -16,7 +16,7 @@ def test_few_events_without_a_key_reach_each_partition_and_still_share_batches()
 
     async def send(partition: int, builder: RecordBatch) -> int:
         await asyncio.sleep(0)
-        batches.append((partition, builder.record_count()))
+        batches.append((partition, builder.count))
         return 0
 
     async def opened() -> None:

@@ -14,7 +14,8 @@ from shared.event.topics import stream_topic
 from shared.runtime import http_server
 from shared.runtime.setup_error import SetupError
 from tests.support.authority import Authority
-from tests.support.gateway_fixtures import FakePublisher, FixedConfig, running_gateway
+from tests.support.fake_publisher import FakePublisher
+from tests.support.gateway_fixtures import FixedConfig, running_gateway
 
 
 def test_the_certificate_says_which_tenant_it_is(tmp_path: Path) -> None:

@@ -11,12 +11,8 @@ import pytest
 
 from shared.event.topics import stream_topic
 from shared.runtime.java.java import find_java
-from tests.support.gateway_fixtures import (
-    FakePublisher,
-    RunningGateway,
-    config_with,
-    running_gateway,
-)
+from tests.support.fake_publisher import FakePublisher
+from tests.support.gateway_fixtures import RunningGateway, config_with, running_gateway
 
 TOPIC = stream_topic("orders")
 PATH = "/v1/streams/orders/events"

@@ -32,12 +32,8 @@ from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.only_writer import OvertakenError
 from shared.runtime.kafka.topic_admin import topic_admin
-from tests.support.gateway_fixtures import (
-    FakePublisher,
-    RunningGateway,
-    config_with,
-    running_gateway,
-)
+from tests.support.fake_publisher import FakePublisher
+from tests.support.gateway_fixtures import RunningGateway, config_with, running_gateway
 from tests.support.kafka_log import read_all, write_rows
 
 pytestmark = pytest.mark.integration

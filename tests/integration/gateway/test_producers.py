@@ -4,19 +4,20 @@ import asyncio
 import uuid
 
 import pytest
-from aiokafka import TopicPartition
 
 from deploy.local.cluster import Cluster
 from gateway.intake.events import Event
+from gateway.publish.batch_producer import _Numbering
 from gateway.publish.publisher import KafkaPublisher
 from gateway.publish.report import Fate
+from shared.event.record import KafkaPartition
 from shared.event.topics import fixed_specs, stream_spec, stream_topic
 from shared.runtime.kafka.topic_admin import topic_admin
 
 pytestmark = pytest.mark.integration
 
 
-def test_a_batch_that_kafka_refuses_is_not_stored_and_the_producer_is_replaced(
+def test_a_batch_that_kafka_refuses_is_not_stored_and_takes_no_number(
     kafka: Cluster,
 ) -> None:
     servers = kafka.bootstrap_servers
@@ -32,8 +33,9 @@ def test_a_batch_that_kafka_refuses_is_not_stored_and_the_producer_is_replaced(
         )
         await publisher.start(deadline_s=30)
         try:
-            first = publisher._producers.current
-            topic = stream_topic(name)
+            producer = publisher._producer
+            assert producer is not None
+            identity, topic = producer._identity, stream_topic(name)
             large = Event.of(id="large", key=None, value=b"x" * 5_000, headers=())
             (report,) = await publisher.publish(topic, [large])
             assert report.fate is Fate.NOT_STORED
@@ -41,7 +43,8 @@ def test_a_batch_that_kafka_refuses_is_not_stored_and_the_producer_is_replaced(
             small_event = Event.of(id="small", key=None, value=b"{}", headers=())
             (report,) = await publisher.publish(topic, [small_event])
             assert report.fate is Fate.STORED
-            assert publisher._producers.current is not first
+            assert producer._identity is identity
+            assert producer._numberings[KafkaPartition(topic, 0)].next_number == 1
             assert publisher.problem is None
         finally:
             await publisher.stop()
@@ -49,9 +52,9 @@ def test_a_batch_that_kafka_refuses_is_not_stored_and_the_producer_is_replaced(
     asyncio.run(refuse())
 
 
-def test_a_partition_whose_numbers_run_out_goes_on_with_another_producer(kafka: Cluster) -> None:
+def test_a_partition_whose_numbers_run_out_goes_on_at_0(kafka: Cluster) -> None:
     servers, name = kafka.bootstrap_servers, f"long-{uuid.uuid4().hex}"
-    place = TopicPartition(stream_topic(name), 0)
+    place = KafkaPartition(stream_topic(name), 0)
 
     async def wear_out() -> None:
         async with topic_admin(servers) as admin:
@@ -61,18 +64,18 @@ def test_a_partition_whose_numbers_run_out_goes_on_with_another_producer(kafka: 
         )
         await publisher.start(deadline_s=30)
         try:
-            first = publisher._producers.current
-            assert first is not None
-            last = 2**31 - 2**20 - 2
-            first.numbers[place] = last
-            first.kafka._txn_manager.increment_sequence_number(place, last)
+            producer = publisher._producer
+            assert producer is not None
+            assert producer._identity is not None
+            # Kafka takes any number as the first that it sees of a producer.
+            producer._numberings[place] = _Numbering(producer._identity, 2**31 - 3)
             offsets = []
             for n in range(6):
                 event = Event.of(id=f"e{n}", key=None, value=b"{}", headers=())
-                (report,) = await publisher.publish(place.topic, [event])
+                (report,) = await publisher.publish(place.topic, [event] * 2)
                 offsets.append((report.fate, report.first_offset))
-            assert offsets == [(Fate.STORED, n) for n in range(6)]
-            assert publisher._producers.current is not first
+            assert offsets == [(Fate.STORED, 2 * n) for n in range(6)]
+            assert producer._numberings[place].next_number == 9
         finally:
             await publisher.stop()
 

@@ -130,16 +130,16 @@ def test_records_laid_out_at_once_are_those_laid_out_one_by_one(
     for chosen in (fast.events, slow.events):
         batch = RecordBatch(1_000_000)
         batch.fill(filler, 1_000)
-        batch._bytes_max = batch.size() + room
+        batch._bytes_max = batch.byte_count + room
         counts.append(batch.fill(chosen, 1_000))
         if counts[-1] < len(chosen):
             # The rest of it goes into the next batch.
             rest = RecordBatch(1_000_000)
             assert rest.fill(chosen[counts[-1] :], 2_000) == len(chosen) - counts[-1]
-            batches.append(b"".join(rest._build()))
-        assert batch.size() <= batch._bytes_max or batch.record_count() == 1
-        size = batch.size()
-        batches.append(b"".join(batch._build()))
+            batches.append(b"".join(rest.build()))
+        assert batch.byte_count <= batch._bytes_max or batch.count == 1
+        size = batch.byte_count
+        batches.append(b"".join(batch.build()))
         assert len(batches[-1]) == size
     half = len(batches) // 2
     assert counts[0] == counts[1]

@@ -1,10 +1,9 @@
 """Our record batches, read back by aiokafka's own reader; our produce requests against its own."""
 
-from dataclasses import dataclass
-from typing import Any
+from io import BytesIO
 
 import pytest
-from aiokafka.protocol.produce import ProduceRequest
+from aiokafka.protocol.produce import ProduceRequest_v7, ProduceResponse_v7
 from aiokafka.record.default_records import DefaultRecordBatch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,8 +11,8 @@ from hypothesis import strategies as st
 from gateway.intake.events import Event
 from gateway.intake.record_batch import RecordBatch
 from gateway.intake.record_encoding import varint
-from gateway.publish.produce_encoding import encode
-from shared.event.record import Headers
+from gateway.publish.produce_request import BatchOutcome, Parcel, ProduceAnswer, SendBatches
+from shared.event.record import Headers, KafkaPartition
 from tests.support.record_headers import headers_of
 
 headers = st.lists(st.tuples(st.text(max_size=20), st.binary(max_size=200)), max_size=4).map(tuple)
@@ -34,10 +33,9 @@ def built(events: list[Event], *, bytes_max: int = 1_000_000) -> tuple[RecordBat
 @given(st.lists(records, min_size=1, max_size=150))
 def test_kafka_reads_what_we_write(events: list[Event]) -> None:
     batch, count = built(events)
-    assert count == len(events) == batch.record_count()
-    batch._set_producer_state(77, 3, 1_000)
-    raw = b"".join(batch._build())
-    assert len(raw) == batch.size()
+    assert count == len(events) == batch.count
+    raw = b"".join(batch.build(77, 3, 1_000))
+    assert len(raw) == batch.byte_count
     read = DefaultRecordBatch(raw)
     assert read.validate_crc()
     assert (read.producer_id, read.producer_epoch, read.base_sequence) == (77, 3, 1_000)
@@ -50,8 +48,7 @@ def test_kafka_reads_what_we_write(events: list[Event]) -> None:
 
 def test_a_batch_is_built_once_and_stays_the_same_at_each_retry() -> None:
     batch, _ = built([Event.of(id="e", key=None, value=b"{}", headers=())])
-    assert batch._build() is batch._build()
-    assert batch.closed()
+    assert batch.build(1, 0, 5) is batch.build(2, 0, 0)
     assert batch.fill([Event.of(id="f", key=None, value=b"{}", headers=())], 5) == 0
 
 
@@ -60,15 +57,15 @@ def test_a_batch_takes_what_fits_and_at_least_one(count: int, bytes_max: int) ->
     events = [Event.of(id="e", key=b"k", value=b"v" * 100, headers=())] * count
     batch, taken = built(events, bytes_max=bytes_max)
     assert 1 <= taken <= count
-    assert batch.size() <= bytes_max or taken == 1
-    assert taken == count or batch.size() + 112 > bytes_max
-    assert batch.size() == len(b"".join(batch._build()))
+    assert batch.byte_count <= bytes_max or taken == 1
+    assert taken == count or batch.byte_count + 112 > bytes_max
+    assert batch.byte_count == len(b"".join(batch.build()))
 
 
 def test_a_record_too_large_for_any_batch_still_goes_alone() -> None:
     batch, taken = built([Event.of(id="e", key=None, value=b"x" * 5_000, headers=())], bytes_max=10)
     assert taken == 1
-    assert next(iter(DefaultRecordBatch(b"".join(batch._build())))).value == b"x" * 5_000
+    assert next(iter(DefaultRecordBatch(b"".join(batch.build())))).value == b"x" * 5_000
 
 
 @given(headers)
@@ -92,34 +89,33 @@ def test_numbers_are_written_like_this(number: int, written: bytes) -> None:
     assert varint(number) == written
 
 
-@dataclass
-class Sent:
-    transactional_id: str | None
-    required_acks: int
-    timeout: int
-    topics: list[tuple[str, list[tuple[int, bytes]]]]
+batches = st.dictionaries(
+    st.builds(KafkaPartition, st.text(max_size=20), st.integers(0, 9)), st.binary(max_size=50)
+)
+
+
+@given(batches)
+def test_a_produce_request_is_byte_for_byte_aiokafkas(batches: dict[KafkaPartition, bytes]) -> None:
+    topics: dict[str, list[tuple[int, bytes]]] = {}
+    for place, raw in batches.items():
+        topics.setdefault(place.topic, []).append((place.partition, raw))
+    theirs = b"header" + ProduceRequest_v7.SCHEMA.encode([None, -1, 5_000, [*topics.items()]])
+    # Ours come in two pieces.
+    parcels = [Parcel(place, (raw[:3], raw[3:])) for place, raw in batches.items()]
+    ours = b"header" + SendBatches(parcels, timeout_ms=5_000).encode()
+    assert len(ours) == len(theirs)
+    assert b"size" + ours == b"size" + theirs
+
+
+outcomes = st.builds(BatchOutcome, st.integers(-1, 100), st.integers(-1, 2**62))
 
 
 @given(
-    st.none() | st.text(max_size=10),
-    st.lists(
-        st.tuples(
-            st.text(max_size=20),
-            st.lists(st.tuples(st.integers(0, 9), st.binary(max_size=50)), max_size=4),
-        ),
-        max_size=3,
-    ),
+    st.dictionaries(st.builds(KafkaPartition, st.text(max_size=20), st.integers(0, 9)), outcomes)
 )
-def test_a_produce_request_is_byte_for_byte_aiokafkas(
-    transaction: str | None, topics: list[tuple[str, list[tuple[int, bytes]]]]
-) -> None:
-    version = ProduceRequest._CLASSES[-1]
-    fields = [transaction, -1, 5_000, topics]
-    # The instance's own encoder may be ours already; the schema's is aiokafka's for certain.
-    theirs = b"header" + version.SCHEMA.encode(fields)
-    # Ours come in two pieces.
-    pieces: Any = [(name, [(n, (raw[:3], raw[3:])) for n, raw in sent]) for name, sent in topics]
-    assert b"size" + (b"header" + encode(Sent(transaction, -1, 5_000, pieces))) == b"size" + theirs
-    ours = b"header" + encode(Sent(transaction, -1, 5_000, topics))
-    assert len(ours) == len(theirs)
-    assert b"size" + ours == b"size" + theirs
+def test_an_answer_is_read_as_aiokafka_writes_it(told: dict[KafkaPartition, BatchOutcome]) -> None:
+    topics: dict[str, list[tuple[int, int, int, int, int]]] = {}
+    for place, (code, offset) in told.items():
+        topics.setdefault(place.topic, []).append((place.partition, code, offset, -1, 7))
+    raw = ProduceResponse_v7.SCHEMA.encode([[*topics.items()], 12])
+    assert ProduceAnswer.decode(BytesIO(raw)) == told

@@ -1,0 +1,327 @@
+"""Sends batches to Kafka, numbered, until Kafka has said what became of each.
+
+An idempotent producer numbers the events of each Kafka partition, so that a batch may be sent again
+and is stored once. After an error nobody knows which numbers are taken: that Kafka partition begins
+anew under another producer id, while the others go on with theirs. What one broker is to have
+travels together, one request at a time, while the next one gathers.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from time import monotonic
+from typing import Any
+
+import msgspec
+import structlog
+from aiokafka.cluster import ClusterMetadata
+from aiokafka.errors import (
+    ClusterAuthorizationFailedError,
+    DuplicateSequenceNumber,
+    InvalidTopicError,
+    KafkaError,
+    LeaderNotAvailableError,
+    MessageSizeTooLargeError,
+    NodeNotReadyError,
+    NotEnoughReplicasError,
+    NotLeaderForPartitionError,
+    RecordListTooLargeError,
+    TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
+    for_code,
+)
+from aiokafka.protocol.transaction import InitProducerIdRequest
+
+from gateway.intake.record_batch import RecordBatch
+from gateway.publish.accumulator import NotStoredError, UnknownFateError
+from gateway.publish.produce_request import BatchOutcome, Parcel, SendBatches
+from shared.event.record import KafkaPartition
+from shared.runtime.kafka.clients import KafkaClient, new_client
+
+log = structlog.get_logger()
+
+# Between attempts to reach a Kafka that is not there.
+_CONNECT_PAUSE_S = 0.5
+# Between attempts to store a batch: a leader is elected within seconds.
+_PAUSE_S = 0.1
+# How often we ask who leads a Kafka partition that nobody leads.
+_LEADER_PAUSE_S = 0.2
+# A topic that spoils its numbers with each batch may ask for a new id no more often than this; its
+# events wait so long, which is less than they may.
+_RENEW_PAUSE_S = 1.0
+# Kafka numbers up to 2^31 - 1 and goes on at 0.
+_NUMBER_MASK = 2**31 - 1
+# Kafka closes a connection on which more than 100 MB come as one request.
+_REQUEST_BYTES_MAX = 16 * 1_048_576
+# So long what can be done meanwhile waits at most.
+_MEANWHILE_S = 0.01
+# Of no use to a producer that has no transactions; Kafka wants it to be there.
+_TRANSACTION_MS = 60_000
+# The broker looked at the batch and refused it: it is not in the log, and its numbers are free.
+_REFUSALS = (
+    InvalidTopicError,
+    MessageSizeTooLargeError,
+    RecordListTooLargeError,
+    TopicAuthorizationFailedError,
+)
+# This attempt has stored nothing, but another one may.
+_NOT_TAKEN = (
+    LeaderNotAvailableError,
+    NodeNotReadyError,
+    NotEnoughReplicasError,
+    NotLeaderForPartitionError,
+    UnknownTopicOrPartitionError,
+)
+
+
+class _Identity(msgspec.Struct, frozen=True):
+    """What Kafka knows a producer by."""
+
+    id: int
+    epoch: int
+
+
+class _Numbering(msgspec.Struct, eq=False):
+    """The numbers of one Kafka partition."""
+
+    identity: _Identity
+    next_number: int = 0
+    # Some may be taken, and nobody knows which.
+    is_spoilt: bool = False
+
+
+class BatchProducer:
+    """One connection to each broker, and a numbering for each Kafka partition."""
+
+    def __init__(self, bootstrap_servers: str, *, timeout_ms: int, give_up_s: float) -> None:
+        self._bootstrap_servers = bootstrap_servers
+        self._timeout_ms = timeout_ms
+        # How long we try to store what is certainly not stored.
+        self._give_up_s = give_up_s
+        self._client = self._new_client()
+        self._identity: _Identity | None = None
+        self._numberings: dict[KafkaPartition, _Numbering] = {}
+        self._renewing: asyncio.Task[None] | None = None
+        self._renewed_at_s = float("-inf")
+        # What waits for each broker, and which of them are writing.
+        self._waiting: dict[int, list[tuple[Parcel, asyncio.Future[BatchOutcome]]]] = {}
+        self._busy: set[int] = set()
+        self._meanwhile: list[Callable[[], None]] = []
+        self._work_timer: asyncio.TimerHandle | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def cluster(self) -> ClusterMetadata:
+        """Who leads what, as far as it is known."""
+        return self._client.cluster
+
+    async def start(self) -> None:
+        """Connect, however long that takes; KafkaError when waiting would not help."""
+        while True:
+            try:
+                await self._client.start()
+                self._identity = await self._new_identity()
+            except (KafkaError, OSError) as error:
+                await self._client.stop()
+                if isinstance(error, ClusterAuthorizationFailedError):
+                    # It will not change its mind while somebody waits for the first connection.
+                    raise
+                log.warning("kafka.unreachable", error=repr(error))
+                await asyncio.sleep(_CONNECT_PAUSE_S)
+                self._client = self._new_client()
+            except asyncio.CancelledError:
+                await self._client.stop()
+                raise
+            else:
+                return
+
+    async def stop(self) -> None:
+        """Let go of Kafka; whoever still waits for an answer has been told already."""
+        if self._renewing is not None:
+            self._tasks.add(self._renewing)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._client.stop()
+
+    async def partitions_of(self, topic: str) -> set[int]:
+        found: set[int] = await self._client.wait_for_topic(topic)
+        return found
+
+    async def ask_leaders(self) -> bool:
+        """Ask who leads what; whether somebody has answered."""
+        return bool(await self._client.force_metadata_update())
+
+    async def ready(self, place: KafkaPartition) -> None:
+        """Wait until a batch for a Kafka partition can be handed over, to a leader that answers.
+
+        Until then it can be withdrawn.
+        """
+        while not await self._can_reach(place):
+            with contextlib.suppress(KafkaError):
+                await self._client.wait_for_topic(place.topic)
+            if not await self._can_reach(place):
+                await asyncio.sleep(_LEADER_PAUSE_S)
+                await self._client.force_metadata_update()
+        while self._is_spoilt(place):
+            if self._renewing is None:
+                self._renewing = asyncio.create_task(self._renew())
+            # Others may wait for it, too.
+            await asyncio.shield(self._renewing)
+
+    async def send(self, place: KafkaPartition, batch: RecordBatch) -> int:
+        """Have a batch stored, however long that takes; its offset, or -1 if that is forgotten.
+
+        Batches of one Kafka partition are sent one after the other, each when it is `ready`.
+        """
+        numbering = self._numbering(place)
+        identity, first = numbering.identity, numbering.next_number
+        parcel = Parcel(place, batch.build(identity.id, identity.epoch, first))
+        is_maybe_stored, until_s = False, monotonic() + self._give_up_s
+        while True:
+            try:
+                outcome = await self._ask(parcel)
+                error = for_code(outcome.code)() if outcome.code else None
+            except KafkaError as failure:
+                error = failure
+            if error is None or isinstance(error, DuplicateSequenceNumber):
+                numbering.next_number = (first + batch.count) & _NUMBER_MASK
+                return outcome.offset
+            if not error.retriable:
+                break
+            is_maybe_stored |= not isinstance(error, _NOT_TAKEN)
+            if not is_maybe_stored and monotonic() >= until_s:
+                raise NotStoredError(f"kafka does not take it: {error!r}") from error
+            log.debug("producer.repeats", place=place, error=repr(error))
+            if error.invalid_metadata:
+                self._client.force_metadata_update()
+            await asyncio.sleep(_PAUSE_S)
+        if isinstance(error, _REFUSALS) and not is_maybe_stored:
+            raise NotStoredError(f"kafka refused it: {error!r}") from error
+        log.warning("producer.numbers_spoilt", place=place, error=repr(error))
+        numbering.is_spoilt = True
+        raise UnknownFateError(f"kafka lost track of it: {error!r}") from error
+
+    def _new_client(self) -> KafkaClient:
+        return new_client(
+            self._bootstrap_servers, client_id="hifi-gateway", request_timeout_ms=self._timeout_ms
+        )
+
+    def meanwhile(self, work: Callable[[], None]) -> None:
+        """Do some work while a broker has the next batch, or else in a moment."""
+        if not self._meanwhile:
+            loop = asyncio.get_running_loop()
+            self._work_timer = loop.call_later(_MEANWHILE_S, self._work)
+        self._meanwhile.append(work)
+
+    def _work(self) -> None:
+        all_work, self._meanwhile = self._meanwhile, []
+        if self._work_timer is not None:
+            self._work_timer.cancel()
+        for work in all_work:
+            work()
+
+    def _leader(self, place: KafkaPartition) -> int | None:
+        node = self.cluster.leader_for_partition(place)
+        return None if node is None or node < 0 else node
+
+    async def _can_reach(self, place: KafkaPartition) -> bool:
+        node = self._leader(place)
+        return node is not None and bool(await self._client.ready(node))
+
+    def _is_spoilt(self, place: KafkaPartition) -> bool:
+        numbering = self._numberings.get(place)
+        return (
+            numbering is not None and numbering.is_spoilt and (numbering.identity is self._identity)
+        )
+
+    def _numbering(self, place: KafkaPartition) -> _Numbering:
+        numbering = self._numberings.get(place)
+        if numbering is None or numbering.is_spoilt:
+            assert self._identity is not None, "it is started, and the place is ready"
+            numbering = self._numberings[place] = _Numbering(self._identity)
+        return numbering
+
+    async def _renew(self) -> None:
+        try:
+            await asyncio.sleep(self._renewed_at_s + _RENEW_PAUSE_S - monotonic())
+            self._identity = await self._new_identity()
+        except KafkaError as error:
+            # Who waits asks for another; meanwhile its events can be withdrawn.
+            log.warning("producer.not_renewed", error=repr(error))
+        finally:
+            self._renewed_at_s = monotonic()
+            self._renewing = None
+
+    async def _new_identity(self) -> _Identity:
+        request = InitProducerIdRequest(None, _TRANSACTION_MS)
+        while True:
+            try:
+                answer = await self._client.send(self._client.get_random_node(), request)
+                if not answer.error_code:
+                    return _Identity(answer.producer_id, answer.producer_epoch)
+                error = for_code(answer.error_code)()
+            except KafkaError as failure:
+                error = failure
+            if not error.retriable:
+                raise error
+            log.warning("kafka.unreachable", error=repr(error))
+            await asyncio.sleep(_PAUSE_S)
+            await self._client.force_metadata_update()
+
+    async def _ask(self, parcel: Parcel) -> BatchOutcome:
+        """Hand a batch over to the leader of its Kafka partition, once."""
+        if (node := self._leader(parcel.place)) is None:
+            raise LeaderNotAvailableError(f"nobody leads {parcel.place}")
+        loop = asyncio.get_running_loop()
+        answered: asyncio.Future[BatchOutcome] = loop.create_future()
+        waiting = self._waiting.setdefault(node, [])
+        if not waiting and node not in self._busy:
+            # Others of this turn of the loop go with it.
+            loop.call_soon(self._send_waiting, node)
+        waiting.append((parcel, answered))
+        return await answered
+
+    def _send_waiting(self, node: int) -> None:
+        waiting = self._waiting.get(node)
+        if not waiting:
+            return
+        room = _REQUEST_BYTES_MAX
+        for count, (parcel, _) in enumerate(waiting):
+            room -= parcel.byte_count
+            if room < 0 and count:
+                break
+        else:
+            count = len(waiting)
+        self._waiting[node] = waiting[count:]
+        self._busy.add(node)
+        self._spawn(self._exchange(node, waiting[:count]))
+
+    async def _exchange(
+        self, node: int, waiting: list[tuple[Parcel, asyncio.Future[BatchOutcome]]]
+    ) -> None:
+        """Hand batches over to a broker, and tell what it says of them."""
+        if self._meanwhile:
+            # Behind what is written now.
+            asyncio.get_running_loop().call_soon(self._work)
+        request = SendBatches([parcel for parcel, _ in waiting], timeout_ms=self._timeout_ms)
+        try:
+            answer = await self._client.send(node, request)
+            outcomes = [answer[parcel.place] for parcel, _ in waiting]
+        except Exception as error:  # noqa: BLE001 - whoever waits must hear of any
+            failure = error if isinstance(error, KafkaError) else KafkaError(repr(error))
+            for _, answered in waiting:
+                if not answered.done():
+                    answered.set_exception(failure)
+        else:
+            for (_, answered), outcome in zip(waiting, outcomes, strict=True):
+                if not answered.done():
+                    answered.set_result(outcome)
+        finally:
+            self._busy.discard(node)
+            self._send_waiting(node)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

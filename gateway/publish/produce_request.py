@@ -1,0 +1,109 @@
+"""What a produce request and its answer are on the wire.
+
+aiokafka encodes a request from the inside out and copies each batch at each level; at full load
+those copies cost as much as reading the events.
+"""
+
+import struct
+from collections.abc import Collection, Sequence
+from io import BytesIO
+from typing import Any, NamedTuple, Self
+
+from aiokafka.protocol.produce import ProduceRequest_v7
+
+from shared.event.record import KafkaPartition
+
+_ACKS_AND_TIMEOUT = struct.Struct(">hi")
+_ALL_REPLICAS = -1
+_NO_TRANSACTION = b"\xff\xff"
+_COUNT, _LENGTH, _BATCH = struct.Struct(">i"), struct.Struct(">h"), struct.Struct(">ii")
+# The number of a Kafka partition, Kafka's error code, the offset, the time of the log, its start.
+_OUTCOME = struct.Struct(">ihqqq")
+
+
+class BatchOutcome(NamedTuple):
+    """What Kafka says of a batch: why not, or the offset of its first record."""
+
+    code: int
+    offset: int
+
+
+class ProduceAnswer(dict[KafkaPartition, BatchOutcome]):
+    """What a broker says of the batches that it was handed."""
+
+    @classmethod
+    def decode(cls, answer: BytesIO) -> Self:
+        found, raw = cls(), answer.read()
+        (topic_count,) = _COUNT.unpack_from(raw)
+        at = _COUNT.size
+        for _ in range(topic_count):
+            (size,) = _LENGTH.unpack_from(raw, at)
+            at += _LENGTH.size + size
+            topic = raw[at - size : at].decode()
+            (count,) = _COUNT.unpack_from(raw, at)
+            at += _COUNT.size
+            end = at + count * _OUTCOME.size
+            for number, code, offset, _, _ in _OUTCOME.iter_unpack(raw[at:end]):
+                found[KafkaPartition(topic, number)] = BatchOutcome(code, offset)
+            at = end
+        return found
+
+
+class Parcel(NamedTuple):
+    """A batch, in pieces, and where it goes."""
+
+    place: KafkaPartition
+    pieces: Sequence[bytes]
+
+    @property
+    def byte_count(self) -> int:
+        return sum(map(len, self.pieces))
+
+
+class SendBatches(ProduceRequest_v7):  # type: ignore[misc]  # aiokafka has no annotations
+    """Hands batches over, each for another Kafka partition, to be stored by all replicas."""
+
+    RESPONSE_TYPE = ProduceAnswer
+
+    def __init__(self, parcels: Collection[Parcel], *, timeout_ms: int) -> None:
+        self.parcels = parcels
+        self._timeout_ms = timeout_ms
+
+    def prepare(self, _: Any) -> Self:
+        """All brokers that there are know this version."""
+        return self
+
+    def encode(self) -> "Unjoined":
+        by_topic: dict[str, list[Parcel]] = {}
+        for parcel in self.parcels:
+            by_topic.setdefault(parcel.place.topic, []).append(parcel)
+        parts: list[bytes] = [
+            _NO_TRANSACTION,
+            _ACKS_AND_TIMEOUT.pack(_ALL_REPLICAS, self._timeout_ms),
+            _COUNT.pack(len(by_topic)),
+        ]
+        for topic, parcels in by_topic.items():
+            name = topic.encode()
+            parts += (_LENGTH.pack(len(name)), name, _COUNT.pack(len(parcels)))
+            for parcel in parcels:
+                parts += (_BATCH.pack(parcel.place.partition, parcel.byte_count), *parcel.pieces)
+        return Unjoined(parts)
+
+
+class Unjoined:
+    """A request's bytes while aiokafka puts its header and then its size before them.
+
+    `size + (header + request)` copies a request of megabytes twice; this joins all of it at the
+    second addition.
+    """
+
+    def __init__(self, parts: list[bytes], *, has_header: bool = False) -> None:
+        self._parts = parts
+        self._has_header = has_header
+
+    def __len__(self) -> int:
+        return sum(map(len, self._parts))
+
+    def __radd__(self, before: bytes) -> "Unjoined | bytes":
+        parts = [before, *self._parts]
+        return b"".join(parts) if self._has_header else Unjoined(parts, has_header=True)

@@ -1,0 +1,144 @@
+"""Brokers as a test scripts them: each batch waits until it is said what it met."""
+
+import asyncio
+import struct
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+from aiokafka import TopicPartition
+from aiokafka.errors import KafkaError, UnknownTopicOrPartitionError
+
+from gateway.intake.events import Event
+from gateway.publish.produce_request import BatchOutcome, ProduceAnswer, SendBatches
+from gateway.publish.publisher import KafkaPublisher
+from gateway.publish.report import Fate, Report
+
+_PRODUCER_ID, _FIRST_NUMBER = struct.Struct(">q"), struct.Struct(">i")
+
+
+class ScriptedCluster:
+    """Who leads what; a topic that it does not name is not there."""
+
+    def __init__(self) -> None:
+        self.leaders: dict[str, list[int]] = {"ours": [0], "theirs": [1]}
+
+    def leader_for_partition(self, partition: TopicPartition) -> int | None:
+        leaders = self.leaders.get(partition.topic, [])
+        return leaders[partition.partition] if partition.partition < len(leaders) else None
+
+    def partitions_for_topic(self, topic: str) -> set[int] | None:
+        return set(range(len(self.leaders[topic]))) if topic in self.leaders else None
+
+    def topics(self, *, exclude_internal_topics: bool) -> set[str]:  # noqa: ARG002
+        return set(self.leaders)
+
+    def brokers(self) -> list[int]:
+        return [0, 1]
+
+
+class SentBatch(NamedTuple):
+    """A batch as it came, of which a test says what became of it."""
+
+    raw: bytes
+    answered: "asyncio.Future[BatchOutcome]"
+
+    @property
+    def numbered(self) -> tuple[int, int]:
+        """The producer's id, and the number of the first record."""
+        (producer_id,) = _PRODUCER_ID.unpack_from(self.raw, 43)
+        (first_number,) = _FIRST_NUMBER.unpack_from(self.raw, 53)
+        return producer_id, first_number
+
+    def store(self) -> None:
+        self.answered.set_result(BatchOutcome(0, 5))
+
+    def fail(self, error: KafkaError) -> None:
+        """Say no, or do not answer if the error is none of Kafka's."""
+        if errno := getattr(error, "errno", None):
+            self.answered.set_result(BatchOutcome(errno, -1))
+        else:
+            self.answered.set_exception(error)
+
+
+class ScriptedClient:
+    """The connections of a producer."""
+
+    def __init__(self) -> None:
+        self.cluster = ScriptedCluster()
+        # By topic.
+        self.under_way: dict[str, SentBatch] = {}
+        self.requests: list[set[str]] = []
+        self.ids = iter(range(7, 100))
+        self.may_number = asyncio.Event()
+        self.may_number.set()
+        self.is_reachable = True
+        self.is_stopped = False
+
+    async def start(self) -> None:
+        pass
+
+    async def stop(self) -> None:
+        self.is_stopped = True
+
+    def force_metadata_update(self) -> "asyncio.Future[bool]":
+        answered: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        answered.get_loop().call_soon(answered.set_result, True)
+        return answered
+
+    async def wait_for_topic(self, topic: str) -> set[int]:
+        found = self.cluster.partitions_for_topic(topic)
+        if found is None:
+            raise UnknownTopicOrPartitionError
+        return found
+
+    async def ready(self, _: int) -> bool:
+        return self.is_reachable
+
+    def get_random_node(self) -> int:
+        return 0
+
+    async def send(self, _: int, request: Any) -> Any:
+        assert not self.is_stopped
+        if not isinstance(request, SendBatches):
+            await self.may_number.wait()
+            return SimpleNamespace(error_code=0, producer_id=next(self.ids), producer_epoch=0)
+        self.requests.append({parcel.place.topic for parcel in request.parcels})
+        sent = {}
+        for place, pieces in request.parcels:
+            batch = SentBatch(b"".join(pieces), asyncio.get_running_loop().create_future())
+            self.under_way[place.topic] = sent[place] = batch
+        return ProduceAnswer({place: await batch.answered for place, batch in sent.items()})
+
+
+class Scene:
+    """A publisher whose brokers are scripted."""
+
+    def __init__(self) -> None:
+        self.client = ScriptedClient()
+        self.cluster = self.client.cluster
+        self.publisher = KafkaPublisher(
+            "nowhere", ack_deadline_s=5, queue_deadline_s=0.1, batch_bytes_max=10_000
+        )
+
+    def publish(self, topic: str, *, count: int = 1) -> "asyncio.Task[Report]":
+        event = Event.of(id="e", key=None, value=b"{}", headers=())
+        return asyncio.create_task(self._publish(topic, [event] * count))
+
+    async def _publish(self, topic: str, events: Sequence[Event]) -> Report:
+        (report,) = await self.publisher.publish(topic, events)
+        return report
+
+    async def until(self, is_so: Callable[[], object]) -> None:
+        async with asyncio.timeout(5):
+            while not is_so():  # noqa: ASYNC110 - what we wait for has no event of its own
+                await asyncio.sleep(0.001)
+
+    async def under_way(self, topic: str) -> SentBatch:
+        """The next batch that comes for a topic."""
+        await self.until(lambda: topic in self.client.under_way)
+        return self.client.under_way.pop(topic)
+
+    async def settled(self, publishing: "asyncio.Task[Report]") -> Fate:
+        async with asyncio.timeout(5):
+            return (await publishing).fate
