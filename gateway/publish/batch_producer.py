@@ -103,7 +103,7 @@ class BatchProducer:
         self._numberings: dict[KafkaPartition, _Numbering] = {}
         self._renewing: asyncio.Task[None] | None = None
         self._renewed_at_s = float("-inf")
-        # What waits for each broker, and which of them are writing.
+        # What waits for each broker, and which of them have a request of ours.
         self._waiting: dict[int, list[tuple[Parcel, asyncio.Future[BatchOutcome]]]] = {}
         self._busy: set[int] = set()
         self._meanwhile: list[Callable[[], None]] = []
@@ -202,17 +202,17 @@ class BatchProducer:
         numbering.is_spoilt = True
         raise UnknownFateError(f"kafka lost track of it: {error!r}") from error
 
-    def _new_client(self) -> KafkaClient:
-        return new_client(
-            self._bootstrap_servers, client_id="hifi-gateway", request_timeout_ms=self._timeout_ms
-        )
-
     def meanwhile(self, work: Callable[[], None]) -> None:
         """Do some work while a broker has the next batch, or else in a moment."""
         if not self._meanwhile:
             loop = asyncio.get_running_loop()
             self._work_timer = loop.call_later(_MEANWHILE_S, self._work)
         self._meanwhile.append(work)
+
+    def _new_client(self) -> KafkaClient:
+        return new_client(
+            self._bootstrap_servers, client_id="hifi-gateway", request_timeout_ms=self._timeout_ms
+        )
 
     def _work(self) -> None:
         all_work, self._meanwhile = self._meanwhile, []
