@@ -22,6 +22,7 @@ from shared.runtime.defaults import HOST
 from shared.runtime.java.class_archive import ClassArchive
 from shared.runtime.java.jars import ensure_jars
 from shared.runtime.java.java import Java, find_java
+from shared.runtime.java.small_heap import small_heap
 from shared.runtime.kafka.connection import learn_access
 from shared.runtime.kafka.settings import KafkaAccess
 from shared.runtime.kafka.topic_admin import topic_admin
@@ -32,6 +33,8 @@ from shared.runtime.whole_file import write_whole
 # Heaps: one broker stays under 512 MB resident; three fit beside Spark on a laptop of 8 GB.
 HEAP_MB_SINGLE = 512
 HEAP_MB_OF_THREE = 320
+# What a broker keeps for good is about as much.
+_KEPT_MB = 96
 # Up in 2 to 5 s here; a minute is a machine that is busy with something else.
 READY_TIMEOUT_S = 60.0
 # Stops in order within 1 s, and within 4 s when it writes the class archive. After that SIGKILL
@@ -139,7 +142,8 @@ class Cluster:
 
     def restart(self, broker_id: int) -> None:
         """Start a broker that does not run, and do not wait until it is ready."""
-        options = [f"-Xmx{self._heap_mb}m", "-XX:+ExitOnOutOfMemoryError"]
+        options = [f"-Xmx{self._heap_mb}m", *small_heap(self._heap_mb, kept_mb=_KEPT_MB)]
+        options.append("-XX:+ExitOnOutOfMemoryError")
         # One broker is enough to write the archive, and it must not slow the others down.
         options += self._archive.options(may_make=broker_id == 1)
         folder = self._broker_folder(broker_id)

@@ -22,6 +22,7 @@ from pyspark.util import PythonEvalType
 from shared.runtime.java.class_archive import ClassArchive
 from shared.runtime.java.jars import default_cache, ensure_jars
 from shared.runtime.java.java import find_java
+from shared.runtime.java.small_heap import small_heap
 from shared.runtime.kafka.settings import JAAS_VARIABLE, kafka_access
 from shared.runtime.setup_error import OperatorError
 from shared.runtime.spark.cluster import SparkCluster
@@ -64,6 +65,8 @@ _JVM_END_TIMEOUT_S = 45.0
 _SMALL_MACHINE_CORES = 4
 _ARROW_PART = 4
 # The quick compiler alone, and the collector without threads of its own.
+# What a driver keeps for good is about as much.
+_KEPT_MB = 80
 _SMALL_MACHINE_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
@@ -137,6 +140,8 @@ def _options(
     """Every option that we set, with its reason."""
     log_options = files("shared.runtime").joinpath("log4j2.properties")
     is_small_machine = len(os.sched_getaffinity(0)) <= _SMALL_MACHINE_CORES
+    small_heap_options = small_heap(settings.heap_mb, kept_mb=_KEPT_MB)
+    small_machine_options = (*_SMALL_MACHINE_OPTIONS, *small_heap_options)
     where = settings.cluster.options(slots=settings.slots) if settings.cluster else _here(settings)
     return {
         **where,
@@ -144,7 +149,7 @@ def _options(
         "spark.driver.extraJavaOptions": " ".join(
             [
                 f"-Dlog4j2.configurationFile=file:{log_options}",
-                *(_SMALL_MACHINE_OPTIONS if is_small_machine else ()),
+                *(small_machine_options if is_small_machine else ()),
                 *jvm_options,
             ]
         ),

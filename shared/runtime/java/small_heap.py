@@ -1,0 +1,17 @@
+"""Lets a JVM begin with a heap about as large as what it keeps, on machines that several share.
+
+By itself it begins with a 64th of the machine's memory. What outlives a few collections of the
+young part goes to the old one, which is not collected before it is full: for an hour a JVM grows,
+by nothing but garbage. What it begins with it takes at once, so that who weighs it sees what it is.
+"""
+
+from collections.abc import Sequence
+
+_YOUNG_MB = 96
+
+
+def small_heap(heap_mb: int, *, kept_mb: int) -> Sequence[str]:
+    """Options for a heap of at most `heap_mb`, whose old part has `kept_mb` at first."""
+    young_mb = min(_YOUNG_MB, heap_mb // 3)
+    first_mb = min(heap_mb, young_mb + kept_mb)
+    return f"-XX:NewSize={young_mb}m", f"-Xms{first_mb}m", "-XX:+AlwaysPreTouch"
