@@ -219,7 +219,11 @@ class BatchProducer:
         if self._work_timer is not None:
             self._work_timer.cancel()
         for work in all_work:
-            work()
+            try:
+                work()
+            except Exception:
+                # A fault of ours, in one of them: the others must be done.
+                log.exception("producer.work_failed")
 
     def _leader(self, place: KafkaPartition) -> int | None:
         node = self.cluster.leader_for_partition(place)
@@ -231,9 +235,9 @@ class BatchProducer:
 
     def _is_spoilt(self, place: KafkaPartition) -> bool:
         numbering = self._numberings.get(place)
-        return (
-            numbering is not None and numbering.is_spoilt and (numbering.identity is self._identity)
-        )
+        if numbering is None or not numbering.is_spoilt:
+            return False
+        return numbering.identity is self._identity
 
     def _numbering(self, place: KafkaPartition) -> _Numbering:
         numbering = self._numberings.get(place)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Self
 from aiokafka.protocol.produce import ProduceRequest_v7
 
 from shared.event.record import KafkaPartition
+from shared.runtime.kafka.log_client import rows_by_topic
 
 _ACKS_AND_TIMEOUT = struct.Struct(">hi")
 _ALL_REPLICAS = -1
@@ -33,19 +34,10 @@ class ProduceAnswer(dict[KafkaPartition, BatchOutcome]):
 
     @classmethod
     def decode(cls, answer: BytesIO) -> Self:
-        found, raw = cls(), answer.read()
-        (topic_count,) = _COUNT.unpack_from(raw)
-        at = _COUNT.size
-        for _ in range(topic_count):
-            (size,) = _LENGTH.unpack_from(raw, at)
-            at += _LENGTH.size + size
-            topic = raw[at - size : at].decode()
-            (count,) = _COUNT.unpack_from(raw, at)
-            at += _COUNT.size
-            end = at + count * _OUTCOME.size
-            for number, code, offset, _, _ in _OUTCOME.iter_unpack(raw[at:end]):
+        found = cls()
+        for topic, rows in rows_by_topic(answer.read(), 0, row_bytes=_OUTCOME.size):
+            for number, code, offset, _, _ in _OUTCOME.iter_unpack(rows):
                 found[KafkaPartition(topic, number)] = BatchOutcome(code, offset)
-            at = end
         return found
 
 

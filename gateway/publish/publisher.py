@@ -236,11 +236,9 @@ class KafkaPublisher:
 
     def _recount(self, producer: BatchProducer) -> None:
         """Use the partitions that topics have grown by; forget topics that are gone or shorter."""
+        partitions_of = producer.cluster.partitions_for_topic
         for name, topic in list(self._topics.items()):
-            count, known = (
-                len(producer.cluster.partitions_for_topic(name) or ()),
-                len(topic.accumulators),
-            )
+            count, known = len(partitions_of(name) or ()), len(topic.accumulators)
             if count > known:
                 topic.accumulators += self._new_topic(producer, name, count).accumulators[known:]
             elif count < known and all(one.is_idle for one in topic.accumulators):

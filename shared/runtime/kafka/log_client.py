@@ -9,7 +9,7 @@ import asyncio
 import math
 import struct
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
 from io import BytesIO
 from typing import Any, NamedTuple, Self
@@ -216,6 +216,21 @@ class LogClient:
         return found
 
 
+def rows_by_topic(raw: bytes, at: int, *, row_bytes: int) -> Iterator[tuple[str, bytes]]:
+    """Cuts an answer, from the number of its topics on, into each topic's name and packed rows."""
+    (topic_count,) = _COUNT.unpack_from(raw, at)
+    at += _COUNT.size
+    for _ in range(topic_count):
+        (size,) = _NAME.unpack_from(raw, at)
+        at += _NAME.size + size
+        topic = raw[at - size : at].decode()
+        (count,) = _COUNT.unpack_from(raw, at)
+        at += _COUNT.size
+        end = at + count * row_bytes
+        yield topic, raw[at:end]
+        at = end
+
+
 class OffsetAnswer(NamedTuple):
     """What a broker says of the logs that it was asked for."""
 
@@ -229,17 +244,8 @@ class OffsetAnswer(NamedTuple):
         errors: dict[KafkaPartition, int] = {}
         raw = answer.read()
         # Before the topics stands for how long the broker has throttled us.
-        (topic_count,) = _COUNT.unpack_from(raw, at := _COUNT.size)
-        at += _COUNT.size
-        for _ in range(topic_count):
-            (size,) = _NAME.unpack_from(raw, at)
-            at += _NAME.size + size
-            topic = raw[at - size : at].decode()
-            (count,) = _COUNT.unpack_from(raw, at)
-            at += _COUNT.size
-            end = at + count * _FOUND.size
-            found = _opened_offsets(topic, raw[at:end])
-            at = end
+        for topic, rows in rows_by_topic(raw, _COUNT.size, row_bytes=_FOUND.size):
+            found = _opened_offsets(topic, rows)
             offsets |= found.offsets
             errors |= found.errors
         return cls(offsets, errors)

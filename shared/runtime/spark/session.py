@@ -64,9 +64,9 @@ _JVM_END_TIMEOUT_S = 45.0
 # (docs/tuning.md).
 _SMALL_MACHINE_CORES = 4
 _ARROW_PART = 4
-# The quick compiler alone, and the collector without threads of its own.
 # What a driver keeps for good is about as much.
 _KEPT_MB = 80
+# The quick compiler alone, and the collector without threads of its own.
 _SMALL_MACHINE_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
@@ -140,8 +140,7 @@ def _options(
     """Every option that we set, with its reason."""
     log_options = files("shared.runtime").joinpath("log4j2.properties")
     is_small_machine = len(os.sched_getaffinity(0)) <= _SMALL_MACHINE_CORES
-    small_heap_options = small_heap(settings.heap_mb, kept_mb=_KEPT_MB)
-    small_machine_options = (*_SMALL_MACHINE_OPTIONS, *small_heap_options)
+    heap_options = small_heap(settings.heap_mb, kept_mb=_KEPT_MB)
     where = settings.cluster.options(slots=settings.slots) if settings.cluster else _here(settings)
     return {
         **where,
@@ -149,7 +148,7 @@ def _options(
         "spark.driver.extraJavaOptions": " ".join(
             [
                 f"-Dlog4j2.configurationFile=file:{log_options}",
-                *(small_machine_options if is_small_machine else ()),
+                *((*_SMALL_MACHINE_OPTIONS, *heap_options) if is_small_machine else ()),
                 *jvm_options,
             ]
         ),
