@@ -16,13 +16,12 @@ from random import SystemRandom
 from typing import NamedTuple
 
 import structlog
-from pyspark.sql import SparkSession
 
 from retrier.broker import Broker, due_ends
 from retrier.due_gate import bounded
 from retrier.lane import RetryLane, plan_of
 from retrier.settings import RetrierSettings
-from retrier.task import DueJob, RangeEnd, send_due
+from retrier.task import DueJob, RangeEnd
 from retrier.watch import LaneWatch
 from shared.event.record import KafkaPartition, Position, Ranges
 from shared.event.topics import RETRIER, lease_group, retry_topic
@@ -34,6 +33,7 @@ from shared.runtime.kafka.leases.fenced_positions import FencedPositions, Reach
 from shared.runtime.kafka.leases.member import LeaseMember, Standing, clock_s
 from shared.runtime.kafka.log_client import LogClient
 from shared.runtime.setup_error import SetupError
+from shared.runtime.spark.task_jobs import TaskJobs
 
 log = structlog.get_logger()
 
@@ -59,7 +59,7 @@ class DueQueue(NamedTuple):
 class RetryLoop:
     """The retrier's lanes in one process."""
 
-    spark: SparkSession
+    tasks: TaskJobs[list[RangeEnd]]
     settings: RetrierSettings
     lanes: Mapping[str, RetryLane]
     watch: LaneWatch
@@ -168,7 +168,7 @@ class RetryLoop:
         """Cut off what has not come to its end."""
         if self._jobs:
             log.info("service.cut_off", jobs=len(self._jobs))
-            self.spark.sparkContext.cancelAllJobs()
+            self.tasks.cancel_all()
             await asyncio.wait(self._jobs.values(), timeout=self.settings.change_drain_s)
         self._threads.shutdown(wait=False, cancel_futures=True)
 
@@ -346,10 +346,7 @@ class RetryLoop:
 
     def _submit(self, queue: DueQueue, job: DueJob) -> list[RangeEnd]:
         """In a thread of its own: returns when Spark has run the task."""
-        context = self.spark.sparkContext
-        context.setLocalProperty("spark.scheduler.pool", queue.lane)
-        found = context.parallelize([job], 1).mapPartitions(send_due).collect()
-        return [end for ends in found for end in ends]
+        return [end for ends in self.tasks.run([job], pool=queue.lane) for end in ends]
 
     async def _write(self, places: Iterable[KafkaPartition]) -> None:
         """Say where they are, and how far they may go, if Kafka does not know it yet."""

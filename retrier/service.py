@@ -14,6 +14,7 @@ from retrier.broker import Broker
 from retrier.lane import lanes
 from retrier.loop import GROUP, RetryLoop
 from retrier.settings import RetrierSettings
+from retrier.task import send_due
 from retrier.watch import LaneWatch
 from shared import metric_names as names
 from shared.runtime.health import Health, Pulse
@@ -25,6 +26,7 @@ from shared.runtime.kafka.log_client import LogClient
 from shared.runtime.kafka.state_topic import StateFeed
 from shared.runtime.spark.lane_metrics import LaneMetrics
 from shared.runtime.spark.process import SPARK_WITHIN_S, keep_asking, spark_process
+from shared.runtime.spark.task_jobs import TaskJobs
 
 log = structlog.get_logger()
 
@@ -75,7 +77,8 @@ async def _run(
             running.push_async_callback(feed.stop)
         tiers = LogClient(servers, answer_within_s=_ENDS_WITHIN_S)
         await running.enter_async_context(tiers)
-        loop = RetryLoop(spark, settings, lanes(settings), watch, broker, tiers, fenced, positions)
+        tasks = TaskJobs(spark.sparkContext, send_due)
+        loop = RetryLoop(tasks, settings, lanes(settings), watch, broker, tiers, fenced, positions)
         await loop.meet()
         log.info("service.started", metrics_port=settings.metrics_port)
         pulse, answers = Pulse(), Pulse()

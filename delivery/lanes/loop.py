@@ -8,10 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from random import SystemRandom
-from threading import Lock
 
 import structlog
-from pyspark.sql import SparkSession
 
 from delivery.lanes.book import Book
 from delivery.lanes.fates import Fates
@@ -22,7 +20,6 @@ from delivery.lanes.marks_log import MarksLog
 from delivery.lanes.outlet import Outlet
 from delivery.lanes.pace import LaneMaker, publish_every_ms
 from delivery.lanes.roster import Roster
-from delivery.lanes.task import run_units
 from delivery.lanes.turns import Turns
 from delivery.lanes.units import (
     PATIENCE_S,
@@ -47,7 +44,7 @@ from shared.runtime.kafka.lane_positions import LanePositions
 from shared.runtime.kafka.leases.member import LeaseMember
 from shared.runtime.kafka.log_client import LogClient
 from shared.runtime.kafka.state_topic import StateFeed
-from shared.runtime.spark.cluster import tasks_at
+from shared.runtime.spark.task_jobs import TaskJobs
 
 log = structlog.get_logger()
 
@@ -75,7 +72,7 @@ _NUMBER_BITS = 60
 class LaneLoop:
     """The lanes of one process."""
 
-    spark: SparkSession
+    tasks: TaskJobs[TaskEnd]
     settings: DeliverySettings
     metrics: DeliveryMetrics
     config: ConfigFeed
@@ -107,8 +104,6 @@ class LaneLoop:
         )
         self.fates = Fates(self.metrics, self.settings.stalled_after_s)
         self._threads = ThreadPoolExecutor(_THREADS_PER_SLOT * self.settings.all_slots, "job")
-        # A job's environment is that of the session in the moment when it is made.
-        self._naming = Lock()
         self._jobs: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         self._sees_ends = False
@@ -183,7 +178,7 @@ class LaneLoop:
         """Cut off what has not come to its end."""
         if self._jobs:
             log.info("service.cut_off", jobs=len(self._jobs))
-            self.spark.sparkContext.cancelAllJobs()
+            self.tasks.cancel_all()
             await asyncio.wait(self._jobs, timeout=self.settings.change_drain_s)
         self._threads.shutdown(wait=False, cancel_futures=True)
 
@@ -292,20 +287,14 @@ class LaneLoop:
 
     def _submit(self, job: Job, orders: Orders) -> list[TaskEnd]:
         """In a thread of its own: returns when Spark has run all tasks."""
-        context = self.spark.sparkContext
-        context.setLocalProperty("spark.scheduler.pool", job.kind.value)
         # With the tasks, which Spark forgets when they are done: of what comes with the function it
         # makes a broadcast if it is large, on disk until the JVM happens to collect its garbage.
-        tasks = [(units, orders.of(units)) for units in job.tasks]
-        place = job.place(self.book.worker_count) if self.settings.spark_executors > 1 else None
-        rdd = tasks_at(context, tasks, place).mapPartitions(run_units)
-        with self._naming:
-            # Spark has worker processes of their own for each environment that is asked for.
-            name = "any" if job.worker is None else f"{job.kind}-{job.worker}"
-            context.environment[_WORKER] = name
-            rdd._jrdd  # noqa: B018, SLF001 - made here, with this environment
-        ends: list[TaskEnd] = rdd.collect()
-        return ends
+        return self.tasks.run(
+            [(units, orders.of(units)) for units in job.tasks],
+            pool=job.kind.value,
+            environment={_WORKER: "any" if job.worker is None else f"{job.kind}-{job.worker}"},
+            place=job.place(self.book.worker_count) if self.settings.spark_executors > 1 else None,
+        )
 
     def _take_reports(
         self, reports: Sequence[StrandEnd], spans: Mapping[Strand, Span], why: str, *, took_s: float

@@ -13,6 +13,7 @@ from delivery.flow_news import tell_news
 from delivery.lanes.loop import LaneLoop
 from delivery.lanes.marks_log import MarksLog
 from delivery.lanes.outlet import Outlet
+from delivery.lanes.task import run_units
 from delivery.metrics import DeliveryMetrics
 from delivery.settings import DeliverySettings
 from shared.config.destination import Destination
@@ -27,6 +28,7 @@ from shared.runtime.kafka.leases.standing import keep_standing, kept_standing
 from shared.runtime.kafka.log_client import LogClient
 from shared.runtime.kafka.state_topic import StateFeed
 from shared.runtime.spark.process import SPARK_WITHIN_S, keep_asking, spark_process
+from shared.runtime.spark.task_jobs import TaskJobs
 
 log = structlog.get_logger()
 
@@ -80,8 +82,9 @@ async def _run(
         marks = MarksLog(marks_log)
         await marks.read()
         log.info("service.started", metrics_port=settings.metrics_port)
+        tasks = TaskJobs(spark.sparkContext, run_units)
         loop = LaneLoop(
-            spark, settings, metrics, config, states, positions, lanes_log, marks, outlet
+            tasks, settings, metrics, config, states, positions, lanes_log, marks, outlet
         )
         pulse, answers = Pulse(), Pulse()
         health.must_turn("what plans the lanes", pulse, within_s=_LOOP_WITHIN_S)

@@ -4,24 +4,22 @@ They have Hifi's packages installed, as every machine of a fleet. What differs b
 given: the interpreter, the secrets, how Kafka is entered, and the files that this takes.
 """
 
-import pickle
 import re
 import shutil
 import socket
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from threading import Timer
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pydantic import AfterValidator, Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
-from pyspark import RDD, SparkContext
-from pyspark.serializers import CPickleSerializer
+from pyspark import SparkContext
 
 from shared.runtime.setup_error import SetupError
 
@@ -103,31 +101,6 @@ class SparkCluster:
         finally:
             giving_up.cancel()
         return found
-
-
-def tasks_at(context: SparkContext, tasks: Sequence[object], place: int | None) -> RDD[Any]:
-    """An RDD with a task for each, which all go to the same executor for the same place.
-
-    That holds for as long as the same executors are there and have slots that are free.
-    """
-    if place is None:
-        return context.parallelize(tasks, len(tasks))
-    jvm, spark = context._jvm, context._jsc.sc()  # noqa: SLF001 - Spark's Python knows no places
-    assert jvm is not None, "a context that runs has its JVM"
-    present = spark.schedulerBackend().getExecutorIds().mkString(" ").split()
-    if not present:
-        return context.parallelize(tasks, len(tasks))
-    # Spark reads the executor's number out of that, and needs to know no host.
-    near = f"executor_any_{sorted(present, key=int)[place % len(present)]}"
-    as_scala = jvm.scala.jdk.javaapi.CollectionConverters.asScala
-    places, placed = jvm.java.util.ArrayList(), jvm.java.util.ArrayList()
-    places.add(near)
-    for task in tasks:
-        placed.add(jvm.scala.Tuple2(bytearray(pickle.dumps(task)), as_scala(places).toList()))
-    of_bytes = getattr(getattr(jvm.scala.reflect, "ClassTag$"), "MODULE$").Byte().wrap()
-    return RDD(
-        spark.makeRDD(as_scala(placed).toList(), of_bytes).toJavaRDD(), context, CPickleSerializer()
-    )
 
 
 def address_towards(master: str) -> str:

@@ -124,6 +124,7 @@ class Part:
     flows: Mapping[str, Any] = MappingProxyType({})
     configuration = Configuration()
     held: frozenset[int] = frozenset()
+    sparkContext = None  # noqa: N815 - Spark's word
 
     def __init__(self, *_: object, **__: object) -> None:
         self.member = self
@@ -155,7 +156,15 @@ def test_a_process_that_would_hear_of_no_mark_any_more_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its strands would be free only with whole jobs, and what comes to it would never begin."""
-    for name in ("ConfigFeed", "StateFeed", "LanePositions", "LogClient", "Outlet", "MarksLog"):
+    for name in (
+        "ConfigFeed",
+        "StateFeed",
+        "LanePositions",
+        "LogClient",
+        "Outlet",
+        "TaskJobs",
+        "MarksLog",
+    ):
         monkeypatch.setattr(service, name, Part)
     monkeypatch.setattr(service, "LaneLoop", Deaf)
     monkeypatch.setattr(service, "keep_standing", Part().never_ends)

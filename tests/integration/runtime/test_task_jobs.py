@@ -1,0 +1,59 @@
+"""Many small jobs of a Python function on a Spark of ours."""
+
+import os
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from pyspark.errors import PythonException
+
+from shared.runtime.spark.session import SparkSettings, running_spark
+from shared.runtime.spark.task_jobs import TaskJobs
+
+
+def told(tasks: Iterable[bytes | int]) -> Iterator[tuple[int, str, int]]:
+    """Which process of which environment has had so many bytes to do."""
+    for task in tasks:
+        if isinstance(task, int):
+            raise TypeError(f"there is no task {task}")
+        yield os.getpid(), os.environ.get("HIFI_WORKER", ""), len(task)
+
+
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TaskJobs[tuple[int, str, int]]]:
+    folder = tmp_path_factory.mktemp("spark")
+    settings = SparkSettings("test", "delivery.lanes.worker_daemon", folder, slots=8, heap_mb=512)
+    with running_spark(settings) as spark:
+        yield TaskJobs(spark.sparkContext, told)
+
+
+def test_each_task_has_what_it_is_to_do_whatever_runs_beside_it(
+    jobs: TaskJobs[tuple[int, str, int]],
+) -> None:
+    """What a job carries is of the thread that has it run: two must not read each other's."""
+    asked = [[b"x" * (50_000 * job + task) for task in range(job % 4 + 1)] for job in range(12)]
+    with ThreadPoolExecutor(6) as threads:
+        runs = [threads.submit(jobs.run, tasks, pool="p") for tasks in asked]
+        found = [[size for _, _, size in run.result()] for run in runs]
+    assert found == [[len(task) for task in tasks] for tasks in asked]
+
+
+def test_jobs_of_an_environment_have_processes_of_their_own_which_are_used_again(
+    jobs: TaskJobs[tuple[int, str, int]],
+) -> None:
+    names = ["a", "b", "a", "b", "a"]
+    found = [jobs.run([b"x"], pool="p", environment={"HIFI_WORKER": name}) for name in names]
+    (ends,) = zip(*found, strict=True)
+    assert [name for _, name, _ in ends] == names
+    assert len({pid for pid, _, _ in ends}) == len({*names})
+
+
+def test_what_goes_wrong_in_a_task_is_said_to_who_asked_and_to_nobody_else(
+    jobs: TaskJobs[tuple[int, str, int]],
+) -> None:
+    with ThreadPoolExecutor(2) as threads:
+        bad, good = (threads.submit(jobs.run, [task], pool="p") for task in (3, b"xyz"))
+        with pytest.raises(PythonException, match="there is no task 3"):
+            bad.result()
+        assert [size for _, _, size in good.result()] == [3]
+    assert [size for _, _, size in jobs.run([b"xy"], pool="p")] == [2]
