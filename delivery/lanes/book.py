@@ -50,8 +50,6 @@ class _Way:
 class Book:
     """The strands of one process."""
 
-    # How many worker processes share those who are well.
-    worker_count: int = 2
     # The number that was given last to a span; no two books begin near each other.
     number: int = 0
     _ways: dict[Strand, _Way] = field(default_factory=dict)
@@ -297,7 +295,7 @@ class Book:
         turns.pause(kind, strand_count=len(spans), now_s=now_s)
         tenants = {each.destination: lanes[each.destination].tenant for each in spans}
         follow_s = turns.follows_s(now_s=now_s) if kind is JobKind.FOLLOWING else 0.0
-        for worker, crew in crews(kind, spans, self.worker_count).items():
+        for worker, crew in crews(kind, spans, turns.workers(kind)).items():
             if follow_s and turns.is_joined_soon(worker, now_s=now_s):
                 continue
             wanted = {tenants[each.destination] for each in crew}

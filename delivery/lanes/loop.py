@@ -83,7 +83,7 @@ class LaneLoop:
     outlet: Outlet
 
     def __post_init__(self) -> None:
-        self.book = Book(self.settings.worker_count, _DICE.getrandbits(_NUMBER_BITS))
+        self.book = Book(_DICE.getrandbits(_NUMBER_BITS))
         self.member = LeaseMember(
             self.settings.bootstrap_servers,
             lease_group("delivery"),
@@ -97,7 +97,13 @@ class LaneLoop:
             self.book, self.log, self.marks, self.outlet, self.member.holds, self.positions.last
         )
         slots, workers = self.settings.lent_slots, self.settings.worker_count
-        self.turns = Turns(slots, self.settings.follow_s, self.settings.time_box_s, workers)
+        self.turns = Turns(
+            slots,
+            self.settings.follow_s,
+            self.settings.time_box_s,
+            workers,
+            worker_count_min=self.settings.spark_executors,
+        )
         self.maker = LaneMaker(self.settings, self.config, self.states)
         self.following = Following(
             self.book, self.turns, self.marks, self.outlet, self._lane_of, self.states
@@ -116,18 +122,20 @@ class LaneLoop:
 
     async def run(self, stop: asyncio.Event, health: Health, pulse: Pulse) -> None:
         """Run until told to stop; what is under way then is brought to its end by `drain`."""
-        look_s = fates_s = 0.0
+        look_s = looked_s = fates_s = 0.0
         while not stop.is_set():
             now_s = time.monotonic()
             self.roster.take(self.config.configuration)
             if now_s >= look_s:
-                look_s = now_s + await pulse.beat_during(self._look())
+                looked_s, look_s = now_s, now_s + await pulse.beat_during(self._look())
                 if self.member.is_told and self._sees_ends and self.roster.is_entered:
                     # All lanes go on but those of which Kafka does not tell enough.
                     health.start()
             began_s = time.thread_time()
             self._start_jobs()
             gather_s = _PLAN_PART * (time.thread_time() - began_s)
+            # What is new has to wait until then.
+            look_s = max(look_s, min(self.turns.opens_s, looked_s + _LOOK_S_MAX))
             if now_s >= fates_s:
                 fates_s = now_s + _FATES_S
                 self._look_at_fates(now_s)
@@ -135,7 +143,7 @@ class LaneLoop:
 
     async def warm_up(self, *, within_s: float) -> None:
         """Have the workers there: lanes that are begun before stand until they are."""
-        jobs = [Job(JobKind.SHARED, [()], worker) for worker in range(self.book.worker_count)]
+        jobs = [Job(JobKind.SHARED, [()], worker) for worker in range(self.turns.worker_count)]
         begun = [self._threads.submit(self._submit, job, self._orders([], job)) for job in jobs]
         await asyncio.wait(map(asyncio.wrap_future, begun), timeout=within_s)
 
@@ -243,7 +251,7 @@ class LaneLoop:
             await self._write_marks(spans)
             loop, is_begun = asyncio.get_running_loop(), True
             ends = await loop.run_in_executor(self._threads, self._submit, job, orders)
-            self.turns.learn(ends)
+            self.turns.learn(job.kind, ends, now_s=time.monotonic())
             reports = [report for end in ends for report in end.reports]
         except Exception as error:  # noqa: BLE001 - it is told, and planned anew
             why = f"{type(error).__name__}: {str(error).strip()[:300]}"
@@ -293,7 +301,7 @@ class LaneLoop:
             [(units, orders.of(units)) for units in job.tasks],
             pool=job.kind.value,
             environment={_WORKER: "any" if job.worker is None else f"{job.kind}-{job.worker}"},
-            place=job.place(self.book.worker_count) if self.settings.spark_executors > 1 else None,
+            place=job.place(self.turns.worker_count) if self.settings.spark_executors > 1 else None,
         )
 
     def _take_reports(

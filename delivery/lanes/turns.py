@@ -5,9 +5,9 @@ that are in a hurry, and the others are lent, to no tenant more than it leaves (
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import inf
+from math import exp, inf
 from typing import NamedTuple
 
 from delivery.lanes.units import PATIENCE_S, Job, JobKind, Strand, TaskEnd
@@ -22,9 +22,14 @@ _FRESH_MAX = {JobKind.SHARED: 2, JobKind.FOLLOWING: 5}
 _CROWDED, _OPEN_PART, _WAIT_STRETCH_MAX = 1.5, 0.5, 4.0
 # What was heard before counts for so much beside the next task.
 _KEPT_PART = 0.8
-# A job costs Spark 20 ms of processor time, so few strands are worth waiting for: with many, more
-# of them share one. Each fresh job that still waits makes the next one wait a bit longer, too.
-_LEAST_S, _STRAND_S, _MOST_S = 0.03, 0.002, 0.4
+# Each worker that is shared has jobs of its own, which cost as much for few strands as for many. So
+# there is one for so much of a core as is needed, by what tasks had of late, and one less only for
+# a good deal less than that.
+_WORTH_CORES, _LESS_PART, _MEAN_S = 0.3, 0.7, 5.0
+# A job costs Spark 8 ms of processor time, so company is worth waiting for where there is some: few
+# strands go at once, and where more than some two hundred have something to send in a second it is
+# the longest wait. Each fresh job that still waits makes the next one wait a bit longer, too.
+_LEAST_S, _STRAND_S, _STRANDS_S, _MOST_S = 0.03, 0.002, 0.0001, 0.4
 _RUNNING_S = 0.05
 # Those in real time that end together go on together: each job more is a process more. Whoever is
 # late by more than that is waited for no longer.
@@ -94,25 +99,56 @@ class Turns:
     follow_s: float = 2.0
     time_box_s: float = 5.0
     worker_count: int = 2
+    # An executor that has nothing to do is not there for others either.
+    worker_count_min: int = 1
     running: list[Turn] = field(default_factory=list)
     _next_s: dict[JobKind, float] = field(default_factory=dict)
     # What workers have had of late.
     _times: ProcessorTime = field(default_factory=lambda: ProcessorTime(0.0, 0.0))
+    # How many workers those who are well share just now, by what these have had, and when that was.
+    _sharing: int = 0
+    _ran_s: float = 0.0
+    _ran_until_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        # All of them, until it is known what there is to do.
+        self._sharing, self._ran_s = self.worker_count, self.worker_count * _MEAN_S
+
+    def workers(self, kind: JobKind) -> int:
+        """How many workers share what is of this kind."""
+        return self._sharing if kind is JobKind.SHARED else self.worker_count
+
+    @property
+    def opens_s(self) -> float:
+        """When those who are well may have a job again."""
+        return self._next_s.get(JobKind.SHARED, 0.0)
 
     def may_start(self, kind: JobKind, *, now_s: float) -> bool:
-        fresh, most = self._fresh(kind, now_s), _FRESH_MAX.get(kind, inf)
+        fresh = self._fresh(kind, now_s)
+        most = self.worker_count * _FRESH_MAX.get(kind, inf)
         if kind is JobKind.SHARED and self._stretch > _CROWDED:
             # Those that are all but done have left the processors to others.
-            fresh, most = [turn for turn in fresh if turn.open_part > _OPEN_PART], 1
-        return len(fresh) < self.worker_count * most and now_s >= self._next_s.get(kind, 0.0)
+            fresh, most = [turn for turn in fresh if turn.open_part > _OPEN_PART], self._sharing
+        return len(fresh) < most and now_s >= self._next_s.get(kind, 0.0)
 
-    def learn(self, ends: Iterable[TaskEnd]) -> None:
+    def learn(self, kind: JobKind, ends: Sequence[TaskEnd], *, now_s: float) -> None:
         """Tasks have ended, whose workers may have had to wait for a processor."""
         for _, times in ends:
             ran_s, delayed_s = self._times
             self._times = ProcessorTime(
                 _KEPT_PART * ran_s + times.ran_s, _KEPT_PART * delayed_s + times.delayed_s
             )
+        if kind is JobKind.SHARED:
+            kept = exp((self._ran_until_s - now_s) / _MEAN_S)
+            self._ran_s = kept * self._ran_s + sum(times.ran_s for _, times in ends)
+            self._ran_until_s = now_s
+            self._share_out(self._ran_s / _MEAN_S)
+
+    def _share_out(self, cores: float) -> None:
+        if cores > _WORTH_CORES * self._sharing:
+            self._sharing = min(self.worker_count, self._sharing + 1)
+        elif cores < _LESS_PART * _WORTH_CORES * (self._sharing - 1):
+            self._sharing = max(self.worker_count_min, self._sharing - 1)
 
     @property
     def _stretch(self) -> float:
@@ -180,7 +216,8 @@ class Turns:
     def pause(self, kind: JobKind, *, strand_count: int, now_s: float) -> None:
         """The next job of this kind waits: longer if this one has many strands."""
         if kind is not JobKind.ALONE:
-            wait_s = min(_MOST_S, _LEAST_S + _STRAND_S * strand_count)
+            crowd_s = (_STRAND_S + _STRANDS_S * strand_count) * strand_count
+            wait_s = min(_MOST_S, _LEAST_S + crowd_s)
             wait_s *= min(_WAIT_STRETCH_MAX, max(1.0, self._stretch / _CROWDED))
             if kind is JobKind.APART:
                 wait_s = max(_APART_S, wait_s)

@@ -3,6 +3,7 @@
 import pytest
 
 from delivery.lanes.marks import Mark
+from delivery.lanes.turns import Turns
 from delivery.lanes.units import JobKind, Span, Unit
 from shared.slots import slot_of
 from tests.unit.delivery.lanes.test_book import A, Driver
@@ -57,7 +58,7 @@ def test_who_repeats_what_is_far_back_is_not_read_with_those_who_follow() -> Non
 def test_a_process_that_holds_one_slot_uses_all_of_its_workers(worker_count: int) -> None:
     """As each of fifty machines does, nearly."""
     driver = Driver({A: 1})
-    driver.book.worker_count = worker_count
+    driver.turns = Turns(worker_count=worker_count)
     names = [str(number) for number in range(12_000) if slot_of(f"s/{number}") == 77]
     for name in names:
         driver.enter(name)

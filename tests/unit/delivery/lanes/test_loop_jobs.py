@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from delivery.lanes.marks import Mark
 from delivery.lanes.service import _take_part
+from delivery.lanes.turns import Turns
 from delivery.lanes.units import Job, JobKind, Orders, Span, Strand, StrandEnd, TaskEnd, Unit
 from shared.config.configuration import Configuration, Stream
 from shared.flow.flow import Flow
@@ -64,7 +65,7 @@ def test_a_process_shares_lanes_when_its_workers_are_there() -> None:
 
     async def scenario() -> None:
         sharing = asyncio.create_task(_take_part(driver.loop, stop))
-        while len(tasks.jobs) < driver.loop.book.worker_count:  # noqa: ASYNC110 - in threads
+        while len(tasks.jobs) < driver.loop.turns.worker_count:  # noqa: ASYNC110 - in threads
             await asyncio.sleep(0.01)
         assert not sharing.done()
         tasks.goes_on.set()
@@ -89,7 +90,7 @@ def test_orders_travel_with_the_tasks_that_they_are_for() -> None:
 def test_a_lane_that_goes_when_its_job_is_planned_takes_none_of_its_neighbours_with_it() -> None:
     async def scenario() -> Driver:
         driver, tasks = Driver(marks=MARKS), Tasks()
-        driver.loop.tasks, driver.loop.book.worker_count = cast("Any", tasks), 1
+        driver.loop.tasks, driver.loop.turns = cast("Any", tasks), Turns(worker_count=1)
         streams = {"s": Stream("s", 2)}
         both = Configuration(streams=streams, destinations={TO.id: TO, OTHER.id: OTHER})
         driver.loop.roster.take(both)

@@ -65,8 +65,8 @@ class World:
     slots_taken_max: int = 0
 
     def __post_init__(self) -> None:
-        self.book = Book(worker_count=WORKERS)
-        self.turns = Turns(self.slots - OWN_SLOTS, FOLLOW_S, TIME_BOX_S)
+        self.book = Book()
+        self.turns = Turns(self.slots - OWN_SLOTS, FOLLOW_S, TIME_BOX_S, WORKERS)
 
     def enter(self, stream: str, count: int, *, behind: int = 0) -> list[str]:
         """So many destinations of a stream; one in real time if it is called so."""

@@ -54,7 +54,7 @@ def wait_s(kind: JobKind, strand_count: int, *, running: int = 0, since_s: float
 
 
 @pytest.mark.parametrize(
-    ("strand_count", "expected_s"), [(1, 0.032), (10, 0.05), (100, 0.23), (185, 0.4), (5_000, 0.4)]
+    ("strand_count", "expected_s"), [(1, 0.032), (10, 0.06), (40, 0.27), (52, 0.4), (5_000, 0.4)]
 )
 def test_the_more_there_is_to_do_the_more_of_it_shares_a_job(
     strand_count: int, expected_s: float
@@ -211,7 +211,8 @@ def test_with_all_slots_lent_whoever_has_none_goes_on_in_one_of_its_kind() -> No
 
 def crowded(of: Turns, stretch: float) -> Turns:
     """Its workers take so many times as long as they need, for want of a processor."""
-    of.learn([TaskEnd([], ProcessorTime(0.1, 0.1 * (stretch - 1)))])
+    had = ProcessorTime(0.1, 0.1 * (stretch - 1))
+    of.learn(JobKind.APART, [TaskEnd([], had)], now_s=0.0)
     return of
 
 
@@ -244,7 +245,7 @@ def test_where_processors_are_short_a_worker_has_one_job_at_a_time_until_half_of
         assert each.may_start(JobKind.SHARED, now_s=0.1), "who hangs in one holds up nobody else"
 
 
-@pytest.mark.parametrize(("stretch", "expected_s"), [(1.5, 0.05), (3.0, 0.1), (90.0, 0.2)])
+@pytest.mark.parametrize(("stretch", "expected_s"), [(1.5, 0.06), (3.0, 0.12), (90.0, 0.24)])
 def test_where_processors_are_short_more_shares_a_job(stretch: float, expected_s: float) -> None:
     busy = crowded(turns(), stretch)
     busy.pause(JobKind.SHARED, strand_count=10, now_s=0.0)
@@ -257,8 +258,42 @@ def test_what_was_heard_of_processors_is_forgotten_by_and_by() -> None:
     turn = started(busy, JobKind.SHARED, "a")
     assert not busy.is_held(turn, now_s=2.5)
     for _ in range(20):
-        busy.learn([TaskEnd([], ProcessorTime(0.1, 0.0))])
+        busy.learn(JobKind.APART, [TaskEnd([], ProcessorTime(0.1, 0.0))], now_s=0.0)
     assert busy.is_held(turn, now_s=2.5)
     # Who hangs for half a minute says little of it, as its worker had little to do.
-    busy.learn([TaskEnd([], ProcessorTime(0.001, 0.01))])
+    busy.learn(JobKind.APART, [TaskEnd([], ProcessorTime(0.001, 0.01))], now_s=0.0)
     assert busy.is_held(turn, now_s=2.5)
+
+
+def fed(of: Turns, cores: float, *, from_s: float, for_s: float) -> list[int]:
+    """How many workers share those who are well, after each job of half a second."""
+    shared = []
+    for step in range(int(2 * for_s)):
+        had = [TaskEnd([], ProcessorTime(0.5 * cores, 0.0))]
+        of.learn(JobKind.SHARED, had, now_s=from_s + step / 2)
+        shared.append(of.workers(JobKind.SHARED))
+    return shared
+
+
+def test_who_has_little_to_do_uses_fewer_workers_and_all_of_them_again_when_there_is_more() -> None:
+    """A job costs as much for three destinations as for a hundred."""
+    of = Turns(worker_count=4)
+    assert of.workers(JobKind.SHARED) == 4, "until it is known"
+    assert fed(of, 0.1, from_s=0.0, for_s=60)[-1] == 1
+    busy = fed(of, 2.0, from_s=60.0, for_s=10)
+    assert busy[-1] == 4
+    assert busy.index(4) / 2 <= 5.0, "within seconds"
+    assert of.workers(JobKind.FOLLOWING) == 4, "in real time nobody waits for others' work"
+
+
+@pytest.mark.parametrize("cores", [0.25, 0.31, 0.59, 0.61, 0.9])
+def test_how_many_share_does_not_swing(cores: float) -> None:
+    """Whoever changes the worker opens its connections anew."""
+    of = Turns(worker_count=4)
+    fed(of, cores, from_s=0.0, for_s=60)
+    assert len({*fed(of, cores, from_s=60.0, for_s=60)}) == 1
+
+
+def test_each_executor_has_something_to_do() -> None:
+    of = Turns(worker_count=4, worker_count_min=2)
+    assert fed(of, 0.01, from_s=0.0, for_s=60)[-1] == 2
