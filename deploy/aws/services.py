@@ -76,9 +76,8 @@ def config_of(
             for service in services
         },
     }
-    if told := _load(site, group):
-        config["load"] = told
-        config["files"] = {"load.json": told}
+    config["load"] = told = _load(site, group)
+    config["files"] = {"load.json": told}
     if group == "observe":
         config["files"][PROMETHEUS] = prometheus(site, workspace)
     return config
@@ -125,18 +124,22 @@ def _pages(site: Site, service: MachineService, path: str) -> list[str]:
     return [f"http://{defaults.HOST}:{port}/{path}" for port in ports]
 
 
-def _load(site: Site, group: str) -> Mapping[str, Any] | None:
-    """What a machine of this group publishes, of which group."""
+def _load(site: Site, group: str) -> Mapping[str, Any]:
+    """What a machine of this group publishes besides its waits, of which group."""
     metrics = defaults.GATEWAY_METRICS_PORT
-    of_group = {
-        "gateway": ("gateway", range(metrics, metrics + site.gateway_cores), site.sizes.gateway),
-        "observe": ("workers", (defaults.OBSERVE_METRICS_PORT,), site.sizes.delivery),
-    }
-    if group not in of_group:
-        return None
-    whose, ports, sizes = of_group[group]
+    ports: Sequence[int]
+    what, whose, ports, sizes = {
+        "gateway": (
+            "gateway",
+            "gateway",
+            range(metrics, metrics + site.gateway_cores),
+            site.sizes.gateway,
+        ),
+        "workers": ("waits", "workers", (), site.sizes.delivery),
+        "observe": ("delivery", "workers", (defaults.OBSERVE_METRICS_PORT,), site.sizes.delivery),
+    }[group]
     return {
-        "what": "gateway" if group == "gateway" else "delivery",
+        "what": what,
         "group": site.named(whose),
         "rating": sizes.rating,
         "pages": [f"http://{defaults.HOST}:{port}/metrics" for port in ports],

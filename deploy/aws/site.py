@@ -13,7 +13,9 @@ from shared.scale.scale_error import ScaleError
 from shared.scale.site_file import SiteSizes, read_sizes
 
 ZONE_COUNT = 3
-# What MSK calls a release of Kafka; `aws kafka list-kafka-versions` has those that there are.
+# What MSK calls a release of Kafka: its page on KRaft says how Standard is asked for without
+# ZooKeeper, the CDK's own list (KafkaVersion) has the name. `aws kafka list-kafka-versions` has
+# those that there are.
 _KAFKA_VERSIONS = {"express": "3.9.x", "standard": "3.9.x.kraft"}
 
 

@@ -15,12 +15,18 @@ from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
 
 from deploy.alerts.rule_file import rule_file
-from deploy.aws.machine.load import LAG, LOAD, NAMESPACE, USE
+from deploy.aws.machine.load import DISK_WAIT, LAG, LOAD, NAMESPACE, USE
 from deploy.aws.site import Site
 
 # Of what a broker sustains, from here on somebody should look (docs/sizing.md plans up to 75 %).
 _BROKER_USE_MAX = 0.8
 _DISK_USE_MAX_PERCENT = 70
+# A machine that waits for its disk for a fifth of the time is slow, and its processors are idle.
+_DISK_WAIT_MAX_PERCENT = 20
+# Whoever is late while its processors have half of their time left waits for something else: a
+# lock, a disk, somebody who answers slowly. More machines are no help then.
+_IDLE_BELOW_PERCENT = 50
+_SLOW_S = 1.0
 _MB = 1_000_000
 _METRICS_A_ROW = 4
 _WIDTH = 24 // _METRICS_A_ROW
@@ -40,6 +46,36 @@ class Watched:
     points: int = 3
     # A metric that stops is an alarm as well, where silence means that nobody scales.
     may_be_silent: bool = True
+    # A group: it is too much only while that one's processors are idle.
+    idle_group: str | None = None
+
+    @property
+    def limit_shown(self) -> float:
+        """Of what is looked at: of two metrics together, whether both are so."""
+        return self.limit if self.idle_group is None else 0
+
+    def seen(self) -> cloudwatch.IMetric:
+        metric = cloudwatch.Metric(
+            namespace=self.namespace,
+            metric_name=self.metric,
+            dimensions_map=dict(self.dimensions),
+            statistic=self.statistic,
+            period=Duration.seconds(self.period_s),
+        )
+        if self.idle_group is None:
+            return metric
+        processors = cloudwatch.Metric(
+            namespace="AWS/EC2",
+            metric_name="CPUUtilization",
+            dimensions_map={"AutoScalingGroupName": self.idle_group},
+            statistic="Average",
+        )
+        return cloudwatch.MathExpression(
+            expression=f"IF(figure > {self.limit} AND processors < {_IDLE_BELOW_PERCENT}, 1, 0)",
+            using_metrics={"figure": metric, "processors": processors},
+            period=Duration.seconds(self.period_s),
+            label=self.what,
+        )
 
 
 def of_kafka(site: Site) -> Iterator[Watched]:
@@ -79,6 +115,7 @@ def of_fleet(site: Site, balancer: str, targets: str) -> Iterator[Watched]:
         0,
         points=10,
     )
+    yield from _of_waits(site, front)
     for group, sizes in (("gateway", site.sizes.gateway), ("workers", site.sizes.delivery)):
         where = {"AutoScalingGroupName": site.named(group)}
         if sizes.count_max > sizes.count_min:
@@ -91,6 +128,33 @@ def of_fleet(site: Site, balancer: str, targets: str) -> Iterator[Watched]:
     )
     yield Watched(
         "events are late: the scaling was wrong", NAMESPACE, LAG, where, site.lag_target_s, points=5
+    )
+
+
+def _of_waits(site: Site, front: Mapping[str, str]) -> Iterator[Watched]:
+    """Locks and disks: what processor time hides."""
+    for group in ("gateway", "workers", "observe"):
+        where = {"Group": site.named(group)}
+        what = f"{group} waits for its disk"
+        yield Watched(what, NAMESPACE, DISK_WAIT, where, _DISK_WAIT_MAX_PERCENT, points=5)
+    yield Watched(
+        "requests are slow, and processors idle: locks or waits",
+        "AWS/ApplicationELB",
+        "TargetResponseTime",
+        front,
+        _SLOW_S,
+        "p99",
+        points=5,
+        idle_group=site.named("gateway"),
+    )
+    yield Watched(
+        "events are late, and processors idle: locks or waits",
+        NAMESPACE,
+        LAG,
+        {"Group": site.named("workers")},
+        site.lag_target_s,
+        points=5,
+        idle_group=site.named("workers"),
     )
 
 
@@ -167,19 +231,14 @@ def alarms_and_dashboard(
     board = cloudwatch.Dashboard(scope, "Dashboard", dashboard_name=name)
     row: list[cloudwatch.IWidget] = []
     for each in watched:
-        metric = cloudwatch.Metric(
-            namespace=each.namespace,
-            metric_name=each.metric,
-            dimensions_map=dict(each.dimensions),
-            statistic=each.statistic,
-            period=Duration.seconds(each.period_s),
-        )
+        metric = each.seen()
         treatment = cloudwatch.TreatMissingData
-        alarm = metric.create_alarm(
+        alarm = cloudwatch.Alarm(
             scope,
             f"Alarm {each.what}",
+            metric=metric,
             alarm_description=f"{name}: {each.what}",
-            threshold=each.limit,
+            threshold=each.limit_shown,
             evaluation_periods=each.points,
             comparison_operator=cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD,
             treat_missing_data=(

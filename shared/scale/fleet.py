@@ -1,19 +1,26 @@
 """Simulates a fleet that follows its traffic, second by second, in whole events.
 
-A fluid model: events arrive in lanes, instances that are ready deliver them, what is not delivered
-waits, oldest first. Instances boot, metrics come late, lanes stand still while they move, a zone
-may fail; a policy says how many instances there are to be. What arrived has been delivered or
-waits, exactly.
+A fluid model: events arrive in lanes, the instance that holds a lane delivers them, what is not
+delivered waits, oldest first. Lanes are shared out as leases share them (shared/slots.py), by their
+names: so an instance may have more of them than another. Instances boot, metrics come late, lanes
+stand still while they move, a zone may fail; a policy says how many instances there are to be. What
+arrived has been delivered or waits, exactly.
 """
 
 from array import array
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from operator import mul
 
 from shared.scale.policy import Policy, Seen
 from shared.scale.throughput import Throughput
 from shared.scale.traffic import Curve
+from shared.slots import SLOT_COUNT, shares, slot_of
+
+# Who holds all lanes while no instance works.
+_NOBODY = "nobody"
+_NOTHING: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +29,8 @@ class LaneLoad:
 
     curve: Curve
     weight: float = 1.0
-    # Over how many instances it can spread: the Kafka partitions, or shards, of its destination.
-    instances_max: int = 1
+    # By which it is shared out, for a shard as it is leased; without one, by its number.
+    name: str = ""
     # Held, dead or disabled: its events wait for a person or a destination, not for us.
     is_held: bool = False
 
@@ -103,10 +110,50 @@ class _Served:
     """A lane that is served."""
 
     load: LaneLoad
+    slot: int
+    # Which of the simulation's curves it has a part of.
+    curve: int
     delivered: int = 0
     still_until_s: int = 0
     # The second in which its oldest waiting event arrived.
     oldest_s: int = 0
+
+    def deliver(self, count: int, at_s: int, late_s: int) -> int:
+        """Deliver so many; how many of them were late."""
+        came_late = self.load.arrived(max(0, at_s - late_s))
+        late = max(0, min(self.delivered + count, came_late) - self.delivered)
+        self.delivered += count
+        return late
+
+    def age_s(self, at_s: int) -> int:
+        while self.oldest_s <= at_s and self.load.arrived(self.oldest_s + 1) <= self.delivered:
+            self.oldest_s += 1
+        return max(0, at_s - self.oldest_s)
+
+
+@dataclass(slots=True)
+class _Holder:
+    """An instance that works, with the lanes that it holds."""
+
+    slots: frozenset[int]
+    lanes: list[_Served]
+    # Of its lanes, by curve.
+    weights: list[float]
+    # Whether some lane has a backlog or stands still; else all of them are where they can be, and
+    # nobody writes down where that is.
+    is_busy: bool = False
+
+    def fits(self, came: Sequence[int], capacity: int) -> bool:
+        # One more for each lane, as parts of events are carried over.
+        return sum(map(mul, came, self.weights), start=float(len(self.lanes))) <= capacity
+
+    def write_down(self, now_s: int) -> None:
+        """Write down how far each lane is, which is not done while none has a backlog."""
+        if not self.is_busy:
+            for lane in self.lanes:
+                lane.delivered = lane.load.arrived(now_s)
+                lane.oldest_s = now_s
+            self.is_busy = True
 
 
 class _Instances:
@@ -114,13 +161,25 @@ class _Instances:
 
     def __init__(self, plan: FleetPlan) -> None:
         self._plan = plan
-        self.ready = self.desired = min(max(plan.count_first, plan.count_min), plan.count_max)
+        self.desired = min(max(plan.count_first, plan.count_min), plan.count_max)
+        # Those that work, the oldest first.
+        self.names: list[str] = []
+        self._begun = 0
+        self._begin(self.desired)
         # When each group of new ones is ready, and how many those are.
         self._booting: deque[tuple[int, int]] = deque()
 
     @property
+    def ready(self) -> int:
+        return len(self.names)
+
+    @property
     def paid(self) -> int:
         return self.ready + sum(count for _, count in self._booting)
+
+    def _begin(self, count: int) -> None:
+        self.names += [f"{number:09}" for number in range(self._begun, self._begun + count)]
+        self._begun += count
 
     def wish(self, count: int, at_s: int) -> bool:
         """Have so many from now on; whether that is another number."""
@@ -141,17 +200,18 @@ class _Instances:
             if count + missing > 0:
                 self._booting.append((ready_at_s, count + missing))
             missing += count
-        self.ready += min(missing, 0)
+        if missing < 0:
+            del self.names[missing:]
 
     def boot(self, at_s: int) -> None:
         """Let work what has booted by now."""
         while self._booting and self._booting[0][0] <= at_s:
-            self.ready += self._booting.popleft()[1]
+            self._begin(self._booting.popleft()[1])
 
     def lose_zone(self, at_s: int) -> None:
         """A zone fails with its part of all, of the odd ones too; the others take over."""
         zones = self._plan.zones
-        self.ready -= -(-self.ready // zones)
+        del self.names[::zones]
         self._booting = deque((when, count - -(-count // zones)) for when, count in self._booting)
         self.settle(at_s)
 
@@ -160,15 +220,25 @@ class _Simulation:
     def __init__(self, lanes: Sequence[LaneLoad], plan: FleetPlan, policy: Policy) -> None:
         self._plan, self._policy = plan, policy
         self._all = lanes
-        self._lanes = [_Served(lane) for lane in lanes if not lane.is_held]
         self._held = [lane for lane in lanes if lane.is_held]
+        served = [lane for lane in lanes if not lane.is_held]
+        self._curves = list({id(lane.curve): lane.curve for lane in served}.values())
+        places = {id(curve): place for place, curve in enumerate(self._curves)}
+        self._lanes = [
+            _Served(lane, slot_of(lane.name or f"{number}"), places[id(lane.curve)])
+            for number, lane in enumerate(served)
+        ]
+        # What all lanes have of each curve.
+        self._weights = [0.0] * len(self._curves)
+        for lane in self._lanes:
+            self._weights[lane.curve] += lane.load.weight
         self._instances = _Instances(plan)
         self._run = FleetRun()
-        # Whether some lane has a backlog or stands still; else all of them are where they can be.
-        self._is_busy = False
-        # Whose turn it is to move.
-        self._next_to_move = 0
-        self._curves = _by_curve(self._lanes)
+        # By the names of instances. While none works, nobody holds them all, and does nothing.
+        self._holders: dict[str, _Holder] = {}
+        # What any holder has of the curves at most.
+        self._fullest = _Holder(frozenset(), [], [])
+        self._share_out(until_s=0)
         # What metrics have gathered since the last period began, and what is not known yet.
         self._done = self._could = self._came = 0
         self._unknown: deque[tuple[int, Seen]] = deque()
@@ -182,7 +252,8 @@ class _Simulation:
         run = self._run
         run.arrived = sum(lane.arrived(length_s) for lane in self._all)
         run.held = sum(lane.arrived(length_s) for lane in self._held)
-        self._write_down()
+        for holder in self._holders.values():
+            holder.write_down(length_s)
         run.delivered = sum(lane.delivered for lane in self._lanes)
         # What still waits and is late already is late, too.
         late_at_s = max(0, length_s - self._plan.late_s)
@@ -193,55 +264,64 @@ class _Simulation:
 
     def _change_instances(self, at_s: int) -> None:
         instances, plan = self._instances, self._plan
-        before = instances.ready
         if at_s == plan.zone_lost_at_s:
             instances.lose_zone(at_s)
-            self._move(before, instances.ready, until_s=at_s + plan.failover_s)
-            before = instances.ready
+            self._share_out(until_s=at_s + plan.failover_s)
         instances.boot(at_s)
         while self._unknown and self._unknown[0][0] <= at_s:
             # The metrics are old, but how many are wished for is known at once.
             seen = replace(self._unknown.popleft()[1], desired=instances.desired)
             self._run.steps += instances.wish(self._policy.wanted(seen), at_s)
-        self._move(before, instances.ready, until_s=at_s + plan.handover_s)
+        self._share_out(until_s=at_s + plan.handover_s)
         self._run.instance_s += instances.paid
 
-    def _move(self, before: int, after: int, *, until_s: int) -> None:
-        """Some lanes change hands and stand still meanwhile: as many as keep the shares even."""
-        if before == after or not self._lanes:
+    def _share_out(self, *, until_s: int) -> None:
+        """Let those that work hold all lanes; one that moves stands still meanwhile."""
+        before, names = self._holders, self._instances.names or [_NOBODY]
+        if names == list(before):
             return
-        moved = -(-len(self._lanes) * abs(after - before) // max(after, before))
-        self._write_down()
-        for place in range(self._next_to_move, self._next_to_move + moved):
-            lane = self._lanes[place % len(self._lanes)]
-            lane.still_until_s = max(lane.still_until_s, until_s)
-        self._next_to_move += moved
-
-    def _write_down(self) -> None:
-        """Write down how far each lane is, which is not done while none has a backlog."""
-        if not self._is_busy:
-            now_s = len(self._run.ready)
-            for lane in self._lanes:
-                lane.delivered = lane.load.arrived(now_s)
-                lane.oldest_s = now_s
-            self._is_busy = True
+        held = {name: before[name].slots if name in before else _NOTHING for name in names}
+        owners = {slot: name for name, slots in shares(held, SLOT_COUNT).items() for slot in slots}
+        now_s = len(self._run.ready)
+        was_with: dict[int, str] = {}
+        for name, holder in before.items():
+            holder.write_down(now_s)
+            was_with |= {id(lane): name for lane in holder.lanes}
+        self._holders = {name: _Holder(_NOTHING, [], [0.0] * len(self._curves)) for name in names}
+        for lane in self._lanes:
+            name = owners[lane.slot]
+            if before and was_with[id(lane)] != name:
+                lane.still_until_s = max(lane.still_until_s, until_s)
+            self._holders[name].lanes.append(lane)
+        for name, holder in self._holders.items():
+            holder.slots = frozenset(slot for slot, owner in owners.items() if owner == name)
+            holder.is_busy = bool(before)
+            for lane in holder.lanes:
+                holder.weights[lane.curve] += lane.load.weight
+        columns = zip(*(holder.weights for holder in self._holders.values()), strict=True)
+        most = max((holder.lanes for holder in self._holders.values()), key=len)
+        self._fullest = _Holder(_NOTHING, most, [max(column) for column in columns])
 
     def _serve(self, at_s: int) -> None:
         run, ready = self._run, self._instances.ready
         capacity = int(self._plan.throughput.of(ready)) if ready else 0
         each = capacity // max(ready, 1)
-        arrivals, is_calm = 0.0, not self._is_busy
-        for curve, weight, most in self._curves:
-            came = curve[at_s + 1] - curve[at_s]
-            arrivals += came * weight
-            # One more for each lane, as parts of events are carried over.
-            is_calm = is_calm and came * most + 1 <= each
-        came_now = int(arrivals)
-        if is_calm and arrivals + len(self._lanes) <= capacity:
-            done, waits, age_s = came_now, 0, 0
-        else:
-            self._write_down()
-            done, waits, age_s = self._serve_lanes(at_s, capacity, each)
+        came = [curve[at_s + 1] - curve[at_s] for curve in self._curves]
+        came_now = int(sum(map(mul, came, self._weights)))
+        busy = [holder for holder in self._holders.values() if holder.is_busy]
+        if busy or not self._fullest.fits(came, each):
+            busy = [
+                holder
+                for holder in self._holders.values()
+                if holder.is_busy or not holder.fits(came, each)
+            ]
+        waits = age_s = 0
+        done = came_now
+        for holder in busy:
+            holder.write_down(at_s)
+            done -= int(sum(map(mul, came, holder.weights)))
+            served, left, oldest_s = self._serve_holder(holder, at_s, each)
+            done, waits, age_s = done + served, waits + left, max(age_s, oldest_s)
         run.ready.append(ready)
         run.capacity.append(capacity)
         run.arrivals.append(came_now)
@@ -254,19 +334,19 @@ class _Simulation:
         self._could += capacity
         self._came += came_now
 
-    def _serve_lanes(self, at_s: int, capacity: int, each: int) -> tuple[int, int, int]:
+    def _serve_holder(self, holder: _Holder, at_s: int, capacity: int) -> tuple[int, int, int]:
         """Give each lane its part: events done, events that wait, the age of the oldest."""
-        run = self._run
-        run.lane_visits += len(self._lanes)
+        run, lanes = self._run, holder.lanes
+        run.lane_visits += len(lanes)
         wishes = []
         waits, is_still = 0, False
-        for place, lane in enumerate(self._lanes):
+        for place, lane in enumerate(lanes):
             backlog = lane.load.arrived(at_s + 1) - lane.delivered
             waits += backlog
             if lane.still_until_s > at_s:
                 is_still = True
             elif backlog:
-                wishes.append((min(backlog, each * lane.load.instances_max), place))
+                wishes.append((backlog, place))
         done, left = 0, capacity
         # Who wants least comes first: what it leaves is shared by the others.
         wishes.sort()
@@ -274,22 +354,11 @@ class _Simulation:
             part = min(wish, left // (len(wishes) - rank))
             left -= part
             done += part
-            self._deliver(self._lanes[place], part, at_s)
+            run.late += lanes[place].deliver(part, at_s, self._plan.late_s)
         waits -= done
-        age_s = max((self._age_s(lane, at_s) for lane in self._lanes), default=0) if waits else 0
-        self._is_busy = waits > 0 or is_still
+        age_s = max((lane.age_s(at_s) for lane in lanes), default=0) if waits else 0
+        holder.is_busy = waits > 0 or is_still
         return done, waits, age_s
-
-    def _deliver(self, lane: _Served, count: int, at_s: int) -> None:
-        came_late = lane.load.arrived(max(0, at_s - self._plan.late_s))
-        self._run.late += max(0, min(lane.delivered + count, came_late) - lane.delivered)
-        lane.delivered += count
-
-    @staticmethod
-    def _age_s(lane: _Served, at_s: int) -> int:
-        while lane.oldest_s <= at_s and lane.load.arrived(lane.oldest_s + 1) <= lane.delivered:
-            lane.oldest_s += 1
-        return max(0, at_s - lane.oldest_s)
 
     def _observe(self, at_s: int) -> None:
         plan, instances, run = self._plan, self._instances, self._run
@@ -308,17 +377,6 @@ class _Simulation:
         )
         self._unknown.append((at_s + 1 + plan.metric_delay_s, seen))
         self._done = self._could = self._came = 0
-
-
-def _by_curve(lanes: Sequence[_Served]) -> list[tuple[Curve, float, float]]:
-    """Each curve with the weight of its lanes, and the most that any has for one instance."""
-    curves: dict[int, tuple[Curve, float, float]] = {}
-    for lane in lanes:
-        load = lane.load
-        curve, weight, most = curves.get(id(load.curve), (load.curve, 0.0, 0.0))
-        most = max(most, load.weight / load.instances_max)
-        curves[id(load.curve)] = curve, weight + load.weight, most
-    return list(curves.values())
 
 
 def _held_age_s(lane: LaneLoad, at_s: int) -> int:

@@ -1,6 +1,7 @@
 """Says how many instances there should be, by what was seen of the fleet: four ways to do it.
 
-`TargetTracking`, `StepScaling` and `Timetable` do as AWS' autoscaling does; `ByLoad` is ours.
+`TargetTracking`, `StepScaling` and `Timetable` do as AWS' autoscaling does; `ByLoad` is ours. What
+deploy/aws sets is AWS' target tracking of our load.
 A policy sees the fleet as its metrics show it: late, and averaged over a period.
 """
 
@@ -9,6 +10,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from shared.scale.scale_error import ScaleError
@@ -64,14 +66,15 @@ class Policy(Protocol):
 class TargetTracking:
     """Keeps a metric at its target, as AWS does: in proportion, out after 3 points, in after 15."""
 
-    def __init__(self, target: float) -> None:
-        self._target = target
+    def __init__(self, metric: Callable[[Seen], float], target: float) -> None:
+        self._metric, self._target = metric, target
         self._high = self._low = 0
 
     def wanted(self, seen: Seen) -> int:
-        self._high = self._high + 1 if seen.use > self._target else 0
-        self._low = self._low + 1 if seen.use < IN_BELOW * self._target else 0
-        count = max(1, math.ceil(seen.ready * seen.use / self._target))
+        value = self._metric(seen)
+        self._high = self._high + 1 if value > self._target else 0
+        self._low = self._low + 1 if value < IN_BELOW * self._target else 0
+        count = max(1, math.ceil(seen.ready * value / self._target))
         if self._high >= HIGH_POINTS:
             # What boots already counts: it is not asked for twice.
             return max(seen.desired, count)
@@ -119,6 +122,12 @@ def load_of(arrivals: float, backlog: float, *, rating: float, drain_s: float = 
     return (arrivals + backlog / drain_s) / rating
 
 
+def load_per_instance(seen: Seen) -> float:
+    """As it is published: of the load, what each instance that works has (deploy/aws)."""
+    load = load_of(seen.arrivals, seen.backlog, rating=seen.rating)
+    return load / max(seen.ready, 1)
+
+
 class ByLoad:
     """Ours: load = (arrivals + backlog / drain time) / rating; out at once, in by a tenth.
 
@@ -163,6 +172,7 @@ class Highest:
 
 FORMS = """\
 load:0.7      ours: out when arrivals and backlog need more than 0.7 of each instance
+aws-load:0.7  the same as AWS tracks it, which is what deploy/aws sets
 cpu:0.6       target tracking of processor time at 0.6
 step-cpu:0.8  a step out when processor time is above 0.8
 lag:5         a step out when the oldest event is older than 5 s
@@ -177,6 +187,21 @@ def policy_of(text: str) -> Policy:
     return parts[0] if len(parts) == 1 else Highest(parts)
 
 
+def _use(seen: Seen) -> float:
+    return seen.use
+
+
+# By its name: which arguments it takes, and what is made of one.
+_MADE: Mapping[str, tuple[Callable[[float], bool], Callable[[float], Policy]]] = {
+    "load": (lambda value: value <= 1, ByLoad),
+    "aws-load": (lambda value: value <= 1, partial(TargetTracking, load_per_instance)),
+    "cpu": (lambda value: value < 1, partial(TargetTracking, _use)),
+    "step-cpu": (lambda value: value < 1, partial(StepScaling, _use)),
+    "lag": (lambda _: True, partial(StepScaling, lambda seen: seen.age_s)),
+    "fixed": (lambda value: value == int(value), lambda value: _timetable({0: int(value)})),
+}
+
+
 def _single(text: str) -> Policy:
     name, _, argument = text.partition(":")
     try:
@@ -184,22 +209,11 @@ def _single(text: str) -> Policy:
             rows = [row.split("=") for row in argument.split(",")]
             return _timetable({round(3_600 * float(hour)): int(count) for hour, count in rows})
         value = float(argument)
-        if not 0 < value < math.inf:
+        takes, made = _MADE[name]
+        if not (0 < value < math.inf and takes(value)):
             raise ValueError(argument)  # noqa: TRY301 - the one sentence is below
-        match name:
-            case "load" if value <= 1:
-                return ByLoad(value)
-            case "cpu" if value < 1:
-                return TargetTracking(value)
-            case "step-cpu" if value < 1:
-                return StepScaling(lambda seen: seen.use, value)
-            case "lag":
-                return StepScaling(lambda seen: seen.age_s, value)
-            case "fixed" if value == int(value):
-                return _timetable({0: int(value)})
-            case _:
-                raise ValueError(name)  # noqa: TRY301 - as above
-    except ValueError as error:
+        return made(value)
+    except (KeyError, ValueError) as error:
         raise ScaleError(f"{text!r} is no policy. These are:\n{FORMS}") from error
 
 

@@ -1,6 +1,7 @@
 """Every check passes on our templates, and fails on a stack that is bad on purpose."""
 
 import json
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,14 @@ def test_cdk_nag_finds_what_is_bad_and_what_is_acknowledged_and_nothing_else(bad
     assert {f"AwsSolutions-{rule}" for rule in SEEDED} <= found[True]
     # No less: an acknowledgement that nothing needs any more would hide what comes.
     assert found[False] == {rule.removeprefix("AwsSolutions::") for rule in reasons(site_of())}
+
+
+def test_whoever_asks_the_network_fails() -> None:
+    with (
+        socket.socket() as anybody,
+        pytest.raises(AssertionError, match="a test of templates calls"),
+    ):
+        anybody.connect(("192.0.2.1", 443))
 
 
 def linted(template: Path) -> list[str]:

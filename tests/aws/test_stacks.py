@@ -1,6 +1,7 @@
 """What the templates make of a site: its sizes, its ways, its Kafka, its machines."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,21 @@ KEPT = {
     "kafka/Control": "AWS::SecretsManager::Secret",
     "kafka/Statements": "AWS::SecretsManager::Secret",
     "watch/Prometheus": "AWS::APS::Workspace",
+}
+
+
+# Its secrets and its way into Kafka; what it says of itself; a shell without an open port.
+MACHINES_MAY = {
+    *("secretsmanager:GetSecretValue", "kms:Decrypt", "kafka:GetBootstrapBrokers"),
+    *("autoscaling:CompleteLifecycleAction", "cloudformation:SignalResource"),
+    *("cloudwatch:PutMetricData", "ssm:UpdateInstanceInformation"),
+    *("ssmmessages:CreateControlChannel", "ssmmessages:OpenControlChannel"),
+    *("ssmmessages:CreateDataChannel", "ssmmessages:OpenDataChannel"),
+}
+# Whom to ask for metrics, and how many they are.
+OBSERVERS_MAY = {
+    *("autoscaling:DescribeAutoScalingGroups", "ec2:DescribeInstances"),
+    *("ec2:DescribeAvailabilityZones", "aps:RemoteWrite"),
 }
 
 
@@ -172,5 +188,47 @@ def test_the_alert_rules_are_those_of_the_repository(resources: dict[str, Any]) 
     assert data == Path("deploy/alerts/hifi.yaml").read_text()
     # As many as AWS takes in a group.
     assert max(map(len, GROUPS.values())) <= 20
-    alarms = {alarm["MetricName"] for _, alarm in of_type(resources, "AWS::CloudWatch::Alarm")}
-    assert {"LagSeconds", "LoadPerMachine", "UnderMinIsrPartitionCount"} <= alarms
+    alarms = [alarm for _, alarm in of_type(resources, "AWS::CloudWatch::Alarm")]
+    metrics = {alarm.get("MetricName") for alarm in alarms}
+    wanted = {"LagSeconds", "LoadPerMachine", "UnderMinIsrPartitionCount", "DiskWaitPercent"}
+    assert wanted <= metrics
+
+
+def test_who_is_late_with_idle_processors_is_told_of(resources: dict[str, Any]) -> None:
+    """A lock, or a wait: what processor time hides, and more machines do not help."""
+    found = {}
+    for _, alarm in of_type(resources, "AWS::CloudWatch::Alarm"):
+        if "Metrics" not in alarm:
+            continue
+        assert alarm["AlarmActions"]
+        (judged,) = (each for each in alarm["Metrics"] if "Expression" in each)
+        names = {
+            each["MetricStat"]["Metric"]["MetricName"]
+            for each in alarm["Metrics"]
+            if "MetricStat" in each
+        }
+        assert (alarm["Threshold"], "CPUUtilization" in names) == (0, True)
+        (late,) = names - {"CPUUtilization"}
+        found[late] = judged["Expression"]
+    assert found == {
+        "LagSeconds": "IF(figure > 5.0 AND processors < 50, 1, 0)",
+        "TargetResponseTime": "IF(figure > 1.0 AND processors < 50, 1, 0)",
+    }
+
+
+def test_a_role_may_do_what_is_listed_here_and_nothing_else(resources: dict[str, Any]) -> None:
+    found: dict[str, set[str]] = {}
+    for name, policy in of_type(resources, "AWS::IAM::Policy"):
+        role = re.sub("(role)?DefaultPolicy.*", "", name)
+        for statement in policy["PolicyDocument"]["Statement"]:
+            actions = statement["Action"]
+            found.setdefault(role, set()).update([actions] if isinstance(actions, str) else actions)
+    assert found == {
+        "fleet/gateway": MACHINES_MAY,
+        "fleet/workers": MACHINES_MAY,
+        "observe/observe": MACHINES_MAY | OBSERVERS_MAY,
+        "image/Builder": {"s3:GetObject"},
+        "network/VpcFlowLogIAMRole": {
+            f"logs:{may}" for may in ("CreateLogStream", "DescribeLogStreams", "PutLogEvents")
+        },
+    }

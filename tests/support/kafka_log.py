@@ -10,6 +10,7 @@ from aiokafka.errors import KafkaError
 from shared.event.record import KafkaPartition, RecordOut
 from shared.event.topics import OUTCOME_BYTES_MAX
 from shared.runtime.kafka.clients import running
+from shared.runtime.kafka.connection import client_connection
 from shared.runtime.kafka.reader import KafkaReader
 
 # What a test has written is there at once; a machine with other work may take its time.
@@ -49,7 +50,7 @@ async def write_rows(
 async def read_all(bootstrap_servers: str, topic: str) -> list[ConsumerRecord]:
     """Every record that a topic has now; none of a transaction that broke off."""
     consumer = AIOKafkaConsumer(
-        bootstrap_servers=bootstrap_servers,
+        **client_connection(bootstrap_servers),
         enable_auto_commit=False,
         isolation_level="read_committed",
     )

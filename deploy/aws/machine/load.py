@@ -2,6 +2,7 @@
 
 A gateway says it of itself. For delivery the active observer does, as it knows all lanes: those
 that wait for a destination and not for us are not in it, as no machine would help them (ADR 0065).
+Every machine says each minute how long its disk was waited for, which processor time does not show.
 """
 
 import re
@@ -10,6 +11,8 @@ import time
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from http.client import HTTPException
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 from deploy.aws.machine.boot import aws_of
@@ -22,7 +25,13 @@ from shared.scale.policy import load_of
 
 NAMESPACE = "Hifi"
 USE, LOAD, LAG = "RatedUse", "LoadPerMachine", "LagSeconds"
+DISK_WAIT = "DiskWaitPercent"
 EVERY_S = 10.0
+# Of the last minute, how long somebody waited for a disk (the kernel's pressure figures), and how
+# often it is said: each sixth time, as a call of AWS costs.
+_PRESSURE = Path("/proc/pressure/io")
+_WAITED = re.compile(r"^some .*avg60=([\d.]+)", re.MULTILINE)
+_WAIT_TURNS = 6
 _TIMEOUT_S = 5.0
 _LINE = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
@@ -99,26 +108,39 @@ class GatewayUse:
         return (total - before[1]) / (at_s - before[0]) / self._rating
 
 
+def disk_wait(pressure: Path = _PRESSURE) -> dict[str, float]:
+    """In percent; nothing, where the kernel does not say."""
+    try:
+        found = _WAITED.search(pressure.read_text())
+    except OSError:
+        return {}
+    return {DISK_WAIT: float(found[1])} if found else {}
+
+
 def publish(instance: Instance, *, every_s: float = EVERY_S) -> None:
     """Without end; what fails is said and tried again at the next turn."""
     config = instance.config
     told, aws = config["load"], aws_of(instance, config)
     use = GatewayUse(told["rating"])
-    while True:
+    for turn in count():
         began_s = time.monotonic()
         try:
+            _put(aws, config["group"], {} if turn % _WAIT_TURNS else disk_wait())
             pages = [MetricsPage(text) for text in map(_page, told["pages"])]
             if told["what"] == "gateway":
                 value = use.seen(pages, began_s)
-                figures = {} if value is None else {USE: value}
-            else:
-                figures = _of_delivery(aws, told, pages[0])
-            if figures:
-                aws.query("cloudwatch", "PutMetricData", **_form(told["group"], figures))
+                _put(aws, told["group"], {} if value is None else {USE: value})
+            elif told["what"] == "delivery":
+                _put(aws, told["group"], _of_delivery(aws, told, pages[0]))
         except (OSError, HTTPException) as error:
             sys.stderr.write(f"hifi-load: {error}\n")
             sys.stderr.flush()
         time.sleep(max(0.0, began_s + every_s - time.monotonic()))
+
+
+def _put(aws: Aws, group: str, figures: Mapping[str, float]) -> None:
+    if figures:
+        aws.query("cloudwatch", "PutMetricData", **_form(group, figures))
 
 
 def _of_delivery(aws: Aws, told: Mapping[str, Any], page: MetricsPage) -> dict[str, float]:

@@ -23,8 +23,8 @@ from shared.runtime.setup_error import UsageError
 from shared.scale.fleet import FleetPlan, FleetRun, simulate
 from shared.scale.policy import policy_of
 
-# Ours, what AWS has for everybody, both kinds of answers to lag, and what nobody scales.
-POLICIES = ("load:0.7", "cpu:0.6", "cpu:0.6+lag:5", "lag:5")
+# Ours, as AWS follows it, what AWS has for everybody, and both kinds of answers to lag.
+POLICIES = ("load:0.7", "aws-load:0.7", "cpu:0.6", "cpu:0.6+lag:5", "lag:5")
 # How full the fleet is when the day begins, by its first minute: no policy begins with a fault.
 _FIRST_USE, _FIRST_S = 0.6, 60
 

@@ -16,6 +16,7 @@ from deploy.cli.scale.inputs import (
     said_plainly,
     warn,
 )
+from shared.config.destination import SHARDS_MAX, Destination
 from shared.runtime.setup_error import UsageError
 from shared.scale.ask import DESTINATION_BATCH
 from shared.scale.fleet import FleetPlan, LaneLoad
@@ -99,29 +100,43 @@ def fleet_of(  # noqa: PLR0917 - as above
 
 @dataclass(frozen=True, slots=True)
 class LaneCounts:
-    """How the events of a day are spread over lanes: evenly."""
+    """How the events of a day are spread over lanes: lane n has 1/n^skew of what the first has."""
 
     lanes: int
     shards: int
     held: int
+    skew: float
 
     def loads(self, curve: Curve) -> list[LaneLoad]:
+        """A load for each shard; of the lanes the smallest are held."""
+        sizes = [1 / number**self.skew for number in range(1, self.lanes + 1)]
+        whole = self.shards * sum(sizes)
         return [
-            LaneLoad(curve, 1 / self.lanes, instances_max=self.shards, is_held=place < self.held)
-            for place in range(self.lanes)
+            LaneLoad(curve, size / whole, name, is_held=number >= self.lanes - self.held)
+            for number, size in enumerate(sizes)
+            for name in self._names(number)
         ]
+
+    def _names(self, number: int) -> list[str]:
+        url = "https://events.example.com/"
+        return Destination(f"s{number}", "all", url, shards=self.shards).shard_names
 
 
 def lanes_of(
-    lanes: Annotated[int, typer.Option(help="Lanes, about alike.", min=1, max=10_000)] = 50,
-    shards: Annotated[int, typer.Option(help="Machines over which a lane can spread.", min=1)] = 1,
+    lanes: Annotated[int, typer.Option(help="Destinations.", min=1, max=10_000)] = 50,
+    shards: Annotated[
+        int, typer.Option(help="Shards of each, over which it can spread.", min=1, max=SHARDS_MAX)
+    ] = 1,
     held: Annotated[
         int, typer.Option(help="Of the lanes, those that wait for their destination.", min=0)
     ] = 0,
+    skew: Annotated[
+        float, typer.Option(help="How unequal they are: lane n has 1/n^SKEW of the first.", min=0)
+    ] = 0.0,
 ) -> LaneCounts:
     if held > lanes:
         raise UsageError(f"--held {held} is above --lanes {lanes}: lower it.")
-    return LaneCounts(lanes, shards, held)
+    return LaneCounts(lanes, shards, held, skew)
 
 
 def _rating(folder: Path, cores: int) -> float:

@@ -14,11 +14,12 @@ import pytest
 
 from deploy.aws.machine.boot import environment_file, prepare
 from deploy.aws.machine.calls import signed_headers
-from deploy.aws.machine.instance import Instance
-from deploy.aws.machine.load import GatewayUse, MetricsPage, delivery_load
+from deploy.aws.machine.instance import ADDRESS, Instance
+from deploy.aws.machine.load import GatewayUse, MetricsPage, delivery_load, disk_wait
 from deploy.aws.machine.units import units
 from shared.runtime.setup_error import SetupError
 from tests.support.fake_aws import FakeAws, fake_aws, machine_config
+from tests.support.own_network import own_network
 from tests.support.stack_fixtures import wait_until
 
 ROOT = Path(__file__).parents[3]
@@ -101,23 +102,14 @@ def test_a_boot_writes_what_services_are_told_and_only_root_may_read_it(
 
 
 def test_a_boot_needs_nothing_but_metadata_and_aws(tmp_path: Path) -> None:
-    # In a network of its own, in which there is one address: a boot that fetched more would fail.
-    alone = ["unshare", "--net"]
-    try:
-        subprocess.run([*alone, "true"], check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"this machine makes no networks for tests: {error}")
-    address = "ip link set lo up && ip addr add 169.254.169.254/32 dev lo"
-    boot = f"{address} && exec {sys.executable} -m tests.support.boot_alone {tmp_path}"
-    ended = subprocess.run(
-        [*alone, "sh", "-c", boot],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=60,
-        check=False,
-    )
-    assert (ended.returncode, ended.stderr) == (0, "")
+    # In a network in which there is one address: a boot that fetched more would fail.
+    host = ADDRESS.removeprefix("http://")
+    with own_network(host), fake_aws(host, 80) as aws:
+        aws.config = machine_config(aws, gateway=GATEWAY)
+        aws.secrets = dict(SECRETS)
+        boot = [*PROGRAM, "boot", "--folder", str(tmp_path)]
+        ended = subprocess.run(boot, capture_output=True, cwd=ROOT, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (0, b"")
     assert "HIFI_KAFKA_PASSWORD" in (tmp_path / "gateway.env").read_text()
 
 
@@ -243,15 +235,32 @@ hifi_observe_backlog_events{destination="s/d"} 0
         "pages": [f"{_page_server({'/metrics': page})}/metrics"],
     }
     publishing = program(aws, "load", "--every", "0.1")
-    wait_until(lambda: len(aws.called("PutMetricData")) > 1, what="figures", timeout_s=30)
+    wait_until(lambda: len(aws.called("PutMetricData")) > 2, what="figures", timeout_s=30)
     publishing.terminate()
     publishing.communicate(timeout=10)
-    call = aws.called("PutMetricData")[0]
+    # Of its disk it says something first, where the kernel does, and of the group that it is in.
+    calls = aws.called("PutMetricData")
+    waits = [call for call in calls if call["MetricData.member.1.MetricName"] == "DiskWaitPercent"]
+    assert len(waits) == Path("/proc/pressure/io").exists()
+    assert {call["MetricData.member.1.Dimensions.member.1.Value"] for call in waits} <= {
+        "hifi-prod-gateway"
+    }
+    call = next(call for call in calls if call not in waits)
     assert call["MetricData.member.1.MetricName"] == "LoadPerMachine"
     assert float(call["MetricData.member.1.Value"]) == 2.0
     assert call["MetricData.member.1.StorageResolution"] == "1"
     assert call["MetricData.member.2.MetricName"] == "LagSeconds"
     assert call["MetricData.member.1.Dimensions.member.1.Value"] == "hifi-prod-workers"
+
+
+def test_how_long_a_disk_was_waited_for_is_what_the_kernel_says(tmp_path: Path) -> None:
+    said = tmp_path / "io"
+    said.write_text(
+        "some avg10=1.00 avg60=12.34 avg300=5.00 total=77\n"
+        "full avg10=0.50 avg60=6.00 avg300=2.00 total=33\n"
+    )
+    assert disk_wait(said) == {"DiskWaitPercent": 12.34}
+    assert disk_wait(tmp_path / "none") == {}
 
 
 def test_units_start_where_there_is_a_file_for_them_and_have_time_to_end() -> None:

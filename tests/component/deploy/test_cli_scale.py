@@ -144,7 +144,9 @@ def test_policies_are_compared_on_the_same_day() -> None:
 
 def test_a_simulation_for_programs_conserves_its_events() -> None:
     told = json.loads(said(*SHORT, "--held", "1", "-o", "json"))
-    assert list(told["policies"]) == ["load:0.7", "cpu:0.6", "cpu:0.6+lag:5", "lag:5"]
+    assert list(told["policies"]) == [
+        *("load:0.7", "aws-load:0.7", "cpu:0.6", "cpu:0.6+lag:5", "lag:5")
+    ]
     for run in told["policies"].values():
         assert run["arrived"] == run["delivered"] + run["waiting"] + run["held"]
     assert told["fleet"]["throughput"] == {"rating": 20_000}
@@ -157,6 +159,20 @@ def test_a_recorded_day_is_followed(tmp_path: Path) -> None:
     assert "day.csv: 0.5 h, 6,600,000 events" in told
     trace.write_text("time,rate\n0,x\n")
     assert "Row 2 of the trace is '0,x'" in refused("simulate", "--from", str(trace))
+
+
+def test_lanes_may_be_unequal_and_the_largest_is_the_first_to_be_late() -> None:
+    day = ("simulate", "steady", "--hours", "1", "--mean", "50000", "--rating", "20000")
+    few = (*day, "--lanes", "8", "--policy", "fixed:6", "-o", "json")
+    late = [
+        json.loads(said(*few, "--skew", skew))["policies"]["fixed:6"]["worst_age_s"]
+        for skew in ("0", "1.5")
+    ]
+    # The first of eight has half of all then, which is more than a machine does.
+    assert late[0] < 60 < late[1]
+    spread = json.loads(said(*few, "--skew", "1.5", "--shards", "16"))
+    assert spread["policies"]["fixed:6"]["worst_age_s"] < 60
+    assert spread["policies"]["fixed:6"]["arrived"] > 0
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,9 @@
-"""A gateway's machine is taken away by a spot notice: it drains, and nobody who sends notices."""
+"""A machine of each group boots, is ready, and is taken away by a spot notice.
+
+All of it is in a network of its own, in which there are loopback and the metadata service: whoever
+fetched something would fail. Kafka has its lock, as on AWS, and the machines come in by what the
+store of secrets gives them. A gateway drains, and nobody who sends notices.
+"""
 
 import asyncio
 import json
@@ -8,8 +13,9 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,14 +24,23 @@ from typing import TypeVar
 import httpx
 import pytest
 
+from deploy.aws.__main__ import MADE
+from deploy.aws.machine.instance import ADDRESS
+from deploy.aws.machine.load import USE
 from deploy.aws.machine.units import HOME, SERVICES
 from deploy.aws.services import services_of
+from deploy.aws.topics import topic_variables
 from deploy.local.cluster import Cluster
+from shared.config.destination import Destination
+from shared.event.rights import RIGHTS
 from shared.runtime.java.jars import default_cache
+from tests.integration.delivery.test_spark_cluster import Traffic, make
 from tests.support.aws_sites import site_of
 from tests.support.fake_aws import FakeAws, fake_aws, machine_config
 from tests.support.gateway_process import JSON, new_stream, stored_ids
 from tests.support.keep_alive_proxy import Target, keeping_alive
+from tests.support.own_network import own_network
+from tests.support.scripted_destination import scripted_destination
 from tests.support.stack_fixtures import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
@@ -33,18 +48,37 @@ pytestmark = [pytest.mark.integration, pytest.mark.long]
 P = TypeVar("P", str, bytes)
 ROOT = Path(__file__).parents[3]
 MACHINE = (sys.executable, "-m", "deploy.aws.machine")
-# What a machine of a test has otherwise than one of a site: a Kafka without a lock and copies.
+# What a machine of a test has otherwise than one of a site: a Kafka of one broker, requests that
+# need no key, a destination on loopback.
 HERE = {
-    "HIFI_KAFKA_PROTOCOL": "PLAINTEXT",
     "HIFI_KAFKA_REPLICAS": "1",
     "HIFI_KAFKA_IN_SYNC_MIN": "1",
-    "HIFI_GATEWAY_HOST": "127.0.0.1",
     "HIFI_GATEWAY_AUTH": "off",
     "HIFI_GATEWAY_WORKERS": "1",
+    "HIFI_DELIVERY_ALLOW_PRIVATE": "true",
 }
+RATING = 1_000.0
+METADATA = ADDRESS.removeprefix("http://")
 REQUESTS_S = 40
 # As a machine of AWS is told of its end, and then looks every so often.
 DRAINED_WITHIN_S = 60
+
+
+@pytest.fixture(scope="module", autouse=True)
+def alone(jars_cache: Path) -> Iterator[None]:
+    """With the jars that an image has."""
+    del jars_cache
+    with own_network(METADATA):
+        yield
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory, alone: None) -> Iterator[Cluster]:
+    """The one for the session is in another network."""
+    del alone
+    folder = tmp_path_factory.mktemp("kafka")
+    with Cluster(folder=folder, cache=default_cache(), is_secure=True) as cluster:
+        yield cluster
 
 
 @dataclass
@@ -129,24 +163,35 @@ class Machine:
 
 
 @contextmanager
-def machine(kafka: Cluster, folder: Path, group: str) -> Iterator[Machine]:
+def machine(
+    kafka: Cluster, folder: Path, group: str, *, metadata: tuple[str, int] = (METADATA, 80)
+) -> Iterator[Machine]:
     """Booted, started and watched by what the image has; here there is no systemd."""
     told = services_of(site_of(), group)
-    with fake_aws() as aws, ExitStack() as held:
+    with fake_aws(*metadata) as aws, ExitStack() as held:
         aws.brokers = kafka.bootstrap_servers
-        aws.secrets = {"none": {}}
+        aws.secrets = secrets_of(kafka)
         urls = {each.name: [f"http://127.0.0.1:{port}" for port in free_ports(2)] for each in told}
         services = {
             each.name: {
-                "secrets": ["none"],
-                "env": {**each.env, **HERE, **own(each.name, folder, urls[each.name])},
+                "secrets": [each.name, *each.secrets],
+                "env": {
+                    **each.env,
+                    **topic_variables(site_of()),
+                    **HERE,
+                    "HIFI_KAFKA_CA_FILE": certificate_of(kafka),
+                    **own(each.name, folder, urls[each.name]),
+                },
                 "ready": [f"{urls[each.name][1]}/readyz"],
                 "live": [f"{urls[each.name][1]}/livez"],
             }
             for each in told
         }
         aws.config = machine_config(aws, **services)
-        where = ["--metadata", aws.address]
+        pages = [f"{urls[told[0].name][1]}/metrics"]
+        aws.config["load"] = {"what": group, "group": group, "rating": RATING, "pages": pages}
+        # What a machine calls when it is not told otherwise.
+        where = [] if aws.host == METADATA else ["--metadata", aws.address]
         folder.mkdir(exist_ok=True)
         subprocess.run([*MACHINE, "boot", "--folder", folder, *where], check=True, cwd=ROOT)
         running = {
@@ -165,11 +210,30 @@ def machine(kafka: Cluster, folder: Path, group: str) -> Iterator[Machine]:
             command, env={**os.environ, **path}, cwd=ROOT, stderr=subprocess.PIPE, text=True
         )
         held.enter_context(ended(stay))
+        if group != "workers":
+            load = [*MACHINE, "load", "--every", "1", *where]
+            held.enter_context(ended(subprocess.Popen(load, cwd=ROOT)))
         # Whoever has ended is gone once somebody has asked for it.
         for each in running.values():
             threading.Thread(target=each.wait, daemon=True).start()
         url, probes = urls[told[0].name]
         yield Machine(aws, running, stay, Target(url, probes))
+
+
+def secrets_of(kafka: Cluster) -> dict[str, Mapping[str, str]]:
+    """As the store has them: of each user of Kafka, and what a person has put there."""
+    assert kafka.lock is not None
+    variables = {user: kafka.lock.variables(user) for user in RIGHTS}
+    users = {
+        user: {"username": user, "password": each["HIFI_KAFKA_PASSWORD"]}
+        for user, each in variables.items()
+    }
+    return {**users, **{name: make() for name, make in MADE.items()}}
+
+
+def certificate_of(kafka: Cluster) -> str:
+    assert kafka.lock is not None
+    return kafka.lock.variables("gateway")["HIFI_KAFKA_CA_FILE"]
 
 
 def own(name: str, folder: Path, urls: list[str]) -> dict[str, str]:
@@ -216,9 +280,9 @@ def test_a_spot_notice_drains_a_gateway_and_nothing_is_lost_or_refused(
 ) -> None:
     stream = new_stream(kafka.bootstrap_servers)
     with ExitStack() as held:
-        taken, stays = (
-            held.enter_context(machine(kafka, tmp_path / name, "gateway")) for name in ("a", "b")
-        )
+        taken = held.enter_context(machine(kafka, tmp_path / "a", "gateway"))
+        elsewhere = machine(kafka, tmp_path / "b", "gateway", metadata=("127.0.0.1", 0))
+        stays = held.enter_context(elsewhere)
         for each in (taken, stays):
             wait_until(each.is_ready, what="the machine is ready", timeout_s=120)
         proxy = held.enter_context(keeping_alive(taken.target, stays.target))
@@ -235,14 +299,45 @@ def test_a_spot_notice_drains_a_gateway_and_nothing_is_lost_or_refused(
         assert (proxy.bad, client.errors) == ([], [])
         assert client.statuses == {200: len(client.sent)}
     assert sorted(stored_ids(kafka.bootstrap_servers, stream)) == sorted(client.accepted)
+    figures = [
+        float(call["MetricData.member.1.Value"])
+        for call in stays.aws.called("PutMetricData")
+        if call["MetricData.member.1.MetricName"] == USE
+    ]
+    # All of it goes to the one that stays in the end.
+    assert max(figures) == pytest.approx(REQUESTS_S / RATING, rel=0.5)
 
 
-@pytest.mark.parametrize("group", ["workers", "observe"])
-def test_other_machines_are_ready_after_their_boot_and_end_in_good_time(
-    kafka: Cluster, tmp_path: Path, group: str
+def test_a_spot_notice_ends_workers_and_those_that_come_lose_and_repeat_nothing(
+    kafka: Cluster, tmp_path: Path
+) -> None:
+    with scripted_destination() as shop:
+        to = Destination(f"s-{uuid.uuid4().hex}", "shop", shop.url)
+        asyncio.run(make(kafka.bootstrap_servers, to))
+        with (
+            Traffic(kafka.bootstrap_servers, [to.stream]) as traffic,
+            machine(kafka, tmp_path / "a", "workers") as taken,
+        ):
+            wait_until(taken.is_ready, what="the machine is ready", timeout_s=180)
+            wait_until(lambda: len(shop.accepted_ids) > 100, what="events have come")
+            drained_s = taken.taken_away()
+        with machine(kafka, tmp_path / "b", "workers") as comes:
+            wait_until(comes.is_ready, what="the next one is ready", timeout_s=180)
+            wait_until(lambda: set(shop.accepted_ids) >= set(traffic.ids), what="all have come")
+            # A late copy would come by then.
+            time.sleep(2)
+        print(  # noqa: T201 - the figure
+            f"workers: {drained_s:.1f} s from the notice to the end; {len(traffic.ids):,} events"
+        )
+        assert set(shop.accepted_ids) == set(traffic.ids)
+        assert set(shop.accepted_ids.values()) == {1}
+
+
+def test_an_observer_is_ready_after_its_boot_and_ends_in_good_time(
+    kafka: Cluster, tmp_path: Path
 ) -> None:
     new_stream(kafka.bootstrap_servers)
-    with machine(kafka, tmp_path / group, group) as booted:
+    with machine(kafka, tmp_path / "observe", "observe") as booted:
         wait_until(booted.is_ready, what="the machine is ready", timeout_s=180)
         drained_s = booted.taken_away()
-    print(f"{group}: {drained_s:.1f} s from the notice to the end")  # noqa: T201 - the figure
+    print(f"observe: {drained_s:.1f} s from the notice to the end")  # noqa: T201 - the figure

@@ -19,6 +19,8 @@ from shared.scale.policy import (
 from shared.scale.scale_error import ScaleError
 from shared.scale.throughput import Proportional
 from shared.scale.traffic import curve_of, noisy
+from shared.slots import SLOT_COUNT
+from tests.support.slot_names import names_in
 
 SEEN = Seen(
     at_s=0, ready=10, desired=10, use=0.6, arrivals=6_000.0, backlog=0, age_s=0, rating=1_000.0
@@ -34,16 +36,32 @@ def follow(policy: Policy, *points: Seen) -> list[int]:
     return said
 
 
+def by_use(target: float) -> TargetTracking:
+    return TargetTracking(lambda seen: seen.use, target)
+
+
 def test_target_tracking_goes_out_in_proportion_after_three_points() -> None:
     high = replace(SEEN, use=0.9)
-    assert follow(TargetTracking(0.6), high, high, high) == [10, 10, 15]
+    assert follow(by_use(0.6), high, high, high) == [10, 10, 15]
 
 
 def test_target_tracking_goes_in_after_fifteen_points_below_nine_tenths() -> None:
     low = replace(SEEN, use=0.3)
-    assert follow(TargetTracking(0.6), *[low] * 15) == [10] * 14 + [5]
+    assert follow(by_use(0.6), *[low] * 15) == [10] * 14 + [5]
     near = replace(SEEN, use=0.55)
-    assert follow(TargetTracking(0.6), *[near] * 40) == [10] * 40
+    assert follow(by_use(0.6), *[near] * 40) == [10] * 40
+
+
+def test_aws_tracks_our_load_of_each_instance() -> None:
+    # 6 instances' worth of work for 10: at 0.5 it wants 12, after three points.
+    tracked = policy_of("aws-load:0.5")
+    assert follow(tracked, SEEN, SEEN, SEEN) == [10, 10, 12]
+    # A backlog counts as it does for ours; nobody works yet that could be asked for twice.
+    backlog = replace(SEEN, backlog=180_000)
+    assert follow(policy_of("aws-load:0.7"), *[backlog] * 3)[-1] == 10
+    assert follow(policy_of("aws-load:0.7"), *[replace(backlog, backlog=360_000)] * 3)[-1] == 12
+    none = replace(SEEN, ready=0)
+    assert follow(policy_of("aws-load:0.5"), *[none] * 3)[-1] == 10
 
 
 def test_a_step_waits_until_the_last_one_can_have_worked() -> None:
@@ -87,6 +105,7 @@ def test_ours_goes_in_by_a_tenth_after_a_lower_load_has_lasted() -> None:
     ("text", "wanted"),
     [
         ("load:0.5", 12),
+        ("aws-load:0.5", 10),
         ("cpu:0.7", 10),
         ("step-cpu:0.5", 13),
         ("lag:5", 9),
@@ -129,7 +148,11 @@ def test_no_policy_flaps_on_a_constant_load_with_noise_of_3_percent(text: str, r
     hours = 6
     rates = noisy([rate] * (hours * 3_600), 0.03, lambda: dice.gauss(0, 1))
     plan = FleetPlan(throughput=Proportional(1_000.0), count_first=20)
-    run = simulate([LaneLoad(curve_of(rates), instances_max=99)], plan, policy_of(text))
+    curve = curve_of(rates)
+    # One in each slot, so that it is the policy that is seen and not who has more of them.
+    names = [name for slot in range(SLOT_COUNT) for name in names_in(slot, SLOT_COUNT)]
+    lanes = [LaneLoad(curve, 1 / SLOT_COUNT, name) for name in names]
+    run = simulate(lanes, plan, policy_of(text))
     ready = list(run.ready)
     settled = 3 * 3_600
     changes = [before != after for before, after in pairwise(ready)]
