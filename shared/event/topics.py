@@ -10,7 +10,7 @@ from typing import Literal
 
 from shared.event.times import DAY_MS, HOUR_MS
 
-ConfigKind = Literal["stream", "destination", "key", "tenant"]
+ConfigKind = Literal["stream", "destination", "pipeline", "key", "tenant"]
 
 # Everything of ours in a cluster begins so.
 OURS = "hifi."
