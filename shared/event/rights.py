@@ -18,6 +18,7 @@ from shared.event.topics import (
     LEASE_GROUP_PREFIX,
     MINUTES,
     OURS,
+    PIPELINES,
     PROBE,
     RECEIPTS,
     REDRIVEN,
@@ -83,6 +84,8 @@ RIGHTS: Mapping[str, Sequence[Right]] = {
         # Keys that were used and shares of quotas are told to the other gateways.
         *_both(CONFIG, REDRIVEN, REQUESTS, SHARES),
         *_write(PROBE),
+        # Whether a pipeline runs, as whoever runs it tells.
+        *_read(PIPELINES),
         # How long they keep something is asked when a stream is removed; and that a dead letter
         # was sent again is in a receipt.
         *(

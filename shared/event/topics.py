@@ -38,6 +38,7 @@ CONFIG = "hifi.config"
 STATE = "hifi.state"
 LANES = "hifi.lanes"
 TERMS = "hifi.terms"
+PIPELINES = "hifi.pipelines"
 PROBE = "hifi.probe"
 REDRIVEN = "hifi.redriven"
 REQUESTS = "hifi.requests"
@@ -213,6 +214,8 @@ def fixed_specs(
         # One partition: whoever reads the configuration sees its changes in the order of writing.
         TopicSpec(CONFIG, 1, _COMPACTED),
         TopicSpec(STATE, 1, _COMPACTED),
+        # Of each pipeline what has been judged of it: who follows them follows this.
+        TopicSpec(PIPELINES, 1, _COMPACTED),
         # A mark of a hundred bytes for each delivery: who starts reads what is not compacted yet.
         TopicSpec(LANES, 1, {**_COMPACTED, "segment.bytes": str(LANES_SEGMENT_BYTES)}),
         redriven_spec(),
