@@ -89,16 +89,17 @@ def opened(pipeline: Pipeline, records: DataFrame) -> DataFrame:
     kept = {name: F.col(name) for name in ("topic", "partition", "offset", "key", "headers")}
     value = F.coalesce("value", F.lit(b""))
     # Of two headers of one name the last counts, as in Kafka's own `lastHeader`.
-    rows = records.select(
-        *_named(**kept, value=value, known=F.map_from_entries("headers")), F.col("timestamp")
-    )
+    known = {"known": F.map_from_entries("headers")}
+    rows = records.select(*_named(**kept, value=value, **known), F.col("timestamp"))
     via = _known(VIA).cast("string")
     too_far = F.when(F.size(F.split(via, ",")) >= HOPS_MAX, TOO_MANY_HOPS)
     fate = F.when(F.find_in_set(F.lit(pipeline.name), via) > 0, FILTERED).otherwise(too_far)
     rows = rows.select(
-        *_kept(rows),
+        *(_ours(name).alias(f"{OURS}{name}") for name in (*kept, "value")),
         *_named(
             fate=F.when(via.isNotNull(), fate),
+            via=via,
+            trace=_known(TRACEPARENT),
             event_id=_event_id(),
             event_time_ms=_time_ms(_known(EVENT_TIME)),
             accepted_at_ms=_time_ms(_known(ACCEPTED_AT)),
@@ -260,15 +261,14 @@ def _headers(pipeline: Pipeline, nth: Column) -> Column:
     for to, output in enumerate(pipeline.to):
         if isinstance(output, ToStream) and output.repost:
             event_id = F.when(_ours("to") == to, _ours("event_id")).otherwise(event_id)
-    trace = _known(TRACEPARENT)
-    is_trace = F.octet_length(trace).between(1, _TRACE_BYTES_MAX)
-    via = F.concat_ws(",", F.nullif(_known(VIA).cast("string"), F.lit("")), F.lit(pipeline.name))
+    trace = F.when(F.octet_length(_ours("trace")).between(1, _TRACE_BYTES_MAX), _ours("trace"))
+    via = F.concat_ws(",", F.nullif(_ours("via"), F.lit("")), F.lit(pipeline.name))
     return F.array_compact(
         F.array(
             _pair(EVENT_ID, event_id),
             _pair(EVENT_TIME, _ours("event_time_ms").cast("string")),
             _pair(ACCEPTED_AT, _ours("accepted_at_ms").cast("string")),
-            F.when(is_trace, _pair(TRACEPARENT, trace)),
+            F.when(trace.isNotNull(), _pair(TRACEPARENT, trace)),
             _pair(ORIGIN, F.concat_ws(":", *place)),
             _pair(VIA, via),
         )
@@ -304,8 +304,8 @@ def _alive(made: Column) -> Column:
 
 
 def _with_fate(rows: DataFrame, is_so: Column, fate: str) -> DataFrame:
-    decided = F.when(_ours("fate").isNull() & is_so, fate).otherwise(_ours("fate"))
-    return rows.withColumn(f"{OURS}fate", decided)
+    # What is decided is named once, so that Spark makes one projection of several such steps.
+    return rows.withColumn(f"{OURS}fate", F.coalesce(_ours("fate"), F.when(is_so, fate)))
 
 
 def _known(name: str) -> Column:
