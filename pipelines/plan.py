@@ -6,6 +6,7 @@ that the rows of an event stay together, in the order of its stream.
 """
 
 from collections.abc import Iterable, Iterator
+from functools import reduce
 from itertools import groupby
 from typing import Any
 
@@ -114,7 +115,7 @@ def opened(pipeline: Pipeline, records: DataFrame) -> DataFrame:
         _ours("key").cast("string").alias("key"),
         _ours("value").cast("string").alias("text"),
     )
-    rows = rows.withColumn(FACTS, facts).withColumn(f"{OURS}out_key", _ours("key"))
+    rows = rows.withColumns({FACTS: facts, f"{OURS}out_key": _ours("key")})
     return _read(rows, members_of(pipeline.schema)) if pipeline.schema else rows
 
 
@@ -165,19 +166,19 @@ def _read(rows: DataFrame, members: StructType) -> DataFrame:
     """With the members of the event; one that cannot be read as such has its fate."""
     shape = StructType([*members.fields, StructField(_CORRUPT, StringType())])
     read = F.from_json(_alive(_ours("value").cast("string")), shape, _READING)
+    kept = [name for name in rows.columns if name != f"{OURS}fate"]
     rows = rows.withColumn(f"{OURS}event", read)
     is_broken = _ours("event").isNull() | _ours("event").getField(_CORRUPT).isNotNull()
-    rows = _with_fate(rows, is_broken, NOT_READABLE)
+    fate = F.coalesce(_ours("fate"), F.when(is_broken, NOT_READABLE)).alias(f"{OURS}fate")
     columns = [_ours("event").getField(name).alias(name) for name in members.fieldNames()]
-    return rows.select(*_kept(rows), *columns).drop(f"{OURS}event")
+    return rows.select(*map(column, kept), fate, *columns)
 
 
 def _exploded(rows: DataFrame, name: str, elements: Column) -> DataFrame:
     rows = rows.withColumn(f"{OURS}list", _alive(elements))
-    count = F.size(_ours("list"))
-    rows = rows.withColumn(f"{OURS}count", F.coalesce(count, F.lit(0)))
-    rows = _with_fate(rows, _ours("count") < 1, FILTERED)
-    rows = _with_fate(rows, _ours("count") > ROWS_MAX, TOO_MANY_ROWS)
+    count = F.coalesce(F.size(_ours("list")), F.lit(0))
+    fate = F.when(count < 1, FILTERED).when(count > ROWS_MAX, TOO_MANY_ROWS)
+    rows = rows.withColumns({f"{OURS}count": count, f"{OURS}fate": F.coalesce(_ours("fate"), fate)})
     others = [
         column(each) for each in rows.columns if each not in {f"{OURS}at", f"{OURS}list", name}
     ]
@@ -195,34 +196,45 @@ def _written(pipeline: Pipeline, rows: DataFrame) -> DataFrame:
         F.lit(True) if output.when is None else F.coalesce(F.expr(output.when), F.lit(False))
         for output in pipeline.to
     ]
-    rows = rows.withColumns({f"{OURS}out_value": value, f"{OURS}to": _chosen(pipeline, wants)})
+    is_one = pipeline.takes_first or len(pipeline.to) == 1
+    chosen = _first(wants) if is_one else _all(wants)
+    rows = rows.withColumns({f"{OURS}out_value": value, f"{OURS}to": _alive(chosen)})
+    rows = rows.withColumns(
+        {f"{OURS}fate": _last_fate(pipeline, is_one=is_one), f"{OURS}row": F.lit(0)}
+    )
+    if not is_one:
+        kept = [column(name) for name in rows.columns if name not in {f"{OURS}to", f"{OURS}row"}]
+        each = F.posexplode_outer(_alive(_ours("to"))).alias(f"{OURS}row", f"{OURS}to")
+        rows = rows.select(*kept, each)
+    return rows.select(*_row(pipeline))
+
+
+def _first(wants: list[Column]) -> Column:
+    """The number of the first output that wants an event; null if none does."""
+    return reduce(
+        lambda chosen, one: chosen.when(one[1], one[0]),
+        enumerate(wants[1:], start=1),
+        F.when(wants[0], 0),
+    )
+
+
+def _all(wants: list[Column]) -> Column:
+    """The numbers of all outputs that want an event."""
+    return F.array_compact(F.array(*(F.when(wanted, nth) for nth, wanted in enumerate(wants))))
+
+
+def _last_fate(pipeline: Pipeline, *, is_one: bool) -> Column:
+    """What becomes of an event now that it is known what it is, and who wants it."""
+    to = _ours("to")
     size = F.octet_length(_ours("out_value")) + F.coalesce(
         F.octet_length(_ours("out_key")), F.lit(0)
     )
     size_max = F.least(F.lit(RECORD_BYTES_MAX), F.floor(F.lit(ROWS_BYTES_MAX) / _ours("count")))
-    dead = [nth for nth, output in enumerate(pipeline.to) if not isinstance(output, ToStream)]
-    rows = _with_fate(rows, F.size(_ours("to")) < 1, FILTERED)
-    for nth in dead:
-        rows = _with_fate(rows, F.array_contains(_ours("to"), nth), BY_PIPELINE)
-    rows = _with_fate(rows, size > size_max, TOO_LARGE)
-    if pipeline.takes_first or len(pipeline.to) == 1:
-        first = F.get(_ours("to"), F.lit(0))
-        rows = rows.withColumns({f"{OURS}to": first, f"{OURS}row": F.lit(0)})
-    else:
-        others = [column(name) for name in rows.columns if name != f"{OURS}to"]
-        each = F.posexplode_outer(_alive(_ours("to"))).alias(f"{OURS}row", f"{OURS}to")
-        rows = rows.select(*others, each)
-    return rows.select(*_row(pipeline))
-
-
-def _chosen(pipeline: Pipeline, wants: list[Column]) -> Column:
-    """The numbers of the outputs that get an event."""
-    if pipeline.takes_first:
-        first = F.when(wants[0], F.array(F.lit(0)))
-        for nth, wanted in enumerate(wants[1:], start=1):
-            first = first.when(wanted, F.array(F.lit(nth)))
-        return F.coalesce(first, F.array().cast("array<int>"))
-    return F.array_compact(F.array(*(F.when(wanted, nth) for nth, wanted in enumerate(wants))))
+    fate = F.when(to.isNull() if is_one else F.size(to) < 1, FILTERED)
+    for nth, output in enumerate(pipeline.to):
+        if not isinstance(output, ToStream):
+            fate = fate.when(to == nth if is_one else F.array_contains(to, nth), BY_PIPELINE)
+    return F.coalesce(_ours("fate"), fate.when(size > size_max, TOO_LARGE))
 
 
 def _row(pipeline: Pipeline) -> list[Column]:

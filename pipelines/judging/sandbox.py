@@ -18,6 +18,8 @@ OPTIONS: Mapping[str, str] = {
     "spark.sql.legacy.timeParserPolicy": "CORRECTED",
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
     "spark.sql.legacy.sizeOfNull": "false",
+    # An event with a step takes 16 µs, and 38 if nothing is compiled; small jobs take 20 ms more.
+    "spark.sql.codegen.factoryMode": "FALLBACK",
     # A member is called as it is written.
     "spark.sql.caseSensitive": "true",
     # No file is a table, and text within double quotes is text.

@@ -88,6 +88,7 @@ SPECS = [
     ("hifi.audit", 1, "compact", None),
     ("hifi.config", 1, "compact", None),
     ("hifi.state", 1, "compact", None),
+    ("hifi.pipelines", 1, "compact", None),
     ("hifi.lanes", 1, "compact", None),
     ("hifi.redriven", 1, "compact,delete", 32),
     ("hifi.requests", 4, "delete", 1),

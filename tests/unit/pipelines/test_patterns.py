@@ -4,7 +4,19 @@ import pytest
 
 from pipelines.judging.patterns import PatternError, judged
 
-PLAIN = ["", "abc", ",", r"\.", "[,;|]", "[]a]b", "[^]a]", r"\p{L}x", "(?i)foo", "(?:ab)c"]
+PLAIN = [
+    "",
+    "abc",
+    ",",
+    r"\.",
+    "[,;|]",
+    "[]a]b",
+    "[^]a]",
+    r"\p{L}x",
+    r"[\d\]]x",
+    "(?i)foo",
+    "(?:ab)c",
+]
 TRYING = [
     "a*",
     "[ab]*c",
