@@ -25,6 +25,7 @@ from shared.event.topics import (
     STREAM_PARTITIONS,
     config_key,
     destination_id,
+    pipeline_of,
 )
 
 # As long as receipts of a destination rest, and the segment that they are in; what waits for it is
@@ -196,6 +197,9 @@ class Configuration:
         found = self.destinations.get(destination_id) or self.removed_destinations.get(
             destination_id
         )
+        if found is None and (name := pipeline_of(destination_id)) is not None:
+            pipeline = self.pipelines.get(name) or self.removed_pipelines.get(name)
+            return pipeline is not None and pipeline.starts_late
         return found is not None and found.starts_late
 
     def removed_from(self, stream: Stream | RemovedStream) -> Iterator[RemovedDestination]:

@@ -19,7 +19,7 @@ from shared.config.access import DEFAULT_TENANT
 from shared.config.destination import Start
 from shared.config.model import CONFIG, ConfigError, ConfigObject
 from shared.config.values import Name, check
-from shared.event.topics import config_key
+from shared.event.topics import config_key, pipeline_lane
 
 # An expression that is longer is a program; Spark's parser takes it, and people do not.
 EXPRESSION_BYTES_MAX = 4096
@@ -228,6 +228,11 @@ class Pipeline(ConfigObject):
     def starts_late(self) -> bool:
         """Whether it owes nothing of what was in the stream before it began."""
         return self.source.start != "earliest"
+
+    @property
+    def lane_id(self) -> str:
+        """What it is to its stream, as a destination's id is: of another stream it is another."""
+        return pipeline_lane(self.source.stream, self.name)
 
     @property
     def takes_first(self) -> bool:

@@ -19,6 +19,7 @@ from shared.event.topics import (
     MINUTES,
     OURS,
     PIPELINES,
+    PIPELINES_WRITER_PREFIX,
     PROBE,
     RECEIPTS,
     REDRIVEN,
@@ -112,6 +113,17 @@ RIGHTS: Mapping[str, Sequence[Right]] = {
         _LANES,
         # Which process has what, and how far it is.
         Right("group", LEASE_GROUP_PREFIX, ("Read", "Describe"), is_prefix=True),
+    ),
+    "pipelines": (
+        _all_of(STREAM_PREFIX, "Read", "Write"),
+        *_read(CONFIG),
+        *_write(RECEIPTS, DEAD),
+        *_both(PIPELINES),
+        # How far each pipeline is, and which process has which of them.
+        _LANES,
+        Right("group", LEASE_GROUP_PREFIX, ("Read", "Describe"), is_prefix=True),
+        # What they leave behind, with how far they are.
+        Right("transactional id", PIPELINES_WRITER_PREFIX, ("Write", "Describe"), is_prefix=True),
     ),
     "observe": (
         # It reads all that it proves, and asks how the topics are kept.

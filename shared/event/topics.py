@@ -30,6 +30,10 @@ AUDIT = "hifi.audit"
 LANE_GROUP_PREFIX = "hifi.lane."
 # Who does what of a service that runs many times.
 LEASE_GROUP_PREFIX = "hifi.leases."
+# What a pipeline's lane is called by, where a destination has its name.
+_PIPELINE = "pipeline:"
+# Each process that runs pipelines writes as the holder of its slots.
+PIPELINES_WRITER_PREFIX = "hifi-pipelines."
 # The lanes over all tiers, and over what waits for slow destinations; any other lane is called
 # after its destination.
 RETRIER = "retrier"
@@ -166,6 +170,22 @@ def lane_group(destination: str) -> str:
     """
     name = RETRIER if destination == RETRIER_SLOW else destination
     return LANE_GROUP_PREFIX + name.replace("/", ".")
+
+
+def pipeline_lane(stream: str, pipeline: str) -> str:
+    """What a pipeline is to the stream that it reads; no destination is called so."""
+    return destination_id(stream, _PIPELINE + pipeline)
+
+
+def pipeline_of(lane: str) -> str | None:
+    """The pipeline whose lane it is, if it is one's."""
+    _, name = stream_and_name(lane)
+    return name.removeprefix(_PIPELINE) if name.startswith(_PIPELINE) else None
+
+
+def pipelines_writer(slot: int) -> str:
+    """As whom the holder of a slot writes what pipelines leave behind, in transactions."""
+    return f"{PIPELINES_WRITER_PREFIX}{slot}"
 
 
 def lease_group(service: str) -> str:
