@@ -14,7 +14,7 @@ export UV_PYTHON_DOWNLOADS := never
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup up fmt check lint types tidy unit coverage test programs test-aws test-long bench bench-gateway \
-	bench-delivery bench-fleet bench-http bench-observe bench-retrier bench-status bench-whole-way chaos rate soak shots \
+	bench-delivery bench-fleet bench-http bench-observe bench-pipelines bench-retrier bench-status bench-whole-way chaos rate soak shots \
 	docs clean
 
 help: ## list the targets
@@ -97,6 +97,9 @@ bench-observe: .venv/.bench-synced ## what the audit costs end to end, its pace,
 
 bench-status: .venv/.bench-synced ## how soon `hifi status` answers on a million acknowledged events, with observe and without
 	@$(BIN)/python -m benchmarks.status $(ARGS)
+
+bench-pipelines: .venv/.bench-synced ## pipelines beside Spark that only reads, through one Kafka partition, and idle
+	@$(BIN)/python -u -m benchmarks.pipelines $(ARGS)
 
 bench-retrier: .venv/.bench-synced ## a million waiting events, half of their destinations dead: lateness, memory, rewrites
 	@$(BIN)/python -m benchmarks.retrier $(ARGS)

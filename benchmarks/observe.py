@@ -146,7 +146,7 @@ def _whole() -> tuple[dict[bool, list[Flood]], float, float]:
 
 
 def _settings(folder: Path) -> StackSettings:
-    kafka, gateway, sample, console, *metrics = pick_free(8)
+    kafka, gateway, sample, console, *metrics = pick_free(9)
     return StackSettings(
         folder=folder,
         cache=default_cache(),
@@ -156,6 +156,7 @@ def _settings(folder: Path) -> StackSettings:
         delivery_metrics_port=metrics[1],
         retrier_metrics_port=metrics[2],
         observe_metrics_port=metrics[3],
+        pipelines_metrics_port=metrics[4],
         sample_port=sample,
         console_port=console,
     )

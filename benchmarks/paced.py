@@ -75,13 +75,13 @@ def write_paced_cheaply(
     return written
 
 
-def write_all(servers: str, stream: str, *, count: int) -> None:
+def write_all(servers: str, stream: str, *, count: int, event_bytes: int = _EVENT_BYTES) -> None:
     """Write so many events as fast as librdkafka can."""
     topic = stream_topic(stream)
     producer = _cheap_producer(servers)
     partitions = len(producer.list_topics(topic).topics[topic].partitions)
     for number in range(count):
-        event, headers, where = _event(number), _headers(number), number % partitions
+        event, headers, where = _event(number, event_bytes), _headers(number), number % partitions
         while True:
             try:
                 producer.produce(topic, event, partition=where, headers=headers)
@@ -98,9 +98,9 @@ def _cheap_producer(servers: str) -> Any:
     return Producer({"bootstrap.servers": servers, "acks": "all", "linger.ms": 5})
 
 
-def _event(number: int) -> bytes:
+def _event(number: int, event_bytes: int = _EVENT_BYTES) -> bytes:
     head = b'{"id":"%d","made_ns":%d,"pad":"' % (number, time.time_ns())
-    return head + b"x" * (_EVENT_BYTES - len(head) - 2) + b'"}'
+    return head + b"x" * (event_bytes - len(head) - 2) + b'"}'
 
 
 def _headers(number: int) -> list[tuple[str, bytes]]:

@@ -56,6 +56,7 @@ async def serve(settings: Settings, *, stop: asyncio.Event) -> None:
         )
         feed = ConfigFeed(settings.bootstrap_servers)
         feed.tell(health)
+        store = KafkaControlStore(settings.bootstrap_servers, feed, settings.copies)
         ports = front.getsockname()[1], metrics_port
         try:
             if not await _finished_before(stop, _start(settings, publisher, feed)):
@@ -75,7 +76,7 @@ async def serve(settings: Settings, *, stop: asyncio.Event) -> None:
                 settings,
                 publisher=publisher,
                 config=feed,
-                store=KafkaControlStore(settings.bootstrap_servers, feed, settings.copies),
+                store=store,
                 metrics=metrics,
                 schemas=schemas,
                 claims=parts.peers.claims,
@@ -89,6 +90,7 @@ async def serve(settings: Settings, *, stop: asyncio.Event) -> None:
             )
             await _serve_until(stop, settings, api, parts, health, front=front, ports=ports)
         finally:
+            await store.stop()
             await feed.stop()
             await publisher.stop()
     log.info("gateway.stopped")

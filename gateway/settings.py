@@ -117,6 +117,8 @@ class Settings(ServiceSettings, ListenerSettings, SecretSettings, CopiesSettings
     tenant_streams_max: Count = 200
     tenant_partitions_max: Count = 2_000
     tenant_destinations_max: Count = 1_000
+    # Each is a plan that Spark makes anew for every job it is in.
+    tenant_pipelines_max: Count = 100
     tenant_keys_max: Count = 1_000
     # Fifty thousand keys with an answer of the usual size, of all gateways together.
     idempotency_bytes_max: Count = 32_000_000

@@ -5,8 +5,9 @@ from collections.abc import Iterable
 import msgspec
 from msgspec import Struct
 
+from shared.event.topics import pipeline_lane, stream_and_name
 from shared.proof.balance import Balance
-from shared.proof.overview import Overview, RemovedView, StreamVerdict
+from shared.proof.overview import Overview, PipelineView, RemovedView, StreamVerdict
 
 BOOKS_PATH = "/books"
 
@@ -52,7 +53,9 @@ def books_page(overview: Overview, *, kafka: str) -> BooksPage:
             BooksRow(stream.name, to.name, to.balance, to.verdict, to.reason)
             for to in stream.destinations
         ]
-        if not stream.destinations:
+        through = [pipeline_row(view) for view in overview.pipelines if view.stream == stream.name]
+        rows += through
+        if not (stream.destinations or through):
             rows.append(unwanted(stream.name, stream.acked, overview.removed))
     rows += map(removed_row, overview.removed)
     return BooksPage(kafka, overview.at_ms, overview.problem, rows, overview.audit.problem)
@@ -63,6 +66,12 @@ def unwanted(stream: str, acked: int, removed: Iterable[RemovedView]) -> BooksRo
     had = max((gone.balance.acked for gone in removed if gone.stream == stream), default=0)
     rest = max(0, acked - had)
     return BooksRow(stream, None, Balance(acked=rest, pending=rest))
+
+
+def pipeline_row(view: PipelineView) -> BooksRow:
+    """It has no verdict: whether it runs, its state says."""
+    _, name = stream_and_name(pipeline_lane(view.stream, view.name))
+    return BooksRow(view.stream, name, view.balance)
 
 
 def removed_row(gone: RemovedView) -> BooksRow:

@@ -34,6 +34,10 @@ def _of_destination(name: str, meaning: str) -> Metric:
     return Metric(name, meaning, labels=("destination",))
 
 
+def _of_pipeline(name: str, meaning: str) -> Metric:
+    return Metric(name, meaning, labels=("pipeline",))
+
+
 GATEWAY_REQUESTS = Metric(
     "hifi_gateway_requests_total",
     "Requests answered, by route and HTTP status.",
@@ -176,6 +180,44 @@ RETRIER_MICRO_BATCH_SECONDS = Metric(
     "How long a micro-batch of the retrier with events took, from its plan to its report.",
     buckets=MICRO_BATCH_BUCKETS_S,
     labels=("lane",),
+)
+PIPELINES_LANE_UP = _of_pipeline(
+    "hifi_pipelines_lane_up",
+    "1 while the pipeline goes on, 0 while it waits to be tried again, or is refused. Shown by the"
+    " process that has it.",
+)
+PIPELINES_LANE_RESTARTS = _of_pipeline(
+    "hifi_pipelines_lane_restarts_total",
+    "Times that a job of the pipeline's did not come to its end and was tried again.",
+)
+PIPELINES_LANE_STALLED_SECONDS = _of_pipeline(
+    "hifi_pipelines_lane_stalled_seconds",
+    "How long the pipeline has had something to do and made no progress, once it is too long;"
+    " else 0.",
+)
+PIPELINES_PROGRESS_AGE_SECONDS = _of_pipeline(
+    "hifi_pipelines_progress_age_seconds",
+    "Since when the pipeline has had something to do without going on; if it hangs, it shows here.",
+)
+PIPELINES_EVENTS_READ = _of_pipeline(
+    "hifi_pipelines_events_read_total",
+    "Events that finished jobs have read; what is read again counts again.",
+)
+PIPELINES_EVENTS = Metric(
+    "hifi_pipelines_events_total",
+    "What became of events, by outcome: passed (one may become several), filtered or dead; what is"
+    " read again counts again.",
+    labels=("pipeline", "outcome"),
+)
+PIPELINES_MICRO_BATCH_SECONDS = Metric(
+    "hifi_pipelines_micro_batch_seconds",
+    "How long a job with events of the pipeline took, from its plan to its end.",
+    labels=("pipeline",),
+    buckets=MICRO_BATCH_BUCKETS_S,
+)
+PIPELINES_SPARK_UP = Metric(
+    "hifi_pipelines_spark_up",
+    "1 once the process has started Spark, which it does for the first pipeline that it gets.",
 )
 OBSERVE_UP = Metric(
     "hifi_observe_up",

@@ -11,6 +11,7 @@ pytest_plugins = [
     "tests.support.cluster_fixtures",
     "tests.support.console_fixtures",
     "tests.support.stack_fixtures",
+    "tests.support.trial_spark",
 ]
 
 

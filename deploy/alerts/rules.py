@@ -196,6 +196,16 @@ FLOW: tuple[Alert, ...] = (
         for_="5m",
     ),
     Alert(
+        "HifiPipelineStopped",
+        "page",
+        f"max by (pipeline) ({m.PIPELINES_LANE_STALLED_SECONDS.name}) > 0"
+        f" or max by (pipeline) ({m.PIPELINES_LANE_UP.name}) < 1",
+        "The pipeline {{ $labels.pipeline }} does not go on",
+        "It is refused, fails again and again, or hangs. Its events wait in their stream, for as"
+        " long as that keeps them.",
+        for_="5m",
+    ),
+    Alert(
         "HifiRetentionRisk",
         "page",
         f"max by (destination) ({m.OBSERVE_OLDEST_AGE_SECONDS.name}) > {RETENTION_S_MAX}",

@@ -1,7 +1,14 @@
 """Gets the books for `hifi status` and `hifi up`: from observe, or counted anew from Kafka."""
 
 from deploy.local.services import answer_of
-from observe.books_page import BOOKS_PATH, BooksPage, BooksRow, removed_row, unwanted
+from observe.books_page import (
+    BOOKS_PATH,
+    BooksPage,
+    BooksRow,
+    pipeline_row,
+    removed_row,
+    unwanted,
+)
 from observe.lag.live_books import open_books
 from shared.config.configuration import Configuration
 from shared.runtime.clock import now_ms
@@ -43,13 +50,20 @@ async def counted_books(kafka: str, configuration: Configuration) -> BooksPage:
         gone = configuration.removed_now
         await books.refresh(
             sorted(configuration.past_streams),
-            [*configuration.destinations, *(each.id for each in gone)],
+            [
+                *configuration.destinations,
+                *(pipeline.lane_id for pipeline in configuration.pipelines.values()),
+                *(each.id for each in gone),
+            ],
         )
+        through = [pipeline_row(view) for view in books.of_pipelines(configuration)]
         removed = [books.left_of(each) for each in gone]
         for stream in streams:
             ours = sorted(configuration.destinations_of(stream), key=lambda ours: ours.name)
             rows += [BooksRow(stream, to.name, books.balance(to.id)) for to in ours]
-            if not ours:
+            own = [row for row in through if row.stream == stream]
+            rows += own
+            if not (ours or own):
                 rows.append(unwanted(stream, books.acked_count(stream), removed))
         rows += map(removed_row, removed)
     return BooksPage(kafka, now_ms(), "", rows)

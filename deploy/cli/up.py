@@ -31,7 +31,7 @@ _LOOK_S = 0.1
 
 @options.made_of(settings=options.stack_settings())
 def up(settings: StackSettings) -> None:
-    """Run Hifi on this machine: Kafka, gateway, delivery, retrier, a sample destination.
+    """Run Hifi on this machine: Kafka, gateway, delivery, pipelines, a sample destination.
 
     Ctrl-C drains and stops all of it, a second Ctrl-C at once. The data stays, and the next start
     finds it again.
@@ -136,6 +136,7 @@ def _where(settings: StackSettings) -> str:
         settings.gateway_metrics_port,
         settings.delivery_metrics_port,
         settings.retrier_metrics_port,
+        settings.pipelines_metrics_port,
         settings.observe_metrics_port,
     )
     metrics = "\n               ".join(f"http://{HOST}:{port}/metrics" for port in metrics_ports)

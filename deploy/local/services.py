@@ -84,6 +84,19 @@ def services_of(settings: StackSettings) -> Iterator[Service]:
     flows = {"FLOW_FOLDER": str(settings.folder / "flows")}
     yield _lanes(settings, "delivery", more=flows)
     yield _lanes(settings, "retrier", more=flows)
+    # Without a pipeline it is a small process: Spark starts with the first one.
+    yield Service(
+        name="pipelines",
+        module="pipelines",
+        env={
+            "HIFI_PIPELINES_FOLDER": str(settings.folder / "pipelines"),
+            "HIFI_PIPELINES_JARS_CACHE": str(settings.cache),
+            "HIFI_PIPELINES_METRICS_PORT": str(settings.pipelines_metrics_port),
+            "HIFI_PIPELINES_HEAP_MB": str(settings.spark_heap_mb),
+        },
+        ports=(settings.pipelines_metrics_port,),
+        ready_url=_url(settings.pipelines_metrics_port, "readyz"),
+    )
     yield Service(
         name="observe",
         module="observe",

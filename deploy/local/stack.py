@@ -153,7 +153,7 @@ class Stack:
     def stop(self) -> None:
         """Drain and stop everything, in order; safe to call at any point of a start."""
         # Those that work behind the gateway's back may drain at the same time.
-        for names in (("gateway",), ("delivery", "retrier"), ("observe", "sample")):
+        for names in (("gateway",), ("pipelines",), ("delivery", "retrier"), ("observe", "sample")):
             children = [self.children[name] for name in names if name in self.children]
             for child in children:
                 child.send(signal.SIGTERM)

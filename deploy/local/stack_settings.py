@@ -36,6 +36,7 @@ class StackSettings:
     gateway_metrics_port: int = _port(defaults.GATEWAY_METRICS_PORT, "Gateway's probes, metrics.")
     delivery_metrics_port: int = _port(defaults.DELIVERY_METRICS_PORT, "Delivery's metrics.")
     retrier_metrics_port: int = _port(defaults.RETRIER_METRICS_PORT, "Retrier's metrics.")
+    pipelines_metrics_port: int = _port(defaults.PIPELINES_METRICS_PORT, "Pipelines' metrics.")
     observe_metrics_port: int = _port(defaults.OBSERVE_METRICS_PORT, "Lag and loss as metrics.")
     console_port: int = _port(defaults.CONSOLE_PORT, "Hifi in a browser.")
     sample_port: int = _port(defaults.SAMPLE_PORT, "Shows what arrives.")

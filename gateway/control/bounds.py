@@ -11,10 +11,10 @@ from gateway.problems import Problem
 from gateway.settings import Settings
 from shared.config.configuration import Configuration, RemovedStream, Stream
 
-Bounded: TypeAlias = Literal["streams", "partitions", "destinations", "keys"]
+Bounded: TypeAlias = Literal["streams", "partitions", "destinations", "pipelines", "keys"]
 # Why there is more in use than is listed.
 _HELD = " (with what was removed and is still kept)"
-_REMOVED_COUNT = frozenset({"streams", "partitions", "destinations"})
+_REMOVED_COUNT = frozenset({"streams", "partitions", "destinations", "pipelines"})
 
 
 def check_bounds(
@@ -44,6 +44,11 @@ def bounds_of(
         "streams": sum(1 for _ in _streams(tenant, configuration)),
         "partitions": sum(each.partition_count for each in _streams(tenant, configuration)),
         "destinations": sum(1 for _ in _destinations(tenant, configuration)),
+        "pipelines": sum(
+            each.tenant == tenant
+            for known in (configuration.pipelines, configuration.removed_pipelines)
+            for each in known.values()
+        ),
         "keys": sum(key.tenant == tenant for key in configuration.keys.values()),
     }
 

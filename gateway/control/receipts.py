@@ -159,7 +159,11 @@ def _stream(request: AckedRequest, caller: Caller, configuration: Configuration)
 async def _follow(
     plane: ControlPlane, request: AckedRequest, stream: str
 ) -> tuple[Trail, ByDestination]:
-    destination_ids = {each.id for each in plane.configuration.destinations_of(stream)}
+    known = plane.configuration
+    destination_ids = {each.id for each in known.destinations_of(stream)}
+    destination_ids |= {
+        each.lane_id for each in known.pipelines.values() if each.source.stream == stream
+    }
     origins = [origin for origin, _ in _events(request)]
     trail = await plane.receipts.trail(
         origins, since_ms=request.accepted_at_ms, destination_ids=destination_ids

@@ -5,7 +5,7 @@ nobody's change is lost to somebody else's (see ControlStore).
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from http import HTTPStatus
@@ -205,7 +205,7 @@ def named(given: Mapping[str, Any], **path: str) -> dict[str, Any]:
 
 def strictly(item: Configured, before: Configured | None) -> Configured:
     """Refuse members that are no settings; those that a newer Hifi has stored stay."""
-    known = {each.name for each in fields(item)} - {"others"}
+    known = item.known_fields()
     for name, value in item.others.items():
         if name in known:
             raise ConfigError(f"{name}.{next(iter(value))}", "there is no such setting")

@@ -9,12 +9,14 @@ from typing import Protocol, TypeAlias
 
 from gateway.problems import Problem
 from shared.config.configuration import Configuration, Stream
+from shared.config.pipeline_state import PipelineStates, with_state
 from shared.event.record import KafkaPartition
 from shared.event.topic_safety import Copies
 from shared.event.topics import (
     ACKED,
     CONFIG,
     DEAD,
+    PIPELINES,
     RECEIPTS,
     held_ms,
     retry_topics,
@@ -26,7 +28,8 @@ from shared.runtime.clock import now_ms
 from shared.runtime.kafka.config_topic import ConfigFeed
 from shared.runtime.kafka.only_writer import OvertakenError, only_writer
 from shared.runtime.kafka.topic_admin import TooFewBrokersError, topic_admin
-from shared.runtime.setup_error import KafkaUnavailableError
+from shared.runtime.kafka.topic_feed import TopicFeed
+from shared.runtime.setup_error import KafkaUnavailableError, SetupError
 
 # Of the newest configuration: what to store under the key, None to remove it.
 Judge = Callable[[Configuration], Awaitable[bytes | None]]
@@ -61,6 +64,9 @@ class ControlStore(Protocol):
     async def held_ms(self, stream: str) -> int | None:
         """How long after its removal something of a stream may be read; None: for ever."""
 
+    async def pipeline_states(self) -> PipelineStates:
+        """What has been judged of pipelines, by their names."""
+
 
 class KafkaControlStore:
     """The store that the gateway runs with."""
@@ -70,6 +76,13 @@ class KafkaControlStore:
         self._copies = copies
         self._feed = feed
         self._turn = asyncio.Lock()
+        # Followed from when somebody first asks for it: who has no pipelines pays nothing.
+        self._states: TopicFeed[PipelineStates] | None = None
+        self._states_turn = asyncio.Lock()
+
+    async def stop(self) -> None:
+        if self._states is not None:
+            await self._states.stop()
 
     async def change(self, key: bytes, judge: Judge) -> None:
         async with self._turn, _in_time():
@@ -144,6 +157,18 @@ class KafkaControlStore:
         async with _in_time(), topic_admin(self._bootstrap_servers) as admin:
             states = await admin.states(names)
         return held_ms(_TIERS, {name: state.settings for name, state in states.items()})
+
+    async def pipeline_states(self) -> PipelineStates:
+        async with self._states_turn:
+            if self._states is None:
+                empty: PipelineStates = {}
+                feed = TopicFeed(self._bootstrap_servers, PIPELINES, empty=empty, fold=with_state)
+                try:
+                    await feed.start()
+                except SetupError as error:
+                    raise Problem("kafka_unavailable", str(error)) from error
+                self._states = feed
+        return self._states.value
 
 
 @asynccontextmanager

@@ -24,7 +24,12 @@ from gateway.control.requests import (
 )
 from gateway.intake.schemas import SchemaError
 from gateway.problems import Problem
-from shared.config.configuration import RemovedDestination, RemovedStream, Stream
+from shared.config.configuration import (
+    RemovedDestination,
+    RemovedPipeline,
+    RemovedStream,
+    Stream,
+)
 from shared.config.model import ConfigError
 from shared.event.times import rfc3339
 from shared.event.topics import config_key
@@ -116,13 +121,19 @@ async def delete_stream(stream: PathName, caller: Admin, plane: Plane, when: Whe
         if destinations:
             listed = ", ".join(destinations)
             raise Problem("stream_in_use", f"Remove its destinations first: {listed}.")
+        pipelines = sorted(each.name for each in plane.configuration.pipelines_at(stream))
+        if pipelines:
+            detail = f"Remove the pipelines that name it first: {', '.join(pipelines)}."
+            raise Problem("stream_in_use", detail)
         return RemovedStream(stream, known.tenant, known.partition_count, now_ms())
 
     await plane.change(config_key("stream", stream), edit, when=when)
     log.info("stream.removed", stream=stream, tenant=caller.tenant)
 
 
-def listed(gone: Iterable[RemovedStream | RemovedDestination]) -> list[dict[str, Any]]:
+def listed(
+    gone: Iterable[RemovedStream | RemovedDestination | RemovedPipeline],
+) -> list[dict[str, Any]]:
     """What was removed, the newest first."""
     newest_first = sorted(gone, key=lambda each: (-each.removed_at_ms, each.name))
     return [{"name": each.name, "removed_at_ms": each.removed_at_ms} for each in newest_first]

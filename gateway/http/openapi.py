@@ -44,6 +44,16 @@ _PROBLEM_SCHEMA: Json = {
         "read_until": {"type": "string", "format": "date-time"},
     },
 }
+_STATE_SCHEMA: Json = {
+    "type": "object",
+    "description": "How it stands with this document, and what is wrong with it where.",
+    "readOnly": True,
+    "properties": {
+        "standing": {"enum": ["checking", "running", "refused"]},
+        "why": TEXT,
+        "pointer": TEXT,
+    },
+}
 
 
 def document(settings: Settings, routes: Iterable[BaseRoute]) -> Json:
@@ -87,6 +97,7 @@ def _show_as_views_do(schemas: Json) -> None:
     }
     warning = {"type": "string", "description": "What is not known at PUT.", "readOnly": True}
     schemas["Destination"]["properties"]["warning"] = warning
+    schemas["Pipeline"]["properties"]["state"] = _STATE_SCHEMA
     for kind in ("Basic", "Bearer", "OAuth2"):
         schemas[kind]["required"].append("kind")
 
@@ -115,7 +126,7 @@ def _add_problems(path: str, operation: Json) -> None:
     codes = [*_EVERYWHERE, "method_not_allowed", *operation.pop(PROBLEMS_MEMBER, ())]
     if path != "/openapi.json":
         codes += _NOT_OPEN
-    for name in ("stream", "destination", "key", "tenant"):
+    for name in ("stream", "destination", "pipeline", "key", "tenant"):
         codes += [f"unknown_{name}"] if f"{{{name}}}" in path else []
     codes += ["stream_forbidden"] if "{stream}" in path else []
     # The routes that take events name all of theirs.
@@ -159,8 +170,8 @@ def _sample(schema: Json, schemas: Json) -> Any:  # noqa: PLR0911 - one for each
     for name in ("examples", "enum"):
         if name in schema:
             return schema[name][0]
-    if "anyOf" in schema:
-        return _sample(schema["anyOf"][0], schemas)
+    if kinds := schema.get("anyOf", schema.get("oneOf")):
+        return _sample(kinds[0], schemas)
     match schema.get("type"):
         case "object":
             return {

@@ -16,7 +16,7 @@ from shared.config.configuration import Configuration, RemovedDestination
 from shared.event.record import KafkaPartition, Origin, Ranges
 from shared.event.topics import RECEIPTS, RETRIER, stream_and_name, stream_topic
 from shared.proof.balance import Balance
-from shared.proof.overview import RemovedView, UnknownView
+from shared.proof.overview import PipelineView, RemovedView, UnknownView
 from shared.proof.receipt import receipts_of
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.lane_positions import LaneGroups
@@ -67,6 +67,13 @@ class LiveBooks:
         """The books of one that was removed."""
         balance = self.balance(gone.id).come_to
         return RemovedView(gone.stream, gone.name, gone.removed_at_ms, balance)
+
+    def of_pipelines(self, configuration: Configuration) -> Iterator[PipelineView]:
+        """The books of each pipeline that there is, by stream and name."""
+        there = configuration.pipelines.values()
+        for pipeline in sorted(there, key=lambda it: (it.source.stream, it.name)):
+            balance = self.balance(pipeline.lane_id)
+            yield PipelineView(pipeline.source.stream, pipeline.name, balance)
 
     def log_of(self, destination_id: str) -> Ranges:
         """The log of a destination's stream, by Kafka partition."""

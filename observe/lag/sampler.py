@@ -28,6 +28,7 @@ from shared.proof.overview import (
     Node,
     NodeLag,
     Overview,
+    PipelineView,
     Quantiles,
     RemovedView,
     StreamVerdict,
@@ -142,7 +143,9 @@ class Sampler:
         ever. In between, only those with outcomes that may be confirmed any moment and look idle
         until then.
         """
-        wanted = list(self._configuration().destinations)
+        configuration = self._configuration()
+        lanes = (pipeline.lane_id for pipeline in configuration.pipelines.values())
+        wanted = [*configuration.destinations, *lanes]
         if is_slow:
             return list({*wanted, *books.destination_ids})
         return [
@@ -186,15 +189,17 @@ class Sampler:
         views: tuple[StreamView, ...] = ()
         removed: tuple[RemovedView, ...] = ()
         unknown: tuple[UnknownView, ...] = ()
+        pipelines: tuple[PipelineView, ...] = ()
         if (books := self._books) is not None:
             there = configuration.destinations
             self._paces = {name: self._paces.get(name) or Pace() for name in there}
             removed = tuple(map(books.left_of, configuration.removed_now))
             unknown = tuple(books.unknown_of(configuration))
+            pipelines = tuple(books.of_pipelines(configuration))
             names = sorted(configuration.streams)
             views = tuple(self._stream_view(name, configuration, books, at_ms) for name in names)
         audit = self._audit.health_at(at_ms)
-        self.overview = Overview(at_ms, views, audit, self._problem, removed, unknown)
+        self.overview = Overview(at_ms, views, audit, self._problem, removed, unknown, pipelines)
         self._show(self.overview)
 
     def _stream_view(

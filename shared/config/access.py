@@ -130,6 +130,7 @@ class Tenant(ConfigObject):
     streams_max: _Most | None = None
     partitions_max: _Most | None = None
     destinations_max: _Most | None = None
+    pipelines_max: _Most | None = None
     keys_max: _Most | None = None
 
     @property

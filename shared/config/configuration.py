@@ -1,8 +1,8 @@
 """What a stream is, and how the config topic's records add up to all that is configured.
 
 The config topic is compacted: the last value of a key counts, an empty one removes the object.
-Of a stream or destination that was removed a record stays, so that its name and what Kafka still
-has under it go on belonging to somebody (ADR 0047).
+Of a stream, destination or pipeline that was removed a record stays, so that its name and what
+Kafka still has under it go on belonging to somebody (ADR 0047).
 `Configuration` is the pure fold of those records; a service keeps the newest and asks it.
 """
 
@@ -17,6 +17,7 @@ from pydantic.dataclasses import dataclass as config_dataclass
 from shared.config.access import DEFAULT_TENANT, ApiKey, Tenant
 from shared.config.destination import Destination
 from shared.config.model import CONFIG, ConfigError, ConfigObject
+from shared.config.pipeline import Pipeline
 from shared.config.values import Name, Pointer
 from shared.event.times import DAY_MS
 from shared.event.topics import (
@@ -24,6 +25,7 @@ from shared.event.topics import (
     STREAM_PARTITIONS,
     config_key,
     destination_id,
+    pipeline_of,
 )
 
 # As long as receipts of a destination rest, and the segment that they are in; what waits for it is
@@ -98,10 +100,28 @@ class RemovedDestination(ConfigObject):
         return config_key("destination", self.id)
 
 
+@config_dataclass(frozen=True, slots=True, config=CONFIG)
+class RemovedPipeline(ConfigObject):
+    """What stays of a pipeline that was removed: whose its name is, and what it has read."""
+
+    name: Name
+    tenant: Name
+    stream: Name
+    # Ids are made with it: one that is made again goes on with the same.
+    generation: int
+    removed_at_ms: int
+    starts_late: bool = False
+
+    @property
+    def config_key(self) -> bytes:
+        return config_key("pipeline", self.name)
+
+
 # How a record's key begins: where such objects are, and what they are.
 _KINDS: Mapping[str, tuple[str, type[ConfigObject]]] = {
     "stream": ("streams", Stream),
     "destination": ("destinations", Destination),
+    "pipeline": ("pipelines", Pipeline),
     "key": ("keys", ApiKey),
     "tenant": ("tenants", Tenant),
 }
@@ -109,6 +129,7 @@ _KINDS: Mapping[str, tuple[str, type[ConfigObject]]] = {
 _REMOVED: Mapping[str, tuple[str, type[ConfigObject]]] = {
     "stream": ("removed_streams", RemovedStream),
     "destination": ("removed_destinations", RemovedDestination),
+    "pipeline": ("removed_pipelines", RemovedPipeline),
 }
 _REMOVED_AT = "removed_at_ms"
 
@@ -119,10 +140,12 @@ class Configuration:
 
     streams: Mapping[str, Stream] = field(default_factory=dict)
     destinations: Mapping[str, Destination] = field(default_factory=dict)
+    pipelines: Mapping[str, Pipeline] = field(default_factory=dict)
     keys: Mapping[str, ApiKey] = field(default_factory=dict)
     tenants: Mapping[str, Tenant] = field(default_factory=dict)
     removed_streams: Mapping[str, RemovedStream] = field(default_factory=dict)
     removed_destinations: Mapping[str, RemovedDestination] = field(default_factory=dict)
+    removed_pipelines: Mapping[str, RemovedPipeline] = field(default_factory=dict)
 
     def apply(self, key: bytes, value: bytes | None) -> "Configuration":
         """The configuration after one more record; ConfigError when the record makes no sense.
@@ -152,6 +175,10 @@ class Configuration:
     def destinations_of(self, stream: str) -> Iterator[Destination]:
         return (d for d in self.destinations.values() if d.stream == stream)
 
+    def pipelines_at(self, stream: str) -> Iterator[Pipeline]:
+        """Those that read it, and those that write to it."""
+        return (each for each in self.pipelines.values() if stream in each.streams)
+
     @property
     def past_streams(self) -> set[str]:
         """The names of all streams that there are, and that there were."""
@@ -159,14 +186,20 @@ class Configuration:
 
     def outlived(self, *, now_ms: int) -> Iterator[bytes]:
         """The keys of records that have nothing to say any more: nothing is left to be read."""
-        gone = self.removed_destinations.values()
-        return (d.config_key for d in gone if now_ms - d.removed_at_ms > REMOVED_KEPT_MS)
+        gone: list[RemovedDestination | RemovedPipeline] = [
+            *self.removed_destinations.values(),
+            *self.removed_pipelines.values(),
+        ]
+        return (each.config_key for each in gone if now_ms - each.removed_at_ms > REMOVED_KEPT_MS)
 
     def starts_late(self, destination_id: str) -> bool:
         """Whether one that is there, or was, has begun later than its stream."""
         found = self.destinations.get(destination_id) or self.removed_destinations.get(
             destination_id
         )
+        if found is None and (name := pipeline_of(destination_id)) is not None:
+            pipeline = self.pipelines.get(name) or self.removed_pipelines.get(name)
+            return pipeline is not None and pipeline.starts_late
         return found is not None and found.starts_late
 
     def removed_from(self, stream: Stream | RemovedStream) -> Iterator[RemovedDestination]:

@@ -22,7 +22,16 @@ CONFIG = ConfigDict(strict=True, hide_input_in_errors=True)
 _NEVER_REPEATED = frozenset(
     {"auth", "client_certificate", "secret_headers", "secrets", "signing_secrets"}
 )
-_SENTENCES = {"missing": "it is missing", "extra_forbidden": "there is no such field"}
+_NO_SUCH = "there is no such field"
+_SENTENCES = {
+    "missing": "it is missing",
+    "extra_forbidden": _NO_SUCH,
+    "unexpected_keyword_argument": _NO_SUCH,
+}
+# What pydantic puts into a path that is no member: which of several kinds an object is.
+_KINDS_IN_PATHS = frozenset({"[key]", "basic", "bearer", "oauth2"}) | {
+    f"[{member}]" for member in ("where", "select", "explode", "stream", "dead")
+}
 _SUBJECT = re.compile(r"^\w+(?= should )")
 
 
@@ -65,7 +74,11 @@ class ConfigObject(ABC):
     def known_fields(self, *, with_defaults: bool = True) -> dict[str, Any]:
         """As JSON members, without those that we do not know."""
         known: dict[str, Any] = _adapter(type(self)).dump_python(
-            self, mode="json", exclude={"others"}, exclude_defaults=not with_defaults
+            self,
+            mode="json",
+            by_alias=True,
+            exclude={"others"},
+            exclude_defaults=not with_defaults,
         )
         return known
 
@@ -82,9 +95,7 @@ def config_error(first: Mapping[str, Any]) -> ConfigError:
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, ConfigError):
         return cause
-    path = [
-        str(part) for part in first["loc"] if part not in {"[key]", "basic", "bearer", "oauth2"}
-    ]
+    path = [str(part) for part in first["loc"] if str(part) not in _KINDS_IN_PATHS]
     setting = ".".join(path)
     if isinstance(cause, ValueError):
         return ConfigError(setting, str(cause))

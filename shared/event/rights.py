@@ -18,6 +18,8 @@ from shared.event.topics import (
     LEASE_GROUP_PREFIX,
     MINUTES,
     OURS,
+    PIPELINES,
+    PIPELINES_WRITER_PREFIX,
     PROBE,
     RECEIPTS,
     REDRIVEN,
@@ -83,6 +85,8 @@ RIGHTS: Mapping[str, Sequence[Right]] = {
         # Keys that were used and shares of quotas are told to the other gateways.
         *_both(CONFIG, REDRIVEN, REQUESTS, SHARES),
         *_write(PROBE),
+        # Whether a pipeline runs, as whoever runs it tells.
+        *_read(PIPELINES),
         # How long they keep something is asked when a stream is removed; and that a dead letter
         # was sent again is in a receipt.
         *(
@@ -109,6 +113,17 @@ RIGHTS: Mapping[str, Sequence[Right]] = {
         _LANES,
         # Which process has what, and how far it is.
         Right("group", LEASE_GROUP_PREFIX, ("Read", "Describe"), is_prefix=True),
+    ),
+    "pipelines": (
+        _all_of(STREAM_PREFIX, "Read", "Write"),
+        *_read(CONFIG),
+        *_write(RECEIPTS, DEAD),
+        *_both(PIPELINES),
+        # How far each pipeline is, and which process has which of them.
+        _LANES,
+        Right("group", LEASE_GROUP_PREFIX, ("Read", "Describe"), is_prefix=True),
+        # What they leave behind, with how far they are.
+        Right("transactional id", PIPELINES_WRITER_PREFIX, ("Write", "Describe"), is_prefix=True),
     ),
     "observe": (
         # It reads all that it proves, and asks how the topics are kept.

@@ -10,7 +10,7 @@ from typing import Literal
 
 from shared.event.times import DAY_MS, HOUR_MS
 
-ConfigKind = Literal["stream", "destination", "key", "tenant"]
+ConfigKind = Literal["stream", "destination", "pipeline", "key", "tenant"]
 
 # Everything of ours in a cluster begins so.
 OURS = "hifi."
@@ -30,6 +30,10 @@ AUDIT = "hifi.audit"
 LANE_GROUP_PREFIX = "hifi.lane."
 # Who does what of a service that runs many times.
 LEASE_GROUP_PREFIX = "hifi.leases."
+# What a pipeline's lane is called by, where a destination has its name.
+_PIPELINE = "pipeline:"
+# Each process that runs pipelines writes as the holder of its slots.
+PIPELINES_WRITER_PREFIX = "hifi-pipelines."
 # The lanes over all tiers, and over what waits for slow destinations; any other lane is called
 # after its destination.
 RETRIER = "retrier"
@@ -38,6 +42,7 @@ CONFIG = "hifi.config"
 STATE = "hifi.state"
 LANES = "hifi.lanes"
 TERMS = "hifi.terms"
+PIPELINES = "hifi.pipelines"
 PROBE = "hifi.probe"
 REDRIVEN = "hifi.redriven"
 REQUESTS = "hifi.requests"
@@ -167,6 +172,22 @@ def lane_group(destination: str) -> str:
     return LANE_GROUP_PREFIX + name.replace("/", ".")
 
 
+def pipeline_lane(stream: str, pipeline: str) -> str:
+    """What a pipeline is to the stream that it reads; no destination is called so."""
+    return destination_id(stream, _PIPELINE + pipeline)
+
+
+def pipeline_of(lane: str) -> str | None:
+    """The pipeline whose lane it is, if it is one's."""
+    _, name = stream_and_name(lane)
+    return name.removeprefix(_PIPELINE) if name.startswith(_PIPELINE) else None
+
+
+def pipelines_writer(slot: int) -> str:
+    """As whom the holder of a slot writes what pipelines leave behind, in transactions."""
+    return f"{PIPELINES_WRITER_PREFIX}{slot}"
+
+
 def lease_group(service: str) -> str:
     """The group in which the processes of a service share its work out."""
     return LEASE_GROUP_PREFIX + service
@@ -213,6 +234,8 @@ def fixed_specs(
         # One partition: whoever reads the configuration sees its changes in the order of writing.
         TopicSpec(CONFIG, 1, _COMPACTED),
         TopicSpec(STATE, 1, _COMPACTED),
+        # Of each pipeline what has been judged of it: who follows them follows this.
+        TopicSpec(PIPELINES, 1, _COMPACTED),
         # A mark of a hundred bytes for each delivery: who starts reads what is not compacted yet.
         TopicSpec(LANES, 1, {**_COMPACTED, "segment.bytes": str(LANES_SEGMENT_BYTES)}),
         redriven_spec(),

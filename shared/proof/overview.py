@@ -243,6 +243,15 @@ class RemovedView:
 
 
 @dataclass(frozen=True, slots=True)
+class PipelineView:
+    """What became of a stream's events in a pipeline: delivered is passed on, or filtered."""
+
+    stream: str
+    name: str
+    balance: Balance
+
+
+@dataclass(frozen=True, slots=True)
 class UnknownView:
     """Events that wait for a destination that no record names, and that nobody has removed.
 
@@ -281,6 +290,7 @@ class Overview:
     removed: tuple[RemovedView, ...] = ()
     # Of which nobody has heard here, and for which events wait.
     unknown: tuple[UnknownView, ...] = ()
+    pipelines: tuple[PipelineView, ...] = ()
 
     @property
     def removed_acked(self) -> int:

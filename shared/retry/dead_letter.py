@@ -25,7 +25,7 @@ from shared.event.envelope import (
     open_retry_record,
 )
 from shared.event.record import RecordIn, RecordOut
-from shared.event.topics import REDRIVEN, stream_and_name
+from shared.event.topics import REDRIVEN, pipeline_of, stream_and_name
 from shared.proof.receipt import ReceiptOutcome, facts_of, make_receipt
 from shared.retry.decision import MALFORMED_RETRY_RECORD, Park
 from shared.retry.lifecycle import Move, State, next_state
@@ -99,7 +99,8 @@ class Letter:
 
     @property
     def can_be_redriven(self) -> bool:
-        return isinstance(self.opened, Envelope)
+        """To where it was to go; what a pipeline gave up is to go through that, not to a tier."""
+        return isinstance(self.opened, Envelope) and pipeline_of(self.destination_id) is None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ GATEWAY_METRICS_PORT = 8081
 DELIVERY_METRICS_PORT = 8082
 RETRIER_METRICS_PORT = 8083
 OBSERVE_METRICS_PORT = 8084
+PIPELINES_METRICS_PORT = 8085
 CONSOLE_PORT = 8088
 SAMPLE_PORT = 8090
 # A connection on which nothing is asked stays open so long: longer than load balancers and clients

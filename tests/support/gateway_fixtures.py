@@ -31,6 +31,7 @@ from gateway.publish.spool import Spool
 from gateway.server import api_config
 from gateway.settings import Settings
 from shared.config.configuration import Configuration, Stream
+from shared.config.pipeline_state import PipelineState, PipelineStates
 from shared.event.envelope import Envelope, History
 from shared.event.record import Origin, RecordIn, RecordOut
 from shared.event.times import DAY_MS
@@ -68,6 +69,7 @@ class FakeStore:
     problem: Problem | None = None
     topics: dict[str, int] = field(default_factory=dict)
     held: int | None = 48 * DAY_MS
+    states: dict[str, PipelineState] = field(default_factory=dict)
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def change(self, key: bytes, judge: Judge) -> None:
@@ -91,6 +93,9 @@ class FakeStore:
         if isinstance(self.publisher, FakePublisher):
             log: list[list[Event]] = [[] for _ in range(PARTITION_COUNT)]
             self.publisher.logs.setdefault(stream_topic(stream.name), log)
+
+    async def pipeline_states(self) -> PipelineStates:
+        return self.states
 
     async def held_ms(self, stream: str) -> int | None:
         assert stream in self.config.configuration.removed_streams

@@ -130,7 +130,7 @@ class RunningHifi:
 
 def stack_settings(folder: Path, cache: Path) -> StackSettings:
     """Free ports, small heaps, fast retries."""
-    kafka, gateway, sample, *metrics = pick_free(8)
+    kafka, gateway, sample, *metrics = pick_free(9)
     return StackSettings(
         folder=folder,
         cache=cache,
@@ -140,7 +140,8 @@ def stack_settings(folder: Path, cache: Path) -> StackSettings:
         delivery_metrics_port=metrics[1],
         retrier_metrics_port=metrics[2],
         observe_metrics_port=metrics[3],
-        console_port=metrics[4],
+        pipelines_metrics_port=metrics[4],
+        console_port=metrics[5],
         sample_port=sample,
         spark_heap_mb=512,
         time_scale=TIME_SCALE,

@@ -17,7 +17,7 @@ MODULES_MAX = 15
 # Such a name says where code was put, not what it does.
 BANNED_NAMES = frozenset({"utils", "util", "common", "helpers", "models", "types", "base", "misc"})
 
-OWN = frozenset({"shared", "gateway", "delivery", "observe", "loadtests"})
+OWN = frozenset({"shared", "gateway", "delivery", "pipelines", "observe", "loadtests"})
 
 # The libraries of the core: JSON of what is read by the million, and configured objects (ADR 0037).
 DATA_LIBRARIES = frozenset({"msgspec", "pydantic"})

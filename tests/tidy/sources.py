@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PRODUCT = ("shared", "gateway", "delivery", "retrier", "observe", "deploy")
+PRODUCT = ("shared", "gateway", "delivery", "retrier", "pipelines", "observe", "deploy")
 
 
 def tracked() -> Iterator[tuple[str, str]]:

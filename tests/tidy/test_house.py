@@ -19,7 +19,7 @@ ENVIRONMENT_READERS = {
 }
 # What begins like a metric and is none.
 NO_METRICS: dict[str, str] = {}
-EXTRAS = {"runtime", "gateway", "spark", "delivery", "retrier", "observe", "local"}
+EXTRAS = {"runtime", "gateway", "spark", "delivery", "retrier", "pipelines", "observe", "local"}
 
 
 def assert_none(found: Iterable[str]) -> None:

@@ -6,10 +6,10 @@ import pytest
 
 from shared.metric_names import CATALOGUE, Metric, table
 
-GRAMMAR = re.compile(r"hifi_(gateway|delivery|retrier|observe)(_[a-z]+)+")
+GRAMMAR = re.compile(r"hifi_(gateway|delivery|retrier|pipelines|observe)(_[a-z]+)+")
 # A label takes a handful of values for each stream or destination, never one for each event.
 BOUNDED = {
-    *("route", "status", "stream", "result", "destination", "lane", "reason", "tier"),
+    *("route", "status", "stream", "result", "destination", "pipeline", "lane", "reason", "tier"),
     *("verdict", "node", "since", "quantile", "cause", "clock", "state", "outcome"),
 }
 UNITS = (

@@ -1,11 +1,13 @@
 """Writes records all or none, as the only one of a name: whoever begins later ends the earlier."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
-from shared.event.record import Headers
+from aiokafka.structs import OffsetAndMetadata, TopicPartition
+
+from shared.event.record import Headers, KafkaPartition
 from shared.runtime.kafka.clients import FENCED, new_producer, running
 from shared.runtime.setup_error import OperatorError
 
@@ -15,7 +17,15 @@ _TRANSACTION_TIMEOUT_MS = 10_000
 
 # Topic, key, value and headers, as of a RecordOut; without a value it takes away.
 Row: TypeAlias = tuple[str, bytes | None, bytes | None, Headers]
-Write: TypeAlias = Callable[[Iterable[Row]], Awaitable[list[Any]]]
+# How far somebody is, by consumer group and Kafka partition: an offset, and a word beside it.
+Told: TypeAlias = Mapping[str, Mapping[KafkaPartition, tuple[int, str]]]
+NOTHING_TOLD: Told = {}
+
+
+class Write(Protocol):
+    """Stores rows and positions, all or none; gives Kafka's report on each row."""
+
+    async def __call__(self, rows: Iterable[Row], told: Told = ...) -> list[Any]: ...
 
 
 class OvertakenError(OperatorError):
@@ -24,7 +34,7 @@ class OvertakenError(OperatorError):
 
 @asynccontextmanager
 async def only_writer(bootstrap_servers: str, name: str, **options: Any) -> AsyncIterator[Write]:
-    """Stores rows in their order, in one transaction, and returns Kafka's report on each.
+    """Stores rows in their order and then positions, in one transaction; reports on each row.
 
     Once this has begun, nothing more can be written by whoever began under the name before.
     """
@@ -35,7 +45,7 @@ async def only_writer(bootstrap_servers: str, name: str, **options: Any) -> Asyn
         **options,
     )
 
-    async def write(rows: Iterable[Row]) -> list[Any]:
+    async def write(rows: Iterable[Row], told: Told = NOTHING_TOLD) -> list[Any]:
         try:
             async with producer.transaction():
                 sent: list[Awaitable[Any]] = []
@@ -50,6 +60,12 @@ async def only_writer(bootstrap_servers: str, name: str, **options: Any) -> Asyn
                 for report in reports:
                     if isinstance(report, BaseException):
                         raise report
+                for group, position in told.items():
+                    offsets = {
+                        TopicPartition(*where): OffsetAndMetadata(at, word)
+                        for where, (at, word) in position.items()
+                    }
+                    await producer.send_offsets_to_transaction(offsets, group)
         except FENCED as error:
             raise OvertakenError(f"Another writer {name} has begun meanwhile.") from error
         return reports

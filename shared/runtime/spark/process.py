@@ -1,4 +1,4 @@
-"""Starts a Spark process of ours, delivery and retrier alike: its settings, folder and session.
+"""Starts a Spark process of ours that runs lanes: its settings, folder and session.
 
 It owns its folder, shows metrics and health, checks that Kafka lets it in, and starts Spark.
 """
@@ -35,15 +35,13 @@ SPARK_WITHIN_S = 60.0
 _ASK_S = 1.0
 
 
-class SparkProcessSettings(SparkClusterSettings, SparkServiceSettings, SecretSettings):
-    """What may be set for either process; a subclass gives the prefix and the defaults."""
+class LaneProcessSettings(SparkClusterSettings, SparkServiceSettings):
+    """What may be set for any of them; a subclass gives the prefix and the defaults."""
 
     # Spark waits for HTTP most of the time; 1 GB holds the lanes of a small machine.
     heap_mb: int = Field(default=1024, ge=512)
     # Tasks at the same time. They wait for HTTP, and a slot that nobody needs costs nothing.
     slots: int = Field(default=32, ge=1)
-    # After so long in a micro-batch nothing is started any more, and what waits is parked.
-    time_box_s: float = Field(default=5.0, gt=0)
     # How long a stop of the process waits for what is under way.
     drain_s: float = Field(default=20.0, ge=0)
     # How long jobs that were cut off at the end of the process may take to notice.
@@ -52,14 +50,6 @@ class SparkProcessSettings(SparkClusterSettings, SparkServiceSettings, SecretSet
     lease_s: float = Field(default=SESSION_S, ge=1)
     # A lane that has something to do and reports nothing for so long is called stalled.
     stalled_after_s: float = Field(default=60.0, gt=0)
-    # Where the workers of this machine share what they know of destinations; None: in `folder`. Two
-    # processes that are given the same one share it too.
-    flow_folder: Path | None = None
-    # Below 1, all waits of the retry schedule shrink alike; for tests and demonstrations.
-    time_scale: float = Field(default=1.0, gt=0)
-    # Whether destinations may be at private addresses (loopback, RFC 1918, ...): no customer's
-    # setting may reach into the network that Hifi runs in, unless whoever runs it says so.
-    allow_private: bool = False
     # One process of a machine is enough to write the archive that speeds up the next starts.
     makes_class_archive: bool = False
     # How many executors of a cluster this process may have, with `slots` each.
@@ -69,6 +59,35 @@ class SparkProcessSettings(SparkClusterSettings, SparkServiceSettings, SecretSet
     def home(self) -> Path:
         """What this process owns alone: its lock and its scratch space."""
         return self.folder.absolute()
+
+    def session(self, service: str, *, worker_daemon: str, **more: str) -> SparkSettings:
+        """The Spark session of this process; `more` are options that it alone has."""
+        return SparkSettings(
+            name=f"hifi-{service}",
+            folder=self.home,
+            cache=self.jars_cache,
+            slots=self.slots,
+            heap_mb=self.heap_mb,
+            worker_daemon=worker_daemon,
+            makes_class_archive=self.makes_class_archive,
+            cluster=self.cluster,
+            more=more,
+        )
+
+
+class SparkProcessSettings(LaneProcessSettings, SecretSettings):
+    """The same for those that send to destinations."""
+
+    # After so long in a micro-batch nothing is started any more, and what waits is parked.
+    time_box_s: float = Field(default=5.0, gt=0)
+    # Where the workers of this machine share what they know of destinations; None: in `folder`. Two
+    # processes that are given the same one share it too.
+    flow_folder: Path | None = None
+    # Below 1, all waits of the retry schedule shrink alike; for tests and demonstrations.
+    time_scale: float = Field(default=1.0, gt=0)
+    # Whether destinations may be at private addresses (loopback, RFC 1918, ...): no customer's
+    # setting may reach into the network that Hifi runs in, unless whoever runs it says so.
+    allow_private: bool = False
 
     @property
     def flows(self) -> Path:
@@ -93,10 +112,10 @@ class SparkProcessSettings(SparkClusterSettings, SparkServiceSettings, SecretSet
 
 
 @contextmanager
-def spark_process(
-    service: str, settings: SparkProcessSettings, metrics: LaneMetrics, *, worker_daemon: str
-) -> Iterator[tuple[SparkSession, Health]]:
-    """All that is there before the first lane. A mistake in the set-up ends with one sentence."""
+def lane_process(
+    service: str, settings: LaneProcessSettings, metrics: LaneMetrics
+) -> Iterator[Health]:
+    """All that is there before Spark. A mistake in the set-up ends with one sentence."""
     configure_logs(service=service, level=settings.log_level)
     with operator_errors(f"hifi {service}"), own_folder(settings.home, what=service):
         health = Health()
@@ -107,19 +126,18 @@ def spark_process(
             setting=f"HIFI_{service.upper()}_METRICS_PORT",
         )
         asyncio.run(_look_at_kafka(settings.bootstrap_servers))
-        spark_settings = SparkSettings(
-            name=f"hifi-{service}",
-            folder=settings.home,
-            cache=settings.jars_cache,
-            slots=settings.slots,
-            heap_mb=settings.heap_mb,
-            worker_daemon=worker_daemon,
-            makes_class_archive=settings.makes_class_archive,
-            cluster=settings.cluster,
-        )
-        with running_spark(spark_settings) as spark:
-            yield spark, health
+        yield health
     log.info("service.stopped")
+
+
+@contextmanager
+def spark_process(
+    service: str, settings: LaneProcessSettings, metrics: LaneMetrics, *, worker_daemon: str
+) -> Iterator[tuple[SparkSession, Health]]:
+    """The same with Spark: all that is there before the first lane."""
+    session = settings.session(service, worker_daemon=worker_daemon)
+    with lane_process(service, settings, metrics) as health, running_spark(session) as spark:
+        yield spark, health
 
 
 async def keep_asking(spark: SparkSession, answers: Pulse) -> None:

@@ -97,7 +97,7 @@ def test_a_table_in_a_file_is_aligned_text(capsys: pytest.CaptureFixture[str]) -
 
 
 def free_ports(tmp_path: Path) -> dict[str, str]:
-    services = ("GATEWAY", "DELIVERY", "RETRIER", "OBSERVE")
+    services = ("GATEWAY", "DELIVERY", "RETRIER", "PIPELINES", "OBSERVE")
     names = ("KAFKA", "GATEWAY", "SAMPLE", "CONSOLE", *(f"{one}_METRICS" for one in services))
     ports = pick_free(len(names))
     return {"HIFI_UP_DATA": str(tmp_path / "data"), "HIFI_KAFKA": ""} | {
@@ -126,6 +126,7 @@ def test_status_without_kafka_still_tells_of_the_services(tmp_path: Path) -> Non
             "gateway": False,
             "delivery": False,
             "retrier": False,
+            "pipelines": False,
             "observe": False,
             "sample": False,
         },

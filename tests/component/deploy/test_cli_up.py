@@ -18,7 +18,7 @@ from tests.support import cli_runs
 
 @pytest.fixture
 def settings(tmp_path: Path) -> StackSettings:
-    kafka, gateway, sample, *metrics = pick_free(9)
+    kafka, gateway, sample, *metrics = pick_free(10)
     return StackSettings(
         folder=tmp_path / "data",
         cache=tmp_path / "cache",
@@ -27,8 +27,9 @@ def settings(tmp_path: Path) -> StackSettings:
         gateway_metrics_port=metrics[0],
         delivery_metrics_port=metrics[1],
         retrier_metrics_port=metrics[2],
-        observe_metrics_port=metrics[3],
-        console_port=metrics[4],
+        pipelines_metrics_port=metrics[3],
+        observe_metrics_port=metrics[4],
+        console_port=metrics[5],
         sample_port=sample,
     )
 
@@ -75,6 +76,7 @@ def test_a_port_in_use_is_one_sentence(
         "--gateway-metrics-port",
         "--delivery-metrics-port",
         "--retrier-metrics-port",
+        "--pipelines-metrics-port",
         "--observe-metrics-port",
         "--console-port",
         "--sample-port",

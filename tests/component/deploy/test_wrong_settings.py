@@ -24,6 +24,8 @@ WRONG = [
     (("retrier",), "HIFI_RETRIER_LOOK_S", "soon"),
     (("retrier",), "HIFI_SPARK_MASTER", "yarn"),
     (("retrier",), "HIFI_SECRET_KEYS", "hunter2"),
+    (("pipelines",), "HIFI_PIPELINES_TIME_BOX_S", "soon"),
+    (("pipelines",), "HIFI_SPARK_MASTER", "yarn"),
     (("observe",), "HIFI_OBSERVE_HEAP_MB", "1"),
     (("observe",), "HIFI_OBSERVE_CONSOLE_PORT", "70000"),
     (("deploy.local.sample_destination",), "HIFI_SAMPLE_PORT", "many"),

@@ -105,6 +105,7 @@ def test_what_is_used_is_shown_with_its_bound(gateway: RunningGateway) -> None:
         "streams": {"used": 1, "max": 2},
         "partitions": {"used": 3, "max": 8},
         "destinations": {"used": 0, "max": 2},
+        "pipelines": {"used": 0, "max": 100},
         "keys": {"used": 1, "max": 3},
     }
 

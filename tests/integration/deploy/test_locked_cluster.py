@@ -83,7 +83,7 @@ def test_the_operator_gives_each_user_its_rights(
         again = ("topics", "--grant", "--kafka", cluster.bootstrap_servers)
         granted = Run(*again, folder=tmp_path, env=operator)
         assert granted.wait() == 0, granted.err
-        assert "gateway, delivery, retrier, observe, operator may do" in granted.out
+        assert "gateway, delivery, retrier, pipelines, observe, operator may do" in granted.out
         for user, rights in RIGHTS.items():
             plain = {
                 each.name for each in rights if each.resource == "topic" and not each.is_prefix

@@ -11,7 +11,7 @@ from observe.audit.loop import audit_spark
 from shared.runtime.spark.session import SparkEndedError, require_running
 from tests.support.stack_fixtures import RunningHifi, wait_until
 
-SERVICES = ("gateway", "delivery", "retrier", "observe")
+SERVICES = ("gateway", "delivery", "retrier", "pipelines", "observe")
 
 
 def probe(hifi: RunningHifi, service: str, path: str) -> tuple[int, str]:

@@ -47,7 +47,7 @@ STRANGER = "stranger"
 BLIND = "blind"
 # More than a process writes in the time of a test.
 _LINES = 500
-SERVICES = ("gateway", "delivery", "retrier", "observe")
+SERVICES = ("gateway", "delivery", "retrier", "pipelines", "observe")
 
 
 @dataclass
@@ -175,7 +175,7 @@ def test_every_event_goes_its_whole_way(locked: LockedHifi) -> None:
 
 def test_no_service_lacks_a_right(locked: LockedHifi) -> None:
     """What any of them was refused is in the broker's log."""
-    assert locked.denied("gateway", "delivery", "retrier", "observe", rights.OPERATOR) == []
+    assert locked.denied(*SERVICES, rights.OPERATOR) == []
 
 
 def test_the_command_finds_all_of_it_well(locked: LockedHifi) -> None:

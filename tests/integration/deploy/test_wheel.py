@@ -16,7 +16,7 @@ from tests.tidy import sources
 pytestmark = pytest.mark.integration
 
 UV = sources.ROOT / ".tools" / "bin" / "uv"
-SERVICES = ("gateway", "delivery", "retrier", "observe")
+SERVICES = ("gateway", "delivery", "retrier", "pipelines", "observe")
 # Tests of the core that need no more than the packages themselves.
 CORE_TESTS = ("tests/unit/event", "tests/unit/retry")
 

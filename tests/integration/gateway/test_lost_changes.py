@@ -17,7 +17,7 @@ from shared.event.topic_safety import Copies
 from shared.event.topics import CONFIG, fixed_specs
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.kafka.config_topic import ConfigFeed
-from shared.runtime.kafka.only_writer import Row, Write, only_writer
+from shared.runtime.kafka.only_writer import NOTHING_TOLD, Row, Told, Write, only_writer
 from shared.runtime.kafka.topic_admin import topic_admin
 from shared.runtime.setup_error import KafkaUnavailableError
 
@@ -39,9 +39,9 @@ class Losing:
             yield self._losing(write, servers) if self.begun == 1 else write
 
     def _losing(self, write: Write, servers: str) -> Write:
-        async def lose(rows: Iterable[Row]) -> list[Any]:
+        async def lose(rows: Iterable[Row], told: Told = NOTHING_TOLD) -> list[Any]:
             if self._stores:
-                await write(rows)
+                await write(rows, told)
             for row in self._others:
                 async with only_writer(servers, "somebody") as write_else:
                     await write_else([row])

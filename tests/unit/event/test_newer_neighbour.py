@@ -7,9 +7,16 @@ import pytest
 
 from delivery.event_columns import columns_of
 from shared.config.access import ApiKey, Secret, Tenant
-from shared.config.configuration import Configuration, RemovedDestination, RemovedStream, Stream
+from shared.config.configuration import (
+    Configuration,
+    RemovedDestination,
+    RemovedPipeline,
+    RemovedStream,
+    Stream,
+)
 from shared.config.destination import Destination
 from shared.config.model import ConfigObject
+from shared.config.pipeline import Pipeline, Source, ToStream
 from shared.event.envelope import (
     event_headers,
     open_retry_record,
@@ -25,10 +32,12 @@ from tests.support.samples import NOW_MS, a_history, a_record, an_envelope
 OBJECTS: list[ConfigObject] = [
     Stream("orders", 4, tenant="acme"),
     Destination("orders", "shop", "https://shop.example/in", parallel_max=3),
+    Pipeline("sales", Source("orders"), (ToStream("eu"),), tenant="acme"),
     ApiKey("ops", (Secret("0" * 64),)),
     Tenant("acme", events_per_s=5.0),
     RemovedStream("gone", "acme", 4, 17),
     RemovedDestination("gone", "shop", "acme", 17),
+    RemovedPipeline("gone", "acme", "orders", 1, 17),
 ]
 # A name that this version gives to nothing, with text, a number, and bytes that are no text.
 MORE: Headers = (("hifi-colour", b"red"), ("hifi-count", b"7"), ("hifi-raw", b"\xff\x00"))
@@ -56,10 +65,10 @@ def test_new_members_change_nothing_and_are_kept_by_who_writes_it_again(
 def test_new_kinds_of_objects_hide_none_of_those_that_are_known() -> None:
     read = Configuration()
     for each in OBJECTS:
-        read = read.apply(b"pipeline:" + each.config_key, b'{"colour": "red"}')
+        read = read.apply(b"table:" + each.config_key, b'{"colour": "red"}')
         read = read.apply(each.config_key, each.to_json())
         read = read.apply(b"colour:red", b"\x00 no JSON")
-        read = read.apply(b"pipeline:" + each.config_key, None)
+        read = read.apply(b"table:" + each.config_key, None)
     alone = Configuration()
     for each in OBJECTS:
         alone = alone.apply(each.config_key, each.to_json())

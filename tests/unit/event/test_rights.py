@@ -34,16 +34,16 @@ def test_all_rights_are_about_what_is_ours_but_to_see_how_full_the_disks_are() -
 @pytest.mark.parametrize(
     ("name", "operation", "who"),
     [
-        (stream_topic("orders"), "Write", {"gateway"}),
-        (stream_topic("orders"), "Read", {"gateway", "delivery", "observe"}),
+        (stream_topic("orders"), "Write", {"gateway", "pipelines"}),
+        (stream_topic("orders"), "Read", {"gateway", "delivery", "pipelines", "observe"}),
         (CONFIG, "Write", {"gateway"}),
         # The gateway's are of dead letters that are sent again.
-        (RECEIPTS, "Write", {"gateway", "delivery", "retrier"}),
-        (CONFIG, "Read", {"gateway", "delivery", "retrier", "observe"}),
+        (RECEIPTS, "Write", {"gateway", "delivery", "retrier", "pipelines"}),
+        (CONFIG, "Read", {"gateway", "delivery", "retrier", "pipelines", "observe"}),
         (STATEMENTS, "Write", {"observe"}),
         (stream_topic("orders"), "Delete", set()),
-        (lane_group("orders/to"), "Read", {"delivery", "retrier"}),
-        (lease_group("retrier"), "Read", {"delivery", "retrier", "observe"}),
+        (lane_group("orders/to"), "Read", {"delivery", "retrier", "pipelines"}),
+        (lease_group("retrier"), "Read", {"delivery", "retrier", "pipelines", "observe"}),
     ],
 )
 def test_who_may_is_who_must(name: str, operation: str, who: set[str]) -> None:

@@ -61,6 +61,7 @@ def test_keys_are_spelled_like_this() -> None:
     assert topics.destination_id("orders", "shop") == "orders/shop"
     assert topics.config_key("stream", "orders") == b"stream:orders"
     assert topics.config_key("destination", "orders/shop") == b"destination:orders/shop"
+    assert topics.config_key("pipeline", "sales") == b"pipeline:sales"
     assert topics.config_key("key", "shop-writer") == b"key:shop-writer"
     assert topics.config_key("tenant", "acme") == b"tenant:acme"
     assert topics.retry_key("orders/shop") == b"orders/shop"
@@ -87,6 +88,7 @@ SPECS = [
     ("hifi.audit", 1, "compact", None),
     ("hifi.config", 1, "compact", None),
     ("hifi.state", 1, "compact", None),
+    ("hifi.pipelines", 1, "compact", None),
     ("hifi.lanes", 1, "compact", None),
     ("hifi.redriven", 1, "compact,delete", 32),
     ("hifi.requests", 4, "delete", 1),

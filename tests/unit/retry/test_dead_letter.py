@@ -131,6 +131,14 @@ def test_a_malformed_record_with_all_of_our_headers_is_not_taken_for_an_event() 
     assert not open_letter(record).can_be_redriven
 
 
+def test_what_a_pipeline_gave_up_goes_to_no_retry_tier() -> None:
+    row = route(DeadLetter("x", a_history()), an_envelope(3), "orders/pipeline:p", now_ms=NOW_MS)
+    record = RecordIn(Origin(DEAD, 0, 5), NOW_MS, row.key, row.value, row.headers)
+    letter = open_letter(record)
+    assert letter.destination_id == "orders/pipeline:p"
+    assert not letter.can_be_redriven
+
+
 def test_a_part_of_an_event_is_not_sent_again_as_if_it_were_the_event() -> None:
     letter = a_letter(value=b"v" * 2_000_000)
     assert len(letter.value) < 2_000_000

@@ -42,6 +42,11 @@ class Reach(NamedTuple):
     # By which job; 0: none.
     job: int = 0
 
+    @property
+    def word(self) -> str:
+        """What stands beside the offset."""
+        return f"{self.until},{self.job}"
+
 
 class FencedPositions:
     """The positions of one lease group. Its client is made when it is first needed."""
@@ -80,8 +85,8 @@ class FencedPositions:
         if not reaches:
             return
         topics: dict[str, list[tuple[int, int, str]]] = {}
-        for (topic, number), (at, until, job) in reaches.items():
-            topics.setdefault(topic, []).append((number, at, f"{until},{job}"))
+        for (topic, number), reach in reaches.items():
+            topics.setdefault(topic, []).append((number, reach.at, reach.word))
 
         def request() -> OffsetCommitRequest:
             if (ours := standing()) is None:

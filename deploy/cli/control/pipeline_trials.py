@@ -1,0 +1,112 @@
+"""Tries pipelines out on this machine, with the Spark that would run them; nothing is written."""
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from deploy.cli.control.pipeline_files import Document
+from deploy.cli.printing import harmless, out, talk
+from pipelines.judging.judge import Typed, UnfitError, tried, typed
+from pipelines.judging.sandbox import OPTIONS, lock
+from pipelines.judging.trial import Came, came_of
+from shared.config.pipeline import Explode, Key, Pipeline, Select, Where
+from shared.event.record import RecordIn
+from shared.event.topics import stream_topic
+from shared.runtime.kafka.reader import open_reader
+from shared.runtime.setup_error import UsageError
+from shared.runtime.spark.session import SparkSettings, running_spark
+
+# Of one event so much is shown.
+_SHOWN_CHARS = 300
+
+
+@contextmanager
+def trial_session() -> Iterator[Any]:
+    """A Spark session that is to pipelines as the running one, for as long as the block lasts."""
+    talk.print("Starting Spark ...", style="dim")
+    with tempfile.TemporaryDirectory(prefix="hifi-pipelines-") as folder:
+        settings = SparkSettings(
+            name="hifi-pipelines-trial",
+            worker_daemon="pyspark.daemon",
+            folder=Path(folder),
+            slots=1,
+            heap_mb=512,
+            more=OPTIONS,
+        )
+        with running_spark(settings) as session:
+            lock(session)
+            yield session
+
+
+def checked(session: Any, document: Document, pipeline: Pipeline) -> None:
+    """Say what each step makes, and run the document's tests; UsageError if it would not run."""
+    try:
+        for step in typed(session, pipeline):
+            out.print(harmless(_line(step)))
+        out.print(harmless(_outputs(pipeline)))
+        tried(session, pipeline)
+    except UnfitError as error:
+        why, *more = error.refusal.why.split("\n")
+        lines = [f"{document.place(error.refusal.pointer)}: {why}", *more]
+        raise UsageError("\n".join(map(harmless, lines))) from error
+
+
+async def last_events(kafka: str, stream: str, count: int) -> list[RecordIn]:
+    """The newest events of a stream, in the order of its Kafka partitions."""
+    topic = stream_topic(stream)
+    async with open_reader(kafka) as reader:
+        spans = await reader.spans([topic])
+        if not spans:
+            raise UsageError(f"There is no stream {stream}: `hifi streams list` lists them.")
+        # They may all be in one of them.
+        ranges = {where: (max(first, end - count), end) for where, (first, end) in spans.items()}
+        records = [record async for record in reader.range(ranges).records()]
+    records.sort(key=lambda record: record.timestamp_ms)
+    return sorted(records[-count:], key=lambda record: record.origin)
+
+
+def show_trial(session: Any, pipeline: Pipeline, records: Sequence[RecordIn]) -> None:
+    """What comes of these events, row by row, and how many of each."""
+    came = came_of(session, pipeline, records)
+    for row in came:
+        out.print(harmless(_row(row)))
+    fates = {row.origin: row.outcome for row in came}
+    counts = Counter(fates.values())
+    talk.print(
+        f"{len(records):,} events: {counts['passed']:,} passed, {counts['filtered']:,} filtered,"
+        f" {counts['dead']:,} dead. Nothing was written."
+    )
+
+
+def _line(typed_step: Typed) -> str:
+    """A step, and what an event has after it."""
+    match typed_step.step:
+        case Where(where=text):
+            return f"where    {text}"
+        case Key(key=text):
+            return f"key      {text}"
+        case Explode():
+            ((name, text),) = typed_step.step.explode.items()
+            return f"explode  {name} {dict(typed_step.members)[name]}  of {text}"
+        case Select():
+            return "select   " + ", ".join(f"{name} {kind}" for name, kind in typed_step.members)
+
+
+def _outputs(pipeline: Pipeline) -> str:
+    parts = [
+        getattr(output, "stream", "dead letters") + (f" when {output.when}" if output.when else "")
+        for output in pipeline.to
+    ]
+    return "to       " + (", else " if pipeline.takes_first else ", ").join(parts)
+
+
+def _row(row: Came) -> str:
+    place = f"{row.origin.partition}:{row.origin.offset}"
+    where = row.stream or row.outcome + (f" ({row.reason})" if row.reason else "")
+    key = "" if row.key is None else f"  key={row.key.decode(errors='replace')}"
+    text = row.value.decode(errors="replace")
+    shown = text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}..."
+    return f"{place}  {where}{key}  {shown}".rstrip()

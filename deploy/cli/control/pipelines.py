@@ -1,0 +1,124 @@
+"""`hifi pipelines`: checks, tries, sets up, shows and removes what comes of a stream's events."""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from deploy.cli import options
+from deploy.cli.control import removal
+from deploy.cli.control.pipeline_files import read_document
+from deploy.cli.printing import harmless, out, print_json, print_table, talk
+from shared.runtime.control_client import ControlClient
+from shared.runtime.setup_error import UsageError
+
+app = typer.Typer(
+    name="pipelines",
+    no_args_is_help=True,
+    help="Pipelines: check, try, put, show, list, delete.",
+)
+
+File = Annotated[
+    Path, typer.Argument(metavar="FILE", help="A document, YAML or JSON; - for standard input.")
+]
+Name = Annotated[str, typer.Argument(metavar="PIPELINE", help="The pipeline's name.")]
+# As long as a judgement commonly takes, where Spark is up.
+_WAIT_S = "5"
+
+
+@app.command()
+def check(file: File) -> None:
+    """Check a document with Spark, on this machine: every step is typed, and its tests are run.
+
+    hifi pipelines check sales.yaml
+    """
+    document = read_document(file)
+    pipeline = document.pipeline()
+    # Spark's libraries take most of a second to load, which no other command should take.
+    from deploy.cli.control import pipeline_trials as trials  # noqa: PLC0415
+
+    with trials.trial_session() as session:
+        trials.checked(session, document, pipeline)
+    count = len(pipeline.tests)
+    tests = "It has no tests." if not count else f"{count} test{'s' * (count > 1)} passed."
+    out.print(f"{pipeline.name} is right. {tests}")
+
+
+@app.command("try")
+def try_(
+    file: File,
+    last: Annotated[
+        int, typer.Option(help="So many of the newest events.", min=1, max=100_000)
+    ] = 100,
+    kafka: options.Kafka = options.KAFKA_DEFAULT,
+) -> None:
+    """Show what would come of the newest events of its stream. Nothing is written.
+
+    hifi pipelines try sales.yaml --last 1000
+    """
+    document = read_document(file)
+    pipeline = document.pipeline()
+    from deploy.cli.control import pipeline_trials as trials  # noqa: PLC0415 - as above
+
+    records = asyncio.run(trials.last_events(kafka, pipeline.source.stream, last))
+    with trials.trial_session() as session:
+        trials.checked(session, document, pipeline)
+        trials.show_trial(session, pipeline, records)
+
+
+@options.control_command(app)
+def put(file: File, client: ControlClient) -> None:
+    """Make a pipeline, or set it anew, and wait until it has been judged.
+
+    hifi pipelines put sales.yaml
+    """
+    document = read_document(file)
+    path = ("pipelines", document.pipeline().name)
+    client.call("PUT", *path, body=document.fields)
+    state = client.call("GET", *path, query={"wait": _WAIT_S})["state"]
+    if state["standing"] == "refused":
+        why, *more = state["why"].split("\n")
+        lines = [f"{document.place(state['pointer'])}: {why}", *more]
+        raise UsageError("It is stored, and cannot be run:\n" + "\n".join(map(harmless, lines)))
+    if state["standing"] == "checking":
+        talk.print(
+            f"It is stored. Nobody has judged it yet: `hifi pipelines show {path[1]}` tells."
+        )
+        return
+    talk.print(f"{path[1]} is running.")
+
+
+@options.control_command(app)
+def show(name: Name, client: ControlClient) -> None:
+    """Show a pipeline's document, and whether it runs, as JSON."""
+    print_json(client.call("GET", "pipelines", name))
+
+
+@options.control_command(app, "list")
+def list_pipelines(*, as_json: options.AsJson = False, client: ControlClient) -> None:
+    """List the pipelines there are, what they read and write, and whether they run."""
+    answer = client.call("GET", "pipelines")
+    if as_json:
+        print_json(answer["pipelines"])
+        return
+    heads = ("pipeline", "reads", "writes", "standing")
+    print_table(heads, [_cells(each) for each in answer["pipelines"]])
+
+
+@options.control_command(app)
+def delete(*, name: Name, yes: removal.Yes = False, client: ControlClient) -> None:
+    """Stop a pipeline, and take it off the list. What it has written stays."""
+    pipeline = client.call("GET", "pipelines", name)
+    if not yes:
+        stream = pipeline["from"]["stream"]
+        talk.print(f"What comes to {harmless(stream)} from now on goes no further.")
+        typer.confirm(f"Remove {harmless(name)}?", abort=True, err=True)
+    client.call("DELETE", "pipelines", name)
+    talk.print(f"{harmless(name)} is removed.")
+
+
+def _cells(shown: dict[str, Any]) -> list[str]:
+    why = shown["why"].split("\n")[0]
+    standing = f"{shown['standing']}: {why}" if why else shown["standing"]
+    return [shown["name"], shown["reads"], ", ".join(shown["writes"]), harmless(standing)]

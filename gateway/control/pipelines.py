@@ -1,0 +1,247 @@
+"""Routes to set up pipelines: what comes of a stream's events, and to which streams it goes.
+
+The shape of a document is judged here, at once. Its expressions are judged by who runs them, with
+Spark, within seconds: GET says what has been found.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import structlog
+from fastapi import APIRouter, Query, Response
+from pydantic import BaseModel
+
+from gateway.callers import Caller
+from gateway.control.requests import (
+    Admin,
+    JsonObject,
+    PathName,
+    Plane,
+    Reader,
+    When,
+    also,
+    as_json,
+    named,
+    strictly,
+)
+from gateway.control.streams import Removed, listed
+from gateway.problems import Problem, pointer_to
+from shared.config.configuration import REMOVED_KEPT_MS, Configuration, RemovedPipeline
+from shared.config.cycles import cycle_through
+from shared.config.model import ConfigError
+from shared.config.pipeline import Pipeline
+from shared.config.pipeline_state import PipelineState, PipelineStates, Standing
+from shared.event.times import rfc3339
+from shared.event.topics import config_key
+from shared.runtime.clock import now_ms
+
+log = structlog.get_logger()
+router = APIRouter()
+
+_PATH = "/v1/pipelines/{pipeline}"
+# How long a GET may wait for the judgement, and how often it looks.
+_WAIT_S_MAX = 10.0
+_LOOK_S = 0.25
+
+
+class PipelineLine(BaseModel):
+    """One of a list: what it is, and whether it runs."""
+
+    name: str
+    reads: str
+    writes: list[str]
+    standing: Standing
+    why: str
+
+
+class PipelineList(BaseModel):
+    pipelines: list[PipelineLine]
+    removed: list[Removed]
+
+
+@router.get("/v1/pipelines", response_model=PipelineList, openapi_extra=also("kafka_unavailable"))
+async def list_pipelines(caller: Reader, plane: Plane) -> Response:
+    states = await plane.store.pipeline_states()
+    there = sorted(plane.configuration.pipelines.values(), key=lambda each: each.name)
+    gone = plane.configuration.removed_pipelines.values()
+    lines = [_line(each, states) for each in there if _sees(caller, each.tenant, each.streams)]
+    ours = (each for each in gone if _sees(caller, each.tenant, {each.stream}))
+    return as_json({"pipelines": lines, "removed": listed(ours)})
+
+
+@router.get(_PATH, response_model=Pipeline, openapi_extra=also("kafka_unavailable"))
+async def show_pipeline(
+    pipeline: PathName,
+    caller: Reader,
+    plane: Plane,
+    wait: Annotated[
+        float, Query(ge=0, le=_WAIT_S_MAX, description="Seconds to wait for its judgement.")
+    ] = 0.0,
+) -> Response:
+    """A pipeline, and whether it runs: `checking`, `running` or `refused`, and why."""
+    until_s = asyncio.get_running_loop().time() + wait
+    while True:
+        item = _known(pipeline, caller, plane.configuration)
+        state = _state(item, await plane.store.pipeline_states())
+        if state.standing != "checking" or asyncio.get_running_loop().time() >= until_s:
+            return as_json(shown(item, state), item=item)
+        await asyncio.sleep(_LOOK_S)
+
+
+@router.put(
+    _PATH,
+    response_model=Pipeline,
+    responses={201: {"model": Pipeline}},
+    openapi_extra=also("bad_pipeline", "unknown_stream", "pipeline_in_use", "bound_reached"),
+)
+async def put_pipeline(
+    pipeline: PathName, caller: Admin, given: JsonObject, plane: Plane, when: When
+) -> Response:
+    def check_owner(owned: Pipeline | None) -> None:
+        if owned is not None and owned.tenant != caller.tenant:
+            raise Problem("pipeline_in_use", f"The name {pipeline!r} belongs to somebody else.")
+        if owned is not None:
+            _check_streams(owned, caller)
+
+    # A PUT of what a GET answered; how it stands is for its reader.
+    given.pop("state", None)
+
+    async def edit(before: Pipeline | None) -> Pipeline:
+        known = before or _free(pipeline, caller, plane.configuration)
+        if known is None:
+            plane.check_bounds(caller.tenant, {"pipelines": 1})
+        try:
+            document = named(given, name=pipeline, tenant=caller.tenant)
+            _keep(document, known)
+            wanted = strictly(Pipeline.of(document), before)
+            _check_wanted(wanted, caller, plane.configuration)
+        except ConfigError as error:
+            pointer = pointer_to(error.setting) if error.setting else ""
+            raise Problem("bad_pipeline", f"{error}.", pointer=pointer) from error
+        return wanted
+
+    key = config_key("pipeline", pipeline)
+    before, after = await plane.change(key, edit, when=when, check=check_owner)
+    log.info("pipeline.written", pipeline=pipeline, tenant=caller.tenant)
+    # Whoever runs it has not heard of it yet.
+    state = PipelineState(after.fingerprint, "checking")
+    return as_json(shown(after, state), item=after, is_new=before is None)
+
+
+@router.delete(_PATH, status_code=204, response_class=Response)
+async def delete_pipeline(pipeline: PathName, caller: Admin, plane: Plane, when: When) -> None:
+    """Stop it. What it has written stays; its name, and how far it has read, stay its owner's."""
+    item = _known(pipeline, caller, plane.configuration)
+
+    async def edit(_: Pipeline | None) -> RemovedPipeline:
+        newest = _known(pipeline, caller, plane.configuration)
+        return RemovedPipeline(
+            newest.name,
+            newest.tenant,
+            newest.source.stream,
+            newest.generation,
+            now_ms(),
+            starts_late=newest.starts_late,
+        )
+
+    await plane.change(item.config_key, edit, when=when)
+    log.info("pipeline.removed", pipeline=pipeline, tenant=caller.tenant)
+
+
+def shown(pipeline: Pipeline, state: PipelineState) -> dict[str, Any]:
+    """The pipeline as the API shows it: with how it stands."""
+    said = {"standing": state.standing, "why": state.why, "pointer": state.pointer}
+    return {**pipeline.known_fields(), "state": said}
+
+
+def _line(pipeline: Pipeline, states: PipelineStates) -> dict[str, Any]:
+    state = _state(pipeline, states)
+    return {
+        "name": pipeline.name,
+        "reads": pipeline.source.stream,
+        "writes": sorted({output.stream for output in pipeline.streams_to}),
+        "standing": state.standing,
+        "why": state.why,
+    }
+
+
+def _state(pipeline: Pipeline, states: PipelineStates) -> PipelineState:
+    """What has been judged of this document, and not of one before it."""
+    state = states.get(pipeline.name)
+    if state is None or state.fingerprint != pipeline.fingerprint:
+        return PipelineState(pipeline.fingerprint, "checking")
+    return state
+
+
+def _sees(caller: Caller, tenant: str, streams: set[str]) -> bool:
+    return tenant == caller.tenant and (not caller.streams or streams <= caller.streams)
+
+
+def _known(name: str, caller: Caller, configuration: Configuration) -> Pipeline:
+    item = configuration.pipelines.get(name)
+    if item is None or item.tenant != caller.tenant:
+        detail = f"There is no pipeline {name[:100]!r}; GET /v1/pipelines lists the ones there are."
+        raise Problem("unknown_pipeline", detail)
+    _check_streams(item, caller)
+    return item
+
+
+def _check_streams(pipeline: Pipeline, caller: Caller) -> None:
+    """Refuse a key that is not for all of its streams."""
+    for stream in sorted(pipeline.streams):
+        caller.check_name(stream)
+
+
+def _free(name: str, caller: Caller, configuration: Configuration) -> RemovedPipeline | None:
+    """What was there before under the name; Problem if that was somebody else's."""
+    gone = configuration.removed_pipelines.get(name)
+    if gone is None or gone.tenant == caller.tenant:
+        return gone
+    free_at = rfc3339(gone.removed_at_ms + REMOVED_KEPT_MS)
+    raise Problem(
+        "pipeline_in_use",
+        f"The name {name!r} was somebody else's, and is kept until {free_at}: choose another.",
+        members={"free_at": free_at},
+    )
+
+
+def _keep(document: dict[str, Any], known: Pipeline | RemovedPipeline | None) -> None:
+    """It goes on where it is in its stream, and so neither the stream nor its ids can change."""
+    generation, stream = 1, None
+    if known is not None:
+        generation = known.generation
+        stream = known.source.stream if isinstance(known, Pipeline) else known.stream
+    if document.setdefault("generation", generation) != generation:
+        raise ConfigError("generation", f"it is {generation}, and not for a PUT to change")
+    source = document.get("from")
+    given = source.get("stream") if isinstance(source, dict) else None
+    if stream is not None and given is not None and given != stream:
+        wrong = f"it is {stream!r} for good, as it goes on where it was: make another pipeline"
+        raise ConfigError("from.stream", wrong)
+
+
+def _check_wanted(wanted: Pipeline, caller: Caller, configuration: Configuration) -> None:
+    """Refuse streams that are not the caller's, and a cycle of them."""
+    for setting, stream in _named_streams(wanted):
+        try:
+            caller.stream(stream, configuration)
+        except Problem as problem:
+            raise Problem(problem.code, problem.detail, pointer=pointer_to(setting)) from None
+    others = (
+        each
+        for each in configuration.pipelines.values()
+        if each.tenant == caller.tenant and each.name != wanted.name
+    )
+    if cycle := cycle_through(wanted, others):
+        way = " > ".join(cycle)
+        wrong = f"events would go round for ever: {way}; say `repost: true` where that is wanted"
+        raise ConfigError("to", wrong)
+
+
+def _named_streams(pipeline: Pipeline) -> Iterator[tuple[str, str]]:
+    yield "from.stream", pipeline.source.stream
+    for nth, output in enumerate(pipeline.to):
+        stream = getattr(output, "stream", None)
+        if stream is not None:
+            yield f"to.{nth}.stream", stream

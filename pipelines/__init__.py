@@ -1,0 +1,1 @@
+"""Judges pipelines and makes Spark plans of them."""

@@ -1,0 +1,231 @@
+"""Says which pipelines have something to do, and who shares a job with whom. Pure.
+
+Pipelines that are well share a job, as a job costs more than the few events that most of them have
+at a time. Who is far behind, fails or is slow has jobs of his own, and comes back by himself: so a
+failing one holds up nobody, and a large one nobody but for its share of the processors.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from math import inf
+
+from shared.event.record import KafkaPartition, Position, Ranges
+from shared.runtime.kafka.leases.fenced_positions import Reach
+
+# Of each Kafka partition: what a shared job has of one pipeline takes it a part of a second.
+SHARED_EVENTS_MAX = 2_000
+# Each has a source and a branch of its own in the plan, which is made for each job.
+SHARES_MAX = 8
+# One is planned while another runs; what comes meanwhile shares the next.
+SHARED_JOBS_MAX = 2
+# What Kafka holds up is tried again after 0, 1, 3, 7, 15 and then every 30 s.
+_WAIT_S_MAX = 30.0
+
+
+@dataclass(slots=True)
+class PipelineLane:
+    """A pipeline's way through its stream."""
+
+    id: str
+    tenant: str
+    # It may go away and come back, and a job of before must not speak for it then.
+    life: int
+    # What a job of its own has of each Kafka partition, by how long the last one took.
+    events_max: int
+    reaches: dict[KafkaPartition, Reach] = field(default_factory=dict)
+    is_apart: bool = False
+    # Something that it was given could not be worked on: it is cut until that is one event.
+    cut_to: dict[KafkaPartition, int] = field(default_factory=dict)
+    is_under_way: bool = False
+    last_s: float = -inf
+    went_on_s: float = -inf
+    not_before_s: float = -inf
+    deaths: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineShare:
+    """What a job does for one pipeline."""
+
+    lane_id: str
+    ranges: Ranges
+    life: int = 0
+    # Up to where this may have been done before.
+    repeats: Position = field(default_factory=dict)
+
+    @property
+    def count(self) -> int:
+        return sum(end - begin for begin, end in self.ranges.values())
+
+    @property
+    def is_one_event(self) -> bool:
+        """Nothing smaller can be worked on."""
+        return self.count == 1
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A job to be started."""
+
+    shares: tuple[PipelineShare, ...]
+    is_shared: bool
+
+    @property
+    def is_of_one(self) -> bool:
+        return len(self.shares) == 1
+
+
+@dataclass(slots=True)
+class PipelineBook:
+    """What is known of each pipeline that is ours and runs."""
+
+    events_max: int
+    time_box_s: float
+    own_jobs_max: int
+    lanes: dict[str, PipelineLane] = field(default_factory=dict)
+    ends: dict[KafkaPartition, int] = field(default_factory=dict)
+    _lives: int = 0
+    _shared_count: int = 0
+    _own_count: int = 0
+
+    def enter(self, lane_id: str, tenant: str, reaches: Mapping[KafkaPartition, Reach]) -> None:
+        """Go on with one, or with more Kafka partitions of it, from where it is."""
+        if lane_id not in self.lanes:
+            self._lives += 1
+            self.lanes[lane_id] = PipelineLane(lane_id, tenant, self._lives, self.events_max)
+        lane = self.lanes[lane_id]
+        lane.reaches = {**reaches, **lane.reaches}
+
+    def leave(self, lane_id: str) -> None:
+        self.lanes.pop(lane_id, None)
+
+    def is_ours(self, share: PipelineShare) -> bool:
+        """Whether it is still what its pipeline has under way here."""
+        lane = self.lanes.get(share.lane_id)
+        return lane is not None and lane.life == share.life
+
+    def see_ends(self, ends: Position) -> list[tuple[str, KafkaPartition]]:
+        """Enter where logs end; gives who is farther than that, as Kafka has lost something."""
+        self.ends |= ends
+        return [
+            (lane.id, where)
+            for lane in self.lanes.values()
+            for where, reach in lane.reaches.items()
+            if where in ends and reach.at > ends[where] and not lane.is_under_way
+        ]
+
+    def move(self, lane_id: str, where: KafkaPartition, at: int) -> None:
+        """Go on there, whatever is passed by."""
+        if lane_id in self.lanes:
+            until = min(self.lanes[lane_id].reaches[where].until, self.ends.get(where, at))
+            self.lanes[lane_id].reaches[where] = Reach(at, max(at, until))
+
+    def news(self, lane_id: str) -> dict[KafkaPartition, int]:
+        """How many offsets it has not come to, where there are any."""
+        reaches = self.lanes[lane_id].reaches
+        counts = {where: self.ends.get(where, 0) - reach.at for where, reach in reaches.items()}
+        return {where: count for where, count in counts.items() if count > 0}
+
+    def plan(self, now_s: float, leaving: Collection[str] = ()) -> list[Planned]:
+        """The jobs to start now; what is in them is under way until it is told how they ended.
+
+        Nothing is planned for those that are `leaving`.
+        """
+        free = [
+            lane
+            for lane in self.lanes.values()
+            if lane.id not in leaving and self._may_start(lane, now_s)
+        ]
+        free.sort(key=lambda lane: lane.last_s)
+        well = [lane for lane in free if not self._goes_alone(lane)]
+        jobs: list[tuple[list[PipelineLane], bool]] = [
+            (well[at : at + SHARES_MAX], True) for at in range(0, len(well), SHARES_MAX)
+        ][: SHARED_JOBS_MAX - self._shared_count]
+        alone = self._in_turn([lane for lane in free if self._goes_alone(lane)])
+        jobs += [([lane], False) for lane in alone[: self.own_jobs_max - self._own_count]]
+        for _, is_shared in jobs:
+            self._shared_count += is_shared
+            self._own_count += not is_shared
+        return [
+            Planned(
+                tuple(self._begun(lane, now_s, is_shared=is_shared) for lane in lanes), is_shared
+            )
+            for lanes, is_shared in jobs
+        ]
+
+    def _may_start(self, lane: PipelineLane, now_s: float) -> bool:
+        is_free = not lane.is_under_way and now_s >= lane.not_before_s
+        return is_free and bool(self.news(lane.id))
+
+    def _goes_alone(self, lane: PipelineLane) -> bool:
+        most = max(self.news(lane.id).values())
+        return lane.is_apart or bool(lane.cut_to) or most > SHARED_EVENTS_MAX
+
+    def _in_turn(self, lanes: list[PipelineLane]) -> list[PipelineLane]:
+        """A tenant's second comes after the first of each other tenant."""
+        counts = Counter(lane.tenant for lane in self.lanes.values() if lane.is_under_way)
+        ranks = {}
+        for lane in lanes:
+            counts[lane.tenant] += 1
+            ranks[lane.id] = counts[lane.tenant]
+        return sorted(lanes, key=lambda lane: ranks[lane.id])
+
+    def _begun(self, lane: PipelineLane, now_s: float, *, is_shared: bool) -> PipelineShare:
+        lane.is_under_way, lane.last_s = True, now_s
+        news = self.news(lane.id)
+        if cut := next((where for where in lane.cut_to if where in news), None):
+            news = {cut: min(news[cut], lane.cut_to[cut])}
+        most = SHARED_EVENTS_MAX if is_shared else lane.events_max
+        begins = {where: lane.reaches[where].at for where in news}
+        ranges = {it: (at, at + min(news[it], most)) for it, at in begins.items()}
+        untils = {where: lane.reaches[where].until for where in news}
+        for where, (begin, end) in ranges.items():
+            lane.reaches[where] = Reach(begin, max(end, untils[where]))
+        repeats = {where: until for where, until in untils.items() if until > begins[where]}
+        return PipelineShare(lane.id, ranges, lane.life, repeats)
+
+    def over(self, job: Planned) -> None:
+        """It has ended, whatever came of it."""
+        self._shared_count -= job.is_shared
+        self._own_count -= not job.is_shared
+        for lane, _ in self._still_ours(job):
+            lane.is_under_way = False
+
+    def _still_ours(self, job: Planned) -> list[tuple[PipelineLane, PipelineShare]]:
+        return [(self.lanes[it.lane_id], it) for it in job.shares if self.is_ours(it)]
+
+    def done(self, job: Planned, took_s: float, now_s: float) -> None:
+        """All that it had to write is stored."""
+        is_slow, is_quick = took_s > self.time_box_s, took_s < self.time_box_s / 2
+        for lane, share in self._still_ours(job):
+            for where, (_, end) in share.ranges.items():
+                lane.reaches[where] = Reach(end, max(end, lane.reaches[where].until))
+                cut = 2 * lane.cut_to.pop(where, SHARED_EVENTS_MAX)
+                if cut < SHARED_EVENTS_MAX:
+                    lane.cut_to[where] = cut
+            lane.deaths, lane.not_before_s, lane.went_on_s = 0, -inf, now_s
+            lane.is_apart = is_slow or (lane.is_apart and not is_quick)
+            if is_slow and job.is_of_one:
+                lane.events_max = max(1, lane.events_max // 2)
+            elif is_quick:
+                lane.events_max = min(self.events_max, 2 * lane.events_max)
+
+    def failed(self, job: Planned) -> None:
+        """A pipeline of it cannot work on something: each is tried alone, and its events cut."""
+        for lane, share in self._still_ours(job):
+            lane.is_apart = True
+            if job.is_of_one:
+                for where, (begin, end) in share.ranges.items():
+                    lane.cut_to[where] = max(1, (end - begin) // 2)
+
+    def held_up(self, job: Planned, now_s: float) -> float:
+        """Kafka, or Spark, has not done what it was asked; gives when they are tried again."""
+        wait_s = 0.0
+        for lane, _ in self._still_ours(job):
+            wait_s = min(2.0 ** min(lane.deaths, 6) - 1, _WAIT_S_MAX)
+            lane.not_before_s = now_s + wait_s
+            lane.deaths += 1
+            # It may be by something that one of them alone wants.
+            lane.is_apart = True
+        return wait_s

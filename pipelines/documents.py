@@ -1,0 +1,60 @@
+"""Keeps which documents are to be run by this process, and what has been judged of each. Pure."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from shared.config.pipeline import Pipeline
+from shared.config.pipeline_state import PipelineState
+
+
+@dataclass(slots=True)
+class Documents:
+    """By the pipelines' names."""
+
+    ours: dict[str, Pipeline] = field(default_factory=dict)
+    # What runs: the last document that was not refused, until its successor has been judged.
+    running: dict[str, Pipeline] = field(default_factory=dict)
+    states: dict[str, PipelineState] = field(default_factory=dict)
+    # Whose states nobody has been told yet.
+    untold: set[str] = field(default_factory=set)
+
+    def take(self, ours: Iterable[Pipeline], *, now_ms: int) -> list[Pipeline]:
+        """These are ours from now on; gives those that have to be judged."""
+        self.ours = {pipeline.name: pipeline for pipeline in ours}
+        for gone in self.states.keys() - self.ours.keys():
+            del self.states[gone]
+            self.running.pop(gone, None)
+            self.untold.discard(gone)
+        new = [one for one in self.ours.values() if not self._is_judged(one)]
+        for pipeline in new:
+            self._say(pipeline, PipelineState(pipeline.fingerprint, "checking", at_ms=now_ms))
+        return new
+
+    def judged(self, pipeline: Pipeline, *, why: str = "", pointer: str = "", now_ms: int) -> bool:
+        """Enter what has been found; False if it is not the document that counts any more."""
+        if not self._is_judged(pipeline):
+            return False
+        if why:
+            self.running.pop(pipeline.name, None)
+        else:
+            self.running[pipeline.name] = pipeline
+        self._say(
+            pipeline,
+            PipelineState(
+                pipeline.fingerprint, "refused" if why else "running", why, pointer, now_ms
+            ),
+        )
+        return True
+
+    def by_lane(self) -> dict[str, Pipeline]:
+        """What runs, by the lane that it has."""
+        return {pipeline.lane_id: pipeline for pipeline in self.running.values()}
+
+    def _is_judged(self, pipeline: Pipeline) -> bool:
+        """Or is being judged."""
+        known = self.states.get(pipeline.name)
+        return known is not None and known.fingerprint == pipeline.fingerprint
+
+    def _say(self, pipeline: Pipeline, state: PipelineState) -> None:
+        self.states[pipeline.name] = state
+        self.untold.add(pipeline.name)

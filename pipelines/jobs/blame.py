@@ -1,0 +1,26 @@
+"""Tells, of a job that failed, whether it was an event that could not be worked on. Pure.
+
+What Kafka or the cluster did not do is tried again as it was; it says nothing of events.
+"""
+
+import re
+
+_OF_AN_EVENT = re.compile(
+    r"\bSpark(Arithmetic|ArrayIndexOutOfBounds|ClassCast|DateTime|IllegalArgument|NoSuchElement"
+    r"|NumberFormat|Runtime|UnsupportedOperation)Exception\b"
+    r"|\bjava\.lang\.(StackOverflowError|OutOfMemoryError)\b"
+    r"|\bjava\.(lang|util|time)\.(\w+\.)*\w+Exception\b"
+)
+_OF_OTHERS = re.compile(
+    r"\borg\.apache\.kafka\b|\bjava\.(net|io|nio)\."
+    r"|\bjava\.lang\.(InterruptedException|IllegalStateException)\b|ExecutorLostFailure"
+    r"|\bcancelled\b|SparkContext was shut down"
+)
+
+
+def fault_of_an_event(says: str) -> str | None:
+    """What went wrong with it, by the words of the job's error; None if it was none's fault."""
+    if _OF_OTHERS.search(says):
+        return None
+    lines = (line.strip() for line in says.splitlines())
+    return next((line for line in lines if _OF_AN_EVENT.search(line)), None)

@@ -1,0 +1,129 @@
+"""Has Spark work on events: one job reads them, makes rows of them by their plans, writes the rows.
+
+All its pipelines share the job, each with a source of its own, as each is elsewhere in its stream.
+"""
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from threading import Timer
+from typing import Any
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from pipelines.book import PipelineShare
+from pipelines.jobs.blame import fault_of_an_event
+from pipelines.jobs.dead_rows import with_dead_letters
+from pipelines.jobs.outcomes import Made
+from pipelines.jobs.rows_to_kafka import write_rows
+from pipelines.plan import DEAD, FILTERED, PASSED, planned
+from pipelines.settings import PipelinesSettings
+from shared.config.pipeline import Pipeline
+from shared.event.record import KafkaPartition
+from shared.event.topics import stream_topic
+from shared.proof.intervals import Offsets
+from shared.runtime.clock import now_ms
+from shared.runtime.kafka.spark_options import range_options, sink_options
+
+# Said in a header of what may have been written before.
+MAYBE_DUPLICATE = "maybe-duplicate"
+_READERS = "hifi-pipelines"
+_TIMES = ("event_time_ms", "accepted_at_ms")
+
+
+class JobFailedError(Exception):
+    """Something of what it was given cannot be worked on; Kafka and Spark are well."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Task:
+    """What a job does for one pipeline, by which document."""
+
+    pipeline: Pipeline
+    share: PipelineShare
+
+
+def run_job(spark: SparkSession, settings: PipelinesSettings, tasks: Sequence[Task]) -> list[Made]:
+    """In a thread of its own: returns when Kafka has all rows."""
+    context, servers = spark.sparkContext, settings.bootstrap_servers
+    name = tasks[0].pipeline.name if len(tasks) == 1 else "shared"
+    context.setLocalProperty("spark.scheduler.pool", name)
+    watched = [f"made-{nth}" for nth, _ in enumerate(tasks)]
+    rows = reduce(
+        DataFrame.union,
+        (_rows(spark, servers, *each) for each in zip(tasks, watched, strict=True)),
+    )
+    tag, late = f"hifi-{uuid.uuid4()}", False
+
+    def give_up() -> None:
+        nonlocal late
+        late = True
+        context.cancelJobsWithTag(tag)
+
+    timer = Timer(settings.job_s_max, give_up)
+    context.addJobTag(tag)
+    timer.start()
+    try:
+        options = sink_options(servers, name=f"pipelines-{name}")
+        found = write_rows(rows, options, watched)
+    except (PySparkException, Py4JJavaError) as error:
+        if late:
+            raise JobFailedError(f"it took longer than {settings.job_s_max:g} s") from error
+        if (why := fault_of_an_event(str(error))) is not None:
+            raise JobFailedError(why) from error
+        raise
+    finally:
+        timer.cancel()
+        context.removeJobTag(tag)
+    return [_made(task, seen) for task, seen in zip(tasks, found, strict=True)]
+
+
+def _rows(spark: SparkSession, servers: str, task: Task, watched: str) -> DataFrame:
+    # By this name its consumers are kept for the next job; no group of it is ever joined.
+    options = {**range_options(servers, task.share.ranges), "kafka.group.id": _READERS}
+    records = spark.read.format("kafka").options(**options).load()
+    rows = planned(task.pipeline, records).observe(watched, *_figures())
+    letters = with_dead_letters(rows, task.pipeline, now_ms=now_ms())
+    wanted = letters.where(F.col("outcome") != FILTERED)
+    return wanted.select("topic", "key", "value", labelled(task.share).alias("headers"))
+
+
+def _figures() -> list[Column]:
+    """What is counted on the way; the rows of an event have one outcome."""
+    outcome, is_first = F.col("outcome"), F.col("nth") == 0
+    place = F.struct("reason", "partition", "offset")
+    return [
+        *(F.count_if((outcome == each) & is_first).alias(each) for each in (PASSED, FILTERED)),
+        F.collect_list(F.when((outcome == DEAD) & is_first, place)).alias(DEAD),
+        *(F.coalesce(F.min(time), F.lit(0)).alias(time) for time in _TIMES),
+    ]
+
+
+def labelled(share: PipelineShare) -> Column:
+    """The headers; what may have been written before says so."""
+    headers = F.col("headers")
+    if not share.repeats:
+        return headers
+    is_again = reduce(
+        Column.__or__,
+        (
+            (F.col("partition") == where.partition) & (F.col("offset") < until)
+            for where, until in share.repeats.items()
+        ),
+    )
+    label = F.struct(F.lit(MAYBE_DUPLICATE).alias("key"), F.lit(b"1").alias("value"))
+    return F.when(is_again, F.array_append(headers, label)).otherwise(headers)
+
+
+def _made(task: Task, seen: dict[str, Any]) -> Made:
+    topic = stream_topic(task.pipeline.source.stream)
+    dead: dict[tuple[str, KafkaPartition], Offsets] = {}
+    for event in seen[DEAD]:
+        where = KafkaPartition(topic, event["partition"])
+        offsets = dead.setdefault((event["reason"], where), Offsets())
+        offsets.add(event["offset"], event["offset"] + 1)
+    return Made(seen[PASSED], seen[FILTERED], dead, *(seen[time] for time in _TIMES))

@@ -1,0 +1,180 @@
+"""Brings a job to its end: says what may come of it, has Spark do it, stores what came of it."""
+
+import asyncio
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import structlog
+
+from pipelines.book import PipelineBook, PipelineShare, Planned
+from pipelines.jobs.job import JobFailedError, Task, run_job
+from pipelines.jobs.outcomes import Made, receipts
+from pipelines.jobs.poison import dead_letter
+from pipelines.metrics import PipelineMetrics
+from pipelines.session import SparkOnDemand
+from pipelines.settings import PipelinesSettings
+from pipelines.writer import UNWRITTEN, SlotLostError, SlotWriters
+from shared.event.record import KafkaPartition, RecordOut
+from shared.event.topics import lane_group
+from shared.proof.intervals import Offsets
+from shared.runtime.clock import now_ms
+from shared.runtime.kafka.leases.fenced_positions import Reach
+from shared.runtime.kafka.log_client import LogClient
+
+log = structlog.get_logger()
+
+# As much of what went wrong as anybody reads.
+_WORDS_MAX = 300
+# What rests because its pipeline cannot work on it.
+STEP_FAILED = "step_failed"
+
+T = TypeVar("T")
+
+
+@dataclass
+class JobRunner:
+    """Runs the jobs of one process."""
+
+    spark: SparkOnDemand
+    settings: PipelinesSettings
+    metrics: PipelineMetrics
+    book: PipelineBook
+    writers: SlotWriters
+    log: LogClient
+
+    def __post_init__(self) -> None:
+        # Two for shared jobs, and two for who is judged.
+        self._threads = ThreadPoolExecutor(self.settings.own_jobs_max + 4, "job")
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def in_thread(self, work: Callable[..., T], *given: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *given)
+
+    async def run(self, job: Planned, work: Sequence[Task]) -> None:
+        """Never raises: the lanes of the job are told how it ended."""
+        began_s, began_ms = time.monotonic(), now_ms()
+        try:
+            # Before anything is written: whoever goes on from here says what may be a repeat.
+            ready = await self._store(job, {task: ([], _until(task.share)) for task in work})
+            if not ready:
+                return
+            spark = await self.spark.get()
+            found = await self.in_thread(run_job, spark, self.settings, ready)
+            made = dict(zip(ready, found, strict=True))
+            rows = {task: self._receipts(task.share, made[task], began_ms) for task in ready}
+            stored = await self._store(
+                job, {task: (rows[task], _ends(task.share)) for task in ready}
+            )
+            took_s = time.monotonic() - began_s
+            self._done(job, {task: made[task] for task in stored}, took_s)
+        except JobFailedError as error:
+            await self._cut(job, work, error, began_ms)
+        except Exception as error:  # noqa: BLE001 - it is told, and tried again
+            self._held_up(job, work, error)
+
+    async def _store(
+        self,
+        job: Planned,
+        told: Mapping[Task, tuple[Sequence[RecordOut], Mapping[KafkaPartition, Reach]]],
+    ) -> list[Task]:
+        """Gives those of which Kafka has it; the others are tried again, all of it."""
+
+        async def store(task: Task) -> Exception | None:
+            rows, reaches = told[task]
+            if not self.book.is_ours(task.share):
+                return SlotLostError("it is not ours to say any more")
+            lane = lane_group(task.share.lane_id)
+            try:
+                await self.writers.of(task.pipeline.name).store(rows, {lane: reaches})
+            except UNWRITTEN as error:
+                return error
+            return None
+
+        errors = dict(zip(told, await asyncio.gather(*map(store, told)), strict=True))
+        for task, error in errors.items():
+            if error is not None:
+                self._held_up(job, [task], error)
+        return [task for task, error in errors.items() if error is None]
+
+    def _receipts(self, share: PipelineShare, made: Made, began_ms: int) -> list[RecordOut]:
+        return receipts(
+            share,
+            made,
+            batch_id=str(uuid.uuid4()),
+            started_at_ms=began_ms,
+            ended_at_ms=max(began_ms, now_ms()),
+        )
+
+    def _done(self, job: Planned, made: Mapping[Task, Made], took_s: float) -> None:
+        self.book.done(_part(job, made), took_s, time.monotonic())
+        for task, what in made.items():
+            name = task.pipeline.name
+            self.metrics.lane_up(name, is_up=True)
+            count = task.share.count
+            self.metrics.micro_batch_done(name, events=count, duration_s=took_s)
+            self.metrics.came_to(
+                name, passed=what.passed, filtered=what.filtered, dead=what.dead_count
+            )
+
+    def _held_up(self, job: Planned, work: Sequence[Task], error: Exception) -> None:
+        again_s = self.book.held_up(_part(job, work), time.monotonic())
+        for task in work:
+            self._died(task, error, again_s)
+
+    def _died(self, task: Task, error: Exception, again_s: float) -> None:
+        self.metrics.lane_up(task.pipeline.name, is_up=False)
+        self.metrics.lane_restarted(task.pipeline.name)
+        lane = task.share.lane_id
+        log.error("lane.died", lane=lane, restart_in_s=again_s, error=short(error))
+
+    async def _cut(
+        self, job: Planned, work: Sequence[Task], error: JobFailedError, began_ms: int
+    ) -> None:
+        """Find the event that it cannot work on, and let that one rest."""
+        if not (job.is_of_one and job.shares[0].is_one_event):
+            self.book.failed(job)
+            for task in work:
+                self._died(task, error, 0)
+            return
+        (task,), ((where, (at, _)),) = work, job.shares[0].ranges.items()
+        try:
+            letter = await dead_letter(
+                self.log, where, at, task.pipeline, reason=STEP_FAILED, why=short(error)
+            )
+            dead = {(STEP_FAILED, where): Offsets.of([(at, at + 1)])} if letter else {}
+            made = Made(dead=dead)
+            rows = self._receipts(task.share, made, began_ms)
+            rows += [letter] if letter else []
+            if await self._store(job, {task: (rows, _ends(task.share))}):
+                self._done(job, {task: made}, 0.0)
+        except Exception as away:  # noqa: BLE001 - as above
+            self._held_up(job, work, away)
+
+
+def short(error: Exception) -> str:
+    """What went wrong, in a line that has an end."""
+    return f"{type(error).__name__}: {str(error).strip()}"[:_WORDS_MAX]
+
+
+def _part(job: Planned, work: Sequence[Task] | Mapping[Task, Any]) -> Planned:
+    return replace(job, shares=tuple(task.share for task in work))
+
+
+def _until(share: PipelineShare) -> dict[KafkaPartition, Reach]:
+    return {
+        where: Reach(begin, max(end, share.repeats.get(where, 0)))
+        for where, (begin, end) in share.ranges.items()
+    }
+
+
+def _ends(share: PipelineShare) -> dict[KafkaPartition, Reach]:
+    return {
+        where: Reach(end, max(end, share.repeats.get(where, 0)))
+        for where, (_, end) in share.ranges.items()
+    }

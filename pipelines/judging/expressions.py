@@ -1,0 +1,199 @@
+"""Judges an expression on the tree that Spark's own parser has made of it.
+
+Nothing is executed here and nothing is resolved. Whatever the parser finds that is on no list is
+refused: statements within expressions, functions that are on no list, names that are no columns.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pipelines.judging.allowed import CHOOSING, FUNCTIONS, JUDGING, LONGER, OPERATORS, Kind
+from pipelines.judging.growth import (
+    GROWTH_MAX,
+    NOTHING,
+    Growth,
+    either,
+    times,
+    together,
+    within,
+    worst,
+)
+from pipelines.judging.trees import Branch
+from pipelines.judging.written import CHECKS, WrittenError, check_like, check_pattern
+from pipelines.members import is_type
+
+_LAMBDAS = frozenset({"transform", "filter", "exists", "forall"})
+# Words that stand for a time: another one at each start. Written with escapes they are not seen.
+_MOMENTS = re.compile(r"now|today|tomorrow|yesterday|epoch|\\", re.IGNORECASE)
+_TIMES = frozenset({"date", "timestamp", "timestamp_ntz"})
+
+
+class ExpressionError(ValueError):
+    """The expression is not taken; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What an expression may name, and what each of these is made of."""
+
+    columns: Mapping[str, Growth]
+    # Within x -> ...: x alone may be named, and this is the list that it is an element of.
+    elements: Mapping[str, Growth] = field(default_factory=dict)
+
+
+def judged(tree: Branch, text: str, scope: Scope) -> Growth:
+    """What it may make of an event; ExpressionError if it is not taken."""
+    try:
+        growth = _Judge(text, scope).growth(tree)
+    except WrittenError as error:
+        raise ExpressionError(str(error)) from None
+    check_growth(growth)
+    return growth
+
+
+def check_growth(growth: Growth) -> None:
+    """Refuse what makes too much of an event."""
+    if (most := worst(growth)) > GROWTH_MAX:
+        raise ExpressionError(
+            f"it may make {most:.0f} times as many bytes as there are in the event, and"
+            f" {GROWTH_MAX:.0f} times are the most"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Judge:
+    text: str
+    scope: Scope
+
+    def growth(self, node: Branch) -> Growth:
+        self._check(node)
+        match node.kind:
+            case "Literal":
+                return self._literal(node)
+            case "UnresolvedAttribute" | "UnresolvedNamedLambdaVariable":
+                return self._name(node)
+            case "UnresolvedFunction":
+                return self._function(node)
+            case "UnresolvedExtractValue":
+                return self._part(node)
+            case kind:
+                return self._of(node, carries=kind not in JUDGING, chooses=kind == "CaseWhen")
+
+    def _check(self, node: Branch) -> None:
+        """Refuse what is on no list, or not written out."""
+        if node.kind not in OPERATORS:
+            raise ExpressionError(f"it has {node.kind} in it, which cannot be used here")
+        match node.kind:
+            case "LambdaFunction":
+                raise ExpressionError("x -> ... stands in transform, filter, exists and forall")
+            case "Cast" if not is_type(node.type):
+                raise ExpressionError(f"nothing can be made a {node.type[:100]} here")
+            case "StringLocate":
+                CHECKS["needle"]("position", node, 0)
+            case "RLike":
+                check_pattern(node.children[0], node.children[1], in_list=bool(self._elements))
+            case "Like":
+                check_like(node)
+            case _:
+                pass
+
+    @property
+    def _elements(self) -> Mapping[str, Growth]:
+        return self.scope.elements
+
+    def _of(self, node: Branch, *, carries: bool, chooses: bool) -> Growth:
+        parts = [self.growth(child) for child in node.children]
+        if not carries:
+            return NOTHING
+        return either(parts) if chooses else together(parts)
+
+    def _literal(self, node: Branch) -> Growth:
+        if node.type == "binary":
+            raise ExpressionError("bytes cannot be written out: write a text")
+        if node.type in _TIMES and _MOMENTS.search(self.text):
+            raise ExpressionError("a time is written out: it cannot be now, today or the like")
+        # Once for each element of a list, which has two bytes at least.
+        chars = len(node.text or "") / 2
+        return together(times(of, chars) for of in self._elements.values()) if chars else NOTHING
+
+    def _name(self, node: Branch) -> Growth:
+        first, *names = node.names
+        if first in self._elements:
+            return within(self._elements[first], names)
+        if self._elements:
+            raise ExpressionError(
+                f"within -> only the element can be named, and {first!r} is not it: what is looked"
+                " at for each element has no other list in it"
+            )
+        if first not in self.scope.columns:
+            there = ", ".join(self.scope.columns)
+            raise ExpressionError(f"there is no column {first!r} here; there are: {there}")
+        return within(self.scope.columns[first], names)
+
+    def _part(self, node: Branch) -> Growth:
+        whole, which = node.children
+        self.growth(which)
+        names = [which.text] if which.text else []
+        return within(self.growth(whole), names)
+
+    def _function(self, node: Branch) -> Growth:
+        name = ".".join(node.names)
+        rule = FUNCTIONS.get(name.lower()) if name.isascii() else None
+        if rule is None:
+            raise ExpressionError(f"the function {name[:100]!r} cannot be used here")
+        name = name.lower()
+        if node.is_more_than_a_call:
+            raise ExpressionError(f"{name} takes no DISTINCT, FILTER, NULLS or ORDER BY here")
+        if not (node.children or name in _WITHOUT) or len(node.children) > rule.arguments_max:
+            raise ExpressionError(f"{name} takes 1 to {rule.arguments_max} arguments")
+        if self._elements and not rule.is_for_elements:
+            raise ExpressionError(f"{name} cannot stand within -> ...")
+        for nth, kind in rule.written.items():
+            if nth < len(node.children):
+                self._check_written(name, node, nth, kind)
+        if name in _LAMBDAS:
+            return self._each_element(name, node)
+        growth = self._of(node, carries=rule.carries, chooses=name in CHOOSING)
+        return times(growth, _longer(name, node))
+
+    def _check_written(self, name: str, node: Branch, nth: int, kind: Kind) -> None:
+        if kind == "pattern":
+            check_pattern(node.children[0], node.children[nth], in_list=bool(self._elements))
+        else:
+            CHECKS[kind](name, node, nth)
+
+    def _each_element(self, name: str, node: Branch) -> Growth:
+        match node.children:
+            case (listed, Branch(kind="LambdaFunction", children=(body, *elements))):
+                whole = self.growth(listed)
+            case _:
+                wrong = f"{name} takes a list, and a function such as x -> x.price > 1"
+                raise ExpressionError(wrong)
+        named = {element.names[0]: whole for element in elements}
+        made = _Judge(self.text, Scope(self.scope.columns, named)).growth(body)
+        if name == "transform":
+            return made
+        return whole if name == "filter" else NOTHING
+
+
+# These make something of nothing.
+_WITHOUT = frozenset({"array", "concat"})
+
+
+def _longer(name: str, node: Branch) -> float:
+    """How much longer than its arguments its result may be."""
+    texts = [child.text or "" for child in node.children]
+    match name:
+        case "repeat" | "array_repeat":
+            return float(node.children[1].number or 0)
+        case "replace":
+            return max(1.0, len("".join(texts[2:])) / max(1, len(texts[1])))
+        case "regexp_replace":
+            return max(1.0, float(len(texts[2])))
+        case "concat_ws":
+            return 1.0 + len(texts[0]) / 2
+        case "array_join":
+            return 1.0 + sum(map(len, texts[1:])) / 2
+        case _:
+            return LONGER.get(name, 1.0)

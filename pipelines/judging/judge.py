@@ -1,0 +1,200 @@
+"""Judges a whole document: its schema, each expression, their types, and what its tests come to.
+
+The engine asks before it runs a pipeline, and `hifi pipelines check` beforehand, in the same words.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.types import ArrayType, BooleanType, DataType, MapType, StructType
+
+from pipelines.judging.expressions import ExpressionError, Scope, check_growth, judged
+from pipelines.judging.growth import Growth, of_member, together
+from pipelines.judging.probes import probes_of
+from pipelines.judging.trees import Branch, TreeError, node_of
+from pipelines.judging.trial import came_of, differences, given_records
+from pipelines.members import first_line, members_of, wrong_type
+from pipelines.plan import RECORDS, after, columns_of, opened
+from shared.config.model import ConfigError
+from shared.config.pipeline import FACTS, Explode, Key, Pipeline, Select, Step, Where
+from shared.event.record import RecordIn
+
+# So many brackets within brackets, and Spark's parser has no stack left.
+_BRACKETS_MAX = 64
+
+
+class Refusal(NamedTuple):
+    """Why a pipeline is not run, and where in its document that is, as a JSON pointer."""
+
+    why: str
+    pointer: str
+
+
+class UnfitError(Exception):
+    """A pipeline cannot be run."""
+
+    def __init__(self, why: str, *path: str | int) -> None:
+        super().__init__(why)
+        self.refusal = Refusal(why, "".join(f"/{part}" for part in path))
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """A step, and the members that an event has after it."""
+
+    step: Step
+    members: tuple[tuple[str, str], ...]
+
+
+def judge(session: SparkSession, pipeline: Pipeline) -> Refusal | None:
+    """What is wrong with a pipeline; None if it can be run."""
+    try:
+        typed(session, pipeline)
+        tried(session, pipeline)
+    except UnfitError as refused:
+        return refused.refusal
+    return None
+
+
+def typed(session: SparkSession, pipeline: Pipeline) -> list[Typed]:
+    """What each step makes; UnfitError if one cannot be run. Nothing is run for it."""
+    try:
+        members = members_of(pipeline.schema).fieldNames() if pipeline.schema else []
+    except ConfigError as error:
+        raise UnfitError(error.wrong, "schema") from None
+    rows = opened(pipeline, session.createDataFrame([], RECORDS))
+    scope: dict[str, Growth] = {name: of_member(name) for name in [*members, FACTS]}
+    steps = []
+    for nth, step in enumerate(pipeline.steps):
+        scope = _Stage(session, rows, scope).after(step, nth)
+        rows = after(step, rows)
+        kinds = {field.name: field.dataType.simpleString() for field in rows.schema.fields}
+        steps.append(Typed(step, tuple((name, kinds[name]) for name in columns_of(rows))))
+    stage = _Stage(session, rows, scope)
+    for nth, output in enumerate(pipeline.to):
+        if output.when is not None:
+            stage.condition(output.when, "to", nth, "when")
+    return steps
+
+
+def tried(session: SparkSession, pipeline: Pipeline) -> None:
+    """Run the document's tests, and what else may come; UnfitError if that goes wrong."""
+    groups = [given_records(pipeline, test, nth) for nth, test in enumerate(pipeline.tests)]
+    probes = probes_of(pipeline, partition=len(groups))
+    try:
+        came = came_of(
+            session, pipeline, [record for group in (*groups, probes) for record in group]
+        )
+    except (PySparkException, Py4JJavaError) as error:
+        raise _failed(
+            session, pipeline, [*probes, *(r for g in groups for r in g)], error
+        ) from None
+    for nth, test in enumerate(pipeline.tests):
+        own = [row for row in came if row.origin.partition == nth]
+        if lines := differences(pipeline, test, own):
+            raise UnfitError("\n".join(["it does not come as expected:", *lines]), "tests", nth)
+
+
+def _failed(
+    session: SparkSession, pipeline: Pipeline, records: Sequence[RecordIn], error: Exception
+) -> UnfitError:
+    """Which step it is that throws."""
+    for nth, _ in enumerate(pipeline.steps, start=1):
+        to = (replace(pipeline.to[0], when=None),)
+        part = replace(pipeline, steps=pipeline.steps[:nth], to=to, match=None, tests=())
+        try:
+            came_of(session, part, records)
+        except (PySparkException, Py4JJavaError) as first:
+            return UnfitError(f"it fails on an event: {first_line(first)}", "steps", nth - 1)
+    return UnfitError(f"it fails on an event: {first_line(error)}", "to")
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """Where an event is between two steps."""
+
+    session: SparkSession
+    rows: DataFrame
+    scope: dict[str, Growth]
+
+    def after(self, step: Step, nth: int) -> dict[str, Growth]:
+        """What can be named after the step; UnfitError if it cannot be done."""
+        at = ("steps", nth, step.member)
+        match step:
+            case Where():
+                self.condition(step.where, *at)
+                return self.scope
+            case Key():
+                kind, _ = self._judged(step.key, *at)
+                if isinstance(kind, ArrayType | MapType | StructType):
+                    raise UnfitError(f"it is {_named(kind)}, and a key is one value", *at)
+                return self.scope
+            case Select():
+                made = {name: self._member(text, *at, name) for name, text in step.select.items()}
+                self._check_growth(made.values(), *at)
+                return {**made, FACTS: self.scope[FACTS]}
+            case Explode():
+                ((name, text),) = step.explode.items()
+                kind, growth = self._judged(text, *at, name)
+                if not isinstance(kind, ArrayType):
+                    raise UnfitError(f"it is {_named(kind)}, and not a list", *at, name)
+                self._check_type(kind, *at, name)
+                return self.scope | {name: growth}
+
+    def condition(self, text: str, *at: str | int) -> None:
+        kind, _ = self._judged(text, *at)
+        if not isinstance(kind, BooleanType):
+            raise UnfitError(f"it is {_named(kind)}, and must be true or false", *at)
+
+    def _member(self, text: str, *at: str | int) -> Growth:
+        kind, growth = self._judged(text, *at)
+        self._check_type(kind, *at)
+        return growth
+
+    def _judged(self, text: str, *at: str | int) -> tuple[DataType, Growth]:
+        try:
+            growth = judged(self._tree(text), text, Scope(self.scope))
+            kind = self.rows.select(F.expr(text).alias("it")).schema["it"].dataType
+        except (ExpressionError, TreeError, PySparkException) as error:
+            raise UnfitError(first_line(error), *at) from None
+        return kind, growth
+
+    def _tree(self, text: str) -> Branch:
+        if _nesting(text) > _BRACKETS_MAX:
+            raise ExpressionError(f"it has more than {_BRACKETS_MAX} brackets within each other")
+        parser = self.session._jsparkSession.sessionState().sqlParser()  # noqa: SLF001 - no other way
+        try:
+            return node_of(parser.parseExpression(text))
+        except Py4JJavaError:
+            # Its stack is not deep enough.
+            raise ExpressionError("it is nested too deeply") from None
+
+    @staticmethod
+    def _check_type(kind: DataType, *at: str | int) -> None:
+        if (wrong := wrong_type(kind)) is not None:
+            raise UnfitError(f"{wrong}: CAST it to what it is to be", *at)
+
+    @staticmethod
+    def _check_growth(growths: Iterable[Growth], *at: str | int) -> None:
+        try:
+            check_growth(together(growths))
+        except ExpressionError as error:
+            raise UnfitError(f"all of it together: {error}", *at) from None
+
+
+def _named(kind: DataType) -> str:
+    return kind.simpleString()[:200]
+
+
+def _nesting(text: str) -> int:
+    """How deep brackets stand within brackets, wherever they are."""
+    deepest = depth = 0
+    for char in text:
+        depth += (char in "([{") - (char in ")]}")
+        deepest = max(deepest, depth)
+    return deepest

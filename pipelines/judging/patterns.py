@@ -1,0 +1,186 @@
+"""Judges regular expressions: what Java's matcher could take for ever over is refused.
+
+The matcher tries every way to share a text out among the repeats of a pattern. With two of them
+that is a square, with one inside another it has no end. Repeats that give nothing back (`*+`, `++`)
+are tried in one way, and there may be any number of them.
+"""
+
+import re
+from dataclasses import dataclass
+from math import prod
+
+PATTERN_CHARS_MAX = 512
+# A text of TEXT_CHARS_MAX characters shared out among so many, from each place of it: a thousand
+# million steps at the very worst, and a million as people write them.
+REPEATS_MAX = 2
+# Of `?` and `|`: each of the ways may be tried at each place.
+WAYS_MAX = 1_000
+# How much of a text may be looked at with a pattern that repeats anything.
+TEXT_CHARS_MAX = 1_024
+# {2,8} is as good as so many question marks; what may come more often is a repeat.
+_FEW = 8
+
+_QUANTIFIER = re.compile(r"(?:([*+?])|\{(\d{1,6})(,(\d{1,6})?)?\})([?+]?)")
+# After an opening bracket: what only brackets, a name, or flags that change no structure.
+_PLAIN_GROUP = re.compile(r"\?(?::|>|<[A-Za-z][A-Za-z0-9]*>|[imsu]+:)")
+_FLAGS = re.compile(r"\(\?[imsu]+\)")
+
+
+class PatternError(ValueError):
+    """The pattern is not taken; the text says why, and what would be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """How many ways there are through a part of a pattern."""
+
+    # Repeats that give back what they took.
+    repeats: int = 0
+    # By alternatives, and by what may be there or not.
+    ways: int = 1
+    # Whether anything repeats, in whatever way.
+    has_repeats: bool = False
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it looks at each place of a text once: then the text may be of any length."""
+        return self.ways == 1 and not self.has_repeats
+
+
+def judged(pattern: str) -> Ways:
+    """What there is to know of a pattern that may be used; PatternError for any other."""
+    if len(pattern) > PATTERN_CHARS_MAX:
+        raise PatternError(f"a pattern has at most {PATTERN_CHARS_MAX} characters")
+    reader = _Reader(pattern)
+    whole = reader.alternatives()
+    if reader.at < len(pattern):
+        raise PatternError("it has a closing bracket that was not opened")
+    if whole.repeats > REPEATS_MAX:
+        raise PatternError(
+            f"{whole.repeats} of its repeats give back what they took, and {REPEATS_MAX} may:"
+            " write those that need not as *+ or ++"
+        )
+    if whole.ways > WAYS_MAX:
+        raise PatternError("there are too many ways to match it: it has too many of ? and |")
+    return whole
+
+
+class _Reader:
+    """Reads a pattern once, from its beginning."""
+
+    def __init__(self, pattern: str) -> None:
+        self._pattern = pattern
+        self.at = 0
+
+    def alternatives(self) -> Ways:
+        branches = [self._sequence()]
+        while self._peek() == "|":
+            self.at += 1
+            branches.append(self._sequence())
+        return Ways(
+            max(each.repeats for each in branches),
+            sum(each.ways for each in branches),
+            any(each.has_repeats for each in branches),
+        )
+
+    def _sequence(self) -> Ways:
+        parts = []
+        while self._peek() not in {"", "|", ")"}:
+            parts.append(self._quantified(self._atom()))
+        return Ways(
+            sum(each.repeats for each in parts),
+            prod(each.ways for each in parts),
+            any(each.has_repeats for each in parts),
+        )
+
+    def _quantified(self, atom: Ways) -> Ways:
+        found = _QUANTIFIER.match(self._pattern, self.at)
+        if found is None:
+            return atom
+        self.at = found.end()
+        least, most = _bounds(found)
+        is_possessive = found[5] == "+"
+        gives_back = not is_possessive and least != most
+        if most is not None and most <= _FEW:
+            more = most - least + 1 if gives_back else 1
+            return Ways(
+                atom.repeats * max(most, 1), more * atom.ways**most, atom.has_repeats or most > 1
+            )
+        if not is_possessive and (atom.repeats > 0 or atom.ways > 1):
+            raise PatternError(
+                "it repeats what can be matched in several ways:"
+                " write [ab]* for (a|b)*, and the outer repeat as *+ or ++"
+            )
+        return Ways(atom.repeats + gives_back, atom.ways, has_repeats=True)
+
+    def _atom(self) -> Ways:
+        char = self._peek()
+        if flags := _FLAGS.match(self._pattern, self.at):
+            self.at = flags.end()
+        elif char == "(":
+            return self._group()
+        elif char == "[":
+            self._class()
+        elif char == "\\":
+            self._escape()
+        else:
+            self.at += 1
+        return Ways()
+
+    def _group(self) -> Ways:
+        self.at += 1
+        if self._peek() == "?":
+            plain = _PLAIN_GROUP.match(self._pattern, self.at)
+            if plain is None:
+                raise PatternError(
+                    "it looks ahead or behind, or sets flags that are not i, m, s, u"
+                )
+            self.at = plain.end()
+        inner = self.alternatives()
+        if self._peek() != ")":
+            raise PatternError("it has a bracket that is not closed")
+        self.at += 1
+        return inner
+
+    def _class(self) -> None:
+        self.at += 1
+        if self._peek() == "^":
+            self.at += 1
+        # A bracket that closes as the first is one of the characters.
+        if self._peek() == "]":
+            self.at += 1
+        while (char := self._peek()) != "]":
+            if not char:
+                raise PatternError("it has a bracket that is not closed")
+            if char == "[":
+                self._class()
+            elif char == "\\":
+                self._escape()
+            else:
+                self.at += 1
+        self.at += 1
+
+    def _escape(self) -> None:
+        escaped = self._pattern[self.at + 1 : self.at + 2]
+        if not escaped:
+            raise PatternError("it ends within an escape")
+        if escaped in "123456789k":
+            raise PatternError("it refers back to what a group has matched")
+        if escaped == "Q":
+            raise PatternError(r"it quotes with \Q: escape each character instead")
+        self.at += 2
+        if escaped in "pPxuN" and self._peek() == "{":
+            self.at = self._pattern.find("}", self.at) + 1 or len(self._pattern)
+
+    def _peek(self) -> str:
+        return self._pattern[self.at : self.at + 1]
+
+
+def _bounds(found: re.Match[str]) -> tuple[int, int | None]:
+    """How often at least and at most; None: there is no end."""
+    if found[1]:
+        return (1, None) if found[1] == "+" else (0, 1 if found[1] == "?" else None)
+    least = int(found[2])
+    if not found[3]:
+        return least, least
+    return least, int(found[4]) if found[4] else None

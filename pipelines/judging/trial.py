@@ -1,0 +1,139 @@
+"""Tries a pipeline on events: those that its document gives, and those that a stream has had."""
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.sql import Row, SparkSession
+
+from pipelines.plan import DEAD, PASSED, RECORDS, planned
+from shared.config.pipeline import Pipeline, PipelineTest
+from shared.event.envelope import event_headers
+from shared.event.record import Origin, RecordIn
+from shared.event.topics import stream_of, stream_topic
+
+# When the events of tests happened, each a second after the one before: 2026-01-01T00:00:00Z.
+_TEST_TIME_MS = 1_767_225_600_000
+# As exact as numbers are after a few sums and products.
+_PART_OF_A_NUMBER = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Came:
+    """One row that came of an event."""
+
+    origin: Origin
+    outcome: str
+    reason: str | None
+    stream: str | None
+    key: bytes | None
+    value: bytes
+
+
+def given_records(pipeline: Pipeline, test: PipelineTest, partition: int) -> list[RecordIn]:
+    """The events of a test, as the gateway would have stored them."""
+    records = []
+    for nth, event in enumerate(test.given):
+        at_ms = _TEST_TIME_MS + nth * 1_000
+        records.append(
+            RecordIn(
+                Origin(stream_topic(pipeline.source.stream), partition, nth),
+                at_ms,
+                None,
+                json.dumps(event, ensure_ascii=False).encode(errors="replace"),
+                event_headers(event_id=str(nth), event_time_ms=at_ms, accepted_at_ms=at_ms),
+            )
+        )
+    return records
+
+
+def came_of(session: SparkSession, pipeline: Pipeline, records: Iterable[RecordIn]) -> list[Came]:
+    """What comes of records, event by event."""
+    given = [
+        (
+            *record.origin,
+            datetime.fromtimestamp(record.timestamp_ms / 1000, tz=UTC),
+            record.key,
+            record.value,
+            list(record.headers),
+        )
+        for record in records
+    ]
+    if not given:
+        return []
+    rows = planned(pipeline, session.createDataFrame(given, RECORDS)).collect()
+    topic = stream_topic(pipeline.source.stream)
+    return [_came(topic, row) for row in sorted(rows, key=lambda row: row[:3])]
+
+
+def differences(pipeline: Pipeline, test: PipelineTest, came: Sequence[Came]) -> list[str]:
+    """What came otherwise than a test expects, in lines for people; none if all is right."""
+    lines: list[str] = []
+    for stream in dict.fromkeys(output.stream for output in pipeline.streams_to):
+        events = [row.value for row in came if row.outcome == PASSED and row.stream == stream]
+        expected = test.expect.get(stream, ()) if isinstance(test.expect, dict) else test.expect
+        lines += _unlike(f"to {stream}", expected, [*map(_read, events)])
+    dead = [row for row in came if row.outcome == DEAD]
+    lines += _unlike("in dead letters", test.dead, [_read(row.value) for row in dead])
+    if lines:
+        lines += _fates(came)
+    return lines
+
+
+def _came(topic: str, row: Row) -> Came:
+    return Came(
+        origin=Origin(topic, row["partition"], row["offset"]),
+        outcome=row["outcome"],
+        reason=row["reason"],
+        stream=None if row["topic"] is None else stream_of(row["topic"]),
+        key=None if row["key"] is None else bytes(row["key"]),
+        value=bytes(row["value"] or b""),
+    )
+
+
+def _read(value: bytes) -> Any:
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value.decode(errors="replace")
+
+
+def _unlike(where: str, expected: Sequence[Any], came: Sequence[Any]) -> list[str]:
+    lines = []
+    for nth in range(max(len(expected), len(came))):
+        wanted, got = expected[nth : nth + 1], came[nth : nth + 1]
+        if not (wanted and got and _is_same(wanted[0], got[0])):
+            lines += [f"{where}, event {nth + 1}:"]
+            lines += [f"  - expected {_shown(wanted)}", f"  + came     {_shown(got)}"]
+    return lines
+
+
+def _shown(events: Sequence[Any]) -> str:
+    return json.dumps(events[0], ensure_ascii=False) if events else "nothing"
+
+
+def _fates(came: Sequence[Came]) -> list[str]:
+    """Of events that went nowhere, why."""
+    lost = [row for row in came if row.outcome != PASSED]
+    return [
+        f"given {row.origin.offset + 1} was {row.outcome}"
+        + (f": {row.reason}" if row.reason else "")
+        for row in lost
+    ]
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """As JSON, where a member that is null is as good as none."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        names = {name for each in (one, other) for name, value in each.items() if value is not None}
+        return all(_is_same(one.get(name), other.get(name)) for name in names)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_is_same, one, other))
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, int | float) and isinstance(other, int | float):
+        return math.isclose(one, other, rel_tol=_PART_OF_A_NUMBER)
+    return bool(one == other)

@@ -1,0 +1,302 @@
+"""Runs pipelines: looks what is new in their streams, and has Spark work on it.
+
+A pipeline is a position for each Kafka partition of its stream, in the consumer group of its lane.
+What a job may write is told there before it starts. When all that it wrote is in Kafka, receipts
+and the position are stored together, by the one writer of the pipeline's slot (ADR 0077).
+"""
+
+import asyncio
+import time
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from pipelines.beginnings import begins
+from pipelines.book import PipelineBook, Planned
+from pipelines.documents import Documents
+from pipelines.jobs.job import Task
+from pipelines.jobs.runner import JobRunner, short
+from pipelines.judging.judge import judge
+from pipelines.metrics import PipelineMetrics
+from pipelines.session import SparkOnDemand
+from pipelines.settings import PipelinesSettings
+from pipelines.writer import UNWRITTEN, SlotWriters
+from shared.config.pipeline import Pipeline
+from shared.event.record import KafkaPartition, RecordOut
+from shared.event.topics import PIPELINES, lane_group, lease_group, pipeline_of, stream_topic
+from shared.runtime.clock import now_ms
+from shared.runtime.health import Health, Pulse
+from shared.runtime.kafka.config_topic import ConfigFeed
+from shared.runtime.kafka.leases.member import LeaseMember
+from shared.runtime.kafka.log_client import LogClient
+
+log = structlog.get_logger()
+
+# Nothing is looked for while nothing runs.
+_IDLE_LOOK_S = 0.5
+_SHOW_S = 1.0
+# Kafka forgets what a group without members has not committed for a week (its default).
+_TELL_AGAIN_S = 3_600.0
+# What cannot be judged, or entered, for want of Spark or Kafka is tried again so soon.
+_AGAIN_S = 1.0
+
+
+@dataclass
+class PipelineLoop:
+    """The pipelines of one process."""
+
+    spark: SparkOnDemand
+    settings: PipelinesSettings
+    metrics: PipelineMetrics
+    config: ConfigFeed
+    log: LogClient
+
+    def __post_init__(self) -> None:
+        settings = self.settings
+        self.member = LeaseMember(
+            settings.bootstrap_servers,
+            lease_group("pipelines"),
+            self,
+            session_s=settings.lease_s,
+            drain_s=settings.drain_s,
+        )
+        self.book = PipelineBook(
+            settings.micro_batch_events_max, settings.time_box_s, settings.own_jobs_max
+        )
+        self.documents = Documents()
+        self._seen: object = None
+        self.writers = SlotWriters(settings.bootstrap_servers, self.member)
+        self.runner = JobRunner(
+            self.spark, settings, self.metrics, self.book, self.writers, self.log
+        )
+        # With the slots of the pipelines that each is of.
+        self._jobs: dict[asyncio.Task[None], frozenset[int]] = {}
+        self._beside: set[asyncio.Task[None]] = set()
+        # Told to give them up: nothing new is planned for them. Of these, what others may have.
+        self._leaving: frozenset[int] = frozenset()
+        self._gone: frozenset[int] = frozenset()
+        self._look_s = self._show_s = 0.0
+        # When each position was told last; since when each pipeline has news and does not go on.
+        self._told_s: dict[str, float] = {}
+        self._behind_s: dict[str, float] = {}
+        self._wake = asyncio.Event()
+
+    async def run(self, stop: asyncio.Event, health: Health, pulse: Pulse) -> None:
+        """Run until told to stop; what is under way then is brought to its end by the member."""
+        while not stop.is_set():
+            if self.config.configuration is not self._seen:
+                self._take()
+            if time.monotonic() >= self._look_s:
+                await pulse.beat_during(self._look())
+                if self.member.is_told:
+                    health.start()
+            self._start_jobs()
+            self._show()
+            self._wake.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, self._look_s - time.monotonic())):
+                    await self._wake.wait()
+
+    def begin(self, _: frozenset[int]) -> None:
+        """These slots are ours now."""
+        self._take()
+
+    async def finish(self, slots: frozenset[int]) -> None:
+        """Bring what is under way to its end, and begin nothing more."""
+        self._leaving |= slots
+        if jobs := [job for job, theirs in self._jobs.items() if theirs & slots]:
+            await asyncio.wait(jobs)
+        await self.writers.close(slots)
+        self.drop(slots)
+
+    def drop(self, slots: frozenset[int]) -> None:
+        """Stop at once: others may have them by now."""
+        self._gone |= slots
+        self._take()
+        for writer in self.writers.drop(slots):
+            self._spawn(writer.close())
+        # They are let go of in this moment.
+        asyncio.get_running_loop().call_soon(self._let_go_of, slots)
+
+    def _let_go_of(self, slots: frozenset[int]) -> None:
+        self._leaving -= slots
+        self._gone -= slots
+        self._take()
+
+    async def drain(self) -> None:
+        """Cut off what has not come to its end."""
+        if self._jobs and self.spark.session is not None:
+            log.info("service.cut_off", jobs=len(self._jobs))
+            self.spark.session.sparkContext.cancelAllJobs()
+            await asyncio.wait(self._jobs, timeout=self.settings.change_drain_s)
+        for task in self._beside:
+            task.cancel()
+        await self.writers.close()
+        self.runner.close()
+
+    def _slot_if_ours(self, pipeline: str) -> int | None:
+        slot = self.member.slot_of(pipeline)
+        return slot if slot in self.member.held - self._gone else None
+
+    def _take(self) -> None:
+        """Run what is configured and ours, and nothing else."""
+        self._seen = configuration = self.config.configuration
+        ours = [
+            pipeline
+            for name, pipeline in configuration.pipelines.items()
+            if self._slot_if_ours(name) is not None
+        ]
+        for pipeline in self.documents.take(ours, now_ms=now_ms()):
+            self._spawn(self._judge(pipeline))
+        self._leave_others()
+        self._look_s = 0.0
+        self._wake.set()
+
+    def _leave_others(self) -> None:
+        for lane_id in self.book.lanes.keys() - self.documents.by_lane().keys():
+            self.book.leave(lane_id)
+            self._behind_s.pop(lane_id, None)
+            name = pipeline_of(lane_id)
+            if name is not None and name not in self.documents.ours:
+                self.metrics.lane_gone(name)
+
+    async def _judge(self, pipeline: Pipeline) -> None:
+        """Ask Spark what it thinks of it, until it has said so."""
+        refusal = None
+        while self.documents.ours.get(pipeline.name) == pipeline:
+            try:
+                spark = await self.spark.get()
+                refusal = await self.runner.in_thread(judge, spark, pipeline)
+            except Exception as error:  # noqa: BLE001 - it says nothing of the document
+                log.warning("pipeline.not_judged", pipeline=pipeline.name, error=short(error))
+                await asyncio.sleep(_AGAIN_S)
+                continue
+            break
+        why, pointer = refusal or ("", "")
+        if self.documents.judged(pipeline, why=why, pointer=pointer, now_ms=now_ms()):
+            word = "refused" if refusal else "running"
+            log.info("pipeline.judged", pipeline=pipeline.name, standing=word, why=why)
+            self.metrics.lane_up(pipeline.name, is_up=not refusal)
+            self._leave_others()
+            self._look_s = 0.0
+            self._wake.set()
+
+    async def _look(self) -> None:
+        """See what is new, enter what is not entered, tell what nobody has been told."""
+        running = self.documents.by_lane()
+        self._look_s = time.monotonic() + (self.settings.look_s if running else _IDLE_LOOK_S)
+        try:
+            topics = {stream_topic(pipeline.source.stream) for pipeline in running.values()}
+            if running:
+                await self.log.follow(topics)
+                ends = await self.log.ends(
+                    [it for top in topics for it in self.log.partitions(top)]
+                )
+                for lane_id, where in self.book.see_ends(ends):
+                    await self._go_on_without(lane_id, where)
+            # Each comes to its end: what is asked again while it is under way is said twice.
+            entering = [*map(self._enter, running.items()), self._tell_states()]
+            for error in await asyncio.gather(*entering, return_exceptions=True):
+                if error is not None:
+                    raise error
+            await self._tell_again()
+        except UNWRITTEN as error:
+            log.info("service.kafka_away", error=repr(error))
+            self._look_s = time.monotonic() + _AGAIN_S
+
+    async def _enter(self, one: tuple[str, Pipeline]) -> None:
+        """Go on where its group says that it was, and what is new where its document says."""
+        lane_id, pipeline = one
+        topic = stream_topic(pipeline.source.stream)
+        known = self.book.lanes[lane_id].reaches if lane_id in self.book.lanes else {}
+        missing = [where for where in self.log.partitions(topic) if where not in known]
+        if not missing or self._slot_if_ours(pipeline.name) is None:
+            return
+        writer = self.writers.of(pipeline.name)
+        # Whoever had it before has said his last word then.
+        await writer.begin()
+        found = await begins(
+            self.settings.bootstrap_servers, self.log, lane_id, pipeline.source.start, missing
+        )
+        if not found:
+            return
+        await writer.store([], {lane_group(lane_id): found})
+        # If it was lost meanwhile, and came again, others may have gone on with it.
+        is_same = self.writers.of(pipeline.name) is writer
+        if is_same and lane_id in self.documents.by_lane():
+            self.book.enter(lane_id, pipeline.tenant, found)
+            self._told_s[lane_id] = time.monotonic()
+            log.info("lane.started", lane=lane_id)
+
+    async def _go_on_without(self, lane_id: str, where: KafkaPartition) -> None:
+        """Kafka has lost the end of a log: what comes there from now on is new."""
+        at = self.book.ends[where]
+        log.error("lane.data_lost", lane=lane_id, where=where, to=at)
+        self.book.move(lane_id, where, at)
+
+    async def _tell_states(self) -> None:
+        """To whoever follows them."""
+        for name in list(self.documents.untold):
+            if name in self.documents.untold and self._slot_if_ours(name) is not None:
+                state = self.documents.states[name]
+                row = RecordOut(PIPELINES, name.encode(), state.to_json())
+                await self.writers.of(name).store([row], {})
+                if self.documents.states.get(name) == state:
+                    self.documents.untold.discard(name)
+
+    async def _tell_again(self) -> None:
+        """Of those that stand still, before Kafka forgets where they are."""
+        for lane_id, pipeline in self.documents.by_lane().items():
+            lane = self.book.lanes.get(lane_id)
+            is_old = time.monotonic() - self._told_s.get(lane_id, 0.0) > _TELL_AGAIN_S
+            if is_old and lane is not None and not lane.is_under_way:
+                self._told_s[lane_id] = time.monotonic()
+                position = {lane_group(lane_id): lane.reaches}
+                await self.writers.of(pipeline.name).store([], position)
+
+    def _start_jobs(self) -> None:
+        running = self.documents.by_lane()
+        leaving = [
+            lane_id
+            for lane_id, pipeline in running.items()
+            if self.member.slot_of(pipeline.name) in self._leaving
+        ]
+        for job in self.book.plan(time.monotonic(), leaving):
+            work = [Task(running[share.lane_id], share) for share in job.shares]
+            slots = frozenset(self.member.slot_of(one.pipeline.name) for one in work)
+            task = asyncio.create_task(self._run(job, work))
+            self._jobs[task] = slots
+            task.add_done_callback(self._jobs.pop)
+
+    async def _run(self, job: Planned, work: Sequence[Task]) -> None:
+        try:
+            await self.runner.run(job, work)
+        finally:
+            self.book.over(job)
+            self._wake.set()
+
+    def _show(self) -> None:
+        """Say who has something to do and does not get on with it."""
+        if (now_s := time.monotonic()) < self._show_s:
+            return
+        self._show_s = now_s + _SHOW_S
+        for lane_id, pipeline in self.documents.by_lane().items():
+            if lane_id not in self.book.lanes:
+                continue
+            went_on_s = self.book.lanes[lane_id].went_on_s
+            has_news = bool(self.book.news(lane_id))
+            since_s = self._behind_s.setdefault(lane_id, now_s) if has_news else now_s
+            age_s = max(0.0, now_s - max(since_s, went_on_s))
+            if not has_news:
+                self._behind_s.pop(lane_id, None)
+            self.metrics.progress_age(pipeline.name, age_s=age_s)
+            is_stalled = age_s > self.settings.stalled_after_s
+            self.metrics.lane_stalled(pipeline.name, for_s=age_s if is_stalled else 0)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)

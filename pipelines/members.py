@@ -1,0 +1,115 @@
+"""Reads a pipeline's schema: which members of an event there are, and of which types."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.errors import ParseException
+from pyspark.sql.types import DataType, StructType
+
+from shared.config.model import ConfigError
+from shared.config.pipeline import FACTS
+
+FIELDS_MAX = 500
+_DEPTH_MAX = 16
+# What JSON has a form for; a decimal says its digits.
+_LEAVES = frozenset(
+    {
+        *("string", "boolean", "byte", "short", "integer", "long", "float", "double", "binary"),
+        *("date", "timestamp", "timestamp_ntz"),
+    }
+)
+
+
+def members_of(schema: str) -> StructType:
+    """The members that a schema names; ConfigError if it cannot be one."""
+    try:
+        members = StructType.fromDDL(schema)
+    except ParseException as error:
+        raise ConfigError("schema", f"it cannot be read: {first_line(error)}") from None
+    if not isinstance(members, StructType):
+        raise ConfigError("schema", "write each member as a name and a type: id STRING")
+    listed = json.loads(members.json())
+    wrong = next(_wrong(listed, "", 0, is_written=True), None)
+    if wrong is None and (count := len(list(_fields(listed)))) > FIELDS_MAX:
+        wrong = f"it has {count} members, and {FIELDS_MAX} are the most"
+    if wrong is not None:
+        raise ConfigError("schema", wrong)
+    return members
+
+
+def check_type(text: str) -> None:
+    """ConfigError if the text is no type that a member may have, nor several members."""
+    try:
+        kind = DataType.fromDDL(text)
+    except ParseException as error:
+        raise ConfigError("", f"it is no type: {first_line(error)}") from None
+    wrong = next(_wrong(json.loads(kind.json()), "", 1, is_written=True), None)
+    if wrong is not None:
+        raise ConfigError("", wrong)
+
+
+def wrong_type(kind: DataType) -> str | None:
+    """Why a value of this type cannot be written as a member of an event."""
+    return next(_wrong(json.loads(kind.json()), "", 1, is_written=False), None)
+
+
+def is_type(name: str) -> bool:
+    """Whether it is what Spark calls a type that a member may have, of one value."""
+    return name in _LEAVES or name.startswith("decimal(")
+
+
+def first_line(error: BaseException) -> str:
+    """What Spark has to say, without the text that it shows below."""
+    said = str(error).strip().split("\n")[0]
+    return said.split("] ", 1)[-1].split(" SQLSTATE:")[0]
+
+
+def _fields(of: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for field in of["fields"]:
+        yield field
+        for inner in _inner(field["type"]):
+            yield from _fields(inner)
+
+
+def _inner(kind: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(kind, dict) and kind["type"] == "struct":
+        yield kind
+    elif isinstance(kind, dict):
+        yield from _inner(kind.get("elementType"))
+        yield from _inner(kind.get("valueType"))
+
+
+def _wrong(kind: Any, at: str, depth: int, *, is_written: bool) -> Iterator[str]:
+    """What is no type of a member, in words; `is_written`: by people, and not by Spark."""
+    named = f"{at}: " if at else ""
+    if depth > _DEPTH_MAX:
+        yield f"{named}it is nested deeper than {_DEPTH_MAX} levels"
+    elif isinstance(kind, str):
+        if not is_type(kind):
+            yield f"{named}{kind} is no type of a member"
+    elif kind["type"] == "struct":
+        for field in kind["fields"]:
+            named_at = f"{at}.{field['name']}".lstrip(".")
+            if is_written:
+                yield from _wrong_words(field, named_at, depth)
+            yield from _wrong(field["type"], named_at, depth + 1, is_written=is_written)
+        names = [field["name"] for field in kind["fields"]]
+        if len(names) != len(set(names)):
+            yield f"{named}a name is there twice"
+    elif kind["type"] == "array":
+        yield from _wrong(kind["elementType"], at, depth + 1, is_written=is_written)
+    elif kind["type"] == "map" and kind["keyType"] == "string":
+        yield from _wrong(kind["valueType"], at, depth + 1, is_written=is_written)
+    else:
+        yield f"{named}{kind['type']} is no type of a member; the names of a map are STRING"
+
+
+def _wrong_words(field: dict[str, Any], at: str, depth: int) -> Iterator[str]:
+    if depth == 0 and (field["name"] == FACTS or field["name"].startswith(f"{FACTS}:")):
+        yield f"{at}: {FACTS} is the column that holds what Hifi knows of an event"
+    if not field["nullable"]:
+        yield f'{at}: NOT NULL is not kept; a step can say where: "{at} IS NOT NULL"'
+    if set(field["metadata"]) - {"comment"}:
+        # A default would be computed for each event that has no such member.
+        yield f"{at}: a member has a name and a type, and no default, collation or formula"

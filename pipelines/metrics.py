@@ -1,0 +1,30 @@
+"""Shows how pipelines fare, as Prometheus metrics."""
+
+from shared import metric_names as names
+from shared.runtime.spark.lane_metrics import LaneMetrics
+
+
+class PipelineMetrics(LaneMetrics):
+    """A pipeline's label is its name."""
+
+    up = names.PIPELINES_LANE_UP
+    restarts = names.PIPELINES_LANE_RESTARTS
+    stalled_s = names.PIPELINES_LANE_STALLED_SECONDS
+    events = names.PIPELINES_EVENTS_READ
+    micro_batch_s = names.PIPELINES_MICRO_BATCH_SECONDS
+    progress_age_s = names.PIPELINES_PROGRESS_AGE_SECONDS
+
+    def came_to(self, pipeline: str, *, passed: int, filtered: int, dead: int) -> None:
+        """What became of events of a job that has ended."""
+        for outcome, count in (("passed", passed), ("filtered", filtered), ("dead", dead)):
+            self.counter(names.PIPELINES_EVENTS).labels(pipeline, outcome).inc(count)
+
+    def spark_is_up(self) -> None:
+        self.gauge(names.PIPELINES_SPARK_UP).set(1)
+
+    def lane_gone(self, pipeline: str) -> None:
+        """It is not ours, or not there, any more: whoever has it shows it."""
+        for metric in (self.up, self.stalled_s, self.progress_age_s):
+            gauge = self.gauge(metric)
+            if (pipeline,) in gauge._metrics:  # noqa: SLF001 - it has no other way to ask
+                gauge.remove(pipeline)

@@ -1,0 +1,85 @@
+"""Runs the pipelines process from start to drain."""
+
+import asyncio
+import signal
+from contextlib import AsyncExitStack
+
+import structlog
+
+from pipelines.judging.sandbox import OPTIONS
+from pipelines.loop import PipelineLoop
+from pipelines.metrics import PipelineMetrics
+from pipelines.session import SparkOnDemand
+from pipelines.settings import PipelinesSettings
+from shared.runtime.health import Health, Pulse
+from shared.runtime.kafka.config_topic import ConfigFeed
+from shared.runtime.kafka.leases.standing import keep_standing, kept_standing
+from shared.runtime.kafka.log_client import LogClient
+from shared.runtime.spark.process import SPARK_WITHIN_S, keep_asking, lane_process
+
+log = structlog.get_logger()
+
+# The loop turns ten times a second, and waits for brokers only.
+_LOOP_WITHIN_S = 60.0
+# Where logs end is answered within milliseconds; a broker that is frozen must not hold up what the
+# others have for longer.
+_ENDS_WITHIN_S = 5.0
+
+
+def run_pipelines(settings: PipelinesSettings) -> None:
+    """Run until SIGTERM or SIGINT, then drain. A mistake in the set-up ends with one sentence."""
+    metrics = PipelineMetrics()
+    with lane_process("pipelines", settings, metrics) as health:
+        # What is wrong with the name of a cluster is said at the start.
+        session = settings.session("pipelines", worker_daemon="pipelines.worker_daemon", **OPTIONS)
+        asyncio.run(_run(SparkOnDemand(session, metrics.spark_is_up), settings, metrics, health))
+
+
+async def _run(
+    spark: SparkOnDemand, settings: PipelinesSettings, metrics: PipelineMetrics, health: Health
+) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    servers = settings.bootstrap_servers
+    config = ConfigFeed(servers)
+    config.tell(health)
+    health.needs(lambda: config.problem)
+    async with AsyncExitStack() as running:
+        running.push_async_callback(spark.close)
+        await config.start()
+        running.push_async_callback(config.stop)
+        streams = await running.enter_async_context(
+            LogClient(servers, answer_within_s=_ENDS_WITHIN_S)
+        )
+        loop = PipelineLoop(spark, settings, metrics, config, streams)
+        log.info("service.started", metrics_port=settings.metrics_port)
+        pulse = Pulse()
+        health.must_turn("what plans the pipelines", pulse, within_s=_LOOP_WITHIN_S)
+        former = settings.home / "lease.json"
+        # Whoever had this folder has ended: nobody need wait until Kafka takes it for dead.
+        await loop.member.leave_for(kept_standing(former))
+        try:
+            async with asyncio.TaskGroup() as group:
+                beside = [
+                    group.create_task(_watch(spark, health)),
+                    group.create_task(keep_standing(former, loop.member)),
+                ]
+                group.create_task(loop.run(stop, health, pulse))
+                await loop.member.run(stop)
+                health.stop()
+                for task in beside:
+                    task.cancel()
+        except ExceptionGroup as died:
+            raise died.exceptions[0] from None
+        finally:
+            health.stop()
+            await loop.drain()
+
+
+async def _watch(spark: SparkOnDemand, health: Health) -> None:
+    """From when there is Spark, this process lives as long as Spark answers."""
+    await spark.is_up.wait()
+    answers = Pulse()
+    health.must_turn("Spark", answers, within_s=SPARK_WITHIN_S)
+    await keep_asking(await spark.get(), answers)

@@ -1,0 +1,46 @@
+"""Lists what can be set for pipelines from outside: HIFI_PIPELINES_* and nothing else."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import SettingsConfigDict
+
+from shared.runtime import defaults
+from shared.runtime.kafka.settings import JAAS_VARIABLE, kafka_access
+from shared.runtime.settings import Port
+from shared.runtime.spark.cluster import SparkCluster
+from shared.runtime.spark.process import LaneProcessSettings
+
+
+class PipelinesSettings(LaneProcessSettings):
+    """Read once, in __main__."""
+
+    model_config = SettingsConfigDict(env_prefix="HIFI_PIPELINES_", frozen=True)
+
+    folder: Path = Path("data/pipelines")
+    metrics_port: Port = defaults.PIPELINES_METRICS_PORT
+    heap_mb: int = Field(default=768, ge=512)
+    # A task has a processor to itself for as long as it runs; more than there are let those that
+    # are short begin beside those that are long.
+    slots: int = Field(default=16, ge=4)
+    # How long a job should take: one that takes longer has less the next time.
+    time_box_s: float = Field(default=5.0, gt=0)
+    # Of each Kafka partition, in a job that one pipeline has for itself.
+    micro_batch_events_max: int = Field(default=50_000, ge=1)
+    # A job that takes longer is cut off: something in it cannot be worked on.
+    job_s_max: float = Field(default=60.0, gt=0)
+    # Jobs at the same time of pipelines that are far behind, fail or are slow.
+    own_jobs_max: int = Field(default=4, ge=1)
+    # How often the ends of the streams are asked for: a part of what an event is late by.
+    look_s: float = Field(default=0.1, gt=0)
+
+    @property
+    def cluster(self) -> SparkCluster | None:
+        """Who runs the tasks; None: this machine."""
+        cluster, access = super().cluster, kafka_access()
+        if cluster is None:
+            return None
+        # Spark's own source and sink read and write Kafka, in Java.
+        told = {JAAS_VARIABLE: access.jaas} if access.is_named else {}
+        return replace(cluster, told_java=told, executors=self.spark_executors)

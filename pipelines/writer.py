@@ -1,0 +1,110 @@
+"""Writes what the holder of a slot leaves behind: receipts, states and positions, all or none.
+
+A slot is a name for transactions. Whoever is given the slot begins under that name, and from then
+on Kafka takes nothing more of who had it before, be it frozen and come back (ADR 0077).
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import AsyncExitStack, suppress
+
+from shared.event.record import KafkaPartition, RecordOut
+from shared.event.topics import OUTCOME_BYTES_MAX, pipelines_writer
+from shared.runtime.kafka.clients import AWAY
+from shared.runtime.kafka.leases.fenced_positions import Reach
+from shared.runtime.kafka.leases.member import LeaseMember
+from shared.runtime.kafka.only_writer import OvertakenError, Write, only_writer
+
+# Kafka answers within milliseconds; what a broker's restart takes longer is written the next time.
+_WITHIN_S = 10.0
+_CLOSE_WITHIN_S = 3.0
+# By consumer group.
+Reaches = Mapping[str, Mapping[KafkaPartition, Reach]]
+# What may go wrong with a writing that the next one mends.
+UNWRITTEN = (*AWAY, OvertakenError, TimeoutError)
+
+
+class SlotLostError(OvertakenError):
+    """Others may have the slot by now; nothing was stored."""
+
+
+class SlotWriter:
+    """The one writer of a slot, opened when it is first needed and anew after a failure."""
+
+    def __init__(self, bootstrap_servers: str, slot: int, is_ours: Callable[[], bool]) -> None:
+        self._bootstrap_servers = bootstrap_servers
+        self._name = pipelines_writer(slot)
+        # By the lease: who has lost it must not begin again, which would end who has it.
+        self._is_ours = is_ours
+        self._held = AsyncExitStack()
+        self._write: Write | None = None
+        # One transaction at a time.
+        self._writing = asyncio.Lock()
+
+    async def begin(self) -> None:
+        """Once this returns, whoever had the slot has written all that he ever will."""
+        async with self._writing, asyncio.timeout(_WITHIN_S):
+            await self._opened()
+
+    async def store(self, rows: Iterable[RecordOut], reaches: Reaches) -> None:
+        """Returns when Kafka has all of it; else it may have all or nothing."""
+        told = {
+            group: {where: (reach.at, reach.word) for where, reach in position.items()}
+            for group, position in reaches.items()
+        }
+        async with self._writing:
+            try:
+                async with asyncio.timeout(_WITHIN_S):
+                    write = await self._opened()
+                    await write([(r.topic, r.key, r.value, r.headers) for r in rows], told)
+            except BaseException:
+                await self._close()
+                raise
+
+    async def close(self) -> None:
+        async with self._writing:
+            await self._close()
+
+    async def _opened(self) -> Write:
+        if not self._is_ours():
+            raise SlotLostError(f"{self._name} may be another process's by now.")
+        if self._write is None:
+            writer = only_writer(
+                self._bootstrap_servers, self._name, max_request_size=OUTCOME_BYTES_MAX
+            )
+            self._write = await self._held.enter_async_context(writer)
+        return self._write
+
+    async def _close(self) -> None:
+        held, self._held, self._write = self._held, AsyncExitStack(), None
+        with suppress(*UNWRITTEN):
+            async with asyncio.timeout(_CLOSE_WITHIN_S):
+                await held.aclose()
+
+
+class SlotWriters:
+    """Those of the slots that this process holds, made as they are needed."""
+
+    def __init__(self, bootstrap_servers: str, member: LeaseMember) -> None:
+        self._bootstrap_servers = bootstrap_servers
+        self._member = member
+        self._writers: dict[int, SlotWriter] = {}
+
+    def of(self, pipeline: str) -> SlotWriter:
+        slot = self._member.slot_of(pipeline)
+        if slot not in self._writers:
+            self._writers[slot] = SlotWriter(
+                self._bootstrap_servers,
+                slot,
+                lambda: slot in self._member.held and self._member.left_s > 0,
+            )
+        return self._writers[slot]
+
+    def drop(self, slots: Collection[int]) -> list[SlotWriter]:
+        """Let go of those of these slots at once: who has one again begins anew. To be closed."""
+        return [self._writers.pop(slot) for slot in self._writers.keys() & set(slots)]
+
+    async def close(self, slots: Collection[int] | None = None) -> None:
+        """Those of these slots, or all."""
+        for writer in self.drop([*self._writers] if slots is None else slots):
+            await writer.close()

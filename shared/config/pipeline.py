@@ -1,0 +1,315 @@
+"""What a pipeline can be set to: which stream it reads, what its steps do, where the rest goes.
+
+A document is data: its leaves are Spark SQL expressions, never statements, and it names streams
+and nothing else. Here its shape is judged; what an expression may say, who has Spark judges.
+
+Whoever does not understand a step, an output or a test cannot leave it out, as events would take
+another way. So a pipeline is refused as a whole when anything within these is unknown.
+"""
+
+import hashlib
+import json
+import re
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+
+from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic.dataclasses import dataclass
+
+from shared.config.access import DEFAULT_TENANT
+from shared.config.destination import Start
+from shared.config.model import CONFIG, ConfigError, ConfigObject
+from shared.config.values import Name, check
+from shared.event.topics import config_key, pipeline_lane
+
+# An expression that is longer is a program; Spark's parser takes it, and people do not.
+EXPRESSION_BYTES_MAX = 4096
+# Enough for a wide table's columns, with their types.
+SCHEMA_CHARS_MAX = 16_384
+# Each step is a projection of the plan that Spark optimises for each job.
+STEPS_MAX = 32
+OUTPUTS_MAX = 16
+COLUMNS_MAX = 200
+TESTS_MAX = 32
+GIVEN_MAX = 100
+EXPECTED_MAX = 1_000
+# A document travels to every process through the config topic, under Kafka's limit for a record.
+DOCUMENT_BYTES_MAX = 262_144
+# What is known of an event besides its members stands in a column of this name.
+FACTS = "hifi"
+
+_PART = ConfigDict(**CONFIG, extra="forbid")
+_COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+
+Match = Literal["first", "all"]
+
+
+def _check_columns(columns: Any) -> Any:
+    for name in columns if isinstance(columns, dict) else ():
+        if not _COLUMN.fullmatch(name):
+            wrong = "use 1 to 64 of a-z, A-Z, 0-9 and _, not starting with a digit"
+            raise ValueError(f"{name!r} cannot name a column; {wrong}")
+        if name == FACTS:
+            raise ValueError(f"{FACTS!r} is the column that holds what Hifi knows of an event")
+    return columns
+
+
+Expression: TypeAlias = Annotated[
+    str,
+    check(str.strip, "an expression is missing"),
+    check(
+        lambda text: len(text.encode(errors="replace")) <= EXPRESSION_BYTES_MAX,
+        f"an expression has at most {EXPRESSION_BYTES_MAX} bytes",
+    ),
+    Field(json_schema_extra={"maxLength": EXPRESSION_BYTES_MAX}),
+]
+_Columns: TypeAlias = Annotated[
+    dict[str, Expression],
+    Field(min_length=1, max_length=COLUMNS_MAX),
+    # Of the object, not of its keys: what a pointer shows is there.
+    BeforeValidator(_check_columns),
+]
+
+
+@dataclass(frozen=True, slots=True, config=_PART)
+class Source:
+    """Which stream it reads, and from where on when it is new."""
+
+    stream: Name
+    start: Start = "earliest"
+
+
+@dataclass(frozen=True, slots=True, config=_PART)
+class Where:
+    """Keeps the events for which the expression is true; the others are filtered."""
+
+    member: ClassVar[str] = "where"
+    where: Expression
+
+
+@dataclass(frozen=True, slots=True, config=_PART)
+class Select:
+    """Makes the event anew, of these columns alone."""
+
+    member: ClassVar[str] = "select"
+    select: _Columns
+
+
+@dataclass(frozen=True, slots=True, config=_PART)
+class Explode:
+    """Makes an event of each element of a list; the element is a column of this name."""
+
+    member: ClassVar[str] = "explode"
+    explode: Annotated[_Columns, Field(max_length=1)]
+
+
+@dataclass(frozen=True, slots=True, config=_PART)
+class Key:
+    """Sets the ordering key of what is written."""
+
+    member: ClassVar[str] = "key"
+    key: Expression
+
+
+@dataclass(frozen=True, slots=True, config=_PART)
+class ToStream:
+    """Writes to a stream what `when` is true of; without it, whatever gets here."""
+
+    member: ClassVar[str] = "stream"
+    stream: Name
+    when: Expression | None = None
+    # It may close a cycle of streams: events come again, keep their ids, and are not taken twice.
+    repost: bool = False
+
+
+@dataclass(frozen=True, slots=True, config=_PART)
+class ToDead:
+    """Has the event rest in dead letters, and go nowhere else."""
+
+    member: ClassVar[str] = "dead"
+    dead: Literal[True]
+    when: Expression | None = None
+
+
+def _one_of(what: str, *kinds: type[Any]) -> BeforeValidator:
+    """Refuses an object that no one of its members names, and says which there are."""
+    there = ", ".join(kind.member for kind in kinds)
+
+    def check_kind(given: Any) -> Any:
+        if isinstance(given, kinds):
+            return given
+        if not isinstance(given, dict) or not given:
+            raise ValueError(f"a {what} is an object with one of: {there}")
+        named = [kind.member for kind in kinds if kind.member in given]
+        if not named:
+            raise ValueError(f"there is no {what} {next(iter(given))!r}; there are: {there}")
+        if len(named) > 1:
+            raise ValueError(f"a {what} has one of: {there}; this one has {' and '.join(named)}")
+        return given
+
+    return BeforeValidator(check_kind)
+
+
+def _by_member(*kinds: type[Any]) -> Discriminator:
+    """Tells objects apart by the member that names them."""
+    members = [kind.member for kind in kinds]
+
+    def kind_of(given: Any) -> str:
+        named = given if isinstance(given, dict) else {given.member}
+        return next(f"[{member}]" for member in members if member in named)
+
+    return Discriminator(kind_of)
+
+
+Step: TypeAlias = Annotated[
+    Annotated[Where, Tag("[where]")]
+    | Annotated[Select, Tag("[select]")]
+    | Annotated[Explode, Tag("[explode]")]
+    | Annotated[Key, Tag("[key]")],
+    _by_member(Where, Select, Explode, Key),
+    _one_of("step", Where, Select, Explode, Key),
+]
+Output: TypeAlias = Annotated[
+    Annotated[ToStream, Tag("[stream]")] | Annotated[ToDead, Tag("[dead]")],
+    _by_member(ToStream, ToDead),
+    _one_of("output", ToStream, ToDead),
+]
+
+
+def _check_expected(given: Any) -> Any:
+    lists = list(given.values()) if isinstance(given, dict) else [given]
+    if not all(isinstance(each, list | tuple) and len(each) <= EXPECTED_MAX for each in lists):
+        wrong = f"it is a list of at most {EXPECTED_MAX} events, or such a list for each stream"
+        raise ValueError(wrong)
+    return given
+
+
+# Events, whatever JSON they are.
+_Events: TypeAlias = Annotated[tuple[Any, ...], Field(max_length=EXPECTED_MAX, strict=False)]
+
+
+@dataclass(frozen=True, slots=True, config=_PART)
+class PipelineTest:
+    """What must come of some events; it is run before the pipeline is."""
+
+    given: Annotated[tuple[Any, ...], Field(min_length=1, max_length=GIVEN_MAX)]
+    # What is written, in its order; of several streams, by the stream's name.
+    expect: Annotated[_Events | dict[Name, _Events], BeforeValidator(_check_expected)] = ()
+    # Those given that end as dead letters.
+    dead: _Events = ()
+
+
+@dataclass(frozen=True, slots=True, config=ConfigDict(**CONFIG, validate_by_name=True))
+class Pipeline(ConfigObject):
+    """What comes of the events of a stream, and where it goes."""
+
+    name: Name
+    source: Annotated[Source, Field(alias="from")]
+    to: Annotated[tuple[Output, ...], Field(min_length=1, max_length=OUTPUTS_MAX)]
+    # The members of an event that are read, as Spark writes columns: "id STRING, price DOUBLE".
+    schema: Annotated[str, Field(max_length=SCHEMA_CHARS_MAX)] = ""
+    steps: Annotated[tuple[Step, ...], Field(max_length=STEPS_MAX)] = ()
+    # Whether an event goes to the first output that wants it, or to all of them.
+    match: Match | None = None
+    tests: Annotated[tuple[PipelineTest, ...], Field(max_length=TESTS_MAX)] = ()
+    # Whose the streams are.
+    tenant: Name = DEFAULT_TENANT
+    # What is built anew beside the old, with ids of its own, is of the next generation.
+    generation: Annotated[int, Field(ge=1, le=1_000_000)] = 1
+
+    @model_validator(mode="after")
+    def _check_whole(self) -> "Pipeline":
+        _check_size(self)
+        _check_steps(self)
+        _check_outputs(self)
+        _check_tests(self)
+        return self
+
+    @property
+    def starts_late(self) -> bool:
+        """Whether it owes nothing of what was in the stream before it began."""
+        return self.source.start != "earliest"
+
+    @property
+    def lane_id(self) -> str:
+        """What it is to its stream, as a destination's id is: of another stream it is another."""
+        return pipeline_lane(self.source.stream, self.name)
+
+    @property
+    def takes_first(self) -> bool:
+        """Whether the first output that wants an event is the only one that gets it."""
+        return self.match == "first"
+
+    @property
+    def explodes(self) -> bool:
+        return any(isinstance(step, Explode) for step in self.steps)
+
+    @property
+    def rewrites(self) -> bool:
+        """Whether events are written anew; otherwise their bytes stay as they are."""
+        return any(isinstance(step, Select | Explode) for step in self.steps)
+
+    @property
+    def streams_to(self) -> list[ToStream]:
+        return [output for output in self.to if isinstance(output, ToStream)]
+
+    @property
+    def streams(self) -> set[str]:
+        """Every stream that it names."""
+        return {self.source.stream, *(output.stream for output in self.streams_to)}
+
+    @property
+    def fingerprint(self) -> str:
+        """What tells this document from any other: whoever judges it says which one was judged."""
+        return hashlib.sha256(self.to_json()).hexdigest()[:16]
+
+    @property
+    def config_key(self) -> bytes:
+        return config_key("pipeline", self.name)
+
+    def to_json(self) -> bytes:
+        """Not sorted as others are: events are written with their columns in this order."""
+        return json.dumps(self.to_fields()).encode()
+
+
+def _check_size(pipeline: Pipeline) -> None:
+    if (size := len(pipeline.to_json())) > DOCUMENT_BYTES_MAX:
+        raise ConfigError("", f"the document has {size} bytes; {DOCUMENT_BYTES_MAX} are the most")
+
+
+def _check_steps(pipeline: Pipeline) -> None:
+    explodes = [nth for nth, step in enumerate(pipeline.steps) if isinstance(step, Explode)]
+    if len(explodes) > 1:
+        wrong = (
+            "one pipeline explodes once: put flatten(...) in the first, or chain two by a stream"
+        )
+        raise ConfigError(f"steps.{explodes[1]}.explode", wrong)
+
+
+def _check_outputs(pipeline: Pipeline) -> None:
+    outputs = pipeline.to
+    if len(outputs) > 1 and pipeline.match is None and any(each.when for each in outputs):
+        wrong = "of several outputs with a `when`, say first or all: who gets what several want"
+        raise ConfigError("match", wrong)
+    for nth, output in enumerate(outputs):
+        if pipeline.takes_first and nth and not outputs[nth - 1].when:
+            wrong = "nothing gets here: the one before has no `when`, and `match: first`"
+            raise ConfigError(f"to.{nth}", wrong)
+        if not isinstance(output, ToStream):
+            continue
+        if output.repost and pipeline.explodes:
+            wrong = "events that are posted again keep their ids, and so cannot be exploded"
+            raise ConfigError(f"to.{nth}.repost", wrong)
+        if output.stream == pipeline.source.stream and not output.repost:
+            wrong = "it reads this stream itself: say `repost: true` if that is what you want"
+            raise ConfigError(f"to.{nth}.stream", wrong)
+
+
+def _check_tests(pipeline: Pipeline) -> None:
+    streams = {output.stream for output in pipeline.streams_to}
+    for nth, test in enumerate(pipeline.tests):
+        where = f"tests.{nth}.expect"
+        if not isinstance(test.expect, dict):
+            if test.expect and len(streams) != 1:
+                raise ConfigError(where, f"say for each of {sorted(streams)} what comes there")
+        elif unknown := sorted(test.expect.keys() - streams):
+            raise ConfigError(f"{where}.{unknown[0]}", f"it writes to {sorted(streams)} alone")

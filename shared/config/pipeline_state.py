@@ -1,0 +1,37 @@
+"""What has become of a pipeline's document since it was put, as whoever runs it tells it."""
+
+from collections.abc import Mapping
+from typing import Literal, TypeAlias
+
+from msgspec import DecodeError, Struct, json
+
+# Judged by Spark; what it says meanwhile; or not run, and why.
+Standing: TypeAlias = Literal["checking", "running", "refused"]
+
+
+class PipelineState(Struct, frozen=True):
+    """The value of a record of its topic; the key is the pipeline's name."""
+
+    # Of which document, by its fingerprint: a newer one is being checked.
+    fingerprint: str
+    standing: Standing
+    # Why it is refused, and where in the document that is, as a JSON pointer.
+    why: str = ""
+    pointer: str = ""
+    at_ms: int = 0
+
+    def to_json(self) -> bytes:
+        return json.encode(self)
+
+
+PipelineStates: TypeAlias = Mapping[str, PipelineState]
+
+
+def with_state(known: PipelineStates, key: bytes, value: bytes | None) -> PipelineStates:
+    """What is known after one more record; ValueError when it makes no sense."""
+    name = key.decode()
+    others = {each: state for each, state in known.items() if each != name}
+    try:
+        return {**others, name: json.decode(value, type=PipelineState)} if value else others
+    except DecodeError as error:
+        raise ValueError(f"no state of a pipeline: {error}") from error

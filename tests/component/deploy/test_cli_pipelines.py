@@ -1,0 +1,170 @@
+"""`hifi pipelines` against a gateway: put, show, list, delete; and files that are none."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from deploy.cli.commands import app
+from deploy.cli.control.pipeline_files import read_document
+from gateway.settings import Settings
+from shared.config.configuration import Configuration, Stream
+from shared.config.pipeline_state import PipelineState
+from shared.runtime.setup_error import UsageError
+from tests.support.fake_publisher import FakePublisher
+from tests.support.gateway_fixtures import FixedConfig, RunningGateway, running_gateway
+
+SALES = """\
+# What is sold where.
+name: sales
+from: {stream: orders}
+schema: country STRING, day STRING
+steps:
+  - where: "country IN ('NO', 'DE')"
+  - select:
+      country: country
+      at: hifi.event_time
+to:
+  - stream: eu
+tests:
+  - given: [{country: NO, day: 2026-01-01, at: 12:30, n: 010, yes: on}]
+    expect: [{country: NO}]
+"""
+
+
+@pytest.fixture
+def config() -> FixedConfig:
+    return FixedConfig(Configuration(streams={name: Stream(name) for name in ("orders", "eu")}))
+
+
+@pytest.fixture
+def gateway(config: FixedConfig) -> Iterator[RunningGateway]:
+    with running_gateway(FakePublisher([]), config, Settings(auth="off")) as running:
+        yield running
+
+
+@pytest.fixture
+def sales(tmp_path: Path) -> Path:
+    file = tmp_path / "sales.yaml"
+    file.write_text(SALES)
+    return file
+
+
+def hifi(gateway: RunningGateway, *arguments: str, stdin: str = "") -> tuple[str, str]:
+    result = CliRunner().invoke(
+        app, ["pipelines", *arguments], env={"HIFI_GATEWAY": gateway.url}, input=stdin
+    )
+    if isinstance(result.exception, UsageError):
+        raise result.exception
+    assert result.exit_code == 0, result.stderr
+    return result.stdout, result.stderr
+
+
+def test_a_pipeline_is_put_shown_listed_and_deleted(
+    gateway: RunningGateway, config: FixedConfig, sales: Path
+) -> None:
+    from_file = read_document(sales).pipeline()
+    gateway.store.states["sales"] = PipelineState(from_file.fingerprint, "running")
+    assert "sales is running." in hifi(gateway, "put", str(sales))[1]
+    assert config.configuration.pipelines["sales"] == from_file
+    shown = json.loads(hifi(gateway, "show", "sales")[0])
+    assert shown["steps"][1]["select"] == {"country": "country", "at": "hifi.event_time"}
+    assert shown["state"]["standing"] == "running"
+    listed, _ = hifi(gateway, "list")
+    assert listed.splitlines()[-1].split() == ["sales", "orders", "eu", "running"]
+    assert json.loads(hifi(gateway, "list", "--json")[0])[0]["writes"] == ["eu"]
+    asked = CliRunner().invoke(
+        app, ["pipelines", "delete", "sales"], env={"HIFI_GATEWAY": gateway.url}, input="n\n"
+    )
+    assert asked.exit_code == 1
+    assert "orders from now on goes no further" in asked.stderr
+    assert "sales is removed." in hifi(gateway, "delete", "sales", "--yes")[1]
+    assert config.configuration.pipelines == {}
+
+
+def test_what_is_refused_is_told_with_its_line(gateway: RunningGateway, sales: Path) -> None:
+    fingerprint = read_document(sales).pipeline().fingerprint
+    why = "it does not come as expected:\nto eu, event 1:"
+    refused = PipelineState(fingerprint, "refused", why, "/steps/1/select/at")
+    gateway.store.states["sales"] = refused
+    with pytest.raises(UsageError) as caught:
+        hifi(gateway, "put", str(sales))
+    assert str(caught.value) == (
+        "It is stored, and cannot be run:\n"
+        f"{sales}:9: steps.1.select.at: it does not come as expected:\n"
+        "to eu, event 1:"
+    )
+    assert "refused: it does not come as expected:" in hifi(gateway, "list")[0]
+
+
+def test_what_the_gateway_refuses_is_one_sentence(gateway: RunningGateway, tmp_path: Path) -> None:
+    file = tmp_path / "sales.yaml"
+    file.write_text(SALES.replace("stream: eu", "stream: nowhere"))
+    with pytest.raises(UsageError, match="404 unknown_stream: There is no stream 'nowhere'"):
+        hifi(gateway, "put", str(file))
+
+
+def test_a_document_may_be_json_and_come_from_standard_input(
+    gateway: RunningGateway, config: FixedConfig, sales: Path
+) -> None:
+    document = json.dumps(read_document(sales).fields)
+    pipeline = read_document(sales).pipeline()
+    gateway.store.states["sales"] = PipelineState(pipeline.fingerprint, "running")
+    hifi(gateway, "put", "-", stdin=document)
+    assert config.configuration.pipelines["sales"] == pipeline
+
+
+def test_of_yaml_there_is_what_json_has_and_nothing_more(sales: Path) -> None:
+    given = read_document(sales).fields["tests"][0]["given"]
+    assert given == [{"country": "NO", "day": "2026-01-01", "at": "12:30", "n": "010", "yes": "on"}]
+
+
+PLAIN = "name: x\nfrom: {stream: a}\n"
+WRONG = {
+    "": "does not hold an object: begin with `name: ...`.",
+    "- a": "does not hold an object",
+    "name: [x": ":1: this is neither YAML nor JSON:",
+    '{"name": ]': ":1: this is neither YAML nor JSON:",
+    "\tname: x": ":1: this is neither YAML nor JSON:",
+    "name: x\nname: y": ":2: 'name' is here twice.",
+    "a: &x [*x]": ":1: *x is nothing that JSON has.",
+    "a: &x 1\nb: *x": ":2: *x is nothing that JSON has.",
+    "<<: {a: 1}": "name: it is missing.",
+    "? [a]\n: 1": "a member's name is a text.",
+    "a: !!python/object/apply:os.system [id]": "is nothing that JSON has.",
+    "a: !!binary aGk=": "is nothing that JSON has.",
+    "a: !!set {x}": "is nothing that JSON has.",
+    "a: " + "[" * 60 + "]" * 60: "nested deeper than 50 levels.",
+    "a: b\n---\nc: d": ":2: this is neither YAML nor JSON:",
+    "a: \x07": "neither YAML nor JSON",
+    "a: " + "x" * 262_144: "262,144 are the most.",
+    "from: {stream: a}\nto: [{stream: b}]": "name: it is missing.",
+    "name: x\nfrom: {stream: A}": ":2: from.stream: 'A' is not a name;",
+    PLAIN + "to:\n- stream: b\n  whn: y": ":5: to.0.whn: there is no such field.",
+    PLAIN + "to: [{stream: b}]\nstep: []": ":4: step: there is no such field.",
+    PLAIN + "to: [{stream: b}]\nsteps:\n- wher: y": ":5: steps.0: there is no step 'wher';",
+}
+
+
+@pytest.mark.parametrize("text", WRONG, ids=lambda text: text[:20])
+def test_a_file_that_is_no_pipeline_is_told_in_one_sentence(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "wrong.yaml"
+    file.write_text(text)
+    with pytest.raises(UsageError) as caught:
+        read_document(file).pipeline()
+    assert WRONG[text] in str(caught.value)
+    assert str(caught.value).startswith(str(file))
+    assert "\n" not in str(caught.value)
+
+
+def test_files_that_cannot_be_read_are_told_too(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_document(tmp_path / "nowhere.yaml")
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_document(tmp_path)
+    file = tmp_path / "bytes"
+    file.write_bytes(b"name: \xff")
+    with pytest.raises(UsageError, match="is no text: byte 6 is not UTF-8"):
+        read_document(file)

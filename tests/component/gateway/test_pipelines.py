@@ -1,0 +1,261 @@
+"""Pipelines over HTTP: judged by their shape, kept apart by tenant, told whether they run."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+
+from gateway.settings import Settings
+from shared.config.access import ENTROPY_BYTES, ApiKey, Scope, Tenant, new_text, secret_from
+from shared.config.configuration import REMOVED_KEPT_MS, Configuration, RemovedPipeline, Stream
+from shared.config.pipeline import Pipeline
+from shared.config.pipeline_state import PipelineState
+from shared.runtime.clock import now_ms
+from tests.support.fake_publisher import FakePublisher
+from tests.support.gateway_fixtures import FixedConfig, RunningGateway, running_gateway
+
+PATH = "/v1/pipelines/sales"
+DOCUMENT: dict[str, Any] = {
+    "from": {"stream": "orders"},
+    "schema": "type STRING, country STRING",
+    "steps": [
+        {"where": "type = 'sale'"},
+        {"select": {"country": "country", "at": "hifi.event_time"}},
+    ],
+    "to": [{"stream": "eu", "when": "country = 'DE'"}, {"dead": True}],
+    "match": "first",
+}
+STREAMS = ("orders", "eu", "us")
+KEYS = {
+    name: new_text(kind="secret", key_id=name, entropy=bytes(ENTROPY_BYTES))
+    for name in ("ours", "theirs", "some")
+}
+
+
+@pytest.fixture
+def config() -> FixedConfig:
+    streams = {name: Stream(name) for name in STREAMS} | {"secret": Stream("secret", tenant="them")}
+    admin: frozenset[Scope] = frozenset({"admin", "read"})
+    keys = [
+        ApiKey("ours", (secret_from(KEYS["ours"], signs=False),), scopes=admin),
+        ApiKey("theirs", (secret_from(KEYS["theirs"], signs=False),), tenant="them", scopes=admin),
+        ApiKey(
+            "some",
+            (secret_from(KEYS["some"], signs=False),),
+            scopes=admin,
+            streams=frozenset({"orders"}),
+        ),
+    ]
+    return FixedConfig(Configuration(streams=streams, keys={key.id: key for key in keys}))
+
+
+@pytest.fixture
+def gateway(config: FixedConfig) -> Iterator[RunningGateway]:
+    with running_gateway(FakePublisher([]), config, Settings(auth="keys")) as running:
+        running.client.headers["authorization"] = f"Bearer {KEYS['ours']}"
+        yield running
+
+
+def put(gateway: RunningGateway, path: str = PATH, /, **changed: Any) -> httpx.Response:
+    return gateway.client.put(path, json=DOCUMENT | changed)
+
+
+def as_key(name: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {KEYS[name]}"}
+
+
+def code(response: httpx.Response) -> tuple[int, str, str | None]:
+    problem = response.json()
+    return response.status_code, problem["code"], problem.get("pointer")
+
+
+def test_a_pipeline_is_made_shown_listed_changed_and_removed(gateway: RunningGateway) -> None:
+    assert code(gateway.client.get(PATH)) == (404, "unknown_pipeline", None)
+    made = put(gateway)
+    assert made.status_code == 201, made.text
+    assert made.json()["steps"] == DOCUMENT["steps"]
+    assert made.json()["state"] == {"standing": "checking", "why": "", "pointer": ""}
+    shown = gateway.client.get(PATH)
+    assert shown.json() == made.json()
+    assert shown.headers["etag"] == made.headers["etag"]
+    line = {"name": "sales", "reads": "orders", "writes": ["eu"], "standing": "checking", "why": ""}
+    assert gateway.client.get("/v1/pipelines").json() == {"pipelines": [line], "removed": []}
+    # What a GET has shown can be PUT as it is.
+    again = gateway.client.put(PATH, json=shown.json())
+    assert (again.status_code, again.json()) == (200, shown.json())
+    changed = put(gateway, match="all")
+    assert changed.json()["match"] == "all"
+    assert gateway.client.delete(PATH).status_code == 204
+    assert code(gateway.client.delete(PATH)) == (404, "unknown_pipeline", None)
+    removed = gateway.client.get("/v1/pipelines").json()["removed"]
+    assert [each["name"] for each in removed] == ["sales"]
+
+
+def test_columns_come_back_in_the_order_in_which_they_were_sent(
+    gateway: RunningGateway, config: FixedConfig
+) -> None:
+    put(gateway)
+    assert list(gateway.client.get(PATH).json()["steps"][1]["select"]) == ["country", "at"]
+    stored = config.configuration.pipelines["sales"]
+    assert list(Pipeline.of(stored.to_fields()).to_fields()["steps"][1]["select"]) == [
+        "country",
+        "at",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changed", "pointer"),
+    [
+        ({"steps": [{"where": "ok"}, {"wher": "x"}]}, "/steps/1"),
+        ({"steps": [{"window": {"every": "1 minute"}}]}, "/steps/0"),
+        ({"steps": [{"where": "ok", "where2": "x"}]}, "/steps/0/where2"),
+        ({"steps": [{"select": {"a b": "x"}}]}, "/steps/0/select"),
+        ({"to": [{"table": "t"}]}, "/to/0"),
+        ({"to": [{"stream": "eu"}, {"stream": "us"}]}, "/to/1"),
+        ({"match": None}, "/match"),
+        ({"from": {"stream": "orders", "start": "soon"}}, "/from/start"),
+        ({"to": [{"stream": "orders"}]}, "/to/0/stream"),
+        ({"colour": "red"}, "/colour"),
+        ({"name": "other"}, "/name"),
+        ({"tenant": "them"}, "/tenant"),
+        ({"generation": 2}, "/generation"),
+    ],
+)
+def test_a_wrong_shape_is_refused_at_once_with_a_pointer(
+    gateway: RunningGateway, config: FixedConfig, changed: dict[str, Any], pointer: str
+) -> None:
+    assert code(put(gateway, **changed)) == (422, "bad_pipeline", pointer)
+    assert config.configuration.pipelines == {}
+
+
+def test_it_names_the_tenants_own_streams_and_no_others(gateway: RunningGateway) -> None:
+    reads = put(gateway, **{"from": {"stream": "secret"}})
+    assert code(reads) == (404, "unknown_stream", "/from/stream")
+    writes = put(gateway, to=[{"stream": "eu"}, {"stream": "secret"}], match=None)
+    assert code(writes) == (404, "unknown_stream", "/to/1/stream")
+    # Of a stream of others nobody learns more than of one that is not there.
+    nowhere = put(gateway, to=[{"stream": "eu"}, {"stream": "nowhere"}], match=None)
+    assert nowhere.json()["detail"].replace("nowhere", "secret") == writes.json()["detail"]
+
+
+def test_another_tenants_pipeline_is_not_there(
+    gateway: RunningGateway, config: FixedConfig
+) -> None:
+    put(gateway)
+    theirs = as_key("theirs")
+    assert code(gateway.client.get(PATH, headers=theirs))[:2] == (404, "unknown_pipeline")
+    assert code(gateway.client.delete(PATH, headers=theirs))[:2] == (404, "unknown_pipeline")
+    assert gateway.client.get("/v1/pipelines", headers=theirs).json()["pipelines"] == []
+    taken = gateway.client.put(PATH, headers=theirs, json=DOCUMENT)
+    assert code(taken)[:2] == (409, "pipeline_in_use")
+    assert config.configuration.pipelines["sales"].tenant == "default"
+
+
+def test_a_key_for_some_streams_changes_pipelines_of_those_alone(gateway: RunningGateway) -> None:
+    put(gateway)
+    some = as_key("some")
+    assert code(gateway.client.get(PATH, headers=some))[:2] == (403, "stream_forbidden")
+    assert code(gateway.client.delete(PATH, headers=some))[:2] == (403, "stream_forbidden")
+    assert code(gateway.client.put(PATH, headers=some, json=DOCUMENT))[:2] == (
+        403,
+        "stream_forbidden",
+    )
+    new = gateway.client.put("/v1/pipelines/new", headers=some, json=DOCUMENT)
+    assert code(new) == (403, "stream_forbidden", "/to/0/stream")
+    assert gateway.client.get("/v1/pipelines", headers=some).json()["pipelines"] == []
+
+
+def test_a_name_stays_its_owners_until_nothing_is_left_to_read(
+    gateway: RunningGateway, config: FixedConfig
+) -> None:
+    gone = RemovedPipeline("sales", "them", "secret", 3, now_ms())
+    known = config.configuration
+    config.configuration = replace(known, removed_pipelines={"sales": gone})
+    held = put(gateway)
+    assert code(held)[:2] == (409, "pipeline_in_use")
+    assert held.json()["free_at"].startswith("20")
+    long_ago = replace(gone, removed_at_ms=now_ms() - REMOVED_KEPT_MS - 1_000)
+    config.configuration = replace(known, removed_pipelines={"sales": long_ago})
+    put(gateway, "/v1/pipelines/other")
+    assert put(gateway).status_code == 201
+
+
+def test_one_that_is_made_again_goes_on_in_its_stream_with_the_same_ids(
+    gateway: RunningGateway, config: FixedConfig
+) -> None:
+    gone = RemovedPipeline("sales", "default", "orders", 3, now_ms())
+    config.configuration = replace(config.configuration, removed_pipelines={"sales": gone})
+    other = put(gateway, **{"from": {"stream": "us"}})
+    assert code(other) == (422, "bad_pipeline", "/from/stream")
+    assert put(gateway).json()["generation"] == 3
+    assert code(put(gateway, **{"from": {"stream": "us"}}))[2] == "/from/stream"
+
+
+def test_a_cycle_of_streams_is_refused_unless_it_is_wanted(gateway: RunningGateway) -> None:
+    assert put(gateway, to=[{"stream": "eu"}]).status_code == 201
+    plain: dict[str, Any] = {"steps": [], "match": None}
+    back = put(
+        gateway,
+        "/v1/pipelines/back",
+        **plain,
+        **{"from": {"stream": "eu"}},
+        to=[{"stream": "orders"}],
+    )
+    assert code(back) == (422, "bad_pipeline", "/to")
+    assert "eu > orders > eu" in back.json()["detail"]
+    wanted = [{"stream": "orders", "repost": True}]
+    again = put(gateway, "/v1/pipelines/back", **plain, **{"from": {"stream": "eu"}}, to=wanted)
+    assert again.status_code == 201
+
+
+def test_a_stream_that_a_pipeline_names_is_not_removed(gateway: RunningGateway) -> None:
+    put(gateway)
+    for stream in ("orders", "eu"):
+        refused = gateway.client.delete(f"/v1/streams/{stream}")
+        assert code(refused)[:2] == (409, "stream_in_use")
+        assert "sales" in refused.json()["detail"]
+    assert gateway.client.delete("/v1/streams/us").status_code == 204
+
+
+def test_what_has_been_judged_is_told_of_the_document_it_was_judged_of(
+    gateway: RunningGateway, config: FixedConfig
+) -> None:
+    put(gateway)
+    first = config.configuration.pipelines["sales"]
+    refused = PipelineState(first.fingerprint, "refused", "no such column", "/steps/0/where", 5)
+    gateway.store.states["sales"] = refused
+    state = {"standing": "refused", "why": "no such column", "pointer": "/steps/0/where"}
+    assert gateway.client.get(PATH, params={"wait": 10}).json()["state"] == state
+    assert gateway.client.get("/v1/pipelines").json()["pipelines"][0]["standing"] == "refused"
+    changed = put(gateway, match="all").json()
+    assert changed["state"]["standing"] == "checking"
+    assert gateway.client.get(PATH).json()["state"]["standing"] == "checking"
+    second = config.configuration.pipelines["sales"]
+    gateway.store.states["sales"] = PipelineState(second.fingerprint, "running")
+    assert gateway.client.get(PATH, params={"wait": 1}).json()["state"]["standing"] == "running"
+    assert code(gateway.client.get(PATH, params={"wait": 60}))[:2] == (400, "bad_query")
+
+
+def test_nobody_has_more_pipelines_than_a_tenant_may(
+    gateway: RunningGateway, config: FixedConfig
+) -> None:
+    bounded = {"default": Tenant("default", pipelines_max=1)}
+    config.configuration = replace(config.configuration, tenants=bounded)
+    assert put(gateway).status_code == 201
+    assert put(gateway).status_code == 200
+    beyond = put(gateway, "/v1/pipelines/more")
+    assert code(beyond)[:2] == (409, "bound_reached")
+    # One that was removed is known everywhere for a while, and counts.
+    gateway.client.delete(PATH)
+    assert code(put(gateway, "/v1/pipelines/more"))[:2] == (409, "bound_reached")
+    assert put(gateway).status_code == 201
+
+
+def test_a_change_is_made_only_of_what_was_seen(gateway: RunningGateway) -> None:
+    etag = put(gateway).headers["etag"]
+    put(gateway, match="all")
+    late = gateway.client.put(PATH, json=DOCUMENT, headers={"if-match": etag})
+    assert code(late)[:2] == (412, "changed_meanwhile")
+    assert late.json()["changed"] == ["match"]

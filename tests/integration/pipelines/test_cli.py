@@ -1,0 +1,120 @@
+"""`hifi pipelines check` and `try`, as a person types them: what they print, and how they end."""
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from deploy.local.cluster import Cluster
+from shared.event.envelope import event_headers
+from shared.event.record import RecordOut
+from shared.event.topics import stream_spec, stream_topic
+from shared.runtime.kafka.topic_admin import topic_admin
+from tests.support.cli_runs import Run
+from tests.support.kafka_log import read_all, write_rows
+
+pytestmark = pytest.mark.integration
+
+SALES = """\
+name: sales
+from: {stream: tried}
+schema: "type STRING, price DOUBLE, tags ARRAY<STRING>"
+steps:
+  - where: type = 'sale'
+  - explode: {tag: tags}
+  - select: {tag: tag, gross: price * 2}
+  - key: tag
+to:
+  - {stream: cheap, when: gross < 10}
+  - {stream: dear}
+match: first
+tests:
+  - given: [{type: sale, price: 1, tags: [a, b]}]
+    expect: {cheap: [{tag: a, gross: 2}, {tag: b, gross: 2}]}
+"""
+
+
+@pytest.fixture
+def hifi(tmp_path: Path) -> Callable[..., tuple[int, str, str]]:
+    def run(*arguments: str, document: str = SALES) -> tuple[int, str, str]:
+        file = tmp_path / "sales.yaml"
+        file.write_text(document)
+        env = {name: os.environ[name] for name in ("JAVA_HOME",) if name in os.environ}
+        ran = Run("pipelines", arguments[0], str(file), *arguments[1:], folder=tmp_path, env=env)
+        code = ran.wait()
+        return code, ran.out, ran.err.replace(str(tmp_path) + "/", "")
+
+    return run
+
+
+def test_check_shows_what_each_step_makes(hifi: Callable[..., tuple[int, str, str]]) -> None:
+    code, out, err = hifi("check")
+    assert code == 0, err
+    assert out.splitlines() == [
+        "where    type = 'sale'",
+        "explode  tag string  of tags",
+        "select   tag string, gross double",
+        "key      tag",
+        "to       cheap when gross < 10, else dear",
+        "sales is right. 1 test passed.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "said"),
+    [
+        (
+            "price * 2",
+            "prise * 2",
+            "sales.yaml:7: steps.2.select.gross: there is no column",
+        ),
+        (
+            "type = 'sale'",
+            "rand() < 0.5",
+            "sales.yaml:5: steps.0.where: the function 'rand'",
+        ),
+        ("price DOUBLE", "price DUBEL", "sales.yaml:3: schema: it cannot be read"),
+        ("- key: tag", "- window: tag", "sales.yaml:8: steps.3: there is no step 'window'"),
+        ("gross: 2}]}", "gross: 3}]}", "sales.yaml:14: tests.0: it does not come as expected:\n"),
+    ],
+)
+def test_check_tells_what_is_wrong_in_which_line(
+    hifi: Callable[..., tuple[int, str, str]], right: str, wrong: str, said: str
+) -> None:
+    code, _, err = hifi("check", document=SALES.replace(right, wrong))
+    assert code == 1
+    assert f"hifi: {said}" in err
+    assert "Traceback" not in err
+
+
+def test_try_shows_what_would_come_and_writes_nothing(
+    hifi: Callable[..., tuple[int, str, str]], kafka: Cluster
+) -> None:
+    async def prepare() -> None:
+        async with topic_admin(kafka.bootstrap_servers) as admin:
+            specs = [stream_spec(name, partition_count=2) for name in ("tried", "cheap", "dear")]
+            await admin.create_missing(specs)
+        values = [b'{"type":"old"}', b'{"type":"sale","price":1,"tags":["a"]}', b"oops"]
+        values += [b'{"type":"sale","price":50,"tags":["b","c"]}']
+        facts = event_headers(event_id="e", event_time_ms=1, accepted_at_ms=2)
+        rows = [RecordOut(stream_topic("tried"), b"k", value, facts) for value in values]
+        await write_rows(kafka.bootstrap_servers, rows, partition_of=lambda *_: 1)
+
+    asyncio.run(prepare())
+    code, out, err = hifi("try", "--last", "3", "--kafka", kafka.bootstrap_servers)
+    assert code == 0, err
+    assert out.splitlines()[5:] == [
+        '1:1  cheap  key=a  {"tag":"a","gross":2.0}',
+        "1:2  dead (not_readable)  key=k  oops",
+        '1:3  dear  key=b  {"tag":"b","gross":100.0}',
+        '1:3  dear  key=c  {"tag":"c","gross":100.0}',
+    ]
+    assert "3 events: 2 passed, 0 filtered, 1 dead. Nothing was written." in err
+    for stream in ("cheap", "dear"):
+        assert asyncio.run(read_all(kafka.bootstrap_servers, stream_topic(stream))) == []
+    nowhere = SALES.replace("stream: tried", "stream: nowhere")
+    code, _, err = hifi("try", "--kafka", kafka.bootstrap_servers, document=nowhere)
+    assert code == 1
+    assert "There is no stream nowhere" in err

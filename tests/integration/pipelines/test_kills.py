@@ -1,0 +1,81 @@
+"""The pipelines process is killed again and again in mid-batch: nothing is lost, repeats say so."""
+
+from collections import Counter, defaultdict
+
+import pytest
+
+from pipelines.jobs.job import MAYBE_DUPLICATE
+from shared.event.derived import ORIGIN, derived_id
+from shared.event.record import Origin
+from tests.support.pipeline_runs import (
+    START_S,
+    document,
+    post_all,
+    put,
+    wait_for_state,
+    wait_until_all_is_done,
+    written,
+)
+from tests.support.stack_fixtures import RunningHifi, wait_until
+
+pytestmark = pytest.mark.integration
+
+# In each round so many come before a kill, and the job is in the middle of them.
+ROUND = 5_000
+
+
+@pytest.mark.timeout(2_400)
+@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.long)])
+def test_kills_in_mid_batch_lose_nothing_and_repeats_have_the_same_ids(
+    hifi: RunningHifi, kills: int
+) -> None:
+    source = f"kills{kills}"
+    even, odd = f"{source}-even", f"{source}-odd"
+    pipeline = document(
+        f"{source}-split",
+        source,
+        schema="n BIGINT",
+        steps=[{"where": "n % 3 != 0"}, {"select": {"n": "n", "twice": "2 * n"}}],
+        to=[{"stream": even, "when": "n % 2 = 0"}, {"stream": odd}],
+        match="first",
+    )
+    put(hifi.kafka, pipeline)
+    wait_for_state(hifi.kafka, pipeline, "running", within_s=START_S)
+    service = next(one for one in hifi.stack.services if one.name == "pipelines")
+    total = 0
+    for _ in range(kills):
+        events = [{"n": n} for n in range(total, total + ROUND)]
+        total += ROUND
+        before = len(written(hifi.kafka, odd))
+        post_all(hifi, source, events)
+        wait_until(
+            lambda now=before: len(written(hifi.kafka, odd)) > now,  # type: ignore[misc]
+            what="it has written some of them",
+            timeout_s=START_S,
+            look_s=0.01,
+        )
+        victim = hifi.stack.children["pipelines"]
+        victim.kill()
+        # The stack gives up on what dies too often; these deaths are meant.
+        hifi.stack._deaths_s.clear()
+        hifi.stack.look_after()
+        wait_until(service.is_ready, what="it is up again", timeout_s=START_S)
+    wait_until_all_is_done(hifi, pipeline, total)
+    rows = {0: written(hifi.kafka, even), 1: written(hifi.kafka, odd)}
+    kept = [n for n in range(total) if n % 3]
+    for number, found in rows.items():
+        assert {row.value["n"] for row in found} == {n for n in kept if n % 2 == number}
+        assert all(row.value["twice"] == 2 * row.value["n"] for row in found)
+    ids = defaultdict(set)
+    plain: Counter[str] = Counter()
+    for number, found in rows.items():
+        for row in found:
+            topic, partition, offset = row.headers[ORIGIN].decode().rsplit(":", 2)
+            origin = Origin(topic, int(partition), int(offset))
+            assert row.event_id == derived_id(pipeline.name, 1, origin, number)
+            ids[row.value["n"]].add(row.event_id)
+            plain[row.event_id] += MAYBE_DUPLICATE not in row.headers
+    assert {len(one) for one in ids.values()} == {1}, "an event that comes again has its id"
+    assert max(plain.values()) == 1, "an event came twice and did not say that it may"
+    balance = hifi.balance(pipeline.lane_id)
+    assert (balance.delivered, balance.dead, balance.unaccounted) == (total, 0, 0)

@@ -1,0 +1,155 @@
+"""Pipelines are put, changed and refused while others run; bad events rest, one letter each."""
+
+from collections import Counter
+
+import httpx
+import pytest
+
+from shared.event.derived import VIA
+from shared.event.envelope import ACCEPTED_AT, EVENT_TIME, LAST_DETAIL, Malformed, open_retry_record
+from shared.event.record import Origin, RecordIn
+from tests.support.pipeline_runs import (
+    START_S,
+    document,
+    post_all,
+    put,
+    wait_for_state,
+    wait_until_all_is_done,
+    written,
+)
+from tests.support.stack_fixtures import RunningHifi, wait_until
+
+pytestmark = pytest.mark.integration
+
+# Issue 18: without a restart.
+LIVE_S = 5.0
+
+
+def values(hifi: RunningHifi, stream: str) -> list[object]:
+    return [row.value for row in written(hifi.kafka, stream)]
+
+
+def test_bytes_and_times_go_on_as_they_came(hifi: RunningHifi) -> None:
+    pipeline = document("bytes-all", "bytes", to=[{"stream": "bytes-out"}])
+    put(hifi.kafka, pipeline)
+    posted = hifi.post("bytes", [{"id": n, "text": "ä \u2028"} for n in range(20)]).json()
+    wait_until(lambda: len(values(hifi, "bytes-out")) == 20, what="all come", timeout_s=START_S)
+    came = {row.event_id: row for row in written(hifi.kafka, "bytes-out")}
+    sent = written(hifi.kafka, "bytes")
+    assert len(came) == 20
+    assert sorted(str(row.value) for row in came.values()) == sorted(str(it.value) for it in sent)
+    told = httpx.get(f"{hifi.gateway}/v1/receipts/{posted['request_id']}", timeout=30).json()
+    assert told["destinations"]["pipeline:bytes-all"]["delivered"] == 20
+    times = {(it.headers[EVENT_TIME], it.headers[ACCEPTED_AT]) for it in sent}
+    assert {(it.headers[EVENT_TIME], it.headers[ACCEPTED_AT]) for it in came.values()} == times
+
+
+def test_each_event_that_cannot_be_read_is_one_dead_letter_and_no_other_waits(
+    hifi: RunningHifi,
+) -> None:
+    pipeline = document(
+        "poison-all",
+        "poison",
+        schema="n BIGINT",
+        steps=[{"select": {"n": "n"}}],
+        to=[{"stream": "poison-out"}],
+    )
+    put(hifi.kafka, pipeline)
+    events = [{"n": n} if n % 10 else {"n": {"no": "number"}} for n in range(200)]
+    post_all(hifi, "poison", events)
+    wait_until_all_is_done(hifi, pipeline, 200)
+    assert sorted(row["n"] for row in values(hifi, "poison-out")) == [  # type: ignore[index]
+        n for n in range(200) if n % 10
+    ]
+    letters = hifi.dead_letters(pipeline.lane_id)
+    assert len(letters) == 20
+    opened = [
+        open_retry_record(
+            RecordIn(
+                Origin(one.topic, one.partition, one.offset),
+                one.timestamp,
+                one.key,
+                one.value,
+                tuple(one.headers),
+            )
+        )
+        for one in letters
+    ]
+    assert not [each for each in opened if isinstance(each, Malformed)]
+    assert {each.destination_id for each in opened if not isinstance(each, Malformed)} == {
+        pipeline.lane_id
+    }
+    balance = hifi.balance(pipeline.lane_id)
+    assert (balance.acked, balance.delivered, balance.dead) == (200, 180, 20)
+    assert LAST_DETAIL in dict(letters[0].headers)
+
+
+def test_a_document_that_is_refused_says_where_and_stops_nobody(hifi: RunningHifi) -> None:
+    good = document("well", "refusals", to=[{"stream": "refusals-out"}])
+    put(hifi.kafka, good)
+    wait_for_state(hifi.kafka, good, "running", within_s=START_S)
+    bad = document(
+        "bad",
+        "refusals",
+        schema="n BIGINT",
+        steps=[{"where": "no_such_column > 1"}],
+        to=[{"stream": "refusals-out"}],
+    )
+    put(hifi.kafka, bad)
+    took_s = wait_for_state(hifi.kafka, bad, "refused", within_s=START_S)
+    assert took_s < LIVE_S
+    post_all(hifi, "refusals", [{"n": n} for n in range(10)])
+    wait_until(lambda: len(values(hifi, "refusals-out")) == 10, what="the good one goes on")
+    mended = document(
+        "bad", "refusals", schema="n BIGINT", steps=[{"where": "n > 4"}], to=[{"stream": "mended"}]
+    )
+    put(hifi.kafka, mended)
+    wait_until(
+        lambda: sorted(row["n"] for row in values(hifi, "mended")) == list(range(5, 10)),  # type: ignore[index]
+        what="nothing was lost while it was refused",
+    )
+
+
+def test_a_changed_document_counts_within_five_seconds_from_where_it_was(hifi: RunningHifi) -> None:
+    first = document(
+        "swap",
+        "swaps",
+        schema="n BIGINT",
+        steps=[{"select": {"n": "n", "by": "'a'"}}],
+        to=[{"stream": "swapped"}],
+    )
+    put(hifi.kafka, first)
+    wait_for_state(hifi.kafka, first, "running", within_s=START_S)
+    post_all(hifi, "swaps", [{"n": n} for n in range(100)])
+    wait_until_all_is_done(hifi, first, 100)
+    second = document(
+        "swap",
+        "swaps",
+        schema="n BIGINT",
+        steps=[{"select": {"n": "n", "by": "'b'"}}],
+        to=[{"stream": "swapped"}],
+    )
+    put(hifi.kafka, second)
+    assert wait_for_state(hifi.kafka, second, "running", within_s=START_S) < LIVE_S
+    post_all(hifi, "swaps", [{"n": n} for n in range(100, 200)])
+    wait_until_all_is_done(hifi, second, 200)
+    by = Counter((row["by"], row["n"] >= 100) for row in values(hifi, "swapped"))  # type: ignore[index]
+    assert by == {("a", False): 100, ("b", True): 100}
+
+
+def test_what_is_posted_again_to_its_own_stream_goes_round_once(hifi: RunningHifi) -> None:
+    pipeline = document(
+        "again",
+        "round",
+        schema="n BIGINT",
+        steps=[{"select": {"n": "n", "seen": "true"}}],
+        to=[{"stream": "round", "repost": True}],
+    )
+    put(hifi.kafka, pipeline)
+    post_all(hifi, "round", [{"n": n} for n in range(50)])
+    wait_until_all_is_done(hifi, pipeline, 100)
+    rows = written(hifi.kafka, "round")
+    came = {row.event_id for row in rows if VIA not in row.headers}
+    posted = [row for row in rows if VIA in row.headers]
+    assert sorted(row.event_id for row in posted) == sorted(came), "each once, with its own id"
+    assert all(row.value["seen"] for row in posted)

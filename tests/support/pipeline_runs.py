@@ -1,0 +1,98 @@
+"""Puts pipelines into a running Hifi, and reads what has come of events."""
+
+import asyncio
+import json
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shared.config.configuration import Stream
+from shared.config.pipeline import Pipeline
+from shared.config.pipeline_state import PipelineState, with_state
+from shared.event.envelope import EVENT_ID
+from shared.event.topics import PIPELINES, stream_spec, stream_topic
+from shared.runtime.kafka.topic_admin import topic_admin
+from tests.support.config_records import write_config
+from tests.support.kafka_log import read_all
+from tests.support.stack_fixtures import RunningHifi, wait_until
+
+# A JVM starts in ten seconds on two idle cores.
+START_S = 240.0
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A record of a stream, as it was read back."""
+
+    value: Any
+    event_id: str
+    headers: dict[str, bytes]
+    timestamp_ms: int
+
+
+def document(name: str, source: str, **fields: Any) -> Pipeline:
+    return Pipeline.of({"name": name, "from": {"stream": source}, **fields})
+
+
+async def make_streams(kafka: str, names: Iterable[str]) -> None:
+    async with topic_admin(kafka) as admin:
+        await admin.create_missing([stream_spec(name) for name in names])
+    await write_config(kafka, map(Stream, names))
+
+
+def put(kafka: str, *pipelines: Pipeline) -> None:
+    """Configure them, with all the streams that they name."""
+    names = sorted({stream for pipeline in pipelines for stream in pipeline.streams})
+    asyncio.run(make_streams(kafka, names))
+    asyncio.run(write_config(kafka, pipelines))
+
+
+def states(kafka: str) -> dict[str, PipelineState]:
+    known: dict[str, PipelineState] = {}
+    for record in asyncio.run(read_all(kafka, PIPELINES)):
+        known = dict(with_state(known, record.key, record.value))
+    return known
+
+
+def wait_for_state(kafka: str, pipeline: Pipeline, standing: str, *, within_s: float) -> float:
+    """Until it is told of this document; gives for how long that took."""
+    began_s = time.monotonic()
+
+    def is_so() -> bool:
+        state = states(kafka).get(pipeline.name)
+        if state is None or state.fingerprint != pipeline.fingerprint:
+            return False
+        return state.standing == standing
+
+    wait_until(
+        is_so,
+        what=lambda: f"{pipeline.name} is {standing}: {states(kafka).get(pipeline.name)}",
+        timeout_s=within_s,
+    )
+    return time.monotonic() - began_s
+
+
+def post_all(hifi: RunningHifi, stream: str, events: Sequence[Any]) -> None:
+    for start in range(0, len(events), 1_000):
+        answer = hifi.post(stream, events[start : start + 1_000])
+        assert answer.status_code == 200, answer.text
+
+
+def written(kafka: str, stream: str) -> list[Written]:
+    found = []
+    for record in asyncio.run(read_all(kafka, stream_topic(stream))):
+        headers = dict(record.headers)
+        value = json.loads(record.value)
+        found.append(Written(value, headers[EVENT_ID].decode(), headers, record.timestamp))
+    return found
+
+
+def wait_until_all_is_done(hifi: RunningHifi, pipeline: Pipeline, count: int) -> None:
+    """Until its books say so: all passed, filtered or dead, and nothing on its way."""
+    hifi.wait_for_balance(
+        pipeline.lane_id,
+        lambda balance: balance.acked == count and not (balance.pending or balance.unaccounted),
+        what=f"{pipeline.name} is done with all {count}",
+        timeout_s=START_S,
+    )

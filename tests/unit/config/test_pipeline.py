@@ -1,0 +1,215 @@
+"""Pipelines: what a document may say, and where it is wrong if it says anything else."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from shared.config.configuration import (
+    REMOVED_KEPT_MS,
+    Configuration,
+    RemovedPipeline,
+)
+from shared.config.cycles import cycle_through
+from shared.config.model import ConfigError
+from shared.config.pipeline import (
+    DOCUMENT_BYTES_MAX,
+    EXPECTED_MAX,
+    EXPRESSION_BYTES_MAX,
+    Explode,
+    Key,
+    Pipeline,
+    Source,
+    ToDead,
+    ToStream,
+    Where,
+)
+
+DOCUMENT: dict[str, Any] = {
+    "name": "sales",
+    "from": {"stream": "orders"},
+    "schema": "id STRING, type STRING, country STRING",
+    "steps": [
+        {"where": "type = 'sale'"},
+        {"explode": {"item": "items"}},
+        {"select": {"sku": "item.sku", "country": "country"}},
+        {"key": "country"},
+    ],
+    "to": [{"stream": "eu", "when": "country = 'DE'"}, {"dead": True}],
+    "match": "first",
+    "tests": [
+        {"given": [{"id": 1}], "expect": [{"sku": "a"}], "dead": ["x"]},
+        {"given": [{"id": 2.5}], "expect": {"eu": [[None]]}},
+    ],
+}
+PIPELINE = Pipeline.of(DOCUMENT)
+
+
+def pipeline(name: str, source: str, *outputs: str) -> Pipeline:
+    """One that writes to these streams; a ! says that events are posted again."""
+    to = tuple(ToStream(each.removesuffix("!"), repost=each.endswith("!")) for each in outputs)
+    return Pipeline(name, Source(source), to)
+
+
+def test_a_document_says_what_it_reads_and_where_the_rest_goes() -> None:
+    assert PIPELINE.source == Source("orders", "earliest")
+    assert PIPELINE.steps[0] == Where("type = 'sale'")
+    assert PIPELINE.steps[3] == Key("country")
+    assert PIPELINE.to == (ToStream("eu", "country = 'DE'"), ToDead(True))
+    assert PIPELINE.streams == {"orders", "eu"}
+    assert PIPELINE.explodes
+    assert PIPELINE.rewrites
+    assert PIPELINE.takes_first
+    assert not PIPELINE.starts_late
+
+
+def test_it_is_the_same_after_the_config_topic() -> None:
+    read = Configuration().apply(PIPELINE.config_key, PIPELINE.to_json())
+    assert read.pipelines == {"sales": PIPELINE}
+    assert read.apply(PIPELINE.config_key, None).pipelines == {}
+
+
+def test_columns_keep_the_order_in_which_they_were_written() -> None:
+    stored = json.loads(PIPELINE.to_json())
+    assert list(stored["steps"][2]["select"]) == ["sku", "country"]
+
+
+def test_what_a_newer_hifi_has_set_besides_stays() -> None:
+    read = Pipeline.of(DOCUMENT | {"colour": "red"})
+    assert json.loads(read.to_json())["colour"] == "red"
+    assert read.fingerprint != PIPELINE.fingerprint
+
+
+def test_a_fingerprint_tells_any_two_documents_apart() -> None:
+    assert replace(PIPELINE).fingerprint == PIPELINE.fingerprint
+    assert replace(PIPELINE, match="all").fingerprint != PIPELINE.fingerprint
+    backwards = dict(reversed(DOCUMENT["steps"][2]["select"].items()))
+    steps = [*DOCUMENT["steps"][:2], {"select": backwards}]
+    forwards = [*DOCUMENT["steps"][:2], DOCUMENT["steps"][2]]
+    of = {"steps": steps}, {"steps": forwards}
+    assert len({Pipeline.of(DOCUMENT | each).fingerprint for each in of}) == 2
+
+
+NO_COLUMN = "cannot name a column; use 1 to 64 of a-z, A-Z, 0-9 and _, not starting with a digit"
+REFUSED: list[tuple[dict[str, Any], str, str]] = [
+    ({"steps": [{"window": {}}]}, "steps.0", "there is no step 'window'; there are: where, select"),
+    ({"steps": [{"enrich": {}}]}, "steps.0", "there is no step 'enrich'"),
+    ({"steps": [{"dedupe": {}}]}, "steps.0", "there is no step 'dedupe'"),
+    ({"steps": [{"call": "f"}]}, "steps.0", "there is no step 'call'"),
+    ({"steps": [{}]}, "steps.0", "a step is an object with one of: where, select, explode, key"),
+    ({"steps": ["where"]}, "steps.0", "a step is an object with one of"),
+    ({"steps": [{"where": "a", "key": "b"}]}, "steps.0", "this one has where and key"),
+    ({"steps": [{"where": "a", "x": 1}]}, "steps.0.x", "there is no such field"),
+    ({"steps": [{"where": 1}]}, "steps.0.where", "1 should be a valid string"),
+    ({"steps": [{"where": " \n"}]}, "steps.0.where", "an expression is missing"),
+    ({"steps": [{"where": "x" * 4097}]}, "steps.0.where", "at most 4096 bytes"),
+    ({"steps": [{"where": "ä" * 2049}]}, "steps.0.where", "at most 4096 bytes"),
+    ({"steps": [{"select": {"a.b": "b"}}]}, "steps.0.select", f"'a.b' {NO_COLUMN}"),
+    ({"steps": [{"select": {"": "b"}}]}, "steps.0.select", NO_COLUMN),
+    ({"steps": [{"select": {"x" * 65: "b"}}]}, "steps.0.select", NO_COLUMN),
+    ({"steps": [{"select": {"hifi": "b"}}]}, "steps.0.select", "'hifi' is the column that holds"),
+    ({"steps": [{"select": {}}]}, "steps.0.select", "at least 1 item"),
+    ({"steps": [{"select": ["a"]}]}, "steps.0.select", "it should be an object"),
+    ({"steps": [{"select": {"a": 5}}]}, "steps.0.select.a", "5 should be a valid string"),
+    ({"steps": [{"explode": {"a": "b", "c": "d"}}]}, "steps.0.explode", "at most 1 item"),
+    ({"steps": [{"explode": {"a": "b"}}] * 2}, "steps.1.explode", "explodes once"),
+    ({"steps": [{"where": "a"}] * 33}, "steps", "at most 32 items"),
+    ({"steps": {"where": "a"}}, "steps", "should be a valid array"),
+    ({"to": []}, "to", "at least 1 item"),
+    ({"to": [{"table": "t"}]}, "to.0", "there is no output 'table'; there are: stream, dead"),
+    ({"to": [{"archive": {}}]}, "to.0", "there is no output 'archive'"),
+    ({"to": [{"database": {}}]}, "to.0", "there is no output 'database'"),
+    ({"to": [{"stream": "x", "whn": "y"}]}, "to.0.whn", "there is no such field"),
+    ({"to": [{"stream": "No"}]}, "to.0.stream", "'No' is not a name"),
+    ({"to": [{"stream": "orders"}]}, "to.0.stream", "it reads this stream itself"),
+    ({"to": [{"stream": "orders", "repost": True}]}, "to.0.repost", "keep their ids"),
+    ({"to": [{"dead": False}]}, "to.0.dead", "False should be True"),
+    ({"to": [{"stream": "a", "dead": True}]}, "to.0", "this one has stream and dead"),
+    ({"to": [{"stream": "a"}, {"stream": "b"}]}, "to.1", "nothing gets here"),
+    ({"match": None}, "match", "say first or all"),
+    ({"match": "any"}, "match", "'any' should be 'first' or 'all'"),
+    ({"from": "orders"}, "from", "'orders' should be an object"),
+    ({"from": {"stream": "a", "start": "now"}}, "from.start", "it is earliest, latest, or epoch"),
+    ({"from": {"table": "a"}}, "from.stream", "it is missing"),
+    ({"name": "Sales"}, "name", "'Sales' is not a name"),
+    ({"generation": 0}, "generation", "greater than or equal to 1"),
+    ({"schema": "x" * 16_385}, "schema", "at most 16384 characters"),
+    ({"tests": [{"given": []}]}, "tests.0.given", "at least 1 item"),
+    ({"tests": [{"given": [1], "expects": []}]}, "tests.0.expects", "there is no such field"),
+    ({"tests": [{"given": [1], "expect": 3}]}, "tests.0.expect", "it is a list of at most 1000"),
+    ({"tests": [{"given": [1], "expect": {"eu": 1}}]}, "tests.0.expect", "for each stream"),
+    ({"tests": [{"given": [1], "expect": {"us": []}}]}, "tests.0.expect.us", "it writes to ['eu']"),
+    ({"tests": [{"given": [1], "expect": [1] * 1001}]}, "tests.0.expect", "at most 1000"),
+    ({"tests": [{"given": ["x" * DOCUMENT_BYTES_MAX]}]}, "", "262144 are the most"),
+]
+
+
+@pytest.mark.parametrize(("changed", "setting", "said"), REFUSED)
+def test_what_is_wrong_is_said_where_it_is(
+    changed: dict[str, Any], setting: str, said: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Pipeline.of(DOCUMENT | changed)
+    assert caught.value.setting == setting
+    assert said in caught.value.wrong
+
+
+def test_the_bounds_themselves_are_within_bounds() -> None:
+    whole = Pipeline.of(
+        DOCUMENT
+        | {
+            "steps": [{"where": "x" * EXPRESSION_BYTES_MAX}],
+            "tests": [{"given": [1], "expect": [1] * EXPECTED_MAX}],
+        }
+    )
+    assert not whole.rewrites
+    assert not whole.explodes
+
+
+def test_what_several_streams_get_is_said_for_each() -> None:
+    to = [{"stream": "eu"}, {"stream": "us"}]
+    without_steps = {"steps": [], "match": "all", "to": to}
+    with pytest.raises(ConfigError) as caught:
+        Pipeline.of(DOCUMENT | without_steps | {"tests": [{"given": [1], "expect": [1]}]})
+    assert str(caught.value) == "tests.0.expect: say for each of ['eu', 'us'] what comes there"
+    assert Pipeline.of(DOCUMENT | without_steps | {"tests": [{"given": [1], "dead": [1]}]})
+
+
+def test_parts_are_made_in_python_as_well() -> None:
+    made = Pipeline("a", Source("s", 5), (ToStream("t"),), steps=(Explode({"x": "y"}),))
+    assert made.starts_late
+    assert Pipeline.of(json.loads(made.to_json())) == made
+
+
+def test_a_pipeline_that_was_removed_keeps_its_name_until_nothing_is_left_to_read() -> None:
+    gone = RemovedPipeline("sales", "acme", "orders", 2, removed_at_ms=1_000)
+    there = Configuration().apply(PIPELINE.config_key, PIPELINE.to_json())
+    left = there.apply(gone.config_key, gone.to_json())
+    assert left.pipelines == {}
+    assert left.removed_pipelines == {"sales": gone}
+    assert list(left.outlived(now_ms=1_000 + REMOVED_KEPT_MS)) == []
+    assert list(left.outlived(now_ms=1_001 + REMOVED_KEPT_MS)) == [b"pipeline:sales"]
+
+
+def test_a_streams_pipelines_are_those_that_read_it_and_those_that_write_to_it() -> None:
+    known = Configuration(pipelines={"sales": PIPELINE, "x": pipeline("x", "eu", "all")})
+    assert [each.name for each in known.pipelines_at("eu")] == ["sales", "x"]
+    assert [each.name for each in known.pipelines_at("all")] == ["x"]
+    assert list(known.pipelines_at("none")) == []
+
+
+def test_a_cycle_of_streams_is_found_through_any_number_of_pipelines() -> None:
+    others = [pipeline("y", "b", "c"), pipeline("z", "c", "a", "d")]
+    assert cycle_through(pipeline("x", "a", "b"), others) == ("a", "b", "c", "a")
+    assert cycle_through(pipeline("x", "a", "d", "b"), others) == ("a", "b", "c", "a")
+
+
+def test_a_chain_is_no_cycle_and_neither_is_one_that_is_wanted() -> None:
+    assert cycle_through(pipeline("x", "a", "b"), [pipeline("y", "b", "c")]) == ()
+    assert cycle_through(pipeline("x", "a", "a!", "b"), []) == ()
+    others = [pipeline("y", "b", "c"), pipeline("z", "c", "a!")]
+    assert cycle_through(pipeline("x", "a", "b"), others) == ()
+    # Somebody else's cycle is not of its making.
+    round_about = [pipeline("y", "b", "c"), pipeline("z", "c", "b")]
+    assert cycle_through(pipeline("x", "a", "b"), round_about) == ()

@@ -1,0 +1,37 @@
+"""Events that a pipeline makes: the same ids each time, and none goes round for ever."""
+
+from shared.event.derived import HOPS_MAX, derived_id, hop, via_of
+from shared.event.record import Origin
+
+PLACE = Origin("hifi.stream.orders", 3, 1234)
+
+
+def test_an_id_is_made_like_this() -> None:
+    assert derived_id("sales", 1, PLACE, 0) == (
+        "9fe28900677ec995b7a2c2f6341a1828fb7c2fc345e9ab48154914671ad3b62f"
+    )
+
+
+def test_an_id_is_the_same_each_time_and_no_two_are_the_same() -> None:
+    places = [("sales", 1, PLACE, 0), ("sales", 1, PLACE, 1), ("sales", 2, PLACE, 0)]
+    places += [("sale", 1, PLACE, 0), ("sales", 1, PLACE._replace(offset=1), 234)]
+    places += [("sales", 1, PLACE._replace(partition=31), 0)]
+    ids = [derived_id(*place) for place in places]
+    assert ids == [derived_id(*place) for place in places]
+    assert len(set(ids)) == len(places)
+
+
+def test_a_header_names_the_pipelines_that_an_event_has_come_through() -> None:
+    assert via_of(None) == ()
+    assert via_of(b"") == ()
+    assert via_of(b"sales,by_country") == ("sales", "by_country")
+    assert via_of(b"\xff") == ("\N{REPLACEMENT CHARACTER}",)
+
+
+def test_a_pipeline_takes_no_event_twice_and_none_that_has_come_too_far() -> None:
+    far = tuple(f"p{nth}" for nth in range(HOPS_MAX))
+    assert hop((), "sales") == "take"
+    assert hop(far[1:], "sales") == "take"
+    assert hop(far, "sales") == "too_many"
+    assert hop(far, "p3") == "skip"
+    assert hop(("sales",), "sales") == "skip"

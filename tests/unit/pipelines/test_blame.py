@@ -1,0 +1,39 @@
+"""Whose fault a failed job is: an event is given up for its own alone."""
+
+import pytest
+
+from pipelines.jobs.blame import fault_of_an_event
+
+FRAME = "\tat org.apache.spark.sql.execution.WholeStageCodegenEvaluatorFactory.hasNext(X.scala:1)"
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        "org.apache.spark.SparkArithmeticException: [DIVIDE_BY_ZERO] Division by zero.",
+        "org.apache.spark.SparkRuntimeException: [INVALID_ARRAY_INDEX] Index 9 is out of bounds.",
+        "java.lang.StackOverflowError",
+        "java.lang.ArrayIndexOutOfBoundsException: Index 3 out of bounds for length 1",
+        "java.time.format.DateTimeParseException: Text 'x' could not be parsed",
+        "java.util.regex.PatternSyntaxException: Dangling meta character",
+    ],
+)
+def test_what_an_expression_throws_is_the_events(cause: str) -> None:
+    says = f"Job aborted due to stage failure: Task 0 in stage 3.0 failed\n{cause}\n{FRAME}"
+    assert fault_of_an_event(says) == cause
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        f"org.apache.kafka.common.errors.TimeoutException: no topic\n{FRAME}\njava.lang.Exception",
+        "java.net.ConnectException: Connection refused",
+        "java.io.IOException: No space left on device",
+        "Job 3 cancelled because SparkContext was shut down",
+        "ExecutorLostFailure (executor 1 exited): java.lang.RuntimeException: gone",
+        "java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext",
+        "An error occurred while calling o123.write",
+    ],
+)
+def test_what_kafka_or_the_cluster_does_is_no_events_fault(says: str) -> None:
+    assert fault_of_an_event(says) is None

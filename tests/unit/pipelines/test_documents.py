@@ -1,0 +1,72 @@
+"""Which documents run: the last one that was not refused, until its successor has been judged."""
+
+from typing import Any
+
+from pipelines.documents import Documents
+from shared.config.pipeline import Pipeline
+from shared.event.topics import lane_group, pipeline_of
+
+
+def document(name: str = "p", stream: str = "s", **fields: Any) -> Pipeline:
+    return Pipeline.of(
+        {"name": name, "from": {"stream": stream}, "to": [{"stream": "t"}], **fields}
+    )
+
+
+FIRST, SECOND = document(), document(steps=[{"where": "true"}])
+
+
+def standing(documents: Documents) -> tuple[str, str]:
+    state = documents.states["p"]
+    return state.standing, state.fingerprint
+
+
+def test_a_new_document_is_judged_once_and_runs_when_it_is_good() -> None:
+    documents = Documents()
+    assert documents.take([FIRST], now_ms=1) == [FIRST]
+    assert standing(documents) == ("checking", FIRST.fingerprint)
+    assert documents.running == {}
+    assert documents.take([FIRST], now_ms=2) == []
+    assert documents.judged(FIRST, now_ms=3)
+    assert documents.by_lane() == {"s/pipeline:p": FIRST}
+    assert standing(documents) == ("running", FIRST.fingerprint)
+    assert documents.take([FIRST], now_ms=4) == []
+    assert documents.untold == {"p"}
+
+
+def test_the_old_one_runs_until_the_new_one_is_judged_and_not_after_it_is_refused() -> None:
+    documents = Documents()
+    documents.take([FIRST], now_ms=1)
+    documents.judged(FIRST, now_ms=1)
+    assert documents.take([SECOND], now_ms=2) == [SECOND]
+    assert documents.running == {"p": FIRST}
+    assert documents.judged(SECOND, why="no such column", pointer="/steps/0/where", now_ms=3)
+    assert documents.running == {}
+    state = documents.states["p"]
+    assert (state.standing, state.why, state.pointer) == (
+        "refused",
+        "no such column",
+        "/steps/0/where",
+    )
+    assert documents.take([FIRST], now_ms=4) == [FIRST], "who mends it is judged anew"
+
+
+def test_a_judgement_of_what_does_not_count_any_more_is_no_news() -> None:
+    documents = Documents()
+    documents.take([FIRST], now_ms=1)
+    documents.take([SECOND], now_ms=2)
+    assert not documents.judged(FIRST, why="it is bad", now_ms=3)
+    assert standing(documents) == ("checking", SECOND.fingerprint)
+    documents.take([], now_ms=4)
+    assert not documents.judged(SECOND, now_ms=5)
+    assert (documents.states, documents.running, documents.untold) == ({}, {}, set())
+
+
+def test_a_pipeline_that_reads_another_stream_is_another_lane_and_no_destination_is_called_so() -> (
+    None
+):
+    assert FIRST.lane_id == "s/pipeline:p"
+    assert document(stream="other").lane_id == "other/pipeline:p"
+    assert lane_group(FIRST.lane_id) == "hifi.lane.s.pipeline:p"
+    assert pipeline_of("s/pipeline:p") == "p"
+    assert pipeline_of("s/p") is None

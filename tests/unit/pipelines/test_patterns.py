@@ -1,0 +1,76 @@
+"""Regular expressions: those that could take for ever are refused, and told what would do."""
+
+import pytest
+
+from pipelines.judging.patterns import PatternError, judged
+
+PLAIN = [
+    "",
+    "abc",
+    ",",
+    r"\.",
+    "[,;|]",
+    "[]a]b",
+    "[^]a]",
+    r"\p{L}x",
+    r"[\d\]]x",
+    "(?i)foo",
+    "(?:ab)c",
+]
+TRYING = [
+    "a*",
+    "[ab]*c",
+    "^/([^/]+)/",
+    "a|b|c",
+    "colou?r",
+    r"^(\S++) (\S++) (\S++) (\S++)",
+    "(?:,[0-9]++)*+",
+    "(?>a+)b",
+    "(?<word>a+)b",
+    "(?:a|ab)*+",
+    "a{2,5}",
+    "a{3,}",
+    "a{2}b",
+    "(?:[a-z&&[^x]]+)",
+    "(?i:ab+)",
+]
+REFUSED = {
+    "(a+)+$": "repeats what can be matched in several ways",
+    "(a|b)*": "repeats what can be matched in several ways",
+    "(a?)*": "repeats what can be matched in several ways",
+    "(.*a){12}": "repeats what can be matched in several ways",
+    "((a{1,9}){1,9}){1,9}": "repeats what can be matched in several ways",
+    "(?:(a*)*b)*+": "repeats what can be matched in several ways",
+    "a*b*c*": "3 of its repeats give back",
+    "(a+){2,3}": "3 of its repeats give back",
+    "a?" * 10 + "b": "too many ways",
+    "(a|b)" * 10: "too many ways",
+    "(a{1,8}){1,8}": "too many ways",
+    "x" * 513: "at most 512 characters",
+    "(?=a)": "looks ahead or behind",
+    "(?<!a)b": "looks ahead or behind",
+    "(?x)a b": "flags that are not",
+    r"(a)\1": "refers back",
+    r"(?<n>a)\k<n>": "refers back",
+    r"\Qa\E": "quotes with",
+    "(a": "bracket that is not closed",
+    "[a": "bracket that is not closed",
+    "a)": "closing bracket that was not opened",
+    "a\\": "ends within an escape",
+}
+
+
+@pytest.mark.parametrize("pattern", PLAIN)
+def test_what_tries_nothing_may_look_at_any_text(pattern: str) -> None:
+    assert judged(pattern).is_plain
+
+
+@pytest.mark.parametrize("pattern", TRYING)
+def test_what_tries_a_little_may_look_at_a_short_one(pattern: str) -> None:
+    assert not judged(pattern).is_plain
+
+
+@pytest.mark.parametrize("pattern", REFUSED)
+def test_what_could_try_for_ever_is_refused_and_told_why(pattern: str) -> None:
+    with pytest.raises(PatternError, match=REFUSED[pattern]):
+        judged(pattern)

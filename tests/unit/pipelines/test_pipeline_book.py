@@ -1,0 +1,222 @@
+"""Who shares a job with whom, who goes alone, and how what cannot be worked on is found."""
+
+import random
+
+import pytest
+
+from pipelines.book import SHARED_EVENTS_MAX, SHARED_JOBS_MAX, SHARES_MAX, PipelineBook, Planned
+from shared.event.record import KafkaPartition
+from shared.runtime.kafka.leases.fenced_positions import Reach
+
+PLACES = [KafkaPartition("hifi.stream.s", number) for number in range(2)]
+FAR = 10 * SHARED_EVENTS_MAX
+BOX_S = 5.0
+
+
+def book_of(*lanes: str, own_jobs_max: int = 4, at: int = 0, until: int = 0) -> PipelineBook:
+    book = PipelineBook(events_max=1_000_000, time_box_s=BOX_S, own_jobs_max=own_jobs_max)
+    for lane in lanes:
+        tenant, _, _ = lane.partition(".")
+        book.enter(lane, tenant, {where: Reach(at, max(at, until)) for where in PLACES})
+    return book
+
+
+def have(book: PipelineBook, end: int) -> None:
+    assert book.see_ends(dict.fromkeys(PLACES, end)) == []
+
+
+def who(jobs: list[Planned]) -> list[list[str]]:
+    return [[share.lane_id for share in job.shares] for job in jobs]
+
+
+def end_well(book: PipelineBook, job: Planned, *, took_s: float = 0.1) -> None:
+    book.done(job, took_s, now_s=1.0)
+    book.over(job)
+
+
+def test_who_is_well_shares_a_job_and_nobody_is_in_two() -> None:
+    book = book_of("t.a", "t.b", "u.c")
+    have(book, 10)
+    (job,) = book.plan(0.0)
+    assert who([job]) == [["t.a", "t.b", "u.c"]]
+    assert job.is_shared
+    have(book, 20)
+    assert book.plan(0.0) == []
+    end_well(book, job)
+    (job,) = book.plan(0.0)
+    assert job.shares[0].ranges == dict.fromkeys(PLACES, (10, 20))
+
+
+def test_a_job_is_shared_by_so_many_and_there_are_so_many_shared_jobs() -> None:
+    lanes = [f"t.{number}" for number in range(SHARES_MAX * SHARED_JOBS_MAX + 3)]
+    book = book_of(*lanes)
+    have(book, 10)
+    jobs = book.plan(0.0)
+    assert [len(job.shares) for job in jobs] == [SHARES_MAX] * SHARED_JOBS_MAX
+    for job in jobs:
+        end_well(book, job)
+    assert who(book.plan(1.0)) == [lanes[-3:]], "who has waited longest is first"
+
+
+def test_who_is_far_behind_goes_alone_with_more_at_a_time() -> None:
+    book = book_of("t.near")
+    book.enter("t.far", "t", {PLACES[0]: Reach(0, 0)})
+    book.lanes["t.near"].reaches = dict.fromkeys(PLACES, Reach(FAR - 5, FAR - 5))
+    have(book, FAR)
+    shared, own = book.plan(0.0)
+    assert (who([shared]), shared.is_shared) == ([["t.near"]], True)
+    assert (who([own]), own.is_shared) == ([["t.far"]], False)
+    assert own.shares[0].ranges == {PLACES[0]: (0, FAR)}
+
+
+def test_jobs_of_ones_own_are_counted_and_a_tenants_second_comes_after_each_others_first() -> None:
+    book = book_of("t.a", "t.b", "t.c", "u.d", own_jobs_max=2)
+    have(book, FAR)
+    jobs = book.plan(0.0)
+    assert who(jobs) == [["t.a"], ["u.d"]]
+    end_well(book, jobs[1])
+    have(book, 2 * FAR)
+    assert who(book.plan(1.0)) == [["u.d"]], "the other tenant has a job already"
+
+
+def test_what_may_have_been_written_is_a_repeat_and_nothing_else_is() -> None:
+    book = book_of("t.a", at=5, until=8)
+    have(book, 20)
+    (job,) = book.plan(0.0)
+    assert job.shares[0].repeats == dict.fromkeys(PLACES, 8)
+    # It was written, and is not known to be: all of it is a repeat.
+    book.held_up(job, now_s=0.0)
+    book.over(job)
+    (again,) = book.plan(0.0)
+    assert again.shares[0].repeats == dict.fromkeys(PLACES, 20)
+    end_well(book, again)
+    have(book, 30)
+    assert book.plan(1.0)[0].shares[0].repeats == {}
+
+
+def test_who_is_held_up_waits_longer_each_time_and_holds_up_nobody() -> None:
+    book = book_of("t.a", "t.b")
+    have(book, 10)
+    waits = []
+    now_s = 0.0
+    for _ in range(8):
+        (job,) = book.plan(now_s, leaving=["t.b"])
+        waits.append(book.held_up(job, now_s))
+        book.over(job)
+        if waits[-1]:
+            assert book.plan(now_s + waits[-1] - 0.1, leaving=["t.b"]) == []
+        now_s += waits[-1]
+    assert waits == [0, 1, 3, 7, 15, 30, 30, 30]
+    assert who(book.plan(now_s - 1)) == [["t.b"]]
+
+
+def test_a_shared_job_that_fails_is_done_again_by_each_alone_and_who_is_well_comes_back() -> None:
+    book = book_of("t.bad", "t.good")
+    have(book, 10)
+    (job,) = book.plan(0.0)
+    book.failed(job)
+    book.over(job)
+    bad, good = book.plan(0.0)
+    assert who([bad, good]) == [["t.bad"], ["t.good"]]
+    book.failed(bad)
+    book.over(bad)
+    end_well(book, good)
+    have(book, 20)
+    jobs = book.plan(1.0)
+    assert sorted(
+        (names, job.is_shared) for job, (names,) in zip(jobs, who(jobs), strict=True)
+    ) == [
+        ("t.bad", False),
+        ("t.good", True),
+    ]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_events_cannot_be_worked_on_each_is_found_alone_and_no_other_is_given_up(
+    seed: int,
+) -> None:
+    dice = random.Random(seed)
+    end = dice.randint(1, 3_000)
+    poison = {(dice.choice(PLACES), dice.randrange(end)) for _ in range(dice.randint(0, 5))}
+    book = book_of("t.a")
+    have(book, end)
+    given_up: set[tuple[KafkaPartition, int]] = set()
+    done: set[tuple[KafkaPartition, int]] = set()
+    for _ in range(2_000):
+        jobs = book.plan(0.0)
+        if not jobs:
+            break
+        (job,) = jobs
+        (share,) = job.shares
+        events = {(it, n) for it, (low, high) in share.ranges.items() for n in range(low, high)}
+        assert not events & (done | given_up), "nothing is done twice"
+        if not events & poison:
+            done |= events
+            book.done(job, 0.1, now_s=0.0)
+        elif share.is_one_event:
+            given_up |= events
+            book.done(job, 0.1, now_s=0.0)
+        else:
+            book.failed(job)
+        book.over(job)
+    assert given_up == poison
+    assert len(done) + len(given_up) == len(PLACES) * end
+    assert not book.lanes["t.a"].is_apart
+
+
+def test_who_is_slow_goes_alone_with_less_until_it_is_quick() -> None:
+    book = book_of("t.slow", "t.other")
+    have(book, 10)
+    (job,) = book.plan(0.0)
+    end_well(book, job, took_s=2 * BOX_S)
+    have(book, FAR)
+    jobs = book.plan(1.0)
+    assert who(jobs) == [["t.slow"], ["t.other"]]
+    most = book.lanes["t.slow"].events_max
+    for job in jobs:
+        end_well(book, job, took_s=2 * BOX_S)
+    assert book.lanes["t.slow"].events_max == most // 2
+    have(book, FAR + 5)
+    slow, other = book.plan(2.0)
+    end_well(book, slow, took_s=BOX_S * 0.8)
+    end_well(book, other)
+    assert (book.lanes["t.slow"].is_apart, book.lanes["t.other"].is_apart) == (True, False)
+
+
+def test_who_leaves_is_not_planned_and_its_job_changes_nothing_any_more() -> None:
+    book = book_of("t.a", "t.b")
+    have(book, 10)
+    (job,) = book.plan(0.0)
+    book.leave("t.a")
+    end_well(book, job)
+    have(book, 20)
+    assert who(book.plan(1.0)) == [["t.b"]]
+
+
+def test_a_job_of_an_earlier_life_says_nothing_of_who_has_come_back() -> None:
+    book = book_of("t.a")
+    have(book, 10)
+    (job,) = book.plan(0.0)
+    book.leave("t.a")
+    book.enter("t.a", "t", {where: Reach(30, 30) for where in PLACES})
+    assert not book.is_ours(job.shares[0])
+    end_well(book, job)
+    assert {reach.at for reach in book.lanes["t.a"].reaches.values()} == {30}
+
+
+def test_nothing_is_planned_for_who_is_about_to_leave() -> None:
+    book = book_of("t.a", "t.b")
+    have(book, 10)
+    assert who(book.plan(0.0, leaving=["t.a"])) == [["t.b"]]
+
+
+def test_a_log_that_has_lost_its_end_is_told_and_gone_on_with() -> None:
+    book = book_of("t.a", at=50, until=60)
+    lost = book.see_ends(dict.fromkeys(PLACES, 20))
+    assert lost == [("t.a", where) for where in PLACES]
+    for lane, where in lost:
+        book.move(lane, where, 20)
+    have(book, 25)
+    (job,) = book.plan(0.0)
+    assert job.shares[0].ranges == dict.fromkeys(PLACES, (20, 25))
+    assert job.shares[0].repeats == {}

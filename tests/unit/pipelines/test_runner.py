@@ -1,0 +1,200 @@
+"""The course of a job: what is said before, what is stored after, and what comes of a fault."""
+
+import asyncio
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from pipelines.book import PipelineBook, Planned
+from pipelines.jobs import runner as runner_module
+from pipelines.jobs.job import JobFailedError, Task
+from pipelines.jobs.outcomes import Made
+from pipelines.jobs.runner import STEP_FAILED, JobRunner
+from pipelines.metrics import PipelineMetrics
+from pipelines.settings import PipelinesSettings
+from pipelines.writer import Reaches
+from shared.config.pipeline import Pipeline
+from shared.event.record import KafkaPartition, Position, RecordOut
+from shared.event.topics import DEAD, RECEIPTS, lane_group
+from shared.proof.receipt import ReceiptOutcome, receipts_of
+from shared.runtime.kafka.leases.fenced_positions import Reach
+from shared.runtime.kafka.log_client import FetchAnswer
+
+WHERE = KafkaPartition("hifi.stream.s", 0)
+
+
+def document(name: str) -> Pipeline:
+    return Pipeline.of({"name": name, "from": {"stream": "s"}, "to": [{"stream": "t"}]})
+
+
+@dataclass
+class KeptWriters:
+    """As `SlotWriters`, with one writer for each pipeline that keeps what it is given."""
+
+    broken: set[str] = field(default_factory=set)
+    said: list[tuple[str, list[RecordOut], Reaches]] = field(default_factory=list)
+    _name: str = ""
+
+    def of(self, pipeline: str) -> "KeptWriters":
+        return KeptWriters(self.broken, self.said, pipeline)
+
+    async def store(self, rows: Iterable[RecordOut], reaches: Reaches) -> None:
+        if self._name in self.broken:
+            raise TimeoutError("Kafka does not answer")
+        self.said.append((self._name, list(rows), reaches))
+
+
+class NoSpark:
+    async def get(self) -> None:
+        """What a job is run with is not looked at here."""
+
+
+@dataclass(frozen=True)
+class Record:
+    offset: int
+    timestamp: int = 7
+    key: bytes | None = b"k"
+    value: bytes = b'{"n":1}'
+    headers: Sequence[tuple[str, bytes]] = (("event-id", b"e"),)
+
+
+class OneLog:
+    def leaders(self, places: Sequence[KafkaPartition]) -> dict[KafkaPartition, int]:
+        return dict.fromkeys(places, 1)
+
+    async def fetch(
+        self, _: int, position: Position, *, wait_ms: int
+    ) -> dict[KafkaPartition, FetchAnswer]:
+        assert wait_ms
+        return {it: FetchAnswer([Record(at)], at + 1) for it, at in position.items()}
+
+
+@dataclass
+class Ground:
+    book: PipelineBook
+    writers: KeptWriters
+    runner: JobRunner
+
+    @classmethod
+    def of(cls, *names: str, end: int) -> "Ground":
+        book = PipelineBook(events_max=100, time_box_s=5, own_jobs_max=2)
+        for name in names:
+            book.enter(document(name).lane_id, "t", {WHERE: Reach(0, 0)})
+        book.see_ends({WHERE: end})
+        writers: Any = KeptWriters()
+        spark: Any = NoSpark()
+        log: Any = OneLog()
+        settings = PipelinesSettings()
+        metrics = PipelineMetrics()
+        return cls(book, writers, JobRunner(spark, settings, metrics, book, writers, log))
+
+    def run(self) -> Planned:
+        (job,) = self.book.plan(0.0)
+        names = [share.lane_id.rpartition(":")[2] for share in job.shares]
+        work = [Task(document(name), it) for name, it in zip(names, job.shares, strict=True)]
+        asyncio.run(self.runner.run(job, work))
+        self.book.over(job)
+        return job
+
+    def reach(self, name: str) -> Reach:
+        return self.book.lanes[document(name).lane_id].reaches[WHERE]
+
+
+def told(name: str, *reach: int) -> Reaches:
+    return {lane_group(document(name).lane_id): {WHERE: Reach(*reach)}}
+
+
+def test_what_may_be_written_is_said_first_and_receipts_go_with_the_position(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ground = Ground.of("a", end=10)
+    seen: list[Any] = []
+
+    def job(_: object, __: object, tasks: Sequence[Task]) -> list[Made]:
+        seen.extend(ground.writers.said)
+        return [Made(7, 3) for _ in tasks]
+
+    monkeypatch.setattr(runner_module, "run_job", job)
+    ground.run()
+    assert seen == [("a", [], told("a", 0, 10))]
+    (name, rows, reaches) = ground.writers.said[1]
+    assert (name, reaches) == ("a", told("a", 10, 10))
+    assert [row.topic for row in rows] == [RECEIPTS]
+    assert ground.reach("a") == Reach(10, 10)
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_who_cannot_be_written_for_is_tried_again_and_holds_up_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+    is_late: bool,  # noqa: FBT001 - from the table
+) -> None:
+    ground = Ground.of("bad", "good", end=10)
+    ran: list[list[str]] = []
+
+    def job(_: object, __: object, tasks: Sequence[Task]) -> list[Made]:
+        ran.append([task.pipeline.name for task in tasks])
+        ground.writers.broken.add("bad")
+        return [Made(10) for _ in tasks]
+
+    monkeypatch.setattr(runner_module, "run_job", job)
+    if not is_late:
+        ground.writers.broken.add("bad")
+    ground.run()
+    assert ran == [["bad", "good"] if is_late else ["good"]]
+    assert ground.reach("good") == Reach(10, 10)
+    # Whether its rows were written is not known: they are repeats when they are written again.
+    assert ground.reach("bad") == Reach(0, 10)
+
+
+def test_the_event_that_cannot_be_worked_on_rests_with_its_receipt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ground = Ground.of("a", end=1)
+
+    def job(*_: object) -> list[Made]:
+        raise JobFailedError("[DIVIDE_BY_ZERO] Division by zero")
+
+    monkeypatch.setattr(runner_module, "run_job", job)
+    ground.run()
+    _, rows, reaches = ground.writers.said[-1]
+    assert reaches == told("a", 1, 1)
+    by_topic = {row.topic: row for row in rows}
+    assert by_topic.keys() == {RECEIPTS, DEAD}
+    headers = dict(by_topic[DEAD].headers)
+    assert headers["reason"] == STEP_FAILED.encode()
+    assert b"DIVIDE_BY_ZERO" in headers["last-detail"]
+    (receipt,) = receipts_of(by_topic[RECEIPTS].value)
+    assert receipt is not None
+    assert (receipt.outcome, receipt.reason) == (ReceiptOutcome.DEAD, STEP_FAILED)
+    assert ground.reach("a") == Reach(1, 1)
+
+
+def test_more_than_one_event_that_fails_is_cut_and_nothing_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ground = Ground.of("a", end=10)
+
+    def job(*_: object) -> list[Made]:
+        raise JobFailedError("[DIVIDE_BY_ZERO] Division by zero")
+
+    monkeypatch.setattr(runner_module, "run_job", job)
+    ground.run()
+    assert len(ground.writers.said) == 1
+    (again,) = ground.book.plan(0.0)
+    assert again.shares[0].ranges == {WHERE: (0, 5)}
+
+
+def test_whatever_else_goes_wrong_is_tried_again_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    ground = Ground.of("a", end=10)
+
+    def job(*_: object) -> list[Made]:
+        raise OSError("the JVM is gone")
+
+    monkeypatch.setattr(runner_module, "run_job", job)
+    ground.run()
+    (again,) = ground.book.plan(time.monotonic())
+    assert again.shares[0].ranges == {WHERE: (0, 10)}
+    assert again.shares[0].repeats == {WHERE: 10}
