@@ -146,15 +146,22 @@ def whole_events(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield from batch.to_pylist()
 
     for _, event in groupby(rows(), key=lambda row: (row["partition"], row["offset"])):
-        yield pa.RecordBatch.from_pylist(settled(list(event)), schema)
+        yield pa.RecordBatch.from_pylist(settled(event), schema)
 
 
-def settled(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def settled(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """The rows of one event that count, numbered: one that is dead, or those that passed."""
-    dead = [row for row in rows if row["outcome"] == DEAD]
-    passed = [row for row in rows if row["outcome"] == PASSED]
-    kept = dead[:1] or passed or rows[:1]
-    return [{**row, "nth": nth} for nth, row in enumerate(kept)]
+    passed: list[dict[str, Any]] = []
+    filtered: list[dict[str, Any]] = []
+    for row in rows:
+        if row["outcome"] == DEAD:
+            # Each holds the whole event: no second one is kept in memory.
+            return [{**row, "nth": 0}]
+        if row["outcome"] == PASSED:
+            passed.append(row)
+        elif not filtered:
+            filtered.append(row)
+    return [{**row, "nth": nth} for nth, row in enumerate(passed or filtered)]
 
 
 def columns_of(rows: DataFrame) -> list[str]:

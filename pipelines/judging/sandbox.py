@@ -20,6 +20,8 @@ OPTIONS: Mapping[str, str] = {
     "spark.sql.legacy.sizeOfNull": "false",
     # An event with a step takes 16 µs, and 38 if nothing is compiled; small jobs take 20 ms more.
     "spark.sql.codegen.factoryMode": "FALLBACK",
+    # Or each of the 250 calls that a plan is made with asks the JVM five times for its call site.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     # A member is called as it is written.
     "spark.sql.caseSensitive": "true",
     # No file is a table, and text within double quotes is text.
