@@ -20,9 +20,11 @@ from shared.config.configuration import (
     Stream,
 )
 from shared.config.destination import Destination
+from shared.config.pipeline_state import PipelineState
+from shared.event.record import RecordOut
 from shared.event.times import DAY_MS
 from shared.event.topic_safety import Copies
-from shared.event.topics import fixed_specs, stream_topic
+from shared.event.topics import PIPELINES, fixed_specs, stream_topic
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.config_topic import ConfigFeed
@@ -30,6 +32,7 @@ from shared.runtime.kafka.reader import KafkaReader
 from shared.runtime.kafka.topic_admin import topic_admin
 from tests.support.fake_publisher import FakePublisher
 from tests.support.gateway_fixtures import FakeStore, FixedConfig
+from tests.support.kafka_log import write_rows
 
 # The clusters of tests have one broker.
 ONE_COPY = Copies(1, 1)
@@ -43,6 +46,8 @@ class Ground:
 
     store: ControlStore
     config: ConfigSource
+    # Says what has been judged of a pipeline, as whoever runs it does; None: it is gone.
+    tell: Callable[[str, PipelineState | None], Awaitable[None]]
 
 
 Opened = Callable[[], AbstractAsyncContextManager[Ground]]
@@ -55,7 +60,12 @@ def opened(request: pytest.FixtureRequest) -> Iterator[Opened]:
 
         @asynccontextmanager
         async def fake_ground() -> Any:
-            yield Ground(FakeStore(config, FakePublisher([])), config)
+            fake = FakeStore(config, FakePublisher([]))
+
+            async def tell(name: str, state: PipelineState | None) -> None:
+                fake.states = {name: state} if state else {}
+
+            yield Ground(fake, config, tell)
 
         yield fake_ground
         return
@@ -68,9 +78,16 @@ def opened(request: pytest.FixtureRequest) -> Iterator[Opened]:
             await admin.create_missing(fixed_specs(tiers))
         feed = ConfigFeed(servers)
         await feed.start()
+        real = KafkaControlStore(servers, feed, ONE_COPY)
+
+        async def tell(name: str, state: PipelineState | None) -> None:
+            value = state.to_json() if state else b""
+            await write_rows(servers, [RecordOut(PIPELINES, name.encode(), value)])
+
         try:
-            yield Ground(KafkaControlStore(servers, feed, ONE_COPY), feed)
+            yield Ground(real, feed, tell)
         finally:
+            await real.stop()
             await feed.stop()
 
     yield real_ground
@@ -272,6 +289,23 @@ def test_what_is_refused_is_not_stored(opened: Opened) -> None:
         with pytest.raises(Problem):
             await ground.store.change(stream.config_key, refuse)
         assert stream.name not in ground.config.configuration.streams
+
+    on(opened, test)
+
+
+def test_what_is_judged_of_pipelines_is_heard(opened: Opened) -> None:
+    name, running = f"control-{uuid.uuid4().hex}", PipelineState("f1", "running")
+    refused = PipelineState("f2", "refused", "no such column", "/steps/0/where", 5)
+
+    async def test(ground: Ground) -> None:
+        await ground.tell(name, running)
+        # Nobody waits for what was there already.
+        assert (await ground.store.pipeline_states())[name] == running
+        for state in (refused, None):
+            await ground.tell(name, state)
+            async with asyncio.timeout(LIVE_S):
+                while (await ground.store.pipeline_states()).get(name) != state:  # noqa: ASYNC110 - as above
+                    await asyncio.sleep(0.01)
 
     on(opened, test)
 
