@@ -82,10 +82,8 @@ async def _run(
         marks = MarksLog(marks_log)
         await marks.read()
         log.info("service.started", metrics_port=settings.metrics_port)
-        tasks = TaskJobs(spark.sparkContext, run_units)
-        loop = LaneLoop(
-            tasks, settings, metrics, config, states, positions, lanes_log, marks, outlet
-        )
+        parts = settings, metrics, config, states, positions, lanes_log, marks, outlet
+        loop = LaneLoop(TaskJobs(spark.sparkContext, run_units), *parts)
         pulse, answers = Pulse(), Pulse()
         health.must_turn("what plans the lanes", pulse, within_s=_LOOP_WITHIN_S)
         health.must_turn("Spark", answers, within_s=SPARK_WITHIN_S)

@@ -43,7 +43,7 @@ def test_those_that_are_near_each_other_are_read_once(
 
 
 def test_who_repeats_what_is_far_back_is_not_read_with_those_who_follow() -> None:
-    driver = Driver({A: 9_000})
+    driver = Driver({A: 9_000}, turns=Turns(worker_count=1))
     driver.enter("a", Mark(100, 200), kind=JobKind.APART)
     driver.enter("b", Mark(8_900, 8_900), kind=JobKind.FOLLOWING)
     driver.enter("c", Mark(8_800, 8_801), kind=JobKind.FOLLOWING)
