@@ -55,6 +55,8 @@ def test_topics_are_spelled_like_this() -> None:
     assert topics.lane_group("orders/shop") == "hifi.lane.orders.shop"
     assert topics.lane_group("retrier-slow") == topics.lane_group("retrier") == "hifi.lane.retrier"
     assert topics.lease_group("observe") == "hifi.leases.observe"
+    assert topics.pipeline_lane("orders", "sales") == "orders/pipeline:sales"
+    assert topics.pipelines_writer(7) == "hifi-pipelines.7"
 
 
 def test_keys_are_spelled_like_this() -> None:
