@@ -19,7 +19,6 @@ import pytest
 
 from benchmarks.delivery_driver import running_driver
 from benchmarks.lag_sink import LagSink, running_lag_sink
-from benchmarks.paced import write_paced_cheaply
 from deploy.local.cluster import Cluster
 from shared.config.configuration import Stream
 from shared.config.destination import Destination
@@ -91,6 +90,9 @@ def writing(
     written: list[int] = []
 
     def write() -> None:
+        # Only benchmarks install librdkafka, and `make test-long` does, too.
+        from benchmarks.paced import write_paced_cheaply  # noqa: PLC0415
+
         for duration_s, events_per_s in phases:
             each = events_per_s / len(streams)
             written.append(
