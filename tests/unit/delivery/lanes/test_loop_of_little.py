@@ -1,12 +1,14 @@
 """What the driver does where Kafka says little, late or nothing."""
 
 import asyncio
+import time
 from collections.abc import Collection
 
 import pytest
 from structlog.testing import capture_logs
 
 from delivery.lanes.marks import Mark, mark_record
+from delivery.lanes.units import JobKind
 from shared.event.record import KafkaPartition
 from shared.runtime import health
 from shared.runtime.health import Health, Pulse
@@ -136,3 +138,23 @@ def test_a_process_that_waits_for_kafka_is_alive(monkeypatch: pytest.MonkeyPatch
     run(driver, stop, Health(), pulse)
     assert pulse.beats == 5
     assert driver.position() == {A: 0, B: 0}
+
+
+def test_nobody_looks_for_what_has_to_wait_until_those_who_are_well_may_have_a_job(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ends of hundreds of logs cost as much as what is sent meanwhile."""
+    driver, stop = Driver(), asyncio.Event()
+    driver.loop.config.value = driver.loop.roster._seen
+    looks_s: list[float] = []
+
+    async def look() -> float:
+        looks_s.append(time.monotonic())
+        if len(looks_s) == 2:
+            stop.set()
+        return 0.0
+
+    monkeypatch.setattr(driver.loop, "_look", look)
+    driver.loop.turns.pause(JobKind.SHARED, strand_count=5_000, now_s=time.monotonic())
+    run(driver, stop, Health(), Pulse())
+    assert looks_s[1] >= driver.loop.turns.opens_s > looks_s[0]
