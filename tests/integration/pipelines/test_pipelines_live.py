@@ -101,11 +101,15 @@ def test_a_document_that_is_refused_says_where_and_stops_nobody(hifi: RunningHif
     post_all(hifi, "refusals", [{"n": n} for n in range(10)])
     wait_until(lambda: len(values(hifi, "refusals-out")) == 10, what="the good one goes on")
     mended = document(
-        "bad", "refusals", schema="n BIGINT", steps=[{"where": "n > 4"}], to=[{"stream": "mended"}]
+        "bad",
+        "refusals",
+        schema="n BIGINT",
+        steps=[{"where": "n > 4"}],
+        to=[{"stream": "refusals-mended"}],
     )
     put(hifi.kafka, mended)
     wait_until(
-        lambda: sorted(row["n"] for row in values(hifi, "mended")) == list(range(5, 10)),  # type: ignore[index]
+        lambda: sorted(row["n"] for row in values(hifi, "refusals-mended")) == list(range(5, 10)),  # type: ignore[index]
         what="nothing was lost while it was refused",
     )
 
