@@ -28,7 +28,8 @@ def main() -> None:
     for module in pkgutil.iter_modules(benchmarks.__path__):
         if module.name not in _NOT_BENCHMARKS:
             print(f"\n== {module.name}")
-            importlib.import_module(f"benchmarks.{module.name}").main()
+            entry = f"{module.name}.__main__" if module.ispkg else module.name
+            importlib.import_module(f"benchmarks.{entry}").main()
 
 
 if __name__ == "__main__":

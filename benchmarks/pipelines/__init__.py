@@ -1,0 +1,1 @@
+"""Measures pipelines: a module of `figures` for each thing that is measured."""

@@ -1,0 +1,179 @@
+"""Runs a pipelines process to be measured, and tells it what to do."""
+
+import asyncio
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.request import urlopen
+
+from benchmarks.process_tree import proportional_mb, used_by
+from deploy.local.children import Child
+from deploy.local.ports import pick_free
+from shared.config.configuration import Stream
+from shared.config.model import ConfigObject
+from shared.config.pipeline import Pipeline
+from shared.event.topics import fixed_specs, stream_spec, stream_topic
+from shared.retry.schedule import RetrySchedule
+from shared.runtime.kafka.reader import open_reader
+from shared.runtime.kafka.topic_admin import topic_admin
+from tests.support.config_records import write_config, write_records
+
+# A short run has so much less to do.
+_SHORT_PART = 8
+_TIMEOUT_S = 180.0
+_LOOK_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """Where something is measured, with a folder of its own."""
+
+    servers: str
+    folder: Path
+    is_short: bool = False
+
+    def count(self, of: int) -> int:
+        """As many of something, or fewer when it is to be short."""
+        return of // _SHORT_PART if self.is_short else of
+
+    @contextmanager
+    def running(self, **settings: str) -> Iterator["Runner"]:
+        """A pipelines process."""
+        (port,) = pick_free(1)
+        mine = {
+            "BOOTSTRAP_SERVERS": self.servers,
+            "FOLDER": str(self.folder),
+            "METRICS_PORT": str(port),
+            **settings,
+        }
+        child = Child(
+            "pipelines",
+            [sys.executable, "-m", "pipelines"],
+            log=self.folder.with_suffix(".log"),
+            env={**os.environ, **{f"HIFI_PIPELINES_{name}": value for name, value in mine.items()}},
+        )
+        runner = Runner(self.servers, child.pid, f"http://127.0.0.1:{port}/metrics")
+        try:
+            wait(lambda: _answers(f"http://127.0.0.1:{port}/readyz"))
+            yield runner
+        finally:
+            child.stop(60.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """The pipelines process, and the way to tell it what to do."""
+
+    servers: str
+    pid: int
+    metrics: str
+
+    def put(self, *pipelines: Pipeline) -> None:
+        """With the streams that they name."""
+        names = {name for pipeline in pipelines for name in pipeline.streams}
+        make_streams(self.servers, sorted(names))
+        put(self.servers, pipelines)
+
+    def take_away(self, *pipelines: Pipeline) -> None:
+        records = [(pipeline.config_key, None) for pipeline in pipelines]
+        asyncio.run(write_records(self.servers, records))
+
+    def figure(self, name: str, pipeline: str, **labels: str) -> float:
+        """A metric of a pipeline, 0 while there is none."""
+        with urlopen(self.metrics, timeout=5) as answer:  # noqa: S310 - loopback, ours
+            text = answer.read().decode()
+        wanted = {"pipeline": pipeline, **labels}
+        return sum(
+            float(value)
+            for labelled, value in re.findall(rf"^{name}{{([^}}]*)}} (\S+)$", text, re.MULTILINE)
+            if wanted.items() <= dict(re.findall(r'(\w+)="([^"]*)"', labelled)).items()
+        )
+
+    def drain(self, pipeline: Pipeline, count: int) -> float:
+        """Events per second, from its first job to its last; the pipeline is new."""
+        self.put(pipeline)
+        self.wait_until_up(pipeline)
+        began_s = time.monotonic()
+        wait(lambda: self.events_read(pipeline) >= count)
+        rate = count / (time.monotonic() - began_s)
+        self.take_away(pipeline)
+        return rate
+
+    def wait_until_up(self, pipeline: Pipeline) -> None:
+        wait(lambda: self.figure("hifi_pipelines_lane_up", pipeline.name) > 0)
+
+    def events_read(self, pipeline: Pipeline) -> float:
+        return self.figure("hifi_pipelines_events_read_total", pipeline.name)
+
+    def used(self, for_s: float) -> tuple[float, int]:
+        """Cores that it takes, and MB that it has: what processes share is divided among them."""
+        before_s, _ = used_by(self.pid)
+        time.sleep(for_s)
+        after_s, _ = used_by(self.pid)
+        return (after_s - before_s) / for_s, proportional_mb(self.pid)
+
+
+def pipeline_of(
+    name: str, source: str, *steps: Mapping[str, object], to: str | None = None
+) -> Pipeline:
+    """One that reads what `paced` writes, and writes it to a stream beside."""
+    return Pipeline.of(
+        {
+            "name": name,
+            "from": {"stream": source},
+            "schema": "id STRING, made_ns BIGINT, pad STRING",
+            "steps": list(steps),
+            "to": [{"stream": to or f"{source}-out"}],
+        }
+    )
+
+
+def put(servers: str, objects: Sequence[ConfigObject]) -> None:
+    """Into the configuration."""
+    asyncio.run(write_config(servers, objects))
+
+
+def make_streams(servers: str, names: Sequence[str], *, partition_count: int = 4) -> None:
+    """Those of these that are not there yet."""
+    asyncio.run(_make(servers, names, partition_count))
+
+
+async def _make(servers: str, names: Sequence[str], partition_count: int) -> None:
+    tiers = [tier.name for tier in RetrySchedule().tiers]
+    specs = [stream_spec(name, partition_count=partition_count) for name in names]
+    async with topic_admin(servers) as admin:
+        await admin.create_missing([*fixed_specs(tiers), *specs])
+    await write_config(servers, [Stream(name, partition_count) for name in names])
+
+
+def count_of(servers: str, stream: str) -> int:
+    """How many records a stream has; what Kafka marks in a log of its own would count."""
+    return asyncio.run(_count(servers, stream))
+
+
+async def _count(servers: str, stream: str) -> int:
+    async with open_reader(servers) as reader:
+        spans = await reader.spans([stream_topic(stream)])
+    return sum(end - start for start, end in spans.values())
+
+
+def wait(holds: Callable[[], bool]) -> None:
+    """Until it holds; RuntimeError if it never does."""
+    until_s = time.monotonic() + _TIMEOUT_S
+    while not holds():
+        if time.monotonic() > until_s:
+            raise RuntimeError(f"not done after {_TIMEOUT_S:g} s: its log is beside it")
+        time.sleep(_LOOK_S)
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urlopen(url, timeout=5) as answer:  # noqa: S310 - loopback, ours
+            return bool(answer.read().startswith(b"ready"))
+    except OSError:
+        return False

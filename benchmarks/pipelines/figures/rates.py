@@ -1,0 +1,71 @@
+"""How fast pipelines are beside Spark that only reads.
+
+(a) Spark at its best reads a backlog of 400,000 events of 500 bytes in 4 Kafka partitions, with
+their keys and headers, and drops them; (b) a pipeline with a `where` that keeps all of them writes
+their bytes to another stream; (c) one with a `select` writes them anew as JSON. Interleaved, each
+round by itself. Kafka and Spark share the machine.
+"""
+
+import statistics
+import time
+
+from pyspark.sql import SparkSession
+
+from benchmarks.delivery_rates import AT_ITS_BEST
+from benchmarks.paced import write_all
+from benchmarks.pipelines.bench import Bench, count_of, make_streams, pipeline_of
+from shared.event.topics import stream_topic
+from shared.runtime.spark.session import SparkSettings, running_spark
+
+_EVENTS = 400_000
+_ROUNDS = 3
+# Figures that are thrown away: the JVM's compiler, connections, caches.
+_WARM_UP_ROUNDS = 1
+_STEPS: dict[str, dict[str, object]] = {
+    "where": {"where": "made_ns > 0"},
+    "select": {"select": {"id": "id", "made_ns": "made_ns", "pad": "pad"}},
+}
+
+
+def measure(bench: Bench) -> dict[str, float]:
+    """Ratios of each round by itself: what disturbs the machine disturbs both sides of them."""
+    servers, count = bench.servers, bench.count(_EVENTS)
+    make_streams(servers, ["rate"])
+    write_all(servers, "rate", count=count)
+    settings = SparkSettings(
+        name="bench",
+        folder=bench.folder / "reading",
+        worker_daemon="pyspark.daemon",
+        more=AT_ITS_BEST,
+    )
+    rounds: list[dict[str, float]] = []
+    with running_spark(settings) as spark, bench.running() as runner:
+        for nth in range(_WARM_UP_ROUNDS + _ROUNDS):
+            found = {"read": _read(spark, servers, "rate", count)}
+            for kind, step in _STEPS.items():
+                found[kind] = runner.drain(pipeline_of(f"{kind}-{nth}", "rate", step), count)
+            rounds.append(found)
+    counted = rounds[_WARM_UP_ROUNDS:]
+    return {
+        **{
+            f"ratio_{kind}": round(statistics.median(it[kind] / it["read"] for it in counted), 3)
+            for kind in _STEPS
+        },
+        **{
+            f"{kind}_events_per_s": round(statistics.median(it[kind] for it in counted))
+            for kind in ("read", *_STEPS)
+        },
+        "errors": abs(count_of(servers, "rate-out") - len(rounds) * len(_STEPS) * count),
+    }
+
+
+def _read(spark: SparkSession, servers: str, stream: str, count: int) -> float:
+    options = {
+        "kafka.bootstrap.servers": servers,
+        "subscribe": stream_topic(stream),
+        "includeHeaders": "true",
+    }
+    rows = spark.read.format("kafka").options(**options).load().select("key", "value", "headers")
+    began_s = time.monotonic()
+    rows.write.format("noop").mode("overwrite").save()
+    return count / (time.monotonic() - began_s)
