@@ -15,7 +15,7 @@ from starlette.routing import Match
 from gateway.answers import problem_answer
 from gateway.callers import Callers, ConfigSource
 from gateway.control import dead_letters as dead_letter_routes
-from gateway.control import destinations, keys, pipelines, streams
+from gateway.control import destinations, keys, pipelines, streams, tables
 from gateway.control import receipts as receipt_routes
 from gateway.control.receipt_store import KafkaReceipts, ReceiptStore
 from gateway.control.redrive import DeadLetterStore, KafkaDeadLetters
@@ -99,7 +99,7 @@ async def describe(request: Request) -> Response:
 
 _ROUTES = [
     route
-    for each in (streams, destinations, pipelines, keys, dead_letter_routes, receipt_routes)
+    for each in (streams, destinations, pipelines, tables, keys, dead_letter_routes, receipt_routes)
     for route in each.router.routes
 ] + _about.routes
 _REFUSALS = (

@@ -24,6 +24,7 @@ from shared.config.access import (
     secret_from,
 )
 from shared.config.configuration import Configuration, RemovedStream, Stream
+from shared.config.table import Table
 from shared.event.topics import is_name
 from shared.runtime.hosts import FORWARDED, is_ours, may_post
 
@@ -114,6 +115,25 @@ class Caller:
         """Whether a stream is one of the caller's."""
         is_open = not self.streams or stream.name in self.streams
         return stream.tenant == self.tenant and is_open
+
+    def table(self, name: str, configuration: Configuration) -> Table:
+        """The table of that name; what is another tenant's is not there for the caller."""
+        table = configuration.tables.get(name)
+        if table is None or table.tenant != self.tenant:
+            raise Problem(
+                "unknown_table",
+                f"There is no table {name[:100]!r}; GET /v1/tables lists the ones there are.",
+            )
+        self.check_tables()
+        return table
+
+    def sees_table(self, table: Table) -> bool:
+        return table.tenant == self.tenant and not self.streams
+
+    def check_tables(self) -> None:
+        """Refuse a key that is for some streams alone: what is in tables is in none of these."""
+        if self.streams:
+            raise Problem("scope_missing", "This key is for some streams, and so for no table.")
 
     def check_signature(self, header: str | None, *, body: bytes, now_ms: int) -> None:
         """Refuse a body whose signature is missing, old or wrong, if this caller must sign."""

@@ -119,6 +119,10 @@ class Settings(ServiceSettings, ListenerSettings, SecretSettings, CopiesSettings
     tenant_destinations_max: Count = 1_000
     # Each is a plan that Spark makes anew for every job it is in.
     tenant_pipelines_max: Count = 100
+    # Each is a topic, and a file on each machine that answers for it or joins with it.
+    tenant_tables_max: Count = 100
+    # What the copies of all its tables may take on the disk of such a machine.
+    tenant_table_bytes_max: Count = 4_294_967_296
     tenant_keys_max: Count = 1_000
     # Fifty thousand keys with an answer of the usual size, of all gateways together.
     idempotency_bytes_max: Count = 32_000_000

@@ -8,7 +8,16 @@ import typer
 from typer.core import TyperGroup
 
 from deploy.cli import doctor, gateway, status, top, topics, up
-from deploy.cli.control import dead, destinations, keys, pipelines, secrets, streams, tenants
+from deploy.cli.control import (
+    dead,
+    destinations,
+    keys,
+    pipelines,
+    secrets,
+    streams,
+    tables,
+    tenants,
+)
 from deploy.cli.events import receipt, reconcile, replay, send, tail, verify
 from deploy.cli.options import control_command
 from deploy.cli.printing import out, talk
@@ -62,7 +71,7 @@ for command in commands:
 control_command(app)(receipt.receipt)
 app.command("replay")(replay.replay_)
 app.command("simulate")(simulate.simulate_)
-for group in (keys, streams, destinations, pipelines, secrets, tenants, dead):
+for group in (keys, streams, destinations, pipelines, tables, secrets, tenants, dead):
     app.add_typer(group.app)
 
 

@@ -11,10 +11,12 @@ from gateway.problems import Problem
 from gateway.settings import Settings
 from shared.config.configuration import Configuration, RemovedStream, Stream
 
-Bounded: TypeAlias = Literal["streams", "partitions", "destinations", "pipelines", "keys"]
+Bounded: TypeAlias = Literal[
+    "streams", "partitions", "destinations", "pipelines", "tables", "table_bytes", "keys"
+]
 # Why there is more in use than is listed.
 _HELD = " (with what was removed and is still kept)"
-_REMOVED_COUNT = frozenset({"streams", "partitions", "destinations", "pipelines"})
+_REMOVED_COUNT = frozenset({"streams", "partitions", "destinations", "pipelines", "tables"})
 
 
 def check_bounds(
@@ -48,6 +50,14 @@ def bounds_of(
             each.tenant == tenant
             for known in (configuration.pipelines, configuration.removed_pipelines)
             for each in known.values()
+        ),
+        "tables": sum(
+            each.tenant == tenant
+            for known in (configuration.tables, configuration.removed_tables)
+            for each in known.values()
+        ),
+        "table_bytes": sum(
+            each.bytes_max for each in configuration.tables.values() if each.tenant == tenant
         ),
         "keys": sum(key.tenant == tenant for key in configuration.keys.values()),
     }

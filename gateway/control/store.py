@@ -10,6 +10,7 @@ from typing import Protocol, TypeAlias
 from gateway.problems import Problem
 from shared.config.configuration import Configuration, Stream
 from shared.config.pipeline_state import PipelineStates, with_state
+from shared.config.table import Table
 from shared.event.record import KafkaPartition
 from shared.event.topic_safety import Copies
 from shared.event.topics import (
@@ -60,6 +61,12 @@ class ControlStore(Protocol):
 
     async def make_topic(self, stream: Stream) -> None:
         """Make the stream's topic, or let it grow; Problem when it is not there afterwards."""
+
+    async def make_table(self, table: Table) -> None:
+        """Make the topic of a table if it is not there; Problem when it is not afterwards."""
+
+    async def drop_table(self, table: Table) -> None:
+        """Have Kafka delete the topic of a table, if it is there."""
 
     async def held_ms(self, stream: str) -> int | None:
         """How long after its removal something of a stream may be read; None: for ever."""
@@ -150,6 +157,17 @@ class KafkaControlStore:
                 )
             if state.partition_count < stream.partition_count:
                 await admin.grow(name, stream.partition_count)
+
+    async def make_table(self, table: Table) -> None:
+        async with _in_time(), topic_admin(self._bootstrap_servers) as admin:
+            try:
+                await admin.create_missing([table.spec], self._copies)
+            except TooFewBrokersError as error:
+                raise Problem("too_few_brokers", str(error)) from error
+
+    async def drop_table(self, table: Table) -> None:
+        async with _in_time(), topic_admin(self._bootstrap_servers) as admin:
+            await admin.delete([table.topic])
 
     async def held_ms(self, stream: str) -> int | None:
         # As they are, not as they were planned: longer retention is nobody's fault.

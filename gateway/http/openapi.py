@@ -126,7 +126,7 @@ def _add_problems(path: str, operation: Json) -> None:
     codes = [*_EVERYWHERE, "method_not_allowed", *operation.pop(PROBLEMS_MEMBER, ())]
     if path != "/openapi.json":
         codes += _NOT_OPEN
-    for name in ("stream", "destination", "pipeline", "key", "tenant"):
+    for name in ("stream", "destination", "pipeline", "table", "key", "tenant"):
         codes += [f"unknown_{name}"] if f"{{{name}}}" in path else []
     codes += ["stream_forbidden"] if "{stream}" in path else []
     # The routes that take events name all of theirs.

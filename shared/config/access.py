@@ -45,6 +45,7 @@ _Origin: TypeAlias = Annotated[
 _Rate: TypeAlias = Annotated[float, Field(gt=0, le=1e12)]
 # None at all is a bound, too; Kafka's own end is near a million partitions.
 _Most: TypeAlias = Annotated[int, Field(ge=0, le=1_000_000)]
+_ManyBytes: TypeAlias = Annotated[int, Field(ge=0, le=1_000_000_000_000_000)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +132,8 @@ class Tenant(ConfigObject):
     partitions_max: _Most | None = None
     destinations_max: _Most | None = None
     pipelines_max: _Most | None = None
+    tables_max: _Most | None = None
+    table_bytes_max: _ManyBytes | None = None
     keys_max: _Most | None = None
 
     @property

@@ -1,8 +1,8 @@
 """What a stream is, and how the config topic's records add up to all that is configured.
 
 The config topic is compacted: the last value of a key counts, an empty one removes the object.
-Of a stream, destination or pipeline that was removed a record stays, so that its name and what
-Kafka still has under it go on belonging to somebody (ADR 0047).
+Of a stream, destination, pipeline or table that was removed a record stays, so that its name and
+what Kafka still has under it go on belonging to somebody (ADR 0047).
 `Configuration` is the pure fold of those records; a service keeps the newest and asks it.
 """
 
@@ -18,6 +18,7 @@ from shared.config.access import DEFAULT_TENANT, ApiKey, Tenant
 from shared.config.destination import Destination
 from shared.config.model import CONFIG, ConfigError, ConfigObject
 from shared.config.pipeline import Pipeline
+from shared.config.table import Table
 from shared.config.values import Name, Pointer
 from shared.event.times import DAY_MS
 from shared.event.topics import (
@@ -117,11 +118,27 @@ class RemovedPipeline(ConfigObject):
         return config_key("pipeline", self.name)
 
 
+@config_dataclass(frozen=True, slots=True, config=CONFIG)
+class RemovedTable(ConfigObject):
+    """What stays of a table that was removed: whose its name is. Its rows are gone."""
+
+    name: Name
+    tenant: Name
+    # One that is made again is of the next: who has not heard of it writes where nobody reads.
+    generation: int
+    removed_at_ms: int
+
+    @property
+    def config_key(self) -> bytes:
+        return config_key("table", self.name)
+
+
 # How a record's key begins: where such objects are, and what they are.
 _KINDS: Mapping[str, tuple[str, type[ConfigObject]]] = {
     "stream": ("streams", Stream),
     "destination": ("destinations", Destination),
     "pipeline": ("pipelines", Pipeline),
+    "table": ("tables", Table),
     "key": ("keys", ApiKey),
     "tenant": ("tenants", Tenant),
 }
@@ -130,6 +147,7 @@ _REMOVED: Mapping[str, tuple[str, type[ConfigObject]]] = {
     "stream": ("removed_streams", RemovedStream),
     "destination": ("removed_destinations", RemovedDestination),
     "pipeline": ("removed_pipelines", RemovedPipeline),
+    "table": ("removed_tables", RemovedTable),
 }
 _REMOVED_AT = "removed_at_ms"
 
@@ -141,11 +159,13 @@ class Configuration:
     streams: Mapping[str, Stream] = field(default_factory=dict)
     destinations: Mapping[str, Destination] = field(default_factory=dict)
     pipelines: Mapping[str, Pipeline] = field(default_factory=dict)
+    tables: Mapping[str, Table] = field(default_factory=dict)
     keys: Mapping[str, ApiKey] = field(default_factory=dict)
     tenants: Mapping[str, Tenant] = field(default_factory=dict)
     removed_streams: Mapping[str, RemovedStream] = field(default_factory=dict)
     removed_destinations: Mapping[str, RemovedDestination] = field(default_factory=dict)
     removed_pipelines: Mapping[str, RemovedPipeline] = field(default_factory=dict)
+    removed_tables: Mapping[str, RemovedTable] = field(default_factory=dict)
 
     def apply(self, key: bytes, value: bytes | None) -> "Configuration":
         """The configuration after one more record; ConfigError when the record makes no sense.
@@ -186,9 +206,10 @@ class Configuration:
 
     def outlived(self, *, now_ms: int) -> Iterator[bytes]:
         """The keys of records that have nothing to say any more: nothing is left to be read."""
-        gone: list[RemovedDestination | RemovedPipeline] = [
+        gone: list[RemovedDestination | RemovedPipeline | RemovedTable] = [
             *self.removed_destinations.values(),
             *self.removed_pipelines.values(),
+            *self.removed_tables.values(),
         ]
         return (each.config_key for each in gone if now_ms - each.removed_at_ms > REMOVED_KEPT_MS)
 

@@ -258,6 +258,16 @@ class Pipeline(ConfigObject):
         return {self.source.stream, *(output.stream for output in self.streams_to)}
 
     @property
+    def tables_to(self) -> set[str]:
+        """The tables that it writes."""
+        return set()
+
+    @property
+    def tables(self) -> set[str]:
+        """Every table that it names."""
+        return self.tables_to
+
+    @property
     def fingerprint(self) -> str:
         """What tells this document from any other: whoever judges it says which one was judged."""
         return hashlib.sha256(self.to_json()).hexdigest()[:16]

@@ -29,6 +29,7 @@ from shared.event.topics import (
     STATE,
     STATEMENTS,
     STREAM_PREFIX,
+    TABLE_PREFIX,
     TERMS,
 )
 
@@ -80,6 +81,8 @@ RIGHTS: Mapping[str, Sequence[Right]] = {
     "gateway": (
         # It makes the topics of streams, lets them grow, and finds events for who has sent them.
         _all_of(STREAM_PREFIX, "Read", "Write", "Create", "Alter", "DescribeConfigs"),
+        # And those of tables, which it takes away as well: their rows are owed to nobody.
+        _all_of(TABLE_PREFIX, "Read", "Write", "Create", "Delete"),
         # A dead letter that is sent again goes on where it would have gone.
         _all_of(RETRY_PREFIX, "Read", "Write", "DescribeConfigs"),
         # Keys that were used and shares of quotas are told to the other gateways.
@@ -116,6 +119,7 @@ RIGHTS: Mapping[str, Sequence[Right]] = {
     ),
     "pipelines": (
         _all_of(STREAM_PREFIX, "Read", "Write"),
+        _all_of(TABLE_PREFIX, "Read", "Write"),
         *_read(CONFIG),
         *_write(RECEIPTS, DEAD),
         *_both(PIPELINES),

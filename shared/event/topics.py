@@ -10,11 +10,12 @@ from typing import Literal
 
 from shared.event.times import DAY_MS, HOUR_MS
 
-ConfigKind = Literal["stream", "destination", "pipeline", "key", "tenant"]
+ConfigKind = Literal["stream", "destination", "pipeline", "table", "key", "tenant"]
 
 # Everything of ours in a cluster begins so.
 OURS = "hifi."
 STREAM_PREFIX = "hifi.stream."
+TABLE_PREFIX = "hifi.table."
 RETRY_PREFIX = "hifi.retry."
 # What was not tried when it was due waits beside its tier: it may be a crowd, which would stand
 # before the others' few.
@@ -73,6 +74,9 @@ STATEMENTS_RETENTION_MS = 365 * DAY_MS
 
 # Kafka's word for it is -1, but people also write a number that no calendar has.
 _FOR_EVER_MS = 36_500 * DAY_MS
+
+# Who has a copy of a table, and was away for less than half of it, has missed no deletion.
+TOMBSTONES_KEPT_MS = 7 * DAY_MS
 
 # How long an Idempotency-Key is good, as Stripe's is.
 REQUESTS_RETENTION_MS = DAY_MS
@@ -200,6 +204,24 @@ def config_key(kind: ConfigKind, name: str) -> bytes:
 
 def stream_spec(stream: str, *, partition_count: int = STREAM_PARTITIONS) -> TopicSpec:
     return TopicSpec(stream_topic(stream), partition_count, _log(STREAM_RETENTION_MS))
+
+
+def table_topic(table: str, generation: int = 1) -> str:
+    """The topic with a table's rows; no name of a table has a dot."""
+    return TABLE_PREFIX + (table if generation == 1 else f"{table}.{generation}")
+
+
+def table_spec(table: str, generation: int = 1, *, retention_ms: int | None = None) -> TopicSpec:
+    """One partition: rows change in one order, and one offset says how far somebody is."""
+    settings = {**_COMPACTED, "delete.retention.ms": str(TOMBSTONES_KEPT_MS), **_SEGMENTS}
+    if retention_ms is not None:
+        segment_ms = min(SEGMENT_MS, retention_ms)
+        settings |= {
+            "cleanup.policy": "compact,delete",
+            "retention.ms": str(retention_ms),
+            "segment.ms": str(segment_ms),
+        }
+    return TopicSpec(table_topic(table, generation), 1, settings)
 
 
 @dataclass(frozen=True, slots=True)

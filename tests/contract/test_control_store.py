@@ -21,6 +21,7 @@ from shared.config.configuration import (
 )
 from shared.config.destination import Destination
 from shared.config.pipeline_state import PipelineState
+from shared.config.table import Table
 from shared.event.record import RecordOut
 from shared.event.times import DAY_MS
 from shared.event.topic_safety import Copies
@@ -336,3 +337,14 @@ def test_no_topic_is_made_with_fewer_copies_than_there_are_to_be(kafka: Any) -> 
             assert stream_topic(stream.name) not in await admin.names()
 
     asyncio.run(run())
+
+
+def test_the_topic_of_a_table_is_made_once_and_deleted(opened: Opened) -> None:
+    async def test(ground: Ground) -> None:
+        table = Table(f"control-{uuid.uuid4().hex}")
+        for _ in range(2):
+            await ground.store.make_table(table)
+        for _ in range(2):
+            await ground.store.drop_table(table)
+
+    on(opened, test)

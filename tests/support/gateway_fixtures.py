@@ -32,6 +32,7 @@ from gateway.server import api_config
 from gateway.settings import Settings
 from shared.config.configuration import Configuration, Stream
 from shared.config.pipeline_state import PipelineState, PipelineStates
+from shared.config.table import Table
 from shared.event.envelope import Envelope, History
 from shared.event.record import Origin, RecordIn, RecordOut
 from shared.event.times import DAY_MS
@@ -93,6 +94,18 @@ class FakeStore:
         if isinstance(self.publisher, FakePublisher):
             log: list[list[Event]] = [[] for _ in range(PARTITION_COUNT)]
             self.publisher.logs.setdefault(stream_topic(stream.name), log)
+
+    async def make_table(self, table: Table) -> None:
+        if self.problem is not None:
+            raise self.problem
+        self.topics.setdefault(table.topic, 1)
+        if isinstance(self.publisher, FakePublisher):
+            self.publisher.logs.setdefault(table.topic, [[]])
+
+    async def drop_table(self, table: Table) -> None:
+        if self.problem is not None:
+            raise self.problem
+        self.topics.pop(table.topic, None)
 
     async def pipeline_states(self) -> PipelineStates:
         return self.states

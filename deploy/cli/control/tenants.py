@@ -34,13 +34,15 @@ def put(
     partitions_max: Annotated[int | None, typer.Option(min=0)] = None,
     destinations_max: Annotated[int | None, typer.Option(min=0)] = None,
     pipelines_max: Annotated[int | None, typer.Option(min=0)] = None,
+    tables_max: Annotated[int | None, typer.Option(min=0)] = None,
+    table_bytes_max: Annotated[int | None, typer.Option(min=0)] = None,
     keys_max: Annotated[int | None, typer.Option(min=0)] = None,
     client: ControlClient,
 ) -> None:
     """Set a tenant's quotas, over all gateways together, and how much it may set up.
 
-    What is not said has no limit; of streams, partitions, destinations, pipelines and keys it is
-    the gateway's (HIFI_GATEWAY_TENANT_STREAMS_MAX and so on).
+    What is not said has no limit; of streams, partitions, destinations, pipelines, tables and keys
+    it is the gateway's (HIFI_GATEWAY_TENANT_STREAMS_MAX and so on).
 
     hifi tenants put acme --events-per-s 1000
     """
@@ -52,6 +54,8 @@ def put(
         "partitions_max": partitions_max,
         "destinations_max": destinations_max,
         "pipelines_max": pipelines_max,
+        "tables_max": tables_max,
+        "table_bytes_max": table_bytes_max,
         "keys_max": keys_max,
     }
     print_json(client.call("PUT", "tenants", name, body=body))

@@ -36,6 +36,8 @@ _LEADERS_TIMEOUT_S = 30.0
 _LEADERS_LOOK_S = 0.05
 # Kafka's code for a topic that is there already, which is what we want.
 _ALREADY_THERE = 36
+# Kafka's code for a topic that is not there (any more).
+_UNKNOWN_TOPIC = 3
 # Kafka's code for fewer brokers than a topic is to have copies.
 _TOO_FEW_BROKERS = 38
 # Kafka's word for as many as its own default.replication.factor says.
@@ -138,6 +140,18 @@ class TopicAdmin:
                 )
         await self._wait_for_leaders({spec.name for spec in missing})
         return [spec.name for spec in missing]
+
+    async def delete(self, names: Iterable[str]) -> None:
+        """Delete those of these topics that there are, with all that is in them."""
+        there = sorted(set(names) & await self.names())
+        if not there:
+            return
+        response = await self._client.delete_topics(there)
+        for topic, code in response.topic_error_codes:
+            if code not in {0, _UNKNOWN_TOPIC}:
+                raise KafkaUnavailableError(
+                    f"Kafka refused to delete the topic {topic}: {for_code(code)}"
+                )
 
     async def grow(self, name: str, partition_count: int) -> None:
         """Give a topic that many Kafka partitions; it keeps those it has."""

@@ -106,6 +106,8 @@ def test_what_is_used_is_shown_with_its_bound(gateway: RunningGateway) -> None:
         "partitions": {"used": 3, "max": 8},
         "destinations": {"used": 0, "max": 2},
         "pipelines": {"used": 0, "max": 100},
+        "tables": {"used": 0, "max": 100},
+        "table_bytes": {"used": 0, "max": 4_294_967_296},
         "keys": {"used": 1, "max": 3},
     }
 

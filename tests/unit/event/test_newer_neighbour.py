@@ -65,10 +65,10 @@ def test_new_members_change_nothing_and_are_kept_by_who_writes_it_again(
 def test_new_kinds_of_objects_hide_none_of_those_that_are_known() -> None:
     read = Configuration()
     for each in OBJECTS:
-        read = read.apply(b"table:" + each.config_key, b'{"colour": "red"}')
+        read = read.apply(b"widget:" + each.config_key, b'{"colour": "red"}')
         read = read.apply(each.config_key, each.to_json())
         read = read.apply(b"colour:red", b"\x00 no JSON")
-        read = read.apply(b"table:" + each.config_key, None)
+        read = read.apply(b"widget:" + each.config_key, None)
     alone = Configuration()
     for each in OBJECTS:
         alone = alone.apply(each.config_key, each.to_json())

@@ -1,0 +1,160 @@
+"""Routes to set up tables: who writes them, how long rows stay, how large all of them may get."""
+
+from typing import Any
+
+import structlog
+from fastapi import APIRouter, Response
+from pydantic import BaseModel
+
+from gateway.callers import Caller
+from gateway.control.requests import (
+    Admin,
+    ControlPlane,
+    JsonObject,
+    PathName,
+    Plane,
+    Reader,
+    When,
+    also,
+    as_json,
+    named,
+    strictly,
+)
+from gateway.problems import Problem
+from shared.config.configuration import REMOVED_KEPT_MS, Configuration, RemovedTable
+from shared.config.model import ConfigError
+from shared.config.table import Table
+from shared.event.times import rfc3339
+from shared.event.topics import config_key
+from shared.runtime.clock import now_ms
+
+log = structlog.get_logger()
+router = APIRouter()
+
+_PATH = "/v1/tables/{table}"
+# What stays as it was on the first day.
+_FOR_GOOD = ("retention_ms", "generation")
+
+
+class TableLine(BaseModel):
+    """One of a list: who writes it, and how much it may take."""
+
+    name: str
+    written_by: str | None
+    retention_ms: int | None
+    bytes_max: int
+
+
+class TableList(BaseModel):
+    tables: list[TableLine]
+
+
+@router.get("/v1/tables", response_model=TableList)
+async def list_tables(caller: Reader, plane: Plane) -> Response:
+    tables = sorted(plane.configuration.tables.values(), key=lambda each: each.name)
+    ours = [_line(each) for each in tables if caller.sees_table(each)]
+    return as_json({"tables": ours})
+
+
+@router.get(_PATH, response_model=Table)
+async def show_table(table: PathName, caller: Reader, plane: Plane) -> Response:
+    item = caller.table(table, plane.configuration)
+    return as_json(item.known_fields(), item=item)
+
+
+@router.put(
+    _PATH,
+    response_model=Table,
+    responses={201: {"model": Table}},
+    openapi_extra=also("table_in_use", "bound_reached", "too_few_brokers"),
+)
+async def put_table(
+    table: PathName, caller: Admin, given: JsonObject, plane: Plane, when: When
+) -> Response:
+    def check_owner(owned: Table | None) -> None:
+        if owned is not None and owned.tenant != caller.tenant:
+            raise Problem("table_in_use", f"The name {table!r} belongs to somebody else.")
+
+    caller.check_tables()
+
+    async def edit(before: Table | None) -> Table:
+        known = before or _free(table, caller, plane.configuration)
+        wanted = strictly(_read(named(given, name=table, tenant=caller.tenant), known), before)
+        _check_writer(wanted, plane.configuration)
+        more = wanted.bytes_max - (before.bytes_max if before else 0)
+        plane.check_bounds(caller.tenant, {"tables": int(known is None), "table_bytes": more})
+        await plane.store.make_table(wanted)
+        return wanted
+
+    key = config_key("table", table)
+    before, after = await plane.change(key, edit, when=when, check=check_owner)
+    log.info("table.written", table=table, tenant=caller.tenant)
+    return as_json(after.known_fields(), item=after, is_new=before is None)
+
+
+@router.delete(_PATH, status_code=204, response_class=Response, openapi_extra=also("table_in_use"))
+async def delete_table(table: PathName, caller: Admin, plane: Plane, when: When) -> None:
+    """Delete the table and its rows. Its name stays its owner's."""
+    item = _gone(table, caller, plane) or caller.table(table, plane.configuration)
+
+    async def edit(_: Table | None) -> RemovedTable:
+        known = caller.table(table, plane.configuration)
+        if pipelines := pipelines_with(table, plane.configuration):
+            detail = f"Remove the pipelines that name it first: {', '.join(pipelines)}."
+            raise Problem("table_in_use", detail)
+        return RemovedTable(table, known.tenant, known.generation, now_ms())
+
+    if isinstance(item, Table):
+        await plane.change(item.config_key, edit, when=when)
+        log.info("table.removed", table=table, tenant=caller.tenant)
+    # If Kafka does not answer any more, whoever repeats the request deletes what is left.
+    await plane.store.drop_table(Table(item.name, generation=item.generation))
+
+
+def pipelines_with(table: str, configuration: Configuration) -> list[str]:
+    """The pipelines that write a table, or join with it."""
+    return sorted(each.name for each in configuration.pipelines.values() if table in each.tables)
+
+
+def _line(table: Table) -> dict[str, Any]:
+    return {name: getattr(table, name) for name in TableLine.model_fields}
+
+
+def _gone(name: str, caller: Caller, plane: ControlPlane) -> RemovedTable | None:
+    """What is left of a table of the caller's that was removed."""
+    gone = plane.configuration.removed_tables.get(name)
+    return gone if gone is not None and gone.tenant == caller.tenant else None
+
+
+def _free(name: str, caller: Caller, configuration: Configuration) -> RemovedTable | None:
+    """What was there before under the name; Problem if that was somebody else's."""
+    gone = configuration.removed_tables.get(name)
+    if gone is None or gone.tenant == caller.tenant:
+        return gone
+    free_at = rfc3339(gone.removed_at_ms + REMOVED_KEPT_MS)
+    raise Problem(
+        "table_in_use",
+        f"The name {name!r} was somebody else's, and is kept until {free_at}: choose another.",
+        members={"free_at": free_at},
+    )
+
+
+def _read(given: dict[str, Any], known: Table | RemovedTable | None) -> Table:
+    """The table that a PUT describes; how long rows stay, and its generation, stay as they are."""
+    kept: dict[str, Any] = {"generation": 1}
+    if isinstance(known, RemovedTable):
+        kept = {"generation": known.generation + 1}
+    elif known is not None:
+        kept = {name: getattr(known, name) for name in _FOR_GOOD}
+    for name, value in kept.items():
+        if given.setdefault(name, value) != value:
+            raise ConfigError(name, f"it is {value!r}, and not for a PUT to change")
+    return Table.of(given)
+
+
+def _check_writer(wanted: Table, configuration: Configuration) -> None:
+    """Refuse to take a table from the pipeline that writes it."""
+    for pipeline in configuration.pipelines.values():
+        if wanted.name in pipeline.tables_to and wanted.written_by != pipeline.name:
+            wrong = f"the pipeline {pipeline.name!r} writes it: remove that first"
+            raise ConfigError("written_by", wrong)
