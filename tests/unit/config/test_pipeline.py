@@ -58,6 +58,7 @@ def test_a_document_says_what_it_reads_and_where_the_rest_goes() -> None:
     assert PIPELINE.steps[3] == Key("country")
     assert PIPELINE.to == (ToStream("eu", "country = 'DE'"), ToDead(True))
     assert PIPELINE.streams == {"orders", "eu"}
+    assert PIPELINE.tables == set()
     assert PIPELINE.explodes
     assert PIPELINE.rewrites
     assert PIPELINE.takes_first
