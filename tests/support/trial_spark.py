@@ -20,7 +20,7 @@ def locked_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSes
 
     settings = SparkSettings(
         name="trial",
-        worker_daemon="pyspark.daemon",
+        worker_daemon="pipelines.worker_daemon",
         folder=tmp_path_factory.mktemp("spark"),
         slots=1,
         heap_mb=512,

@@ -30,7 +30,7 @@ def trial_session() -> Iterator[Any]:
     with tempfile.TemporaryDirectory(prefix="hifi-pipelines-") as folder:
         settings = SparkSettings(
             name="hifi-pipelines-trial",
-            worker_daemon="pyspark.daemon",
+            worker_daemon="pipelines.worker_daemon",
             folder=Path(folder),
             slots=1,
             heap_mb=512,

@@ -7,8 +7,11 @@ minute, so that would happen often. A copy takes 20 ms and shares its memory.
 
 import gc
 import resource
+import socket
 import sys
+from collections.abc import Callable
 from importlib import import_module
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -16,6 +19,8 @@ from shared.runtime.logs import configure_logs
 
 # Connections to hundreds of destinations; systems give 1,024 unasked, and more to who asks.
 _DESCRIPTORS = 4_096
+# Serves one task; other than 0 when its worker may have no more of them.
+_Worker: TypeAlias = Callable[[socket.socket, bool], int]
 
 
 def run_daemon(*preloaded: str, service: str) -> None:
@@ -29,10 +34,11 @@ def run_daemon(*preloaded: str, service: str) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(_DESCRIPTORS, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-    daemon = import_module("pyspark.daemon")
+    daemon: Any = import_module("pyspark.daemon")
     # Spark's side of a task, what forgetting paths needs, and ours.
     for module in ("pyspark.worker", "importlib.metadata", *preloaded):
         import_module(module)
+    daemon.worker = _that_ends_quietly(daemon.worker)
     configure_logs(service=service)
     # Arrow's own allocator keeps what a batch took: 30 MB in each worker that has had one of 5,000
     # events, where the C library keeps next to nothing, at the same pace (docs/tuning.md).
@@ -40,3 +46,21 @@ def run_daemon(*preloaded: str, service: str) -> None:
     # Nothing of this is garbage; a collection in each copy would only copy the pages.
     gc.freeze()
     daemon.manager()
+
+
+def _that_ends_quietly(worker: _Worker) -> _Worker:
+    """The same, but between two tasks it ends without a word when Spark hangs up.
+
+    A session that stops ends its workers by a signal and by closing their connections, and they see
+    the one or the other first. Spark's own takes the second for an error, has nobody left to tell
+    of it, and writes that in a traceback to the standard error, which may be somebody's terminal.
+    """
+
+    def ending(connection: socket.socket, authenticated: bool) -> int:  # noqa: FBT001 - Spark's way
+        try:
+            has_task = bool(connection.recv(1, socket.MSG_PEEK))
+        except ConnectionError:
+            has_task = False
+        return worker(connection, authenticated) if has_task else 1
+
+    return ending
