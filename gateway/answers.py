@@ -132,6 +132,8 @@ def dry_answer(parsed: Parsed, *, partition_count: int, request_id: str) -> Answ
         if event.key is not None:
             entry["key"] = event.key.decode(errors="replace")
             entry["partition"] = partition_of(event.key, partition_count)
+        if event.partition is not None:
+            entry["partition"] = event.partition
         entries.append(entry)
     members = {
         "request_id": request_id,

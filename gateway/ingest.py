@@ -32,6 +32,7 @@ from gateway.intake.events import Context, Parsed, key_finder, read_events
 from gateway.intake.plain_events import read_plain
 from gateway.intake.request_body import Body, BodyLimits
 from gateway.intake.schemas import SchemaChecks
+from gateway.intake.shards import shard_finder
 from gateway.problems import Problem
 from gateway.publish.ledger import AckLedger
 from gateway.publish.publisher import PostingPublisher
@@ -335,6 +336,7 @@ class Ingest:
             key=ingestion.options.ordering_key,
             traceparent=ingestion.traceparent,
             find_key=_find_key(stream.key_pointer) if stream.key_pointer else None,
+            shards=shard_finder(stream.partitioning) if stream.partitioning else None,
             are_cloud_events=ingestion.body_format in _CLOUD_EVENTS,
         )
         # Most bodies are plain, and are read in columns; None says that this one is not.

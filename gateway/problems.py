@@ -54,6 +54,7 @@ CATALOGUE: Mapping[str, Kind] = {
     "body_timeout": Kind(408, "The body did not arrive in time"),
     "idempotency_key_in_use": Kind(409, "The first request with this key is not answered yet"),
     "stream_in_use": Kind(409, "The stream is still in use"),
+    "shards_in_use": Kind(409, "Events lie in the stream as its shards say"),
     "pipeline_in_use": Kind(409, "The name of the pipeline is in use"),
     "table_in_use": Kind(409, "The table, or its name, is in use"),
     "secret_changed": Kind(409, "The secret is not the one that was shown"),

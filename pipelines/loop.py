@@ -15,7 +15,7 @@ from typing import Any
 import structlog
 
 from pipelines.beginnings import begins
-from pipelines.book import PipelineBook, Planned
+from pipelines.book import PipelineBook, PipelineShare, Planned
 from pipelines.documents import Documents
 from pipelines.jobs.job import Task
 from pipelines.jobs.runner import JobRunner, short
@@ -23,6 +23,7 @@ from pipelines.judging.judge import judge
 from pipelines.metrics import PipelineMetrics
 from pipelines.session import SparkOnDemand
 from pipelines.settings import PipelinesSettings
+from pipelines.shards import partitionings
 from pipelines.writer import UNWRITTEN, SlotWriters
 from shared.config.pipeline import Pipeline
 from shared.event.record import KafkaPartition, RecordOut
@@ -265,11 +266,14 @@ class PipelineLoop:
             if self.member.slot_of(pipeline.name) in self._leaving
         ]
         for job in self.book.plan(time.monotonic(), leaving):
-            work = [Task(running[share.lane_id], share) for share in job.shares]
+            work = [self._task(running[share.lane_id], share) for share in job.shares]
             slots = frozenset(self.member.slot_of(one.pipeline.name) for one in work)
             task = asyncio.create_task(self._run(job, work))
             self._jobs[task] = slots
             task.add_done_callback(self._jobs.pop)
+
+    def _task(self, pipeline: Pipeline, share: PipelineShare) -> Task:
+        return Task(pipeline, share, partitionings(pipeline, self.config.configuration))
 
     async def _run(self, job: Planned, work: Sequence[Task]) -> None:
         try:

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pipelines.members import members_of
+from pipelines.shards import NO_SHARDS, Partitionings, partition_at
 from shared.config.pipeline import FACTS, Explode, Key, Pipeline, Select, Step, ToStream, Where
 from shared.event.derived import HOPS_MAX, ORIGIN, VIA
 from shared.event.envelope import ACCEPTED_AT, EVENT_BYTES_MAX, EVENT_ID, EVENT_TIME, TRACEPARENT
@@ -37,6 +38,7 @@ NOT_READABLE = "not_readable"
 TOO_MANY_ROWS = "too_many_rows"
 TOO_LARGE = "too_large"
 TOO_MANY_HOPS = "too_many_hops"
+UNKNOWN_SHARD = "unknown_shard"
 BY_PIPELINE = "by_pipeline"
 
 _HEADERS = "headers array<struct<key: string, value: binary>>"
@@ -49,7 +51,7 @@ RECORDS = (
 # value and headers are those of the event itself.
 ROWS = (
     "partition int, offset bigint, nth int, outcome string, reason string, event_time_ms bigint,"
-    f" accepted_at_ms bigint, topic string, key binary, value binary, {_HEADERS}"
+    f" accepted_at_ms bigint, topic string, to_partition int, key binary, value binary, {_HEADERS}"
 )
 # Ours begin so among the columns of a plan; no member that is read does.
 OURS = f"{FACTS}:"
@@ -69,12 +71,17 @@ _TEXT_BYTES_MAX = 8_192
 _TRACE_BYTES_MAX = 512
 
 
-def planned(pipeline: Pipeline, records: DataFrame) -> DataFrame:
-    """The rows that become of records: columns as in ROWS, at least one row for each record."""
+def planned(
+    pipeline: Pipeline, records: DataFrame, streams: Partitionings = NO_SHARDS
+) -> DataFrame:
+    """The rows that become of records: columns as in ROWS, at least one row for each record.
+
+    What goes to one of these streams goes where its shard is.
+    """
     rows = opened(pipeline, records)
     for step in pipeline.steps:
         rows = after(step, rows)
-    rows = _written(pipeline, rows)
+    rows = _written(pipeline, rows, streams)
     _check_closed(rows)
     return map_arrow(rows, whole_events, ROWS) if pipeline.explodes else rows
 
@@ -193,7 +200,7 @@ def _exploded(rows: DataFrame, name: str, elements: Column) -> DataFrame:
     return rows.select(*others, each)
 
 
-def _written(pipeline: Pipeline, rows: DataFrame) -> DataFrame:
+def _written(pipeline: Pipeline, rows: DataFrame, streams: Partitionings) -> DataFrame:
     """The events as they leave, each to its outputs."""
     value = _ours("value")
     if pipeline.rewrites:
@@ -207,13 +214,27 @@ def _written(pipeline: Pipeline, rows: DataFrame) -> DataFrame:
     chosen = _first(wants) if is_one else _all(wants)
     rows = rows.withColumns({f"{OURS}out_value": value, f"{OURS}to": _alive(chosen)})
     rows = rows.withColumns(
-        {f"{OURS}fate": _last_fate(pipeline, is_one=is_one), f"{OURS}row": F.lit(0)}
+        {
+            f"{OURS}place:{nth}": _alive(partition_at(streams[output.stream], _ours("out_value")))
+            for nth, output in _sharded(pipeline, streams)
+        }
     )
+    fate = _last_fate(pipeline, streams, is_one=is_one)
+    rows = rows.withColumns({f"{OURS}fate": fate, f"{OURS}row": F.lit(0)})
     if not is_one:
         kept = [column(name) for name in rows.columns if name not in {f"{OURS}to", f"{OURS}row"}]
         each = F.posexplode_outer(_alive(_ours("to"))).alias(f"{OURS}row", f"{OURS}to")
         rows = rows.select(*kept, each)
-    return rows.select(*_row(pipeline))
+    return rows.select(*_row(pipeline, streams))
+
+
+def _sharded(pipeline: Pipeline, streams: Partitionings) -> list[tuple[int, ToStream]]:
+    """The outputs to streams of shards, with their numbers."""
+    return [
+        (nth, output)
+        for nth, output in enumerate(pipeline.to)
+        if isinstance(output, ToStream) and output.stream in streams
+    ]
 
 
 def _first(wants: list[Column]) -> Column:
@@ -230,7 +251,7 @@ def _all(wants: list[Column]) -> Column:
     return F.array_compact(F.array(*(F.when(wanted, nth) for nth, wanted in enumerate(wants))))
 
 
-def _last_fate(pipeline: Pipeline, *, is_one: bool) -> Column:
+def _last_fate(pipeline: Pipeline, streams: Partitionings, *, is_one: bool) -> Column:
     """What becomes of an event now that it is known what it is, and who wants it."""
     to = _ours("to")
     size = F.octet_length(_ours("out_value")) + F.coalesce(
@@ -238,13 +259,19 @@ def _last_fate(pipeline: Pipeline, *, is_one: bool) -> Column:
     )
     size_max = F.least(F.lit(RECORD_BYTES_MAX), F.floor(F.lit(ROWS_BYTES_MAX) / _ours("count")))
     fate = F.when(to.isNull() if is_one else F.size(to) < 1, FILTERED)
+
+    def is_wanted(nth: int) -> Column:
+        return to == nth if is_one else F.array_contains(to, nth)
+
     for nth, output in enumerate(pipeline.to):
         if not isinstance(output, ToStream):
-            fate = fate.when(to == nth if is_one else F.array_contains(to, nth), BY_PIPELINE)
+            fate = fate.when(is_wanted(nth), BY_PIPELINE)
+    for nth, _ in _sharded(pipeline, streams):
+        fate = fate.when(is_wanted(nth) & _ours(f"place:{nth}").isNull(), UNKNOWN_SHARD)
     return F.coalesce(_ours("fate"), fate.when(size > size_max, TOO_LARGE))
 
 
-def _row(pipeline: Pipeline) -> list[Column]:
+def _row(pipeline: Pipeline, streams: Partitionings) -> list[Column]:
     """The columns of ROWS."""
     fate, is_passed = _ours("fate"), _ours("fate").isNull()
     is_dead = fate.isNotNull() & (fate != FILTERED)
@@ -253,6 +280,9 @@ def _row(pipeline: Pipeline) -> list[Column]:
     for to, output in enumerate(pipeline.to):
         if isinstance(output, ToStream):
             topic = topic.when(_ours("to") == to, stream_topic(output.stream))
+    place = F.when(F.lit(False), F.lit(0))
+    for to, _ in _sharded(pipeline, streams):
+        place = place.when(_ours("to") == to, _ours(f"place:{to}"))
 
     def either(passed: Column, dead: Column) -> Column:
         return F.when(is_passed, passed).when(is_dead, dead)
@@ -266,6 +296,7 @@ def _row(pipeline: Pipeline) -> list[Column]:
         _ours("event_time_ms").alias("event_time_ms"),
         _ours("accepted_at_ms").alias("accepted_at_ms"),
         F.when(is_passed, topic).alias("topic"),
+        F.when(is_passed, place).alias("to_partition"),
         either(_ours("out_key"), _ours("key")).alias("key"),
         either(_ours("out_value"), _ours("value")).alias("value"),
         either(_headers(pipeline, nth), _ours("headers")).alias("headers"),

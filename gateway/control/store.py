@@ -28,6 +28,7 @@ from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.config_topic import ConfigFeed
 from shared.runtime.kafka.only_writer import OvertakenError, only_writer
+from shared.runtime.kafka.reader import open_reader
 from shared.runtime.kafka.topic_admin import TooFewBrokersError, topic_admin
 from shared.runtime.kafka.topic_feed import TopicFeed
 from shared.runtime.setup_error import KafkaUnavailableError, SetupError
@@ -67,6 +68,9 @@ class ControlStore(Protocol):
 
     async def drop_table(self, table: Table) -> None:
         """Have Kafka delete the topic of a table, if it is there."""
+
+    async def is_empty(self, stream: str) -> bool:
+        """Whether no event lies in the stream, as of now."""
 
     async def held_ms(self, stream: str) -> int | None:
         """How long after its removal something of a stream may be read; None: for ever."""
@@ -168,6 +172,11 @@ class KafkaControlStore:
     async def drop_table(self, table: Table) -> None:
         async with _in_time(), topic_admin(self._bootstrap_servers) as admin:
             await admin.delete([table.topic])
+
+    async def is_empty(self, stream: str) -> bool:
+        async with _in_time(), open_reader(self._bootstrap_servers) as reader:
+            spans = await reader.spans([stream_topic(stream)])
+        return all(first == end for first, end in spans.values())
 
     async def held_ms(self, stream: str) -> int | None:
         # As they are, not as they were planned: longer retention is nobody's fault.

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any
 
 import structlog
@@ -25,6 +26,7 @@ from gateway.control.requests import (
 from gateway.intake.schemas import SchemaError
 from gateway.problems import Problem
 from shared.config.configuration import (
+    PARTITIONS_MAX,
     RemovedDestination,
     RemovedPipeline,
     RemovedStream,
@@ -71,7 +73,7 @@ async def show_stream(stream: PathName, caller: Reader, plane: Plane) -> Respons
     "/v1/streams/{stream}",
     response_model=Stream,
     responses={201: {"model": Stream}},
-    openapi_extra=also("stream_in_use", "bound_reached", "too_few_brokers"),
+    openapi_extra=also("stream_in_use", "shards_in_use", "bound_reached", "too_few_brokers"),
 )
 async def put_stream(
     stream: PathName, caller: Admin, given: JsonObject, plane: Plane, when: When
@@ -94,6 +96,7 @@ async def put_stream(
                 await plane.schemas.check(wanted.json_schema, tenant=caller.tenant)
             except SchemaError as error:
                 raise Problem("bad_object", str(error), pointer="/schema") from error
+        await _check_shards(known, wanted, plane)
         await plane.store.make_topic(wanted)
         return wanted
 
@@ -125,7 +128,13 @@ async def delete_stream(stream: PathName, caller: Admin, plane: Plane, when: Whe
         if pipelines:
             detail = f"Remove the pipelines that name it first: {', '.join(pipelines)}."
             raise Problem("stream_in_use", detail)
-        return RemovedStream(stream, known.tenant, known.partition_count, now_ms())
+        return RemovedStream(
+            stream,
+            known.tenant,
+            known.partition_count,
+            now_ms(),
+            partitioning=known.partitioning,
+        )
 
     await plane.change(config_key("stream", stream), edit, when=when)
     log.info("stream.removed", stream=stream, tenant=caller.tenant)
@@ -169,13 +178,37 @@ async def _check_free(
     )
 
 
+async def _check_shards(
+    known: Stream | RemovedStream | None, wanted: Stream, plane: ControlPlane
+) -> None:
+    """Refuse shards by which events that are there would lie elsewhere."""
+    before, after = known.partitioning if known else None, wanted.partitioning
+    if before == after or (before and after and after.keeps(before)):
+        return
+    if await plane.store.is_empty(wanted.name):
+        return
+    how = "as its shards say" if before else "by their keys or wherever there was room"
+    raise Problem(
+        "shards_in_use",
+        f"Events lie in the stream {how}. While they do, shards may be added after those there are;"
+        " none can be moved or removed, nor `pointer` changed, nor `partitioning` be given or taken"
+        " away: make another stream.",
+        pointer="/partitioning",
+        members={"partitioning": asdict(before) if before else None},
+    )
+
+
 def _read(given: dict[str, Any], before: Stream | RemovedStream | None) -> Stream:
     """The stream that a PUT describes; what it does not say is as on the first day.
 
-    Only the partitions stay as many as they are: they cannot become fewer.
+    Only the partitions stay as many as they are: they cannot become fewer. Each shard has its own.
     """
-    if before is not None:
-        given.setdefault("partition_count", before.partition_count)
+    partitioning = given.get("partitioning")
+    shards = partitioning.get("shards") if isinstance(partitioning, dict) else None
+    shard_count = len(shards) if isinstance(shards, list) else 0
+    least = max(shard_count, 0 if before is None else before.partition_count)
+    if least:
+        given.setdefault("partition_count", min(least, PARTITIONS_MAX))
     if "json_schema" in given:
         raise ConfigError("json_schema", "there is no such setting; there is schema")
     schema = given.pop("schema", None)

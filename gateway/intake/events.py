@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -28,6 +28,18 @@ KEY_BYTES_MAX = 1_024
 T = TypeVar("T")
 KeyFinder = Callable[[bytes], str | None]
 
+
+class PartitionFinder(Protocol):
+    """Finds where an event lies."""
+
+    @property
+    def pointer(self) -> str:
+        """To the member that says so."""
+
+    def partition(self, value: bytes) -> int | str:
+        """The Kafka partition, or what is wrong with the event."""
+
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 # The years 1 to 9999 of RFC 3339; a number beyond them is no time, and no reader could take it.
@@ -46,6 +58,8 @@ class Event(msgspec.Struct, frozen=True, gc=False):
     packed_headers: bytes
     # When it happened, as its headers say.
     time_ms: int = 0
+    # Where it lies, of a stream that says so by shards; the others go by their keys.
+    partition: int | None = None
 
     @classmethod
     def of(cls, *, id: str, key: bytes | None, value: bytes, headers: Headers) -> "Event":  # noqa: A002 - as the field
@@ -86,6 +100,8 @@ class Context(msgspec.Struct):
     traceparent: str | None = None
     # Where the stream's events hold their ordering key.
     find_key: KeyFinder | None = None
+    # What says where each event lies, of a stream of shards.
+    shards: PartitionFinder | None = None
     are_cloud_events: bool = False
 
 
@@ -212,11 +228,18 @@ def _read_event(
             detail = f"{len(key)} bytes; an ordering key has at most {KEY_BYTES_MAX}"
             member = "/partitionkey" if facts.partitionkey else ""
             return _Fault("bad_key", detail, member, event_id)
+    partition = context.shards.partition(value) if context.shards else None
+    if isinstance(partition, str):
+        return _unknown_shard(partition, context, event_id)
     time_ms = time_ms_of(facts.time, facts.time_ms)
     packed = pack(event_id.encode(), time_ms)
-    return Event(
-        event_id, key, value, packed, context.accepted_at_ms if time_ms is None else time_ms
-    )
+    happened_ms = context.accepted_at_ms if time_ms is None else time_ms
+    return Event(event_id, key, value, packed, happened_ms, partition)
+
+
+def _unknown_shard(detail: str, context: Context, event_id: str) -> _Fault:
+    member = context.shards.pointer if context.shards else ""
+    return _Fault("unknown_shard", detail, member, event_id)
 
 
 def _look_again(value: bytes, error: Exception) -> _Facts | _Fault:

@@ -184,7 +184,8 @@ def read_plain(
 ) -> Parsed | None:
     """The events of a body if all of them are plain; None when they are to be read one by one."""
     raws = spans.raws
-    if len(raws) < _COUNT_MIN or context.find_key is not None or context.are_cloud_events:
+    finds = context.find_key is not None or context.shards is not None
+    if len(raws) < _COUNT_MIN or finds or context.are_cloud_events:
         return None
     sizes = list(map(len, raws))
     if max(sizes) > min(_EVENT_BYTES_MAX, limits.event_bytes_max):

@@ -9,13 +9,15 @@ from gateway.intake.events import Event
 from gateway.intake.plain_events import PlainEvents
 from gateway.publish.accumulator import SHARED_BYTES, Accumulator
 from gateway.publish.partitions import partition_of
-from gateway.publish.report import Report
+from gateway.publish.report import Fate, Report
 
 Tell: TypeAlias = Callable[[Sequence[Report]], object]
 
 # How long a Kafka partition has its turn, for streams that fill no batches: 20 batches a second
 # more, of hundreds.
 _TURN_S = 0.05
+# A shard was added; its Kafka partition is there, and is seen within seconds.
+_NEW_PARTITION = "the gateway does not know this Kafka partition yet"
 # A healthy Kafka reports a batch within 20 ms here (p99 under load).
 _MOVING_S = 0.1
 
@@ -55,6 +57,9 @@ class OpenTopic:
             left: Sequence[int] = positions
             if len(positions) < len(events):
                 part = [events[position] for position in positions]
+            if partition is not None and partition >= len(self.accumulators):
+                gathered(Report(Fate.NOT_STORED, positions, reason=_NEW_PARTITION))
+                continue
             while part:
                 accumulator = (
                     self._spread(now_s) if partition is None else self.accumulators[partition]
@@ -68,9 +73,14 @@ class OpenTopic:
         if type(events) is PlainEvents:
             only = None if events.key is None else partition_of(events.key, count)
             return {only: range(len(events))}
+        by_partition: dict[int | None, list[int]] = {}
+        # Events of one request are of one stream: all of them are laid by shards, or none is.
+        if events[0].partition is not None:
+            for position, event in enumerate(events):
+                by_partition.setdefault(event.partition, []).append(position)
+            return dict(by_partition)
         if not [event for event in events if event.key is not None]:
             return {None: range(len(events))}
-        by_partition: dict[int | None, list[int]] = {}
         for position, event in enumerate(events):
             partition = None if event.key is None else partition_of(event.key, count)
             by_partition.setdefault(partition, []).append(position)

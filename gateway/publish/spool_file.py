@@ -20,9 +20,19 @@ from gateway.publish.ledger import Request
 
 SUFFIX = ".spool"
 _HEAD = struct.Struct(">III")
-_Fields = tuple[str, bytes | None, bytes, bytes, int]
 # One request's events: the body that was taken, with ids, headers and a little.
 _FRAME_BYTES_MAX = 256 * 1_048_576
+
+
+class _Fields(msgspec.Struct, array_like=True):
+    """An event; those of old end after the time."""
+
+    id: str
+    key: bytes | None
+    value: bytes
+    packed_headers: bytes
+    time_ms: int
+    partition: int | None = None
 
 
 class _Frame(msgspec.Struct, array_like=True):
@@ -49,9 +59,17 @@ class Spooled(msgspec.Struct, frozen=True):
 
 def frame(topic: str, events: Sequence[Event], request: Request | None = None) -> bytes:
     """The bytes of one request's events."""
-    fields = [(e.id, e.key, e.value, e.packed_headers, e.time_ms) for e in events]
-    packed = msgspec.msgpack.encode(_Frame(topic, fields, request))
+    fields = [
+        # As an older gateway can read it, wherever there are no shards.
+        (e.id, e.key, e.value, e.packed_headers, e.time_ms, *_place(e))
+        for e in events
+    ]
+    packed = msgspec.msgpack.encode((topic, fields, request))
     return _HEAD.pack(len(packed), len(fields), google_crc32c.value(packed)) + packed
+
+
+def _place(event: Event) -> tuple[int, ...]:
+    return () if event.partition is None else (event.partition,)
 
 
 class SpoolFile:
@@ -125,7 +143,7 @@ class SpoolFile:
                     # Of a gateway that writes otherwise; what stands behind it need not wait.
                     self._is_readable = False
                     continue
-                events = [Event(*each) for each in told.events]
+                events = [Event(*msgspec.structs.astuple(each)) for each in told.events]
                 yield Spooled(at, size, told.topic, events, told.request)
 
     def set_aside(self, request: Spooled) -> Path:

@@ -5,7 +5,7 @@ All its pipelines share the job, each with a source of its own, as each is elsew
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from threading import Timer
 from typing import Any
@@ -22,6 +22,7 @@ from pipelines.jobs.outcomes import Made
 from pipelines.jobs.rows_to_kafka import write_rows
 from pipelines.plan import DEAD, FILTERED, PASSED, planned
 from pipelines.settings import PipelinesSettings
+from pipelines.shards import Partitionings
 from shared.config.pipeline import Pipeline
 from shared.event.record import KafkaPartition
 from shared.event.topics import stream_topic
@@ -45,6 +46,8 @@ class Task:
 
     pipeline: Pipeline
     share: PipelineShare
+    # Of the streams that it writes to, those that lay their events by shards.
+    streams: Partitionings = field(default_factory=dict)
 
 
 def run_job(spark: SparkSession, settings: PipelinesSettings, tasks: Sequence[Task]) -> list[Made]:
@@ -86,10 +89,12 @@ def _rows(spark: SparkSession, servers: str, task: Task, watched: str) -> DataFr
     # By this name its consumers are kept for the next job; no group of it is ever joined.
     options = {**range_options(servers, task.share.ranges), "kafka.group.id": _READERS}
     records = spark.read.format("kafka").options(**options).load()
-    rows = planned(task.pipeline, records).observe(watched, *_figures())
+    rows = planned(task.pipeline, records, task.streams).observe(watched, *_figures())
     letters = with_dead_letters(rows, task.pipeline, now_ms=now_ms())
     wanted = letters.where(F.col("outcome") != FILTERED)
-    return wanted.select("topic", "key", "value", labelled(task.share).alias("headers"))
+    # Where it says nothing, Kafka's producer goes by the key.
+    place = F.col("to_partition").alias("partition")
+    return wanted.select("topic", place, "key", "value", labelled(task.share).alias("headers"))
 
 
 def _figures() -> list[Column]:

@@ -10,6 +10,7 @@ from typing import Any
 from pyspark.sql import Row, SparkSession
 
 from pipelines.plan import DEAD, PASSED, RECORDS, planned
+from pipelines.shards import NO_SHARDS, Partitionings
 from shared.config.pipeline import Pipeline, PipelineTest
 from shared.event.envelope import event_headers
 from shared.event.record import Origin, RecordIn
@@ -50,8 +51,13 @@ def given_records(pipeline: Pipeline, test: PipelineTest, partition: int) -> lis
     return records
 
 
-def came_of(session: SparkSession, pipeline: Pipeline, records: Iterable[RecordIn]) -> list[Came]:
-    """What comes of records, event by event."""
+def came_of(
+    session: SparkSession,
+    pipeline: Pipeline,
+    records: Iterable[RecordIn],
+    streams: Partitionings = NO_SHARDS,
+) -> list[Came]:
+    """What comes of records, event by event; the streams are as for `planned`."""
     given = [
         (
             *record.origin,
@@ -64,7 +70,7 @@ def came_of(session: SparkSession, pipeline: Pipeline, records: Iterable[RecordI
     ]
     if not given:
         return []
-    rows = planned(pipeline, session.createDataFrame(given, RECORDS)).collect()
+    rows = planned(pipeline, session.createDataFrame(given, RECORDS), streams).collect()
     topic = stream_topic(pipeline.source.stream)
     return [_came(topic, row) for row in sorted(rows, key=lambda row: row[:3])]
 

@@ -11,12 +11,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 from pydantic.dataclasses import dataclass as config_dataclass
 
 from shared.config.access import DEFAULT_TENANT, ApiKey, Tenant
 from shared.config.destination import Destination
 from shared.config.model import CONFIG, ConfigError, ConfigObject
+from shared.config.partitioning import Partitioning
 from shared.config.pipeline import Pipeline
 from shared.config.table import Table
 from shared.config.values import Name, Pointer
@@ -34,6 +35,8 @@ from shared.event.topics import (
 REMOVED_KEPT_MS = RECEIPTS_RETENTION_MS + 7 * DAY_MS
 # A schema travels to every gateway through the config topic, under Kafka's limit for a record.
 SCHEMA_CHARS_MAX = 262_144
+# What Kafka can lead of one topic without anybody noticing.
+PARTITIONS_MAX = 1000
 
 
 def _check_schema(text: str) -> str:
@@ -51,7 +54,7 @@ def _check_schema(text: str) -> str:
 @config_dataclass(frozen=True, slots=True, config=CONFIG)
 class Stream(ConfigObject):
     name: Name
-    partition_count: Annotated[int, Field(ge=1, le=1000)] = STREAM_PARTITIONS
+    partition_count: Annotated[int, Field(ge=1, le=PARTITIONS_MAX)] = STREAM_PARTITIONS
     # Whose keys may use it.
     tenant: Name = DEFAULT_TENANT
     # Where an event holds its ordering key, as a JSON pointer; empty when it has none.
@@ -60,6 +63,17 @@ class Stream(ConfigObject):
     json_schema: Annotated[
         str, Field(max_length=SCHEMA_CHARS_MAX), AfterValidator(_check_schema)
     ] = ""
+    # By what a shard's name an event is laid into a Kafka partition, in place of its ordering key.
+    partitioning: Partitioning | None = None
+
+    @model_validator(mode="after")
+    def _check_shards(self) -> "Stream":
+        if self.partitioning is not None:
+            count = len(self.partitioning.shards)
+            if count > self.partition_count:
+                wrong = f"{self.partition_count} are too few for {count} shards: each has its own"
+                raise ConfigError("partition_count", wrong)
+        return self
 
     @property
     def config_key(self) -> bytes:
@@ -75,6 +89,8 @@ class RemovedStream(ConfigObject):
     # Its topic stays, and takes that much room.
     partition_count: int
     removed_at_ms: int
+    # How what is left in it lies.
+    partitioning: Partitioning | None = None
 
     @property
     def config_key(self) -> bytes:

@@ -11,6 +11,7 @@ import pytest
 
 from gateway.callers import ConfigSource
 from gateway.control.store import ControlStore, KafkaControlStore
+from gateway.intake.events import Event
 from gateway.problems import Problem
 from shared.config.configuration import (
     REMOVED_KEPT_MS,
@@ -49,6 +50,8 @@ class Ground:
     config: ConfigSource
     # Says what has been judged of a pipeline, as whoever runs it does; None: it is gone.
     tell: Callable[[str, PipelineState | None], Awaitable[None]]
+    # Puts an event into a stream.
+    add_event: Callable[[str], Awaitable[object]]
 
 
 Opened = Callable[[], AbstractAsyncContextManager[Ground]]
@@ -66,7 +69,11 @@ def opened(request: pytest.FixtureRequest) -> Iterator[Opened]:
             async def tell(name: str, state: PipelineState | None) -> None:
                 fake.states = {name: state} if state else {}
 
-            yield Ground(fake, config, tell)
+            async def add_event(stream: str) -> None:
+                event = Event.of(id="e", key=None, value=b"{}", headers=())
+                await fake.publisher.publish(stream_topic(stream), [event])
+
+            yield Ground(fake, config, tell, add_event)
 
         yield fake_ground
         return
@@ -85,8 +92,11 @@ def opened(request: pytest.FixtureRequest) -> Iterator[Opened]:
             value = state.to_json() if state else b""
             await write_rows(servers, [RecordOut(PIPELINES, name.encode(), value)])
 
+        async def add_event(stream: str) -> None:
+            await write_rows(servers, [RecordOut(stream_topic(stream), None, b"{}")])
+
         try:
-            yield Ground(real, feed, tell)
+            yield Ground(real, feed, tell, add_event)
         finally:
             await real.stop()
             await feed.stop()
@@ -319,6 +329,18 @@ def test_a_topic_is_made_and_grows_but_loses_no_partition(opened: Opened) -> Non
         with pytest.raises(Problem) as caught:
             await ground.store.make_topic(stream)
         assert caught.value.code == "bad_object"
+
+    on(opened, test)
+
+
+def test_a_stream_is_empty_until_it_has_an_event(opened: Opened) -> None:
+    async def test(ground: Ground) -> None:
+        stream = a_stream(partition_count=2)
+        assert await ground.store.is_empty(stream.name)
+        await ground.store.make_topic(stream)
+        assert await ground.store.is_empty(stream.name)
+        await ground.add_event(stream.name)
+        assert not await ground.store.is_empty(stream.name)
 
     on(opened, test)
 

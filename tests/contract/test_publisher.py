@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import pytest
 
 from gateway.intake.events import Event
@@ -148,6 +149,25 @@ def test_events_of_one_key_rest_in_one_partition_in_their_order(opened: Opened) 
         assert all(len(found) == 1 for found in partitions.values())
         for n in range(5):
             assert numbers[b"k%d" % n] == list(range(n, 50, 5)) * 3
+
+    on(opened, test)
+
+
+def test_an_event_that_has_a_partition_rests_there_whatever_its_key(opened: Opened) -> None:
+    async def test(ground: Ground) -> None:
+        wanted = [n * 3 % PARTITION_COUNT for n in range(60)]
+        sent = [
+            msgspec.structs.replace(event, partition=partition)
+            for event, partition in zip(events(60, key=lambda _: b"k"), wanted, strict=True)
+        ]
+        reports = await ground.publisher.publish(ground.topic, sent)
+        places = where(reports)
+        assert [places[n][0] for n in range(60)] == wanted
+        rows = await ground.read()
+        for partition in range(PARTITION_COUNT):
+            offsets = sorted(offset for at, offset in rows if at == partition)
+            there = [rows[partition, offset].id for offset in offsets]
+            assert there == [event.id for event in sent if event.partition == partition]
 
     on(opened, test)
 

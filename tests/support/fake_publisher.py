@@ -90,5 +90,6 @@ class FakePublisher:
         for position, event in enumerate(events):
             hashed = self._turn if event.key is None else zlib.crc32(event.key)
             fate = self.fates.get(event.id, self.fate)
-            found[fate, hashed % PARTITION_COUNT].append(position)
+            partition = hashed % PARTITION_COUNT if event.partition is None else event.partition
+            found[fate, partition].append(position)
         return found

@@ -107,6 +107,10 @@ class FakeStore:
             raise self.problem
         self.topics.pop(table.topic, None)
 
+    async def is_empty(self, stream: str) -> bool:
+        logs = self.publisher.logs if isinstance(self.publisher, FakePublisher) else {}
+        return not any(logs.get(stream_topic(stream), ()))
+
     async def pipeline_states(self) -> PipelineStates:
         return self.states
 

@@ -12,11 +12,13 @@ from deploy.cli.printing import harmless, out, talk
 from pipelines.judging.judge import Typed, UnfitError, tried, typed
 from pipelines.judging.sandbox import OPTIONS, lock
 from pipelines.judging.trial import Came, came_of
+from pipelines.shards import NO_SHARDS, Partitionings, partitionings
 from shared.config.pipeline import Explode, Key, Pipeline, Select, Where
 from shared.event.record import RecordIn
 from shared.event.topics import stream_topic
+from shared.runtime.kafka.config_topic import ConfigFeed
 from shared.runtime.kafka.reader import open_reader
-from shared.runtime.setup_error import UsageError
+from shared.runtime.setup_error import SetupError, UsageError
 from shared.runtime.spark.session import SparkSettings, running_spark
 
 # Of one event so much is shown.
@@ -68,9 +70,22 @@ async def last_events(kafka: str, stream: str, count: int) -> list[RecordIn]:
     return sorted(records[-count:], key=lambda record: record.origin)
 
 
-def show_trial(session: Any, pipeline: Pipeline, records: Sequence[RecordIn]) -> None:
+async def shards_of(kafka: str, pipeline: Pipeline) -> Partitionings:
+    """How the streams that it writes to lay their events, of those that are set up."""
+    feed = ConfigFeed(kafka)
+    try:
+        await feed.start()
+    except SetupError:
+        return NO_SHARDS
+    await feed.stop()
+    return partitionings(pipeline, feed.configuration)
+
+
+def show_trial(
+    session: Any, pipeline: Pipeline, records: Sequence[RecordIn], streams: Partitionings
+) -> None:
     """What comes of these events, row by row, and how many of each."""
-    came = came_of(session, pipeline, records)
+    came = came_of(session, pipeline, records, streams)
     for row in came:
         out.print(harmless(_row(row)))
     fates = {row.origin: row.outcome for row in came}

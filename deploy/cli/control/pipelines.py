@@ -62,9 +62,10 @@ def try_(
     from deploy.cli.control import pipeline_trials as trials  # noqa: PLC0415 - as above
 
     records = asyncio.run(trials.last_events(kafka, pipeline.source.stream, last))
+    streams = asyncio.run(trials.shards_of(kafka, pipeline))
     with trials.trial_session() as session:
         trials.checked(session, document, pipeline)
-        trials.show_trial(session, pipeline, records)
+        trials.show_trial(session, pipeline, records, streams)
 
 
 @options.control_command(app)

@@ -51,17 +51,33 @@ def put(
     schema: Annotated[
         Path | None, typer.Option(help="A file with the JSON Schema that each event must fit.")
     ] = None,
+    shards: Annotated[
+        str,
+        typer.Option(
+            help="Names of shards, such as eu-1,eu-2: each has a Kafka partition, in this order.",
+            metavar="NAME,...",
+        ),
+    ] = "",
+    shard_pointer: Annotated[
+        str, typer.Option(help="Where an event names its shard, such as /tenant.")
+    ] = "",
     client: ControlClient,
 ) -> None:
     """Make a stream, or set one anew: what is not said is as on its first day, but its partitions.
 
     hifi streams put orders --key-pointer /user/id --schema order.json
+
+    hifi streams put rows --shards eu-1,eu-2,us-1 --shard-pointer /tenant
     """
     body: dict[str, Any] = {"key_pointer": key_pointer}
     if partitions is not None:
         body["partition_count"] = partitions
     if schema is not None:
         body["schema"] = read_json(schema)
+    if bool(shards) != bool(shard_pointer):
+        raise UsageError("Say both --shards and --shard-pointer: which there are, and where.")
+    if shards:
+        body["partitioning"] = {"pointer": shard_pointer, "shards": shards.split(",")}
     print_json(client.call("PUT", "streams", name, body=body))
 
 

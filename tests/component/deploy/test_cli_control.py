@@ -29,6 +29,7 @@ from tests.support.gateway_fixtures import (
 ROOT = new_text(kind="secret", key_id="root", entropy=b"r" * 20)
 CRM = Destination("orders", "crm", "https://crm.example/")
 ADMIN = ApiKey("root", (secret_from(ROOT, signs=False),), scopes=frozenset({"admin"}))
+POINTER = ("--shard-pointer", "/t")
 
 
 @pytest.fixture
@@ -84,6 +85,16 @@ def test_a_list_shows_what_keys_allow_and_no_secret(gateway: RunningGateway) -> 
     assert shown["origins"] == ["https://shop.example"]
     assert shown["expires_at_ms"] == made["expires_at_ms"]
     assert {key["id"] for key in said(gateway, "keys", "list", "--json")} == {"root", "page"}
+
+
+def test_a_stream_is_given_shards(gateway: RunningGateway) -> None:
+    made = said(gateway, "streams", "put", "bills", "--shards", "x,y", *POINTER)
+    assert made["partitioning"] == {"pointer": "/t", "shards": ["x", "y"]}
+    assert made["partition_count"] == 2
+    with pytest.raises(UsageError, match="Say both --shards and --shard-pointer"):
+        hifi(gateway, "streams", "put", "bills", "--shards", "x,y")
+    with pytest.raises(UsageError, match=r"partitioning\.shards\.1"):
+        hifi(gateway, "streams", "put", "bills", "--shards", "x,", *POINTER)
 
 
 def test_streams_are_put_shown_listed_and_deleted(gateway: RunningGateway, tmp_path: Path) -> None:

@@ -325,7 +325,7 @@ def test_streams_are_made_shown_changed_and_removed(
     assert made.status_code == 201
     assert gateway.store.topics == {"fresh": 2}
     shown = gateway.client.get("/v1/streams/fresh", headers=admin).json()
-    assert shown == wanted | {"name": "fresh", "tenant": "default"}
+    assert shown == wanted | {"name": "fresh", "tenant": "default", "partitioning": None}
     assert post(gateway, bearer("writer"), "/v1/streams/fresh/events").status_code == 200
     again = gateway.client.put("/v1/streams/fresh", headers=admin, json={"partition_count": 1})
     assert code(again) == (400, "bad_object")

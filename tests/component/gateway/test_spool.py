@@ -137,6 +137,19 @@ def test_what_an_older_gateway_has_spooled_is_sent(
     assert publisher.stored(TOPIC) == [old]
 
 
+def test_an_event_of_a_shard_is_spooled_with_its_place(
+    tmp_path: Path, publisher: FakePublisher
+) -> None:
+    sent = [msgspec.structs.replace(event(f"e{n}"), partition=n % 2) for n in range(4)]
+    file = SpoolFile.made(tmp_path)
+    file.append([frame(TOPIC, sent)], len(sent))
+    assert asyncio.run(Spool(tmp_path, bytes_max=10_000, publisher=publisher)._drain(file))
+    assert publisher.logs[TOPIC][:2] == [sent[0::2], sent[1::2]]
+    # Without shards, as an older gateway can read it.
+    _, (fields,) = msgspec.msgpack.decode(frame(TOPIC, [event("a")])[12:])[:2]
+    assert len(fields) == 5
+
+
 def test_what_is_not_known_is_504_and_not_spooled(
     gateway: RunningGateway, publisher: FakePublisher, spool: Spool
 ) -> None:

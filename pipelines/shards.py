@@ -1,0 +1,46 @@
+"""Says in Spark where an event lies of a stream of shards, as the gateway lays its own."""
+
+from collections.abc import Mapping
+from functools import reduce
+from types import MappingProxyType
+from typing import TypeAlias
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.types import DataType, StringType, StructField, StructType
+
+from shared.config.configuration import Configuration
+from shared.config.partitioning import Partitioning
+from shared.config.pipeline import Pipeline
+
+# Streams that lay their events by shards, by their names.
+Partitionings: TypeAlias = Mapping[str, Partitioning]
+NO_SHARDS: Partitionings = MappingProxyType({})
+# As plans read events: of a member that stands twice the last counts.
+_READING = {"mode": "PERMISSIVE", "allowNonNumericNumbers": "false"}
+
+
+def partitionings(pipeline: Pipeline, configuration: Configuration) -> Partitionings:
+    """Of the streams that it writes to, those that lay their events by shards."""
+    known = configuration.streams
+    to = {each.stream: known[each.stream] for each in pipeline.streams_to if each.stream in known}
+    return {name: each.partitioning for name, each in to.items() if each.partitioning}
+
+
+def partition_at(partitioning: Partitioning, value: Column) -> Column:
+    """The Kafka partition of an event with these bytes; null if it names no shard of the stream."""
+    pointer = partitioning.pointer[1:].split("/")
+    members = [member.replace("~1", "/").replace("~0", "~") for member in pointer]
+    # What is neither a text nor a whole number comes as its JSON, and no shard is called like that.
+    innermost: DataType = StringType()
+    shape = reduce(
+        lambda inner, member: StructType([StructField(member, inner)]), reversed(members), innermost
+    )
+    assert isinstance(shape, StructType), "a pointer names a member"
+    read = F.from_json(value.cast("string"), shape, _READING)
+    shard = reduce(Column.getField, members, read)
+    # One text, and not a thousand: each is a call of its own while a plan is made. Spark splits it
+    # once, and no shard has a comma.
+    shards = F.split(F.lit(",".join(partitioning.shards)), ",")
+    place = F.array_position(shards, shard)
+    return F.when(place > 0, (place - 1).cast("int"))
