@@ -8,12 +8,13 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 UV_VERSION := 0.13.9
 UV := .tools/bin/uv
 BIN := .venv/bin
+PYTEST_ALL := $(BIN)/pytest tests/component tests/contract tests/integration --durations=15
 # uv must use the Python found above, and fetch none of its own.
 export UV_PYTHON_DOWNLOADS := never
 # Some images set it; every start of Python then compiles hundreds of modules anew (measured: 4 s).
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup up fmt check lint types tidy unit coverage test programs test-aws test-long bench bench-gateway \
+.PHONY: help setup up fmt check lint types tidy unit coverage test half-1 half-2 programs test-aws test-long bench bench-gateway \
 	bench-delivery bench-fleet bench-http bench-observe bench-pipelines bench-retrier bench-status bench-whole-way chaos rate soak shots \
 	docs clean
 
@@ -55,9 +56,13 @@ programs: # what tests use besides Python and Java
 	@.ci/programs
 
 test: programs .venv/.synced .venv/.rate-synced ## all tests: real Kafka, real Spark, real HTTP
-	@# Side by side: each takes one core for a minute.
-	@$(MAKE) --no-print-directory -j2 check coverage
-	@$(BIN)/pytest tests/component tests/contract tests/integration $(ARGS)
+	@# Two at a time: what checks takes one core, and tests wait half of their time.
+	@begun=$$(date +%s); $(MAKE) --no-print-directory -j2 --output-sync lint types tidy coverage \
+		$(if $(ARGS),&& $(PYTEST_ALL) $(ARGS),half-1 half-2); code=$$?; \
+		echo "All of it took $$(($$(date +%s) - begun)) s."; exit $$code
+
+half-1 half-2: .venv/.synced .venv/.rate-synced # what is in which: tests/support/halves.py
+	@$(PYTEST_ALL) --half=$(@:half-%=%)
 
 test-aws: .venv/.aws-synced ## the templates of deploy/aws: assertions, cdk-nag, cfn-lint (needs node); no AWS and no network
 	@$(BIN)/pytest tests/aws $(ARGS)

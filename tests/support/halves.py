@@ -1,0 +1,33 @@
+"""Cuts the suite in two that run side by side, each with a broker and Spark sessions of its own.
+
+Half of its time a test waits: for a process to start, for a lease to end, for an event to be due.
+Which test is in which half depends on nothing but the test, so that a run is like the last one.
+"""
+
+from pathlib import Path
+
+import pytest
+
+_INTEGRATION = Path(__file__).parents[1] / "integration"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--half", type=int, choices=[1, 2], help="one of two that make the suite")
+
+
+def half_of(path: Path, fixtures: list[str]) -> int:
+    """The first: tests of parts, and those that share one Hifi, which is started for them."""
+    return 1 if "hifi_stack" in fixtures or _INTEGRATION not in path.parents else 2
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    half = config.getoption("--half")
+    if half is None:
+        return
+    mine: list[pytest.Item] = []
+    others: list[pytest.Item] = []
+    for item in items:
+        fixtures = getattr(item, "fixturenames", [])
+        (mine if half_of(item.path, fixtures) == half else others).append(item)
+    items[:] = mine
+    config.hook.pytest_deselected(items=others)
