@@ -17,13 +17,13 @@ from observe.lag.sampler import Sampler
 from observe.metrics import ObserveMetrics
 from observe.settings import ConsoleSettings, ObserveSettings
 from shared.runtime.clock import now_ms
+from shared.runtime.files.one_owner import own_folder
 from shared.runtime.health import Health
 from shared.runtime.kafka.clients import check_access
 from shared.runtime.kafka.config_topic import ConfigFeed
 from shared.runtime.kafka.event_search import EventSearch
 from shared.runtime.kafka.state_topic import StateFeed
 from shared.runtime.logs import configure_logs
-from shared.runtime.one_owner import own_folder
 from shared.runtime.settings import operator_errors, read_settings
 
 log = structlog.get_logger()

@@ -103,6 +103,8 @@ class ConsoleSettings(ListenerSettings):
     port: Port = defaults.CONSOLE_PORT
     # Where the gateway answers, through which the console changes things.
     gateway: str = f"http://{defaults.HOST}:{defaults.GATEWAY_PORT}"
+    # What whoever keeps Hifi's services running says of those that die again and again.
+    deaths_file: Path | None = None
     # As the retrier has it, or times at which events are due would be shown wrong.
     time_scale: float = Field(default=1.0, gt=0)
     # A proxy in front speaks TLS: the cookie is then sent over TLS only.

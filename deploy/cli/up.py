@@ -163,7 +163,7 @@ def _key(settings: StackSettings) -> str:
 
 async def _serve(stack: Stack, stop: _Stop) -> None:
     """Look after the stack until a signal comes; the status line lives beside it."""
-    showing = asyncio.create_task(_show_books(stack.settings, stack.bootstrap_servers))
+    showing = asyncio.create_task(_show_books(stack))
     try:
         while not stop.is_set:
             stack.look_after()
@@ -176,13 +176,15 @@ async def _serve(stack: Stack, stop: _Stop) -> None:
             await showing
 
 
-async def _show_books(settings: StackSettings, kafka: str) -> None:
+async def _show_books(stack: Stack) -> None:
     """Keep the status line true; nothing is asked for a terminal that is not there."""
     if not out.is_terminal:
         await asyncio.Event().wait()
     with _Steps() as status:
         while True:
-            status.show(await asyncio.to_thread(_demo_line, settings, kafka))
+            line = await asyncio.to_thread(_demo_line, stack.settings, stack.bootstrap_servers)
+            ailing = [Text(f"  {said}\n", style="bold red") for said in stack.ailing()]
+            status.show(Text().join([*ailing, line]))
             await asyncio.sleep(_STATUS_S)
 
 

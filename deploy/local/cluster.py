@@ -19,6 +19,8 @@ from deploy.local.cluster_ready import wait_for_brokers
 from deploy.local.kafka_lock import KafkaLock
 from shared.event.rights import OPERATOR, RIGHTS
 from shared.runtime.defaults import HOST
+from shared.runtime.files.one_owner import own_folder
+from shared.runtime.files.whole_file import write_whole
 from shared.runtime.java.class_archive import ClassArchive
 from shared.runtime.java.jars import ensure_jars
 from shared.runtime.java.java import Java, find_java
@@ -26,9 +28,7 @@ from shared.runtime.java.small_heap import small_heap
 from shared.runtime.kafka.connection import learn_access
 from shared.runtime.kafka.settings import KafkaAccess
 from shared.runtime.kafka.topic_admin import topic_admin
-from shared.runtime.one_owner import own_folder
 from shared.runtime.setup_error import SetupError
-from shared.runtime.whole_file import write_whole
 
 # Heaps: one broker stays under 512 MB resident; three fit beside Spark on a laptop of 8 GB.
 HEAP_MB_SINGLE = 512

@@ -24,8 +24,8 @@ from pydantic import SecretStr
 from shared.event.rights import OPERATOR, RIGHTS
 from shared.runtime.clock import now_ms
 from shared.runtime.defaults import HOST
+from shared.runtime.files.whole_file import write_whole
 from shared.runtime.kafka.settings import KafkaAccess
-from shared.runtime.whole_file import write_whole
 
 # What the brokers call themselves to each other: by name where clients come in, and by their
 # certificate among controllers, who cannot look names up before they have elected one.

@@ -1,7 +1,7 @@
 """Keeps a Hifi that is hurt on purpose running: starts again what dies, holds down what is held.
 
-What `hifi up` gives up on, as it dies too often, is the point here: so this is used in place of
-`Stack.look_after`, by soaks and by the chaos tests.
+What dies again and again waits longer and longer in `hifi up`; here that is the point. So this is
+used in place of `Stack.look_after`, by soaks and by the chaos tests.
 """
 
 import threading

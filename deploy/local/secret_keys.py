@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from shared.config.access import ENTROPY_BYTES, new_text
+from shared.runtime.files.whole_file import write_whole
 from shared.runtime.secret_box import SecretBox, new_key
 from shared.runtime.setup_error import SetupError
-from shared.runtime.whole_file import write_whole
 
 VARIABLE = "HIFI_SECRET_KEYS"
 OPERATOR_KEY = "HIFI_GATEWAY_OPERATOR_KEY"

@@ -9,14 +9,16 @@ import asyncio
 import signal
 import sys
 import time
-from collections import defaultdict
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 from deploy.local.children import Child
 from deploy.local.cluster import Cluster
 from deploy.local.ports import require_free
+from deploy.local.restarts import Restarts
 from deploy.local.secret_keys import OPERATOR_KEY, VARIABLE, operator_key, secret_keys
 from deploy.local.services import (
     Service,
@@ -26,13 +28,15 @@ from deploy.local.services import (
 from deploy.local.stack_settings import StackSettings
 from shared.event.topics import fixed_specs, stream_spec
 from shared.retry.schedule import RetrySchedule
+from shared.runtime.clock import now_ms
 from shared.runtime.control_client import ControlClient, RefusedError
 from shared.runtime.defaults import HOST
+from shared.runtime.files.one_owner import own_folder
+from shared.runtime.files.service_deaths import write_deaths
 from shared.runtime.java.jars import OnProgress, ensure_jars
 from shared.runtime.java.java import find_java
 from shared.runtime.kafka.settings import KafkaAccess
 from shared.runtime.kafka.topic_admin import topic_admin
-from shared.runtime.one_owner import own_folder
 from shared.runtime.settings import TopicSettings, read_settings
 from shared.runtime.setup_error import SetupError
 
@@ -48,9 +52,6 @@ _READY_LOOK_S = 0.1
 # What a service may take: 20 s to drain, 20 s for its JVM to end (once, it writes its archive),
 # and a little.
 _STOP_TIMEOUT_S = 60.0
-# What dies more often than this within ten minutes is not mended by another start.
-_RESTARTS_MAX = 3
-_RESTARTS_SPAN_S = 600.0
 
 
 class Stack:
@@ -68,7 +69,7 @@ class Stack:
         self._held = ExitStack()
         self._keys: dict[str, str] = {}
         self._topics: TopicSettings
-        self._deaths_s: dict[str, list[float]] = defaultdict(list)
+        self.restarts = Restarts()
         self.cluster = Cluster(
             folder=settings.folder / "kafka",
             cache=settings.cache,
@@ -83,6 +84,11 @@ class Stack:
         return self.cluster.bootstrap_servers
 
     @property
+    def deaths_file(self) -> Path:
+        """By which the console knows of services that die again and again."""
+        return self.settings.folder / "deaths.json"
+
+    @property
     def gateway(self) -> str:
         """Where the gateway answers: its own settings may be in the environment."""
         host = self._environ.get("HIFI_GATEWAY_HOST", HOST)
@@ -93,6 +99,7 @@ class Stack:
         """Bring everything up; a SetupError says what stands in the way."""
         try:
             self._require_all(on_progress)
+            self.deaths_file.unlink(missing_ok=True)
             self._say("starting Kafka")
             self.cluster.start()
             if self.cluster.lock is not None:
@@ -112,16 +119,19 @@ class Stack:
             raise
 
     def look_after(self) -> None:
-        """Start again what has died; SetupError when that has not helped."""
+        """Start again what has died; what dies again and again waits longer, and stops nothing."""
         for service in self.services:
             child = self.children[service.name]
-            if not child.alive:
-                self._note_death(service.name, child)
-                self.spawn(service)
+            self._revive(service.name, child, partial(self.spawn, service))
         for broker_id in self.cluster.broker_ids:
-            if broker_id not in self.cluster.running:
-                self._note_death(f"Kafka broker {broker_id}", self.cluster.child(broker_id))
-                self.cluster.restart(broker_id)
+            child, start = self.cluster.child(broker_id), partial(self.cluster.restart, broker_id)
+            self._revive(f"Kafka broker {broker_id}", child, start)
+
+    def ailing(self) -> list[str]:
+        """A sentence for each of those that die again and again."""
+        at_ms = now_ms()
+        deaths = self.restarts.again_and_again(now_ms=at_ms)
+        return [death.sentence(now_ms=at_ms) for death in deaths]
 
     def spawn(self, service: Service) -> None:
         """Start the process of a service, which must not run."""
@@ -129,6 +139,7 @@ class Stack:
         places = {
             f"{prefix}BOOTSTRAP_SERVERS": self.bootstrap_servers,
             "HIFI_OBSERVE_CONSOLE_GATEWAY": self.gateway,
+            "HIFI_OBSERVE_CONSOLE_DEATHS_FILE": str(self.deaths_file),
         }
         keys = {name: key for name, key in self._keys.items() if name in service.keys}
         self.children[service.name] = Child(
@@ -212,16 +223,32 @@ class Stack:
             client.call("PUT", "streams", DEMO_STREAM, body={})
         client.call("PUT", *path, body={"url": url})
 
-    def _note_death(self, name: str, child: Child) -> None:
-        """Say that something has died; SetupError when it has done so too often."""
-        now_s = time.monotonic()
-        recent = [died_s for died_s in self._deaths_s[name] if now_s - died_s < _RESTARTS_SPAN_S]
-        if len(recent) >= _RESTARTS_MAX:
-            raise SetupError(_how_it_died(name, child))
-        self._deaths_s[name] = [*recent, now_s]
-        # What it started itself may have outlived it, and holds its ports and folders.
-        child.kill()
-        self._say(f"{name} {how_it_ended(child.exit_code)} and is started again")
+    def _revive(self, name: str, child: Child, start: Callable[[], None]) -> None:
+        """Start it again if it has died, once it is time."""
+        restarts = self.restarts
+        if not child.alive and not restarts.is_down(name):
+            # What it started itself may have outlived it, and holds its ports and folders.
+            child.kill()
+            self._note_death(name, how_it_ended(child.exit_code), _last_words(child))
+        if restarts.is_due(name, now_ms=now_ms()):
+            try:
+                start()
+            except OSError as error:
+                # There is no room for its log, or for one process more.
+                self._note_death(name, "cannot be started", f"{error}.")
+            else:
+                restarts.started(name)
+
+    def _note_death(self, name: str, how: str, last_words: str) -> None:
+        at_ms = now_ms()
+        death = self.restarts.died(name, how, last_words, now_ms=at_ms)
+        if death.again_at_ms <= at_ms:
+            self._say(f"{name} {how} and is started again")
+            return
+        self._say(death.sentence(now_ms=at_ms))
+        # A full disk may be why it died.
+        with suppress(OSError):
+            write_deaths(self.deaths_file, self.restarts.again_and_again(now_ms=at_ms))
 
     def _wait_ready(self, service: Service) -> None:
         child = self.children[service.name]
@@ -240,11 +267,12 @@ class Stack:
 
 
 def _how_it_died(name: str, child: Child) -> str:
+    return f"{name} {how_it_ended(child.exit_code)}: {_last_words(child)}"
+
+
+def _last_words(child: Child) -> str:
     last = [line for line in child.tail_log(20) if line.strip()]
-    return (
-        f"{name} {how_it_ended(child.exit_code)}: {last[-1] if last else 'it wrote nothing'}"
-        f" (its log is {child.log})."
-    )
+    return f"{last[-1] if last else 'it wrote nothing'} (its log is {child.log})."
 
 
 def _but_of_kafka(environ: Mapping[str, str]) -> dict[str, str]:

@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import (
 )
 
 from shared.proof.statement import SignedStatement, Statement
+from shared.runtime.files.whole_file import write_whole
 from shared.runtime.setup_error import SetupError
-from shared.runtime.whole_file import write_whole
 
 _PRIVATE, PUBLIC = "statement.key", "statement.pub"
 

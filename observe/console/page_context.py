@@ -1,6 +1,6 @@
 """What pages are made from: the newest overview, the configuration, flow, and lag lately."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
 
@@ -18,6 +18,8 @@ class PageContext:
     configuration: Configuration
     flows: Mapping[str, FlowRecord] = field(default_factory=dict)
     lag_history: LagHistory = field(default_factory=LagHistory)
+    # Of services that die again and again: a sentence each.
+    ailing: Sequence[str] = ()
 
     def seen_by(self, viewer: Viewer) -> "PageContext":
         """The same with only those streams that somebody may see."""
@@ -37,7 +39,8 @@ class PageContext:
             if viewer.sees(each.stream, tenant=self.tenant_of(each.stream))
         )
         seen = replace(self.overview, streams=streams, removed=removed, unknown=unknown)
-        return replace(self, overview=seen)
+        # Machines and their logs are the operator's.
+        return replace(self, overview=seen, ailing=self.ailing if viewer.tenant is None else ())
 
     def tenant_of(self, stream: str) -> str:
         """Whose stream it is or was; one that nobody has heard of is nobody's."""

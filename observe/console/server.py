@@ -17,6 +17,8 @@ from shared.config.configuration import Configuration
 from shared.flow.flow_record import FlowRecord
 from shared.proof.overview import Overview
 from shared.retry.schedule import RetrySchedule
+from shared.runtime.clock import now_ms
+from shared.runtime.files.service_deaths import read_deaths
 from shared.runtime.http_server import HttpServer, listening, server_config
 
 log = structlog.get_logger()
@@ -41,7 +43,10 @@ async def serve_console(
     authentication = Authentication(configuration, settings)
 
     def context() -> PageContext:
-        return PageContext(overview(), configuration(), flows(), lag_history)
+        at_ms = now_ms()
+        deaths = [it for it in read_deaths(settings.deaths_file) if it.is_news(now_ms=at_ms)]
+        ailing = [death.sentence(now_ms=at_ms) for death in deaths]
+        return PageContext(overview(), configuration(), flows(), lag_history, ailing)
 
     schedule = RetrySchedule().scaled(settings.time_scale)
     sources = Sources(authentication, context, events, settings.gateway, schedule)

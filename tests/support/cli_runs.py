@@ -48,10 +48,10 @@ class Run:
     def wait(self, timeout_s: float = 120) -> int:
         return self.process.wait(timeout_s)
 
-    def says(self, text: str, *, timeout_s: float = 60) -> None:
-        """Wait until a text is in the output."""
+    def says(self, text: str, *, times: int = 1, timeout_s: float = 60) -> None:
+        """Wait until a text is in the output so many times."""
         until_s = time.monotonic() + timeout_s
-        while text not in self.out + self.err:
+        while (self.out + self.err).count(text) < times:
             left = self.process.poll() is None and time.monotonic() < until_s
             assert left, f"{text!r} was not said in:\n{self.out}{self.err}"
             time.sleep(0.02)

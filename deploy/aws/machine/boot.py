@@ -10,8 +10,8 @@ from typing import Any
 
 from deploy.aws.machine.calls import Aws, CallError
 from deploy.aws.machine.instance import Instance
+from shared.runtime.files.whole_file import write_whole
 from shared.runtime.setup_error import SetupError
-from shared.runtime.whole_file import write_whole
 
 # What a user of MSK is called in its secret, and for us.
 _OF_USER = {"username": "HIFI_KAFKA_USER", "password": "HIFI_KAFKA_PASSWORD"}

@@ -18,9 +18,9 @@ from deploy.local.secret_keys import VARIABLE, secret_keys
 from observe.console.parts import wording
 from shared.event.record import Position
 from shared.event.topics import destination_id, stream_topic
+from shared.runtime.files.one_owner import own_folder
 from shared.runtime.kafka.config_topic import read_config
 from shared.runtime.kafka.reader import KafkaReader, open_reader
-from shared.runtime.one_owner import own_folder
 from shared.runtime.settings import read_settings
 from shared.runtime.setup_error import UsageError
 from shared.runtime.spark.session import SparkSettings, running_spark

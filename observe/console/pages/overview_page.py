@@ -32,7 +32,7 @@ def overview_page(context: PageContext) -> Page:
         here="/",
         status=f"{overview.verdict.value}: {said}",
         regions=(
-            Region("headline", _hero(overview, said)),
+            Region("headline", _hero(context, said)),
             Region("streams", _streams(overview.streams, ordered)),
             Region("removed", _removed(overview.removed)),
             Region("unknown", _unknown(overview.unknown)),
@@ -110,12 +110,14 @@ def destinations_table(destinations: Sequence[DestinationView], *, caption: str)
     return table(heads, rows, caption=caption, numbers_from=3)
 
 
-def _hero(overview: Overview, said: str) -> Safe:
+def _hero(context: PageContext, said: str) -> Safe:
+    overview = context.overview
     troubles = [
         trouble
         for trouble in (overview.problem, overview.audit.problem)
         if trouble and overview.streams
     ]
+    troubles += context.ailing
     return tag(
         "section",
         tag("p", badge(overview.verdict), tag("span", wording.clock(overview.at_ms), class_="at"),

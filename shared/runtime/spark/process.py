@@ -15,13 +15,13 @@ from pydantic import Field
 from pyspark.sql import SparkSession
 
 from shared.retry.schedule import RetrySchedule
+from shared.runtime.files.one_owner import own_folder
 from shared.runtime.health import Health, Pulse
 from shared.runtime.kafka.clients import check_access
 from shared.runtime.kafka.config_topic import read_config
 from shared.runtime.kafka.leases.member import SESSION_S
 from shared.runtime.kafka.settings import kafka_access
 from shared.runtime.logs import configure_logs
-from shared.runtime.one_owner import own_folder
 from shared.runtime.settings import SecretSettings, SparkServiceSettings, operator_errors
 from shared.runtime.setup_error import KafkaRefusedError, KafkaUnavailableError
 from shared.runtime.spark.cluster import SparkCluster, SparkClusterSettings

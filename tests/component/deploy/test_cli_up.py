@@ -11,7 +11,7 @@ from deploy.local.ports import pick_free
 from deploy.local.services import how_it_ended
 from deploy.local.stack import Stack
 from deploy.local.stack_settings import StackSettings
-from shared.runtime.one_owner import own_folder
+from shared.runtime.files.one_owner import own_folder
 from shared.runtime.setup_error import SetupError
 from tests.support import cli_runs
 

@@ -182,14 +182,14 @@ def test_many_times_kill_9_in_mid_batch_loses_nothing(
 
 
 def _come_back(campaign: Campaign) -> None:
-    """As `hifi up` would do it, which gives up on what dies too often; here that is the point."""
+    """As `hifi up` would do it, where what dies too often waits longer; here that is the point."""
     stack = campaign.hifi.stack
-    stack._deaths_s.clear()
+    stack.restarts.forgive()
     # Kafka first: a service that finds none ends at once, and is started again by the next look.
     stack.look_after()
 
     def is_back() -> bool:
-        stack._deaths_s.clear()
+        stack.restarts.forgive()
         stack.look_after()
         try:
             url = f"http://127.0.0.1:{stack.settings.gateway_metrics_port}/readyz"

@@ -64,7 +64,7 @@ def test_all_goes_on_where_it_was_and_statements_follow_those_of_before(
         for name in ("delivery", "retrier", "observe"):
             shutil.rmtree(data / name)
         before, destination.script = len(destination.requests), always(200)
-        hifi.stack._deaths_s.clear()
+        hifi.stack.restarts.forgive()
         hifi.stack.look_after()
 
         wait_until(

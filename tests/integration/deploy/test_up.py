@@ -157,6 +157,24 @@ def test_what_is_killed_is_started_again_and_said(place: Place, first: Run) -> N
     wait_until(lambda: place.arrived() == 121, what="the next event arrives")
 
 
+def test_what_dies_again_and_again_waits_longer_and_stops_nothing_else(
+    place: Place, first: Run
+) -> None:
+    module = "deploy.local.sample_destination"
+    for count in range(1, 5):
+        wait_until(lambda: module in str(first.children()), what="it is there")
+        os.kill(first.child(module), signal.SIGKILL)
+        if count < 4:
+            first.says("sample was ended by SIGKILL and is started again", times=count)
+    first.says("sample was ended by SIGKILL, 4 times in ten minutes, and is started again in 5 s")
+    assert place.command("send", "demo", '{"id":"meanwhile"}').wait() == 0
+    overview = fetch(f"http://127.0.0.1:{place.settings.console_port}/")
+    assert "ample was ended by SIGKILL, 4 times in ten minutes" in overview
+    # It counts from when it was started.
+    events = f"http://127.0.0.1:{place.settings.sample_port}/events"
+    wait_until(lambda: '"count":1,' in fetch(events).replace(" ", ""), what="it is back")
+
+
 def test_ctrl_c_drains_and_leaves_nothing(place: Place, first: Run) -> None:
     first.send(signal.SIGINT)
     assert first.wait() == 0
@@ -169,10 +187,10 @@ def test_ctrl_c_drains_and_leaves_nothing(place: Place, first: Run) -> None:
 def test_the_next_start_finds_its_data_and_delivers_nothing_twice(place: Place) -> None:
     again = place.up()
     again.says(IS_UP, timeout_s=PATIENCE_S)
-    assert place.books()["delivered"] == 121
+    assert place.books()["delivered"] == 122
     assert place.command("send", "demo", '{"id":"new"}').wait() == 0
     wait_until(lambda: place.arrived() >= 1, what="the new event arrives")
-    wait_until(lambda: place.books()["delivered"] == 122, what="the books have it")
+    wait_until(lambda: place.books()["delivered"] == 123, what="the books have it")
     # The sample destination counts from its own start: only the new one came.
     assert place.arrived() == 1
     # Nobody can tidy up after kill -9; the kernel does.

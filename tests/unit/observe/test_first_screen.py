@@ -6,6 +6,7 @@ from observe.console.page_context import PageContext
 from observe.console.pages.destination_pages import destination_page
 from observe.console.pages.overview_page import headline, overview_page
 from observe.console.parts import wording
+from observe.console.viewers import ANYBODY, Viewer
 from observe.metrics import ObserveMetrics
 from shared.config.configuration import Configuration
 from shared.config.destination import Destination
@@ -107,3 +108,11 @@ def test_the_verdict_in_the_metrics_is_the_one_that_holds_now_and_no_other() -> 
     samples = [sample for family in metrics.registry.collect() for sample in family.samples]
     assert {sample.labels.get("destination", "orders/crm") for sample in samples} == {"orders/crm"}
     assert {sample.name for sample in samples} >= {"hifi_observe_unaccounted_events"}
+
+
+def test_the_operator_alone_reads_of_services_that_die_again_and_again() -> None:
+    said = "Delivery was ended by SIGKILL, 5 times in ten minutes, and is started again in 10 s"
+    context = PageContext(overview(at_ms=AT_MS), Configuration(), ailing=[said])
+    assert said in overview_page(context.seen_by(ANYBODY)).regions[0].content
+    tenants = context.seen_by(Viewer("k", frozenset({"read"}), "acme"))
+    assert "started again" not in overview_page(tenants).regions[0].content

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from shared.runtime.whole_file import write_whole
+from shared.runtime.files.whole_file import write_whole
 
 
 def test_the_content_is_on_the_disk_before_the_name_and_the_name_before_it_returns(

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 
+from shared.runtime.files.whole_file import write_whole
 from shared.runtime.kafka.leases.member import LeaseMember, Standing
-from shared.runtime.whole_file import write_whole
 
 # A process that dies sooner after it joined is waited for as any other is.
 _LOOK_S = 0.5
