@@ -1,6 +1,7 @@
 """What tests of pipelines stand on: a Spark session as those have that run them."""
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,24 +12,57 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.fixture(scope="module")
-def locked_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
-    """A session in which there is nothing but what pipelines may use."""
-    # No other test need load Spark for this.
-    from pipelines.judging.sandbox import OPTIONS, lock  # noqa: PLC0415
-    from shared.runtime.spark.session import SparkSettings, running_spark  # noqa: PLC0415
+class LockedSpark:
+    """One session for all that want it: it takes 5 s to start, and a process has one at a time."""
 
-    settings = SparkSettings(
-        name="trial",
-        worker_daemon="pipelines.worker_daemon",
-        folder=tmp_path_factory.mktemp("spark"),
-        slots=1,
-        heap_mb=512,
-        more=OPTIONS,
-    )
-    with running_spark(settings) as session:
-        lock(session)
-        yield session
+    def __init__(self, folders: pytest.TempPathFactory) -> None:
+        self._folders = folders
+        self._held = ExitStack()
+        self._session: SparkSession | None = None
+
+    def session(self) -> "SparkSession":
+        if self._session is None:
+            # No other test need load Spark for this.
+            from pipelines.judging.sandbox import OPTIONS, lock  # noqa: PLC0415
+            from shared.runtime.spark.session import (  # noqa: PLC0415
+                SparkSettings,
+                running_spark,
+            )
+
+            settings = SparkSettings(
+                name="trial",
+                worker_daemon="pipelines.worker_daemon",
+                folder=self._folders.mktemp("spark"),
+                slots=1,
+                heap_mb=512,
+                more=OPTIONS,
+            )
+            self._session = self._held.enter_context(running_spark(settings))
+            lock(self._session)
+        return self._session
+
+    def end(self) -> None:
+        self._session = None
+        self._held.close()
+
+
+@pytest.fixture(scope="session")
+def _locked_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LockedSpark]:
+    spark = LockedSpark(tmp_path_factory)
+    yield spark
+    spark.end()
+
+
+@pytest.fixture(scope="module")
+def locked_spark(_locked_spark: LockedSpark) -> "SparkSession":
+    """A session in which there is nothing but what pipelines may use; tests only read from it."""
+    return _locked_spark.session()
+
+
+@pytest.fixture(scope="module")
+def no_spark(_locked_spark: LockedSpark) -> None:
+    """For who starts another session: a process has one at a time."""
+    _locked_spark.end()
 
 
 def a_pipeline(*steps: dict[str, Any], **more: Any) -> Pipeline:

@@ -29,7 +29,8 @@ def test_a_service_that_is_up_is_alive_and_ready(hifi: RunningHifi, service: str
     )
 
 
-def test_a_session_that_has_ended_ends_its_process(tmp_path: Path) -> None:
+def test_a_session_that_has_ended_ends_its_process(tmp_path: Path, no_spark: None) -> None:
+    del no_spark
     with audit_spark(tmp_path, None, heap_mb=512) as session:
         require_running(session)
         # As Spark does it by itself after an error that it cannot mend.

@@ -35,7 +35,8 @@ AGE_MS = 20 * 60_000
 
 
 @pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(tmp_path_factory: pytest.TempPathFactory, no_spark: None) -> Iterator[SparkSession]:
+    del no_spark
     with audit_spark(tmp_path_factory.mktemp("spark"), None, heap_mb=512) as session:
         yield session
 

@@ -6,12 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
+from deploy.cli.control.pipeline_files import read_document
+from deploy.cli.control.pipeline_trials import checked
 from deploy.local.cluster import Cluster
 from shared.event.envelope import event_headers
 from shared.event.record import RecordOut
 from shared.event.topics import stream_spec, stream_topic
 from shared.runtime.kafka.topic_admin import topic_admin
+from shared.runtime.setup_error import UsageError
 from tests.support.cli_runs import Run
 from tests.support.kafka_log import read_all, write_rows
 
@@ -62,6 +66,16 @@ def test_check_shows_what_each_step_makes(hifi: Callable[..., tuple[int, str, st
     ]
 
 
+def test_a_test_that_comes_otherwise_is_told_and_nothing_else(
+    hifi: Callable[..., tuple[int, str, str]],
+) -> None:
+    code, _, err = hifi("check", document=SALES.replace("gross: 2}]}", "gross: 3}]}"))
+    assert code == 1
+    assert "hifi: sales.yaml:14: tests.0: it does not come as expected:\n" in err
+    # Spark's workers, of which it has had one, end quietly.
+    assert "Traceback" not in err
+
+
 @pytest.mark.parametrize(
     ("right", "wrong", "said"),
     [
@@ -77,16 +91,21 @@ def test_check_shows_what_each_step_makes(hifi: Callable[..., tuple[int, str, st
         ),
         ("price DOUBLE", "price DUBEL", "sales.yaml:3: schema: it cannot be read"),
         ("- key: tag", "- window: tag", "sales.yaml:8: steps.3: there is no step 'window'"),
-        ("gross: 2}]}", "gross: 3}]}", "sales.yaml:14: tests.0: it does not come as expected:\n"),
     ],
 )
 def test_check_tells_what_is_wrong_in_which_line(
-    hifi: Callable[..., tuple[int, str, str]], right: str, wrong: str, said: str
+    locked_spark: SparkSession, tmp_path: Path, right: str, wrong: str, said: str
 ) -> None:
-    code, _, err = hifi("check", document=SALES.replace(right, wrong))
-    assert code == 1
-    assert f"hifi: {said}" in err
-    assert "Traceback" not in err
+    file = tmp_path / "sales.yaml"
+    file.write_text(SALES.replace(right, wrong))
+
+    def check() -> None:
+        document = read_document(file)
+        checked(locked_spark, document, document.pipeline())
+
+    with pytest.raises(UsageError) as raised:
+        check()
+    assert str(raised.value).startswith(f"{tmp_path}/{said}")
 
 
 def test_try_shows_what_would_come_and_writes_nothing(

@@ -1,8 +1,6 @@
 """What Spark makes of rows: dead letters as `dead_headers` says, and labels on possible repeats."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -10,7 +8,6 @@ from pyspark.sql import SparkSession
 from pipelines.book import PipelineShare
 from pipelines.jobs.dead_rows import with_dead_letters
 from pipelines.jobs.job import MAYBE_DUPLICATE, labelled
-from pipelines.judging.sandbox import OPTIONS, lock
 from pipelines.plan import NOT_READABLE, RECORDS, planned
 from shared.event.envelope import (
     EVENT_BYTES_MAX,
@@ -25,7 +22,6 @@ from shared.event.envelope import (
 )
 from shared.event.record import Headers, KafkaPartition, Origin, RecordIn
 from shared.event.topics import DEAD, stream_topic
-from shared.runtime.spark.session import SparkSettings, running_spark
 from tests.support.pipeline_runs import document
 
 pytestmark = pytest.mark.integration
@@ -50,29 +46,13 @@ ODD: list[tuple[bytes | None, bytes, Headers]] = [
 ]
 
 
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory, jars_cache: Path) -> Iterator[SparkSession]:
-    settings = SparkSettings(
-        name="dead-rows",
-        folder=tmp_path_factory.mktemp("spark"),
-        worker_daemon="pipelines.worker_daemon",
-        cache=jars_cache,
-        slots=2,
-        heap_mb=512,
-        more=OPTIONS,
-    )
-    with running_spark(settings) as session:
-        lock(session)
-        yield session
-
-
-def test_each_says_what_delivery_would_have_said(spark: SparkSession) -> None:
+def test_each_says_what_delivery_would_have_said(locked_spark: SparkSession) -> None:
     stored = datetime.fromtimestamp(NOW_MS / 1000, tz=UTC)
     given = [
         (TOPIC, 1, offset, stored, key, value, list(headers))
         for offset, (key, value, headers) in enumerate(ODD)
     ]
-    rows = planned(PIPELINE, spark.createDataFrame(given, RECORDS))
+    rows = planned(PIPELINE, locked_spark.createDataFrame(given, RECORDS))
     found = with_dead_letters(rows, PIPELINE, now_ms=NOW_MS).orderBy("offset").collect()
     assert [row["outcome"] for row in found] == ["dead"] * len(ODD)
     history = History(1, 0, NOW_MS, NOW_MS, NOW_MS, cause=NOT_READABLE)
@@ -92,13 +72,15 @@ def test_each_says_what_delivery_would_have_said(spark: SparkSession) -> None:
         assert not isinstance(letter, Malformed)
 
 
-def test_what_may_have_been_written_says_so_and_nothing_else_does(spark: SparkSession) -> None:
+def test_what_may_have_been_written_says_so_and_nothing_else_does(
+    locked_spark: SparkSession,
+) -> None:
     places = [(number, offset) for number in range(2) for offset in range(4)]
     given = [
         (TOPIC, *place, datetime.fromtimestamp(0, tz=UTC), None, b'{"n":1}', list(PLAIN))
         for place in places
     ]
-    rows = planned(PIPELINE, spark.createDataFrame(given, RECORDS))
+    rows = planned(PIPELINE, locked_spark.createDataFrame(given, RECORDS))
     ranges = {KafkaPartition(TOPIC, number): (0, 4) for number in range(2)}
 
     def marked(repeats: dict[KafkaPartition, int]) -> list[tuple[int, int]]:

@@ -9,7 +9,10 @@ from observe.audit.loop import audit_spark
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 
-def test_a_process_has_a_session_after_the_first_was_stopped(tmp_path: Path) -> None:
+def test_a_process_has_a_session_after_the_first_was_stopped(
+    tmp_path: Path, no_spark: None
+) -> None:
+    del no_spark
     counts = []
     for nth in "ab":
         with audit_spark(tmp_path / nth, None, heap_mb=512) as spark:

@@ -20,7 +20,10 @@ def told(tasks: Iterable[bytes | int]) -> Iterator[tuple[int, str, int]]:
 
 
 @pytest.fixture(scope="module")
-def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TaskJobs[tuple[int, str, int]]]:
+def jobs(
+    tmp_path_factory: pytest.TempPathFactory, no_spark: None
+) -> Iterator[TaskJobs[tuple[int, str, int]]]:
+    del no_spark
     folder = tmp_path_factory.mktemp("spark")
     settings = SparkSettings("test", "delivery.lanes.worker_daemon", folder, slots=8, heap_mb=512)
     with running_spark(settings) as spark:
