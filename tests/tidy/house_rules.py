@@ -219,6 +219,28 @@ def names_used(text: str) -> frozenset[str]:
     )
 
 
+def streams_used(text: str) -> frozenset[str]:
+    """The streams that a module of tests gives destinations, or posts to, by their names."""
+    tree = ast.parse(text)
+    constants = {
+        target.id: node.value.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    given = [
+        *(key.value for call in calls for key in call.keywords if key.arg == "stream"),
+        *(c.args[0] for c in calls if _called(c) in {"Destination", "post"} and c.args),
+    ]
+    named = (
+        constants.get(each.id) if isinstance(each, ast.Name) else getattr(each, "value", None)
+        for each in given
+    )
+    return frozenset(name for name in named if isinstance(name, str))
+
+
 def _docstring_lines(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     if ast.get_docstring(node, clean=False) is None:
         return 0

@@ -1,6 +1,7 @@
 """The rules of the house hold in every file of the repository."""
 
 import tomllib
+from collections import defaultdict
 from collections.abc import Iterable
 from importlib import util
 from pathlib import Path
@@ -154,6 +155,20 @@ def test_no_file_names_a_path_of_somebodys_machine() -> None:
         for path, text in sources.tracked()
         if path not in spelt
         for finding in house_rules.names_no_machine(path, text)
+    )
+
+
+def test_no_two_modules_of_tests_use_one_stream_of_the_hifi_that_they_share() -> None:
+    modules: dict[str, list[str]] = defaultdict(list)
+    for path, text in sources.python_files().items():
+        if path.startswith("tests/integration/") and "hifi: RunningHifi" in text:
+            for stream in house_rules.streams_used(text):
+                modules[stream].append(path)
+    assert modules, "the tests that share one Hifi are not found"
+    assert_none(
+        f"the stream {stream} is of {' and of '.join(paths)}: give each its own"
+        for stream, paths in modules.items()
+        if len(paths) > 1
     )
 
 

@@ -124,6 +124,13 @@ def test_a_path_that_is_not_of_a_machine_is_left_alone(text: str) -> None:
     assert list(house_rules.names_no_machine("README.md", text)) == []
 
 
+def test_the_streams_of_a_module_of_tests_are_found() -> None:
+    text = (
+        """S = "a"\nhifi.add(Destination(S, "to"))\nx(stream="b")\nhifi.post("c", [], stream=y)"""
+    )
+    assert house_rules.streams_used(text) == {"a", "b", "c"}
+
+
 def test_an_import_is_no_use_of_a_name() -> None:
     assert house_rules.names_used("from a import B, C\nm.counter(B)\nx.D") == {
         "B",
