@@ -1,6 +1,6 @@
 """Cuts the suite in two that run side by side, each with a broker and Spark sessions of its own.
 
-Half of its time a test waits: for a process to start, for a lease to end, for an event to be due.
+Most of its time a test waits: for a process to start, a lease to end, an event to be due.
 Which test is in which half depends on nothing but the test, so that a run is like the last one.
 """
 
@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-_INTEGRATION = Path(__file__).parents[1] / "integration"
+_TESTS = Path(__file__).parents[1]
+_SECOND = {_TESTS / folder for folder in ("component/deploy", "contract", "integration")}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -16,8 +17,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def half_of(path: Path, fixtures: list[str]) -> int:
-    """The first: tests of parts, and those that share one Hifi, which is started for them."""
-    return 1 if "hifi_stack" in fixtures or _INTEGRATION not in path.parents else 2
+    """The second has what starts commands and brokers, but for those that share one Hifi."""
+    return 1 if "hifi_stack" in fixtures or _SECOND.isdisjoint(path.parents) else 2
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
