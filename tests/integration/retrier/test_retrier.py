@@ -1,6 +1,7 @@
 """The retrier in the whole of Hifi: what may change, break or be wrong while events wait."""
 
 import asyncio
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -106,8 +107,9 @@ def test_a_redriven_event_waits_and_is_delivered_in_the_books_too(hifi: RunningH
         hifi.add(to)
         assert hifi.post("redriven", [{"id": f"e{n}"} for n in range(30)]).status_code == 200
         hifi.wait_for_balance("redriven/to", lambda b: b.dead == 30, what="30 dead")
-        # Nobody sends what waits, so that it can be seen to wait.
-        hifi.change(replace(to, is_paused=True))
+        # It has no answer before it has been seen to wait.
+        is_seen = threading.Event()
+        destination.script = lambda _, __: Reply(200 if is_seen.wait(PATIENCE_S) else 503)
         wanted = DeadLetterFilter(stream="redriven", reason="status_401")
 
         def send_again() -> Redriven:
@@ -116,8 +118,7 @@ def test_a_redriven_event_waits_and_is_delivered_in_the_books_too(hifi: RunningH
 
         assert send_again() == Redriven(count=30)
         hifi.wait_for_balance("redriven/to", lambda b: b.waiting == 30, what="30 wait again")
-        destination.script = always(200)
-        hifi.change(to)
+        is_seen.set()
         hifi.wait_for_balance("redriven/to", lambda b: b.delivered == 30, what="30 delivered")
         assert send_again() == Redriven(already=30)
         assert max(destination.accepted_ids.values()) == 1
