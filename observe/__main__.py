@@ -16,6 +16,8 @@ from observe.lag.kafka_health import watch_kafka
 from observe.lag.sampler import Sampler
 from observe.metrics import ObserveMetrics
 from observe.settings import ConsoleSettings, ObserveSettings
+from shared.config.pipeline_state import PipelineStates, with_state
+from shared.event.topics import PIPELINES
 from shared.runtime.clock import now_ms
 from shared.runtime.files.one_owner import own_folder
 from shared.runtime.health import Health
@@ -23,6 +25,7 @@ from shared.runtime.kafka.clients import check_access
 from shared.runtime.kafka.config_topic import ConfigFeed
 from shared.runtime.kafka.event_search import EventSearch
 from shared.runtime.kafka.state_topic import StateFeed
+from shared.runtime.kafka.topic_feed import TopicFeed
 from shared.runtime.logs import configure_logs
 from shared.runtime.settings import operator_errors, read_settings
 
@@ -49,11 +52,14 @@ async def _run(settings: ObserveSettings, console: ConsoleSettings) -> None:
     metrics, health = ObserveMetrics(), Health()
     kafka = settings.bootstrap_servers
     feed, states = ConfigFeed(kafka), StateFeed(kafka)
+    nothing: PipelineStates = {}
+    standings = TopicFeed(kafka, PIPELINES, empty=nothing, fold=with_state)
     audit_status = _audit_status(settings)
     sampler = Sampler(
         kafka,
         lambda: feed.configuration,
         lambda: states.flows,
+        lambda: standings.value,
         audit_status,
         settings.slow_after_s,
         metrics.show,
@@ -65,11 +71,12 @@ async def _run(settings: ObserveSettings, console: ConsoleSettings) -> None:
         setting="HIFI_OBSERVE_METRICS_PORT",
         pages={BOOKS_PATH: lambda: books_page(sampler.overview, kafka=kafka).to_json()},
     )
-    for followed in (feed, states, sampler):
+    for followed in (feed, states, standings, sampler):
         followed.tell(health)
     health.needs(lambda: sampler.overview.problem or None)
     await feed.start()
     await states.start()
+    await standings.start()
     pages = serve_console(
         console,
         overview=lambda: sampler.overview,
@@ -98,6 +105,7 @@ async def _run(settings: ObserveSettings, console: ConsoleSettings) -> None:
         await _until_stopped(stop, parts, taking_part)
     finally:
         health.stop()
+        await standings.stop()
         await states.stop()
         await feed.stop()
 

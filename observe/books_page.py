@@ -69,9 +69,10 @@ def unwanted(stream: str, acked: int, removed: Iterable[RemovedView]) -> BooksRo
 
 
 def pipeline_row(view: PipelineView) -> BooksRow:
-    """It has no verdict: whether it runs, its state says."""
     _, name = stream_and_name(pipeline_lane(view.stream, view.name))
-    return BooksRow(view.stream, name, view.balance)
+    if view.lane is None:
+        return BooksRow(view.stream, name, view.balance)
+    return BooksRow(view.stream, name, view.balance, view.lane.verdict, view.lane.reason)
 
 
 def removed_row(gone: RemovedView) -> BooksRow:

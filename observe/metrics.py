@@ -54,7 +54,7 @@ def _values(overview: Overview) -> Iterator[Value]:
     for unknown in overview.unknown:
         name = destination_id(unknown.stream, unknown.name)
         yield (m.OBSERVE_UNKNOWN_WAITING_EVENTS, name), unknown.waiting_events
-    for view in overview.destinations:
+    for view in overview.takers:
         yield (m.OBSERVE_VERDICT, view.destination_id, view.verdict.value, view.cause), 1
         yield from _books(view)
         yield from _lags(view)

@@ -1,5 +1,7 @@
 """Shows how pipelines fare, as Prometheus metrics."""
 
+from collections.abc import Mapping
+
 from shared import metric_names as names
 from shared.runtime.spark.lane_metrics import LaneMetrics
 
@@ -14,9 +16,9 @@ class PipelineMetrics(LaneMetrics):
     micro_batch_s = names.PIPELINES_MICRO_BATCH_SECONDS
     progress_age_s = names.PIPELINES_PROGRESS_AGE_SECONDS
 
-    def came_to(self, pipeline: str, *, passed: int, filtered: int, dead: int) -> None:
-        """What became of events of a job that has ended."""
-        for outcome, count in (("passed", passed), ("filtered", filtered), ("dead", dead)):
+    def came_to(self, pipeline: str, counts: Mapping[str, int]) -> None:
+        """What became of events of a job that has ended, by outcome."""
+        for outcome, count in counts.items():
             self.counter(names.PIPELINES_EVENTS).labels(pipeline, outcome).inc(count)
 
     def spark_is_up(self) -> None:

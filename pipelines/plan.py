@@ -21,6 +21,7 @@ from shared.config.pipeline import FACTS, Explode, Key, Pipeline, Select, Step, 
 from shared.event.derived import HOPS_MAX, ORIGIN, VIA
 from shared.event.envelope import ACCEPTED_AT, EVENT_BYTES_MAX, EVENT_ID, EVENT_TIME, TRACEPARENT
 from shared.event.topics import stream_topic
+from shared.proof.receipt import PASSED
 from shared.runtime.spark.session import map_arrow
 
 # What an event may become: so many rows, and so many bytes in all of them.
@@ -30,9 +31,10 @@ ROWS_BYTES_MAX = 16 * EVENT_BYTES_MAX
 # hundred bytes of what is left.
 RECORD_BYTES_MAX = 1_040_000
 
-PASSED = "passed"
 FILTERED = "filtered"
 DEAD = "dead"
+# Whose rows go nowhere.
+NOT_PASSED = (FILTERED,)
 # Why an event is a dead letter.
 NOT_READABLE = "not_readable"
 TOO_MANY_ROWS = "too_many_rows"

@@ -26,6 +26,7 @@ _NODES = {
     Node.GATEWAY.value: ("g", "blue"),
     Node.KAFKA.value: ("k", "cyan"),
     Node.DELIVERY.value: ("d", "magenta"),
+    Node.PIPELINE.value: ("p", "green"),
     Node.RETRY_TIER.value: ("t", "yellow"),
     Node.RETRIER.value: ("r", "red"),
     Node.DEAD_LETTERS.value: ("x", "bright_black"),
@@ -106,6 +107,9 @@ def screen(overview: Mapping[str, Any], *, width: int) -> Group:
         if trouble
     ]
     rows = [row for stream in overview["streams"] for row in stream["destinations"]]
+    # An older observer tells nothing of pipelines.
+    lanes = (pipeline.get("lane") for pipeline in overview.get("pipelines", ()))
+    rows += [lane for lane in lanes if lane]
     parts: list[Text | Table] = [Text(), head, *troubles, Text()]
     if rows:
         parts.append(_table(rows, now_ms=overview["at_ms"], width=width))

@@ -13,16 +13,16 @@ from typing import Any
 
 import structlog
 
-from observe.audit.books import CLOSED_KEPT_MS, Closed, World
+from observe.audit.books import CLOSED_KEPT_MS, Closed
 from observe.audit.evidence import Claim, unite
-from observe.audit.findings import AuditFinding, LostSpan
+from observe.audit.findings import AuditFinding, LostSpan, World
 from observe.audit.kafka import AuditKafka
 from observe.audit.memory import Memory
 from observe.audit.minutes import DEAD as IN_DEAD
-from observe.audit.minutes import PASSED, WRITTEN, Ledger, Rules
+from observe.audit.minutes import PASSED, WRITTEN, Derived, Ledger, Rules
 from observe.audit.signing import Signer
 from observe.audit.spark_job import AuditReads
-from observe.audit.spark_tasks import LEDGER, RECEIPT, LoggedEvent, Named
+from observe.audit.spark_tasks import LEDGER, RECEIPT, LoggedRun, Named
 from observe.audit.statements import Publish, Stating
 from observe.audit.status import Minutes, is_news
 from shared.event.record import KafkaPartition, Position, Ranges
@@ -38,7 +38,8 @@ log = structlog.get_logger()
 Key = tuple[str, int]
 BooksKey = tuple[str, int | None]
 _TIERS = retry_topics(tier.name for tier in RetrySchedule().tiers)
-# Of a history that is older than the ledger, so much is read; and so much in one run.
+# Of a history that is older than the ledger, so much is read; and so much in one run, also of what
+# pipelines write.
 _BACK_MAX = 100_000
 _LOOK_UP_MAX = 200_000
 # Minutes are stated with all of their ids in memory, 200 bytes each for a moment: so many events in
@@ -81,9 +82,16 @@ class Audit:
     _nameless: dict[Key, int] = field(default_factory=dict)
 
     async def run(
-        self, destinations: Mapping[str, Sequence[str]], *, late: frozenset[str] = frozenset()
+        self,
+        destinations: Mapping[str, Sequence[str]],
+        *,
+        late: frozenset[str] = frozenset(),
+        derived: frozenset[str] = frozenset(),
     ) -> AuditOutcome:
-        """Read what is new, and judge every open minute of these destinations, by topic."""
+        """Read what is new, and judge every open minute of these destinations, by topic.
+
+        To the topics `derived` pipelines write.
+        """
         now_ms = self.now_ms()
         books = self.memory.books
         stating = Stating(self.memory, self.signer, self.rules, self.publish)
@@ -96,16 +104,16 @@ class Audit:
         evidence = await asyncio.to_thread(self.job.gather, ranges)
         spans = await self.kafka.spans(list(destinations))
         books.take(evidence)
-        world = World(destinations, positions, spans, now_ms, late)
-        world, logged_events, absent = await self._look_up(world)
+        world = World(destinations, positions, spans, now_ms, late, derived)
+        world, logged, absent = await self._look_up(world)
         findings = books.judge(world, self.rules, absent)
         stated, left = self._stated_now(stating.to_name(world))
         news = [each for each in findings if each.losses != self._listed.get(each.books.key, ())]
-        named = await self._name(news, stated)
+        named = await self._name(news, stated, spans)
         for key in stated:
             if key not in named.roots:
                 self._nameless[key] = books.acked(*key)
-        self._list_missing(news, named, logged_events)
+        self._list_missing(news, named, logged)
         shown = self._show(findings, now_ms)
         changed = tuple(minute for minute in shown if self._shown.get(minute.key) != minute)
         await stating.state(findings, named, world)
@@ -179,7 +187,7 @@ class Audit:
 
     async def _look_up(
         self, world: World
-    ) -> tuple[World, list[LoggedEvent], dict[KafkaPartition, Offsets]]:
+    ) -> tuple[World, list[LoggedRun], dict[KafkaPartition, Offsets]]:
         """Ask the log for what the ledger does not name, and for what seems to be lost.
 
         The world then knows as of when that was; after a start it is as of nothing at first.
@@ -192,48 +200,43 @@ class Audit:
         at_ms, log_then = self._logs[0]
         is_ripe = at_ms <= ripe_ms
         ripe = log_then if is_ripe else {}
-        unasked = {where.topic for where in world.log.keys() - log_then.keys()}
-        holes: dict[KafkaPartition, Offsets] = {}
-        asked = 0
-        for where, low, end in books.unclaimed(ripe, back_max=_BACK_MAX):
-            high = min(end, low + _LOOK_UP_MAX - asked)
-            if low < high:
-                holes.setdefault(where, Offsets()).add(low, high)
-                asked += high - low
-            if high < end:
-                unasked.add(where.topic)
+        unclaimed = books.unclaimed(ripe, back_max=_BACK_MAX, derived=world.derived)
+        holes, unasked = _shared_out(unclaimed, _LOOK_UP_MAX)
+        unasked |= {where.topic for where in world.log.keys() - log_then.keys()}
         suspects = books.to_look_up(world, self.rules)
         wanted: dict[KafkaPartition, Offsets] = {}
         unite(wanted, holes)
         unite(wanted, suspects)
-        logged_events: list[LoggedEvent] = []
+        logged: list[LoggedRun] = []
         if wanted:
-            logged_events = await asyncio.to_thread(self.job.look_up, wanted, world.log)
-        self._claim_from_log(holes, logged_events)
+            logged = await asyncio.to_thread(self.job.look_up, wanted, world.log)
+        self._claim_from_log(holes, logged)
         there: dict[KafkaPartition, Offsets] = {}
-        for event in logged_events:
-            there.setdefault(event.where, Offsets()).add(event.offset, event.offset + 1)
+        for run in logged:
+            there.setdefault(run.where, Offsets()).add(run.first, run.end)
         absent = {
             where: offsets.minus(there.get(where, Offsets())) for where, offsets in suspects.items()
         }
         asked_ms = at_ms if is_ripe else 0
         known = replace(world, asked_ms=asked_ms, unasked=frozenset(unasked))
-        return known, logged_events, absent
+        return known, logged, absent
 
     def _claim_from_log(
-        self, holes: Mapping[KafkaPartition, Offsets], logged_events: Iterable[LoggedEvent]
+        self, holes: Mapping[KafkaPartition, Offsets], logged: Iterable[LoggedRun]
     ) -> None:
         """Enter events that only the log knows of; offsets it has nothing at are no events."""
-        for event in logged_events:
-            if event.offset not in holes.get(event.where, Offsets()):
-                continue
-            topic, partition = event.where
-            span = (event.offset, event.offset + 1)
-            claim = Claim(
-                topic, partition, event.minute, *span, event.accepted_at_ms, (-1, 0, 0)
-            )  # fmt: skip
-            self.memory.books.ledgers.setdefault(topic, Ledger()).enter(claim, is_from_log=True)
-            self.memory.log_ids.setdefault((topic, event.minute), []).append(event.event_id)
+        for run in logged:
+            topic, partition = run.where
+            for low, high in holes.get(run.where, Offsets()).within(run.first, run.end):
+                claim = Claim(
+                    topic, partition, run.minute, low, high, run.accepted_at_ms, (-1, 0, 0),
+                    run.is_derived,
+                )  # fmt: skip
+                self.memory.books.ledgers.setdefault(topic, Ledger()).enter(claim, is_from_log=True)
+                if not run.is_derived:
+                    # Of a gateway that died there are few; what pipelines write is read again.
+                    ids = run.ids[low - run.first : high - run.first]
+                    self.memory.log_ids.setdefault((topic, run.minute), []).extend(ids)
         for (topic, partition), offsets in holes.items():
             ledger = self.memory.books.ledgers.setdefault(topic, Ledger())
             unite(ledger.claimed, {partition: offsets})
@@ -255,7 +258,9 @@ class Audit:
             now.append(key)
         return now, frozenset(left)
 
-    async def _name(self, news: Iterable[AuditFinding], stated: Collection[Key]) -> Named:
+    async def _name(
+        self, news: Iterable[AuditFinding], to_state: Collection[Key], log_now: Ranges
+    ) -> Named:
         """Ids of what was newly lost, and roots of minutes that are to be stated."""
         books = self.memory.books
         offsets: dict[KafkaPartition, Offsets] = {}
@@ -267,25 +272,54 @@ class Audit:
             for loss in losses:
                 where = KafkaPartition(loss.topic, loss.partition)
                 offsets.setdefault(where, Offsets()).add(loss.offset, loss.offset + 1)
+        extra, unread = await self._ids_in_log(to_state, log_now)
+        stated = [key for key in to_state if key not in unread]
         ledger: dict[int, Offsets] = {}
+        named_by_rows: set[Key] = set()
         for topic, known in books.ledgers.items():
             for minute_ms, minute in known.minutes.items():
                 key = (topic, minute_ms)
                 if key in stated or any((topic, number) in offsets for number in minute.acked):
+                    before = books.closed.get(key, Closed()).ledger
                     unite(ledger, minute.ledger)
-                    unite(ledger, books.closed.get(key, Closed()).ledger)
+                    unite(ledger, before)
+                    if minute.ledger or before:
+                        named_by_rows.add(key)
         if not (ledger or stated):
             return Named()
-        extra = {key: ids for key, ids in self.memory.log_ids.items() if key in stated}
+        beside = {key: ids for key, ids in extra.items() if key in named_by_rows}
         named = await asyncio.to_thread(
-            self.job.name, ledger, minutes=stated, offsets=offsets, extra=extra
+            self.job.name, ledger, minutes=stated, offsets=offsets, extra=beside
         )
-        return named.with_roots(extra)
+        return await asyncio.to_thread(named.with_roots, extra)
+
+    async def _ids_in_log(
+        self, stated: Collection[Key], log_now: Ranges
+    ) -> tuple[dict[Key, list[str]], set[Key]]:
+        """Ids that no row of the ledger has, by minute; and the minutes of which some are gone."""
+        ids = {key: list(there) for key, there in self.memory.log_ids.items() if key in stated}
+        due = {key: derived for key in stated if (derived := self.memory.books.derived(*key))}
+        wanted: dict[KafkaPartition, Offsets] = {}
+        for (topic, _), derived in due.items():
+            for partition, (first, end, _) in derived.items():
+                unite(wanted, {KafkaPartition(topic, partition): Offsets.of([(first, end)])})
+        read: Counter[Key] = Counter()
+        for run in await asyncio.to_thread(self.job.look_up, wanted, log_now) if wanted else ():
+            key = (run.where.topic, run.minute)
+            if run.is_derived and key in due:
+                ids.setdefault(key, []).extend(run.ids)
+                read[key] += len(run.ids)
+        gone = {key for key, derived in due.items() if read[key] < _count_of(derived)}
+        return {key: there for key, there in ids.items() if key not in gone}, gone
 
     def _list_missing(
-        self, news: Iterable[AuditFinding], named: Named, logged_events: Iterable[LoggedEvent]
+        self, news: Collection[AuditFinding], named: Named, logged: Iterable[LoggedRun]
     ) -> None:
-        in_log = {(*event.where, event.offset): event.event_id for event in logged_events}
+        in_log = {
+            (*run.where, run.first + nth): event_id
+            for run in (logged if news else ())
+            for nth, event_id in enumerate(run.ids)
+        }
         for finding in news:
             key = finding.books.key
             if not finding.losses:
@@ -320,6 +354,36 @@ class Audit:
 
 
 _NO_LEDGER = Ledger()
+
+
+def _count_of(derived: Derived) -> int:
+    return sum(count for _, _, count in derived.values())
+
+
+def _shared_out(
+    unclaimed: Iterable[tuple[KafkaPartition, int, int]], count_max: int
+) -> tuple[dict[KafkaPartition, Offsets], set[str]]:
+    """What is looked at of it now, and the topics of which something is left.
+
+    Who has little comes first, so that the crowd of one stream holds up no other.
+    """
+    by_topic: dict[str, list[tuple[KafkaPartition, int, int]]] = {}
+    for where, low, end in unclaimed:
+        by_topic.setdefault(where.topic, []).append((where, low, end))
+    parts = sorted(by_topic.items(), key=lambda it: sum(end - low for _, low, end in it[1]))
+    holes: dict[KafkaPartition, Offsets] = {}
+    left: set[str] = set()
+    for nth, (topic, spans) in enumerate(parts):
+        room = count_max // (len(parts) - nth)
+        for where, low, end in spans:
+            high = min(end, low + room)
+            if low < high:
+                holes.setdefault(where, Offsets()).add(low, high)
+                room -= high - low
+                count_max -= high - low
+            if high < end:
+                left.add(topic)
+    return holes, left
 
 
 def _singly(losses: Iterable[LostSpan], at_most: int) -> Iterable[Missing]:

@@ -3,19 +3,20 @@
 Evidence goes in, findings come out. What is kept follows what is open, not what has ever been.
 """
 
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import replace
 
 from msgspec import Struct
 
-from observe.audit.evidence import Evidence, unite
+from observe.audit.evidence import Evidence, add_counts, unite
 from observe.audit.findings import (
+    NEVER,
     AuditFinding,
     LostSpan,
     ToJudge,
+    World,
     books_of,
     by_minute,
     is_ended,
@@ -23,6 +24,7 @@ from observe.audit.findings import (
 )
 from observe.audit.minutes import (
     Account,
+    Derived,
     Ledger,
     LedgerMinute,
     Outcomes,
@@ -32,9 +34,11 @@ from observe.audit.minutes import (
     enter_outcomes,
     number_of,
     remember_suspects,
+    with_derived,
 )
-from shared.event.record import KafkaPartition, Position, Ranges
+from shared.event.record import KafkaPartition, Ranges
 from shared.event.times import DAY_MS, HOUR_MS, MINUTE_MS
+from shared.event.topics import pipeline_of, stream_and_name, stream_topic
 from shared.proof.acked import WILD
 from shared.proof.intervals import Offsets
 from shared.proof.overview import MinuteBooks, MinuteState, Node, Unsettled
@@ -44,7 +48,6 @@ from shared.proof.overview import MinuteBooks, MinuteState, Node, Unsettled
 # open after that was told, as what was lost may still turn up. One that is not settled stays open
 # for ever: what is not known is not forgotten.
 CLOSED_KEPT_MS = DAY_MS + HOUR_MS
-_NEVER = sys.maxsize
 
 
 class Closed(Struct, forbid_unknown_fields=True):
@@ -54,33 +57,7 @@ class Closed(Struct, forbid_unknown_fields=True):
     # By destination: delivered and dead.
     outcomes: dict[str, tuple[int, int]] = {}
     ledger: dict[int, Offsets] = {}
-
-
-@dataclass(frozen=True, slots=True)
-class World:
-    """What must be known besides the evidence to judge."""
-
-    # The destinations of each stream's topic; those that began later than the stream are `late`.
-    destinations: Mapping[str, Sequence[str]]
-    # Lanes' positions, read before any of the evidence was.
-    positions: Mapping[str, Position]
-    # The first offset and the end of each Kafka partition, read after the evidence was.
-    log: Ranges
-    now_ms: int
-    late: frozenset[str] = frozenset()
-    # As of when the log was asked for all that no ledger names, but for the topics `unasked`.
-    asked_ms: int = _NEVER
-    unasked: AbstractSet[str] = frozenset()
-
-    def is_over(self, topic: str, minute_ms: int, minute: LedgerMinute, rules: Rules) -> bool:
-        """Whether all events of a minute are known: it has settled, and the log was asked since."""
-        due_ms = minute.quiet_since_ms(minute_ms) + rules.settle_ms
-        return self.now_ms >= due_ms and self.is_asked(topic, minute_ms, minute, rules)
-
-    def is_asked(self, topic: str, minute_ms: int, minute: LedgerMinute, rules: Rules) -> bool:
-        """Whether the log was asked for what a gateway has acknowledged and could not note."""
-        stored_ms = minute.quiet_since_ms(minute_ms) + rules.ledger_grace_ms
-        return self.asked_ms >= stored_ms and topic not in self.unasked
+    derived: Derived = {}
 
 
 class AuditBooks(Struct, forbid_unknown_fields=True):
@@ -92,6 +69,8 @@ class AuditBooks(Struct, forbid_unknown_fields=True):
     first_outcome: dict[tuple[str, KafkaPartition], int] = {}
     # By destination, as it was judged last.
     unsettled: dict[str, Unsettled] = {}
+    # By pipeline's lane and minute: how many events it did not pass on, by outcome.
+    not_passed: dict[tuple[str, int], dict[str, int]] = {}
 
     def take(self, evidence: Evidence) -> None:
         """Enter a run's evidence."""
@@ -100,6 +79,7 @@ class AuditBooks(Struct, forbid_unknown_fields=True):
             if taken:
                 self._begin_anew(KafkaPartition(claim.topic, claim.partition), taken)
         enter_outcomes(self.outcomes, evidence, self.done)
+        add_counts(self.not_passed, evidence.not_passed)
         for (destination, _, topic, partition), offsets in evidence.outcomes.items():
             key = (destination, KafkaPartition(topic, partition))
             first = next(iter(offsets), (0, 0))[0]
@@ -111,15 +91,18 @@ class AuditBooks(Struct, forbid_unknown_fields=True):
             known.done = known.done.minus(taken)
         self.done[where] = self.done.get(where, Offsets()).minus(taken)
 
-    def unclaimed(self, log: Ranges, *, back_max: int) -> Iterator[tuple[KafkaPartition, int, int]]:
+    def unclaimed(
+        self, log: Ranges, *, back_max: int, derived: AbstractSet[str] = frozenset()
+    ) -> Iterator[tuple[KafkaPartition, int, int]]:
         """What the log has and nobody claimed: a gateway died before it wrote its ledger.
 
-        History from before there was a ledger is left out, if it is longer than `back_max`.
+        Or a pipeline wrote it, to one of the topics `derived`. In others history from before there
+        was a ledger is left out, if it is longer than `back_max`.
         """
         for (topic, partition), (start, end) in log.items():
             claimed = self.ledgers.get(topic, Ledger()).claimed.get(partition, Offsets())
             first = next(iter(claimed), (end, end))[0]
-            begin = start if first - start <= back_max else first
+            begin = start if first - start <= back_max or topic in derived else first
             for low, high in Offsets.of([(begin, end)]).minus(claimed):
                 yield KafkaPartition(topic, partition), low, high
 
@@ -202,9 +185,9 @@ class AuditBooks(Struct, forbid_unknown_fields=True):
             first, end = world.log.get(where, (0, 0))
             position = world.positions.get(destination, {}).get(where, 0)
             reached[partition] = max(first, position, known.end)
-            begun = self.first_outcome.get((destination, where), _NEVER)
+            begun = self.first_outcome.get((destination, where), NEVER)
             if claimed.end > end or (destination in world.late and begun > reached[partition]):
-                reached[partition] = _NEVER
+                reached[partition] = NEVER
         return reached
 
     def _finding(
@@ -222,16 +205,20 @@ class AuditBooks(Struct, forbid_unknown_fields=True):
         if is_untouched:
             sums["acked"] += minute.count
             sums["pending"] += minute.count
-            return AuditFinding(books_of(one, sums, (), rules, world.now_ms, is_asked=is_asked))
+            books = books_of(one, sums, (), rules, world.now_ms, is_asked=is_asked)
+            return AuditFinding(self._told_apart(books))
         losses = [LostSpan(Node.KAFKA, topic, *span) for span in minute.overwritten]
         sums["acked"] += sum(end - first for _, first, end in minute.overwritten)
         for where, account, sure in self._accounts(one, world, rules):
+            passer = Node.DELIVERY if pipeline_of(one.destination) is None else Node.PIPELINE
             gone = sure.get(Node.DELIVERY, Offsets()).both(absent.get(where, Offsets()))
             if gone:
                 sure[Node.DELIVERY] = sure[Node.DELIVERY].minus(gone)
                 sure[Node.KAFKA] = sure.get(Node.KAFKA, Offsets()).union(gone)
             losses += [
-                LostSpan(node, *where, *span) for node, offsets in sure.items() for span in offsets
+                LostSpan(passer if node is Node.DELIVERY else node, *where, *span)
+                for node, offsets in sure.items()
+                for span in offsets
             ]
             unite(suspects.setdefault((destination, where), {}), account.suspects)
             sums["acked"] += account.balance.acked
@@ -241,7 +228,13 @@ class AuditBooks(Struct, forbid_unknown_fields=True):
             sums["pending"] += account.balance.pending
             sums["suspected"] += _count(account.suspects, *Node) - _count(sure, *Node)
         books = books_of(one, sums, losses, rules, world.now_ms, is_asked=is_asked)
-        return AuditFinding(books, tuple(losses))
+        return AuditFinding(self._told_apart(books), tuple(losses))
+
+    def _told_apart(self, books: MinuteBooks) -> MinuteBooks:
+        """With what a pipeline did not pass on."""
+        minute_ms = WILD if books.minute_ms is None else books.minute_ms
+        counts = self.not_passed.get((books.destination_id, minute_ms))
+        return replace(books, not_passed=dict(counts)) if counts else books
 
     def _accounts(
         self, one: ToJudge, world: World, rules: Rules
@@ -278,6 +271,11 @@ class AuditBooks(Struct, forbid_unknown_fields=True):
         before = self.closed.get((topic, minute_ms), Closed())
         return self.ledgers[topic].look(minute_ms).count + before.acked
 
+    def derived(self, topic: str, minute_ms: int) -> Derived:
+        """Of these, where those are that pipelines wrote, and how many."""
+        before = self.closed.get((topic, minute_ms), Closed())
+        return with_derived(before.derived, self.ledgers[topic].look(minute_ms).derived.items())
+
     def of_minute(
         self, topic: str, minute_ms: int, judged: Iterable[MinuteBooks], destinations: Iterable[str]
     ) -> list[MinuteBooks]:
@@ -289,7 +287,8 @@ class AuditBooks(Struct, forbid_unknown_fields=True):
                 one = ToJudge(topic, minute_ms, ledger.look(minute_ms), destination, False)
                 delivered, dead = self._ended(one)
                 sums = Counter(acked=delivered + dead, delivered=delivered, dead=dead)
-                known[destination] = books_of(one, sums, (), Rules(0, 0), _NEVER, is_asked=True)
+                books = books_of(one, sums, (), Rules(0, 0), NEVER, is_asked=True)
+                known[destination] = self._told_apart(books)
         return [known[each] for each in destinations if each in known]
 
     def close(
@@ -325,6 +324,13 @@ class AuditBooks(Struct, forbid_unknown_fields=True):
             for (topic, minute_ms), closed in self.closed.items()
             if minute_ms < 0 or minute_ms >= old_ms or minute_ms in self.ledgers[topic]
         }
+        self.not_passed = {
+            (lane, minute_ms): counts
+            for (lane, minute_ms), counts in self.not_passed.items()
+            if minute_ms < 0
+            or minute_ms >= old_ms
+            or minute_ms in self.ledgers.get(stream_topic(stream_and_name(lane)[0]), ())
+        }
 
     def _sweep(self, world: World, rules: Rules, held: AbstractSet[tuple[str, int]]) -> None:
         """Close what nobody wants any more who has not all of it, and pack what is old."""
@@ -358,7 +364,7 @@ class AuditBooks(Struct, forbid_unknown_fields=True):
             known = self.outcomes[destination, KafkaPartition(topic, partition)]
             for span in offsets:
                 known.done.add(*span)
-            _forget(known, offsets)
+            known.forget(offsets)
 
     def _close(self, topic: str, minute_ms: int, settled: Iterable[MinuteBooks]) -> None:
         ledger = self.ledgers[topic]
@@ -373,27 +379,18 @@ class AuditBooks(Struct, forbid_unknown_fields=True):
         for numbers in ledger.settled.values():
             numbers.discard(number, number + 1)
         unite(kept.ledger, minute.ledger)
+        kept.derived = with_derived(kept.derived, minute.derived.items())
         for partition, offsets in minute.acked.items():
             where = KafkaPartition(topic, partition)
             unite(self.done, {where: offsets})
             for (_, at), known in self.outcomes.items():
                 if at == where:
-                    _forget(known, offsets)
+                    known.forget(offsets)
                     known.done = known.done.minus(offsets)
 
 
 _NOTHING = Closed()
 _ALL_SETTLED = Unsettled()
-
-
-def _forget(known: Outcomes, gone: Offsets) -> None:
-    known.delivered = known.delivered.minus(gone)
-    known.dead = known.dead.minus(gone)
-    known.waiting = known.waiting.minus(gone)
-    known.lives = {name: offsets.minus(gone) for name, offsets in known.lives.items()}
-    known.in_tier.forget(gone)
-    known.was_in_tier = known.was_in_tier.minus(gone)
-    known.in_dead = known.in_dead.minus(gone)
 
 
 def _count(sure: Mapping[Node, Offsets], *nodes: Node) -> int:

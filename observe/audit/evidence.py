@@ -27,6 +27,14 @@ def unite(to: dict[K, S], more: Mapping[K, S]) -> None:
             held.add(first, end)
 
 
+def add_counts(to: dict[K, dict[str, int]], more: Mapping[K, Mapping[str, int]]) -> None:
+    """Put the counts under each key to those that are there."""
+    for key, counts in more.items():
+        known = to.setdefault(key, {})
+        for what, count in counts.items():
+            known[what] = known.get(what, 0) + count
+
+
 def life(outcome: str, redrive_count: int) -> str:
     """What `Evidence.outcomes` also calls what was said of events after so many re-drives."""
     return f"{outcome}@{redrive_count}"
@@ -45,6 +53,8 @@ class Claim:
     accepted_at_ms: int
     # Where in the ledger they stand: its Kafka partition, and the first and last record.
     ledger: tuple[int, int, int]
+    # A pipeline wrote them, and no gateway acknowledged them.
+    is_derived: bool = False
 
 
 @dataclass(slots=True)
@@ -54,6 +64,9 @@ class Evidence:
     outcomes: dict[tuple[str, str, str, int], Offsets] = field(default_factory=dict)
     # By which topic holds them (a tier's, read or passed, or dead letters), destination, origin.
     records: dict[tuple[str, str, str, int], Layers] = field(default_factory=dict)
+    # Of events that a pipeline has come to, by its lane and their minute: how many it did not pass
+    # on, by outcome (filtered, and so on). Each is told of once: receipts and position are one.
+    not_passed: dict[tuple[str, int], dict[str, int]] = field(default_factory=dict)
     # How many prove nothing, by what they should be.
     unreadable: dict[str, int] = field(default_factory=dict)
     # Where in `claims` the newest of each Kafka partition is.
@@ -89,6 +102,9 @@ class Evidence:
             for outcome in outcomes:
                 key = (receipt.destination_id, outcome, span.topic, span.partition)
                 self.outcomes.setdefault(key, Offsets()).add(span.first, span.end)
+        for outcome, minutes in receipt.not_passed.items():
+            for minute, count in minutes.items():
+                add_counts(self.not_passed, {(receipt.destination_id, minute): {outcome: count}})
 
     def take_record(self, kind: str, headers: Headers) -> None:
         """Enter a record of a tier or of dead letters by the event that it holds."""
@@ -109,6 +125,7 @@ class Evidence:
             self._claim(claim)
         unite(self.outcomes, other.outcomes)
         unite(self.records, other.records)
+        add_counts(self.not_passed, other.not_passed)
         for kind, count in other.unreadable.items():
             self._note_unreadable(kind, count)
 

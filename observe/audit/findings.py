@@ -1,14 +1,19 @@
 """Sums up what was found of one minute at one destination: its books, and what is missing."""
 
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from observe.audit.minutes import LedgerMinute, Rules
+from shared.event.record import Position, Ranges
 from shared.event.topics import stream_of, stream_topic
 from shared.proof.acked import WILD
 from shared.proof.overview import MinuteBooks, MinuteState, Missing, Node, Unsettled
+
+NEVER = sys.maxsize
 
 
 class LostSpan(NamedTuple):
@@ -24,6 +29,35 @@ class LostSpan(NamedTuple):
         """One by one; their ids are not known yet."""
         for offset in range(self.first, self.end):
             yield Missing("", self.node, self.topic, self.partition, offset)
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What must be known besides the evidence to judge."""
+
+    # The destinations of each stream's topic; those that began later than the stream are `late`.
+    destinations: Mapping[str, Sequence[str]]
+    # Lanes' positions, read before any of the evidence was.
+    positions: Mapping[str, Position]
+    # The first offset and the end of each Kafka partition, read after the evidence was.
+    log: Ranges
+    now_ms: int
+    late: frozenset[str] = frozenset()
+    # The topics that pipelines write to.
+    derived: AbstractSet[str] = frozenset()
+    # As of when the log was asked for all that no ledger names, but for the topics `unasked`.
+    asked_ms: int = NEVER
+    unasked: AbstractSet[str] = frozenset()
+
+    def is_over(self, topic: str, minute_ms: int, minute: LedgerMinute, rules: Rules) -> bool:
+        """Whether all events of a minute are known: it has settled, and the log was asked since."""
+        due_ms = minute.quiet_since_ms(minute_ms) + rules.settle_ms
+        return self.now_ms >= due_ms and self.is_asked(topic, minute_ms, minute, rules)
+
+    def is_asked(self, topic: str, minute_ms: int, minute: LedgerMinute, rules: Rules) -> bool:
+        """Whether the log was asked for what a gateway has acknowledged and could not note."""
+        stored_ms = minute.quiet_since_ms(minute_ms) + rules.ledger_grace_ms
+        return self.asked_ms >= stored_ms and topic not in self.unasked
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,8 +155,8 @@ class Auditor:
                 began_ms = now_ms()
                 async for offset, signed in kafka.statements(memory.statements_read):
                     memory.read_statement(signed, offset)
-                destinations, late = self._destinations()
-                outcome = await audit.run(destinations, late=late)
+                destinations, late, derived = self._destinations()
+                outcome = await audit.run(destinations, late=late, derived=derived)
                 await kafka.publish_minutes(outcome.changed)
                 if monotonic() >= save_at_s:
                     saved = await asyncio.to_thread(memory.to_bytes)
@@ -168,22 +168,22 @@ class Auditor:
                 took_s = (now_ms() - began_ms) / 1000
                 await asyncio.sleep(max(0.0, settings.audit_interval_s - took_s))
 
-    def _destinations(self) -> tuple[Mapping[str, Sequence[str]], frozenset[str]]:
-        """Whom each stream goes to, also those that are gone; who began later is `late`.
+    def _destinations(
+        self,
+    ) -> tuple[Mapping[str, Sequence[str]], frozenset[str], frozenset[str]]:
+        """Whom each stream goes to, pipelines too, also of streams that are gone.
 
-        What was acknowledged under a name is stated whether or not its stream was removed since.
+        Who of them began later than the stream; and the topics that pipelines write to. What was
+        acknowledged under a name is stated whether or not its stream was removed since.
         """
         configuration = self._configuration()
         destinations = {
-            stream_topic(stream): [to.id for to in configuration.destinations_of(stream)]
+            stream_topic(stream): configuration.readers_of(stream)
             for stream in configuration.past_streams
         }
-        late = frozenset(
-            destination.id
-            for destination in configuration.destinations.values()
-            if destination.starts_late
-        )
-        return destinations, late
+        ids = (each for ids in destinations.values() for each in ids)
+        late = frozenset(each for each in ids if configuration.starts_late(each))
+        return destinations, late, frozenset(map(stream_topic, configuration.derived_streams))
 
     def _tell(self, outcome: AuditOutcome, memory: Memory, began_ms: int) -> None:
         ended_ms = now_ms()

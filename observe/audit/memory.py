@@ -87,10 +87,10 @@ class Memory(Struct, forbid_unknown_fields=True):
         self.chain[topic] = statement.digest
         self.stated[topic, statement.minute_ms] = Stated(
             statement.revision,
-            statement.acked,
+            statement.acked + statement.derived,
             statement.id_count,
             statement.root,
-            digest_of(statement.acked, statement.root, statement.destinations),
+            digest_of(statement.acked + statement.derived, statement.root, statement.destinations),
         )
 
 

@@ -6,9 +6,10 @@ dead letters show whether what should rest there does. All of it is set arithmet
 duplicates, retries and restarts change nothing.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
+from typing import TypeAlias
 
 import msgspec
 from msgspec import Struct, field
@@ -42,6 +43,19 @@ class Rules:
         return min(_LEDGER_GRACE_MS, self.settle_ms)
 
 
+# By Kafka partition: within which offsets [first, end) there are such events, and how many.
+Derived: TypeAlias = dict[int, tuple[int, int, int]]
+
+
+def with_derived(known: Derived, more: Iterable[tuple[int, tuple[int, int, int]]]) -> Derived:
+    """All of both, which have no event in common."""
+    both = dict(known)
+    for partition, (first, end, count) in more:
+        low, high, there = both.get(partition, (first, end, 0))
+        both[partition] = (min(low, first), max(high, end), there + count)
+    return both
+
+
 class LedgerMinute(Struct, forbid_unknown_fields=True):
     """The offsets that one event-time minute of a stream has, by Kafka partition."""
 
@@ -57,6 +71,8 @@ class LedgerMinute(Struct, forbid_unknown_fields=True):
     told: dict[str, int] = {}
     # Of destinations that it is settled for: delivered and dead, unless all were delivered.
     ended: dict[str, tuple[int, int]] = {}
+    # What pipelines wrote and no gateway acknowledged.
+    derived: Derived = {}
 
     @property
     def count(self) -> int:
@@ -91,6 +107,16 @@ class Outcomes(Struct, forbid_unknown_fields=True):
         by_name = {"delivered": self.delivered, "dead": self.dead, "waiting": self.waiting}
         known = by_name.get(outcome)
         return self.lives.setdefault(outcome, Offsets()) if known is None else known
+
+    def forget(self, gone: Offsets) -> None:
+        """Know nothing of these any more."""
+        self.delivered = self.delivered.minus(gone)
+        self.dead = self.dead.minus(gone)
+        self.waiting = self.waiting.minus(gone)
+        self.lives = {name: offsets.minus(gone) for name, offsets in self.lives.items()}
+        self.in_tier.forget(gone)
+        self.was_in_tier = self.was_in_tier.minus(gone)
+        self.in_dead = self.in_dead.minus(gone)
 
     @property
     def end(self) -> int:
@@ -188,6 +214,9 @@ class Ledger(Struct, forbid_unknown_fields=True):
             offsets.add(first, end)
             if is_from_log:
                 self.from_log[claim.partition].add(first, end)
+            if claim.is_derived:
+                made = [(claim.partition, (first, end, end - first))]
+                minute.derived = with_derived(minute.derived, made)
         minute.accepted_at_ms = max(minute.accepted_at_ms, claim.accepted_at_ms)
         number, low, high = claim.ledger
         if number >= 0:

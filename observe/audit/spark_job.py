@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 
 from observe.audit.evidence import Evidence
 from observe.audit.minutes import PASSED
-from observe.audit.spark_tasks import PART, LoggedEvent, Named, look, name, summarise
+from observe.audit.spark_tasks import PART, LoggedRun, Named, look, name, summarise
 from shared.event.record import KafkaPartition, Ranges
 from shared.event.topics import ACKED, RECEIPTS
 from shared.proof.intervals import Offsets
@@ -79,7 +79,7 @@ class AuditReads:
         part = next(_collect(rows, function, tasks=1), None)
         return Named() if part is None else msgspec.msgpack.decode(part, type=Named)
 
-    def look_up(self, wanted: Mapping[KafkaPartition, Offsets], log: Ranges) -> list[LoggedEvent]:
+    def look_up(self, wanted: Mapping[KafkaPartition, Offsets], log: Ranges) -> list[LoggedRun]:
         """Those of the offsets that the log has."""
         ranges: dict[KafkaPartition, tuple[int, int]] = {}
         for where, offsets in wanted.items():
@@ -94,9 +94,9 @@ class AuditReads:
         frame = self._read(ranges, *columns, *_COORDINATES, "timestamp", "headers")
         spans = {where: list(offsets) for where, offsets in wanted.items()}
         return [
-            event
+            run
             for part in _collect(frame, partial(look, spans=spans), tasks=SLOTS)
-            for event in msgspec.msgpack.decode(part, type=list[LoggedEvent])
+            for run in msgspec.msgpack.decode(part, type=list[LoggedRun])
         ]
 
     def _read(self, ranges: Ranges, *columns: str | Column) -> DataFrame:

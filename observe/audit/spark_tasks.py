@@ -4,13 +4,14 @@ It runs in Spark's Python workers, and without Spark. What comes back is one sma
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 import pyarrow as pa
 
 from observe.audit.arrow_ids import root_of_lines
 from observe.audit.evidence import Evidence
+from shared.event.derived import VIA
 from shared.event.envelope import open_stream_record
 from shared.event.record import KafkaPartition
 from shared.proof.acked import AckedRow, audited_minute
@@ -35,19 +36,30 @@ class Named:
 
     def with_roots(self, only: Mapping[tuple[str, int], Sequence[str]]) -> "Named":
         """The same, with roots of minutes that no row of the ledger is about."""
-        made = {key: (merkle_root(ids), len(set(ids))) for key, ids in only.items()}
+        made = {
+            key: (merkle_root(ids), len(set(ids)))
+            for key, ids in only.items()
+            if key not in self.roots
+        }
         return Named({**made, **self.roots}, self.ids)
 
 
 @dataclass(frozen=True, slots=True)
-class LoggedEvent:
-    """An event that the log has."""
+class LoggedRun:
+    """Events of one minute that the log has, one after the other."""
 
     where: KafkaPartition
-    offset: int
-    event_id: str
+    first: int
     minute: int
+    # The latest moment at which one of them was accepted.
     accepted_at_ms: int
+    ids: list[str]
+    # A pipeline wrote them.
+    is_derived: bool = False
+
+    @property
+    def end(self) -> int:
+        return self.first + len(self.ids)
 
 
 def summarise(
@@ -141,9 +153,9 @@ def _single(row: AckedRow, ids: bytes, asked: Offsets) -> Iterator[tuple[int, st
 def look(
     batches: Iterable[pa.RecordBatch], *, spans: Mapping[KafkaPartition, list[tuple[int, int]]]
 ) -> Iterator[pa.RecordBatch]:
-    """Those of some offsets that the log has."""
+    """Those of some offsets that the log has; records come in their order."""
     wanted = {where: Offsets.of(offsets) for where, offsets in spans.items()}
-    events = []
+    runs: list[LoggedRun] = []
     for batch in batches:
         for record in records_of(batch):
             origin = record.origin
@@ -151,13 +163,26 @@ def look(
             if origin.offset in wanted[where]:
                 event = open_stream_record(record)
                 minute = audited_minute(event.event_time_ms, event.accepted_at_ms)
-                events.append(
-                    LoggedEvent(where, origin.offset, event.event_id, minute, event.accepted_at_ms)
+                is_derived = any(name == VIA for name, _ in record.headers)
+                one = LoggedRun(
+                    where, origin.offset, minute, event.accepted_at_ms, [event.event_id], is_derived
                 )
-    yield _part(events)
+                if runs and _are_one(runs[-1], one):
+                    runs[-1].ids.append(event.event_id)
+                    latest_ms = max(runs[-1].accepted_at_ms, one.accepted_at_ms)
+                    runs[-1] = replace(runs[-1], accepted_at_ms=latest_ms)
+                else:
+                    runs.append(one)
+    yield _part(runs)
 
 
-def _part(content: Evidence | Named | list[LoggedEvent]) -> pa.RecordBatch:
+def _are_one(run: LoggedRun, more: LoggedRun) -> bool:
+    return (run.where, run.end, run.minute, run.is_derived) == (
+        more.where, more.first, more.minute, more.is_derived,
+    )  # fmt: skip
+
+
+def _part(content: Evidence | Named | list[LoggedRun]) -> pa.RecordBatch:
     """MessagePack, as JSON has no keys of several parts."""
     value = msgspec.msgpack.encode(content)
     return pa.RecordBatch.from_arrays([pa.array([value], pa.binary())], names=["part"])

@@ -8,8 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from observe.audit.books import World
-from observe.audit.findings import AuditFinding, by_minute
+from observe.audit.findings import AuditFinding, World, by_minute
 from observe.audit.memory import Memory, Stated, digest_of
 from observe.audit.minutes import Rules
 from observe.audit.signing import Signer
@@ -71,11 +70,14 @@ class Stating:
             if stated.said == said:
                 continue
             stated.revision, stated.said = stated.revision + 1, said
+            made_here = memory.books.derived(topic, minute_ms).values()
+            derived = sum(count for _, _, count in made_here)
             statement = Statement(
                 stream=stream_of(topic),
                 minute_ms=minute_ms,
                 revision=stated.revision,
-                acked=acked,
+                acked=acked - derived,
+                derived=derived,
                 id_count=stated.id_count,
                 root=stated.root,
                 destinations=counts,
@@ -121,4 +123,5 @@ def _counts(books: MinuteBooks) -> Counts:
         waiting=books.waiting,
         dead=books.dead,
         lost={node.value: count for node, count in books.lost.items()},
+        not_passed=books.not_passed,
     )

@@ -38,7 +38,7 @@ class LagHistory:
         is_new = not self._steps or self._steps[-1][0] < step_ms
         if not is_new or not overview.streams:
             return
-        lags = {view.destination_id: time_shares(view) for view in overview.destinations}
+        lags = {view.destination_id: time_shares(view) for view in overview.takers}
         self._steps.append((step_ms, lags))
 
     def of(self, destination_ids: Sequence[str]) -> list[Moment]:

@@ -9,7 +9,7 @@ from observe.console.viewers import Viewer
 from shared.config.configuration import Configuration
 from shared.config.destination import Destination
 from shared.flow.flow_record import FlowRecord
-from shared.proof.overview import SEVERITY, DestinationView, Overview, StreamView
+from shared.proof.overview import SEVERITY, DestinationView, Overview, PipelineView, StreamView
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +38,24 @@ class PageContext:
             for each in self.overview.unknown
             if viewer.sees(each.stream, tenant=self.tenant_of(each.stream))
         )
-        seen = replace(self.overview, streams=streams, removed=removed, unknown=unknown)
+        # Its document names other streams: whoever sees it sees all of these.
+        pipelines = tuple(
+            each
+            for each in self.overview.pipelines
+            if all(
+                viewer.sees(stream, tenant=self.tenant_of(stream))
+                for stream in self._streams_of(each)
+            )
+        )
+        seen = replace(
+            self.overview, streams=streams, removed=removed, unknown=unknown, pipelines=pipelines
+        )
         # Machines and their logs are the operator's.
         return replace(self, overview=seen, ailing=self.ailing if viewer.tenant is None else ())
+
+    def _streams_of(self, view: PipelineView) -> set[str]:
+        pipeline = self.configuration.pipelines.get(view.name)
+        return {view.stream, *(pipeline.streams if pipeline else ())}
 
     def tenant_of(self, stream: str) -> str:
         """Whose stream it is or was; one that nobody has heard of is nobody's."""

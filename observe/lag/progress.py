@@ -10,13 +10,14 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from shared.event.record import KafkaPartition, Origin, Position, Ranges
-from shared.event.topics import STREAM_RETENTION_MS
+from shared.event.times import MINUTE_MS
+from shared.event.topics import STREAM_RETENTION_MS, is_pipelines, stream_and_name
 from shared.proof.balance import Balance, balanced
 from shared.proof.intervals import Offsets
 from shared.proof.log_buckets import LogBuckets
 from shared.proof.outcome_sets import OutcomeSets
 from shared.proof.overview import Lately
-from shared.proof.receipt import Receipt, ReceiptOutcome
+from shared.proof.receipt import PASSED, Receipt, ReceiptOutcome
 from shared.proof.unconfirmed import UnconfirmedReceipts
 from shared.retry.attempt import Failed, Failure, Outcome, WebhookDirective, classify
 from shared.retry.decision import (
@@ -105,17 +106,39 @@ def fate_of(receipt: Receipt) -> str:
             assert_never(receipt.outcome)
 
 
+def _outcomes_of(receipt: Receipt) -> dict[str, int]:
+    """How many of its events came to what in a pipeline."""
+    if receipt.outcome is not ReceiptOutcome.DELIVERED:
+        return {receipt.outcome.value: receipt.event_count}
+    others = {outcome: sum(minutes.values()) for outcome, minutes in receipt.not_passed.items()}
+    # Of several receipts of a job the first says what was not passed on of all of them.
+    return {PASSED: receipt.event_count - sum(others.values()), **others}
+
+
 @dataclass(slots=True)
 class Recent:
     """How many events came to what, of the last WINDOW_MS."""
 
     _steps: dict[int, Counter[str]] = field(default_factory=dict)
+    # Of a pipeline, by outcome.
+    _outcomes: dict[int, Counter[str]] = field(default_factory=dict)
 
     def add(self, receipt: Receipt) -> None:
         fate = fate_of(receipt)
+        step = receipt.ended_at_ms // _STEP_MS
         if fate:
-            step = receipt.ended_at_ms // _STEP_MS
             self._steps.setdefault(step, Counter())[fate] += receipt.event_count
+        if is_pipelines(stream_and_name(receipt.destination_id)[1]):
+            self._outcomes.setdefault(step, Counter()).update(_outcomes_of(receipt))
+
+    def rates(self, *, now_ms: int, span_ms: int = MINUTE_MS) -> dict[str, float]:
+        """Events per second that a pipeline has come to, by outcome."""
+        oldest = now_ms // _STEP_MS - span_ms // _STEP_MS
+        self._outcomes = {step: n for step, n in self._outcomes.items() if step >= oldest}
+        total: Counter[str] = Counter()
+        for counts in self._outcomes.values():
+            total.update(counts)
+        return {outcome: count * 1000 / span_ms for outcome, count in total.items()}
 
     def read(self, *, now_ms: int, span_ms: int = WINDOW_MS) -> Lately:
         """Of the last `span_ms`; what is older than the window is forgotten."""

@@ -12,14 +12,17 @@ import structlog
 from observe.audit.status import AuditStatus, is_news
 from observe.lag.live_books import LiveBooks, Values, open_books
 from observe.lag.pace import Pace
+from observe.lag.pipeline_verdict import pipeline_verdict
 from observe.lag.progress import Lags, Progress, Rolling
 from observe.lag.trouble import LATEST_MS
 from observe.lag.verdict import stream_verdict
 from shared.config.configuration import Configuration
 from shared.config.destination import Destination
+from shared.config.pipeline import Pipeline
+from shared.config.pipeline_state import PipelineState, PipelineStates
 from shared.event.record import Origin
 from shared.event.times import MINUTE_MS
-from shared.event.topics import ACKED, stream_of
+from shared.event.topics import ACKED, is_pipelines, stream_and_name, stream_of
 from shared.flow.flow_record import FlowRecord
 from shared.proof.acked import AckedRow
 from shared.proof.overview import (
@@ -76,6 +79,8 @@ class Sampler:
     _configuration: Callable[[], Configuration]
     # What workers know of each destination.
     _flows: Callable[[], Mapping[str, FlowRecord]]
+    # What has been judged of pipelines, by name.
+    _standings: Callable[[], PipelineStates]
     _audit: AuditStatus
     _slow_after_s: float
     # Hears of each new overview.
@@ -173,7 +178,9 @@ class Sampler:
     async def _look_for_oldest(self, books: LiveBooks) -> None:
         """See how old each first open event is."""
         oldest = {}
-        for destination_id in self._configuration().destinations:
+        configuration = self._configuration()
+        lanes = (pipeline.lane_id for pipeline in configuration.pipelines.values())
+        for destination_id in (*configuration.destinations, *lanes):
             log_spans = books.log_of(destination_id)
             for place in books.of(destination_id).oldest_open(log_spans):
                 key = (destination_id, place)
@@ -195,7 +202,10 @@ class Sampler:
             self._paces = {name: self._paces.get(name) or Pace() for name in there}
             removed = tuple(map(books.left_of, configuration.removed_now))
             unknown = tuple(books.unknown_of(configuration))
-            pipelines = tuple(books.of_pipelines(configuration))
+            pipelines = tuple(
+                self._pipeline_view(view, configuration.pipelines[view.name], books, at_ms)
+                for view in books.of_pipelines(configuration)
+            )
             names = sorted(configuration.streams)
             views = tuple(self._stream_view(name, configuration, books, at_ms) for name in names)
         audit = self._audit.health_at(at_ms)
@@ -225,7 +235,53 @@ class Sampler:
         )
 
     def _view(self, destination: Destination, books: LiveBooks, at_ms: int) -> DestinationView:
-        destination_id, stream = destination.id, self._streams[destination.stream]
+        record = self._flows().get(destination.id)
+        progress = books.of(destination.id)
+        view = self._shown(destination.id, books, at_ms, is_paused=destination.is_paused)
+        view = replace(
+            view,
+            last_refusal=record.flow.last_refusal if record else None,
+            last_ok_at_ms=record.flow.last_ok_at_ms if record else 0,
+        )
+        found = stream_verdict(
+            view,
+            destination,
+            record,
+            progress.recent.read(now_ms=at_ms, span_ms=LATEST_MS),
+            problem=self._problem,
+            blindness=self._audit.blindness(at_ms),
+            drain_s=self._paces[destination.id].drain_s(view.balance, at_ms),
+            now_ms=at_ms,
+            slow_after_s=self._slow_after_s,
+        )
+        return replace(view, verdict=found.verdict, reason=found.reason, cause=found.cause)
+
+    def _pipeline_view(
+        self, view: PipelineView, pipeline: Pipeline, books: LiveBooks, at_ms: int
+    ) -> PipelineView:
+        lane = self._shown(pipeline.lane_id, books, at_ms, is_paused=False)
+        state = self._standings().get(pipeline.name)
+        if state is None or state.fingerprint != pipeline.fingerprint:
+            state = PipelineState(pipeline.fingerprint, "checking")
+        rates = books.of(pipeline.lane_id).recent.rates(now_ms=at_ms)
+        found = pipeline_verdict(
+            lane,
+            state,
+            rates,
+            problem=self._problem,
+            blindness=self._audit.blindness(at_ms),
+            slow_after_s=self._slow_after_s,
+        )
+        lane = replace(lane, verdict=found.verdict, reason=found.reason, cause=found.cause)
+        told = (state.standing, state.why, state.pointer)
+        return PipelineView(view.stream, view.name, view.balance, lane, *told, rates)
+
+    def _shown(
+        self, destination_id: str, books: LiveBooks, at_ms: int, *, is_paused: bool
+    ) -> DestinationView:
+        """What is known of a destination, or of a pipeline, that nobody has judged yet."""
+        stream_name, name = stream_and_name(destination_id)
+        stream = self._streams.setdefault(stream_name, _Stream())
         progress, balance = books.of(destination_id), books.balance(destination_id)
         stored = [at for (who, _), at in self._oldest.items() if who == destination_id]
         has_open = balance.pending or balance.waiting
@@ -239,18 +295,17 @@ class Sampler:
             for minute in self._audit.minutes.get(destination_id, ())
             if is_news(minute, at_ms)
         )
-        record = self._flows().get(destination_id)
         # A paused one has no lane that could give a sign.
-        busy = 0 if destination.is_paused else balance.pending
+        busy = 0 if is_paused else balance.pending
         backlog = balance.pending + balance.waiting
-        view = DestinationView(
-            stream=destination.stream,
-            name=destination.name,
+        return DestinationView(
+            stream=stream_name,
+            name=name,
             destination_id=destination_id,
             verdict=StreamVerdict.CANNOT_TELL,
             reason="",
             balance=balance,
-            nodes=node_lags(progress, stream, at_ms),
+            nodes=node_lags(progress, stream, at_ms, is_pipelines=is_pipelines(name)),
             end_to_end=Quantiles.of(whole),
             since_accepted=Quantiles.of(delivered),
             backlog_events=backlog,
@@ -261,21 +316,7 @@ class Sampler:
             minutes=minutes,
             unsettled=self._audit.unsettled.get(destination_id, Unsettled()),
             lately=progress.recent.read(now_ms=at_ms),
-            last_refusal=record.flow.last_refusal if record else None,
-            last_ok_at_ms=record.flow.last_ok_at_ms if record else 0,
         )
-        found = stream_verdict(
-            view,
-            destination,
-            record,
-            progress.recent.read(now_ms=at_ms, span_ms=LATEST_MS),
-            problem=self._problem,
-            blindness=self._audit.blindness(at_ms),
-            drain_s=self._paces[destination_id].drain_s(balance, at_ms),
-            now_ms=at_ms,
-            slow_after_s=self._slow_after_s,
-        )
-        return replace(view, verdict=found.verdict, reason=found.reason, cause=found.cause)
 
     def _silent_s(self, destination_id: str, pending: int, heard_at_ms: int, at_ms: int) -> float:
         if not pending:
@@ -285,8 +326,10 @@ class Sampler:
         return max(0.0, (at_ms - max(since_ms, heard_at_ms)) / 1000)
 
 
-def node_lags(progress: Progress, stream: _Stream, at_ms: int) -> tuple[NodeLag, ...]:
-    """Gateway, Kafka, delivery, retrier, in the order of the way."""
+def node_lags(
+    progress: Progress, stream: _Stream, at_ms: int, *, is_pipelines: bool = False
+) -> tuple[NodeLag, ...]:
+    """Gateway, Kafka, delivery, retrier, in the order of the way; or the pipeline."""
     ingest = Quantiles.of(stream.ingest.read(now_ms=at_ms))
     stored = Quantiles.of(stream.process.read(now_ms=at_ms))
     taken = Quantiles.of(progress.delivery.in_from_accepted.read(now_ms=at_ms))
@@ -298,8 +341,14 @@ def node_lags(progress: Progress, stream: _Stream, at_ms: int) -> tuple[NodeLag,
             out_from_accepted=taken,
             process=_between(stored, taken),
         ),
-        _node(Node.DELIVERY, progress.delivery, at_ms),
-        _node(Node.RETRIER, progress.retrier, at_ms),
+        *(
+            (_node(Node.PIPELINE, progress.delivery, at_ms),)
+            if is_pipelines
+            else (
+                _node(Node.DELIVERY, progress.delivery, at_ms),
+                _node(Node.RETRIER, progress.retrier, at_ms),
+            )
+        ),
     )
 
 

@@ -3,7 +3,7 @@
 from shared.proof.overview import DestinationView, Node
 
 # Every event goes through these; what is left of the mean beside them and the retrier is waiting.
-_EVERYBODYS = (Node.GATEWAY, Node.KAFKA, Node.DELIVERY)
+_EVERYBODYS = (Node.GATEWAY, Node.KAFKA, Node.DELIVERY, Node.PIPELINE)
 
 
 def time_shares(view: DestinationView) -> tuple[tuple[str, float], ...]:

@@ -35,11 +35,8 @@ def stream_verdict(
     What is known to be the matter with a destination also explains a silent lane and minutes that
     are not settled.
     """
-    lost = sum(minute.lost_count for minute in view.minutes)
-    if lost:
-        nodes = sorted({node.value for minute in view.minutes for node in minute.lost})
-        reason = f"{counted(lost, 'was', 'were')} lost in the last hour, at {' and '.join(nodes)}"
-        return Finding(StreamVerdict.LOSING, reason)
+    if lost := loss_of(view):
+        return lost
     if problem:
         return Finding(StreamVerdict.CANNOT_TELL, problem)
     trouble = trouble_of(view, to, record, latest, now_ms=now_ms)
@@ -50,8 +47,18 @@ def stream_verdict(
     if trouble is not None:
         return trouble
     if blindness or view.unsettled.minute_count:
-        return Finding(StreamVerdict.CANNOT_TELL, blindness or _in_words(view.unsettled))
+        return Finding(StreamVerdict.CANNOT_TELL, blindness or in_words(view.unsettled))
     return _pace(view, to, record, drain_s=drain_s, slow_after_s=slow_after_s)
+
+
+def loss_of(view: DestinationView) -> Finding | None:
+    """What was lost lately, if anything was."""
+    lost = sum(minute.lost_count for minute in view.minutes)
+    if not lost:
+        return None
+    nodes = sorted({node.value for minute in view.minutes for node in minute.lost})
+    reason = f"{counted(lost, 'was', 'were')} lost in the last hour, at {' and '.join(nodes)}"
+    return Finding(StreamVerdict.LOSING, reason)
 
 
 def _answer_s_max(to: Destination, record: FlowRecord | None) -> float:
@@ -74,7 +81,7 @@ def _slowness(record: FlowRecord | None) -> str:
     return f"it takes over {SLOW_MS / 1000:g} s to answer" if is_first else ""
 
 
-def _in_words(unsettled: Unsettled) -> str:
+def in_words(unsettled: Unsettled) -> str:
     """How many minutes cannot be told, since when, and why not."""
     if unsettled.oldest_ms is None:
         oldest = "events with a wild time"

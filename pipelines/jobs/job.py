@@ -4,7 +4,8 @@ All its pipelines share the job, each with a source of its own, as each is elsew
 """
 
 import uuid
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from threading import Timer
@@ -20,13 +21,16 @@ from pipelines.jobs.blame import fault_of_an_event
 from pipelines.jobs.dead_rows import with_dead_letters
 from pipelines.jobs.outcomes import Made
 from pipelines.jobs.rows_to_kafka import write_rows
-from pipelines.plan import DEAD, FILTERED, PASSED, planned
+from pipelines.plan import DEAD, NOT_PASSED, planned
 from pipelines.settings import PipelinesSettings
 from pipelines.shards import Partitionings
 from shared.config.pipeline import Pipeline
 from shared.event.record import KafkaPartition
-from shared.event.topics import stream_topic
+from shared.event.times import DAY_MS, MINUTE_MS
+from shared.event.topics import STREAM_RETENTION_MS, stream_topic
+from shared.proof.acked import EARLY_MS_MAX, LATE_MS_MAX, WILD
 from shared.proof.intervals import Offsets
+from shared.proof.receipt import PASSED
 from shared.runtime.clock import now_ms
 from shared.runtime.kafka.spark_options import range_options, sink_options
 
@@ -34,6 +38,11 @@ from shared.runtime.kafka.spark_options import range_options, sink_options
 MAYBE_DUPLICATE = "maybe-duplicate"
 _READERS = "hifi-pipelines"
 _TIMES = ("event_time_ms", "accepted_at_ms")
+_MANY_TIMES = ("event_times", "accepted_ats")
+# So many moments stand for all those that events of a job have: of more, near ones are told as one.
+_MOMENTS_MAX = 100
+# More than those that a stream has kept of, with a day for events that came late.
+_MINUTES_MAX = (STREAM_RETENTION_MS + 2 * DAY_MS) // MINUTE_MS
 
 
 class JobFailedError(Exception):
@@ -91,7 +100,7 @@ def _rows(spark: SparkSession, servers: str, task: Task, watched: str) -> DataFr
     records = spark.read.format("kafka").options(**options).load()
     rows = planned(task.pipeline, records, task.streams).observe(watched, *_figures())
     letters = with_dead_letters(rows, task.pipeline, now_ms=now_ms())
-    wanted = letters.where(F.col("outcome") != FILTERED)
+    wanted = reduce(DataFrame.where, (F.col("outcome") != it for it in NOT_PASSED), letters)
     # Where it says nothing, Kafka's producer goes by the key.
     place = F.col("to_partition").alias("partition")
     return wanted.select("topic", place, "key", "value", labelled(task.share).alias("headers"))
@@ -102,10 +111,29 @@ def _figures() -> list[Column]:
     outcome, is_first = F.col("outcome"), F.col("nth") == 0
     place = F.struct("reason", "partition", "offset")
     return [
-        *(F.count_if((outcome == each) & is_first).alias(each) for each in (PASSED, FILTERED)),
+        F.count_if((outcome == PASSED) & is_first).alias(PASSED),
+        *(
+            # Exact, as a stream has no more minutes.
+            F.histogram_numeric(
+                F.when((outcome == each) & is_first, _audited_minute()), F.lit(_MINUTES_MAX)
+            ).alias(each)
+            for each in NOT_PASSED
+        ),
         F.collect_list(F.when((outcome == DEAD) & is_first, place)).alias(DEAD),
         *(F.coalesce(F.min(time), F.lit(0)).alias(time) for time in _TIMES),
+        *(
+            F.histogram_numeric(F.when(is_first, F.col(time)), F.lit(_MOMENTS_MAX)).alias(many)
+            for time, many in zip(_TIMES, _MANY_TIMES, strict=True)
+        ),
     ]
+
+
+def _audited_minute() -> Column:
+    """As `audited_minute` says."""
+    event_ms, accepted_ms = map(F.col, _TIMES)
+    is_wild = ~(event_ms - accepted_ms).between(-LATE_MS_MAX, EARLY_MS_MAX)
+    minute_ms = event_ms - F.pmod(event_ms, F.lit(MINUTE_MS))
+    return F.when(is_wild, WILD).otherwise(minute_ms)
 
 
 def labelled(share: PipelineShare) -> Column:
@@ -131,4 +159,18 @@ def _made(task: Task, seen: dict[str, Any]) -> Made:
         where = KafkaPartition(topic, event["partition"])
         offsets = dead.setdefault((event["reason"], where), Offsets())
         offsets.add(event["offset"], event["offset"] + 1)
-    return Made(seen[PASSED], seen[FILTERED], dead, *(seen[time] for time in _TIMES))
+    return Made(
+        seen[PASSED],
+        {what: _counted(seen[what]) for what in NOT_PASSED},
+        dead,
+        *(seen[time] for time in _TIMES),
+        *(_counted(seen[many]) for many in _MANY_TIMES),
+    )
+
+
+def _counted(histogram: Sequence[Mapping[str, float]] | None) -> dict[int, int]:
+    """How often each value came: what each task has seen is told by itself."""
+    counts: Counter[int] = Counter()
+    for each in histogram or ():
+        counts[round(each["x"])] += round(each["y"])
+    return dict(counts)

@@ -4,11 +4,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
+from msgspec import structs
+
 from pipelines.book import PipelineShare
 from shared.event.record import KafkaPartition, RecordOut
 from shared.event.topics import RECEIPTS
 from shared.proof.intervals import Offsets
-from shared.proof.receipt import Covered, Receipt, ReceiptOutcome, sheets_of
+from shared.proof.log_buckets import LogBuckets
+from shared.proof.receipt import PASSED, Covered, Receipt, ReceiptOutcome, sheets_of
 
 # Of one receipt, so that a record of them has room for it: 50 bytes each.
 _COVERED_MAX = 2_000
@@ -19,16 +22,23 @@ class Made:
     """What became of the events of a share."""
 
     passed: int = 0
-    filtered: int = 0
+    # Of what went nowhere, by outcome, how many events of each minute.
+    not_passed: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     # By why they rest, and where they were.
     dead: Mapping[tuple[str, KafkaPartition], Offsets] = field(default_factory=dict)
     # The earliest times among them; 0 of none.
     event_time_ms_min: int = 0
     accepted_at_ms_min: int = 0
+    # About when they happened, and came to us: so many at such a time.
+    event_times: Mapping[int, int] = field(default_factory=dict)
+    accepted_ats: Mapping[int, int] = field(default_factory=dict)
 
     @property
-    def dead_count(self) -> int:
-        return sum(map(len, self.dead.values()))
+    def counts(self) -> dict[str, int]:
+        """How many events had which outcome."""
+        others = {what: sum(minutes.values()) for what, minutes in self.not_passed.items()}
+        dead = sum(map(len, self.dead.values()))
+        return {PASSED: self.passed, **others, ReceiptOutcome.DEAD.value: dead}
 
 
 def receipts(
@@ -37,10 +47,12 @@ def receipts(
     """As sheets. What is not dead is delivered, passed on or not, as by one that filters."""
 
     def lines() -> Iterator[bytes]:
+        # What is counted of all of them is told once.
+        is_told = False
         for outcome, reason, spans in _told(share, made):
             covered = (Covered(*where, *span) for where, span in spans)
             while some := tuple(islice(covered, _COVERED_MAX)):
-                yield Receipt(
+                receipt = Receipt(
                     destination_id=share.lane_id,
                     outcome=outcome,
                     reason=reason,
@@ -53,10 +65,28 @@ def receipts(
                     attempt=1,
                     started_at_ms=started_at_ms,
                     ended_at_ms=ended_at_ms,
-                ).to_json()
+                )
+                if outcome is ReceiptOutcome.DELIVERED and not is_told:
+                    is_told, receipt = True, _with_counts(receipt, made)
+                yield receipt.to_json()
 
     key = share.lane_id.encode()
     return [RecordOut(RECEIPTS, key, sheet) for sheet in sheets_of(lines())]
+
+
+def _with_counts(receipt: Receipt, made: Made) -> Receipt:
+    """With what is counted of the events of a job: how late they are, what was not passed on."""
+
+    def ages(times: Mapping[int, int], until_ms: int) -> list[int]:
+        return LogBuckets.of_counts(times, until_ms=until_ms).to_list()
+
+    return structs.replace(
+        receipt,
+        out_from_event=ages(made.event_times, receipt.ended_at_ms),
+        out_from_accepted=ages(made.accepted_ats, receipt.ended_at_ms),
+        in_from_accepted=ages(made.accepted_ats, receipt.started_at_ms),
+        not_passed={what: dict(minutes) for what, minutes in made.not_passed.items() if minutes},
+    )
 
 
 _Spans = Iterable[tuple[KafkaPartition, tuple[int, int]]]

@@ -118,9 +118,7 @@ class JobRunner:
             self.metrics.lane_up(name, is_up=True)
             count = task.share.count
             self.metrics.micro_batch_done(name, events=count, duration_s=took_s)
-            self.metrics.came_to(
-                name, passed=what.passed, filtered=what.filtered, dead=what.dead_count
-            )
+            self.metrics.came_to(name, what.counts)
 
     def _held_up(self, job: Planned, work: Sequence[Task], error: Exception) -> None:
         again_s = self.book.held_up(_part(job, work), time.monotonic())

@@ -34,7 +34,7 @@ _OF_PLANS = frozenset(
     """
     ! and or not = == <=> < <= > >= + - * / % when
     map map_from_entries posexplode_outer timestamp_millis try_element_at try_validate_utf8
-    collect_list count_if min
+    collect_list count_if histogram_numeric min
     """.split()  # noqa: SIM905 - a list of such words would be read by nobody
 )
 

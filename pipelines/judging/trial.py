@@ -9,12 +9,13 @@ from typing import Any
 
 from pyspark.sql import Row, SparkSession
 
-from pipelines.plan import DEAD, PASSED, RECORDS, planned
+from pipelines.plan import DEAD, RECORDS, planned
 from pipelines.shards import NO_SHARDS, Partitionings
 from shared.config.pipeline import Pipeline, PipelineTest
 from shared.event.envelope import event_headers
 from shared.event.record import Origin, RecordIn
 from shared.event.topics import stream_of, stream_topic
+from shared.proof.receipt import PASSED
 
 # When the events of tests happened, each a second after the one before: 2026-01-01T00:00:00Z.
 _TEST_TIME_MS = 1_767_225_600_000

@@ -215,6 +215,18 @@ class Configuration:
         """Those that read it, and those that write to it."""
         return (each for each in self.pipelines.values() if stream in each.streams)
 
+    def readers_of(self, stream: str) -> list[str]:
+        """The ids of its destinations, and the lanes of the pipelines that read it."""
+        reading = (each for each in self.pipelines.values() if each.source.stream == stream)
+        to = (destination.id for destination in self.destinations_of(stream))
+        return [*to, *(pipeline.lane_id for pipeline in reading)]
+
+    @property
+    def derived_streams(self) -> set[str]:
+        """Those that pipelines write to."""
+        writing = self.pipelines.values()
+        return {output.stream for pipeline in writing for output in pipeline.streams_to}
+
     @property
     def past_streams(self) -> set[str]:
         """The names of all streams that there are, and that there were."""

@@ -135,7 +135,7 @@ RIGHTS: Mapping[str, Sequence[Right]] = {
         _all_of(RETRY_PREFIX, "Read", "DescribeConfigs"),
         *(
             Right("topic", topic, ("Read", "Describe", "DescribeConfigs"))
-            for topic in (ACKED, RECEIPTS, DEAD, CONFIG, STATE, REDRIVEN)
+            for topic in (ACKED, RECEIPTS, DEAD, CONFIG, STATE, PIPELINES, REDRIVEN)
         ),
         *(
             Right("topic", topic, ("Read", "Write", "Describe", "DescribeConfigs"))

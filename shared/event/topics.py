@@ -184,7 +184,12 @@ def pipeline_lane(stream: str, pipeline: str) -> str:
 def pipeline_of(lane: str) -> str | None:
     """The pipeline whose lane it is, if it is one's."""
     _, name = stream_and_name(lane)
-    return name.removeprefix(_PIPELINE) if name.startswith(_PIPELINE) else None
+    return name.removeprefix(_PIPELINE) if is_pipelines(name) else None
+
+
+def is_pipelines(name: str) -> bool:
+    """Whether it is a pipeline that is called so where a stream's destinations have their names."""
+    return name.startswith(_PIPELINE)
 
 
 def pipelines_writer(slot: int) -> str:

@@ -45,6 +45,8 @@ class Node(Enum):
     GATEWAY = "gateway"
     KAFKA = "kafka"
     DELIVERY = "delivery"
+    # In the place of delivery, where it is a pipeline that takes the event.
+    PIPELINE = "pipeline"
     # The tier that should hold a waiting event, and the retrier that takes it out.
     RETRY_TIER = "retry tier"
     RETRIER = "retrier"
@@ -128,6 +130,8 @@ class MinuteBooks:
     problem: str = ""
     # When the audit told first that something of it is lost; 0: nothing is.
     told_at_ms: int = 0
+    # Of what a pipeline has delivered: what it did not pass on, by outcome (filtered, and so on).
+    not_passed: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[str, int | None]:
@@ -137,6 +141,11 @@ class MinuteBooks:
     @property
     def lost_count(self) -> int:
         return sum(self.lost.values())
+
+    @property
+    def passed(self) -> int:
+        """What a pipeline has made something of."""
+        return self.delivered - sum(self.not_passed.values())
 
     @property
     def lost_part(self) -> float:
@@ -244,11 +253,24 @@ class RemovedView:
 
 @dataclass(frozen=True, slots=True)
 class PipelineView:
-    """What became of a stream's events in a pipeline: delivered is passed on, or filtered."""
+    """A pipeline, in its stream's books; delivered is what it has passed on, or should not."""
 
     stream: str
     name: str
     balance: Balance
+    # As a destination is shown, under the name that it has there; None where only books are kept.
+    lane: DestinationView | None = None
+    # How its document stands (checking, running, refused), why, and where in it that is.
+    standing: str = ""
+    why: str = ""
+    pointer: str = ""
+    # Events per second of the last minute, by what became of them.
+    rates: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def events_per_s(self) -> float:
+        """Of those that it has come to."""
+        return sum(self.rates.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,13 +326,24 @@ class Overview:
 
     @property
     def verdict(self) -> StreamVerdict:
-        """The worst of all streams."""
-        return worst(stream.verdict for stream in self.streams)
+        """The worst of all streams and pipelines."""
+        streams = (stream.verdict for stream in self.streams)
+        return worst([*streams, *(lane.verdict for lane in self.lanes)])
 
     @property
     def destinations(self) -> list[DestinationView]:
         """Those of all streams."""
         return [view for stream in self.streams for view in stream.destinations]
+
+    @property
+    def lanes(self) -> list[DestinationView]:
+        """Pipelines, as destinations are shown."""
+        return [view.lane for view in self.pipelines if view.lane is not None]
+
+    @property
+    def takers(self) -> list[DestinationView]:
+        """All that take events of a stream: destinations and pipelines."""
+        return [*self.destinations, *self.lanes]
 
 
 SEVERITY = tuple(StreamVerdict)

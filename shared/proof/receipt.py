@@ -24,6 +24,10 @@ from shared.proof.log_buckets import LogBuckets
 SHEET_BYTES_MAX = 131_072
 
 
+# Of what a pipeline has delivered: what it has made something of.
+PASSED = "passed"
+
+
 class ReceiptOutcome(Enum):
     DELIVERED = "delivered"
     WAITING = "waiting"
@@ -69,6 +73,9 @@ class Receipt(Struct, frozen=True):
     out_from_event: list[int] = []
     out_from_accepted: list[int] = []
     in_from_accepted: list[int] = []
+    # Of a pipeline: how many of the events it did not pass on, as it should, by what became of them
+    # (filtered, and so on) and by minute, as the audit has them.
+    not_passed: dict[str, dict[int, int]] = {}
 
     def to_json(self) -> bytes:
         return _ENCODER.encode(self)

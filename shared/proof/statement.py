@@ -14,19 +14,19 @@ import msgspec
 NO_PREVIOUS = "0" * 64
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """What became of the minute's events at one destination."""
+class Counts(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What became of the minute's events at one destination, or in one pipeline."""
 
     delivered: int
     waiting: int
     dead: int
     # By the node that lost them.
     lost: Mapping[str, int]
+    # Of what a pipeline has delivered: what it did not pass on, by outcome (filtered, and so on).
+    not_passed: Mapping[str, int] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
+class Statement(msgspec.Struct, frozen=True, omit_defaults=True):
     """What we stand for about the events of one minute of one stream."""
 
     stream: str
@@ -34,14 +34,18 @@ class Statement:
     minute_ms: int
     # 1, and more when late events or later deliveries changed the books.
     revision: int
+    # By the gateway.
     acked: int
-    # Distinct ids among them, and the Merkle root over these (RFC 9162, sorted UTF-8), in hex.
+    # Distinct ids among all of its events, and the Merkle root over these (RFC 9162, sorted UTF-8),
+    # in hex.
     id_count: int
     root: str
     destinations: Mapping[str, Counts]
     issued_at_ms: int
     # SHA-256 of the statement before it of the same stream, in hex.
     previous: str
+    # Events beside those acknowledged: pipelines wrote them to the stream.
+    derived: int = 0
 
     def to_bytes(self) -> bytes:
         """What is signed: JSON with sorted names and no spaces."""

@@ -11,7 +11,8 @@ from shared.config.configuration import Stream
 from shared.config.pipeline import Pipeline
 from shared.config.pipeline_state import PipelineState, with_state
 from shared.event.envelope import EVENT_ID
-from shared.event.topics import PIPELINES, stream_spec, stream_topic
+from shared.event.topics import PIPELINES, RECEIPTS, stream_spec, stream_topic
+from shared.proof.receipt import Receipt, receipts_of
 from shared.runtime.kafka.topic_admin import topic_admin
 from tests.support.config_records import write_config
 from tests.support.kafka_log import read_all
@@ -86,6 +87,13 @@ def written(kafka: str, stream: str) -> list[Written]:
         value = json.loads(record.value)
         found.append(Written(value, headers[EVENT_ID].decode(), headers, record.timestamp))
     return found
+
+
+def receipts_told(kafka: str, pipeline: Pipeline) -> list[Receipt]:
+    """All that it has left behind."""
+    records = asyncio.run(read_all(kafka, RECEIPTS))
+    found = [each for record in records for each in receipts_of(record.value)]
+    return [each for each in found if each and each.destination_id == pipeline.lane_id]
 
 
 def wait_until_all_is_done(hifi: RunningHifi, pipeline: Pipeline, count: int) -> None:

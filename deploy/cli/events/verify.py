@@ -18,7 +18,8 @@ from deploy.cli.printing import harmless, out, talk
 from observe.audit.signing import PUBLIC, is_signed
 from observe.console.parts import wording
 from shared.event.times import DAY_MS
-from shared.event.topics import ACKED_RETENTION_MS
+from shared.event.topics import ACKED_RETENTION_MS, is_pipelines
+from shared.proof.statement import Counts
 from shared.runtime.setup_error import UsageError
 
 # Something is missing; the statement itself cannot be trusted. As everywhere, 1 says that nothing
@@ -116,16 +117,26 @@ def describe(theirs: MinuteIds) -> None:
     """What was signed, for people."""
     said = theirs.signed.statement
     events = wording.plural(said.acked, "event")
+    derived = f" {said.derived:,} written by pipelines," if said.derived else ""
     talk.print(
-        f"{said.stream}, {_text(said.minute_ms)}: {events} acknowledged,"
+        f"{said.stream}, {_text(said.minute_ms)}: {events} acknowledged,{derived}"
         f" {wording.plural(said.id_count, 'id')}, revision {said.revision}, root {said.root[:16]}"
     )
     for name, counts in said.destinations.items():
-        lost = ", ".join(f"{count:,} lost by {node}" for node, count in counts.lost.items())
-        talk.print(
-            f"  {name}: {counts.delivered:,} delivered, {counts.waiting:,} waiting,"
-            f" {counts.dead:,} dead{', ' + lost if lost else ''}"
-        )
+        lost = [f"{count:,} lost by {node}" for node, count in counts.lost.items()]
+        ended = ", ".join([*_ended(name, counts), f"{counts.dead:,} dead", *lost])
+        talk.print(f"  {name}: {ended}")
+
+
+def _ended(name: str, counts: Counts) -> list[str]:
+    """What became of those not given up; of a pipeline, what it passed on and what not."""
+    if not is_pipelines(name):
+        return [f"{counts.delivered:,} delivered", f"{counts.waiting:,} waiting"]
+    passed = counts.delivered - sum(counts.not_passed.values())
+    return [
+        f"{passed:,} passed",
+        *(f"{count:,} {outcome}" for outcome, count in counts.not_passed.items()),
+    ]
 
 
 def _text(minute_ms: int) -> str:

@@ -26,7 +26,7 @@ from shared.proof.overview import (
 def overview_page(context: PageContext) -> Page:
     overview = context.overview
     said = headline(overview)
-    ordered = worst_first(overview.destinations)
+    ordered = worst_first(overview.takers)
     return Page(
         title="Overview",
         here="/",
@@ -36,7 +36,7 @@ def overview_page(context: PageContext) -> Page:
             Region("streams", _streams(overview.streams, ordered)),
             Region("removed", _removed(overview.removed)),
             Region("unknown", _unknown(overview.unknown)),
-            Region("lag", lag_section(overview.destinations, context)),
+            Region("lag", lag_section(overview.takers, context)),
             Region("loss", loss_section(ordered, now_ms=overview.at_ms)),
         ),
     )
@@ -47,7 +47,7 @@ def headline(overview: Overview) -> str:
     streams = overview.streams
     if not streams:
         return overview.problem.capitalize() + "." if overview.problem else "No stream yet."
-    everybody = overview.destinations
+    everybody = overview.takers
     unaccounted = sum(view.balance.unaccounted for view in everybody)
     if unaccounted:
         where = _list([view.destination_id for view in everybody if view.balance.unaccounted])
@@ -126,7 +126,7 @@ def _hero(context: PageContext, said: str) -> Safe:
         tag("ul", [tag("li", wording.sentence(trouble)) for trouble in troubles], class_="troubles")
         if troubles
         else NOTHING,
-        books(overview.destinations, acked=sum(stream.acked for stream in overview.streams)),
+        books(overview.takers, acked=sum(stream.acked for stream in overview.streams)),
         class_="hero",
     )  # fmt: skip
 
@@ -134,7 +134,8 @@ def _hero(context: PageContext, said: str) -> Safe:
 def _streams(streams: Sequence[StreamView], ordered: Sequence[DestinationView]) -> Safe:
     if not streams:
         return section("Streams", nothing_yet("Create one with PUT /v1/streams/NAME."))
-    lonely = [stream for stream in streams if not stream.destinations]
+    taken = {view.stream for view in ordered}
+    lonely = [stream for stream in streams if stream.name not in taken]
     return section(
         "Streams",
         destinations_table(ordered, caption="Verdict of each stream, worst first")
@@ -204,4 +205,7 @@ def as_json(overview: Overview) -> dict[str, Any]:
     for stream, view in zip(members["streams"], overview.streams, strict=True):
         for destination, shown in zip(stream["destinations"], view.destinations, strict=True):
             destination["time_shares"] = dict(time_shares(shown))
+    for pipeline, through in zip(members["pipelines"], overview.pipelines, strict=True):
+        if through.lane is not None:
+            pipeline["lane"]["time_shares"] = dict(time_shares(through.lane))
     return {"verdict": overview.verdict.value, "headline": headline(overview), **members}

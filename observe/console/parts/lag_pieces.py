@@ -10,8 +10,9 @@ from observe.console.parts.pieces import nothing_yet, section, table
 from observe.lag.time_shares import time_shares
 from shared.proof.overview import DestinationView, Node, Quantiles
 
-# In the order of the way; the place is the colour.
+# In the order of the way; and of their colours, in which pipelines came last.
 _NODES = tuple(node.value for node in Node)
+_COLOURS = (*(node for node in _NODES if node != Node.PIPELINE.value), Node.PIPELINE.value)
 
 
 def lag_section(destinations: list[DestinationView], context: PageContext) -> Safe:
@@ -121,7 +122,7 @@ def _parts(shares: Nodes) -> list[charts.Part]:
 
 
 def _series(node: str) -> int:
-    return _NODES.index(node)
+    return _COLOURS.index(node)
 
 
 def _percent(part: float, whole: float) -> str:

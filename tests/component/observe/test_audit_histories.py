@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from observe.audit.books import AuditBooks, World
+from observe.audit.books import AuditBooks
 from observe.audit.evidence import Claim, Evidence
-from observe.audit.findings import AuditFinding
+from observe.audit.findings import AuditFinding, World
 from observe.audit.minutes import DEAD, PASSED, WRITTEN, Ledger, Rules
 from shared.event.record import KafkaPartition
 from shared.event.topics import ACKED, RECEIPTS, stream_topic

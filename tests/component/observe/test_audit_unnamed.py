@@ -6,6 +6,7 @@ ledger and then by the log, is told not to trust it.
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,15 @@ from observe.audit.loop import Auditor
 from observe.audit.memory import Memory
 from observe.audit.minutes import Rules
 from observe.audit.signing import Signer
-from observe.audit.spark_tasks import LoggedEvent, Named
+from observe.audit.spark_tasks import LoggedRun, Named
 from shared.config.configuration import Configuration, RemovedStream, Stream
+from shared.config.pipeline import Pipeline
 from shared.event.record import KafkaPartition, Ranges
 from shared.event.times import DAY_MS, HOUR_MS
 from shared.event.topics import stream_topic
 from shared.proof.intervals import Offsets
 from shared.proof.merkle import merkle_root
-from shared.proof.overview import MinuteState
+from shared.proof.overview import MinuteState, Node
 from shared.proof.statement import SignedStatement, Statement
 
 M0 = 1_699_999_980_000
@@ -45,6 +47,9 @@ class Half:
         # By topic: ids at their offsets, all of one minute; and those of each row of the ledger.
         self._log: dict[str, list[str]] = {}
         self._rows: list[tuple[str, Sequence[str]]] = []
+        # Where events are that pipelines wrote.
+        self._derived: set[tuple[str, int]] = set()
+        self._gone: set[tuple[str, int]] = set()
         self._evidence = Evidence()
         ours: Any = self
         self._auditor = Auditor(ours, ours, lambda: self.configuration, ours)
@@ -74,6 +79,23 @@ class Half:
             claim = Claim(topic, 0, M0, first, len(log), self.now_ms, (0, row, row))
             self._evidence.claims.append(claim)
 
+    def derive(self, stream: str, *ids: str) -> None:
+        """A pipeline writes events to it."""
+        first = len(self._log.get(stream_topic(stream), ()))
+        self.accept(stream, *ids, is_named=False)
+        self._derived |= {(stream_topic(stream), first + nth) for nth in range(len(ids))}
+
+    def pipe(self, lane: str, done: Offsets, *, end: int, filtered: int = 0) -> None:
+        """A pipeline says what it has come to, and goes on from `end`."""
+        where = KafkaPartition(stream_topic(lane.split("/", maxsplit=1)[0]), 0)
+        self._evidence.outcomes[lane, "delivered", *where] = done
+        self._evidence.not_passed[lane, M0] = {"filtered": filtered}
+        self.positions[lane] = {where: end}
+
+    def forget(self, stream: str, event_id: str) -> None:
+        """Kafka has it no more."""
+        self._gone.add((stream_topic(stream), self._log[stream_topic(stream)].index(event_id)))
+
     def deliver_all(self, stream: str, to: str) -> None:
         where = KafkaPartition(stream_topic(stream), 0)
         end = len(self._log[where.topic])
@@ -86,8 +108,9 @@ class Half:
 
     def at(self, now_ms: int, destinations: Mapping[str, Sequence[str]] = {}) -> AuditOutcome:
         self.now_ms = now_ms
-        streams, late = self._auditor._destinations()
-        return asyncio.run(self._audit.run({**streams, **destinations}, late=late))
+        streams, late, derived = self._auditor._destinations()
+        run = self._audit.run({**streams, **destinations}, late=late, derived=derived)
+        return asyncio.run(run)
 
     def stated(self, stream: str) -> list[Statement]:
         made = (signed.statement for signed in self.statements)
@@ -99,12 +122,14 @@ class Half:
         found, self._evidence = self._evidence, Evidence()
         return found
 
-    def look_up(self, wanted: Mapping[KafkaPartition, Offsets], _: Ranges) -> list[LoggedEvent]:
+    def look_up(self, wanted: Mapping[KafkaPartition, Offsets], _: Ranges) -> list[LoggedRun]:
         return [
-            LoggedEvent(where, offset, self._log[where.topic][offset], M0, M0)
+            LoggedRun(where, offset, M0, M0, [self._log[where.topic][offset]], is_derived)
             for where, offsets in wanted.items()
             for span in offsets
             for offset in range(*span)
+            for is_derived in [(where.topic, offset) in self._derived]
+            if (where.topic, offset) not in self._gone
         ]
 
     def name(
@@ -117,11 +142,14 @@ class Half:
     ) -> Named:
         roots = {}
         for key in minutes:
-            ids = set(extra.get(key, ()))
-            for row, (topic, named) in enumerate(self._rows):
-                if topic == key[0] and row in ledger.get(0, Offsets()):
-                    ids.update(named)
-            roots[key] = (merkle_root(ids), len(ids))
+            rows = [
+                named
+                for row, (topic, named) in enumerate(self._rows)
+                if topic == key[0] and row in ledger.get(0, Offsets())
+            ]
+            if rows:
+                ids = {*extra.get(key, ()), *(each for named in rows for each in named)}
+                roots[key] = (merkle_root(ids), len(ids))
         return Named(roots)
 
     # And Kafka.
@@ -228,3 +256,99 @@ def test_a_stream_of_which_much_must_be_asked_holds_up_only_itself(
     assert hifi.stated("orders") == []
     hifi.at(M0 + HOUR_MS + 120_000)
     assert [said(one) for one in hifi.stated("orders")] == [all_of("a", "b", "c", "d")]
+
+
+def with_pipeline(hifi: Half, name: str, *, reads: str, writes: str) -> str:
+    """Its lane."""
+    pipeline = Pipeline.of({"name": name, "from": {"stream": reads}, "to": [{"stream": writes}]})
+    hifi.configuration = replace(hifi.configuration, pipelines={name: pipeline})
+    return pipeline.lane_id
+
+
+def test_what_pipelines_write_is_stated_and_no_gateway_has_acknowledged_it(tmp_path: Path) -> None:
+    hifi = Half(tmp_path, "orders", "eu")
+    with_pipeline(hifi, "p", reads="orders", writes="eu")
+    hifi.accept("eu", "a", "b")
+    hifi.derive("eu", "c", "d", "e")
+    for minutes in (3, 4):
+        hifi.at(M0 + minutes * 60_000)
+    (only,) = hifi.stated("eu")
+    assert (only.acked, only.derived, only.id_count) == (2, 3, 5)
+    assert only.root == merkle_root(["a", "b", "c", "d", "e"]).hex()
+    # Their ids are read again when they are wanted: no memory grows with what a pipeline writes.
+    assert hifi.memory.log_ids == {}
+    # More comes late, once all of that is forgotten, and the observer was away.
+    hifi.start_again()
+    hifi.derive("eu", "f")
+    for hours in (1, 2, 3):
+        hifi.at(M0 + hours * HOUR_MS)
+    newest = hifi.stated("eu")[-1]
+    assert (newest.revision, newest.acked, newest.derived) == (2, 2, 4)
+    assert newest.root == merkle_root(["a", "b", "c", "d", "e", "f"]).hex()
+    # Another observer knows of it by the statements alone.
+    memory = Memory()
+    memory.read_statement(hifi.statements[-1], 7)
+    assert memory.stated[stream_topic("eu"), M0].acked == 6
+
+
+def test_a_minute_of_which_the_log_has_lost_ids_is_not_signed(tmp_path: Path) -> None:
+    hifi = Half(tmp_path, "orders", "eu")
+    with_pipeline(hifi, "p", reads="orders", writes="eu")
+    hifi.derive("eu", "a", "b")
+    hifi.at(M0 + 20_000)
+    hifi.at(M0 + 40_000)
+    hifi.forget("eu", "b")
+    for minutes in (3, 4):
+        hifi.at(M0 + minutes * 60_000)
+    assert hifi.stated("eu") == []
+
+
+def test_a_pipeline_that_has_left_something_out_loses_it_and_that_is_signed(tmp_path: Path) -> None:
+    hifi = Half(tmp_path, "orders")
+    lane = with_pipeline(hifi, "p", reads="orders", writes="eu")
+    hifi.accept("orders", "a", "b", "c", "d")
+    hifi.pipe(lane, Offsets.of([(0, 1), (2, 4)]), end=4, filtered=2)
+    outcomes = [hifi.at(M0 + minutes * 60_000) for minutes in (3, 4, 5)]
+    books = outcomes[-1].minutes[lane][0]
+    assert (books.state, books.lost) == (MinuteState.LOSING, {Node.PIPELINE: 1})
+    assert [missing.offset for missing in books.missing] == [1]
+    assert (books.delivered, books.passed, books.not_passed) == (3, 1, {"filtered": 2})
+    (only,) = hifi.stated("orders")
+    counts = only.destinations["pipeline:p"]
+    assert (counts.delivered, counts.lost) == (3, {"pipeline": 1})
+    assert counts.not_passed == {"filtered": 2}
+
+
+def test_a_pipeline_that_has_all_is_settled_and_what_it_filtered_stays_told(tmp_path: Path) -> None:
+    hifi = Half(tmp_path, "orders")
+    lane = with_pipeline(hifi, "p", reads="orders", writes="eu")
+    hifi.accept("orders", "a", "b")
+    hifi.pipe(lane, Offsets.of([(0, 2)]), end=2, filtered=1)
+    for minutes in (3, 4):
+        hifi.at(M0 + minutes * 60_000)
+    hifi.accept("orders", "c")
+    hifi.pipe(lane, Offsets.of([(2, 3)]), end=3, filtered=1)
+    for hours in (1, 2):
+        hifi.at(M0 + hours * HOUR_MS)
+    counts = [one.destinations["pipeline:p"] for one in hifi.stated("orders")]
+    assert [(one.delivered, one.not_passed) for one in counts] == [
+        (2, {"filtered": 1}),
+        (3, {"filtered": 2}),
+    ]
+    hifi.at(M0 + 3 * DAY_MS)
+    assert hifi.memory.books.not_passed == {}
+
+
+def test_a_stream_that_pipelines_fill_leaves_room_for_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit_run, "_LOOK_UP_MAX", 4)
+    hifi = Half(tmp_path, "orders", "eu", "others")
+    with_pipeline(hifi, "p", reads="orders", writes="eu")
+    hifi.derive("eu", *(f"d{nth}" for nth in range(9)))
+    hifi.accept("others", "a", is_named=False)
+    hifi.at(M0 + 3 * 60_000)
+    hifi.at(M0 + 4 * 60_000)
+    claimed = {topic: known.claimed[0] for topic, known in hifi.memory.books.ledgers.items()}
+    assert list(claimed[stream_topic("others")]) == [(0, 1)]
+    assert list(claimed[stream_topic("eu")]) == [(0, 3)]

@@ -48,7 +48,7 @@ def test_the_key_is_made_once_for_its_owner_only(tmp_path: Path) -> None:
     assert is_signed(signed, public_key=second.public_key)
     assert not is_signed(signed, public_key=Signer(tmp_path / "other").public_key)
     assert not is_signed(signed, public_key="nonsense")
-    forged = replace(signed, statement=replace(signed.statement, acked=1))
+    forged = replace(signed, statement=msgspec.structs.replace(signed.statement, acked=1))
     assert not is_signed(forged, public_key=first.public_key)
     (tmp_path / "statement.key").write_text("broken")
     with pytest.raises(SetupError, match="holds no ed25519 key"):

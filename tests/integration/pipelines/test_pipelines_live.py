@@ -8,11 +8,13 @@ import pytest
 from shared.event.derived import VIA
 from shared.event.envelope import ACCEPTED_AT, EVENT_TIME, LAST_DETAIL, Malformed, open_retry_record
 from shared.event.record import Origin, RecordIn
+from shared.proof.log_buckets import LogBuckets
 from tests.support.pipeline_runs import (
     START_S,
     document,
     post_all,
     put,
+    receipts_told,
     wait_for_state,
     wait_until_all_is_done,
     written,
@@ -112,6 +114,14 @@ def test_a_document_that_is_refused_says_where_and_stops_nobody(hifi: RunningHif
         lambda: sorted(row["n"] for row in values(hifi, "refusals-mended")) == list(range(5, 10)),  # type: ignore[index]
         what="nothing was lost while it was refused",
     )
+    wait_until_all_is_done(hifi, mended, 10)
+    told = receipts_told(hifi.kafka, mended)
+    counts = Counter(minute for it in told for minute in it.not_passed.get("filtered", {}))
+    assert sum(sum(it.not_passed.get("filtered", {}).values()) for it in told) == 5
+    came = written(hifi.kafka, "refusals")
+    assert set(counts) <= {int(it.headers[EVENT_TIME]) // 60_000 * 60_000 for it in came}
+    lags = [LogBuckets.from_list(it.out_from_accepted) for it in told]
+    assert sum(lag.count for lag in lags) == 10, "how late each was is told"
 
 
 def test_a_changed_document_counts_within_five_seconds_from_where_it_was(hifi: RunningHifi) -> None:

@@ -15,6 +15,7 @@ from shared.config.configuration import (
 )
 from shared.config.destination import Destination
 from shared.config.model import ConfigError
+from shared.config.pipeline import Pipeline
 from shared.event.topics import NAME_PATTERN
 
 ORDERS = Stream("orders")
@@ -103,6 +104,13 @@ def test_a_configuration_knows_the_destinations_of_a_stream() -> None:
     other = Destination("hits", "shop", "https://shop.example/hits")
     full = Configuration({}, {SHOP.id: SHOP, other.id: other})
     assert list(full.destinations_of("orders")) == [SHOP]
+    pipeline = Pipeline.of(
+        {"name": "p", "from": {"stream": "orders"}, "to": [{"stream": "hits"}, {"dead": True}]}
+    )
+    full = replace(full, pipelines={"p": pipeline})
+    assert full.readers_of("orders") == [SHOP.id, "orders/pipeline:p"]
+    assert full.readers_of("hits") == [other.id]
+    assert full.derived_streams == {"hits"}
     assert list(full.destinations_of("nothing")) == []
 
 

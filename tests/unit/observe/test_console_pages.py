@@ -2,6 +2,7 @@
 
 import base64
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from observe.console.viewers import ANYBODY, Cookies, Session, Viewer
 from observe.lag.time_shares import time_shares
 from shared.config.configuration import Configuration, RemovedStream, Stream
 from shared.config.destination import Destination
+from shared.config.pipeline import Pipeline
 from shared.event.envelope import DEAD_AT, REASON, History
 from shared.event.record import Origin
 from shared.event.topics import retry_topic
@@ -28,6 +30,7 @@ from shared.proof.overview import (
     Node,
     NodeLag,
     Overview,
+    PipelineView,
     RemovedView,
     StreamVerdict,
     UnknownView,
@@ -63,6 +66,33 @@ def test_what_waits_for_nobody_that_is_known_is_shown_to_the_streams_owner() -> 
     assert "1,007" in region.content
     assert context.seen_by(ANYBODY).overview.unknown == (ours, theirs)
     assert overview_page(PageContext(overview(at_ms=AT_MS), configuration)).regions[3].content == ""
+
+
+def test_a_pipeline_is_seen_by_who_sees_all_of_its_streams() -> None:
+    def pipeline(name: str, reads: str, writes: str) -> Pipeline:
+        fields = {"name": name, "from": {"stream": reads}, "to": [{"stream": writes}]}
+        return Pipeline.of(fields)
+
+    pipelines = [pipeline("ours", "orders", "eu"), pipeline("theirs", "bravo-in", "bravo-out")]
+    configuration = Configuration(
+        streams={
+            **{name: Stream(name, tenant="acme") for name in ("orders", "eu")},
+            **{name: Stream(name, tenant="bravo") for name in ("bravo-in", "bravo-out")},
+        },
+        pipelines={each.name: each for each in pipelines},
+    )
+    views = tuple(PipelineView(each.source.stream, each.name, Balance()) for each in pipelines)
+    context = PageContext(replace(overview(at_ms=AT_MS), pipelines=views), configuration)
+
+    def seen_with(**key: Any) -> list[str]:
+        seen = context.seen_by(Viewer("k", frozenset({"read"}), **key))
+        return [view.name for view in seen.overview.pipelines]
+
+    assert seen_with(tenant="acme") == ["ours"]
+    assert seen_with(tenant="acme", streams=frozenset({"orders", "eu"})) == ["ours"]
+    assert seen_with(tenant="acme", streams=frozenset({"orders"})) == []
+    assert seen_with(tenant="bravo") == ["theirs"]
+    assert seen_with() == ["ours", "theirs"]
 
 
 def test_what_was_removed_is_shown_to_its_owner_with_its_books() -> None:

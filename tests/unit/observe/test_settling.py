@@ -7,8 +7,9 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from observe.audit.books import CLOSED_KEPT_MS, AuditBooks, World
+from observe.audit.books import CLOSED_KEPT_MS, AuditBooks
 from observe.audit.evidence import Claim, Evidence
+from observe.audit.findings import World
 from observe.audit.minutes import DEAD, Outcomes, Rules
 from shared.event.record import KafkaPartition
 from shared.proof.acked import WILD

@@ -6,7 +6,9 @@ import msgspec
 import pyarrow as pa
 
 from observe.audit.spark_job import stretches
-from observe.audit.spark_tasks import Named, name
+from observe.audit.spark_tasks import LoggedRun, Named, look, name
+from shared.event.derived import VIA
+from shared.event.envelope import event_headers
 from shared.event.record import KafkaPartition
 from shared.event.topics import ACKED
 from shared.proof.acked import AckedRow, AckedSlice
@@ -80,3 +82,37 @@ def test_there_are_at_most_eight_stretches_and_the_smallest_gaps_are_read_over()
     assert len(found) == 8
     assert found[0] == {(ACKED, 0): (0, firsts[22] + 10)}
     assert found[-1] == {(ACKED, 0): (firsts[29], firsts[29] + 10)}
+
+
+def test_events_of_one_minute_that_lie_together_are_one_run_and_derived_ones_stand_apart() -> None:
+    def headers(event_id: str, event_time_ms: int, *more: tuple[str, bytes]) -> Any:
+        made = event_headers(event_id=event_id, event_time_ms=event_time_ms, accepted_at_ms=M1 + 7)
+        return [{"key": name, "value": raw} for name, raw in (*made, *more)]
+
+    told = [
+        headers("a", M0),
+        headers("b", M0 + 1),
+        headers("c", M1),
+        headers("d", M1, (VIA, b"p")),
+        headers("e", M1, (VIA, b"p")),
+        headers("f", M1, (VIA, b"p")),
+    ]
+    header = pa.struct([("key", pa.string()), ("value", pa.binary())])
+    columns = {
+        "topic": pa.array([TOPIC] * 6),
+        "partition": pa.array([0] * 6, pa.int32()),
+        "offset": pa.array([4, 5, 6, 7, 8, 10], pa.int64()),
+        "timestamp": pa.array([M1] * 6, pa.timestamp("ms", "UTC")),
+        "key": pa.array([None] * 6, pa.binary()),
+        "value": pa.array([b""] * 6, pa.binary()),
+        "headers": pa.array(told, pa.list_(header)),
+    }
+    batch = pa.RecordBatch.from_pydict(columns)
+    (part,) = look([batch], spans={KafkaPartition(TOPIC, 0): [(4, 11)]})
+    found = msgspec.msgpack.decode(part.column("part")[0].as_py(), type=list[LoggedRun])
+    assert [(it.first, it.end, it.minute, it.ids, it.is_derived) for it in found] == [
+        (4, 6, M0, ["a", "b"], False),
+        (6, 7, M1, ["c"], False),
+        (7, 9, M1, ["d", "e"], True),
+        (10, 11, M1, ["f"], True),
+    ]

@@ -23,7 +23,7 @@ def written(share: PipelineShare, made: Made) -> list[Receipt]:
 def test_what_is_not_dead_is_delivered_and_each_offset_is_covered_once() -> None:
     share = PipelineShare("s/pipeline:p", {FIRST: (5, 15), OTHER: (0, 3)})
     dead = {("not_readable", FIRST): Offsets.of([(7, 8), (10, 12)])}
-    made = Made(12, 1, dead, event_time_ms_min=3, accepted_at_ms_min=4)
+    made = Made(9, {"filtered": {0: 1}}, dead, event_time_ms_min=3, accepted_at_ms_min=4)
     found = written(share, made)
     assert [(it.outcome, it.reason, it.event_count) for it in found] == [
         (ReceiptOutcome.DELIVERED, "", 10),

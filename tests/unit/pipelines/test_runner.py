@@ -115,7 +115,7 @@ def test_what_may_be_written_is_said_first_and_receipts_go_with_the_position(
 
     def job(_: object, __: object, tasks: Sequence[Task]) -> list[Made]:
         seen.extend(ground.writers.said)
-        return [Made(7, 3) for _ in tasks]
+        return [Made(7, {"filtered": {0: 3}}) for _ in tasks]
 
     monkeypatch.setattr(runner_module, "run_job", job)
     ground.run()

@@ -116,6 +116,7 @@ def test_a_receipt_is_written_like_this() -> None:
         "out_from_event": log_buckets([20_030, 0, 0]).to_list(),
         "out_from_accepted": log_buckets([21, 22, 23]).to_list(),
         "in_from_accepted": log_buckets([11, 12, 13]).to_list(),
+        "not_passed": {},
     }
 
 

@@ -2,10 +2,11 @@
 
 import hashlib
 import json
-from dataclasses import asdict, replace
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from shared.proof.merkle import merkle_root
 from shared.proof.statement import NO_PREVIOUS, Counts, SignedStatement, Statement
@@ -55,11 +56,23 @@ def test_two_sets_have_the_same_root_only_if_they_are_the_same(
 
 
 def test_what_is_signed_is_json_with_sorted_names_and_no_spaces() -> None:
-    plain = asdict(STATEMENT)
+    plain = msgspec.to_builtins(STATEMENT)
     assert STATEMENT.to_bytes() == _sorted_json(plain)
     signed = SignedStatement(STATEMENT, "ab" * 32, b"\x01\x02")
     whole = {"statement": plain, "public_key": "ab" * 32, "signature": "AQI="}
     assert signed.to_json() == _sorted_json(whole)
+
+
+def test_what_pipelines_have_done_is_said_only_where_there_are_any() -> None:
+    # So that whoever verified statements before there were pipelines still can.
+    assert b"derived" not in STATEMENT.to_bytes()
+    assert b"not_passed" not in STATEMENT.to_bytes()
+    counts = Counts(delivered=2, waiting=0, dead=0, lost={}, not_passed={"filtered": 1})
+    more = structs.replace(STATEMENT, derived=4, destinations={"pipeline:p": counts})
+    assert b'"derived":4' in more.to_bytes()
+    assert b'"not_passed":{"filtered":1}' in more.to_bytes()
+    signed = SignedStatement(more, "ab" * 32, b"\x01")
+    assert SignedStatement.from_json(signed.to_json()) == signed
 
 
 def _sorted_json(plain: object) -> bytes:
@@ -73,5 +86,5 @@ def test_a_signed_statement_is_the_same_after_its_json() -> None:
 
 def test_the_digest_follows_every_word() -> None:
     assert len(STATEMENT.digest) == len(NO_PREVIOUS)
-    assert replace(STATEMENT, acked=4).digest != STATEMENT.digest
+    assert structs.replace(STATEMENT, acked=4).digest != STATEMENT.digest
     assert STATEMENT.to_bytes().startswith(b'{"acked":3,"destinations":{"shop":{"dead":0,')
