@@ -49,11 +49,8 @@ async def _run(settings: ObserveSettings, console: ConsoleSettings) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    metrics, health = ObserveMetrics(), Health()
-    kafka = settings.bootstrap_servers
-    feed, states = ConfigFeed(kafka), StateFeed(kafka)
-    nothing: PipelineStates = {}
-    standings = TopicFeed(kafka, PIPELINES, empty=nothing, fold=with_state)
+    metrics, health, kafka = ObserveMetrics(), Health(), settings.bootstrap_servers
+    feed, states, standings = ConfigFeed(kafka), StateFeed(kafka), _standings(kafka)
     audit_status = _audit_status(settings)
     sampler = Sampler(
         kafka,
@@ -71,12 +68,11 @@ async def _run(settings: ObserveSettings, console: ConsoleSettings) -> None:
         setting="HIFI_OBSERVE_METRICS_PORT",
         pages={BOOKS_PATH: lambda: books_page(sampler.overview, kafka=kafka).to_json()},
     )
-    for followed in (feed, states, standings, sampler):
-        followed.tell(health)
+    for teller in (feed, states, standings, sampler):
+        teller.tell(health)
     health.needs(lambda: sampler.overview.problem or None)
-    await feed.start()
-    await states.start()
-    await standings.start()
+    for followed in (feed, states, standings):
+        await followed.start()
     pages = serve_console(
         console,
         overview=lambda: sampler.overview,
@@ -105,9 +101,13 @@ async def _run(settings: ObserveSettings, console: ConsoleSettings) -> None:
         await _until_stopped(stop, parts, taking_part)
     finally:
         health.stop()
-        await standings.stop()
-        await states.stop()
-        await feed.stop()
+        for followed in (standings, states, feed):
+            await followed.stop()
+
+
+def _standings(kafka: str) -> TopicFeed[PipelineStates]:
+    nothing: PipelineStates = {}
+    return TopicFeed(kafka, PIPELINES, empty=nothing, fold=with_state)
 
 
 def _audit_status(settings: ObserveSettings) -> AuditStatus:

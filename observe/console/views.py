@@ -25,6 +25,7 @@ from observe.console.pages.destination_pages import destination_page, destinatio
 from observe.console.pages.event_page import event_page, show_payload
 from observe.console.pages.keys_page import keys_page, revoke, revoke_page
 from observe.console.pages.overview_page import as_json, overview_page
+from observe.console.pages.pipeline_pages import pipeline_page, pipelines_page
 from observe.console.pages.plain_pages import sign_in_page
 from observe.console.pages.resume_page import PATH as RESUME
 from observe.console.pages.resume_page import resume, resume_page
@@ -52,6 +53,8 @@ class Views:
         return [
             route("GET", "/", self.made_page),
             route("GET", "/destinations", self.made_page),
+            route("GET", "/pipelines", self.made_page),
+            route("GET", "/pipelines/{pipeline}", self.made_page),
             route("GET", "/streams/{stream}", self.made_page),
             route("GET", "/streams/{stream}/{destination}", self.made_page),
             Route("/live", self.live),
@@ -75,7 +78,8 @@ class Views:
         """A page that is made of the page context alone."""
         page = self._page_at(asked.path, asked.viewer)
         if page is None:
-            raise HTTPException(404, "There is no such stream or destination, or it is not yours.")
+            what = "stream, destination or pipeline"
+            raise HTTPException(404, f"There is no such {what}, or it is not yours.")
         return page
 
     async def live(self, request: Request) -> Response:
@@ -142,14 +146,20 @@ class Views:
         return page
 
     def _make_page(self, path: str, context: PageContext, *, may_resume: bool) -> Page | None:
+        page: Page | None = None
         match path.strip("/").split("/"):
             case [""]:
-                return overview_page(context)
+                page = overview_page(context)
             case ["destinations"]:
-                return destinations_page(context)
+                page = destinations_page(context)
+            case ["pipelines"]:
+                page = pipelines_page(context)
+            case ["pipelines", pipeline]:
+                page = pipeline_page(pipeline, context)
             case ["streams", stream]:
-                return stream_page(stream, context)
+                page = stream_page(stream, context)
             case ["streams", stream, destination]:
-                return destination_page(f"{stream}/{destination}", context, may_resume=may_resume)
+                page = destination_page(f"{stream}/{destination}", context, may_resume=may_resume)
             case _:
-                return None
+                pass
+        return page

@@ -2,6 +2,7 @@
 
 from observe.console.page_context import PageContext, worst_first
 from observe.console.pages.overview_page import destinations_table
+from observe.console.pages.pipeline_pages import pipelines_table
 from observe.console.pages.resume_page import halt_fact, halt_of
 from observe.console.parts import wording
 from observe.console.parts.lag_pieces import lag_section
@@ -60,11 +61,26 @@ def stream_page(name: str, context: PageContext) -> Page | None:
             Region("top", top),
             Region("now", section("Now", facts_list(facts))),
             Region("destinations", section("Destinations", listed)),
+            Region("pipelines", _through(name, context)),
             Region("lag", lag_section(views, context) if views else NOTHING),
             Region("loss", loss_section(views, now_ms=context.overview.at_ms)),
             Region("find", _find(name), is_live=False),
         ),
     )
+
+
+def _through(name: str, context: PageContext) -> Safe:
+    """The pipelines that read a stream, and those that write to it."""
+    pipelines = context.configuration.pipelines
+    views = [
+        view
+        for view in context.overview.pipelines
+        if view.name in pipelines and name in pipelines[view.name].streams
+    ]
+    if not views:
+        return NOTHING
+    caption = f"Pipelines that read {name} or write to it"
+    return section("Pipelines", pipelines_table(views, context, caption=caption))
 
 
 def destination_page(destination_id: str, context: PageContext, *, may_resume: bool) -> Page | None:

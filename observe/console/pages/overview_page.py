@@ -11,7 +11,7 @@ from observe.console.parts.lag_pieces import lag_section
 from observe.console.parts.layout import Page, Region
 from observe.console.parts.loss_pieces import loss_section
 from observe.console.parts.markup import NOTHING, Child, Safe, tag
-from observe.console.parts.pieces import badge, books, nothing_yet, p95, section, table
+from observe.console.parts.pieces import badge, books, nothing_yet, p95, path_of, section, table
 from observe.lag.time_shares import time_shares
 from shared.proof.overview import (
     DestinationView,
@@ -91,7 +91,7 @@ def destinations_table(destinations: Sequence[DestinationView], *, caption: str)
     )  # fmt: skip
     rows: list[list[Child]] = [
         [
-            tag("a", view.stream, " → ", view.name, href=f"/streams/{view.destination_id}"),
+            tag("a", view.stream, " → ", view.name, href=path_of(view)),
             badge(view.verdict),
             tag("span", view.reason, class_="why") if view.reason else "",
             p95(view.since_accepted),

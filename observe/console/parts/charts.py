@@ -36,7 +36,7 @@ def pie(parts: Sequence[Part], *, middle: str, title: str, says: str) -> Safe:
     if not drawn:
         drawn = [tag("circle", cx=100, cy=100, r=74, class_="empty-ring")]
     drawn.append(tag("text", middle, x=100, y=107, text_anchor="middle", class_="middle"))
-    return _drawing(title, says, "0 0 200 200", "pie", drawn)
+    return drawing(title, says, "0 0 200 200", "pie", drawn)
 
 
 def columns(
@@ -68,7 +68,7 @@ def columns(
                 )
         if boxes:
             drawn.append(tag("g", tag("title", label), *boxes))
-    return _drawing(title, says, "0 0 720 160", "columns", drawn, stretch=True)
+    return drawing(title, says, "0 0 720 160", "columns", drawn, stretch=True)
 
 
 def heat_row(cells: Sequence[tuple[str, str]], *, title: str, says: str) -> Safe:
@@ -79,7 +79,7 @@ def heat_row(cells: Sequence[tuple[str, str]], *, title: str, says: str) -> Safe
         for place, (level, words) in enumerate(cells)
     ]  # fmt: skip
     box = f"0 0 {max(len(cells), 1) * 12} 18"
-    return _drawing(title, says, box, "heat-row", boxes, stretch=True)
+    return drawing(title, says, box, "heat-row", boxes, stretch=True)
 
 
 def _ring(part: Part, begin: float, end: float) -> Safe:
@@ -100,16 +100,25 @@ def _ring(part: Part, begin: float, end: float) -> Safe:
     )
 
 
-def _drawing(
-    title: str, says: str, box: str, kind: str, drawn: Sequence[Safe], *, stretch: bool = False
+def drawing(
+    title: str,
+    says: str,
+    box: str,
+    kind: str,
+    drawn: Sequence[Safe],
+    *,
+    stretch: bool = False,
+    has_links: bool = False,
 ) -> Safe:
+    """What is drawn, with a name and words for those who do not see it."""
     return tag(
         "svg",
         tag("title", title),
         tag("desc", says) if says else NOTHING,
         fragment(*drawn),
         viewBox=box,
-        role="img",
+        # What is an image has nothing inside that could be followed.
+        role="group" if has_links else "img",
         aria_label=f"{title}. {says}" if says else title,
         class_=f"chart {kind}",
         preserveAspectRatio="none" if stretch else None,

@@ -8,6 +8,7 @@ from observe.console.parts.markup import NOTHING, Child, Safe, document, fragmen
 _PAGES = (
     ("/", "Overview"),
     ("/destinations", "Destinations"),
+    ("/pipelines", "Pipelines"),
     ("/dead", "Dead letters"),
     ("/events", "Find an event"),
     ("/keys", "Keys"),

@@ -5,7 +5,7 @@ from urllib.parse import urlencode
 
 from observe.console.parts import charts, wording
 from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
-from observe.console.parts.pieces import section, table
+from observe.console.parts.pieces import path_of, section, table
 from shared.event.times import MINUTE_MS, minute_of
 from shared.proof.overview import DestinationView, MinuteBooks, MinuteState
 
@@ -42,7 +42,7 @@ def loss_section(destinations: Sequence[DestinationView], *, now_ms: int) -> Saf
         says = f"{wording.plural(lost, 'event')} lost in the last hour"
         rows.append(
             [
-                tag("a", view.destination_id, href=f"/streams/{view.destination_id}"),
+                tag("a", view.destination_id, href=path_of(view)),
                 charts.heat_row(cells, title=f"Loss by minute, {view.destination_id}", says=says),
                 wording.count(lost),
             ]

@@ -73,6 +73,9 @@ def _attribute(key: str, value: Attribute) -> str:
     if value is True:
         return f" {name}"
     text = f"{value:g}" if isinstance(value, float) else str(value)
+    if name == "aria-label":
+        # Read aloud, as if it stood there.
+        text = text.translate(_VISIBLE)
     if name in _PATHS:
         assert text.startswith(("/", "#")), "links stay in here"
         assert not text.startswith("//"), "links stay in here"

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from observe.console.parts import wording
 from observe.console.parts.markup import NOTHING, Child, Safe, tag
+from shared.event.topics import pipeline_of
 from shared.proof.balance import Balance
 from shared.proof.overview import DestinationView, Quantiles, StreamVerdict
 
@@ -12,6 +13,12 @@ def badge(verdict: StreamVerdict) -> Safe:
     """The verdict: a word, a shape and a colour, in this order of importance."""
     kind = verdict.value.lower().replace(" ", "-")
     return tag("span", verdict.value, class_=f"word {kind}")
+
+
+def path_of(view: DestinationView) -> str:
+    """Where the page of a destination is, or of a pipeline."""
+    pipeline = pipeline_of(view.destination_id)
+    return f"/streams/{view.destination_id}" if pipeline is None else f"/pipelines/{pipeline}"
 
 
 def table(

@@ -1,0 +1,173 @@
+"""The list of all pipelines, and the page of one: its way, what becomes of events, its document."""
+
+import json
+from collections.abc import Iterable
+
+from observe.console.page_context import PageContext
+from observe.console.parts import wording
+from observe.console.parts.lag_pieces import lag_section
+from observe.console.parts.layout import Page, Region
+from observe.console.parts.loss_pieces import loss_section, minutes_table
+from observe.console.parts.markup import NOTHING, Child, Safe, fragment, tag
+from observe.console.parts.pieces import badge, facts_list, nothing_yet, p95, section, table
+from observe.console.parts.pipeline_graph import pipeline_graph
+from shared.config.pipeline import Pipeline
+from shared.proof.overview import SEVERITY, PipelineView, StreamVerdict
+from shared.proof.receipt import PASSED
+
+# What is there from the first event on; others are shown once there are some.
+_OUTCOMES = (PASSED, "filtered", "late", "dead")
+
+
+def pipelines_page(context: PageContext) -> Page:
+    """All that somebody sees, the worst first."""
+    views = _worst_first(context.overview.pipelines)
+    listed = (
+        pipelines_table(views, context, caption="Pipelines")
+        if views
+        else nothing_yet("There is no pipeline yet: hifi pipelines put FILE makes one.")
+    )
+    bad = [view.name for view in views if view.lane and view.lane.verdict is not StreamVerdict.OK]
+    said = f"In trouble: {', '.join(bad)}." if bad else "All pipelines are well."
+    top = fragment(
+        tag("h1", "Pipelines"), tag("p", said, class_="lead") if views else NOTHING, listed
+    )
+    return Page(
+        title="Pipelines",
+        here="/pipelines",
+        status=said if views else "",
+        regions=(Region("list", top),),
+    )
+
+
+def pipelines_table(views: Iterable[PipelineView], context: PageContext, *, caption: str) -> Safe:
+    heads = (
+        "Pipeline", "State", "Verdict", "Why", "Reads → writes",
+        "Events/s", "p95", "On their way", "Dead", "Unaccounted",
+    )  # fmt: skip
+    rows: list[list[Child]] = []
+    for view in views:
+        lane = view.lane
+        rows.append(
+            [
+                tag("a", view.name, href=f"/pipelines/{view.name}"),
+                view.standing or wording.NONE,
+                badge(lane.verdict) if lane else wording.NONE,
+                tag("span", lane.reason, class_="why") if lane and lane.reason else "",
+                f"{view.stream} → {_written(context.configuration.pipelines.get(view.name))}",
+                f"{view.events_per_s:,.1f}",
+                p95(lane.since_accepted if lane else None),
+                wording.count(view.balance.pending),
+                wording.count(view.balance.dead),
+                wording.count(view.balance.unaccounted),
+            ]
+        )
+    return table(heads, rows, caption=caption, numbers_from=5)
+
+
+def pipeline_page(name: str, context: PageContext) -> Page | None:
+    """One pipeline; None when there is none of that name that the viewer sees."""
+    view = next((each for each in context.overview.pipelines if each.name == name), None)
+    pipeline = context.configuration.pipelines.get(name)
+    if view is None or pipeline is None or view.lane is None:
+        return None
+    lane = view.lane
+    return Page(
+        title=name,
+        here="/pipelines",
+        status=f"{name}: {lane.verdict.value}. {lane.reason}",
+        regions=(
+            Region("top", _top(view, pipeline)),
+            Region("graph", section("What it does", pipeline_graph(pipeline))),
+            Region("now", section("Now", facts_list(_facts(view)))),
+            Region("lag", lag_section([lane], context)),
+            Region("loss", loss_section([lane], now_ms=context.overview.at_ms)),
+            Region("minutes", minutes_table(lane)),
+            Region("document", _document(pipeline), is_live=False),
+        ),
+    )
+
+
+def _top(view: PipelineView, pipeline: Pipeline) -> Safe:
+    assert view.lane is not None, "nobody asks for the page of one without"
+    lane, balance = view.lane, view.balance
+    reads = tag("a", view.stream, href=f"/streams/{view.stream}")
+    figures = (
+        ("events to take", balance.acked, "whole"),
+        ("passed, or left out as they should be", balance.delivered, ""),
+        ("on their way", balance.pending, ""),
+        ("dead letters", balance.dead, "warn" if balance.dead else ""),
+        ("unaccounted", balance.unaccounted, "bad" if balance.unaccounted else "good"),
+    )
+    return tag(
+        "section",
+        tag("p", tag("a", "Pipelines", href="/pipelines"), " / ", reads, class_="crumbs"),
+        tag("h1", view.name, " ", badge(lane.verdict)),
+        tag("p", wording.sentence(lane.reason), class_="lead") if lane.reason else NOTHING,
+        tag("p", f"{view.stream} → {_written(pipeline)}", class_="quiet"),
+        tag(
+            "dl",
+            [
+                tag("div", tag("dt", what), tag("dd", wording.count(number)), class_=kind or None)
+                for what, number, kind in figures
+            ],
+            class_="figures",
+        ),
+        class_="hero",
+    )
+
+
+def _facts(view: PipelineView) -> list[tuple[str, Child]]:
+    assert view.lane is not None, "as above"
+    lane = view.lane
+    state: Child = view.standing
+    if view.standing == "refused":
+        where = [" at ", tag("code", view.pointer)] if view.pointer else []
+        state = tag("span", f"refused: {view.why}", *where, class_="warn")
+    others = [outcome for outcome in view.rates if outcome not in _OUTCOMES]
+    rates = [
+        f"{view.rates.get(outcome, 0.0):,.1f} {outcome}"
+        for outcome in (*_OUTCOMES, *others)
+        if outcome in view.rates or outcome in {PASSED, "filtered", "dead"}
+    ]
+    facts: list[tuple[str, Child]] = [
+        ("State", state),
+        ("Events per second, last minute", f"{view.events_per_s:,.1f} in: {', '.join(rates)}"),
+        ("Done since the gateway had them", f"{p95(lane.since_accepted)} (p95)"),
+        ("Oldest event on its way", wording.duration(lane.oldest_age_s)),
+        ("Backlog", wording.plural(lane.backlog_events, "event")),
+    ]
+    if lane.silent_s:
+        facts.append(("No sign of it for", wording.duration(lane.silent_s)))
+    if view.balance.dead:
+        path = f"/dead?stream={view.stream}&destination={lane.name}"
+        said = wording.plural(view.balance.dead, "event")
+        facts.append(("Dead letters", tag("a", said, href=path)))
+    return facts
+
+
+def _document(pipeline: Pipeline) -> Safe:
+    """As it was put, but for what it says by saying nothing."""
+    text = json.dumps(pipeline.known_fields(), indent=2, ensure_ascii=False)
+    return tag(
+        "details",
+        tag("summary", "The document"),
+        tag("pre", text, tabindex="0", aria_label=f"The document of {pipeline.name}"),
+        id="document-text",
+    )
+
+
+def _written(pipeline: Pipeline | None) -> str:
+    """What it writes to, in a line."""
+    if pipeline is None:
+        return wording.NONE
+    streams = sorted({output.stream for output in pipeline.streams_to})
+    others = sorted({output.member for output in pipeline.to} - {"stream"})
+    return ", ".join([*streams, *("dead letters" if it == "dead" else it for it in others)])
+
+
+def _worst_first(views: Iterable[PipelineView]) -> list[PipelineView]:
+    def how_bad(view: PipelineView) -> int:
+        return SEVERITY.index(view.lane.verdict) if view.lane else 0
+
+    return sorted(views, key=lambda view: (-how_bad(view), view.name))
