@@ -180,7 +180,11 @@ class PipelineLoop:
         if self.documents.judged(pipeline, why=why, pointer=pointer, now_ms=now_ms()):
             word = "refused" if refusal else "running"
             log.info("pipeline.judged", pipeline=pipeline.name, standing=word, why=why)
-            self.metrics.lane_up(pipeline.name, is_up=not refusal)
+            if refusal:
+                # Whoever wrote it mends it: nothing here is down.
+                self.metrics.lane_gone(pipeline.name)
+            else:
+                self.metrics.lane_up(pipeline.name, is_up=True)
             self._leave_others()
             self._look_s = 0.0
             self._wake.set()

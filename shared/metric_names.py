@@ -183,8 +183,8 @@ RETRIER_MICRO_BATCH_SECONDS = Metric(
 )
 PIPELINES_LANE_UP = _of_pipeline(
     "hifi_pipelines_lane_up",
-    "1 while the pipeline goes on, 0 while it waits to be tried again, or is refused. Shown by the"
-    " process that has it.",
+    "1 while the pipeline goes on, 0 while it waits to be tried again. Shown by the process that"
+    " has it; of one that is refused nothing is shown.",
 )
 PIPELINES_LANE_RESTARTS = _of_pipeline(
     "hifi_pipelines_lane_restarts_total",

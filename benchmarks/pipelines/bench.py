@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -110,6 +111,9 @@ class Runner:
     def events_read(self, pipeline: Pipeline) -> float:
         return self.figure("hifi_pipelines_events_read_total", pipeline.name)
 
+    def wait_for_events(self, pipeline: Pipeline, count: int) -> None:
+        wait(lambda: self.events_read(pipeline) >= count)
+
     def used(self, for_s: float) -> tuple[float, int]:
         """Cores that it takes, and MB that it has: what processes share is divided among them."""
         before_s, _ = used_by(self.pid)
@@ -118,19 +122,41 @@ class Runner:
         return (after_s - before_s) / for_s, proportional_mb(self.pid)
 
 
+_MEMBERS = "id STRING, made_ns BIGINT, pad STRING"
+
+
 def pipeline_of(
-    name: str, source: str, *steps: Mapping[str, object], to: str | None = None
+    name: str,
+    source: str,
+    *steps: Mapping[str, object],
+    to: str | None = None,
+    schema: str = _MEMBERS,
 ) -> Pipeline:
     """One that reads what `paced` writes, and writes it to a stream beside."""
     return Pipeline.of(
         {
             "name": name,
             "from": {"stream": source},
-            "schema": "id STRING, made_ns BIGINT, pad STRING",
+            "schema": schema,
             "steps": list(steps),
             "to": [{"stream": to or f"{source}-out"}],
         }
     )
+
+
+def run_paced(servers: str, streams: Sequence[str], events_per_s: float, seconds: float) -> int:
+    """Write to each of these for so long, in a process of its own; how many each has got."""
+    load = subprocess.run(
+        [
+            *(sys.executable, "-m", "benchmarks.paced", servers),
+            *(str(events_per_s), str(seconds), *streams),
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=seconds + 60,
+    )
+    return int(load.stdout)
 
 
 def put(servers: str, objects: Sequence[ConfigObject]) -> None:

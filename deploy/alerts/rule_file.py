@@ -2,7 +2,8 @@
 
 import json
 
-from deploy.alerts.rules import GROUPS, INTERVALS_S, Alert
+from deploy.alerts.alert import Alert
+from deploy.alerts.rules import GROUPS, INTERVALS_S
 
 _HEAD = "# Written by docs/generate.py from deploy/alerts/rules.py: change that, then run it.\n"
 

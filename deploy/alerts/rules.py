@@ -5,19 +5,14 @@ today. `note`: only tells, at once, and may be gone in a minute; for a channel t
 deploy/alerts/hifi.yaml is written from here; docs/runbooks has a page for each alert.
 """
 
-from dataclasses import dataclass
-from typing import Literal
-
+from deploy.alerts.alert import DESTINATIONS, LAG_S_MAX, Alert, judged
+from deploy.alerts.pipeline_rules import PIPELINE_ALERTS
 from shared import metric_names as m
 from shared.event.topics import STREAM_RETENTION_MS
 from shared.flow.failing import WARN_AT
 from shared.proof.overview import StreamVerdict
 from shared.retry.attempt import Failure
 
-Severity = Literal["page", "ticket", "note"]
-
-# What people can wait for: past every local retry, as what makes a destination SLOW.
-LAG_S_MAX = 30
 # How often Prometheus is to ask each process, as docs/console.md sets it up, and to judge what only
 # tells: a destination in trouble is told of within 15 s, which is most of that.
 SCRAPE_S = 5
@@ -42,42 +37,6 @@ _DEAD_GROWTH_MAX = 100
 # the destination is disabled, of which HifiDestinationHeld tells.
 _FAILING_MAX, _DISABLED_AT = WARN_AT[1], 1
 _END_TO_END = f'{m.OBSERVE_LAG_SECONDS.name}{{node="end to end",since="accepted",quantile="0.95"}}'
-
-
-@dataclass(frozen=True, slots=True)
-class Alert:
-    name: str
-    severity: Severity
-    expr: str
-    summary: str
-    # What it means and what to look at first; Prometheus fills in the labels.
-    description: str
-    for_: str = "0s"
-
-    @property
-    def runbook(self) -> str:
-        return f"docs/runbooks/{self.name}.md"
-
-
-def _judged(
-    name: str,
-    severity: Severity,
-    verdicts: tuple[StreamVerdict, ...],
-    description: str,
-    *,
-    also: str = "",
-    for_: str = "0s",
-) -> Alert:
-    """An alert of a verdict, in the words that console and command line have for it."""
-    words = "|".join(verdict.value for verdict in verdicts)
-    metric = f'{m.OBSERVE_VERDICT.name}{{verdict=~"{words}"}}'
-    # Of the same verdict the cause may change, and the alert is to go on.
-    expr = f"max by (destination, verdict) ({metric}) > 0{also}"
-    matchers = "{destination=%q,verdict=%q}"
-    query = f'printf "{m.OBSERVE_VERDICT.name}{matchers}" $labels.destination $labels.verdict'
-    cause = f'{{{{ with {query} | query }}}}: {{{{ . | first | label "cause" }}}}{{{{ end }}}}'
-    summary = "{{ $labels.destination }} is {{ $labels.verdict }}" + cause
-    return Alert(name, severity, expr, summary, description, for_)
 
 
 def _are_late() -> str:
@@ -196,16 +155,6 @@ FLOW: tuple[Alert, ...] = (
         for_="5m",
     ),
     Alert(
-        "HifiPipelineStopped",
-        "page",
-        f"max by (pipeline) ({m.PIPELINES_LANE_STALLED_SECONDS.name}) > 0"
-        f" or max by (pipeline) ({m.PIPELINES_LANE_UP.name}) < 1",
-        "The pipeline {{ $labels.pipeline }} does not go on",
-        "It is refused, fails again and again, or hangs. Its events wait in their stream, for as"
-        " long as that keeps them.",
-        for_="5m",
-    ),
-    Alert(
         "HifiRetentionRisk",
         "page",
         f"max by (destination) ({m.OBSERVE_OLDEST_AGE_SECONDS.name}) > {RETENTION_S_MAX}",
@@ -213,7 +162,7 @@ FLOW: tuple[Alert, ...] = (
         "That is over half of what the log keeps. What is not delivered by its end is lost: mend"
         " the destination, or raise retention.ms of its stream's topic now.",
     ),
-    _judged(
+    judged(
         "HifiDestinationFailing",
         "ticket",
         (StreamVerdict.FAILING,),
@@ -221,15 +170,16 @@ FLOW: tuple[Alert, ...] = (
         " back are not charged an attempt. Whoever runs it should know.",
         for_="5m",
     ),
-    _judged(
+    judged(
         "HifiDestinationRejecting",
         "ticket",
         (StreamVerdict.REJECTING,),
         "It answers 4xx to at least half of what it gets, and what it refuses goes to dead letters"
         " at once: most often a key or an address is wrong.",
         for_="1m",
+        whose=DESTINATIONS,
     ),
-    _judged(
+    judged(
         "HifiDestinationThrottled",
         "ticket",
         (StreamVerdict.THROTTLED,),
@@ -237,20 +187,22 @@ FLOW: tuple[Alert, ...] = (
         " older: ask its owner for a higher limit.",
         for_="15m",
     ),
-    _judged(
+    judged(
         "HifiDestinationSlow",
         "ticket",
         (StreamVerdict.SLOW,),
         f"Its events come over {LAG_S_MAX} s late. The console shows which node takes the time.",
         also=_are_late(),
         for_="15m",
+        whose=DESTINATIONS,
     ),
-    _judged(
+    judged(
         "HifiDestinationHeld",
         "ticket",
         (StreamVerdict.HELD, StreamVerdict.DISABLED),
         "It refuses everything, is gone, or has failed for days. Held events wait, those of a"
         " disabled one go to dead letters; a person has to look.",
+        whose=DESTINATIONS,
     ),
     Alert(
         "HifiInternalFault",
@@ -335,7 +287,7 @@ HOUSE: tuple[Alert, ...] = (
 
 # What only tells; a group of its own, as it is looked at more often.
 NOTES: tuple[Alert, ...] = (
-    _judged(
+    judged(
         "HifiDestinationInTrouble",
         "note",
         (
@@ -355,6 +307,7 @@ NOTES: tuple[Alert, ...] = (
 GROUPS: dict[str, tuple[Alert, ...]] = {
     "hifi-loss": LOSS,
     "hifi-flow": FLOW,
+    "hifi-pipelines": PIPELINE_ALERTS,
     "hifi-house": HOUSE,
     "hifi-notes": NOTES,
 }

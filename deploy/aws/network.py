@@ -49,6 +49,7 @@ def _flows(site: Site) -> Iterator[tuple[str, str, int, int]]:
     yield "balancer", "gateway", metrics, metrics
     yield "observe", "gateway", metrics, metrics + workers - 1
     yield "observe", "workers", defaults.DELIVERY_METRICS_PORT, defaults.RETRIER_METRICS_PORT
+    yield "observe", "workers", defaults.PIPELINES_METRICS_PORT, defaults.PIPELINES_METRICS_PORT
     for group in ("gateway", "workers", "observe"):
         yield group, "kafka", KAFKA_PORT, KAFKA_PORT
     for group in ("gateway", "workers", "observe", "image"):

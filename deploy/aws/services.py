@@ -41,6 +41,8 @@ def services_of(site: Site, group: str) -> Sequence[MachineService]:
             return (
                 _lanes("delivery", defaults.DELIVERY_METRICS_PORT, flows, cluster),
                 _lanes("retrier", defaults.RETRIER_METRICS_PORT, flows, {}),
+                # Without a pipeline it is a small process: Spark starts with the first one.
+                _lanes("pipelines", defaults.PIPELINES_METRICS_PORT, {}, cluster, secrets=()),
             )
         case _:
             return (_observe(site),)
@@ -88,7 +90,11 @@ def prometheus(site: Site, workspace: str) -> Mapping[str, Any]:
     metrics = defaults.GATEWAY_METRICS_PORT
     ports = {
         "gateway": range(metrics, metrics + site.gateway_cores),
-        "workers": (defaults.DELIVERY_METRICS_PORT, defaults.RETRIER_METRICS_PORT),
+        "workers": (
+            defaults.DELIVERY_METRICS_PORT,
+            defaults.RETRIER_METRICS_PORT,
+            defaults.PIPELINES_METRICS_PORT,
+        ),
         "observe": (defaults.OBSERVE_METRICS_PORT,),
     }
     return {
@@ -164,7 +170,12 @@ def _gateway(site: Site) -> MachineService:
 
 
 def _lanes(
-    name: str, port: int, more: Mapping[str, str], cluster: Mapping[str, str]
+    name: str,
+    port: int,
+    more: Mapping[str, str],
+    cluster: Mapping[str, str],
+    *,
+    secrets: Sequence[str] = ("seal",),
 ) -> MachineService:
     env = {
         "METRICS_HOST": _ANY,
@@ -173,7 +184,7 @@ def _lanes(
         **more,
     }
     told = {f"HIFI_{name.upper()}_{variable}": value for variable, value in env.items()}
-    return MachineService(name, port, ("seal",), {**told, **cluster})
+    return MachineService(name, port, secrets, {**told, **cluster})
 
 
 def _observe(site: Site) -> MachineService:

@@ -4,7 +4,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from deploy.alerts.rules import LAG_S_MAX, LOST_RATIO_MAX, RETENTION_S_MAX
+from deploy.alerts.alert import LAG_S_MAX
+from deploy.alerts.rules import LOST_RATIO_MAX, RETENTION_S_MAX
 from deploy.dashboards.panels import Panel, dashboard
 from shared import metric_names as m
 
@@ -192,4 +193,34 @@ _LANES = (
         f"sum({_rate(m.RETRIER_EVENTS_RELEASED)})", unit="cps",
     ),
     _graph("Retrier: since progress", "{{lane}}", m.RETRIER_PROGRESS_AGE_SECONDS.name, unit="s"),
+    _figure("Pipelines up", f"sum({m.PIPELINES_LANE_UP.name})", width=6, height=5),
+    _figure(
+        "Pipelines down or refused", f"sum({m.PIPELINES_LANE_UP.name} == bool 0)", width=6,
+        height=5, warns_at=1,
+    ),
+    _figure(
+        "Dead letters of pipelines in an hour",
+        f'sum(increase({m.PIPELINES_EVENTS.name}{{outcome="dead"}}[1h]))', width=6, height=5,
+        warns_at=1,
+    ),
+    _figure(
+        "Too late for windows in an hour",
+        f'sum(increase({m.PIPELINES_EVENTS.name}{{outcome="late"}}[1h]))', width=6, height=5,
+        warns_at=1,
+    ),
+    _graph(
+        "Pipelines: events per second, by outcome", "{{pipeline}} {{outcome}}",
+        _rate(m.PIPELINES_EVENTS), unit="cps",
+    ),
+    _graph(
+        "Pipelines: mean job", "{{pipeline}}", _mean(m.PIPELINES_MICRO_BATCH_SECONDS), unit="s",
+    ),
+    _graph(
+        "Pipelines: since progress", "{{pipeline}}", m.PIPELINES_PROGRESS_AGE_SECONDS.name,
+        unit="s", alarms_at=120,
+    ),
+    _graph(
+        "Pipelines: jobs tried again, per hour", "{{pipeline}}",
+        f"increase({m.PIPELINES_LANE_RESTARTS.name}[1h])",
+    ),
 )  # fmt: skip

@@ -11,7 +11,13 @@ from gateway.problems import Problem
 from shared.event.record import Origin
 from shared.proof.acked import AckedRequest
 from shared.proof.trail import Trail
-from shared.runtime.kafka.event_search import find_request, find_trail
+from shared.runtime.kafka.event_search import (
+    SEARCH_S_MAX,
+    MadeEvents,
+    find_made,
+    find_request,
+    find_trail,
+)
 
 # Each takes a connection of its own to Kafka, and reads as fast as it can. One for a tenant, so
 # that nobody holds them all.
@@ -27,9 +33,26 @@ class ReceiptStore(Protocol):
         """What the ledger has of a request, waiting for it a little."""
 
     async def trail(
-        self, origins: Collection[Origin], *, since_ms: int, destination_ids: Collection[str]
+        self,
+        origins: Collection[Origin],
+        *,
+        since_ms: int,
+        destination_ids: Collection[str],
+        search_s: float = SEARCH_S_MAX,
     ) -> Trail:
         """What is said of events since a time."""
+
+    async def made(
+        self,
+        origins: Collection[Origin],
+        pipeline: str,
+        stream: str,
+        between_ms: tuple[int, int],
+        *,
+        count_max: int,
+        search_s: float = SEARCH_S_MAX,
+    ) -> MadeEvents:
+        """What a pipeline has made of events, in a stream that it writes to."""
 
 
 class KafkaReceipts:
@@ -38,6 +61,7 @@ class KafkaReceipts:
     def __init__(self, bootstrap_servers: str) -> None:
         self.request = partial(find_request, bootstrap_servers)
         self.trail = partial(find_trail, bootstrap_servers)
+        self.made = partial(find_made, bootstrap_servers)
 
 
 class SearchTurns:

@@ -5,6 +5,9 @@ What could not be read in time is told as unknown, and never as not being there.
 """
 
 import asyncio
+import time
+from collections.abc import AsyncIterator, Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Response
@@ -24,6 +27,8 @@ from gateway.control.requests import (
 from gateway.control.whereabouts import At, ByDestination, ShownWhereabouts, counts_of, whereabouts
 from gateway.problems import Problem
 from shared.config.configuration import Configuration
+from shared.config.pipeline import Pipeline
+from shared.event.derived import HOPS_MAX
 from shared.event.record import Origin
 from shared.event.times import MINUTE_MS, rfc3339
 from shared.event.topics import STREAM_RETENTION_MS, stream_and_name, stream_of
@@ -32,6 +37,7 @@ from shared.proof.trail import Trail
 from shared.retry.dead_letter import Place
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.clock import now_ms
+from shared.runtime.kafka.event_search import SEARCH_S_MAX
 
 router = APIRouter()
 
@@ -45,6 +51,8 @@ _YOUNG_MS = MINUTE_MS
 # The stream's log has no older events for sure; the ledger is kept for longer, for the audit.
 _EXPIRED_MS = STREAM_RETENTION_MS
 _SOON = ((b"retry-after", b"1"),)
+# Whoever searches has one of few turns: what pipelines made is looked for no longer than that.
+_CHAIN_S_MAX = 6.0
 
 
 class ReceiptQuery(BaseModel):
@@ -75,7 +83,23 @@ class ShownReceipt(BaseModel):
         description="By name, how many of the events are where."
     )
     events: list[ShownEvent]
+    derived: list["ShownDerived"] = Field(
+        description="What pipelines have made of these events, and where that is by now."
+    )
     next: str | None
+
+
+class ShownMade(ShownEvent):
+    of: str = Field(description="Of which event it was made: partition:offset in the stream read.")
+
+
+class ShownDerived(BaseModel):
+    pipeline: str
+    reads: str
+    stream: str = Field(description="Where it has written the events.")
+    count: int
+    destinations: dict[str, dict[At, int]]
+    events: list[ShownMade]
 
 
 @router.get(
@@ -99,22 +123,27 @@ async def show_receipt(
     async with plane.search_turns.of(caller.tenant):
         request = await _find(plane.receipts, request_id, came_ms, since_ms=query.from_ms)
         stream = _stream(request, caller, plane.configuration)
-        trail, places = await _follow(plane, request, stream)
-    wanted = [
-        (origin, event)
-        for origin, event in _events(request)
-        if query.event in {None, event} and _place(origin) >= query.after
-    ]
-    page, more = wanted[: query.limit], wanted[query.limit :]
+        origins = [origin for origin, _ in _events(request)]
+        trail, places = await _follow(plane, stream, origins, since_ms=request.accepted_at_ms)
+        wanted = [
+            (origin, event)
+            for origin, event in _events(request)
+            if query.event in {None, event} and _place(origin) >= query.after
+        ]
+        page, more = wanted[: query.limit], wanted[query.limit :]
+        shown = [origin for origin, _ in page]
+        chain = Chain(plane, caller, count_max=query.limit)
+        derived = await chain.of(stream, shown, trail)
     return as_json(
         {
             "request_id": request_id,
             "stream": stream,
             "accepted_at_ms": request.accepted_at_ms,
             "count": max(request.count, len(request.ids)),
-            "is_complete": request.is_complete and trail.is_whole,
+            "is_complete": request.is_complete and trail.is_whole and chain.is_whole,
             "destinations": {_name(who): counts_of(events) for who, events in places.items()},
             "events": [_event(places, *each) for each in page],
+            "derived": derived,
             "next": str(_place(more[0][0])) if more else None,
         }
     )
@@ -156,17 +185,101 @@ def _stream(request: AckedRequest, caller: Caller, configuration: Configuration)
         raise
 
 
-async def _follow(
-    plane: ControlPlane, request: AckedRequest, stream: str
-) -> tuple[Trail, ByDestination]:
-    known = plane.configuration
-    destination_ids = {each.id for each in known.destinations_of(stream)}
-    destination_ids |= {
-        each.lane_id for each in known.pipelines.values() if each.source.stream == stream
+@dataclass
+class Chain:
+    """Follows events through pipelines to the streams that these write, and on from there."""
+
+    plane: ControlPlane
+    caller: Caller
+    # As many events are looked for as a page may have.
+    count_max: int
+    # What was found is all that there is to be found.
+    is_whole: bool = True
+    _until_s: float = field(default_factory=lambda: time.monotonic() + _CHAIN_S_MAX)
+
+    async def of(
+        self, stream: str, origins: Collection[Origin], trail: Trail
+    ) -> list[dict[str, Any]]:
+        """What became of what was made of them, stream by stream; nearer ones come first."""
+        derived: list[dict[str, Any]] = []
+        hops = [(stream, origins, trail)]
+        for _ in range(HOPS_MAX):
+            beyond = []
+            for hop in hops:
+                async for told, further in self._made_of(*hop):
+                    derived.append(told)
+                    beyond.append(further)
+            hops = beyond
+        return derived
+
+    async def _made_of(
+        self, stream: str, origins: Collection[Origin], trail: Trail
+    ) -> AsyncIterator[tuple[dict[str, Any], tuple[str, Collection[Origin], Trail]]]:
+        """By pipeline and stream that it writes to, of those that the caller may see."""
+        reading = self.plane.configuration.pipelines.values()
+        for pipeline in sorted(reading, key=lambda each: each.name):
+            told = [each for each in trail.receipts if each.destination_id == pipeline.lane_id]
+            if pipeline.source.stream != stream or not (told and origins):
+                continue
+            when = (min(r.started_at_ms for r in told), max(r.ended_at_ms for r in told))
+            for to in sorted({output.stream for output in pipeline.streams_to}):
+                if not self._sees(to):
+                    continue
+                left_s = self._until_s - time.monotonic()
+                if left_s <= 0 or self.count_max <= 0:
+                    self.is_whole = False
+                    return
+                found = await self.plane.receipts.made(
+                    origins, pipeline.name, to, when, count_max=self.count_max, search_s=left_s
+                )
+                self.count_max -= len(found.made)
+                self.is_whole &= found.is_whole
+                if not found.made:
+                    continue
+                further, places = await _follow(
+                    self.plane, to, list(found.made), since_ms=when[0], search_s=left_s
+                )
+                self.is_whole &= further.is_whole
+                yield _hop(pipeline, to, found.made, places), (to, list(found.made), further)
+
+    def _sees(self, stream: str) -> bool:
+        try:
+            self.caller.stream(stream, self.plane.configuration)
+        except Problem:
+            return False
+        return True
+
+
+def _hop(
+    pipeline: Pipeline,
+    stream: str,
+    made: Mapping[Origin, tuple[str, Origin]],
+    places: ByDestination,
+) -> dict[str, Any]:
+    return {
+        "pipeline": pipeline.name,
+        "reads": pipeline.source.stream,
+        "stream": stream,
+        "count": len(made),
+        "destinations": {_name(who): counts_of(events) for who, events in places.items()},
+        "events": [
+            {**_event(places, origin, event_id), "of": str(_place(of))}
+            for origin, (event_id, of) in sorted(made.items())
+        ],
     }
-    origins = [origin for origin, _ in _events(request)]
+
+
+async def _follow(
+    plane: ControlPlane,
+    stream: str,
+    origins: Collection[Origin],
+    *,
+    since_ms: int,
+    search_s: float = SEARCH_S_MAX,
+) -> tuple[Trail, ByDestination]:
+    destination_ids = set(plane.configuration.readers_of(stream))
     trail = await plane.receipts.trail(
-        origins, since_ms=request.accepted_at_ms, destination_ids=destination_ids
+        origins, since_ms=since_ms, destination_ids=destination_ids, search_s=search_s
     )
     # Thousands of events with dozens of receipts each are a second of work: others' requests
     # go on beside it.

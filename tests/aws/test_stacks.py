@@ -170,17 +170,17 @@ def test_each_service_is_told_where_to_be_and_to_drain(resources: dict[str, Any]
     assert env["HIFI_GATEWAY_DISK"] == "passing"
     assert env["HIFI_GATEWAY_DRAIN_NOTICE_S"] == "15"
     assert env["HIFI_KAFKA_PROTOCOL"] == "SASL_SSL"
-    assert set(told(resources, "workers")["services"]) == {"delivery", "retrier"}
+    assert set(told(resources, "workers")["services"]) == {"delivery", "retrier", "pipelines"}
     # Its own user of Kafka, and no more than it needs: what only AWS knows is a word.
     secrets = {
         name: len(service["secrets"])
         for group in ("gateway", "workers", "observe")
         for name, service in told(resources, group)["services"].items()
     }
-    assert secrets == {"gateway": 3, "delivery": 2, "retrier": 2, "observe": 2}
+    assert secrets == {"gateway": 3, "delivery": 2, "retrier": 2, "pipelines": 1, "observe": 2}
     files = told(resources, "observe")["files"]
     jobs = {each["job_name"] for each in files["prometheus.yml"]["scrape_configs"]}
-    assert {"gateway-8081", "gateway-8082", "workers-8082", "workers-8083"} <= jobs
+    assert {"gateway-8081", "gateway-8082", "workers-8082", "workers-8083", "workers-8085"} <= jobs
 
 
 def test_the_alert_rules_are_those_of_the_repository(resources: dict[str, Any]) -> None:

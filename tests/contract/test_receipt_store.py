@@ -1,6 +1,7 @@
 """What every store of receipts owes the gateway: one suite, on the fake and on a real Kafka."""
 
 import asyncio
+import itertools
 import uuid
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
@@ -9,9 +10,10 @@ from typing import Any, TypeVar
 import pytest
 
 from gateway.control.receipt_store import KafkaReceipts, ReceiptStore
-from shared.event.envelope import Envelope
+from shared.event.derived import ORIGIN, VIA
+from shared.event.envelope import Envelope, event_headers
 from shared.event.record import Origin, RecordOut
-from shared.event.topics import ACKED, fixed_specs, stream_spec, stream_topic
+from shared.event.topics import ACKED, fixed_specs, stream_of, stream_spec, stream_topic
 from shared.proof.acked import AckedRow, AckedSlice
 from shared.proof.receipt import Receipt, ReceiptOutcome, facts_of, make_receipt
 from shared.retry.routing import route_receipt
@@ -34,13 +36,21 @@ class Ground:
     topic: str
     acknowledge: Callable[[AckedRow], None]
     tell: Callable[[Receipt], None]
+    # A pipeline writes an event of this id, made of the one at a place.
+    derive: Callable[[str, str, Origin], None]
 
 
 @pytest.fixture(params=["fake", pytest.param("kafka", marks=pytest.mark.integration)])
 def ground(request: pytest.FixtureRequest) -> Iterator[Ground]:
     if request.param == "fake":
         fake = FakeReceipts()
-        yield Ground(fake, stream_topic("orders"), fake.ledger.append, fake.receipts.append)
+        topic, places = stream_topic("orders"), itertools.count()
+
+        def derive(pipeline: str, event_id: str, of: Origin) -> None:
+            place = Origin(topic, 0, next(places))
+            fake.derived.append((pipeline, place, event_id, of, now_ms()))
+
+        yield Ground(fake, topic, fake.ledger.append, fake.receipts.append, derive)
         return
     servers = request.getfixturevalue("kafka").bootstrap_servers
     stream = f"receipts-{uuid.uuid4().hex}"
@@ -56,11 +66,24 @@ def ground(request: pytest.FixtureRequest) -> Iterator[Ground]:
         stream_topic(stream),
         lambda row: run(write(RecordOut(ACKED, stream.encode(), row.to_bytes(), ()))),
         lambda receipt: run(write(route_receipt(receipt))),
+        lambda pipeline, event_id, of: run(write(a_derived(stream, pipeline, event_id, of))),
     )
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(work)
+
+
+def a_derived(stream: str, pipeline: str, event_id: str, of: Origin) -> RecordOut:
+    """As pipelines write it."""
+    told = event_headers(event_id=event_id, event_time_ms=now_ms(), accepted_at_ms=now_ms())
+    place = f"{of.topic}:{of.partition}:{of.offset}".encode()
+    return RecordOut(
+        stream_topic(stream),
+        b"key",
+        b"{}",
+        (*told, (ORIGIN, place), (VIA, f"earlier,{pipeline}".encode())),
+    )
 
 
 def a_row(topic: str, request_id: str, *ids: str) -> AckedRow:
@@ -130,3 +153,24 @@ def test_a_trail_has_the_receipts_of_its_events_and_of_no_others(ground: Ground)
     assert trail.is_whole
     assert [receipt.event_count for receipt in trail.receipts] == [2]
     assert trail.is_delivered_to([TO])
+
+
+def test_what_a_pipeline_made_of_events_is_found_by_them(ground: Ground) -> None:
+    first, other = Origin(ground.topic, 2, 10), Origin(ground.topic, 2, 11)
+    since_ms = now_ms()
+    for pipeline, event_id, of in (
+        ("p", "d1", first),
+        ("p", "d2", first),
+        ("p", "of-another", other),
+        ("q", "by-another", first),
+    ):
+        ground.derive(pipeline, event_id, of)
+    when = (since_ms, now_ms())
+    to = stream_of(ground.topic)
+    found = run(ground.store.made([first], "p", to, when, count_max=10))
+    assert found.is_whole
+    assert sorted(found.made.values()) == [("d1", first), ("d2", first)]
+    assert {place.topic for place in found.made} == {ground.topic}
+    some = run(ground.store.made([first], "p", to, when, count_max=1))
+    assert len(some.made) >= 1
+    assert not some.is_whole

@@ -26,6 +26,11 @@ def verdict_is(word: str, cause: str) -> str:
     return f'hifi_observe_verdict{{{BILLING},verdict="{word}",cause="{cause}"}}'
 
 
+def pipeline_is(word: str, cause: str) -> str:
+    labels = f'destination="orders/pipeline:sales",verdict="{word}",cause="{cause}"'
+    return f"hifi_observe_verdict{{{labels}}}"
+
+
 OLDEST = f"hifi_observe_oldest_age_seconds{{{BILLING}}}"
 LAG = f'hifi_observe_lag_seconds{{{BILLING},node="end to end",since="accepted",quantile="0.95"}}'
 LAG_LABELS = {**DESTINATION, "node": "end to end", "since": "accepted", "quantile": "0.95"}
@@ -161,6 +166,39 @@ CASES = [
         },
         "8m",
         "The pipeline sales does not go on",
+        {"pipeline": "sales"},
+    ),
+    Case(
+        "HifiPipelineRefused",
+        {pipeline_is("DISABLED", "refused"): "1x20"},
+        {pipeline_is("OK", ""): "1x20"},
+        "3m",
+        "orders/pipeline:sales is DISABLED: refused",
+        {"destination": "orders/pipeline:sales", "verdict": "DISABLED"},
+    ),
+    Case(
+        "HifiPipelineBehind",
+        {pipeline_is("SLOW", "late"): "1x80"},
+        # A destination has an alert of its own.
+        {f'hifi_observe_verdict{{{BILLING},verdict="SLOW",cause="late"}}': "1x80"},
+        "17m",
+        "orders/pipeline:sales is SLOW: late",
+        {"destination": "orders/pipeline:sales", "verdict": "SLOW"},
+    ),
+    Case(
+        "HifiPipelineDeadLetters",
+        {pipeline_is("REJECTING", "dead_letters"): "1x20"},
+        {pipeline_is("OK", ""): "1x20"},
+        "3m",
+        "orders/pipeline:sales is REJECTING: dead_letters",
+        {"destination": "orders/pipeline:sales", "verdict": "REJECTING"},
+    ),
+    Case(
+        "HifiPipelineLate",
+        {'hifi_pipelines_events_total{pipeline="sales",outcome="late"}': "0+20x60"},
+        {'hifi_pipelines_events_total{pipeline="sales",outcome="late"}': "0+1x60"},
+        "14m",
+        "Events of sales come too late for their windows",
         {"pipeline": "sales"},
     ),
     Case(

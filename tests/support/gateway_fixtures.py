@@ -45,6 +45,7 @@ from shared.retry.decision import DeadLetter
 from shared.retry.routing import route, route_receipt
 from shared.runtime.clock import now_ms
 from shared.runtime.http_server import HttpServer
+from shared.runtime.kafka.event_search import MadeEvents
 from shared.runtime.metrics import Metrics
 from shared.runtime.setup_error import KafkaUnavailableError, OperatorError
 from tests.support.fake_publisher import PARTITION_COUNT, FakePublisher
@@ -224,6 +225,8 @@ class FakeReceipts:
     ledger: list[AckedRow] = field(default_factory=list)
     receipts: list[Receipt] = field(default_factory=list)
     dead: list[RecordOut] = field(default_factory=list)
+    # By which pipeline, where, its id, of which, and when it was stored.
+    derived: list[tuple[str, Origin, str, Origin, int]] = field(default_factory=list)
     # What the ledger says only to who waits for it.
     late: list[AckedRow] = field(default_factory=list)
     # As if time had ended here.
@@ -246,10 +249,36 @@ class FakeReceipts:
             found.take(row.to_bytes())
         return found
 
+    async def made(
+        self,
+        origins: Collection[Origin],
+        pipeline: str,
+        stream: str,
+        between_ms: tuple[int, int],
+        *,
+        count_max: int,
+        search_s: float = 6.0,
+    ) -> MadeEvents:
+        assert search_s > 0
+        since_ms, until_ms = between_ms[0] - 60_000, between_ms[1] + 60_000
+        found = MadeEvents()
+        for by, place, event_id, of, at_ms in self.derived:
+            is_wanted = (by, place.topic) == (pipeline, stream_topic(stream)) and of in origins
+            if is_wanted and since_ms <= at_ms <= until_ms and len(found.made) < count_max:
+                found.made[place] = (event_id, of)
+        found.is_whole = len(found.made) < count_max
+        return found
+
     async def trail(
-        self, origins: Collection[Origin], *, since_ms: int, destination_ids: Collection[str]
+        self,
+        origins: Collection[Origin],
+        *,
+        since_ms: int,
+        destination_ids: Collection[str],
+        search_s: float = 6.0,
     ) -> Trail:
-        assert all(one.startswith("orders/") for one in destination_ids)
+        assert search_s > 0
+        assert all("/" in one for one in destination_ids)
         trail = Trail.of(origins)
         for receipt in self.receipts:
             row = route_receipt(receipt)

@@ -15,6 +15,7 @@ SERVICES = {
     "gateway": f"{HOME}/.venv/bin/hifi gateway",
     "delivery": f"{_PYTHON} -m delivery",
     "retrier": f"{_PYTHON} -m retrier",
+    "pipelines": f"{_PYTHON} -m pipelines",
     "observe": f"{_PYTHON} -m observe",
 }
 

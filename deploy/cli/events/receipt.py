@@ -47,10 +47,26 @@ def receipt(
         out.print(f"{harmless(name)}: {counted}")
     heads = ("event", "place", "destination", "state", "since", "reason", "attempts", "")
     print_table(heads, [row for each in answer["events"] for row in _rows(each)])
+    # An older gateway does not say.
+    for hop in answer.get("derived", ()):
+        _print_hop(hop)
     if answer["next"]:
         talk.print(f"there are more: --after {harmless(answer['next'])} shows them", style="dim")
     if not answer["is_complete"]:
         talk.print("not everything could be read, or is in Kafka yet: ask again", style="yellow")
+
+
+def _print_hop(hop: Mapping[str, Any]) -> None:
+    """What a pipeline has made of them, and where that is by now."""
+    made = wording.plural(hop["count"], "event")
+    pipeline, reads, stream = (harmless(hop[name]) for name in ("pipeline", "reads", "stream"))
+    out.print(f"\nthe pipeline {pipeline} made {made} of what it read in {reads}: in {stream}")
+    for name, counts in hop["destinations"].items():
+        counted = ", ".join(f"{count:,} {state}" for state, count in counts.items() if count)
+        out.print(f"{harmless(name)}: {counted}")
+    heads = ("event", "made of", "place", "destination", "state", "since", "reason", "attempts", "")
+    rows = [(row[0], each["of"], *row[1:]) for each in hop["events"] for row in _rows(each)]
+    print_table(heads, rows)
 
 
 def _rows(event: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:

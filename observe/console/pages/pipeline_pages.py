@@ -111,7 +111,7 @@ def _top(view: PipelineView, pipeline: Pipeline) -> Safe:
                 tag("div", tag("dt", what), tag("dd", wording.count(number)), class_=kind or None)
                 for what, number, kind in figures
             ],
-            class_="figures",
+            class_="figures five",
         ),
         class_="hero",
     )

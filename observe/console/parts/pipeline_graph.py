@@ -8,9 +8,9 @@ from observe.console.parts.charts import drawing
 from observe.console.parts.markup import NOTHING, Safe, tag
 from shared.config.pipeline import Pipeline
 
-_WIDTH, _BOX, _ROW, _FORK = 720, 34, 52, 48
+_WIDTH, _BOX, _ROW, _FORK = 1040, 34, 52, 48
 # What stands in a box of that width; the whole is in its title, and in the document.
-_CHARS_MAX = 80
+_CHARS_MAX = 116
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,10 @@ def pipeline_graph(pipeline: Pipeline) -> Safe:
     height = (len(way) + len(ends)) * _ROW - _ROW + _BOX
     words = "; ".join(f"{box.kind} {box.says}" for box in (*way, *ends))
     name = f"What {pipeline.name} does"
-    return drawing(name, words, f"-1 -1 {_WIDTH + 2} {height + 2}", "graph", drawn, has_links=True)
+    view = f"-1 -1 {_WIDTH + 2} {height + 2}"
+    made = drawing(name, words, view, "graph", drawn, has_links=True)
+    # Focusable, so that a keyboard can scroll it too.
+    return tag("div", made, class_="scroll", role="region", aria_label=name, tabindex="0")
 
 
 def _step(nth: int, step: Mapping[str, Any]) -> _Box:

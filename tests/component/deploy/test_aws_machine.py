@@ -265,7 +265,7 @@ def test_how_long_a_disk_was_waited_for_is_what_the_kernel_says(tmp_path: Path) 
 
 def test_units_start_where_there_is_a_file_for_them_and_have_time_to_end() -> None:
     found = units()
-    for name in ("gateway", "delivery", "retrier", "observe"):
+    for name in ("gateway", "delivery", "retrier", "pipelines", "observe"):
         text = found[f"hifi-{name}.service"]
         assert f"ConditionPathExists=/run/hifi/{name}.env" in text
         # Notice, last answers, what is under way (docs/fleet.md).

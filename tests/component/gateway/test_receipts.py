@@ -126,6 +126,7 @@ def test_each_event_is_told_with_its_place_and_what_became_of_it(
         "destinations": {
             "crm": {"delivered": 1, "waiting": 0, "dead": 1, "pending": 1, "unknown": 0}
         },
+        "derived": [],
         "next": None,
     }
     assert [(one["id"], one["partition"], one["offset"]) for one in events] == [

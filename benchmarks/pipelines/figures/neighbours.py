@@ -1,0 +1,99 @@
+"""What failing pipelines cost the p99 of a destination that has nothing to do with them.
+
+Alone, delivery sends 100 events a second to a destination, beside a pipelines process with a
+pipeline that is well; then beside four bad ones as well, interleaved, each with 100 events a second
+of a stream of its own: one writes to a stream that has no topic, one makes a dead letter of each
+event, one has an expression that takes long, and one explodes each event to 1,000.
+"""
+
+import statistics
+
+from benchmarks.delivery import Lags
+from benchmarks.delivery_driver import running_driver
+from benchmarks.lag_sink import LagSink, running_lag_sink
+from benchmarks.pipelines.bench import (
+    Bench,
+    Runner,
+    make_streams,
+    pipeline_of,
+    put,
+    run_paced,
+    wait,
+)
+from shared.config.destination import Destination
+from shared.config.pipeline import Pipeline
+
+_EVENTS_PER_S = 100
+_ROUNDS = 3
+_SECONDS = 20
+_WARM_UP_S = 40
+_JOIN_S = 20
+_BAD = ("nowhere", "poison", "dear", "many")
+_LISTED = ", ".join("made_ns" for _ in range(100))
+_TEN = f"array({_LISTED})"
+
+
+def measure(bench: Bench) -> dict[str, float]:
+    """Ratios of each round by itself."""
+    make_streams(bench.servers, ["healthy", "well", *_BAD])
+    with (
+        running_lag_sink() as sink,
+        running_driver(bench.servers, bench.folder / "delivery") as driver,
+        bench.running() as runner,
+    ):
+        driver.set_up([Destination("healthy", "sink", sink.url("quick"))])
+        well = pipeline_of("well", "well", {"where": "made_ns > 0"})
+        runner.put(well)
+        runner.wait_until_up(well)
+        _lags(bench, sink, ["healthy", "well"], bench.count(_WARM_UP_S))
+        rounds = [_round(bench, sink, runner, nth) for nth in range(_ROUNDS)]
+        wait(lambda: runner.events_read(well) > 0)
+    ratios = [round(beside.p99 / alone.p99, 2) for alone, beside in rounds]
+    return {
+        "failing_p99_ratio": statistics.median(ratios),
+        "alone_p99_ms": round(statistics.median(alone.p99 for alone, _ in rounds)),
+        "failing_p99_ms": round(statistics.median(beside.p99 for _, beside in rounds)),
+        "errors": sum(alone.missing + beside.missing for alone, beside in rounds),
+    }
+
+
+def _round(bench: Bench, sink: LagSink, runner: Runner, nth: int) -> tuple[Lags, Lags]:
+    alone = _lags(bench, sink, ["healthy", "well"], bench.count(_SECONDS))
+    bad = _bad(nth)
+    # The first has no topic to write to.
+    make_streams(bench.servers, ["poison-out", "dear-out", "many-out"])
+    put(bench.servers, bad)
+    streams = ["healthy", "well", *_BAD]
+    _lags(bench, sink, streams, bench.count(_JOIN_S))
+    beside = _lags(bench, sink, streams, bench.count(_SECONDS))
+    runner.take_away(*bad)
+    return alone, beside
+
+
+def _bad(nth: int) -> list[Pipeline]:
+    """New ones each time, which have to be judged and begin with what is there."""
+    exploded: tuple[dict[str, object], ...] = (
+        {"explode": {"one": f"flatten(array({', '.join([_TEN] * 10)}))"}},
+        {"select": {"one": "one"}},
+    )
+    dear = "size(split(repeat(pad, 30), 'x')) > 0"
+    return [
+        pipeline_of(f"nowhere-{nth}", "nowhere", {"where": "made_ns > 0"}, to="no-such-topic"),
+        pipeline_of(
+            f"poison-{nth}", "poison", {"where": "made_ns > 0"}, schema="pad BIGINT, made_ns BIGINT"
+        ),
+        pipeline_of(f"dear-{nth}", "dear", {"where": dear}),
+        pipeline_of(f"many-{nth}", "many", *exploded),
+    ]
+
+
+def _lags(bench: Bench, sink: LagSink, streams: list[str], seconds: float) -> Lags:
+    expected = run_paced(bench.servers, streams, _EVENTS_PER_S, seconds)
+    lags_ms: list[float] = []
+
+    def is_all_there() -> bool:
+        lags_ms.extend(sink.take_lags_ms())
+        return len(lags_ms) >= expected
+
+    wait(is_all_there)
+    return Lags.of(lags_ms, expected)

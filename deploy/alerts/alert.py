@@ -1,0 +1,53 @@
+"""What an alert is, and how one is made of a verdict."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from shared import metric_names as m
+from shared.proof.overview import StreamVerdict
+
+Severity = Literal["page", "ticket", "note"]
+
+# What people can wait for: past every local retry, as what makes a destination SLOW.
+LAG_S_MAX = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    name: str
+    severity: Severity
+    expr: str
+    summary: str
+    # What it means and what to look at first; Prometheus fills in the labels.
+    description: str
+    for_: str = "0s"
+
+    @property
+    def runbook(self) -> str:
+        return f"docs/runbooks/{self.name}.md"
+
+
+# A pipeline is shown among the destinations of its stream.
+DESTINATIONS, PIPELINES = (f',destination{sign}~".+/pipeline:.+"' for sign in "!=")
+
+
+def judged(
+    name: str,
+    severity: Severity,
+    verdicts: tuple[StreamVerdict, ...],
+    description: str,
+    *,
+    whose: str = "",
+    also: str = "",
+    for_: str = "0s",
+) -> Alert:
+    """An alert of a verdict, in the words that console and command line have for it."""
+    words = "|".join(verdict.value for verdict in verdicts)
+    metric = f'{m.OBSERVE_VERDICT.name}{{verdict=~"{words}"{whose}}}'
+    # Of the same verdict the cause may change, and the alert is to go on.
+    expr = f"max by (destination, verdict) ({metric}) > 0{also}"
+    matchers = "{destination=%q,verdict=%q}"
+    query = f'printf "{m.OBSERVE_VERDICT.name}{matchers}" $labels.destination $labels.verdict'
+    cause = f'{{{{ with {query} | query }}}}: {{{{ . | first | label "cause" }}}}{{{{ end }}}}'
+    summary = "{{ $labels.destination }} is {{ $labels.verdict }}" + cause
+    return Alert(name, severity, expr, summary, description, for_)
