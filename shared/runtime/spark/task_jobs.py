@@ -40,6 +40,8 @@ class TaskJobs(Generic[Found]):
     # Takes what one task is to do. It travels to the workers, so it names what it needs.
     function: Callable[[Iterable[Any]], Iterable[Found]]
     _templates: dict[tuple[str, str | None, int], _Template] = field(default_factory=dict)
+    # The executors that were there when one was last asked for.
+    _present: list[str] = field(default_factory=list)
     # A worker's environment is that of the context in the moment when its RDD is made.
     _making: Lock = field(default_factory=Lock)
 
@@ -78,7 +80,17 @@ class TaskJobs(Generic[Found]):
 
     def _executor(self, place: int) -> str | None:
         present = self._spark.schedulerBackend().getExecutorIds().mkString(" ").split()
+        self.keep_for(present)
         return sorted(present, key=int)[place % len(present)] if present else None
+
+    def keep_for(self, executors: Sequence[str]) -> None:
+        """Forget what was made for executors that are gone: none is called that again."""
+        with self._making:
+            if executors != self._present:
+                self._present = list(executors)
+                gone = {key for key in self._templates if key[1] not in {None, *executors}}
+                for key in gone:
+                    del self._templates[key]
 
     def _template(
         self, environment: Mapping[str, str], near: str | None, task_count: int

@@ -60,3 +60,17 @@ def test_what_goes_wrong_in_a_task_is_said_to_who_asked_and_to_nobody_else(
             bad.result()
         assert [size for _, _, size in good.result()] == [3]
     assert [size for _, _, size in jobs.run([b"xy"], pool="p")] == [2]
+
+
+def test_what_was_made_for_executors_that_are_gone_is_forgotten(
+    jobs: TaskJobs[tuple[int, str, int]],
+) -> None:
+    for executor in ("1", "2"):
+        jobs.keep_for(["1", "2"])
+        jobs._template({}, executor, 1)
+    first = jobs._templates.keys() - {("[]", "1", 1)}
+    jobs.keep_for(["2", "3"])
+    assert jobs._templates.keys() == first
+    # Those of no executor stay, and those of the one that stays are used again.
+    assert jobs._template({}, "2", 1) is jobs._templates["[]", "2", 1]
+    assert [size for _, _, size in jobs.run([b"xy"], pool="p")] == [2]
