@@ -32,11 +32,13 @@ from gateway.publish.publisher import PostingPublisher
 from gateway.publish.spool import Spool
 from gateway.routes import EventPaths
 from gateway.settings import Settings
+from gateway.tables.rows import Rows
 from shared.config.model import ConfigError, config_error
 from shared.retry.schedule import RetrySchedule
 from shared.runtime.metrics import Metrics
 from shared.runtime.resolver import Resolver
 from shared.runtime.setup_error import KafkaUnavailableError
+from shared.runtime.tables.folders import TableCopies
 
 log = structlog.get_logger()
 _about = APIRouter()
@@ -52,6 +54,7 @@ def create_app(
     schemas: SchemaChecks,
     claims: Claims,
     quotas: Quotas,
+    copies: TableCopies,
     ledger: AckLedger | None = None,
     spool: Spool | None = None,
     dead_letters: DeadLetterStore | None = None,
@@ -84,7 +87,18 @@ def create_app(
         ledger=ledger,
         spool=spool,
     )
-    return EventPaths(_control_app(plane), ingest=ingest, callers=callers, metrics=metrics)
+    rows = Rows(
+        settings=settings,
+        publisher=publisher,
+        config=config,
+        store=store,
+        callers=callers,
+        quotas=quotas,
+        copies=copies,
+    )
+    return EventPaths(
+        _control_app(plane), ingest=ingest, rows=rows, callers=callers, metrics=metrics
+    )
 
 
 def described(settings: Settings) -> dict[str, Any]:

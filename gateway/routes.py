@@ -1,4 +1,4 @@
-"""Serves the paths that take events, with browsers' CORS, and passes all others on.
+"""Serves the paths of events, with browsers' CORS, and of rows; passes all others on.
 
 Every answer is counted, and carries its request's number. Plain ASGI: this runs for every request,
 and a framework's request object costs as much as the rest of it. What a request means is decided
@@ -20,6 +20,7 @@ from gateway.callers import Callers
 from gateway.http.access_log import AccessLog
 from gateway.http.door import Respond
 from gateway.http.head import read_headers
+from gateway.http.protocol import WATCHES
 from gateway.http.whole_head import WholeHead
 from gateway.ingest import Ingest
 from gateway.ingestion import Arrival
@@ -27,6 +28,8 @@ from gateway.intake import admission
 from gateway.intake.request_body import ClientGoneError
 from gateway.problems import Problem
 from gateway.request_options import read_query
+from gateway.tables.rows import RowRequest, Rows, row_request
+from gateway.tables.watching import Watch
 from shared.metric_names import GATEWAY_REQUESTS
 from shared.runtime.metrics import Metrics
 
@@ -35,7 +38,8 @@ _JSON = (b"content-type", b"application/json")
 _CLIENT_GONE = 499
 _PATH = re.compile(r"/v1/streams/([^/]+)/(events|beacon)")
 # Looked up once: an enum's member is a call away.
-_BAD_REQUEST, _NO_CONTENT = HTTPStatus.BAD_REQUEST, HTTPStatus.NO_CONTENT
+_BAD_REQUEST = HTTPStatus.BAD_REQUEST
+_WITHOUT_BODY = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
 # The two bits that are set in each UUID, and two of the dice (RFC 9562, 4.1).
 _VARIANTS = "89ab"
 _CHANCE_BYTES = 10
@@ -59,9 +63,10 @@ class EventPaths:
     """POST /v1/streams/{stream}/events and .../beacon; every other path goes to `others`."""
 
     def __init__(
-        self, others: ASGIApp, *, ingest: Ingest, callers: Callers, metrics: Metrics
+        self, others: ASGIApp, *, ingest: Ingest, rows: Rows, callers: Callers, metrics: Metrics
     ) -> None:
         self._others = others
+        self.rows = rows
         self._access_log = AccessLog()
         self._request_ids = request_ids()
         self._ingest = ingest
@@ -81,6 +86,9 @@ class EventPaths:
         echoed = admission.echoed_request_id(headers.get(b"x-request-id"), otherwise=request_id)
         more = ((b"x-request-id", echoed.encode()),)
         match = _PATH.fullmatch(scope["path"])
+        if match is None and (asked := row_request(scope, receive, headers, request_id)):
+            await self._serve_rows(asked, send, more)
+            return
         if match is None:
             scope.setdefault("state", {})["request_id"] = request_id
             await self._pass_on(scope, receive, send, more)
@@ -111,6 +119,28 @@ class EventPaths:
             more += (allowed, (b"access-control-expose-headers", _EXPOSED), *_CREDENTIALS[what])
             more += (_VARY,)
         await _respond(send, answer, more)
+
+    async def _serve_rows(
+        self, asked: RowRequest, send: Send, more: tuple[tuple[bytes, bytes], ...]
+    ) -> None:
+        begun_s, answer = monotonic(), await self.rows.serve(asked)
+        if isinstance(answer, Watch):
+            asked.scope.setdefault("state", {})[WATCHES] = True
+            try:
+                await answer.run(asked.receive, send, [*more])
+            except Problem as problem:
+                answer = problem_answer(problem, asked.request_id)
+            else:
+                self._requests_of("watch", "200").inc()
+                return
+        status = _CLIENT_GONE if answer is None else int(answer.status)
+        self._requests_of("rows", str(status)).inc()
+        if status >= _BAD_REQUEST:
+            self._access_log.note(
+                "rows", asked.scope, status=status, request_id=asked.request_id, begun_s=begun_s
+            )
+        if answer is not None:
+            await _respond(send, answer, more)
 
     def post(self, head: WholeHead, body: bytes, respond: Respond) -> bool:
         """Take a request for events that came in one piece (gateway.http.door)."""
@@ -212,7 +242,7 @@ async def _respond(send: Send, answer: Answer, more: tuple[tuple[bytes, bytes], 
 
 def _headers(answer: Answer, more: tuple[tuple[bytes, bytes], ...]) -> list[tuple[bytes, bytes]]:
     headers = [*more, *answer.headers]
-    if answer.status != _NO_CONTENT:
+    if answer.status not in _WITHOUT_BODY:
         headers.append((b"content-length", b"%d" % len(answer.body)))
         if PROBLEM_TYPE not in answer.headers:
             headers.append(_JSON)

@@ -3,9 +3,9 @@
 import asyncio
 import socket
 import ssl
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
@@ -31,6 +31,8 @@ from shared.runtime.http_server import HttpServer, listening, server_config
 from shared.runtime.kafka.config_topic import ConfigFeed
 from shared.runtime.metrics import Metrics
 from shared.runtime.setup_error import SetupError
+from shared.runtime.tables.folders import TableCopies
+from shared.runtime.tables.keeper import keep_followed
 
 log = structlog.get_logger()
 
@@ -81,9 +83,11 @@ async def serve(settings: Settings, *, stop: asyncio.Event) -> None:
                 schemas=schemas,
                 claims=parts.peers.claims,
                 quotas=parts.peers.quotas,
+                copies=parts.copies_of_tables,
                 ledger=parts.ledger,
                 spool=taking,
             )
+            parts.leaving.append(app.rows.leave)
             api = HttpServer(api_config(app, settings))
             metrics.gauge(GATEWAY_CONNECTIONS).set_function(
                 lambda: float(len(api.server_state.connections))
@@ -121,8 +125,13 @@ class _Parts:
 
     peers: Peers
     copies: CopiesWatch
+    copies_of_tables: TableCopies
+    # Sees to it that they are followed.
+    follow: Callable[[], Coroutine[Any, Any, None]]
     ledger: AckLedger | None
     spool: Spool | None
+    # What is told as soon as the process is to end.
+    leaving: list[Callable[[], None]] = field(default_factory=list)
 
 
 def _parts(
@@ -131,7 +140,13 @@ def _parts(
     ledger = AckLedger(publisher) if settings.is_ledger_on else None
     spool = _spool(settings, publisher, metrics, ledger)
     peers = Peers(settings, publisher, feed)
-    return _Parts(peers, _copies(settings, feed, metrics), ledger, spool)
+
+    def follow() -> Coroutine[Any, Any, None]:
+        folder, servers = settings.tables_folder, settings.bootstrap_servers
+        return keep_followed(folder, servers, lambda: bool(feed.configuration.tables))
+
+    watch, tables = _copies(settings, feed, metrics), TableCopies(settings.tables_folder)
+    return _Parts(peers, watch, tables, follow, ledger, spool)
 
 
 async def _serve_until(
@@ -152,12 +167,14 @@ async def _serve_until(
             for work in (parts.ledger, parts.spool, parts.copies)
             if work is not None
         ]
-        working.append(group.create_task(health.beat()))
+        working += [group.create_task(work) for work in (health.beat(), parts.follow())]
         await api.listens.wait()
         health.start()
         _say_started(settings, ports)
         await stop.wait()
         health.stop()
+        for leave in parts.leaving:
+            leave()
         await _drain(api, settings)
         await serving
         for task in working:

@@ -49,6 +49,9 @@ class Settings(ServiceSettings, ListenerSettings, SecretSettings, CopiesSettings
     # Two million events of 500 bytes: half an hour of 1,000 a second.
     spool_bytes_max: Count = 1_000_000_000
 
+    # Where this machine's copies of tables are: the same folder for all processes of the machine.
+    tables_folder: Path = Path("data/tables")
+
     # The ledger of what was acknowledged, from which the audit proves that nothing is missing.
     is_ledger_on: bool = True
 

@@ -74,6 +74,7 @@ def services_of(settings: StackSettings) -> Iterator[Service]:
             "HIFI_GATEWAY_METRICS_PORT": str(settings.gateway_metrics_port),
             "HIFI_GATEWAY_TIME_SCALE": str(settings.time_scale),
             "HIFI_GATEWAY_ALLOW_PRIVATE": _ALLOWS_PRIVATE,
+            "HIFI_GATEWAY_TABLES_FOLDER": str(settings.folder / "tables"),
             "HIFI_KAFKA_REPLICAS": str(settings.copies.replicas),
             "HIFI_KAFKA_IN_SYNC_MIN": str(settings.copies.in_sync_min),
         },

@@ -1,6 +1,6 @@
 """Describes the API: FastAPI knows the routes and models, this adds what it cannot know.
 
-That is the routes that take events (which no framework serves), the problems of each route, the
+That is the routes of events and rows (which no framework serves), the problems of each route, the
 objects that our own reader takes from a body, and an example for every answer.
 """
 
@@ -14,6 +14,7 @@ from starlette.routing import BaseRoute
 
 from gateway.control.requests import PROBLEMS_MEMBER
 from gateway.http.openapi_events import EVENT_SCHEMAS, TEXT, Json, event_paths
+from gateway.http.openapi_rows import ROW_SCHEMAS, row_paths
 from gateway.problems import CATALOGUE, Problem
 from gateway.settings import Settings
 
@@ -41,6 +42,8 @@ _PROBLEM_SCHEMA: Json = {
         "code": {"enum": sorted(CATALOGUE)},
         "results": {"type": "array", "items": {"$ref": "#/components/schemas/Result"}},
         "changed": {"type": "array", "items": TEXT, "description": "Settings that differ."},
+        "as_of": {"$ref": "#/components/schemas/AsOf"},
+        "known": {"type": "object", "description": "What is known, and is too old."},
         "read_until": {"type": "string", "format": "date-time"},
     },
 }
@@ -66,9 +69,9 @@ def document(settings: Settings, routes: Iterable[BaseRoute]) -> Json:
         routes=list(routes),
         separate_input_output_schemas=False,
     )
-    whole["paths"] |= event_paths()
+    whole["paths"] |= event_paths() | row_paths()
     schemas = whole["components"]["schemas"]
-    schemas |= EVENT_SCHEMAS | {"Problem": _PROBLEM_SCHEMA}
+    schemas |= EVENT_SCHEMAS | ROW_SCHEMAS | {"Problem": _PROBLEM_SCHEMA}
     _show_as_views_do(schemas)
     for path, operations in whole["paths"].items():
         for method, operation in operations.items():
@@ -104,7 +107,7 @@ def _show_as_views_do(schemas: Json) -> None:
 
 def _add_body(path: str, method: str, operation: Json, schemas: Json) -> None:
     """What a PUT takes: the object that it answers with, but for what the path says."""
-    if method != "put":
+    if method != "put" or "requestBody" in operation:
         return
     answer = operation["responses"]["200"]["content"]["application/json"]["schema"]
     shown = _resolved(answer, schemas)

@@ -16,6 +16,8 @@ from shared.runtime.http_server import PlainProtocol
 if TYPE_CHECKING:
     from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
+# Said in the state of a request that is answered for as long as its client stays.
+WATCHES = "watches"
 # How much of a body may wait before its reader has come: what uvloop reads at a time.
 _HIGH_WATER_BYTES = 262_144
 # How long a refused client may go on sending (nginx: lingering_timeout 5 s, for silence).
@@ -85,6 +87,9 @@ class DeadlineProtocol(PlainProtocol):
         """Whether the transport stays open: a client that has said all may wait for its answer."""
         cycle: RequestResponseCycle | None = self.pipeline[0][0] if self.pipeline else self.cycle
         if cycle is None or cycle.response_complete or cycle.more_body or self.scheme == "https":
+            return False
+        if cycle.scope["state"].get(WATCHES):
+            # Its answer has no end: it has left.
             return False
         cycle.keep_alive = False
         return True

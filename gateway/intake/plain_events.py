@@ -26,7 +26,7 @@ from gateway.intake.events import (
     Parsed,
     time_ms_of,
 )
-from gateway.intake.record_encoding import NO_ATTRIBUTES, NO_KEY, SMALL, pack_value
+from gateway.intake.record_encoding import NO_ATTRIBUTES, NOTHING, SMALL, pack_value
 
 _Id = Annotated[str, msgspec.Meta(min_length=1, max_length=ID_LENGTH_MAX)]
 _TimeMs = Annotated[int, msgspec.Meta(ge=TIME_MS_MIN, le=TIME_MS_MAX)]
@@ -58,7 +58,7 @@ _EVENT_BYTES_MAX = len(SMALL) - 4_096
 # Attributes and offset delta of each record, encoded in advance. Longer batches take the slow path.
 _ATS = [NO_ATTRIBUTES + at for at in SMALL[:8_192]]
 _ONE_BYTE_ATS = 64
-_NO_KEY_AND_LENGTH = [NO_KEY + length for length in SMALL]
+_NO_KEY_AND_LENGTH = [NOTHING + length for length in SMALL]
 # How many bytes a value takes with its length in front.
 _PACKED_BYTES = [length + len(packed) for length, packed in enumerate(SMALL)]
 # The length, the offset, key and value's length, the value; the id's name, its length, the id; and
@@ -146,7 +146,7 @@ class PlainEvents(Sequence[Event]):
             _PACKED_BYTES[size] + _PACKED_BYTES[id_size]
             for size, id_size in zip(sizes, id_sizes, strict=True)
         ]
-        packed_key = NO_KEY if self.key is None else pack_value(self.key)
+        packed_key = NOTHING if self.key is None else pack_value(self.key)
         fixed = len(NO_ATTRIBUTES) + len(packed_key) + len(self.before_id)
         if isinstance(afters, bytes):
             fixed += len(afters)

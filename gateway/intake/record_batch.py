@@ -14,7 +14,7 @@ from gateway.intake.events import Event
 from gateway.intake.plain_events import PlainEvents
 from gateway.intake.record_encoding import (
     NO_ATTRIBUTES,
-    NO_KEY,
+    NOTHING,
     SMALL,
     SMALL_MAX,
     pack_count,
@@ -67,9 +67,12 @@ class RecordBatch:
         begun = count = self._count
         for record in records:
             key, value, headers = record.key, record.value, record.packed_headers
-            packed_key = NO_KEY if key is None else pack_count(len(key)) + key
+            packed_key = NOTHING if key is None else pack_count(len(key)) + key
             value_bytes = len(value)
             packed_length = small[value_bytes] if value_bytes < SMALL_MAX else varint(value_bytes)
+            if not value_bytes:
+                # To Kafka, what takes a row of a table away has no value at all.
+                packed_length = NOTHING
             at = small[count] if count < SMALL_MAX else varint(count)
             length = 2 + len(at) + len(packed_key) + len(packed_length) + value_bytes + len(headers)
             packed = small[length] if length < SMALL_MAX else varint(length)

@@ -4,7 +4,8 @@ from functools import lru_cache
 
 from shared.event.record import Headers
 
-NO_KEY = b"\x01"
+# The length of a key or a value that is not there.
+NOTHING = b"\x01"
 # No attributes, and the same timestamp as the whole batch: the broker stamps its own anyway.
 NO_ATTRIBUTES = b"\0\0"
 SMALL_MAX = 16_384

@@ -24,6 +24,14 @@ def is_row_key(text: str) -> bool:
     )
 
 
+def names_row(key: bytes) -> bool:
+    """Whether a record's key can be that of a row, whoever has written it."""
+    try:
+        return 0 < len(key) <= ROW_KEY_BYTES_MAX and bool(key.decode())
+    except UnicodeDecodeError:
+        return False
+
+
 def window_key(group: str, begins_ms: int) -> str:
     """The key of what a window holds for a group: those of one group sort by time."""
     return f"{group}{_OF_WINDOW}{rfc3339(begins_ms)}"

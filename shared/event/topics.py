@@ -216,6 +216,13 @@ def table_topic(table: str, generation: int = 1) -> str:
     return TABLE_PREFIX + (table if generation == 1 else f"{table}.{generation}")
 
 
+def table_of(topic: str) -> str:
+    """The table of a table's topic; any other topic's name is returned whole."""
+    if not topic.startswith(TABLE_PREFIX):
+        return topic
+    return topic.removeprefix(TABLE_PREFIX).partition(".")[0]
+
+
 def table_spec(table: str, generation: int = 1, *, retention_ms: int | None = None) -> TopicSpec:
     """One partition: rows change in one order, and one offset says how far somebody is."""
     settings = {**_COMPACTED, "delete.retention.ms": str(TOMBSTONES_KEPT_MS), **_SEGMENTS}

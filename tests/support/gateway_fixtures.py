@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import httpx
@@ -48,6 +49,7 @@ from shared.runtime.http_server import HttpServer
 from shared.runtime.kafka.event_search import MadeEvents
 from shared.runtime.metrics import Metrics
 from shared.runtime.setup_error import KafkaUnavailableError, OperatorError
+from shared.runtime.tables.folders import TableCopies
 from tests.support.fake_publisher import PARTITION_COUNT, FakePublisher
 from tests.support.quick_server import LOOK_S, STOP_TIMEOUT_S, QuickServer
 
@@ -101,7 +103,8 @@ class FakeStore:
             raise self.problem
         self.topics.setdefault(table.topic, 1)
         if isinstance(self.publisher, FakePublisher):
-            self.publisher.logs.setdefault(table.topic, [[]])
+            log: list[list[Event]] = [[] for _ in range(PARTITION_COUNT)]
+            self.publisher.logs.setdefault(table.topic, log)
 
     async def drop_table(self, table: Table) -> None:
         if self.problem is not None:
@@ -323,6 +326,7 @@ def running_gateway(
     dead_letters: DeadLetterStore | None = None,
     receipts: FakeReceipts | None = None,
     quotas: Quotas | None = None,
+    copies: TableCopies | None = None,
 ) -> Iterator[RunningGateway]:
     """Serve the application with uvicorn in a thread, as the real process does."""
     metrics = Metrics()
@@ -349,6 +353,7 @@ def running_gateway(
         quotas=quotas or Quotas(),
         spool=spool,
         ledger=ledger,
+        copies=copies or TableCopies(Path("there-are-none")),
     )
     serving = api_config(app, settings)
     serving.loop = "uvloop"

@@ -202,6 +202,18 @@ class Follow:
                 return False
         return True
 
+    async def at_end_ms(self, where: KafkaPartition) -> int | None:
+        """When Kafka last said that there is nothing beyond what was read; None if there is.
+
+        Beyond the last stable offset there is nothing for us yet.
+        """
+        partition = TopicPartition(*where)
+        end = self._consumer.last_stable_offset(partition)
+        if end is None or await self._consumer.position(partition) < end:
+            return None
+        at_ms: int | None = self._consumer.last_poll_timestamp(partition)
+        return at_ms
+
     @property
     def answered_at_ms(self) -> int:
         """When Kafka last answered, if only that there is nothing new; 0 before it did."""

@@ -64,6 +64,9 @@ def test_the_application_does_what_the_document_says(
             # Mostly a stream that there is, or there would be little but 404.
             if parameter["name"] == "stream":
                 parameter["schema"] = {"enum": ["orders", "orders", "nobodys"]}
+            if parameter["name"] == "table" and "/rows" in path and method == "get":
+                # This gateway has no copies: what it answers of rows is in test_table_rows.py.
+                parameter["schema"] = {"enum": ["nobodys"]}
             if parameter["name"] == "request_id":
                 parameter["schema"] = {
                     "enum": [REQUEST_ID, REQUEST_ID, next(request_ids()), "none"]

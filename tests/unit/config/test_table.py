@@ -11,11 +11,12 @@ from shared.event.table_row import (
     ROW_KEY_BYTES_MAX,
     is_row_key,
     is_window_of,
+    names_row,
     window_key,
     windows_between,
 )
 from shared.event.times import DAY_MS, HOUR_MS
-from shared.event.topics import SEGMENT_MS
+from shared.event.topics import SEGMENT_MS, stream_topic, table_of
 
 
 def test_a_table_is_a_compacted_topic_of_one_partition() -> None:
@@ -26,6 +27,8 @@ def test_a_table_is_a_compacted_topic_of_one_partition() -> None:
     assert "retention.ms" not in table.spec.settings
     # A table that is made again, or beside the old, is another topic.
     assert replace(table, generation=2).topic == "hifi.table.customers.2"
+    assert table_of(replace(table, generation=2).topic) == "customers"
+    assert table_of(stream_topic("orders")) == stream_topic("orders")
 
 
 @pytest.mark.parametrize(
@@ -74,6 +77,11 @@ def test_a_key_of_a_row_is_a_line_of_text() -> None:
     assert is_row_key("x" * ROW_KEY_BYTES_MAX)
     for wrong in ("", "a\nb", "a\x00b", "x" * (ROW_KEY_BYTES_MAX + 1), "ü" * 241, "\ud800"):
         assert not is_row_key(wrong)
+
+
+def test_whoever_writes_past_us_may_use_other_text_but_no_bytes_that_are_none() -> None:
+    assert names_row(b"a\n")
+    assert not any(map(names_row, (b"", b"\xff", b"x" * (ROW_KEY_BYTES_MAX + 1))))
 
 
 def test_the_windows_of_a_group_sort_by_time_and_are_told_from_those_of_others() -> None:

@@ -41,7 +41,10 @@ def test_kafka_reads_what_we_write(events: list[Event]) -> None:
     assert (read.producer_id, read.producer_epoch, read.base_sequence) == (77, 3, 1_000)
     found = list(read)
     assert [record.offset for record in found] == list(range(len(events)))
-    assert [(record.key, record.value) for record in found] == [(e.key, e.value) for e in events]
+    # What has no bytes is no value: it takes a row of a table away.
+    assert [(record.key, record.value) for record in found] == [
+        (e.key, e.value or None) for e in events
+    ]
     assert [tuple(record.headers) for record in found] == [headers_of(e) for e in events]
     assert {record.timestamp for record in found} == {1_700_000_000_000}
 
@@ -119,3 +122,12 @@ def test_an_answer_is_read_as_aiokafka_writes_it(told: dict[KafkaPartition, Batc
         topics.setdefault(place.topic, []).append((place.partition, code, offset, -1, 7))
     raw = ProduceResponse_v7.SCHEMA.encode([[*topics.items()], 12])
     assert ProduceAnswer.decode(BytesIO(raw)) == told
+
+
+def test_what_takes_a_row_away_has_no_value() -> None:
+    gone = Event.of(id="a", key=b"a", value=b"", headers=())
+    batch, taken = built([gone, Event.of(id="b", key=b"b", value=b"{}", headers=())])
+    assert taken == 2
+    found = DefaultRecordBatch(b"".join(batch.build()))
+    records = [(record.key, record.value) for record in found]
+    assert records == [(b"a", None), (b"b", b"{}")]

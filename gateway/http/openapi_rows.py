@@ -1,0 +1,176 @@
+"""Describes the routes of tables' rows, which are served without a framework (gateway.tables)."""
+
+from typing import Any
+
+from gateway.control.requests import PROBLEMS_MEMBER
+from shared.event.topics import NAME_PATTERN
+
+Json = dict[str, Any]
+
+_TEXT = {"type": "string"}
+_COUNT = {"type": "integer", "minimum": 0}
+_QUOTAS = ("quota_requests", "quota_events", "quota_bytes", "tenant_in_flight", "overloaded")
+_WRITES = (
+    *("invalid_json", "invalid_utf8", "invalid_encoding", "unsupported_encoding", "body_timeout"),
+    *("body_too_large", "decompressed_too_large", "too_many_events", "bad_row", "bad_signature"),
+    *("table_in_use", "table_full", "not_stored", "outcome_unknown", *_QUOTAS),
+)
+_READS = (
+    *("bad_query", "unknown_row", "stale", "table_not_ready", "too_many_watchers"),
+    *_QUOTAS,
+)
+_AS_OF = {
+    "type": "object",
+    "description": "Up to where it is known, and how long ago that was all there was.",
+    "required": ["offset", "time_ms", "age_ms"],
+    "properties": dict.fromkeys(("offset", "time_ms", "age_ms"), _COUNT),
+    "additionalProperties": False,
+}
+_ROW_MEMBERS: Json = {
+    "key": _TEXT,
+    "row": {"type": "object", "description": "As it was written."},
+    "offset": _COUNT,
+    "time_ms": {**_COUNT, "description": "When Kafka had it."},
+}
+ROW_SCHEMAS: Json = {
+    "AsOf": _AS_OF,
+    "Row": {
+        "type": "object",
+        "required": [*_ROW_MEMBERS],
+        "properties": _ROW_MEMBERS,
+        "additionalProperties": False,
+    },
+    "RowAnswer": {
+        "type": "object",
+        "required": [*_ROW_MEMBERS, "as_of"],
+        "properties": {**_ROW_MEMBERS, "as_of": {"$ref": "#/components/schemas/AsOf"}},
+        "additionalProperties": False,
+    },
+    "RowPage": {
+        "type": "object",
+        "required": ["rows", "next", "as_of"],
+        "properties": {
+            "rows": {"type": "array", "items": {"$ref": "#/components/schemas/Row"}},
+            "next": {"type": ["string", "null"], "description": "For `after`: there may be more."},
+            "as_of": {"$ref": "#/components/schemas/AsOf"},
+        },
+        "additionalProperties": False,
+    },
+    "RowsStored": {
+        "type": "object",
+        "required": ["request_id", "accepted", "offset"],
+        "properties": {"request_id": _TEXT, "accepted": _COUNT, "offset": _COUNT},
+        "additionalProperties": False,
+    },
+}
+
+
+def row_paths() -> Json:
+    table = _parameter("path", "table", {**_TEXT, "pattern": f"^{NAME_PATTERN.pattern}$"})
+    key = _parameter("path", "key", {**_TEXT, "minLength": 1, "maxLength": 480})
+    return {
+        "/v1/tables/{table}/rows": _of_many(table),
+        "/v1/tables/{table}/rows/{key}": _of_one([table, key]),
+    }
+
+
+_SIGNATURE: Json = {
+    "name": "Hifi-Signature",
+    "in": "header",
+    "schema": {**_TEXT, "maxLength": 500},
+    "required": False,
+    "description": "t=SECONDS,v1=HEX, for keys that must sign.",
+}
+
+
+def _of_many(table: Json) -> Json:
+    line = '{"key":"c-1","row":{"country":"DE"}}\n{"key":"c-2","row":null}\n'
+    body = {"schema": _TEXT, "example": line}
+    bodies = {"application/x-ndjson": body, "text/plain": body}
+    return {
+        "get": {
+            "summary": "List Rows",
+            "parameters": [
+                table,
+                _query("prefix", "Rows whose keys begin so."),
+                _query("from", "Rows from this key on."),
+                _query("to", "Rows before this key."),
+                *_reading(),
+            ],
+            "responses": {"200": _answer("Rows in the order of their keys.", "RowPage")},
+            PROBLEMS_MEMBER: _READS,
+        },
+        "post": {
+            "summary": "Write Rows",
+            "description": "A row for each line; null deletes one. All are taken, or none.",
+            "parameters": [table, _SIGNATURE],
+            "requestBody": {"required": True, "content": bodies},
+            **_writes(),
+        },
+    }
+
+
+def _of_one(path: list[Json]) -> Json:
+    times = "with a zone: windows of the key that begin at that time or after (before) it."
+    row: Json = {"application/json": {"schema": {"type": "object"}, "example": {"country": "DE"}}}
+    return {
+        "get": {
+            "summary": "Show Row",
+            "parameters": [
+                *path,
+                _query("from", f"A time {times}"),
+                _query("to", f"A time {times}"),
+                *_reading(),
+            ],
+            "responses": {
+                "200": {
+                    "description": "The row, or with from or to the windows of the key.",
+                    "content": {"application/json": {"schema": _either()}},
+                }
+            },
+            PROBLEMS_MEMBER: _READS,
+        },
+        "put": {
+            "summary": "Write Row",
+            "parameters": [*path, _SIGNATURE],
+            "requestBody": {"required": True, "content": row},
+            **_writes(),
+        },
+        "delete": {"summary": "Delete Row", "parameters": [*path, _SIGNATURE], **_writes()},
+    }
+
+
+def _writes() -> Json:
+    stored = {"200": _answer("Kafka has every row.", "RowsStored")}
+    return {"responses": stored, PROBLEMS_MEMBER: _WRITES}
+
+
+def _reading() -> list[Json]:
+    return [
+        _query("max_age", "Seconds: what is older is 503 `stale`, with what is known."),
+        _query("at_least", "Wait until this offset is known here, for 2 s at most."),
+        _query("watch", "1: server-sent events of what changes."),
+        _query("since", "Watch from this offset on; Last-Event-ID says the same."),
+        _query("limit", "So many rows (100; 1,000 at most)."),
+        _query("after", "After this key: `next` of the page before."),
+    ]
+
+
+def _either() -> Json:
+    names = ("RowAnswer", "RowPage")
+    return {"anyOf": [{"$ref": f"#/components/schemas/{name}"} for name in names]}
+
+
+def _answer(description: str, schema: str) -> Json:
+    content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
+    return {"description": description, "content": content}
+
+
+def _query(name: str, description: str) -> Json:
+    return _parameter("query", name, _TEXT, description)
+
+
+def _parameter(where: str, name: str, schema: Json, description: str = "") -> Json:
+    required = where == "path"
+    said = {"name": name, "in": where, "schema": schema, "required": required}
+    return {**said, "description": description}

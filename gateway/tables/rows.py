@@ -1,0 +1,306 @@
+"""Serves the rows of tables: writes go to Kafka, reads to this machine's copies.
+
+Plain ASGI, as for events: a look-up is done in the time that a framework takes for a request. A
+200 for a write covers all its rows, and only once Kafka has reported each of them stored.
+"""
+
+import asyncio
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from time import monotonic
+
+import msgspec
+from starlette.types import Receive, Scope
+
+from gateway.answers import Answer, problem_answer, unforeseen
+from gateway.callers import Caller, Callers, ConfigSource
+from gateway.control.store import ControlStore
+from gateway.fleet.quota import Quotas
+from gateway.intake.admission import read_encoding
+from gateway.intake.byte_budget import ByteBudget
+from gateway.intake.events import Event
+from gateway.intake.request_body import Body, BodyLimits, ClientGoneError
+from gateway.problems import Problem
+from gateway.publish.publisher import Publisher
+from gateway.publish.report import Fate, Report
+from gateway.settings import Settings
+from gateway.tables.row_answers import AsOf, one_row, some_rows
+from gateway.tables.row_bodies import RowReader
+from gateway.tables.row_queries import RowQuery, read_row_query
+from gateway.tables.watching import Watch, Watchers
+from shared.config.table import Table
+from shared.runtime.clock import now_ms
+from shared.runtime.tables.copy import ClosedError, DamagedError, Row, RowPage
+from shared.runtime.tables.folders import OpenCopy, TableCopies
+
+_PATH = re.compile(r"/v1/tables/([^/]+)/rows(?:/(.+))?")
+_SOON = ((b"retry-after", b"1"),)
+# Of what a table may take: beyond that nothing but deletions are taken.
+_FULL_PART = 0.9
+# How long a GET waits for what its caller knows to be written, and how often it looks.
+_AT_LEAST_S, _LOOK_S = 2.0, 0.02
+_BODIES_BYTES_MAX = 32_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class RowRequest:
+    """A request as the server has it."""
+
+    method: str
+    table: str
+    key: str | None
+    headers: dict[bytes, str]
+    scope: Scope
+    receive: Receive
+    request_id: str
+
+
+@dataclass
+class Rows:
+    """The rows of all tables."""
+
+    settings: Settings
+    publisher: Publisher
+    config: ConfigSource
+    store: ControlStore
+    callers: Callers
+    quotas: Quotas
+    copies: TableCopies
+    watchers: Watchers = field(default_factory=Watchers)
+
+    def __post_init__(self) -> None:
+        share = self.settings.tenant_in_flight_share if self.callers.is_on else 1.0
+        most = min(_BODIES_BYTES_MAX, self.settings.in_flight_bytes_max)
+        self._byte_budget = ByteBudget(most, tenant_bytes_max=int(share * most))
+        self._limits = BodyLimits.of(self.settings, self.settings.body_bytes_max)
+
+    def leave(self) -> None:
+        """Have those who watch come again elsewhere: this process is to end."""
+        self.watchers.are_leaving = True
+
+    async def serve(self, request: RowRequest) -> Answer | Watch | None:
+        """What to answer; None when nobody is there any more."""
+        try:
+            return await self._serve(request)
+        except Problem as problem:
+            return problem_answer(problem, request.request_id)
+        except ClientGoneError:
+            return None
+        except Exception as error:  # noqa: BLE001 - told as one
+            return unforeseen(request.request_id, error)
+
+    async def _serve(self, request: RowRequest) -> Answer | Watch:
+        caller = self._caller(request)
+        tenant = self.config.configuration.tenants.get(caller.tenant)
+        table = await self._table(request.table, caller)
+        self.quotas.admit(tenant, now_s=monotonic())
+        headers = self.quotas.headers(tenant, now_s=monotonic())
+        match request.method, request.key:
+            case "GET" | "HEAD", key:
+                answer = await self._read(request, table, key)
+                return answer if isinstance(answer, Watch) else answer.with_headers(headers)
+            case ("PUT" | "DELETE", str()) | ("POST", None):
+                return (await self._write(request, caller, table)).with_headers(headers)
+            case _:
+                pass
+        allowed = b"GET, POST" if request.key is None else b"GET, PUT, DELETE"
+        detail = f"{request.method} does not work here."
+        raise Problem("method_not_allowed", detail, headers=((b"allow", allowed),))
+
+    def _caller(self, request: RowRequest) -> Caller:
+        """Who asks, with the right to what they ask."""
+        state = request.scope.get("state", {})
+        caller = self.callers.of_request(request.headers, state=state, now_ms=now_ms())
+        origin = request.headers.get(b"origin")
+        if request.method not in {"GET", "HEAD"}:
+            caller.check("write", origin=origin)
+        # Who may send, or set up, may also see what there is.
+        elif not caller.scopes & {"write", "admin"} or caller.origins is not None:
+            caller.check("read", origin=origin)
+        return caller
+
+    async def _table(self, name: str, caller: Caller) -> Table:
+        if name not in self.config.configuration.tables:
+            # What one gateway has made, another one must not call unknown.
+            await self.store.catch_up()
+        return caller.table(name, self.config.configuration)
+
+    # Writing
+
+    async def _write(self, request: RowRequest, caller: Caller, table: Table) -> Answer:
+        if table.written_by is not None:
+            detail = f"The pipeline {table.written_by!r} alone writes this table."
+            raise Problem("table_in_use", detail)
+        body = Body(
+            request.receive,
+            byte_budget=self._byte_budget,
+            tenant=caller.tenant,
+            overdue_bytes=self.publisher.overdue_bytes,
+            limits=self._limits,
+        )
+        rows: list[Event] = []
+        try:
+            rows = await self._rows(request, caller, table, body)
+            if any(row.value for row in rows):
+                self._check_room(table)
+            reports = await self.publisher.publish(table.topic, rows)
+        finally:
+            body.release()
+            tenant = self.config.configuration.tenants.get(caller.tenant)
+            count, now_s = len(rows), monotonic()
+            self.quotas.use(tenant, events=count, byte_count=body.byte_count, now_s=now_s)
+        return _stored(rows, reports, request.request_id)
+
+    async def _rows(
+        self, request: RowRequest, caller: Caller, table: Table, body: Body
+    ) -> list[Event]:
+        encoding = read_encoding(request.headers.get(b"content-encoding"))
+        waits = b"expect" in request.headers
+        wire = await body.read(request.headers.get(b"content-length"), waits=waits)
+        at_ms, signature = now_ms(), request.headers.get(b"hifi-signature")
+        caller.check_signature(signature, body=wire, now_ms=at_ms)
+        reader = RowReader(
+            table,
+            depth_max=self.settings.json_depth_max,
+            rows_max=self.settings.events_max,
+            now_ms=at_ms,
+        )
+        if request.method == "DELETE":
+            return reader.deletion(str(request.key))
+        raw = body.decompress(encoding, wire)
+        return reader.lines(raw) if request.key is None else reader.row(request.key, raw)
+
+    def _check_room(self, table: Table) -> None:
+        copy = self.copies.of(table)
+        try:
+            if copy is None or copy.copy.used_bytes() < _FULL_PART * table.bytes_max:
+                return
+        except (ClosedError, DamagedError):
+            return
+        raise Problem(
+            "table_full",
+            f"The rows of this table take what they may ({table.bytes_max} bytes, bytes_max):"
+            " delete some, or give it more.",
+        )
+
+    # Reading
+
+    async def _read(self, request: RowRequest, table: Table, key: str | None) -> Answer | Watch:
+        last_id = request.headers.get(b"last-event-id")
+        query = read_row_query(key, request.scope["query_string"], last_id)
+        if query.watches:
+            return Watch(table, query, self.copies, self.watchers, lambda: self._now(request))
+        copy = await self._copy(table, query)
+        try:
+            if query.key is not None:
+                return self._one(request, table, query, copy)
+            return await self._some(request, table, query, copy)
+        except (DamagedError, ClosedError) as error:
+            if isinstance(error, DamagedError):
+                self.copies.damaged(table)
+            raise _not_ready() from error
+
+    def _now(self, request: RowRequest) -> Table:
+        """The table, if it is still there and still theirs."""
+        return self._caller(request).table(request.table, self.config.configuration)
+
+    async def _copy(self, table: Table, query: RowQuery) -> OpenCopy:
+        until_s = monotonic() + _AT_LEAST_S
+        while True:
+            copy = self.copies.of(table)
+            if copy is None:
+                raise _not_ready()
+            if query.at_least is None or copy.copy.extent().offset > query.at_least:
+                return copy
+            if monotonic() > until_s:
+                raise self._stale(copy, f"Offset {query.at_least} is not known here yet.")
+            await asyncio.sleep(_LOOK_S)
+
+    def _one(self, request: RowRequest, table: Table, query: RowQuery, copy: OpenCopy) -> Answer:
+        assert query.key is not None, "of one row"
+        row, extent = copy.copy.row(query.key)
+        as_of = AsOf.of(extent, heard_ms=copy.heard.at_ms, now_ms=now_ms())
+        if row is not None and not _is_kept(table, row):
+            row = None
+        body = b"" if row is None else one_row(row, as_of)
+        if query.max_age_ms is not None and as_of.age_ms > query.max_age_ms:
+            raise self._stale(copy, _too_old(as_of), known=body)
+        if row is None:
+            detail = f"There is no row {query.key[:100]!r}."
+            raise Problem("unknown_row", detail, members={"as_of": as_of.members()})
+        return _answer(request, body, tag=row.offset)
+
+    async def _some(
+        self, request: RowRequest, table: Table, query: RowQuery, copy: OpenCopy
+    ) -> Answer:
+        def page() -> RowPage:
+            return copy.copy.page(
+                query.begin,
+                query.end,
+                limit=query.limit,
+                is_wanted=lambda row: query.wants(row) and _is_kept(table, row),
+            )
+
+        # As long as a disk takes for a thousand rows: not in the way of others.
+        found = await asyncio.to_thread(page)
+        as_of = AsOf.of(found.extent, heard_ms=copy.heard.at_ms, now_ms=now_ms())
+        body = some_rows(found.rows, found.more_after, as_of)
+        if query.max_age_ms is not None and as_of.age_ms > query.max_age_ms:
+            raise self._stale(copy, _too_old(as_of), known=body)
+        return _answer(request, body, tag=as_of.offset)
+
+    @staticmethod
+    def _stale(copy: OpenCopy, detail: str, *, known: bytes = b"") -> Problem:
+        as_of = AsOf.of(copy.copy.extent(), heard_ms=copy.heard.at_ms, now_ms=now_ms())
+        members = {"as_of": as_of.members(), **({"known": msgspec.Raw(known)} if known else {})}
+        return Problem("stale", detail, headers=_SOON, members=members)
+
+
+def row_request(
+    scope: Scope, receive: Receive, headers: dict[bytes, str], request_id: str
+) -> RowRequest | None:
+    """The request, if its path is that of rows."""
+    match = _PATH.fullmatch(scope["path"])
+    if match is None:
+        return None
+    return RowRequest(scope["method"], match[1], match[2], headers, scope, receive, request_id)
+
+
+def _is_kept(table: Table, row: Row) -> bool:
+    return table.retention_ms is None or row.time_ms + table.retention_ms > now_ms()
+
+
+def _too_old(as_of: AsOf) -> str:
+    return f"What is known is {as_of.age_ms} ms old, which is more than max_age."
+
+
+def _not_ready() -> Problem:
+    detail = "This machine has no copy of the table yet: it is being made."
+    return Problem("table_not_ready", detail, headers=_SOON)
+
+
+def _answer(request: RowRequest, body: bytes, *, tag: int) -> Answer:
+    etag = f'"{tag}"'
+    headers = ((b"etag", etag.encode()), (b"cache-control", b"no-cache"))
+    tags = {each.strip() for each in request.headers.get(b"if-none-match", "").split(",")}
+    if etag in tags:
+        return Answer(HTTPStatus.NOT_MODIFIED, b"", headers)
+    return Answer(HTTPStatus.OK, body, headers)
+
+
+def _stored(rows: Sequence[Event], reports: Sequence[Report], request_id: str) -> Answer:
+    """The answer once it is known what became of each row."""
+    fates = {report.fate for report in reports}
+    if fates == {Fate.STORED}:
+        ends = [(each.first_offset or 0) + len(each.positions) - 1 for each in reports]
+        told = b'{"request_id":"%b","accepted":%d,"offset":%d}'
+        return Answer(HTTPStatus.OK, told % (request_id.encode(), len(rows), max(ends)))
+    stored = sum(len(each.positions) for each in reports if each.fate is Fate.STORED)
+    members = {"accepted": stored}
+    if Fate.UNKNOWN in fates:
+        detail = "Kafka did not report in time: rows may be stored. Send all of them again."
+        raise Problem("outcome_unknown", detail, members=members)
+    detail = "Kafka has not taken all rows. Send all of them again."
+    raise Problem("not_stored", detail, headers=_SOON, members=members)

@@ -1,0 +1,150 @@
+"""Tells who watches a table what changes, as server-sent events, until they leave.
+
+Each looks into this machine's copy, so that no watcher costs Kafka anything; one who comes again
+goes on where it was (`Last-Event-ID`), and hears of each row that has changed since once.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from starlette.types import Receive, Send
+
+from gateway.problems import Problem
+from gateway.tables.row_answers import AsOf, told, told_row
+from gateway.tables.row_queries import RowQuery
+from shared.config.table import Table
+from shared.runtime.clock import now_ms
+from shared.runtime.tables.copy import ClosedError, DamagedError
+from shared.runtime.tables.folders import OpenCopy, TableCopies
+
+# A change is told this long after it is in the copy at most.
+_LOOK_S = 0.2
+# Proxies close what is silent for half a minute; and who may watch no more hears no more then.
+_QUIET_S = 5.0
+_WATCHERS_MAX, _OF_A_TENANT_MAX = 500, 50
+
+
+@dataclass(slots=True)
+class Watchers:
+    """All who watch tables by this process."""
+
+    # Set when the process ends: who watches comes again elsewhere.
+    are_leaving: bool = False
+    _count: Counter[str] = field(default_factory=Counter)
+
+    def enter(self, tenant: str) -> None:
+        """Take one in, or refuse."""
+        if self._count[tenant] >= _OF_A_TENANT_MAX or self._count.total() >= _WATCHERS_MAX:
+            raise Problem(
+                "too_many_watchers",
+                f"This gateway has as many who watch as it may: {_OF_A_TENANT_MAX} of a tenant,"
+                f" {_WATCHERS_MAX} in all.",
+                headers=((b"retry-after", b"5"),),
+            )
+        self._count[tenant] += 1
+
+    def leave(self, tenant: str) -> None:
+        self._count[tenant] -= 1
+        if not self._count[tenant]:
+            del self._count[tenant]
+
+
+@dataclass(slots=True)
+class Watch:
+    """One who watches."""
+
+    table: Table
+    query: RowQuery
+    copies: TableCopies
+    watchers: Watchers
+    # The table as it is now; Problem when it is not for them (any more).
+    check: Callable[[], Table]
+    _since: int = 0
+    _quiet_s: float = 0.0
+    # From the beginning: nothing that they know is gone unheard.
+    _is_told_all: bool = False
+
+    async def run(self, receive: Receive, send: Send, headers: list[tuple[bytes, bytes]]) -> None:
+        """Until they leave, the table or their right is gone, or this process ends."""
+        self.watchers.enter(self.table.tenant)
+        leaving = asyncio.ensure_future(_gone(receive))
+        try:
+            start = {"type": "http.response.start", "status": 200}
+            kind = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store")]
+            await send({**start, "headers": [*headers, *kind]})
+            await self._begin(send)
+            while not (leaving.done() or self.watchers.are_leaving):
+                if not await self._tell(send):
+                    break
+                await asyncio.wait([leaving], timeout=_LOOK_S)
+            await send({"type": "http.response.body", "body": b""})
+        except OSError:
+            # They left in the middle of a word.
+            pass
+        finally:
+            leaving.cancel()
+            with suppress(asyncio.CancelledError):
+                await leaving
+            self.watchers.leave(self.table.tenant)
+
+    async def _begin(self, send: Send) -> None:
+        copy = self.copies.of(self.table)
+        extent = None if copy is None else copy.copy.extent()
+        at = 0 if extent is None else extent.offset
+        self._since = at if self.query.since is None else min(self.query.since, at)
+        self._is_told_all = not self._since
+        await self._say(send, told(b"as_of", self._since, self._as_of(copy)))
+
+    async def _tell(self, send: Send) -> bool:
+        """Tell what is new; False when there is nobody to tell any more."""
+        self._quiet_s += _LOOK_S
+        if self._quiet_s >= _QUIET_S:
+            try:
+                table = self.check()
+            except Problem:
+                return False
+            if table.generation != self.table.generation:
+                return False
+            self.table = table
+            copy = self.copies.of(table)
+            await self._say(send, told(b"as_of", self._since, self._as_of(copy)))
+        copy = self.copies.of(self.table)
+        if copy is None:
+            return True
+        try:
+            while copy.copy.extent().offset > self._since:
+                news = await asyncio.to_thread(copy.copy.news, self._since)
+                if news.misses_some and not self._is_told_all:
+                    # Of rows that are gone, not all are known any more.
+                    self._since, self._is_told_all = 0, True
+                    await self._say(send, told(b"restart", 0, self._as_of(copy)))
+                    continue
+                for row in filter(self.query.wants, news.rows):
+                    await self._say(send, told_row(row))
+                self._since = news.until
+            self._is_told_all = False
+        except ClosedError:
+            return True
+        except DamagedError:
+            self.copies.damaged(self.table)
+        return True
+
+    async def _say(self, send: Send, words: bytes) -> None:
+        self._quiet_s = 0.0
+        # Who does not read holds up itself alone: the server waits here.
+        await send({"type": "http.response.body", "body": words, "more_body": True})
+
+    @staticmethod
+    def _as_of(copy: OpenCopy | None) -> AsOf:
+        at_ms = now_ms()
+        if copy is None:
+            return AsOf(0, 0, at_ms)
+        return AsOf.of(copy.copy.extent(), heard_ms=copy.heard.at_ms, now_ms=at_ms)
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

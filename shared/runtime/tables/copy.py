@@ -1,0 +1,351 @@
+"""A copy of a table on this machine: an LMDB file that one process writes and any number read.
+
+The rows, and how far they go, change in one transaction, so that whoever starts again goes on where
+the copy is. Readers map the file into memory: no process has rows of its own. Every row stands in
+the order of its last change as well, so that whoever watches asks what is newer than an offset.
+
+It is not written through to the disk: a process that dies leaves all of it to the kernel. After the
+machine died it may be damaged, and is made anew (`follower.py`). This is the only module that
+imports lmdb.
+"""
+
+import struct
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import lmdb
+
+# Without buffers asked for, all that it gives are bytes; its types do not say so.
+_Transaction: TypeAlias = Any
+# Each process of a machine that looks something up, with each of its threads.
+_READERS_MAX = 2_048
+# A reader's map has room for a table that is given more, until it hears of that itself. It is
+# addresses, and no memory.
+_GROWTH_MAX = 8
+_DATABASES = ("rows", "changes", "gone", "facts")
+# Before a row's JSON: its offset, and when Kafka had it.
+_STAMP = struct.Struct(">QQ")
+_NUMBER = struct.Struct(">Q")
+_POSITION, _TIME, _WHOLE, _GONE_FROM, _FORM = b"position", b"time", b"whole", b"gone-from", b"form"
+# Whatever is written otherwise has another number, and is made anew.
+_FORM_NOW = 1
+# As many deletions are told to who watches; who has missed more begins anew.
+_GONE_MAX = 10_000
+# A page of rows is as long as this, or has so many bytes.
+PAGE_ROWS_MAX, _PAGE_BYTES_MAX = 1_000, 1_048_576
+# And so many are looked at for it.
+_SEEN_MAX = 10_000
+_TIME_MS_MAX = 2**63
+
+
+class DamagedError(Exception):
+    """The copy cannot be read (any more): it is to be made anew."""
+
+
+class ClosedError(Exception):
+    """The copy was closed meanwhile, as another has taken its place: ask that one."""
+
+
+class FullError(Exception):
+    """What the table may take is taken."""
+
+
+class Row(NamedTuple):
+    """A row as it was written last. One without a value was deleted."""
+
+    key: str
+    value: bytes
+    offset: int
+    time_ms: int
+
+
+class Change(NamedTuple):
+    """A record of the table's topic; no value deletes the row."""
+
+    key: bytes
+    value: bytes
+    offset: int
+    time_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How far a copy goes: up to which offset, and when Kafka had the last record of it."""
+
+    offset: int
+    time_ms: int
+    # Whether it had all that there was when it was made: until then it says nothing of any row.
+    is_whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RowPage:
+    """Some rows, and after which there may be more; None: after none."""
+
+    rows: Sequence[Row]
+    more_after: str | None
+    extent: Extent
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What has changed since an offset, each row once, in the order of the last changes."""
+
+    rows: Sequence[Row]
+    # Up to where this tells, and whether there is more before the copy's end.
+    until: int
+    # There were more deletions since then than are known: rows that are not told may be gone.
+    misses_some: bool
+
+
+@contextmanager
+def _damage() -> Iterator[None]:
+    try:
+        yield
+    except lmdb.MapFullError as error:
+        raise FullError(str(error)) from error
+    except (lmdb.Error, struct.error) as error:
+        raise DamagedError(str(error)) from error
+
+
+class TableCopy:
+    """Reads a copy. Each question sees it as of one moment."""
+
+    def __init__(self, folder: Path, *, bytes_max: int, is_writer: bool = False) -> None:
+        with _damage():
+            self._file = lmdb.open(
+                str(folder),
+                max_dbs=len(_DATABASES),
+                max_readers=_READERS_MAX,
+                map_size=bytes_max if is_writer else _GROWTH_MAX * bytes_max,
+                readonly=not is_writer,
+                create=is_writer,
+                # The kernel has what a killed process wrote.
+                sync=False,
+                # Readers come and go in one thread.
+                max_spare_txns=4,
+            )
+            try:
+                self._rows, self._changes, self._gone, self._facts = (
+                    self._file.open_db(name.encode(), create=is_writer) for name in _DATABASES
+                )
+            except lmdb.Error:
+                self._file.close()
+                raise
+
+        # Whoever closes it waits for those who read, in other threads.
+        self._door = threading.Condition()
+        self._reader_count = 0
+        self._is_closed = False
+
+    def close(self) -> None:
+        with self._door:
+            self._is_closed = True
+            self._door.wait_for(lambda: not self._reader_count)
+        self._file.close()
+
+    def extent(self) -> Extent:
+        with self._reading() as reading:
+            return self._extent(reading)
+
+    def row(self, key: str) -> tuple[Row | None, Extent]:
+        with self._reading() as reading:
+            raw = reading.get(key.encode(), db=self._rows)
+            return None if raw is None else _row(key.encode(), raw), self._extent(reading)
+
+    def look_up(
+        self, keys: Sequence[bytes], *, since_ms: int = 0
+    ) -> tuple[list[bytes | None], Extent]:
+        """For each key its row's value, if it was not written before a time."""
+        values: list[bytes | None] = []
+        with self._reading() as reading:
+            for key in keys:
+                raw = reading.get(key, db=self._rows)
+                is_row = raw is not None and _STAMP.unpack_from(raw)[1] >= since_ms
+                values.append(raw[_STAMP.size :] if is_row else None)
+            return values, self._extent(reading)
+
+    def page(
+        self,
+        begin: str = "",
+        end: str | None = None,
+        *,
+        limit: int = PAGE_ROWS_MAX,
+        is_wanted: Callable[[Row], bool] = lambda _: True,
+    ) -> RowPage:
+        """The rows from a key on and before another, in the order of their keys."""
+        rows: list[Row] = []
+        before = more_after = None
+        byte_count = seen = 0
+        last = None if end is None else end.encode()
+        with self._reading() as reading, reading.cursor(db=self._rows) as cursor:
+            extent = self._extent(reading)
+            is_there = cursor.set_range(begin.encode()) if begin else cursor.first()
+            while is_there:
+                key, raw = cursor.item()
+                if last is not None and key >= last:
+                    break
+                is_full = rows and byte_count + len(raw) > _PAGE_BYTES_MAX
+                if is_full or len(rows) >= limit or seen >= _SEEN_MAX:
+                    more_after = before
+                    break
+                row = _row(key, raw)
+                before, seen = row.key, seen + 1
+                if is_wanted(row):
+                    rows.append(row)
+                    byte_count += len(raw)
+                is_there = cursor.next()
+        return RowPage(rows, more_after, extent)
+
+    def news(self, since: int, *, limit: int = PAGE_ROWS_MAX) -> News:
+        """What changed at an offset or after it."""
+        with self._reading() as reading:
+            until = self._extent(reading).offset
+            misses_some = since < _number(reading.get(_GONE_FROM, db=self._facts))
+            begin, byte_count = _NUMBER.pack(since), 0
+            with (
+                reading.cursor(db=self._changes) as changes,
+                reading.cursor(db=self._gone) as gone,
+            ):
+                are_there = [changes.set_range(begin), gone.set_range(begin)]
+                rows: list[Row] = []
+                while any(are_there):
+                    is_gone = are_there[1] and (not are_there[0] or gone.key() < changes.key())
+                    cursor = gone if is_gone else changes
+                    at, key = cursor.item()
+                    if len(rows) >= limit or byte_count > _PAGE_BYTES_MAX:
+                        return News(rows, _number(at), misses_some)
+                    if is_gone:
+                        key, time_ms = key[: -_NUMBER.size], _number(key[-_NUMBER.size :])
+                        rows.append(Row(key.decode(errors="replace"), b"", _number(at), time_ms))
+                    else:
+                        rows.append(_row(key, reading.get(key, db=self._rows)))
+                    byte_count += len(rows[-1].value)
+                    are_there[is_gone] = cursor.next()
+        return News(rows, until, misses_some)
+
+    def used_bytes(self) -> int:
+        """What rows and their order take, without what is free between them."""
+        with self._reading() as reading:
+            each = [reading.stat(db) for db in (self._rows, self._changes, self._gone)]
+            return sum(
+                one["psize"] * (one["branch_pages"] + one["leaf_pages"] + one["overflow_pages"])
+                for one in each
+            )
+
+    @contextmanager
+    def _reading(self) -> Iterator[_Transaction]:
+        with self._door:
+            if self._is_closed:
+                raise ClosedError
+            self._reader_count += 1
+        try:
+            with _damage(), self._file.begin() as reading:
+                yield reading
+        finally:
+            with self._door:
+                self._reader_count -= 1
+                self._door.notify_all()
+
+    def _extent(self, reading: _Transaction) -> Extent:
+        position, time_ms, whole = (
+            reading.get(name, db=self._facts) for name in (_POSITION, _TIME, _WHOLE)
+        )
+        return Extent(_number(position), _number(time_ms), is_whole=whole is not None)
+
+
+class WrittenCopy(TableCopy):
+    """Writes a copy, too: one process at a time."""
+
+    def __init__(self, folder: Path, *, bytes_max: int) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        super().__init__(folder, bytes_max=bytes_max, is_writer=True)
+        with self._writing() as writing:
+            form = writing.get(_FORM, db=self._facts)
+            if form is None:
+                writing.put(_FORM, _NUMBER.pack(_FORM_NOW), db=self._facts)
+        if form is not None and _number(form) != _FORM_NOW:
+            self.close()
+            raise DamagedError(f"it is of form {_number(form)}, and not {_FORM_NOW}")
+
+    def take(self, changes: Sequence[Change], position: int) -> None:
+        """Enter records, and that all before a position are; all or nothing of it."""
+        with self._writing() as writing:
+            for change in changes:
+                self._enter(writing, change)
+            writing.put(_POSITION, _NUMBER.pack(position), db=self._facts)
+            if changes:
+                writing.put(_TIME, _NUMBER.pack(changes[-1].time_ms), db=self._facts)
+            self._forget_gone(writing)
+
+    def be_whole(self) -> None:
+        """It has all that there is."""
+        with self._writing() as writing:
+            writing.put(_WHOLE, b"", db=self._facts)
+
+    def expire(self, before_ms: int, *, limit: int) -> int:
+        """Let go of rows that were written before a time, some at once; how many these were."""
+        count = 0
+        with self._writing() as writing, writing.cursor(db=self._changes) as oldest:
+            while count < limit and oldest.first():
+                key = oldest.value()
+                raw = writing.get(key, db=self._rows)
+                if raw is not None and _STAMP.unpack_from(raw)[1] >= before_ms:
+                    break
+                writing.delete(key, db=self._rows)
+                oldest.delete()
+                count += 1
+        return count
+
+    def free_dead_readers(self) -> None:
+        """Whoever was killed while it read holds what it read."""
+        with _damage():
+            self._file.reader_check()
+
+    def bring_to_disk(self) -> None:
+        with _damage():
+            self._file.sync(True)
+
+    def _enter(self, writing: _Transaction, change: Change) -> None:
+        at = _NUMBER.pack(change.offset)
+        before = writing.get(change.key, db=self._rows)
+        if before is not None:
+            writing.delete(before[: _NUMBER.size], db=self._changes)
+        time_ms = min(max(change.time_ms, 0), _TIME_MS_MAX)
+        if change.value:
+            stamped = _STAMP.pack(change.offset, time_ms) + change.value
+            writing.put(change.key, stamped, db=self._rows)
+            writing.put(at, change.key, db=self._changes, append=True)
+        elif before is not None:
+            writing.delete(change.key, db=self._rows)
+            writing.put(at, change.key + _NUMBER.pack(time_ms), db=self._gone, append=True)
+
+    def _forget_gone(self, writing: _Transaction) -> None:
+        too_many = writing.stat(self._gone)["entries"] - _GONE_MAX
+        if too_many <= 0:
+            return
+        with writing.cursor(db=self._gone) as oldest:
+            for _ in range(too_many):
+                oldest.first()
+                forgotten = _number(oldest.key())
+                oldest.delete()
+        writing.put(_GONE_FROM, _NUMBER.pack(forgotten + 1), db=self._facts)
+
+    @contextmanager
+    def _writing(self) -> Iterator[_Transaction]:
+        with _damage(), self._file.begin(write=True) as writing:
+            yield writing
+
+
+def _row(key: bytes, raw: bytes) -> Row:
+    offset, time_ms = _STAMP.unpack_from(raw)
+    return Row(key.decode(errors="replace"), raw[_STAMP.size :], offset, time_ms)
+
+
+def _number(raw: bytes | None) -> int:
+    number: int = _NUMBER.unpack(raw)[0] if raw else 0
+    return number

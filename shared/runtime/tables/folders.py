@@ -1,0 +1,143 @@
+"""Finds the copies of a machine's tables in their folder, and says how fresh each is.
+
+Beside a copy stands when its log was last known to end where the copy does: one number in a file
+that all map into memory, as it changes twice a second for each table.
+"""
+
+import mmap
+import os
+import struct
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+from shared.config.table import Table
+from shared.runtime.tables.copy import DamagedError, TableCopy
+
+# Names no table: a table's folder is called after it and its generation.
+LOCK = "follower"
+_HEARD = "heard"
+DAMAGED = "damaged"
+_NUMBER = struct.Struct(">Q")
+# Of which table.
+_Name: TypeAlias = tuple[str, int]
+# How often a reader looks whether it still has the copy that is there.
+_LOOK_S = 0.5
+
+
+def copy_folder(folder: Path, table: Table) -> Path:
+    return folder / f"{table.name}.{table.generation}"
+
+
+class HeardFile:
+    """When a copy was last known to have all that there is, in epoch milliseconds; 0: never."""
+
+    def __init__(self, folder: Path, *, is_writer: bool = False) -> None:
+        flags = os.O_RDWR | os.O_CREAT if is_writer else os.O_RDONLY
+        file = os.open(folder / _HEARD, flags, 0o644)
+        try:
+            if is_writer:
+                os.ftruncate(file, _NUMBER.size)
+            access = mmap.ACCESS_WRITE if is_writer else mmap.ACCESS_READ
+            self._mapped = mmap.mmap(file, _NUMBER.size, access=access)
+        finally:
+            os.close(file)
+
+    @property
+    def at_ms(self) -> int:
+        at_ms: int = _NUMBER.unpack_from(self._mapped)[0]
+        return at_ms
+
+    @at_ms.setter
+    def at_ms(self, at_ms: int) -> None:
+        _NUMBER.pack_into(self._mapped, 0, at_ms)
+
+    def close(self) -> None:
+        self._mapped.close()
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCopy:
+    """A copy that can be read, and how fresh it is."""
+
+    copy: TableCopy
+    heard: HeardFile
+    # Which file it is: one that is made anew is another.
+    number: int
+
+    def close(self) -> None:
+        self.copy.close()
+        self.heard.close()
+
+
+@dataclass(slots=True)
+class TableCopies:
+    """The copies that one process reads, opened as they are asked for."""
+
+    folder: Path
+    _open: dict[_Name, OpenCopy] = field(default_factory=dict)
+    _looked_s: dict[_Name, float] = field(default_factory=dict)
+
+    def of(self, table: Table) -> OpenCopy | None:
+        """The copy of a table; None as long as there is none, or none that has been whole."""
+        name = _name(table)
+        known, now_s = self._open.get(name), time.monotonic()
+        if now_s - self._looked_s.get(name, float("-inf")) < _LOOK_S:
+            return known
+        self._looked_s[name] = now_s
+        folder = copy_folder(self.folder, table)
+        number = _number_of(folder)
+        if known is not None and known.number != number:
+            self._forget(name)
+            known = None
+        if known is None and number is not None:
+            known = self._opened(table, folder, number)
+            if known is not None:
+                self._open[name] = known
+        return known
+
+    def damaged(self, table: Table) -> None:
+        """It could not be read: whoever writes it makes it anew."""
+        self._forget(_name(table))
+        report_damage(copy_folder(self.folder, table))
+
+    def close(self) -> None:
+        for name in list(self._open):
+            self._forget(name)
+
+    def _forget(self, name: _Name) -> None:
+        known = self._open.pop(name, None)
+        if known is not None:
+            known.close()
+
+    def _opened(self, table: Table, folder: Path, number: int) -> OpenCopy | None:
+        try:
+            copy = TableCopy(folder, bytes_max=table.bytes_max)
+        except DamagedError:
+            # Just being made, or not what it is to be.
+            return None
+        try:
+            if copy.extent().is_whole:
+                return OpenCopy(copy, HeardFile(folder), number)
+        except (DamagedError, OSError, ValueError):
+            report_damage(folder)
+        copy.close()
+        return None
+
+
+def _name(table: Table) -> _Name:
+    return table.name, table.generation
+
+
+def report_damage(folder: Path) -> None:
+    if folder.is_dir():
+        (folder / DAMAGED).touch()
+
+
+def _number_of(folder: Path) -> int | None:
+    """Which file a copy is in, if it is all there."""
+    try:
+        return (folder / "data.mdb").stat().st_ino
+    except OSError:
+        return None

@@ -1,0 +1,312 @@
+"""Follows all tables, and writes this machine's copies of them: one process for all that read.
+
+It goes on where each copy is. What cannot be gone on with is made anew from the log: a damaged
+copy, one that is ahead of its log, one that was away for so long that deletions may be missing, and
+all of them after the machine died. Whoever starts this process ends it (`keeper.py`).
+"""
+
+import asyncio
+import os
+import shutil
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from shared.config.table import Table
+from shared.event.record import KafkaPartition, RecordIn
+from shared.event.table_row import names_row
+from shared.event.topics import TOMBSTONES_KEPT_MS
+from shared.runtime.clock import now_ms
+from shared.runtime.files.one_owner import own_folder
+from shared.runtime.kafka.config_topic import ConfigFeed
+from shared.runtime.kafka.reader import Follow, KafkaReader, open_reader
+from shared.runtime.logs import configure_logs
+from shared.runtime.setup_error import OperatorError
+from shared.runtime.tables.copy import Change, DamagedError, Extent, FullError, WrittenCopy
+from shared.runtime.tables.folders import DAMAGED, LOCK, HeardFile, copy_folder
+
+log = structlog.get_logger()
+
+# A record is in the copies this long after it was written at most, and what they are is known.
+_POLL_S = 0.1
+# Read at once: some milliseconds of work for each table that has as many.
+_RECORDS_MAX = 5_000
+_HOUSEKEEPING_S = 1.0
+# Rows that are let go of in one go, of each table.
+_EXPIRED_MAX = 2_000
+# A table without room is tried again so soon: it may have been given some.
+_FULL_S = 10.0
+_PAUSE_S, _PAUSE_S_MAX = 0.5, 5.0
+_read_any = msgspec.json.Decoder(msgspec.Raw).decode
+_BOOT = "boot"
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass(slots=True)
+class _Followed:
+    """A table whose copy we write."""
+
+    table: Table
+    folder: Path
+    copy: WrittenCopy
+    heard: HeardFile
+    position: int
+    is_whole: bool
+    full_until_s: float = 0.0
+
+    @property
+    def where(self) -> KafkaPartition:
+        return KafkaPartition(self.table.topic, 0)
+
+    def close(self) -> None:
+        self.copy.close()
+        self.heard.close()
+
+
+class TableFollower:
+    """Writes the copies in a folder, of all tables that are configured."""
+
+    def __init__(self, folder: Path, bootstrap_servers: str) -> None:
+        self._folder = folder
+        self._bootstrap_servers = bootstrap_servers
+        self._followed: dict[str, _Followed] = {}
+        self._seen: Mapping[str, Table] | None = None
+
+    async def run(self, config: ConfigFeed, stop: asyncio.Event) -> None:
+        """Until told to stop, whatever Kafka does."""
+        self._check_boot()
+        pause_s = _PAUSE_S
+        try:
+            while not stop.is_set():
+                try:
+                    async with open_reader(self._bootstrap_servers) as reader:
+                        await self._follow(reader, config, stop)
+                    pause_s = _PAUSE_S
+                except Exception as error:  # noqa: BLE001 - whatever it is, we must follow on
+                    log.warning("tables.cut_off", error=repr(error), again_in_s=pause_s)
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(stop.wait(), pause_s)
+                    pause_s = min(2 * pause_s, _PAUSE_S_MAX)
+        finally:
+            self._leave()
+
+    async def _follow(self, reader: KafkaReader, config: ConfigFeed, stop: asyncio.Event) -> None:
+        self._seen = None
+        follow: Follow | None = None
+        kept_s = 0.0
+        while not stop.is_set():
+            if self._seen is not (tables := config.configuration.tables) or self._stale():
+                self._seen = tables
+                follow = await self._assigned(reader, tables)
+            if follow is None:
+                await asyncio.sleep(_POLL_S)
+                continue
+            records = await follow.read(wait_s=_POLL_S, records_max=_RECORDS_MAX)
+            self._take(records)
+            await self._hear(follow)
+            if time.monotonic() - kept_s >= _HOUSEKEEPING_S:
+                kept_s = time.monotonic()
+                self._keep_house()
+
+    def _stale(self) -> bool:
+        """Whether some copy cannot go on as it is: it is to be opened anew."""
+        now_s = time.monotonic()
+        return any(0 < each.full_until_s < now_s for each in self._followed.values())
+
+    async def _assigned(self, reader: KafkaReader, tables: Mapping[str, Table]) -> Follow | None:
+        """Open what is new, let go of what is gone; follow from where the copies are."""
+        for topic, each in list(self._followed.items()):
+            if tables.get(each.table.name) != each.table or each.full_until_s:
+                self._close(topic)
+        self._remove_others(tables)
+        spans = await reader.spans([table.topic for table in tables.values()])
+        for table in tables.values():
+            span = spans.get(KafkaPartition(table.topic, 0))
+            if span is not None and table.topic not in self._followed:
+                self._followed[table.topic] = self._opened(table, *span)
+        there = [each for each in self._followed.values() if each.where in spans]
+        if not there:
+            return None
+        return reader.follow({each.where: each.position for each in there})
+
+    def _opened(self, table: Table, first: int, end: int) -> _Followed:
+        folder = copy_folder(self._folder, table)
+        if (folder / DAMAGED).exists():
+            shutil.rmtree(folder)
+        try:
+            return self._open(table, folder, first, end)
+        except (DamagedError, OSError, ValueError) as error:
+            log.warning("tables.made_anew", table=table.name, why=str(error))
+            shutil.rmtree(folder, ignore_errors=True)
+            return self._open(table, folder, first, end)
+
+    @staticmethod
+    def _open(table: Table, folder: Path, first: int, end: int) -> _Followed:
+        copy = WrittenCopy(folder, bytes_max=table.bytes_max)
+        try:
+            extent, heard = copy.extent(), HeardFile(folder, is_writer=True)
+            _check_fresh(extent, end, was_away_ms=now_ms() - heard.at_ms)
+        except BaseException:
+            copy.close()
+            raise
+        position = max(extent.offset, first)
+        return _Followed(table, folder, copy, heard, position, extent.is_whole)
+
+    def _take(self, records: Sequence[RecordIn]) -> None:
+        by_topic: dict[str, list[RecordIn]] = {}
+        for record in records:
+            by_topic.setdefault(record.origin.topic, []).append(record)
+        for topic, theirs in by_topic.items():
+            if (each := self._followed.get(topic)) is not None and not each.full_until_s:
+                self._enter(each, theirs)
+
+    def _enter(self, each: _Followed, records: Sequence[RecordIn]) -> None:
+        if records[0].origin.offset < each.position:
+            # The log is another than the one that we know.
+            self._make_anew(each, "its log has begun anew")
+            return
+        changes = [
+            Change(record.key or b"", record.value, record.origin.offset, record.timestamp_ms)
+            for record in records
+            if record.key and _is_row(record.key, record.value)
+        ]
+        position = records[-1].origin.offset + 1
+        try:
+            each.copy.take(changes, position)
+        except FullError:
+            log.warning("tables.full", table=each.table.name, bytes_max=each.table.bytes_max)
+            each.full_until_s = time.monotonic() + _FULL_S
+        except DamagedError as error:
+            self._make_anew(each, str(error))
+        else:
+            each.position = position
+
+    async def _hear(self, follow: Follow) -> None:
+        """Say of which copies it is known that they have all there is, and since when."""
+        for each in list(self._followed.values()):
+            if each.full_until_s:
+                continue
+            at_ms = await follow.at_end_ms(each.where)
+            if at_ms is None:
+                continue
+            if not each.is_whole:
+                each.copy.be_whole()
+                each.is_whole = True
+            each.heard.at_ms = max(each.heard.at_ms, at_ms)
+
+    def _keep_house(self) -> None:
+        for each in list(self._followed.values()):
+            try:
+                each.copy.free_dead_readers()
+                if each.table.retention_ms is not None:
+                    each.copy.expire(now_ms() - each.table.retention_ms, limit=_EXPIRED_MAX)
+            except FullError:
+                each.full_until_s = each.full_until_s or time.monotonic() + _FULL_S
+            except DamagedError as error:
+                self._make_anew(each, str(error))
+                continue
+            if (each.folder / DAMAGED).exists():
+                self._make_anew(each, "who reads it cannot")
+
+    def _make_anew(self, each: _Followed, why: str) -> None:
+        log.warning("tables.made_anew", table=each.table.name, why=why)
+        self._close(each.table.topic)
+        shutil.rmtree(each.folder, ignore_errors=True)
+        self._seen = None
+
+    def _remove_others(self, tables: Mapping[str, Table]) -> None:
+        """The copies of tables that there are no more."""
+        ours = {copy_folder(self._folder, table).name for table in tables.values()} | {LOCK}
+        for folder in self._folder.iterdir():
+            if folder.is_dir() and folder.name not in ours:
+                log.info("tables.copy_removed", folder=folder.name)
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _close(self, topic: str) -> None:
+        self._followed.pop(topic).close()
+
+    def _check_boot(self) -> None:
+        """After the machine died, nothing says what of a copy had come to the disk."""
+        mark, boot = self._folder / _BOOT, _boot_id()
+        if (mark.read_text() if mark.exists() else "") not in {boot, "left in order"}:
+            self._remove_others({})
+        mark.write_text(boot)
+
+    def _leave(self) -> None:
+        """In order: all of it is on the disk."""
+        with suppress(DamagedError, FullError):
+            for each in self._followed.values():
+                each.copy.bring_to_disk()
+            (self._folder / _BOOT).write_text("left in order")
+        for topic in list(self._followed):
+            self._close(topic)
+
+
+def _is_row(key: bytes, value: bytes) -> bool:
+    """Whether a record can be answered with; whoever writes past us may write anything."""
+    try:
+        is_object = not value or (value.lstrip()[:1] == b"{" and _read_any(value) is not None)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return is_object and names_row(key)
+
+
+def _check_fresh(extent: Extent, end: int, *, was_away_ms: int) -> None:
+    """DamagedError if a copy cannot be gone on with."""
+    if extent.offset > end:
+        raise DamagedError(f"it goes up to {extent.offset}, and the log ends at {end}")
+    if extent.is_whole and was_away_ms > TOMBSTONES_KEPT_MS // 2:
+        raise DamagedError("it was away for too long to have heard of all deletions")
+
+
+def _boot_id() -> str:
+    """What another start of this machine has otherwise."""
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return str(round(time.time() - time.monotonic(), -1))
+
+
+async def _run(folder: Path, bootstrap_servers: str, whose: int) -> None:
+    stop = asyncio.Event()
+    config = ConfigFeed(bootstrap_servers)
+    await config.start()
+    try:
+        watching = asyncio.create_task(_stop_after(whose, stop))
+        await TableFollower(folder, bootstrap_servers).run(config, stop)
+        watching.cancel()
+    finally:
+        await config.stop()
+
+
+async def _stop_after(whose: int, stop: asyncio.Event) -> None:
+    """A follower that nobody looks after must not outlive who needs it."""
+    while _is_there(whose):  # noqa: ASYNC110 - a process tells nobody that it ends
+        await asyncio.sleep(_HOUSEKEEPING_S / 2)
+    stop.set()
+
+
+def _is_there(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except OSError:
+        return False
+    return True
+
+
+def main(arguments: Sequence[str]) -> None:
+    """FOLDER KAFKA PROCESS: follow for as long as the process lives, if nobody else does."""
+    folder, bootstrap_servers, whose = Path(arguments[0]), arguments[1], int(arguments[2])
+    configure_logs(service="tables", level="warning")
+    with suppress(OperatorError, KeyboardInterrupt), own_folder(folder / LOCK, what="follower"):
+        asyncio.run(_run(folder, bootstrap_servers, whose))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,84 @@
+"""Sees to it that somebody on this machine follows the tables, as long as there are any.
+
+Whoever reads copies keeps one of these. The follower is a process of its own, so that however much
+changes in tables, nobody who answers or works on events waits; a lock lets there be one. If who
+has started it ends, another starts the next within a second, which goes on where it was.
+"""
+
+import asyncio
+import fcntl
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import structlog
+
+from shared.runtime.tables.folders import LOCK
+
+log = structlog.get_logger()
+
+_LOOK_S = 1.0
+# One that ends at once has a reason that does not pass so soon.
+_AGAIN_S_MAX = 10.0
+_END_WITHIN_S = 5.0
+
+
+async def keep_followed(
+    folder: Path, bootstrap_servers: str, is_needed: Callable[[], bool]
+) -> None:
+    """Until cancelled: start a follower whenever there is none, and something to follow."""
+    pause_s = _LOOK_S
+    while True:
+        if not is_needed() or is_followed(folder):
+            await asyncio.sleep(_LOOK_S)
+            continue
+        try:
+            code = await _followed(folder, bootstrap_servers)
+        except OSError as error:
+            # Without copies there is no answer for tables, and one for all else.
+            log.warning("tables.not_followed", folder=str(folder), error=str(error))
+            code = 1
+        # Zero: another has begun meanwhile.
+        pause_s = _LOOK_S if code == 0 else min(2 * pause_s, _AGAIN_S_MAX)
+        await asyncio.sleep(pause_s)
+
+
+def command(folder: Path, bootstrap_servers: str, whose: int) -> list[str]:
+    """Follows as long as the process lives."""
+    module = "shared.runtime.tables.follower"
+    return [sys.executable, "-m", module, str(folder.absolute()), bootstrap_servers, str(whose)]
+
+
+def is_followed(folder: Path) -> bool:
+    """Whether somebody holds the lock of who follows."""
+    try:
+        with (folder / LOCK / "owner.lock").open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def lock_folder(folder: Path) -> None:
+    """Where the lock is."""
+    (folder / LOCK).mkdir(parents=True, exist_ok=True)
+
+
+async def _followed(folder: Path, bootstrap_servers: str) -> int:
+    lock_folder(folder)
+    process = await asyncio.create_subprocess_exec(
+        *command(folder, bootstrap_servers, os.getpid()), stdin=asyncio.subprocess.DEVNULL
+    )
+    log.info("tables.followed", process=process.pid)
+    try:
+        return await process.wait()
+    finally:
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                process.terminate()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), _END_WITHIN_S)

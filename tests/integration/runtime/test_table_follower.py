@@ -1,0 +1,177 @@
+"""The follower of tables, by a real Kafka: copies are made, resumed, mended and taken away."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from aiokafka import AIOKafkaProducer
+
+from deploy.local.cluster import Cluster
+from shared.config.table import Table
+from shared.event.record import RecordOut
+from shared.event.topics import fixed_specs
+from shared.runtime.kafka.only_writer import only_writer
+from shared.runtime.kafka.topic_admin import topic_admin
+from shared.runtime.tables.folders import DAMAGED, OpenCopy, TableCopies, copy_folder
+from shared.runtime.tables.keeper import command, is_followed, keep_followed
+from tests.support.config_records import write_config, write_records
+from tests.support.kafka_log import write_rows
+
+pytestmark = pytest.mark.integration
+
+PATIENCE_S = 60.0
+
+
+def until(holds: Callable[[], bool], what: str) -> None:
+    until_s = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < until_s, f"still not so: {what}"
+        time.sleep(0.02)
+
+
+def made(kafka: Cluster, *tables: Table) -> None:
+    async def make() -> None:
+        async with topic_admin(kafka.bootstrap_servers) as admin:
+            await admin.create_missing([*fixed_specs([]), *(table.spec for table in tables)])
+        await write_config(kafka.bootstrap_servers, tables)
+
+    asyncio.run(make())
+
+
+def write(kafka: Cluster, table: Table, **rows: str) -> None:
+    records = [RecordOut(table.topic, key.encode(), value.encode()) for key, value in rows.items()]
+    asyncio.run(write_rows(kafka.bootstrap_servers, records))
+
+
+@contextmanager
+def followed(folder: Path, kafka: Cluster, *, how: int = signal.SIGTERM) -> Iterator[None]:
+    child = subprocess.Popen(command(folder, kafka.bootstrap_servers, os.getpid()))
+    try:
+        yield
+    finally:
+        child.send_signal(how)
+        child.wait(timeout=30)
+
+
+def opened(copies: TableCopies, table: Table) -> OpenCopy:
+    until(lambda: copies.of(table) is not None, f"there is a copy of {table.name}")
+    found = copies.of(table)
+    assert found is not None
+    return found
+
+
+def value(copy: OpenCopy, key: str) -> bytes | None:
+    row, _ = copy.copy.row(key)
+    return row and row.value
+
+
+def test_copies_are_made_kept_fresh_resumed_and_taken_away(kafka: Cluster, tmp_path: Path) -> None:
+    table = Table("followed-rows")
+    copies = TableCopies(tmp_path)
+    made(kafka, table)
+    write(kafka, table, a='{"n":1}', b='{"n":1}')
+    with followed(tmp_path, kafka, how=signal.SIGKILL):
+        copy = opened(copies, table)
+        assert value(copy, "a") == b'{"n":1}'
+        write(kafka, table, a='{"n":2}')
+        until(lambda: value(copy, "a") == b'{"n":2}', "the change is there")
+        heard_ms = copy.heard.at_ms
+        until(lambda: copy.heard.at_ms > heard_ms, "nothing new is news, too")
+        # A second one does not follow.
+        second = subprocess.run(
+            command(tmp_path, kafka.bootstrap_servers, os.getpid()), timeout=30, check=True
+        )
+        assert second.returncode == 0
+    write(kafka, table, c='{"n":3}')
+    number = copy.number
+    with followed(tmp_path, kafka):
+        until(lambda: value(copy, "c") == b'{"n":3}', "it goes on after a kill -9")
+        assert opened(copies, table).number == number
+        # Whoever could not read it has it made anew.
+        (copy_folder(tmp_path, table) / DAMAGED).touch()
+        until(lambda: copies.of(table) not in (None, copy), "it is made anew")
+        assert value(opened(copies, table), "b") == b'{"n":1}'
+        gone = [(table.config_key, None)]
+        asyncio.run(write_records(kafka.bootstrap_servers, gone))
+        until(lambda: not copy_folder(tmp_path, table).exists(), "a table that is gone has no copy")
+    copies.close()
+
+
+def test_only_what_is_committed_is_in_a_copy(kafka: Cluster, tmp_path: Path) -> None:
+    table = Table("followed-transactions")
+    copies = TableCopies(tmp_path)
+    made(kafka, table)
+
+    async def broken_off() -> None:
+        producer = AIOKafkaProducer(
+            bootstrap_servers=kafka.bootstrap_servers, transactional_id="broken-off"
+        )
+        await producer.start()
+        await producer.begin_transaction()
+        await producer.send_and_wait(table.topic, b'{"n":0}', key=b"a")
+        await producer.abort_transaction()
+        await producer.stop()
+        async with only_writer(kafka.bootstrap_servers, "hifi-tables-test") as write:
+            await write([(table.topic, b"b", b'{"n":1}', ())])
+
+    asyncio.run(broken_off())
+    with followed(tmp_path, kafka):
+        copy = opened(copies, table)
+        until(lambda: value(copy, "b") is not None, "what was committed is there")
+        assert value(copy, "a") is None
+    copies.close()
+
+
+def test_a_table_without_room_stands_still_until_it_is_given_some(
+    kafka: Cluster, tmp_path: Path
+) -> None:
+    small = Table("followed-large-rows", bytes_max=1_048_576)
+    copies = TableCopies(tmp_path)
+    made(kafka, small)
+    large = '{"x":"' + "y" * 200_000 + '"}'
+    with followed(tmp_path, kafka):
+        copy = opened(copies, small)
+        write(kafka, small, **{f"k{nth}": large for nth in range(10)}, last="{}")
+        time.sleep(1)
+        at_ms = copy.heard.at_ms
+        larger = Table("followed-large-rows", bytes_max=8 * 1_048_576)
+        asyncio.run(write_config(kafka.bootstrap_servers, [larger]))
+
+        def has_last() -> bool:
+            found = copies.of(larger)
+            return found is not None and value(found, "last") == b"{}"
+
+        until(has_last, "there is room now")
+        assert opened(copies, larger).heard.at_ms > at_ms
+    copies.close()
+
+
+def test_somebody_follows_as_long_as_it_is_needed(kafka: Cluster, tmp_path: Path) -> None:
+    made(kafka)
+
+    async def scenario() -> None:
+        keeping = asyncio.create_task(
+            keep_followed(tmp_path, kafka.bootstrap_servers, lambda: True)
+        )
+        while not is_followed(tmp_path):  # noqa: ASYNC110 - another process
+            await asyncio.sleep(0.05)
+        owner = int((tmp_path / "follower" / "owner.lock").read_text())
+        os.kill(owner, signal.SIGKILL)
+        async with asyncio.timeout(PATIENCE_S):
+            while not is_followed(tmp_path) or _owner(tmp_path) == owner:  # noqa: ASYNC110 - as above
+                await asyncio.sleep(0.05)
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
+        assert not is_followed(tmp_path)
+
+    asyncio.run(scenario())
+
+
+def _owner(folder: Path) -> int:
+    return int((folder / "follower" / "owner.lock").read_text() or 0)
