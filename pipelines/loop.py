@@ -24,6 +24,8 @@ from pipelines.metrics import PipelineMetrics
 from pipelines.session import SparkOnDemand
 from pipelines.settings import PipelinesSettings
 from pipelines.shards import partitionings
+from pipelines.tables.known import KnownTables
+from pipelines.tables.look_ups import NO_TABLES, Tables
 from pipelines.writer import UNWRITTEN, SlotWriters
 from shared.config.pipeline import Pipeline
 from shared.event.record import KafkaPartition, RecordOut
@@ -68,6 +70,7 @@ class PipelineLoop:
             settings.micro_batch_events_max, settings.time_box_s, settings.own_jobs_max
         )
         self.documents = Documents()
+        self.tables = KnownTables(settings)
         self._seen: object = None
         self.writers = SlotWriters(settings.bootstrap_servers, self.member)
         self.runner = JobRunner(
@@ -264,20 +267,28 @@ class PipelineLoop:
 
     def _start_jobs(self) -> None:
         running = self.documents.by_lane()
+        tables = {
+            lane_id: self.tables.of(pipeline, self.config.configuration)
+            for lane_id, pipeline in running.items()
+        }
         leaving = [
             lane_id
             for lane_id, pipeline in running.items()
-            if self.member.slot_of(pipeline.name) in self._leaving
+            if self.member.slot_of(pipeline.name) in self._leaving or tables[lane_id] is None
         ]
         for job in self.book.plan(time.monotonic(), leaving):
-            work = [self._task(running[share.lane_id], share) for share in job.shares]
+            work = [
+                self._task(running[share.lane_id], share, tables[share.lane_id] or NO_TABLES)
+                for share in job.shares
+            ]
             slots = frozenset(self.member.slot_of(one.pipeline.name) for one in work)
             task = asyncio.create_task(self._run(job, work))
             self._jobs[task] = slots
             task.add_done_callback(self._jobs.pop)
 
-    def _task(self, pipeline: Pipeline, share: PipelineShare) -> Task:
-        return Task(pipeline, share, partitionings(pipeline, self.config.configuration))
+    def _task(self, pipeline: Pipeline, share: PipelineShare, tables: Tables) -> Task:
+        streams = partitionings(pipeline, self.config.configuration)
+        return Task(pipeline, share, streams, tables)
 
     async def _run(self, job: Planned, work: Sequence[Task]) -> None:
         try:

@@ -64,6 +64,7 @@ async def _run(
                 beside = [
                     group.create_task(_watch(spark, health)),
                     group.create_task(keep_standing(former, loop.member)),
+                    group.create_task(loop.tables.keep_followed(config)),
                 ]
                 group.create_task(loop.run(stop, health, pulse))
                 await loop.member.run(stop)

@@ -19,6 +19,8 @@ class PipelinesSettings(LaneProcessSettings):
     model_config = SettingsConfigDict(env_prefix="HIFI_PIPELINES_", frozen=True)
 
     folder: Path = Path("data/pipelines")
+    # Where this machine's copies of tables are: the same folder for all processes of the machine.
+    tables_folder: Path = Path("data/tables")
     metrics_port: Port = defaults.PIPELINES_METRICS_PORT
     heap_mb: int = Field(default=768, ge=512)
     # A task has a processor to itself for as long as it runs; more than there are let those that
@@ -43,4 +45,8 @@ class PipelinesSettings(LaneProcessSettings):
             return None
         # Spark's own source and sink read and write Kafka, in Java.
         told = {JAAS_VARIABLE: access.jaas} if access.is_named else {}
-        return replace(cluster, told_java=told, executors=self.spark_executors)
+        # Who follows tables there enters Kafka as well.
+        words, files = access.for_another_process()
+        return replace(
+            cluster, told=words, files=files, told_java=told, executors=self.spark_executors
+        )

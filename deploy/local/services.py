@@ -91,6 +91,7 @@ def services_of(settings: StackSettings) -> Iterator[Service]:
         module="pipelines",
         env={
             "HIFI_PIPELINES_FOLDER": str(settings.folder / "pipelines"),
+            "HIFI_PIPELINES_TABLES_FOLDER": str(settings.folder / "tables"),
             "HIFI_PIPELINES_JARS_CACHE": str(settings.cache),
             "HIFI_PIPELINES_METRICS_PORT": str(settings.pipelines_metrics_port),
             "HIFI_PIPELINES_HEAP_MB": str(settings.spark_heap_mb),

@@ -5,7 +5,8 @@ Spark, within seconds: GET says what has been found.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Annotated, Any
 
 import structlog
@@ -30,7 +31,7 @@ from gateway.problems import Problem, pointer_to
 from shared.config.configuration import REMOVED_KEPT_MS, Configuration, RemovedPipeline
 from shared.config.cycles import cycle_through
 from shared.config.model import ConfigError
-from shared.config.pipeline import Pipeline
+from shared.config.pipeline import Enrich, Pipeline, ToDead, ToStream, ToTable
 from shared.config.pipeline_state import PipelineState, PipelineStates, Standing
 from shared.event.times import rfc3339
 from shared.event.topics import config_key
@@ -93,7 +94,10 @@ async def show_pipeline(
     _PATH,
     response_model=Pipeline,
     responses={201: {"model": Pipeline}},
-    openapi_extra=also("bad_pipeline", "unknown_stream", "pipeline_in_use", "bound_reached"),
+    openapi_extra=also(
+        *("bad_pipeline", "unknown_stream", "unknown_table", "table_in_use"),
+        *("pipeline_in_use", "bound_reached"),
+    ),
 )
 async def put_pipeline(
     pipeline: PathName, caller: Admin, given: JsonObject, plane: Plane, when: When
@@ -160,7 +164,7 @@ def _line(pipeline: Pipeline, states: PipelineStates) -> dict[str, Any]:
     return {
         "name": pipeline.name,
         "reads": pipeline.source.stream,
-        "writes": sorted({output.stream for output in pipeline.streams_to}),
+        "writes": sorted(pipeline.targets),
         "standing": state.standing,
         "why": state.why,
     }
@@ -188,7 +192,9 @@ def _known(name: str, caller: Caller, configuration: Configuration) -> Pipeline:
 
 
 def _check_streams(pipeline: Pipeline, caller: Caller) -> None:
-    """Refuse a key that is not for all of its streams."""
+    """Refuse a key that is not for all of its streams, and tables."""
+    if pipeline.tables:
+        caller.check_tables()
     for stream in sorted(pipeline.streams):
         caller.check_name(stream)
 
@@ -222,10 +228,10 @@ def _keep(document: dict[str, Any], known: Pipeline | RemovedPipeline | None) ->
 
 
 def _check_wanted(wanted: Pipeline, caller: Caller, configuration: Configuration) -> None:
-    """Refuse streams that are not the caller's, and a cycle of them."""
-    for setting, stream in _named_streams(wanted):
+    """Refuse streams and tables that are not the caller's, and a cycle of streams."""
+    for setting, check in _named(wanted, caller, configuration):
         try:
-            caller.stream(stream, configuration)
+            check()
         except Problem as problem:
             raise Problem(problem.code, problem.detail, pointer=pointer_to(setting)) from None
     others = (
@@ -239,9 +245,41 @@ def _check_wanted(wanted: Pipeline, caller: Caller, configuration: Configuration
         raise ConfigError("to", wrong)
 
 
-def _named_streams(pipeline: Pipeline) -> Iterator[tuple[str, str]]:
-    yield "from.stream", pipeline.source.stream
+def _named(
+    pipeline: Pipeline, caller: Caller, configuration: Configuration
+) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Where a document names a stream or a table, and what checks whether it may."""
+
+    def stream(name: str) -> Callable[[], object]:
+        return partial(caller.stream, name, configuration)
+
+    yield "from.stream", stream(pipeline.source.stream)
+    for nth, step in enumerate(pipeline.steps):
+        if isinstance(step, Enrich):
+            yield (
+                f"steps.{nth}.enrich.table",
+                partial(caller.table, step.enrich.table, configuration),
+            )
     for nth, output in enumerate(pipeline.to):
-        stream = getattr(output, "stream", None)
-        if stream is not None:
-            yield f"to.{nth}.stream", stream
+        match output:
+            case ToStream():
+                yield f"to.{nth}.stream", stream(output.stream)
+            case ToTable():
+                check = partial(_check_written, output.table, pipeline, caller, configuration)
+                yield f"to.{nth}.table", check
+            case ToDead():
+                pass
+
+
+def _check_written(
+    table: str, pipeline: Pipeline, caller: Caller, configuration: Configuration
+) -> None:
+    """Refuse to write a table that is written otherwise."""
+    writer = caller.table(table, configuration).written_by
+    if writer != pipeline.name:
+        by = "over HTTP" if writer is None else f"by the pipeline {writer!r}"
+        detail = (
+            f"The table {table!r} is written {by}: make one with"
+            f' PUT /v1/tables/NAME and {{"written_by": "{pipeline.name}"}}.'
+        )
+        raise Problem("table_in_use", detail)

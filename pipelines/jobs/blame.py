@@ -14,6 +14,7 @@ _OF_AN_EVENT = re.compile(
 _OF_OTHERS = re.compile(
     r"\borg\.apache\.kafka\b|\bjava\.(net|io|nio)\."
     r"|\bjava\.lang\.(InterruptedException|IllegalStateException)\b|ExecutorLostFailure"
+    r"|\bTableNotReadyError\b"
     r"|\bcancelled\b|SparkContext was shut down"
 )
 

@@ -21,9 +21,11 @@ from pipelines.jobs.blame import fault_of_an_event
 from pipelines.jobs.dead_rows import with_dead_letters
 from pipelines.jobs.outcomes import Made
 from pipelines.jobs.rows_to_kafka import write_rows
-from pipelines.plan import DEAD, NOT_PASSED, planned
+from pipelines.parts.whole_events import DEAD, NOT_PASSED
+from pipelines.plan import planned
 from pipelines.settings import PipelinesSettings
 from pipelines.shards import Partitionings
+from pipelines.tables.look_ups import NO_TABLES, Tables
 from shared.config.pipeline import Pipeline
 from shared.event.record import KafkaPartition
 from shared.event.times import DAY_MS, MINUTE_MS
@@ -57,6 +59,7 @@ class Task:
     share: PipelineShare
     # Of the streams that it writes to, those that lay their events by shards.
     streams: Partitionings = field(default_factory=dict)
+    tables: Tables = NO_TABLES
 
 
 def run_job(spark: SparkSession, settings: PipelinesSettings, tasks: Sequence[Task]) -> list[Made]:
@@ -98,7 +101,7 @@ def _rows(spark: SparkSession, servers: str, task: Task, watched: str) -> DataFr
     # By this name its consumers are kept for the next job; no group of it is ever joined.
     options = {**range_options(servers, task.share.ranges), "kafka.group.id": _READERS}
     records = spark.read.format("kafka").options(**options).load()
-    rows = planned(task.pipeline, records, task.streams).observe(watched, *_figures())
+    rows = planned(task.pipeline, records, task.streams, task.tables).observe(watched, *_figures())
     letters = with_dead_letters(rows, task.pipeline, now_ms=now_ms())
     wanted = reduce(DataFrame.where, (F.col("outcome") != it for it in NOT_PASSED), letters)
     # Where it says nothing, Kafka's producer goes by the key.

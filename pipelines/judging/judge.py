@@ -17,11 +17,11 @@ from pipelines.judging.expressions import ExpressionError, Scope, check_growth, 
 from pipelines.judging.growth import Growth, of_member, together
 from pipelines.judging.probes import probes_of
 from pipelines.judging.trees import Branch, TreeError, node_of
-from pipelines.judging.trial import came_of, differences, given_records
+from pipelines.judging.trial import came_of, differences, given_records, given_tables
 from pipelines.members import first_line, members_of, wrong_type
 from pipelines.plan import RECORDS, after, columns_of, opened
 from shared.config.model import ConfigError
-from shared.config.pipeline import FACTS, Explode, Key, Pipeline, Select, Step, Where
+from shared.config.pipeline import FACTS, Enrich, Explode, Key, Pipeline, Select, Step, Where
 from shared.event.record import RecordIn
 
 # So many brackets within brackets, and Spark's parser has no stack left.
@@ -68,11 +68,12 @@ def typed(session: SparkSession, pipeline: Pipeline) -> list[Typed]:
     except ConfigError as error:
         raise UnfitError(error.wrong, "schema") from None
     rows = opened(pipeline, session.createDataFrame([], RECORDS))
+    look_ups = given_tables(pipeline).look_ups
     scope: dict[str, Growth] = {name: of_member(name) for name in [*members, FACTS]}
     steps = []
     for nth, step in enumerate(pipeline.steps):
         scope = _Stage(session, rows, scope).after(step, nth)
-        rows = after(step, rows)
+        rows = after(step, rows, look_ups)
         kinds = {field.name: field.dataType.simpleString() for field in rows.schema.fields}
         steps.append(Typed(step, tuple((name, kinds[name]) for name in columns_of(rows))))
     stage = _Stage(session, rows, scope)
@@ -130,9 +131,7 @@ class _Stage:
                 self.condition(step.where, *at)
                 return self.scope
             case Key():
-                kind, _ = self._judged(step.key, *at)
-                if isinstance(kind, ArrayType | MapType | StructType):
-                    raise UnfitError(f"it is {_named(kind)}, and a key is one value", *at)
+                self._value(step.key, *at)
                 return self.scope
             case Select():
                 made = {name: self._member(text, *at, name) for name, text in step.select.items()}
@@ -145,6 +144,18 @@ class _Stage:
                     raise UnfitError(f"it is {_named(kind)}, and not a list", *at, name)
                 self._check_type(kind, *at, name)
                 return self.scope | {name: growth}
+            case Enrich():
+                self._value(step.enrich.key, *at, "key")
+                try:
+                    members_of(step.enrich.schema)
+                except ConfigError as error:
+                    raise UnfitError(error.wrong, *at, "schema") from None
+                return self.scope | {step.enrich.into: of_member(step.enrich.into)}
+
+    def _value(self, text: str, *at: str | int) -> None:
+        kind, _ = self._judged(text, *at)
+        if isinstance(kind, ArrayType | MapType | StructType):
+            raise UnfitError(f"it is {_named(kind)}, and a key is one value", *at)
 
     def condition(self, text: str, *at: str | int) -> None:
         kind, _ = self._judged(text, *at)

@@ -9,12 +9,16 @@ from typing import Any
 
 from pyspark.sql import Row, SparkSession
 
-from pipelines.plan import DEAD, RECORDS, planned
+from pipelines.parts.whole_events import DEAD
+from pipelines.plan import RECORDS, planned
 from pipelines.shards import NO_SHARDS, Partitionings
-from shared.config.pipeline import Pipeline, PipelineTest
+from pipelines.tables.look_ups import GivenRows, Tables
+from shared.config.pipeline import Pipeline
+from shared.config.pipeline_tests import PipelineTest
+from shared.config.table import Table
 from shared.event.envelope import event_headers
 from shared.event.record import Origin, RecordIn
-from shared.event.topics import stream_of, stream_topic
+from shared.event.topics import stream_of, stream_topic, table_of
 from shared.proof.receipt import PASSED
 
 # When the events of tests happened, each a second after the one before: 2026-01-01T00:00:00Z.
@@ -30,7 +34,8 @@ class Came:
     origin: Origin
     outcome: str
     reason: str | None
-    stream: str | None
+    # Which stream or table it goes to.
+    target: str | None
     key: bytes | None
     value: bytes
 
@@ -52,13 +57,29 @@ def given_records(pipeline: Pipeline, test: PipelineTest, partition: int) -> lis
     return records
 
 
+def given_tables(pipeline: Pipeline) -> Tables:
+    """What the tests of a document say of the tables that it names."""
+    rows: dict[str, dict[int, dict[str, str]]] = {name: {} for name in pipeline.tables_from}
+    for nth, test in enumerate(pipeline.tests):
+        for name, theirs in test.tables.items():
+            rows[name][nth] = {key: json.dumps(row) for key, row in theirs.items()}
+    return Tables(
+        written={name: Table(name) for name in pipeline.tables_to},
+        look_ups={name: GivenRows(theirs) for name, theirs in rows.items()},
+    )
+
+
 def came_of(
     session: SparkSession,
     pipeline: Pipeline,
     records: Iterable[RecordIn],
     streams: Partitionings = NO_SHARDS,
+    tables: Tables | None = None,
 ) -> list[Came]:
-    """What comes of records, event by event; the streams are as for `planned`."""
+    """What comes of records, event by event; the streams are as for `planned`.
+
+    Without tables, those are there that the tests of the document give.
+    """
     given = [
         (
             *record.origin,
@@ -71,7 +92,8 @@ def came_of(
     ]
     if not given:
         return []
-    rows = planned(pipeline, session.createDataFrame(given, RECORDS), streams).collect()
+    known = given_tables(pipeline) if tables is None else tables
+    rows = planned(pipeline, session.createDataFrame(given, RECORDS), streams, known).collect()
     topic = stream_topic(pipeline.source.stream)
     return [_came(topic, row) for row in sorted(rows, key=lambda row: row[:3])]
 
@@ -79,10 +101,10 @@ def came_of(
 def differences(pipeline: Pipeline, test: PipelineTest, came: Sequence[Came]) -> list[str]:
     """What came otherwise than a test expects, in lines for people; none if all is right."""
     lines: list[str] = []
-    for stream in dict.fromkeys(output.stream for output in pipeline.streams_to):
-        events = [row.value for row in came if row.outcome == PASSED and row.stream == stream]
-        expected = test.expect.get(stream, ()) if isinstance(test.expect, dict) else test.expect
-        lines += _unlike(f"to {stream}", expected, [*map(_read, events)])
+    for target in pipeline.targets:
+        events = [row.value for row in came if row.outcome == PASSED and row.target == target]
+        expected = test.expect.get(target, ()) if isinstance(test.expect, dict) else test.expect
+        lines += _unlike(f"to {target}", expected, [*map(_read, events)])
     dead = [row for row in came if row.outcome == DEAD]
     lines += _unlike("in dead letters", test.dead, [_read(row.value) for row in dead])
     if lines:
@@ -95,7 +117,7 @@ def _came(topic: str, row: Row) -> Came:
         origin=Origin(topic, row["partition"], row["offset"]),
         outcome=row["outcome"],
         reason=row["reason"],
-        stream=None if row["topic"] is None else stream_of(row["topic"]),
+        target=None if row["topic"] is None else stream_of(table_of(row["topic"])),
         key=None if row["key"] is None else bytes(row["key"]),
         value=bytes(row["value"] or b""),
     )

@@ -30,7 +30,7 @@ _SENTENCES = {
 }
 # What pydantic puts into a path that is no member: which of several kinds an object is.
 _KINDS_IN_PATHS = frozenset({"[key]", "basic", "bearer", "oauth2"}) | {
-    f"[{member}]" for member in ("where", "select", "explode", "stream", "dead")
+    f"[{member}]" for member in ("where", "select", "explode", "enrich", "stream", "table", "dead")
 }
 _SUBJECT = re.compile(r"^\w+(?= should )")
 

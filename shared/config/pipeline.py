@@ -18,6 +18,7 @@ from pydantic.dataclasses import dataclass
 from shared.config.access import DEFAULT_TENANT
 from shared.config.destination import Start
 from shared.config.model import CONFIG, ConfigError, ConfigObject
+from shared.config.pipeline_tests import PipelineTest
 from shared.config.values import Name, check
 from shared.event.topics import config_key, pipeline_lane
 
@@ -30,8 +31,6 @@ STEPS_MAX = 32
 OUTPUTS_MAX = 16
 COLUMNS_MAX = 200
 TESTS_MAX = 32
-GIVEN_MAX = 100
-EXPECTED_MAX = 1_000
 # A document travels to every process through the config topic, under Kafka's limit for a record.
 DOCUMENT_BYTES_MAX = 262_144
 # What is known of an event besides its members stands in a column of this name.
@@ -43,11 +42,20 @@ _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 Match = Literal["first", "all"]
 
 
+_NO_COLUMN = (
+    "{!r} cannot name a column; use 1 to 64 of a-z, A-Z, 0-9 and _, not starting with a digit,"
+    f" and not {FACTS!r}"
+)
+
+
+def _is_column(name: str) -> bool:
+    return _COLUMN.fullmatch(name) is not None and name != FACTS
+
+
 def _check_columns(columns: Any) -> Any:
     for name in columns if isinstance(columns, dict) else ():
         if not _COLUMN.fullmatch(name):
-            wrong = "use 1 to 64 of a-z, A-Z, 0-9 and _, not starting with a digit"
-            raise ValueError(f"{name!r} cannot name a column; {wrong}")
+            raise ValueError(_NO_COLUMN.format(name))
         if name == FACTS:
             raise ValueError(f"{FACTS!r} is the column that holds what Hifi knows of an event")
     return columns
@@ -110,6 +118,31 @@ class Key:
     key: Expression
 
 
+@dataclass(
+    frozen=True, slots=True, config=ConfigDict(**CONFIG, extra="forbid", validate_by_name=True)
+)
+class LookedUp:
+    """Which row is looked up in which table, and what the event has of it then."""
+
+    table: Name
+    # The row's key.
+    key: Expression
+    # The members of a row that are read, as with events.
+    schema: Annotated[str, Field(min_length=1, max_length=SCHEMA_CHARS_MAX)]
+    # The column that has them.
+    into: Annotated[str, Field(alias="as"), check(_is_column, _NO_COLUMN)]
+    # An event whose row is not there has null, or is a dead letter.
+    missing: Literal["keep", "dead"] = "keep"
+
+
+@dataclass(frozen=True, slots=True, config=_PART)
+class Enrich:
+    """Adds what a table has for the event."""
+
+    member: ClassVar[str] = "enrich"
+    enrich: LookedUp
+
+
 @dataclass(frozen=True, slots=True, config=_PART)
 class ToStream:
     """Writes to a stream what `when` is true of; without it, whatever gets here."""
@@ -119,6 +152,15 @@ class ToStream:
     when: Expression | None = None
     # It may close a cycle of streams: events come again, keep their ids, and are not taken twice.
     repost: bool = False
+
+
+@dataclass(frozen=True, slots=True, config=_PART)
+class ToTable:
+    """Writes a row, under the event's key, of what `when` is true of."""
+
+    member: ClassVar[str] = "table"
+    table: Name
+    when: Expression | None = None
 
 
 @dataclass(frozen=True, slots=True, config=_PART)
@@ -164,38 +206,18 @@ Step: TypeAlias = Annotated[
     Annotated[Where, Tag("[where]")]
     | Annotated[Select, Tag("[select]")]
     | Annotated[Explode, Tag("[explode]")]
+    | Annotated[Enrich, Tag("[enrich]")]
     | Annotated[Key, Tag("[key]")],
-    _by_member(Where, Select, Explode, Key),
-    _one_of("step", Where, Select, Explode, Key),
+    _by_member(Where, Select, Explode, Enrich, Key),
+    _one_of("step", Where, Select, Explode, Enrich, Key),
 ]
 Output: TypeAlias = Annotated[
-    Annotated[ToStream, Tag("[stream]")] | Annotated[ToDead, Tag("[dead]")],
-    _by_member(ToStream, ToDead),
-    _one_of("output", ToStream, ToDead),
+    Annotated[ToStream, Tag("[stream]")]
+    | Annotated[ToTable, Tag("[table]")]
+    | Annotated[ToDead, Tag("[dead]")],
+    _by_member(ToStream, ToTable, ToDead),
+    _one_of("output", ToStream, ToTable, ToDead),
 ]
-
-
-def _check_expected(given: Any) -> Any:
-    lists = list(given.values()) if isinstance(given, dict) else [given]
-    if not all(isinstance(each, list | tuple) and len(each) <= EXPECTED_MAX for each in lists):
-        wrong = f"it is a list of at most {EXPECTED_MAX} events, or such a list for each stream"
-        raise ValueError(wrong)
-    return given
-
-
-# Events, whatever JSON they are.
-_Events: TypeAlias = Annotated[tuple[Any, ...], Field(max_length=EXPECTED_MAX, strict=False)]
-
-
-@dataclass(frozen=True, slots=True, config=_PART)
-class PipelineTest:
-    """What must come of some events; it is run before the pipeline is."""
-
-    given: Annotated[tuple[Any, ...], Field(min_length=1, max_length=GIVEN_MAX)]
-    # What is written, in its order; of several streams, by the stream's name.
-    expect: Annotated[_Events | dict[Name, _Events], BeforeValidator(_check_expected)] = ()
-    # Those given that end as dead letters.
-    dead: _Events = ()
 
 
 @dataclass(frozen=True, slots=True, config=ConfigDict(**CONFIG, validate_by_name=True))
@@ -246,7 +268,7 @@ class Pipeline(ConfigObject):
     @property
     def rewrites(self) -> bool:
         """Whether events are written anew; otherwise their bytes stay as they are."""
-        return any(isinstance(step, Select | Explode) for step in self.steps)
+        return any(isinstance(step, Select | Explode | Enrich) for step in self.steps)
 
     @property
     def streams_to(self) -> list[ToStream]:
@@ -260,12 +282,27 @@ class Pipeline(ConfigObject):
     @property
     def tables_to(self) -> set[str]:
         """The tables that it writes."""
-        return set()
+        return {output.table for output in self.to if isinstance(output, ToTable)}
+
+    @property
+    def tables_from(self) -> set[str]:
+        """The tables that it looks up in."""
+        return {step.enrich.table for step in self.steps if isinstance(step, Enrich)}
 
     @property
     def tables(self) -> set[str]:
         """Every table that it names."""
-        return self.tables_to
+        return self.tables_to | self.tables_from
+
+    @property
+    def targets(self) -> list[str]:
+        """The streams and tables that it writes to, by name, each once."""
+        found = (
+            each.stream if isinstance(each, ToStream) else each.table
+            for each in self.to
+            if not isinstance(each, ToDead)
+        )
+        return [*dict.fromkeys(found)]
 
     @property
     def fingerprint(self) -> str:
@@ -304,6 +341,8 @@ def _check_outputs(pipeline: Pipeline) -> None:
         if pipeline.takes_first and nth and not outputs[nth - 1].when:
             wrong = "nothing gets here: the one before has no `when`, and `match: first`"
             raise ConfigError(f"to.{nth}", wrong)
+        if isinstance(output, ToTable):
+            _check_to_table(pipeline, output, nth)
         if not isinstance(output, ToStream):
             continue
         if output.repost and pipeline.explodes:
@@ -314,9 +353,23 @@ def _check_outputs(pipeline: Pipeline) -> None:
             raise ConfigError(f"to.{nth}.stream", wrong)
 
 
+def _check_to_table(pipeline: Pipeline, output: ToTable, nth: int) -> None:
+    if not pipeline.rewrites:
+        wrong = "a row is an object that the pipeline makes: say of what, with select"
+        raise ConfigError(f"to.{nth}.table", wrong)
+    if output.table in {each.stream for each in pipeline.streams_to}:
+        raise ConfigError(f"to.{nth}.table", "a stream of this pipeline is called so as well")
+    if output.table in pipeline.tables_from:
+        wrong = "it looks up in this table itself: what it finds would depend on when it runs"
+        raise ConfigError(f"to.{nth}.table", wrong)
+
+
 def _check_tests(pipeline: Pipeline) -> None:
-    streams = {output.stream for output in pipeline.streams_to}
+    streams = set(pipeline.targets)
     for nth, test in enumerate(pipeline.tests):
+        if unknown := sorted(test.tables.keys() - pipeline.tables_from):
+            wrong = f"it looks up in {sorted(pipeline.tables_from)} alone"
+            raise ConfigError(f"tests.{nth}.tables.{unknown[0]}", wrong)
         where = f"tests.{nth}.expect"
         if not isinstance(test.expect, dict):
             if test.expect and len(streams) != 1:

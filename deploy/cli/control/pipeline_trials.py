@@ -13,16 +13,31 @@ from pipelines.judging.judge import Typed, UnfitError, tried, typed
 from pipelines.judging.sandbox import OPTIONS, lock
 from pipelines.judging.trial import Came, came_of
 from pipelines.shards import NO_SHARDS, Partitionings, partitionings
-from shared.config.pipeline import Explode, Key, Pipeline, Select, Where
+from pipelines.tables.look_ups import NO_TABLES, GivenRows, Tables
+from shared.config.pipeline import (
+    Enrich,
+    Explode,
+    Key,
+    Output,
+    Pipeline,
+    Select,
+    ToDead,
+    ToStream,
+    ToTable,
+    Where,
+)
+from shared.config.table import Table
 from shared.event.record import RecordIn
 from shared.event.topics import stream_topic
-from shared.runtime.kafka.config_topic import ConfigFeed
+from shared.runtime.kafka.config_topic import ConfigFeed, read_config
 from shared.runtime.kafka.reader import open_reader
 from shared.runtime.setup_error import SetupError, UsageError
 from shared.runtime.spark.session import SparkSettings, running_spark
 
 # Of one event so much is shown.
 _SHOWN_CHARS = 300
+# Of a table in a trial, which has them all in memory.
+_ROWS_MAX = 100_000
 
 
 @contextmanager
@@ -70,6 +85,36 @@ async def last_events(kafka: str, stream: str, count: int) -> list[RecordIn]:
     return sorted(records[-count:], key=lambda record: record.origin)
 
 
+async def last_rows(kafka: str, pipeline: Pipeline) -> Tables:
+    """The tables that a pipeline names, with the rows that they have now."""
+    if not pipeline.tables:
+        return NO_TABLES
+    known = (await read_config(kafka)).tables
+    look_ups = {}
+    for name in sorted(pipeline.tables_from):
+        if name not in known:
+            raise UsageError(f"There is no table {name}: `hifi tables list` lists them.")
+        look_ups[name] = GivenRows({-1: await _rows_of(kafka, known[name])})
+    return Tables(
+        written={name: known.get(name, Table(name)) for name in pipeline.tables_to},
+        look_ups=look_ups,
+    )
+
+
+async def _rows_of(kafka: str, table: Table) -> dict[str, str]:
+    rows: dict[str, str] = {}
+    async with open_reader(kafka) as reader:
+        async for record in reader.range(await reader.spans([table.topic])).records():
+            key = (record.key or b"").decode(errors="replace")
+            rows.pop(key, None)
+            if record.value:
+                rows[key] = record.value.decode(errors="replace")
+            if len(rows) > _ROWS_MAX:
+                detail = f"The table {table.name} has more than {_ROWS_MAX:,} rows"
+                raise UsageError(f"{detail}: too many for a trial on this machine.")
+    return rows
+
+
 async def shards_of(kafka: str, pipeline: Pipeline) -> Partitionings:
     """How the streams that it writes to lay their events, of those that are set up."""
     feed = ConfigFeed(kafka)
@@ -82,10 +127,14 @@ async def shards_of(kafka: str, pipeline: Pipeline) -> Partitionings:
 
 
 def show_trial(
-    session: Any, pipeline: Pipeline, records: Sequence[RecordIn], streams: Partitionings
+    session: Any,
+    pipeline: Pipeline,
+    records: Sequence[RecordIn],
+    streams: Partitionings,
+    tables: Tables,
 ) -> None:
     """What comes of these events, row by row, and how many of each."""
-    came = came_of(session, pipeline, records, streams)
+    came = came_of(session, pipeline, records, streams, tables)
     for row in came:
         out.print(harmless(_row(row)))
     fates = {row.origin: row.outcome for row in came}
@@ -106,21 +155,33 @@ def _line(typed_step: Typed) -> str:
         case Explode():
             ((name, text),) = typed_step.step.explode.items()
             return f"explode  {name} {dict(typed_step.members)[name]}  of {text}"
+        case Enrich(enrich=asked):
+            kind = dict(typed_step.members)[asked.into]
+            return f"enrich   {asked.into} {kind}  of {asked.table} by {asked.key}"
         case Select():
             return "select   " + ", ".join(f"{name} {kind}" for name, kind in typed_step.members)
 
 
 def _outputs(pipeline: Pipeline) -> str:
     parts = [
-        getattr(output, "stream", "dead letters") + (f" when {output.when}" if output.when else "")
-        for output in pipeline.to
+        _target(output) + (f" when {output.when}" if output.when else "") for output in pipeline.to
     ]
     return "to       " + (", else " if pipeline.takes_first else ", ").join(parts)
 
 
+def _target(output: Output) -> str:
+    match output:
+        case ToStream():
+            return output.stream
+        case ToTable():
+            return f"table {output.table}"
+        case ToDead():
+            return "dead letters"
+
+
 def _row(row: Came) -> str:
     place = f"{row.origin.partition}:{row.origin.offset}"
-    where = row.stream or row.outcome + (f" ({row.reason})" if row.reason else "")
+    where = row.target or row.outcome + (f" ({row.reason})" if row.reason else "")
     key = "" if row.key is None else f"  key={row.key.decode(errors='replace')}"
     text = row.value.decode(errors="replace")
     shown = text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}..."

@@ -63,9 +63,10 @@ def try_(
 
     records = asyncio.run(trials.last_events(kafka, pipeline.source.stream, last))
     streams = asyncio.run(trials.shards_of(kafka, pipeline))
+    tables = asyncio.run(trials.last_rows(kafka, pipeline))
     with trials.trial_session() as session:
         trials.checked(session, document, pipeline)
-        trials.show_trial(session, pipeline, records, streams)
+        trials.show_trial(session, pipeline, records, streams, tables)
 
 
 @options.control_command(app)

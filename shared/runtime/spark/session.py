@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyspark
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.pandas.functions import vectorized_udf  # type: ignore[attr-defined]
 from pyspark.util import PythonEvalType
 
@@ -27,6 +27,7 @@ from shared.runtime.kafka.settings import JAAS_VARIABLE, kafka_access
 from shared.runtime.setup_error import OperatorError
 from shared.runtime.spark.cluster import SparkCluster
 
+ArrowColumn: TypeAlias = Callable[[Any, Any], Any]
 ArrowFunction: TypeAlias = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
@@ -199,6 +200,22 @@ def _batch_bytes_max(settings: SparkSettings) -> int:
     MiB times 32 slots would be twice that: large events on many lanes could end it.
     """
     return settings.heap_mb * 1_048_576 // (_ARROW_PART * settings.slots)
+
+
+def arrow_column(function: ArrowColumn, kind: str) -> Callable[..., Column]:
+    """A column of this type, made of others by Python, a batch of them at a time.
+
+    Made once for each row: nothing that uses it has it made again.
+    """
+
+    # By these types Spark knows what it is to be called with.
+    def made(first: pa.Array, second: pa.Array) -> pa.Array:  # type: ignore[type-arg]
+        found: pa.Array = function(first, second)  # type: ignore[type-arg]
+        return found
+
+    udf = vectorized_udf(made, kind, None, "arrow")
+    once: Callable[..., Column] = udf.asNondeterministic()
+    return once
 
 
 def map_arrow(rows: DataFrame, function: ArrowFunction, schema: str) -> DataFrame:

@@ -12,6 +12,7 @@ from shared.config.access import ENTROPY_BYTES, ApiKey, Scope, Tenant, new_text,
 from shared.config.configuration import REMOVED_KEPT_MS, Configuration, RemovedPipeline, Stream
 from shared.config.pipeline import Pipeline
 from shared.config.pipeline_state import PipelineState
+from shared.config.table import Table
 from shared.runtime.clock import now_ms
 from tests.support.fake_publisher import FakePublisher
 from tests.support.gateway_fixtures import FixedConfig, RunningGateway, running_gateway
@@ -112,7 +113,7 @@ def test_columns_come_back_in_the_order_in_which_they_were_sent(
         ({"steps": [{"window": {"every": "1 minute"}}]}, "/steps/0"),
         ({"steps": [{"where": "ok", "where2": "x"}]}, "/steps/0/where2"),
         ({"steps": [{"select": {"a b": "x"}}]}, "/steps/0/select"),
-        ({"to": [{"table": "t"}]}, "/to/0"),
+        ({"to": [{"archive": "t"}]}, "/to/0"),
         ({"to": [{"stream": "eu"}, {"stream": "us"}]}, "/to/1"),
         ({"match": None}, "/match"),
         ({"from": {"stream": "orders", "start": "soon"}}, "/from/start"),
@@ -259,3 +260,39 @@ def test_a_change_is_made_only_of_what_was_seen(gateway: RunningGateway) -> None
     late = gateway.client.put(PATH, json=DOCUMENT, headers={"if-match": etag})
     assert code(late)[:2] == (412, "changed_meanwhile")
     assert late.json()["changed"] == ["match"]
+
+
+ENRICH = {"table": "customers", "key": "country", "as": "c", "schema": "name STRING"}
+
+
+def test_a_pipeline_names_tables_of_its_own_tenant_and_writes_those_that_are_its_own(
+    gateway: RunningGateway, config: FixedConfig
+) -> None:
+    tables = {
+        "customers": Table("customers"),
+        "others": Table("others"),
+        "sums": Table("sums", written_by="sales"),
+        "theirs": Table("theirs", tenant="them"),
+    }
+    config.configuration = replace(config.configuration, tables=tables)
+    made = put(gateway, steps=[{"enrich": ENRICH}], to=[{"table": "sums"}], match=None)
+    assert made.status_code == 201, made.text
+    assert gateway.client.get("/v1/pipelines").json()["pipelines"][0]["writes"] == ["sums"]
+    for wrong, said, pointer in (
+        ({"to": [{"table": "others"}]}, (409, "table_in_use"), "/to/0/table"),
+        ({"to": [{"table": "theirs"}]}, (404, "unknown_table"), "/to/0/table"),
+        (
+            {"steps": [{"enrich": ENRICH | {"table": "theirs"}}]},
+            (404, "unknown_table"),
+            "/steps/0/enrich/table",
+        ),
+    ):
+        document = {"steps": [{"enrich": ENRICH}], "to": [{"dead": True}], "match": None} | wrong
+        assert code(put(gateway, **document)) == (*said, pointer)
+    # As long as it is named, a table stays, and stays this pipeline's.
+    for name in ("customers", "sums"):
+        assert code(gateway.client.delete(f"/v1/tables/{name}"))[:2] == (409, "table_in_use")
+    taken = gateway.client.put("/v1/tables/sums", json={})
+    assert (taken.status_code, taken.json()["pointer"]) == (400, "/written_by")
+    # A key that is for some streams alone neither sees nor changes it.
+    assert code(gateway.client.get(PATH, headers=as_key("some")))[:2] == (403, "scope_missing")

@@ -14,8 +14,11 @@ from tests.support.trial_spark import a_pipeline
 
 pytestmark = pytest.mark.integration
 
-PAGE = (Path(__file__).parents[3] / "docs" / "pipelines.md").read_text()
-EXAMPLES = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+DOCS = Path(__file__).parents[3] / "docs"
+PAGE = (DOCS / "pipelines.md").read_text()
+EXAMPLES = re.findall(
+    r"^```yaml\n(.*?)^```", PAGE + (DOCS / "tables.md").read_text(), re.MULTILINE | re.DOTALL
+)
 
 
 @pytest.mark.parametrize("text", EXAMPLES, ids=lambda text: text.split()[1])
@@ -57,6 +60,26 @@ TOLD: list[tuple[dict[str, Any], str, str]] = [
     ({"steps": [{"select": {"x": "NULL"}}]}, "/steps/0/select/x", "CAST it"),
     ({"steps": [{"select": {"x": "at - at"}}]}, "/steps/0/select/x", "interval day to second is"),
     ({"steps": [{"where": "id RLIKE '.*a'"}]}, "/steps/0/where", "left(line, 1000) RLIKE"),
+    (
+        {"steps": [{"enrich": {"table": "t", "key": "who", "as": "c", "schema": "a INT"}}]},
+        "/steps/0/enrich/key",
+        "and a key is one value",
+    ),
+    (
+        {"steps": [{"enrich": {"table": "t", "key": "id", "as": "c", "schema": "a"}}]},
+        "/steps/0/enrich/schema",
+        "it cannot be read",
+    ),
+    (
+        {
+            "steps": [
+                {"enrich": {"table": "t", "key": "id", "as": "c", "schema": "a INT"}},
+                {"select": {"x": "c.b"}},
+            ]
+        },
+        "/steps/1/select/x",
+        "No such struct field `b`",
+    ),
     ({"to": [{"stream": "a", "when": "id"}]}, "/to/0/when", "it is string, and must be"),
     ({"schema": "id STRNG"}, "/schema", "it cannot be read"),
     ({"schema": "id"}, "/schema", "it cannot be read"),

@@ -15,16 +15,19 @@ from shared.config.cycles import cycle_through
 from shared.config.model import ConfigError
 from shared.config.pipeline import (
     DOCUMENT_BYTES_MAX,
-    EXPECTED_MAX,
     EXPRESSION_BYTES_MAX,
+    Enrich,
     Explode,
     Key,
+    LookedUp,
     Pipeline,
     Source,
     ToDead,
     ToStream,
+    ToTable,
     Where,
 )
+from shared.config.pipeline_tests import EXPECTED_MAX
 
 DOCUMENT: dict[str, Any] = {
     "name": "sales",
@@ -59,6 +62,7 @@ def test_a_document_says_what_it_reads_and_where_the_rest_goes() -> None:
     assert PIPELINE.to == (ToStream("eu", "country = 'DE'"), ToDead(True))
     assert PIPELINE.streams == {"orders", "eu"}
     assert PIPELINE.tables == set()
+    assert PIPELINE.targets == ["eu"]
     assert PIPELINE.explodes
     assert PIPELINE.rewrites
     assert PIPELINE.takes_first
@@ -95,10 +99,14 @@ def test_a_fingerprint_tells_any_two_documents_apart() -> None:
 NO_COLUMN = "cannot name a column; use 1 to 64 of a-z, A-Z, 0-9 and _, not starting with a digit"
 REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"steps": [{"window": {}}]}, "steps.0", "there is no step 'window'; there are: where, select"),
-    ({"steps": [{"enrich": {}}]}, "steps.0", "there is no step 'enrich'"),
+    ({"steps": [{"window": {}}]}, "steps.0", "there is no step 'window'"),
     ({"steps": [{"dedupe": {}}]}, "steps.0", "there is no step 'dedupe'"),
     ({"steps": [{"call": "f"}]}, "steps.0", "there is no step 'call'"),
-    ({"steps": [{}]}, "steps.0", "a step is an object with one of: where, select, explode, key"),
+    (
+        {"steps": [{}]},
+        "steps.0",
+        "a step is an object with one of: where, select, explode, enrich, key",
+    ),
     ({"steps": ["where"]}, "steps.0", "a step is an object with one of"),
     ({"steps": [{"where": "a", "key": "b"}]}, "steps.0", "this one has where and key"),
     ({"steps": [{"where": "a", "x": 1}]}, "steps.0.x", "there is no such field"),
@@ -118,7 +126,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
     ({"steps": [{"where": "a"}] * 33}, "steps", "at most 32 items"),
     ({"steps": {"where": "a"}}, "steps", "should be a valid array"),
     ({"to": []}, "to", "at least 1 item"),
-    ({"to": [{"table": "t"}]}, "to.0", "there is no output 'table'; there are: stream, dead"),
+    ({"to": [{"archive": "t"}]}, "to.0", "there is no output 'archive'; there are: stream, table"),
     ({"to": [{"archive": {}}]}, "to.0", "there is no output 'archive'"),
     ({"to": [{"database": {}}]}, "to.0", "there is no output 'database'"),
     ({"to": [{"stream": "x", "whn": "y"}]}, "to.0.whn", "there is no such field"),
@@ -214,3 +222,69 @@ def test_a_chain_is_no_cycle_and_neither_is_one_that_is_wanted() -> None:
     # Somebody else's cycle is not of its making.
     round_about = [pipeline("y", "b", "c"), pipeline("z", "c", "b")]
     assert cycle_through(pipeline("x", "a", "b"), round_about) == ()
+
+
+ENRICHED: dict[str, Any] = {
+    "name": "who",
+    "from": {"stream": "orders"},
+    "steps": [
+        {
+            "enrich": {
+                "table": "customers",
+                "key": "customer",
+                "schema": "country STRING",
+                "as": "c",
+                "missing": "dead",
+            }
+        }
+    ],
+    "to": [{"table": "last-orders", "when": "c.country = 'NO'"}, {"stream": "eu"}, {"table": "t"}],
+    "match": "all",
+}
+
+
+def test_a_document_says_which_tables_it_looks_up_in_and_which_it_writes() -> None:
+    made = Pipeline.of(ENRICHED)
+    assert made.steps == (Enrich(LookedUp("customers", "customer", "country STRING", "c", "dead")),)
+    assert made.to[0] == ToTable("last-orders", "c.country = 'NO'")
+    assert made.tables_from == {"customers"}
+    assert made.tables_to == {"last-orders", "t"}
+    assert made.tables == {"customers", "last-orders", "t"}
+    assert made.targets == ["last-orders", "eu", "t"]
+    assert made.rewrites
+    assert Pipeline.of(made.to_fields()) == made
+    assert made.to_fields()["steps"] == ENRICHED["steps"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "setting"),
+    [
+        (
+            {"steps": [{"enrich": {"table": "t", "key": "k", "schema": "a INT"}}]},
+            "steps.0.enrich.as",
+        ),
+        (
+            {"steps": [{"enrich": {"table": "t", "key": "k", "schema": "a INT", "as": "hifi"}}]},
+            "steps.0.enrich.as",
+        ),
+        (
+            {"steps": [{"enrich": {"table": "t", "key": "k", "schema": "", "as": "c"}}]},
+            "steps.0.enrich.schema",
+        ),
+        ({"steps": []}, "to.0.table"),
+        ({"to": [{"stream": "t"}, {"table": "t"}]}, "to.1.table"),
+        ({"to": [{"table": "customers"}]}, "to.0.table"),
+        ({"tests": [{"given": [{}], "tables": {"others": {}}}]}, "tests.0.tables.others"),
+        (
+            {"tests": [{"given": [{}], "tables": {"customers": {"a": 1}}}]},
+            "tests.0.tables.customers.a",
+        ),
+        ({"tests": [{"given": [{}], "expect": [{}]}]}, "tests.0.expect"),
+    ],
+)
+def test_what_cannot_be_looked_up_or_written_is_refused_where_it_stands(
+    changed: dict[str, Any], setting: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        Pipeline.of(ENRICHED | changed)
+    assert refused.value.setting == setting

@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pipelines.plan import whole_events
+from pipelines.parts.whole_events import whole_events
 
 ROWS = [
     # Offset, outcome and value: of the third event one row is dead, and so all of it is.

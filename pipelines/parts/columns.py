@@ -1,0 +1,65 @@
+"""Names the columns of a plan, and reads what is known of an event from its record."""
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from shared.config.pipeline import FACTS
+from shared.event.envelope import EVENT_ID
+
+# Ours begin so among the columns of a plan; no member that is read does.
+OURS = f"{FACTS}:"
+_TIME_PATTERN = "^-?[0-9]{1,18}$"
+_DIGITS_MAX = 18
+# Between these Spark's times can be reckoned with: the years 1 and 9999.
+_TIMES_MS = (-62_135_596_800_000, 253_402_300_799_999)
+# As long as an id or a trace that Hifi writes can be (see envelope.py).
+_TEXT_BYTES_MAX = 8_192
+
+
+def ours(name: str) -> Column:
+    return column(OURS + name)
+
+
+def column(name: str) -> Column:
+    """The column of that name, whatever is in it."""
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+def named(**columns: Column) -> list[Column]:
+    return [column.alias(f"{OURS}{name}") for name, column in columns.items()]
+
+
+def alive(made: Column) -> Column:
+    """Only for events that are still on their way: the others have no use for it."""
+    return F.when(ours("fate").isNull(), made)
+
+
+def pair(name: str, value: Column) -> Column:
+    return F.struct(F.lit(name).alias("key"), value.cast("binary").alias("value"))
+
+
+def header(name: str) -> Column:
+    """The header of this name, as bytes."""
+    return ours("known").getItem(name)
+
+
+def event_id() -> Column:
+    """As `event_id_of` reads it."""
+    raw = header(EVENT_ID)
+    is_one = F.octet_length(raw).between(1, _TEXT_BYTES_MAX)
+    place = F.concat_ws(":", ours("topic"), ours("partition"), ours("offset"))
+    return F.coalesce(F.when(is_one, F.try_validate_utf8(raw.cast("string"))), place)
+
+
+def time_ms(raw: Column) -> Column:
+    """As `open_stream_record` reads it: the record's own time where a header says none."""
+    text = raw.cast("string")
+    number = text.cast("bigint")
+    # As we write it; whoever writes it otherwise has it looked at more closely.
+    is_plain = (number.cast("string") == text) & (F.length(text) <= _DIGITS_MAX)
+    written = F.when(is_plain | text.rlike(_TIME_PATTERN), number)
+    return F.coalesce(written, F.unix_millis(F.col("timestamp")))
+
+
+def timestamp(at_ms: Column) -> Column:
+    return F.when(at_ms.between(*_TIMES_MS), F.timestamp_millis(at_ms))

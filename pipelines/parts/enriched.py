@@ -1,0 +1,43 @@
+"""Adds to events what tables have for them, and says what can be a row."""
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from pipelines.members import members_of
+from pipelines.parts.columns import OURS, alive, column, ours
+from pipelines.tables.look_ups import FOUND, LookUp
+from shared.config.pipeline import LookedUp
+from shared.event.table_row import ROW_KEY_BYTES_MAX
+from shared.runtime.spark.session import arrow_column
+
+# Why an event is a dead letter.
+NO_ROW = "no_row"
+# In which table an event was looked up, and how far that was known: TABLE@OFFSET.
+TABLE = "hifi-table"
+# A row that does not fit has null where it does not.
+_READING_ROWS = {"mode": "PERMISSIVE", "allowNonNumericNumbers": "false"}
+
+
+def enriched(rows: DataFrame, asked: LookedUp, look_up: LookUp) -> DataFrame:
+    """With the row that a table has for the event, as it is when the event is worked on."""
+    key = alive(F.expr(asked.key).cast("string"))
+    look = arrow_column(look_up, FOUND)
+    rows = rows.withColumn(f"{OURS}found", look(key, ours("partition")))
+    row, at = (ours("found").getField(name) for name in ("row", "at"))
+    # Of several tables, in the order of the steps.
+    used = [ours("used")] if f"{OURS}used" in rows.columns else []
+    told = F.concat_ws(",", *used, F.concat(F.lit(f"{asked.table}@"), at.cast("string")))
+    read = F.from_json(row, members_of(asked.schema), _READING_ROWS)
+    made = {asked.into: read, f"{OURS}used": told}
+    if asked.missing == "dead":
+        made[f"{OURS}fate"] = F.coalesce(ours("fate"), F.when(row.isNull(), NO_ROW))
+    rows = rows.withColumns(made)
+    return rows.select(*(column(name) for name in rows.columns if name != f"{OURS}found"))
+
+
+def names_row() -> Column:
+    """Whether an event's key can be that of a row."""
+    key = ours("out_key")
+    is_text = F.try_validate_utf8(key.cast("string")).isNotNull()
+    is_short = F.octet_length(key).between(1, ROW_KEY_BYTES_MAX)
+    return F.coalesce(is_text & is_short, F.lit(False))

@@ -1,0 +1,1 @@
+"""The tables that pipelines write, and look up in."""

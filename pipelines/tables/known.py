@@ -1,0 +1,62 @@
+"""Knows the tables that pipelines name: whether they can be worked with, and who follows them."""
+
+from pipelines.settings import PipelinesSettings
+from pipelines.tables.look_ups import NO_TABLES, CopyRows, Tables
+from shared.config.configuration import Configuration
+from shared.config.pipeline import Pipeline
+from shared.config.table import Table
+from shared.runtime.kafka.config_topic import ConfigFeed
+from shared.runtime.tables.folders import TableCopies
+from shared.runtime.tables.keeper import keep_followed
+
+# Where an executor's copies are, in the folder in which it runs.
+_OF_AN_EXECUTOR = "tables"
+
+
+class KnownTables:
+    """Those of one process."""
+
+    def __init__(self, settings: PipelinesSettings) -> None:
+        self.settings = settings
+        self._copies = TableCopies(settings.tables_folder.absolute())
+
+    def of(self, pipeline: Pipeline, configuration: Configuration) -> Tables | None:
+        """What its plan needs to know; None while some table is not there, or has no copy here.
+
+        It is not begun with before: a job that waits for a table would hold up all that are in it.
+        """
+        if not pipeline.tables:
+            return NO_TABLES
+        known = {
+            name: table
+            for name in pipeline.tables
+            if (table := configuration.tables.get(name)) is not None
+            and table.tenant == pipeline.tenant
+        }
+        if known.keys() != pipeline.tables:
+            return None
+        look_ups = {name: self._rows(known[name]) for name in pipeline.tables_from}
+        is_ready = self._is_on_a_cluster or all(
+            self._copies.of(known[name]) is not None for name in look_ups
+        )
+        written = {name: known[name] for name in pipeline.tables_to}
+        return Tables(written, look_ups) if is_ready else None
+
+    async def keep_followed(self, config: ConfigFeed) -> None:
+        """As long as some pipeline looks something up."""
+
+        def is_needed() -> bool:
+            pipelines = config.configuration.pipelines.values()
+            return any(pipeline.tables_from for pipeline in pipelines)
+
+        folder = self.settings.tables_folder
+        await keep_followed(folder, self.settings.bootstrap_servers, is_needed)
+
+    @property
+    def _is_on_a_cluster(self) -> bool:
+        return self.settings.spark_master != "local"
+
+    def _rows(self, table: Table) -> CopyRows:
+        if self._is_on_a_cluster:
+            return CopyRows(_OF_AN_EXECUTOR, table, self.settings.bootstrap_servers)
+        return CopyRows(str(self.settings.tables_folder.absolute()), table)

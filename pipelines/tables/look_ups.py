@@ -1,0 +1,123 @@
+"""Looks rows of tables up for events, a batch of them at a time, in this machine's copy.
+
+Nothing is asked for over a network: what the table's source does, no event waits for. A key that
+many events of a batch have is looked up once. All of a batch see the table as of one moment.
+"""
+
+import os
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+import pyarrow as pa
+
+from shared.config.table import Table
+from shared.event.table_row import ROW_KEY_BYTES_MAX
+from shared.runtime.clock import now_ms
+from shared.runtime.tables.copy import ClosedError, DamagedError, Extent
+from shared.runtime.tables.folders import TableCopies
+from shared.runtime.tables.keeper import command, is_followed, lock_folder
+
+# Its types know of nulls in lists, and not of those that are left out.
+_Column: TypeAlias = Any
+# What is found for a key: the row as JSON, and up to which offset the table was known.
+FOUND = "struct<row: string, at: bigint>"
+# On a machine of a cluster the copy may have to be made first.
+_READY_WITHIN_S, _LOOK_S = 20.0, 0.1
+
+
+class TableNotReadyError(Exception):
+    """There is no copy of the table here (yet)."""
+
+
+class LookUp(Protocol):
+    """Gives for each key what FOUND says, in any process that Spark brings it to."""
+
+    def __call__(self, keys: _Column, partitions: _Column) -> _Column: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """What a plan needs to know of the tables that its document names."""
+
+    # Those it writes, by name.
+    written: Mapping[str, Table] = field(default_factory=dict)
+    look_ups: Mapping[str, LookUp] = field(default_factory=dict)
+
+
+NO_TABLES = Tables()
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRows:
+    """Looks up in the copy of the machine where the task runs."""
+
+    folder: str
+    table: Table
+    # Where the table is followed from if nobody on that machine does; empty: somebody does.
+    bootstrap_servers: str = ""
+
+    def __call__(self, keys: _Column, partitions: _Column) -> _Column:
+        assert len(keys) == len(partitions), "columns of one batch"
+        encoded = keys.dictionary_encode()
+        wanted = [key.encode() for key in encoded.dictionary.to_pylist()]
+        values, extent = self._values(wanted)
+        texts = [None if value is None else value.decode(errors="replace") for value in values]
+        rows = pa.array(texts, pa.string()).take(encoded.indices)
+        at = pa.repeat(pa.scalar(extent.offset, pa.int64()), len(keys))
+        return pa.StructArray.from_arrays([rows, at], ["row", "at"])
+
+    def _values(self, keys: list[bytes]) -> tuple[list[bytes | None], Extent]:
+        kept_ms = self.table.retention_ms
+        since_ms = 0 if kept_ms is None else now_ms() - kept_ms
+        # No row has another: they are not asked for.
+        asked = [key if 0 < len(key) <= ROW_KEY_BYTES_MAX else b"\0" for key in keys]
+        copies = _copies(self.folder)
+        until_s = time.monotonic() + (_READY_WITHIN_S if self.bootstrap_servers else 0)
+        while True:
+            try:
+                if (copy := copies.of(self.table)) is not None:
+                    return copy.copy.look_up(asked, since_ms=since_ms)
+            except ClosedError:
+                continue
+            except DamagedError:
+                copies.damaged(self.table)
+            if time.monotonic() > until_s:
+                raise TableNotReadyError(f"there is no copy of {self.table.name} yet")
+            _have_followed(Path(self.folder), self.bootstrap_servers)
+            time.sleep(_LOOK_S)
+
+
+@dataclass(frozen=True, slots=True)
+class GivenRows:
+    """Looks up in what the tests of a document give: for each of them another table."""
+
+    # By the partition that the events of a test have; -1: for all.
+    tables: Mapping[int, Mapping[str, str]]
+
+    def __call__(self, keys: _Column, partitions: _Column) -> _Column:
+        everywhere = self.tables.get(-1, {})
+        rows = [
+            self.tables.get(partition, everywhere).get(key)
+            for key, partition in zip(keys.to_pylist(), partitions.to_pylist(), strict=True)
+        ]
+        at = pa.repeat(pa.scalar(0, pa.int64()), len(keys))
+        return pa.StructArray.from_arrays([pa.array(rows, pa.string()), at], ["row", "at"])
+
+
+@cache
+def _copies(folder: str) -> TableCopies:
+    """One for each process: none may open a file twice."""
+    return TableCopies(Path(folder))
+
+
+def _have_followed(folder: Path, bootstrap_servers: str) -> None:
+    """On a machine where nobody else does, for as long as Spark's own process lives there."""
+    lock_folder(folder)
+    if bootstrap_servers and not is_followed(folder):
+        subprocess.Popen(command(folder, bootstrap_servers, os.getppid()), stdin=subprocess.DEVNULL)
+        time.sleep(1.0)

@@ -1,0 +1,123 @@
+"""Tables and pipelines on a running Hifi: events meet rows, rows come of events."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import httpx
+import pytest
+
+from shared.event.topics import stream_topic
+from tests.support.pipeline_runs import START_S, post_all, written
+from tests.support.stack_fixtures import RunningHifi, wait_until
+
+pytestmark = pytest.mark.integration
+
+IN, OUT, PIPELINE = "joined-in", "joined-out", "joined"
+PEOPLE, LAST = "joined-people", "joined-last"
+DOCUMENT: dict[str, Any] = {
+    "from": {"stream": IN},
+    "schema": "id STRING, who STRING",
+    "steps": [
+        {"enrich": {"table": PEOPLE, "key": "who", "as": "p", "schema": "name STRING, n INT"}},
+        {"select": {"id": "id", "name": "p.name", "n": "p.n"}},
+        {"key": "name"},
+    ],
+    "to": [{"stream": OUT}, {"table": LAST, "when": "name IS NOT NULL"}],
+    "match": "all",
+}
+# Promised is 2 s of the 99th of a hundred; this machine has other work.
+USED_WITHIN_S = 10.0
+
+
+@dataclass
+class Joined:
+    """The pipeline, and what it reads and writes."""
+
+    hifi: RunningHifi
+    api: httpx.Client
+    sent: int = 0
+
+    def row(self, **row: Any) -> None:
+        answer = self.api.put(f"/v1/tables/{PEOPLE}/rows/ada", json=row)
+        assert answer.status_code == 200, answer.text
+
+    def event(self) -> str:
+        self.sent += 1
+        post_all(self.hifi, IN, [{"id": f"e-{self.sent}", "who": "ada"}])
+        return f"e-{self.sent}"
+
+    def has(self, event: str) -> bool:
+        return event in self.out()
+
+    def out(self) -> dict[str, Any]:
+        return {each.value["id"]: each for each in written(self.hifi.kafka, OUT)}
+
+
+@pytest.fixture
+def joined(hifi: RunningHifi) -> Iterator[Joined]:
+    with httpx.Client(base_url=hifi.gateway, timeout=60) as api:
+        for path, body in (
+            (f"streams/{IN}", {"partition_count": 1}),
+            (f"streams/{OUT}", {"partition_count": 1}),
+            (f"tables/{PEOPLE}", {}),
+            (f"tables/{LAST}", {"written_by": PIPELINE}),
+            (f"pipelines/{PIPELINE}", DOCUMENT),
+        ):
+            made = api.put(f"/v1/{path}", json=body)
+            assert made.status_code in {200, 201}, made.text
+        path = f"/v1/pipelines/{PIPELINE}"
+
+        def runs() -> bool:
+            return bool(api.get(path).json()["state"]["standing"] == "running")
+
+        wait_until(runs, what="the pipeline runs", timeout_s=START_S)
+        yield Joined(hifi, api)
+        for path in (f"pipelines/{PIPELINE}", f"tables/{PEOPLE}", f"tables/{LAST}"):
+            assert api.delete(f"/v1/{path}").status_code == 204
+
+
+def test_events_meet_rows_as_they_are_and_rows_come_of_events(joined: Joined) -> None:
+    joined.row(name="Ada", n=1)
+    first = joined.event()
+    wait_until(lambda: first in joined.out(), what="the first has come")
+    # A changed row is used for what comes after it.
+    for value in (2, 3):
+        joined.row(name="Ada", n=value)
+        began_s = time.monotonic()
+        while True:
+            event = joined.event()
+            wait_until(partial(joined.has, event), what="it has come")
+            if joined.out()[event].value["n"] == value:
+                break
+            assert time.monotonic() < began_s + USED_WITHIN_S
+    told = joined.out()[event].headers["hifi-table"].decode()
+    table, _, offset = told.partition("@")
+    assert (table, int(offset) >= 3) == (PEOPLE, True)
+
+    def last() -> Any:
+        answer = joined.api.get(f"/v1/tables/{LAST}/rows/Ada")
+        return answer.json()["row"]["id"] if answer.status_code == 200 else None
+
+    wait_until(lambda: last() == event, what="the last of them is the row")
+    refused = joined.api.put(f"/v1/tables/{LAST}/rows/Ada", json={})
+    assert refused.json()["code"] == "table_in_use"
+    assert stream_topic(IN) in joined.out()[event].headers["hifi-origin"].decode()
+    # Whoever fills the table, and who follows it, may be away: no event waits for it.
+    owner = joined.hifi.stack.settings.folder / "tables" / "follower" / "owner.lock"
+    process = int(owner.read_text())
+    os.kill(process, signal.SIGSTOP)
+    try:
+        began_s = time.monotonic()
+        away = joined.event()
+        wait_until(lambda: away in joined.out(), what="no event waits")
+        assert time.monotonic() - began_s < USED_WITHIN_S
+        assert joined.out()[away].value["n"] == 3
+        age_ms = joined.api.get(f"/v1/tables/{PEOPLE}/rows/ada").json()["as_of"]["age_ms"]
+        assert age_ms > 500
+    finally:
+        os.kill(process, signal.SIGCONT)
