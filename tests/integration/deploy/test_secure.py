@@ -19,7 +19,7 @@ from deploy.local.ports import pick_free
 from deploy.local.stack import Stack
 from shared.config.destination import Destination
 from shared.event import rights
-from shared.event.times import MINUTE_MS
+from shared.event.times import MINUTE_MS, minute_of
 from shared.event.topics import STREAM_PREFIX
 from shared.runtime.clock import now_ms
 from tests.support.authority import Authority
@@ -146,8 +146,10 @@ def test_every_event_goes_its_whole_way(locked: LockedHifi) -> None:
     with scripted_destination(fail_first) as later, scripted_destination(always(400)) as never:
         locked.add(Destination(stream="way", name="later", url=later.url))
         locked.add(Destination(stream="way", name="never", url=never.url))
-        minute_ms = now_ms() // MINUTE_MS * MINUTE_MS
-        answer = locked.post("way", [{"id": f"e{n}"} for n in range(5)])
+        # A minute that is over can be stated soon.
+        minute_ms = minute_of(now_ms()) - 3 * MINUTE_MS
+        events = [{"id": f"e{n}", "time_ms": minute_ms + 7} for n in range(5)]
+        answer = locked.post("way", events)
         assert answer.status_code == 200, answer.text
         books = locked.wait_for_balance("way/never", lambda b: b.dead == 5, what="5 dead")
         assert books.unaccounted == 0
